@@ -27,14 +27,14 @@ pub(super) enum Backend {
 }
 
 /// A file that is being read.
-pub(super) enum Reader<'a> {
+pub(super) enum FileReader<'a> {
     Local(LocalReader),
     Remote(Transfer<'a>),
     Web(Body<'a>),
 }
 
 /// A file that is being written.
-pub(super) enum Writer<'a> {
+pub(super) enum FileWriter<'a> {
     Local(LocalWriter),
     Remote(Transfer<'a>),
 }
@@ -179,16 +179,16 @@ impl Backend {
         &mut self,
         path: &[u8],
         offset_bytes: u64,
-    ) -> Result<Reader<'_>, TaskError> {
+    ) -> Result<FileReader<'_>, TaskError> {
         match self {
-            Self::Local(disk) => Ok(Reader::Local(disk.read(path, offset_bytes).await?)),
+            Self::Local(disk) => Ok(FileReader::Local(disk.read(path, offset_bytes).await?)),
             Self::Remote(session) => {
                 let transfer = session
                     .transfer(Verb::Retrieve, path, offset_bytes, false)
                     .await?;
-                Ok(Reader::Remote(transfer))
+                Ok(FileReader::Remote(transfer))
             }
-            Self::Web(session) => Ok(Reader::Web(session.get(path, offset_bytes).await?)),
+            Self::Web(session) => Ok(FileReader::Web(session.get(path, offset_bytes).await?)),
         }
     }
 
@@ -200,18 +200,18 @@ impl Backend {
         (part, path): (&[u8], &[u8]),
         offset_bytes: u64,
         is_kept: bool,
-    ) -> Result<Writer<'_>, TaskError> {
+    ) -> Result<FileWriter<'_>, TaskError> {
         match self {
             Self::Local(disk) => {
                 let is_kept = is_kept || offset_bytes > 0;
                 let writer = disk.write((part, path), offset_bytes, is_kept).await?;
-                Ok(Writer::Local(writer))
+                Ok(FileWriter::Local(writer))
             }
             Self::Remote(session) => {
                 let transfer = session
                     .transfer(Verb::Store, part, offset_bytes, is_kept)
                     .await?;
-                Ok(Writer::Remote(transfer))
+                Ok(FileWriter::Remote(transfer))
             }
             Self::Web(_) => Err(ServerError::SourceAlone.into()),
         }
@@ -365,7 +365,7 @@ impl Backend {
     }
 }
 
-impl Reader<'_> {
+impl FileReader<'_> {
     pub(super) async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TaskError> {
         match self {
             Self::Local(reader) => reader.read(bytes).await,
@@ -409,7 +409,7 @@ impl Reader<'_> {
     }
 }
 
-impl Writer<'_> {
+impl FileWriter<'_> {
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), TaskError> {
         match self {
             Self::Local(writer) => writer.write(bytes).await,

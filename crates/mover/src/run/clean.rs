@@ -19,8 +19,8 @@ use super::{
     browse::BrowseError,
     delete::delete_file,
     failure::{TaskError, chain},
+    job_context::JobContext,
     lane::{list, now_unix_s},
-    shared::Shared,
 };
 use crate::{
     disk::{FilesRole, LocalFiles, Machine, PartRemoval, system::FileSystem},
@@ -85,7 +85,7 @@ pub(super) async fn clean_on(
 /// The run may have ended between the naming of a file and the removal of its record. A missing
 /// part without its file may be on an unmounted disk, so its record stays. A later run handles
 /// records that cannot be read or written now.
-pub(super) async fn forget_missing(shared: &Arc<Shared>) {
+pub(super) async fn forget_missing(shared: &Arc<JobContext>) {
     let is_local = matches!(shared.job.destination, Site::Local);
     let Some(journal) = shared.journal.clone().filter(|_| is_local) else {
         return;

@@ -12,9 +12,9 @@ use units::ByteCount;
 use super::{
     backend::Backend,
     failure::{TaskError, reconnection_message, with_hint},
+    job_context::JobContext,
     moving::Mover,
     naming::{FILES_SYNCED_MAX, PendingNames},
-    shared::Shared,
     small::{Backlog, SmallFiles},
 };
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
 /// One lane.
 pub(super) struct Lane {
     number: usize,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<JobContext>,
     pub(super) source: Backend,
     pub(super) destination: Backend,
     /// The root that this lane has last queried, if it is a file.
@@ -49,7 +49,7 @@ struct SourceRoot {
 /// Connects, and does the tasks from `tasks` until they end or the connection is lost.
 pub(super) async fn run(
     number: usize,
-    shared: Arc<Shared>,
+    shared: Arc<JobContext>,
     mut tasks: mpsc::UnboundedReceiver<(TaskId, Task)>,
     events: mpsc::UnboundedSender<(usize, Event)>,
 ) {
@@ -159,7 +159,7 @@ pub(super) async fn run(
     lane.destination.close(session_pool).await;
 }
 
-fn refusal(shared: &Shared, error: &ServerError) -> Failure {
+fn refusal(shared: &JobContext, error: &ServerError) -> Failure {
     Failure {
         retry_action: error.retry_action(),
         message: match shared.has_logged_in.load(Ordering::Relaxed) {
@@ -326,7 +326,7 @@ impl Lane {
         }
     }
 
-    fn mover<'a>(&'a mut self, shared: &'a Shared, moved_bytes: &'a mut u64) -> Mover<'a> {
+    fn mover<'a>(&'a mut self, shared: &'a JobContext, moved_bytes: &'a mut u64) -> Mover<'a> {
         Mover {
             shared,
             source: &mut self.source,

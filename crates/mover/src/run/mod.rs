@@ -11,9 +11,11 @@ mod clean;
 mod compare;
 mod delete;
 mod failure;
-mod joining;
+mod job_context;
+mod join_controller;
 mod lane;
 mod local;
+mod memory_writer;
 mod moving;
 mod naming;
 mod pour;
@@ -21,8 +23,6 @@ mod pour;
 mod power_cuts;
 mod progress;
 mod ranges;
-mod record;
-mod shared;
 mod small;
 #[cfg(test)]
 mod whole_copies;
@@ -48,7 +48,7 @@ pub use self::{
     pour::pour,
     progress::Progress,
 };
-use self::{record::Record, shared::Shared};
+use self::{job_context::JobContext, memory_writer::MemoryWriter};
 use crate::{
     disk::Machine,
     job::{Job, Site},
@@ -76,12 +76,12 @@ pub async fn run(
     interrupt: impl Future<Output = ()>,
     tell: impl FnMut(Option<FileEvent>, Tally),
 ) -> Summary {
-    let shared = Shared::new(job.into(), journal, progress, Arc::new(Machine));
+    let shared = JobContext::new(job.into(), journal, progress, Arc::new(Machine));
     run_with(shared, interrupt, tell).await
 }
 
 async fn run_with(
-    shared: Shared,
+    shared: JobContext,
     interrupt: impl Future<Output = ()>,
     mut tell: impl FnMut(Option<FileEvent>, Tally),
 ) -> Summary {
@@ -95,7 +95,7 @@ async fn run_with(
         Some(files) => Planner::of_files(files.clone(), options),
         None => Planner::new(job.roots.len(), options),
     };
-    let record = Record::new(job.plan.memory.clone());
+    let record = MemoryWriter::new(job.plan.memory.clone());
     let (events, mut arrived) = mpsc::unbounded_channel();
     let mut lanes = JoinSet::new();
     let mut tasks = HashMap::new();

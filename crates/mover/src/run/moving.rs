@@ -17,9 +17,9 @@ use tokio::time::sleep;
 
 use self::growing::{FOLLOW_EVERY, FOLLOW_QUIET, ReadRange};
 use super::{
-    backend::{Backend, Reader, compare_hashes},
+    backend::{Backend, FileReader, compare_hashes},
     failure::TaskError,
-    shared::Shared,
+    job_context::JobContext,
 };
 use crate::{
     disk::{self, Stamp},
@@ -33,7 +33,7 @@ use crate::{
 
 /// Mover of one file.
 pub(super) struct Mover<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a JobContext,
     pub(super) source: &'a mut Backend,
     pub(super) destination: &'a mut Backend,
     /// Counter of moved bytes, including a failed move.
@@ -54,7 +54,7 @@ struct PartNaming {
 }
 
 /// Names of a file during its transfer.
-struct Names {
+struct TransferNames {
     source: Vec<u8>,
     /// Key of the part in the journal.
     key: Vec<u8>,
@@ -103,7 +103,7 @@ impl Mover<'_> {
     async fn move_as(
         &mut self,
         file: &File,
-        mut names: Names,
+        mut names: TransferNames,
         naming: PartNaming,
     ) -> Result<Outcome, TaskError> {
         let mut stat = self.stat(file, &names).await?;
@@ -194,7 +194,12 @@ impl Mover<'_> {
 
     /// Removes a part that no later attempt can resume. The refusal of a gateway arrives when the
     /// part is already open.
-    async fn leave(&mut self, names: &Names, journal: Option<&Arc<Journal>>, is_hopeless: bool) {
+    async fn leave(
+        &mut self,
+        names: &TransferNames,
+        journal: Option<&Arc<Journal>>,
+        is_hopeless: bool,
+    ) {
         if !matches!(self.destination, Backend::Local(_)) || names.part == names.destination {
             return;
         }
@@ -208,7 +213,7 @@ impl Mover<'_> {
 
     /// Removes a useless part, and then its record. Without the record, the part could not be found
     /// again.
-    async fn discard(&mut self, names: &Names, journal: Option<&Arc<Journal>>) {
+    async fn discard(&mut self, names: &TransferNames, journal: Option<&Arc<Journal>>) {
         // The next attempt ignores a part that could not be removed.
         let removed = self.destination.remove(&names.part).await;
         if let (Ok(()), Backend::Local(disk)) = (removed, &*self.destination) {
@@ -220,7 +225,7 @@ impl Mover<'_> {
     /// Gives a complete file its name, if this process may still do so.
     async fn give_name(
         &mut self,
-        names: &Names,
+        names: &TransferNames,
         modified_unix_s: Option<i64>,
     ) -> Result<(), TaskError> {
         let (part, path) = (&names.part[..], &names.destination[..]);
@@ -234,7 +239,7 @@ impl Mover<'_> {
 
     /// Removes the record of a file's part once the file has its name. On this machine the name
     /// must outlive a power cut first.
-    async fn end_named(&self, names: &Names, journal: Option<&Arc<Journal>>) {
+    async fn end_named(&self, names: &TransferNames, journal: Option<&Arc<Journal>>) {
         match (&*self.destination, journal) {
             (Backend::Local(_), Some(_)) => self.shared.end_later(&names.destination, &names.key),
             _ => end(journal, &names.key).await,
@@ -246,12 +251,12 @@ impl Mover<'_> {
     /// A part of this machine with a record in the journal has an unpredictable name. A part
     /// without a record is named after its source, so that the next run finds it. If that name is
     /// in use, it gets another one.
-    async fn names(&self, file: &File, naming: PartNaming) -> Names {
+    async fn names(&self, file: &File, naming: PartNaming) -> TransferNames {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
         let destination = job.destination_path(file.root, &file.path);
         let key = job.moving.partial(&source, &destination);
-        let mut names = Names {
+        let mut names = TransferNames {
             digits: None,
             part: key.clone(),
             key,
@@ -282,7 +287,7 @@ impl Mover<'_> {
     }
 
     /// Names the part with these digits.
-    fn name_part(&self, names: &mut Names, digits: u32, naming: PartNaming) {
+    fn name_part(&self, names: &mut TransferNames, digits: u32, naming: PartNaming) {
         if let Some(suffix) = &self.shared.job.moving.partial_suffix {
             names.part = match naming.is_short {
                 true => short_part_path(&names.destination, digits, suffix),
@@ -292,7 +297,7 @@ impl Mover<'_> {
     }
 
     /// Returns the source's present attributes of the file. For a small file the listing suffices.
-    async fn stat(&mut self, file: &File, names: &Names) -> Result<SourceStat, TaskError> {
+    async fn stat(&mut self, file: &File, names: &TransferNames) -> Result<SourceStat, TaskError> {
         let is_small = file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes());
         let known = match self.found.take() {
             Some(found) => server::Stat::of(&found),
@@ -322,7 +327,7 @@ impl Mover<'_> {
         (!is_local && is_exact(known)).then(|| SourceStat::of(known))
     }
 
-    async fn current_stat(&mut self, names: &Names) -> Result<SourceStat, TaskError> {
+    async fn current_stat(&mut self, names: &TransferNames) -> Result<SourceStat, TaskError> {
         if let Backend::Local(_) = self.source {
             let stamp = self.source.stamp(&names.source).await;
             let size_bytes = stamp.map(|it| it.size_bytes);
@@ -355,7 +360,7 @@ impl Mover<'_> {
     async fn begin(
         &mut self,
         journal: &Arc<Journal>,
-        names: &Names,
+        names: &TransferNames,
         origin: Origin,
     ) -> Result<Overlap, TaskError> {
         let known = known(journal, &names.key).await;
@@ -429,7 +434,7 @@ impl Mover<'_> {
     /// are certain.
     async fn overlap(
         &mut self,
-        names: &Names,
+        names: &TransferNames,
         origin: Origin,
         certain_bytes: u64,
     ) -> Result<Overlap, TaskError> {
@@ -454,7 +459,11 @@ impl Mover<'_> {
     }
 
     /// Returns the last bytes of a part of this length.
-    async fn end_of_part(&mut self, names: &Names, length: u64) -> Result<Vec<u8>, TaskError> {
+    async fn end_of_part(
+        &mut self,
+        names: &TransferNames,
+        length: u64,
+    ) -> Result<Vec<u8>, TaskError> {
         let is_local = matches!(self.destination, Backend::Local(_));
         let begin = length - OVERLAP_BYTES;
         let mut reader = self.destination.read(&names.part, begin).await?;
@@ -473,11 +482,11 @@ impl Mover<'_> {
     /// Copies the bytes that the part lacks.
     async fn copy(
         &mut self,
-        names: &Names,
+        names: &TransferNames,
         overlap: &Overlap,
         stat: &SourceStat,
         journal: Option<&Arc<Journal>>,
-    ) -> Result<Copied, TaskError> {
+    ) -> Result<FinishedCopy, TaskError> {
         if let Some(copied) = self.copy_by_spool(names, overlap, stat, journal).await? {
             return Ok(copied);
         }
@@ -578,7 +587,7 @@ impl Mover<'_> {
             // All bytes were in flight before the server began to read them, which may take long.
             new.note(names).await;
         }
-        Ok(Copied {
+        Ok(FinishedCopy {
             bytes: length,
             is_spooled: false,
             source_now: ended.stat,
@@ -592,9 +601,9 @@ impl Mover<'_> {
     /// whether the source has grown.
     async fn check(
         &mut self,
-        names: &Names,
+        names: &TransferNames,
         stat: &SourceStat,
-        copied: &Copied,
+        copied: &FinishedCopy,
     ) -> Result<(Proof, bool), TaskError> {
         let bytes = copied.bytes;
         let follows = self.follows();
@@ -663,7 +672,11 @@ impl Mover<'_> {
     }
 
     /// Reads `left_bytes` of source and destination again, and compares them.
-    async fn read_back(&mut self, names: &Names, mut left_bytes: u64) -> Result<(), TaskError> {
+    async fn read_back(
+        &mut self,
+        names: &TransferNames,
+        mut left_bytes: u64,
+    ) -> Result<(), TaskError> {
         let mut source = self.source.read(&names.source, 0).await?;
         let mut destination = self.destination.read(&names.part, 0).await?;
         let (mut ours, mut theirs) = (vec![0; STEP_BYTES], vec![0; STEP_BYTES]);
@@ -697,7 +710,7 @@ fn is_exact(stat: server::Stat) -> bool {
 }
 
 /// A finished copy.
-struct Copied {
+struct FinishedCopy {
     /// Size of the file.
     bytes: u64,
     /// Whether the bytes passed through a spool at the gateway.
@@ -765,7 +778,7 @@ struct NewPart {
 }
 
 impl NewPart {
-    async fn note(&self, names: &Names) {
+    async fn note(&self, names: &TransferNames) {
         let part = Part {
             digits: names.digits,
             synced_bytes: self.synced_bytes,
@@ -789,9 +802,9 @@ impl Overlap {
 
 /// Fills `bytes`. Returns false if the file ends before.
 pub(super) async fn read_exactly(
-    reader: &mut Reader<'_>,
+    reader: &mut FileReader<'_>,
     bytes: &mut [u8],
-    shared: &Shared,
+    shared: &JobContext,
 ) -> Result<bool, TaskError> {
     let mut filled = 0;
     while filled < bytes.len() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
 
-use super::{failure::TaskError, moving::end, shared::Shared};
+use super::{failure::TaskError, job_context::JobContext, moving::end};
 use crate::{
     job::Site,
     names::{local, shown},
@@ -15,7 +15,7 @@ use crate::{
 /// Files whose names are being synced.
 pub(super) struct PendingNames {
     lane: usize,
-    shared: Arc<Shared>,
+    shared: Arc<JobContext>,
     events: mpsc::UnboundedSender<(usize, Event)>,
     /// Permits, one for each file. Running syncs end by themselves if the lane is interrupted.
     places: Arc<Semaphore>,
@@ -24,7 +24,7 @@ pub(super) struct PendingNames {
 impl PendingNames {
     pub(super) fn new(
         lane: usize,
-        shared: &Arc<Shared>,
+        shared: &Arc<JobContext>,
         events: mpsc::UnboundedSender<(usize, Event)>,
     ) -> Self {
         Self {

@@ -9,8 +9,8 @@ use rand_pcg::Pcg64Mcg;
 use super::{
     Progress, Summary,
     clean::{CleanResult, clean_on},
+    job_context::JobContext,
     run_with,
-    shared::Shared,
 };
 use crate::{
     disk::faulty::FaultyDisk,
@@ -124,7 +124,7 @@ impl World {
         // A run whose journal cannot be used works without one.
         let journal = self.journal();
         let progress = Arc::new(Progress::new(None));
-        let shared = Shared::new(Arc::new(job), journal, progress, system);
+        let shared = JobContext::new(Arc::new(job), journal, progress, system);
         let mut done = Vec::new();
         let tell = |note: Option<FileEvent>, _| {
             if let Some(FileEvent {

@@ -17,12 +17,12 @@ use crate::limit::RateLimit;
 #[derive(Debug)]
 pub struct Progress {
     moved_bytes: AtomicU64,
-    pace: Arc<Pace>,
+    limiter: Arc<RateLimiter>,
 }
 
 /// A rate limit, which several jobs may share.
 #[derive(Debug)]
-struct Pace {
+struct RateLimiter {
     rate_max: Option<RateLimit>,
     /// Time at which the limit permits further bytes.
     free_at: Mutex<Option<Instant>>,
@@ -31,7 +31,7 @@ struct Pace {
 impl Progress {
     /// Creates the progress of a job before its first byte.
     pub fn new(rate_max: Option<RateLimit>) -> Self {
-        Self::at(Arc::new(Pace {
+        Self::at(Arc::new(RateLimiter {
             rate_max,
             free_at: Mutex::new(None),
         }))
@@ -39,13 +39,13 @@ impl Progress {
 
     /// Creates the progress of another job. Both jobs together obey the limit.
     pub fn beside(&self) -> Self {
-        Self::at(self.pace.clone())
+        Self::at(self.limiter.clone())
     }
 
-    fn at(pace: Arc<Pace>) -> Self {
+    fn at(limiter: Arc<RateLimiter>) -> Self {
         Self {
             moved_bytes: AtomicU64::new(0),
-            pace,
+            limiter,
         }
     }
 
@@ -69,7 +69,7 @@ impl Progress {
     /// idle for long.
     pub(super) fn step_bytes(&self) -> usize {
         let rate_bytes = self
-            .pace
+            .limiter
             .rate_max()
             .map(|it| it.as_bytes_per_s() * STEP.as_secs_f64());
         rate_bytes.map_or(STEP_BYTES_MAX, |it| (it as usize).clamp(1, STEP_BYTES_MAX))
@@ -77,13 +77,13 @@ impl Progress {
 
     /// Waits for bytes that were read or written without counting.
     pub(super) async fn pace(&self, bytes: usize) {
-        if let Some(free_at) = self.pace.take(bytes) {
+        if let Some(free_at) = self.limiter.take(bytes) {
             sleep_until(free_at.into()).await;
         }
     }
 }
 
-impl Pace {
+impl RateLimiter {
     /// Returns the present limit.
     fn rate_max(&self) -> Option<BitRate> {
         let limit = self.rate_max.as_ref()?;

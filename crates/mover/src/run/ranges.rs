@@ -16,7 +16,7 @@ use std::{
 
 use tokio::{sync::Notify, time::sleep_until};
 
-use super::joining::{Joining, Load};
+use super::join_controller::{DownloadLoad, JoinController};
 use crate::{
     plan::{File, Piece},
     server::Stat,
@@ -25,7 +25,7 @@ use crate::{
 /// All running ranges, and the abandoned ones.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    state: Mutex<State>,
+    state: Mutex<RangesState>,
     /// Notified when a range ends, for waiting lanes.
     ended: Notify,
     /// Notified when further lanes are wanted.
@@ -33,9 +33,9 @@ pub(super) struct Ranges {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RangesState {
     begun: u64,
-    running: Vec<Running>,
+    running: Vec<RunningRange>,
     /// Abandoned ranges, by the parts of their files.
     left: Vec<(Vec<u8>, Piece)>,
     /// Files that are moved in pieces, by their parts.
@@ -54,7 +54,7 @@ struct PiecewiseFile {
     connections_max: usize,
     /// Whether the fetched bytes are useless.
     is_spoiled: bool,
-    joining: Joining,
+    joins: JoinController,
     /// Whether a range has begun.
     has_begun: bool,
     /// Whether another range has begun since.
@@ -64,7 +64,7 @@ struct PiecewiseFile {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningRange {
     id: u64,
     part: Vec<u8>,
     range: Piece,
@@ -77,9 +77,9 @@ struct Running {
     is_taken: bool,
 }
 
-/// Pace of a lane.
+/// Rate of a lane.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
+pub(super) struct LaneRate {
     bytes_per_s: f64,
     /// Time over which the rate was measured.
     span: Duration,
@@ -111,7 +111,7 @@ impl Ranges {
             waiting: pieces,
             connections_max,
             is_spoiled: false,
-            joining: Joining::new(now),
+            joins: JoinController::new(now),
             has_begun: false,
             is_shared: false,
             stat: None,
@@ -126,28 +126,33 @@ impl Ranges {
         if let Some(fetching) = state.files.get_mut(part) {
             fetching.waiting = fetching.waiting.saturating_sub(1);
             if is_alone {
-                fetching.joining.begin_again(now);
+                fetching.joins.begin_again(now);
             }
         }
     }
 
     /// Returns a range for a helping lane, if it may join: an abandoned range, or half of the
     /// longest rest. A lane with a pace has joined before.
-    pub(super) fn join(&self, part: &[u8], pace: Option<Pace>, now: Instant) -> Option<Range<'_>> {
+    pub(super) fn join(
+        &self,
+        part: &[u8],
+        rate: Option<LaneRate>,
+        now: Instant,
+    ) -> Option<Range<'_>> {
         let mut state = self.state();
         let fetching = state.files.get_mut(part)?;
         if fetching.is_spoiled || fetching.connections_max < 2 {
             return None;
         }
-        let may_join = pace.is_some() || fetching.joining.has_permit(now);
+        let may_join = rate.is_some() || fetching.joins.has_permit(now);
         let range = match state.take_left(part) {
             Some(range) => range,
             None if !may_join => return None,
-            None if pace.is_some() => state.split(part, pace, now)?,
+            None if rate.is_some() => state.split(part, rate, now)?,
             None => {
                 let range = state.halve(part, now)?;
                 if let Some(fetching) = state.files.get_mut(part) {
-                    fetching.joining.take_permit(now);
+                    fetching.joins.take_permit(now);
                 }
                 range
             }
@@ -160,7 +165,7 @@ impl Ranges {
     /// Records that a helping lane has failed.
     pub(super) fn help_failed(&self, part: &[u8], now: Instant) {
         if let Some(fetching) = self.state().files.get_mut(part) {
-            fetching.joining.failed(now);
+            fetching.joins.failed(now);
         }
     }
 
@@ -232,12 +237,12 @@ impl Ranges {
     /// That is an abandoned range, or the end of the rest that would take longest. A lane without a
     /// pace takes half of that rest. A lane that helps may abandon its range, so this lane waits.
     /// `None` once no range outside of a piece is left.
-    pub(super) async fn take(&self, part: &[u8], pace: Option<Pace>) -> Option<Range<'_>> {
+    pub(super) async fn take(&self, part: &[u8], rate: Option<LaneRate>) -> Option<Range<'_>> {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable();
             let now = Instant::now();
-            match self.try_take(part, pace, now) {
+            match self.try_take(part, rate, now) {
                 PieceOffer::Range(range) => return Some(range),
                 PieceOffer::Nothing => return None,
                 PieceOffer::Later => tokio::select! {
@@ -248,10 +253,10 @@ impl Ranges {
         }
     }
 
-    fn try_take(&self, part: &[u8], pace: Option<Pace>, now: Instant) -> PieceOffer<'_> {
+    fn try_take(&self, part: &[u8], rate: Option<LaneRate>, now: Instant) -> PieceOffer<'_> {
         let mut state = self.state();
         let found = state.take_left(part);
-        let Some(range) = found.or_else(|| state.split(part, pace, now)) else {
+        let Some(range) = found.or_else(|| state.split(part, rate, now)) else {
             let mut running = state.running.iter();
             return match running.any(|it| it.is_taken && it.part == part) {
                 true => PieceOffer::Later,
@@ -293,7 +298,7 @@ impl Ranges {
         state.files.remove(part);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RangesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -309,7 +314,7 @@ enum PieceOffer<'a> {
     Nothing,
 }
 
-impl State {
+impl RangesState {
     fn run(&mut self, part: &[u8], range: Piece, is_taken: bool, now: Instant) -> u64 {
         self.begun += 1;
         if let Some(fetching) = self.files.get_mut(part) {
@@ -317,7 +322,7 @@ impl State {
             fetching.has_begun = true;
             fetching.stat = None;
         }
-        self.running.push(Running {
+        self.running.push(RunningRange {
             id: self.begun,
             part: part.to_vec(),
             range,
@@ -343,13 +348,13 @@ impl State {
         if fetching.waiting > 0 || fetching.is_spoiled || fetching.connections_max < 2 {
             return false;
         }
-        let load = Load {
+        let load = DownloadLoad {
             connections: running.clone().count(),
             connections_max: fetching.connections_max,
             is_any_opening: running.clone().any(|it| !it.is_open),
             rest_bytes: running.map(|it| it.range.end.saturating_sub(it.at)).sum(),
         };
-        let count = fetching.joining.decide(load, now);
+        let count = fetching.joins.decide(load, now);
         if count > 0 {
             self.wanted.push((fetching.file.clone(), count));
         }
@@ -359,12 +364,12 @@ impl State {
     /// Takes half of the longest rest from its lane. The taken half is reduced by the bytes that
     /// the old lane fetches before the new range starts.
     fn halve(&mut self, part: &[u8], now: Instant) -> Option<Piece> {
-        let round = self.files.get(part).and_then(|it| it.joining.round());
+        let round = self.files.get(part).and_then(|it| it.joins.round());
         let running = self.running.iter_mut().filter(|it| it.part == part);
         let longest = running.max_by_key(|it| it.range.end.saturating_sub(it.at))?;
-        let pace = longest.pace(now);
-        let start_s = pace.start_s(round.unwrap_or_default());
-        let meanwhile = (pace.bytes_per_s * start_s) as u64;
+        let rate = longest.rate(now);
+        let start_s = rate.start_s(round.unwrap_or_default());
+        let meanwhile = (rate.bytes_per_s * start_s) as u64;
         let end = longest.range.end;
         let taken = end.saturating_sub(longest.at).saturating_sub(meanwhile) / 2;
         if taken < TAKEN_LEAST_BYTES {
@@ -378,23 +383,23 @@ impl State {
     }
 
     /// Takes the end of the rest that would take longest from its lane.
-    fn split(&mut self, part: &[u8], pace: Option<Pace>, now: Instant) -> Option<Piece> {
+    fn split(&mut self, part: &[u8], rate: Option<LaneRate>, now: Instant) -> Option<Piece> {
         if self.files.get(part).is_some_and(|it| it.waiting > 0) {
             return None;
         }
         // A much younger range counts as equally fast, since its rate is not yet measurable.
-        let age_least = pace.map_or(AGE_LEAST, |it| it.span / 2);
-        let round = self.files.get(part).and_then(|it| it.joining.round());
-        let start_s = pace.map_or(0.0, |it| it.start_s(round.unwrap_or_default()));
+        let age_least = rate.map_or(AGE_LEAST, |it| it.span / 2);
+        let round = self.files.get(part).and_then(|it| it.joins.round());
+        let start_s = rate.map_or(0.0, |it| it.start_s(round.unwrap_or_default()));
         let running = self.running.iter_mut().filter(|it| it.part == part);
         let (_, taken, last) = running
             .filter_map(|it| {
-                let theirs = Some(it.pace(now))
+                let theirs = Some(it.rate(now))
                     .filter(|it| it.span >= age_least)
-                    .or(pace);
+                    .or(rate);
                 let rest = (it.range.end - it.at) as f64;
                 let rest_s = theirs.map_or(f64::INFINITY, |theirs| theirs.time_s(rest));
-                let share = match (pace, theirs) {
+                let share = match (rate, theirs) {
                     (Some(ours), Some(theirs)) => ours.share_beside(theirs),
                     _ => 0.5,
                 };
@@ -412,13 +417,13 @@ impl State {
     }
 }
 
-impl Running {
-    fn pace(&self, now: Instant) -> Pace {
-        Pace::of(self.at - self.range.begin, self.begun, now)
+impl RunningRange {
+    fn rate(&self, now: Instant) -> LaneRate {
+        LaneRate::of(self.at - self.range.begin, self.begun, now)
     }
 }
 
-impl Pace {
+impl LaneRate {
     /// Computes the pace of a lane that has fetched `bytes` bytes since `begun`.
     pub(super) fn of(bytes: u64, begun: Instant, now: Instant) -> Self {
         let span = now.saturating_duration_since(begun);
@@ -515,12 +520,12 @@ impl Range<'_> {
             return;
         };
         match std::mem::replace(&mut running.is_open, true) {
-            true => fetching.joining.received(bytes as u64, waited),
+            true => fetching.joins.received(bytes as u64, waited),
             false => {
                 let opening = now.saturating_duration_since(running.begun);
-                fetching.joining.opened(opening, now);
+                fetching.joins.opened(opening, now);
                 if self.is_taken {
-                    fetching.joining.succeeded();
+                    fetching.joins.succeeded();
                 }
             }
         }
@@ -542,7 +547,7 @@ impl Drop for Range<'_> {
         let Some(at) = state.running.iter().position(|it| it.id == self.id) else {
             return;
         };
-        let Running { part, range, .. } = state.running.swap_remove(at);
+        let RunningRange { part, range, .. } = state.running.swap_remove(at);
         let missing = Piece {
             begin: self.begin,
             ..range
@@ -589,10 +594,10 @@ mod tests {
     fn take<'a>(
         ranges: &'a Ranges,
         part: &[u8],
-        pace: Option<Pace>,
+        rate: Option<LaneRate>,
         now: Instant,
     ) -> Option<Range<'a>> {
-        match ranges.try_take(part, pace, now) {
+        match ranges.try_take(part, rate, now) {
             PieceOffer::Range(range) => Some(range),
             PieceOffer::Later | PieceOffer::Nothing => None,
         }
@@ -638,10 +643,10 @@ mod tests {
         let now = after(begun, 10);
         let slow = ranges.begin(PART, piece(0, 41 * MIB), begun);
         assert_eq!(slow.room(0, 1 << 20), 1 << 20);
-        let fast = Pace::of(3 * MIB, begun, now);
+        let fast = LaneRate::of(3 * MIB, begun, now);
         let taken = take(&ranges, PART, Some(fast), now).expect("enough");
         assert_eq!(taken.now(), piece(11 * MIB, 41 * MIB));
-        let endless = Pace::of(u64::MAX, begun, now);
+        let endless = LaneRate::of(u64::MAX, begun, now);
         assert!(take(&ranges, PART, Some(endless), now).is_some());
         assert!(slow.now().end > MIB, "the slow one goes on");
     }
@@ -657,7 +662,7 @@ mod tests {
         let opening = Duration::from_millis(400);
         slow.received(1, opening, begun + opening);
         assert_eq!(slow.room(0, 64 << 20), 64 << 20);
-        let equal = Pace::of(64 * MIB, begun, now);
+        let equal = LaneRate::of(64 * MIB, begun, now);
         let taken = take(&ranges, PART, Some(equal), now).expect("enough");
         let (theirs, ours) = (slow.now().end - 64 * MIB, 96 * MIB - taken.now().begin);
         let [theirs_s, ours_s] = [theirs, ours].map(|it| it as f64 / equal.bytes_per_s);
@@ -675,8 +680,8 @@ mod tests {
         assert_eq!(slow.room(0, 1 << 20), 1 << 20);
         let _young = ranges.begin(PART, piece(50 * MIB, 90 * MIB), now);
         let _tiny = ranges.begin(PART, piece(99 * MIB, 99 * MIB + 5), now);
-        let pace = Pace::of(300 * MIB, begun, now);
-        let taken = take(&ranges, PART, Some(pace), now).expect("enough");
+        let rate = LaneRate::of(300 * MIB, begun, now);
+        let taken = take(&ranges, PART, Some(rate), now).expect("enough");
         assert_eq!(taken.now().end, 41 * MIB, "of the slow one");
     }
 
@@ -698,8 +703,8 @@ mod tests {
         let now = begun + Duration::from_millis(100);
         let slow = ranges.begin(PART, piece(0, 41 * MIB), begun);
         assert_eq!(slow.room(0, 1 << 20), 1 << 20);
-        let pace = Pace::of(41 * MIB, begun, now);
-        assert!(take(&ranges, PART, Some(pace), now).is_some());
+        let rate = LaneRate::of(41 * MIB, begun, now);
+        assert!(take(&ranges, PART, Some(rate), now).is_some());
     }
 
     #[test]
@@ -766,10 +771,10 @@ mod tests {
         let own = ranges.begin(PART, piece(0, 112 * MIB), begun);
         let now = fetch_in_bursts(&ranges, &own, begun);
         assert_eq!(own.room(0, 12 << 20), 12 << 20);
-        let pace = Pace::of(12 * MIB, begun, now);
+        let rate = LaneRate::of(12 * MIB, begun, now);
         let joined = ranges.join(PART, None, now).expect("it is wanted");
         let more = (own.now().end - 12 * MIB) - (112 * MIB - joined.now().begin);
-        let start_s = more as f64 / pace.bytes_per_s;
+        let start_s = more as f64 / rate.bytes_per_s;
         assert!((0.6..1.2).contains(&start_s), "{start_s}");
     }
 

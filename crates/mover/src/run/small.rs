@@ -20,8 +20,8 @@ use super::{
     backend::Backend,
     blocking::on_disk,
     failure::TaskError,
-    shared::Shared,
-    whole_file::{Read, name, read, write},
+    job_context::JobContext,
+    whole_file::{ReadOutcome, name, read, write},
 };
 use crate::{
     job::{RESUME_LEAST, Verify},
@@ -42,7 +42,7 @@ pub(super) struct Backlog {
 
 /// The small files of a lane.
 pub(super) struct SmallFiles<'a> {
-    pub(super) shared: &'a Arc<Shared>,
+    pub(super) shared: &'a Arc<JobContext>,
     pub(super) tell: &'a (dyn Fn(Event) + Sync),
     is_upload: bool,
     pipeline: Pipeline<'a>,
@@ -88,7 +88,7 @@ impl<'a> SmallFiles<'a> {
     /// Starts to move the small files of a lane between these ends. `None` unless `task` is such a
     /// file, and the server accepts several at a time.
     pub(super) fn new(
-        shared: &'a Arc<Shared>,
+        shared: &'a Arc<JobContext>,
         ends: (&'a mut Backend, &'a mut Backend),
         tell: &'a (dyn Fn(Event) + Sync),
         (id, task): (TaskId, &Task),
@@ -186,9 +186,9 @@ impl<'a> SmallFiles<'a> {
         let read = spawn_blocking(move || read(&files, &source, bytes_max)).await;
         let read = read.expect("disk work does not panic");
         let (content, modified_unix_s) = match read.map_err(TaskError::disk(what))? {
-            Read::Whole(content, stamp) => (content, stamp.modified_unix_s),
-            Read::Changed => return Err(TaskError::Changed),
-            Read::Busy => return Err(TaskError::Busy),
+            ReadOutcome::Whole(content, stamp) => (content, stamp.modified_unix_s),
+            ReadOutcome::Changed => return Err(TaskError::Changed),
+            ReadOutcome::Busy => return Err(TaskError::Busy),
         };
         self.shared.progress.moved(content.len()).await;
         file.size_bytes = Some(content.len() as u64);
@@ -294,7 +294,7 @@ impl<'a> SmallFiles<'a> {
 }
 
 /// Returns the outcome of a moved file.
-fn moved(file: &plan::File, shared: &Shared) -> Outcome {
+fn moved(file: &plan::File, shared: &JobContext) -> Outcome {
     Outcome::Moved {
         bytes: file.size_bytes.unwrap_or_default(),
         modified_unix_s: file.modified.map(|it| it.unix_s),
@@ -307,7 +307,7 @@ fn moved(file: &plan::File, shared: &Shared) -> Outcome {
 
 /// Whether a file can be moved among others: it is quick, its time is known to the second, and it
 /// is not read back.
-fn is_small(shared: &Shared, task: &Task) -> bool {
+fn is_small(shared: &JobContext, task: &Task) -> bool {
     let Task::Move(file) = task else {
         return false;
     };

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Progress, Summary, run_with, shared::Shared};
+use super::{Progress, Summary, job_context::JobContext, run_with};
 use crate::{
     disk::faulty::FaultyDisk,
     fence::Fence,
@@ -42,7 +42,7 @@ fn world(verify: Verify) -> (FaultyDisk, Job) {
 /// Runs a job. Returns its summary, and the proof of each copy.
 fn run(disk: &FaultyDisk, job: Job) -> (Summary, Vec<Proof>) {
     let progress = Arc::new(Progress::new(None));
-    let shared = Shared::new(Arc::new(job), None, progress, Arc::new(disk.clone()));
+    let shared = JobContext::new(Arc::new(job), None, progress, Arc::new(disk.clone()));
     let mut proofs = Vec::new();
     let tell = |note: Option<FileEvent>, _| {
         if let Some(FileEvent {

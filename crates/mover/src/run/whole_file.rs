@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Outcome of reading a file.
-pub(super) enum Read {
+pub(super) enum ReadOutcome {
     /// Content, and the state of the file before and after.
     Whole(Vec<u8>, Stamp),
     /// The file changed meanwhile, or is larger than it was.
@@ -39,7 +39,7 @@ pub(super) struct FileCopy {
 }
 
 /// Outcome of copying a file.
-pub(super) enum Copied {
+pub(super) enum CopyOutcome {
     /// State of the source, and the complete part unless it has its name.
     Whole(Stamp, Option<OpenPart>),
     /// The source changed meanwhile, or is larger than a small file.
@@ -51,7 +51,7 @@ impl FileCopy {
     ///
     /// # Errors
     /// An error of the disk, or [`TaskError::Busy`]. No part remains then.
-    pub(super) fn run(&self) -> Result<Copied, TaskError> {
+    pub(super) fn run(&self) -> Result<CopyOutcome, TaskError> {
         let path = &self.destination;
         let on_source =
             |error| TaskError::disk(format!("reading {}", shown(&local(&self.source))))(error);
@@ -59,9 +59,9 @@ impl FileCopy {
             |error| TaskError::disk(format!("writing {}", shown(&local(&self.part))))(error);
         let read = read(&self.source_files, &self.source, self.bytes_max).map_err(on_source)?;
         let (content, stamp) = match read {
-            Read::Whole(content, stamp) => (content, stamp),
-            Read::Changed => return Ok(Copied::Changed),
-            Read::Busy => return Err(TaskError::Busy),
+            ReadOutcome::Whole(content, stamp) => (content, stamp),
+            ReadOutcome::Changed => return Ok(CopyOutcome::Changed),
+            ReadOutcome::Busy => return Err(TaskError::Busy),
         };
         let files = &self.destination_files;
         let place = files.part_place(&self.part).map_err(on_part)?;
@@ -75,7 +75,7 @@ impl FileCopy {
         part.file.write_at(&content, 0).map_err(on_part)?;
         if self.is_compared {
             if self.source_files.stamp(&self.source) != Some(stamp) {
-                return Ok(Copied::Changed);
+                return Ok(CopyOutcome::Changed);
             }
             let (got, expected) = (
                 part.file.stat().map_err(on_part)?.size_bytes,
@@ -91,39 +91,39 @@ impl FileCopy {
             .complete_part_in(&place, &*part.file, path, modified_unix_s)
             .map_err(on_part)?;
         if !self.is_named {
-            return Ok(Copied::Whole(stamp, Some(part)));
+            return Ok(CopyOutcome::Whole(stamp, Some(part)));
         }
         files
             .name_part_in(&place, path)
             .map_err(|error| renaming(&self.part, path)(error))?;
         part.is_kept = true;
-        Ok(Copied::Whole(stamp, None))
+        Ok(CopyOutcome::Whole(stamp, None))
     }
 }
 
 /// Reads a file of at most `bytes_max` bytes.
-pub(super) fn read(files: &LocalFiles, path: &[u8], bytes_max: u64) -> io::Result<Read> {
+pub(super) fn read(files: &LocalFiles, path: &[u8], bytes_max: u64) -> io::Result<ReadOutcome> {
     let file = files.open(path)?;
     if files.is_being_written(&*file) {
-        return Ok(Read::Busy);
+        return Ok(ReadOutcome::Busy);
     }
     let before = Stamp::of(&file.stat()?);
     if before.size_bytes > bytes_max {
-        return Ok(Read::Changed);
+        return Ok(ReadOutcome::Changed);
     }
     let mut content = vec![0; usize::try_from(before.size_bytes).unwrap_or(usize::MAX)];
     let mut length = 0;
     while length < content.len() {
         match file.read_at(&mut content[length..], length as u64)? {
-            0 => return Ok(Read::Changed),
+            0 => return Ok(ReadOutcome::Changed),
             count => length += count,
         }
     }
     let is_whole = file.read_at(&mut [0], length as u64)? == 0;
     let is_same = Stamp::of(&file.stat()?) == before;
     Ok(match is_whole && is_same {
-        true => Read::Whole(content, before),
-        false => Read::Changed,
+        true => ReadOutcome::Whole(content, before),
+        false => ReadOutcome::Changed,
     })
 }
 

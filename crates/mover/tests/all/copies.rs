@@ -336,7 +336,7 @@ impl Drop for Appender {
     }
 }
 
-fn warnings(copied: &common::Copied) -> Vec<String> {
+fn warnings(copied: &common::CopyResult) -> Vec<String> {
     let warnings = copied.notes.iter().filter_map(|it| match &it.result {
         mover::plan::FileOutcome::Warning(message) => Some(message.clone()),
         _ => None,

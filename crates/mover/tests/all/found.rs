@@ -11,7 +11,7 @@ use mover::{
 };
 use units::BitRate;
 
-use crate::common::{Copied, World, content, tree, write};
+use crate::common::{CopyResult, World, content, tree, write};
 
 fn write_tree(folder: &Path) {
     for path in ["a", "sub/b", "sub/deep/er/c", "sub/deep/d", "other/e"] {
@@ -20,7 +20,7 @@ fn write_tree(folder: &Path) {
 }
 
 /// Returns the moves that a dry run reports.
-fn planned(dry: &Copied) -> Vec<(usize, RelativePath, Version)> {
+fn planned(dry: &CopyResult) -> Vec<(usize, RelativePath, Version)> {
     let step = |note: &FileEvent| match note.result {
         FileOutcome::Planned(Step::Move(version)) => Some((note.root, note.path.clone(), version)),
         _ => None,

@@ -8,11 +8,11 @@ use mover::{
     plan::{FileOutcome, Proof},
 };
 
-use crate::common::{Copied, FakeServerExt as _, World, content};
+use crate::common::{CopyResult, FakeServerExt as _, World, content};
 
 /// Copies a file to a server, or from it, and compares its content. Returns the result, and the
 /// server's verbs.
-fn copy(behaviour: Behaviour, is_upload: bool) -> (Copied, Vec<String>) {
+fn copy(behaviour: Behaviour, is_upload: bool) -> (CopyResult, Vec<String>) {
     let world = World::new();
     let server = FakeServer::start(behaviour);
     let film = content(100_000);
@@ -30,7 +30,7 @@ fn copy(behaviour: Behaviour, is_upload: bool) -> (Copied, Vec<String>) {
     (copied, verbs)
 }
 
-fn proof(copied: &Copied) -> Option<Proof> {
+fn proof(copied: &CopyResult) -> Option<Proof> {
     copied.notes.iter().find_map(|note| match note.result {
         FileOutcome::Moved(_, proof) => Some(proof),
         _ => None,

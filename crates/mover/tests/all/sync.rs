@@ -8,7 +8,7 @@ use mover::{
     plan::{Deletion, DeletionMax, FileOutcome, Purpose, Step},
 };
 
-use crate::common::{Copied, World, content, tree, write};
+use crate::common::{CopyResult, World, content, tree, write};
 
 fn syncing(mut job: Job, max: Option<&str>) -> Job {
     let deletion = max.map(|max| Deletion {
@@ -26,7 +26,7 @@ fn checking(mut job: Job, compares_content: bool) -> Job {
 }
 
 /// Returns the sorted paths with this kind of result.
-fn told(copied: &Copied, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String> {
+fn told(copied: &CopyResult, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String> {
     let notes = copied.notes.iter().filter(|it| is_it(&it.result));
     let mut paths: Vec<String> = notes.map(|it| it.path.to_string()).collect();
     paths.sort();

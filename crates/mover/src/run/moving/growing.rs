@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Backend, Copied, Mover, Names, SourceStat, TaskError};
+use super::{Backend, FinishedCopy, Mover, SourceStat, TaskError, TransferNames};
 use crate::job::Growing;
 
 /// Range that was read from a file of this machine.
@@ -65,10 +65,10 @@ impl Mover<'_> {
     /// source's present attributes.
     pub(super) async fn has_grown(
         &mut self,
-        names: &Names,
+        names: &TransferNames,
         stat: &SourceStat,
         now: &SourceStat,
-        copied: &Copied,
+        copied: &FinishedCopy,
     ) -> Result<bool, TaskError> {
         let is_longer = now.size_bytes.is_some_and(|it| it > copied.bytes);
         if self.follows() {

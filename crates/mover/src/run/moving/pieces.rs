@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Backend, Copied, Mover, Names, PartNaming, SourceStat, TaskError, known, on_journal};
+use super::{
+    Backend, FinishedCopy, Mover, PartNaming, SourceStat, TaskError, TransferNames, known,
+    on_journal,
+};
 use crate::{
     job::Site,
     journal::{Journal, Origin, PiecesRecord},
@@ -17,7 +20,7 @@ use crate::{
     plan::{File, Outcome, Piece},
     run::{
         local::{LocalEnd, LocalWriter},
-        ranges::{Pace, Range},
+        ranges::{LaneRate, Range},
     },
     server,
 };
@@ -128,18 +131,18 @@ impl Mover<'_> {
         ];
         let done = done.into_iter().chain(of_others);
         let there: Vec<Piece> = done.filter(within).chain(outside).collect();
-        let mut pace = None;
+        let mut rate = None;
         for gap in Piece::missing(origin.size_bytes, &there, 1, u64::MAX) {
             self.mend_source().await?;
             let range = ranges.begin(&names.key, gap, Instant::now());
-            pace = Some(
+            rate = Some(
                 self.fetch_range((&names, &journal), &mut part, origin, range, false)
                     .await?,
             );
         }
-        while let Some(range) = ranges.take(&names.key, pace).await {
+        while let Some(range) = ranges.take(&names.key, rate).await {
             self.mend_source().await?;
-            pace = Some(
+            rate = Some(
                 self.fetch_range((&names, &journal), &mut part, origin, range, false)
                     .await?,
             );
@@ -153,10 +156,10 @@ impl Mover<'_> {
         let Some(key) = self.pieces_key(file) else {
             return Ok(Outcome::HelperEnded);
         };
-        let mut pace = None;
-        while let Some(range) = ranges.join(&key, pace, Instant::now()) {
+        let mut rate = None;
+        while let Some(range) = ranges.join(&key, rate, Instant::now()) {
             match self.help_with(file, range).await {
-                Ok(fetched) => pace = Some(fetched),
+                Ok(fetched) => rate = Some(fetched),
                 Err(error) => {
                     ranges.help_failed(&key, Instant::now());
                     return Err(error);
@@ -167,7 +170,7 @@ impl Mover<'_> {
     }
 
     /// Fetches one range. The file does not start again meanwhile, so the part is the right one.
-    async fn help_with(&mut self, file: &File, range: Range<'_>) -> Result<Pace, TaskError> {
+    async fn help_with(&mut self, file: &File, range: Range<'_>) -> Result<LaneRate, TaskError> {
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
         };
@@ -180,7 +183,7 @@ impl Mover<'_> {
     /// Opens the part that contains the pieces.
     async fn open_pieces(
         &mut self,
-        names: &Names,
+        names: &TransferNames,
         journal: &Arc<Journal>,
     ) -> Result<LocalWriter, TaskError> {
         match self.local_destination()?.open_part(&names.part).await {
@@ -200,12 +203,12 @@ impl Mover<'_> {
     /// Fetches a range, and records the fetched bytes. Returns the pace of the lane.
     async fn fetch_range(
         &mut self,
-        (names, journal): (&Names, &Arc<Journal>),
+        (names, journal): (&TransferNames, &Arc<Journal>),
         part: &mut LocalWriter,
         origin: Origin,
         mut range: Range<'_>,
         is_helper: bool,
-    ) -> Result<Pace, TaskError> {
+    ) -> Result<LaneRate, TaskError> {
         let begin = range.now().begin;
         let mut at = begin;
         let fetched = self.fetch(names, part, origin, &range, &mut at).await;
@@ -334,7 +337,10 @@ impl Mover<'_> {
 
     /// Returns the names of a file that is moved in pieces, the journal, and its record. Without a
     /// journal, no piece is recorded.
-    async fn of_pieces(&self, file: &File) -> Option<(Names, Arc<Journal>, Option<PiecesRecord>)> {
+    async fn of_pieces(
+        &self,
+        file: &File,
+    ) -> Option<(TransferNames, Arc<Journal>, Option<PiecesRecord>)> {
         let key = self.pieces_key(file)?;
         let job = &self.shared.job;
         let (journal, suffix) = (
@@ -358,7 +364,7 @@ impl Mover<'_> {
             Some(digits) => part_path(&destination, digits, &added),
             None => key.clone(),
         };
-        let names = Names {
+        let names = TransferNames {
             source,
             key,
             digits,
@@ -378,7 +384,7 @@ impl Mover<'_> {
     /// Makes an empty part with the file's length. Returns whether the journal has recorded it.
     async fn make_room(
         &mut self,
-        (names, journal): (&Names, &Arc<Journal>),
+        (names, journal): (&TransferNames, &Arc<Journal>),
         origin: Origin,
         is_recorded: bool,
     ) -> Result<bool, TaskError> {
@@ -402,12 +408,12 @@ impl Mover<'_> {
     /// Fetches a range. Returns the pace. `at` is the offset reached, also after a failure.
     async fn fetch(
         &mut self,
-        names: &Names,
+        names: &TransferNames,
         part: &mut LocalWriter,
         origin: Origin,
         range: &Range<'_>,
         at: &mut u64,
-    ) -> Result<Pace, TaskError> {
+    ) -> Result<LaneRate, TaskError> {
         let (begin, begun) = (*at, Instant::now());
         let journal = self.shared.journal.clone();
         part.flush().await?;
@@ -453,10 +459,10 @@ impl Mover<'_> {
                 note(journal, &names.key, Piece { begin, end: *at }).await;
             }
         }
-        let pace = Pace::of(*at - begin, begun, Instant::now());
+        let rate = LaneRate::of(*at - begin, begun, Instant::now());
         if *at < origin.size_bytes {
             reader.abandon().await;
-            return Ok(pace);
+            return Ok(rate);
         }
         if reader.read(&mut bytes).await? > 0 {
             reader.abandon().await;
@@ -465,12 +471,17 @@ impl Mover<'_> {
         if let Some(stat) = reader.finish().await?.stat {
             self.shared.ranges.note_stat(&names.key, stat);
         }
-        Ok(pace)
+        Ok(rate)
     }
 
     /// Returns the error for a server that sends more bytes than the file had from `begin` on. The
     /// file has grown, or the server has sent it from its beginning.
-    async fn cause_of_surplus(&mut self, names: &Names, origin: Origin, begin: u64) -> TaskError {
+    async fn cause_of_surplus(
+        &mut self,
+        names: &TransferNames,
+        origin: Origin,
+        begin: u64,
+    ) -> TaskError {
         let is_same = async {
             self.mend_source().await?;
             let now = self.current_stat(names).await?;
@@ -484,11 +495,11 @@ impl Mover<'_> {
 
     async fn give_pieces_name(
         &mut self,
-        names: &Names,
+        names: &TransferNames,
         stat: server::Stat,
         bytes: u64,
     ) -> Result<Outcome, TaskError> {
-        let copied = Copied {
+        let copied = FinishedCopy {
             bytes,
             is_spooled: false,
             source_now: Some(stat),

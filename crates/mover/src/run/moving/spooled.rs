@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ftp::spool::SpoolAnswer;
 
 use super::{
-    Backend, Copied, Mover, Names, NewPart, Overlap, ServerError, SourceStat, TaskError,
-    read_exactly,
+    Backend, FinishedCopy, Mover, NewPart, Overlap, ServerError, SourceStat, TaskError,
+    TransferNames, read_exactly,
 };
 use crate::{
     job::RESUME_LEAST,
@@ -20,11 +20,11 @@ impl Mover<'_> {
     /// `None` if the gateway has no spool.
     pub(super) async fn copy_by_spool(
         &mut self,
-        names: &Names,
+        names: &TransferNames,
         overlap: &Overlap,
         stat: &SourceStat,
         journal: Option<&Arc<Journal>>,
-    ) -> Result<Option<Copied>, TaskError> {
+    ) -> Result<Option<FinishedCopy>, TaskError> {
         let job = self.shared.job.clone();
         // The comparison of an overlap would fetch the file from a server twice.
         let is_simple = overlap.length == 0 || matches!(self.source, Backend::Local(_));
@@ -50,7 +50,7 @@ impl Mover<'_> {
                     .upload_by_spool(names, ends, (clears, overlap.new.as_ref()), &share, answer)
                     .await?;
                 share.done();
-                Ok(Some(Copied {
+                Ok(Some(FinishedCopy {
                     bytes: size_bytes,
                     is_spooled: true,
                     source_now: None,
@@ -68,7 +68,11 @@ impl Mover<'_> {
     }
 
     /// Checks that the existing part belongs to this source.
-    async fn check_overlap(&mut self, names: &Names, overlap: &Overlap) -> Result<(), TaskError> {
+    async fn check_overlap(
+        &mut self,
+        names: &TransferNames,
+        overlap: &Overlap,
+    ) -> Result<(), TaskError> {
         if overlap.bytes.is_empty() {
             return Ok(());
         }
@@ -84,7 +88,7 @@ impl Mover<'_> {
     /// Uploads from `begin` to `end`. Sends the bytes to the spool, unless another job does.
     async fn upload_by_spool(
         &mut self,
-        names: &Names,
+        names: &TransferNames,
         (begin, end): (u64, u64),
         (clears, new): (bool, Option<&NewPart>),
         share: &Share<'_>,
@@ -114,7 +118,7 @@ impl Mover<'_> {
         writer.write(&at.to_be_bytes()).await?;
         let mut bytes = vec![0; progress.step_bytes()];
         loop {
-            if !matches!(reader, super::Reader::Local(_))
+            if !matches!(reader, super::FileReader::Local(_))
                 && at == end
                 && reader.read(&mut bytes).await? > 0
             {

@@ -4,10 +4,10 @@
 
 use tokio::task::spawn_blocking;
 
-use super::{Backend, File, Mover, Names, Outcome, Proof, TaskError, Verify};
+use super::{Backend, File, Mover, Outcome, Proof, TaskError, TransferNames, Verify};
 use crate::run::{
     local::renaming,
-    whole_file::{Copied, FileCopy, name},
+    whole_file::{CopyOutcome, FileCopy, name},
 };
 
 impl Mover<'_> {
@@ -15,7 +15,7 @@ impl Mover<'_> {
     pub(super) async fn move_whole(
         &self,
         file: &File,
-        names: &Names,
+        names: &TransferNames,
     ) -> Result<Option<Outcome>, TaskError> {
         if !self.moves_whole(file, names) {
             return Ok(None);
@@ -34,9 +34,9 @@ impl Mover<'_> {
         };
         let copied = spawn_blocking(move || copy.run());
         let (stamp, part) = match copied.await.expect("disk work does not panic")? {
-            Copied::Whole(stamp, part) => (stamp, part),
+            CopyOutcome::Whole(stamp, part) => (stamp, part),
             // A log may have grown.
-            Copied::Changed => return Ok(None),
+            CopyOutcome::Changed => return Ok(None),
         };
         let bytes = stamp.size_bytes;
         shared
@@ -62,7 +62,7 @@ impl Mover<'_> {
 
     /// Whether a file is moved in one call. Both ends must be this machine, without reading back or
     /// waiting for growth. The rate must permit all bytes at a time.
-    fn moves_whole(&self, file: &File, names: &Names) -> bool {
+    fn moves_whole(&self, file: &File, names: &TransferNames) -> bool {
         let are_local = matches!(
             (&*self.source, &*self.destination),
             (Backend::Local(_), Backend::Local(_))

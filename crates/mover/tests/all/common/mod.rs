@@ -45,7 +45,7 @@ pub(crate) struct World {
 
 /// Result of a copy.
 #[derive(Debug)]
-pub(crate) struct Copied {
+pub(crate) struct CopyResult {
     pub(crate) summary: Summary,
     pub(crate) notes: Vec<FileEvent>,
     pub(crate) moved_bytes: u64,
@@ -171,7 +171,7 @@ impl World {
     }
 
     /// Runs a job to its end, or until `after` bytes have moved.
-    pub(crate) fn run_until(&self, job: Job, after: u64) -> Copied {
+    pub(crate) fn run_until(&self, job: Job, after: u64) -> CopyResult {
         let journal = Journal::open(&self.folder.path().join("state"), "job").expect("a journal");
         let progress = Arc::new(Progress::new(job.moving.rate_max.clone()));
         let moved = progress.clone();
@@ -188,14 +188,14 @@ impl World {
             .runtime
             .get_or_init(|| Runtime::new().expect("a runtime"));
         let summary = runtime.block_on(running);
-        Copied {
+        CopyResult {
             summary,
             notes,
             moved_bytes: progress.moved_bytes(),
         }
     }
 
-    pub(crate) fn run(&self, job: Job) -> Copied {
+    pub(crate) fn run(&self, job: Job) -> CopyResult {
         self.run_until(job, u64::MAX)
     }
 }
@@ -206,7 +206,7 @@ impl Drop for World {
     }
 }
 
-impl Copied {
+impl CopyResult {
     /// Returns the reasons of failures.
     pub(crate) fn failures(&self) -> Vec<&str> {
         let failures = self.notes.iter().filter_map(|note| match &note.result {

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 /// Observations of one file's download, and the connections that may join it.
 #[derive(Debug)]
-pub(super) struct Joining {
+pub(super) struct JoinController {
     /// Estimate of one round trip. `None` until the first bytes have arrived.
     round: Option<Duration>,
-    window: Window,
+    window: RateWindow,
     /// Highest rate of a window.
     peak_bytes_per_s: f64,
     /// Highest rate of the last windows. Each later window reduces the weight of an old one.
@@ -49,7 +49,7 @@ pub(super) struct Joining {
 
 /// Span over which the rate is measured.
 #[derive(Debug)]
-struct Window {
+struct RateWindow {
     begun: Instant,
     bytes: u64,
     /// Time in which connections waited for bytes, in pauses shorter than a round trip.
@@ -60,7 +60,7 @@ struct Window {
 
 /// State of a download on which a decision depends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Load {
+pub(super) struct DownloadLoad {
     /// Connections that fetch.
     pub(super) connections: usize,
     /// Most connections that may fetch.
@@ -71,12 +71,12 @@ pub(super) struct Load {
     pub(super) rest_bytes: u64,
 }
 
-impl Joining {
+impl JoinController {
     /// Creates the state of a new download.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             round: None,
-            window: Window::new(now),
+            window: RateWindow::new(now),
             peak_bytes_per_s: 0.0,
             best_bytes_per_s: 0.0,
             steady: (0, 0.0),
@@ -108,7 +108,7 @@ impl Joining {
         // The opening requests a port, and then the file, which takes two round trips or three.
         let round = (opening / OPENING_ROUNDS).max(ROUND_LEAST);
         self.round = Some(self.round.map_or(round, |it| it.min(round)));
-        self.window = Window::new(now);
+        self.window = RateWindow::new(now);
     }
 
     /// Records bytes that a connection has received after a wait.
@@ -165,7 +165,7 @@ impl Joining {
     }
 
     /// Gives permits, if it is time. Returns their number.
-    pub(super) fn decide(&mut self, load: Load, now: Instant) -> usize {
+    pub(super) fn decide(&mut self, load: DownloadLoad, now: Instant) -> usize {
         if self.has_permit(now) {
             return 0;
         }
@@ -178,12 +178,12 @@ impl Joining {
     }
 
     /// Measures, and gives permits if connections may join.
-    fn judge(&mut self, load: Load, may_join: bool, now: Instant) {
+    fn judge(&mut self, load: DownloadLoad, may_join: bool, now: Instant) {
         let Some(round) = self.round else {
             return;
         };
         if load.is_any_opening {
-            self.window = Window::new(now);
+            self.window = RateWindow::new(now);
             return;
         }
         let length = (round * WINDOW_ROUNDS).max(WINDOW_LEAST);
@@ -191,7 +191,7 @@ impl Joining {
         if span < length {
             return;
         }
-        let window = std::mem::replace(&mut self.window, Window::new(now));
+        let window = std::mem::replace(&mut self.window, RateWindow::new(now));
         let (rate, before) = (
             window.bytes as f64 / span.as_secs_f64(),
             self.best_bytes_per_s,
@@ -282,7 +282,7 @@ impl Joining {
     }
 }
 
-impl Window {
+impl RateWindow {
     fn new(begun: Instant) -> Self {
         Self {
             begun,
@@ -356,21 +356,21 @@ mod tests {
     const ROUND: Duration = Duration::from_millis(100);
 
     /// A path of 37.5 MB/s that delivers bytes in bursts, a round trip apart.
-    struct Path {
-        joining: Joining,
+    struct SimulatedPath {
+        joins: JoinController,
         now: Instant,
         connections: usize,
         connections_max: usize,
         rest_bytes: u64,
     }
 
-    impl Path {
+    impl SimulatedPath {
         fn new(rest_bytes: u64) -> Self {
             let now = Instant::now();
-            let mut joining = Joining::new(now);
-            joining.opened(2 * ROUND, now);
+            let mut joins = JoinController::new(now);
+            joins.opened(2 * ROUND, now);
             Self {
-                joining,
+                joins,
                 now,
                 connections: 1,
                 connections_max: 8,
@@ -385,18 +385,18 @@ mod tests {
             self.now += ROUND;
             self.rest_bytes = self.rest_bytes.saturating_sub(bytes);
             for _ in 0..self.connections {
-                self.joining.received(bytes_each, pause);
+                self.joins.received(bytes_each, pause);
             }
-            let load = Load {
+            let load = DownloadLoad {
                 connections: self.connections,
                 connections_max: self.connections_max,
                 is_any_opening: false,
                 rest_bytes: self.rest_bytes,
             };
-            self.joining.decide(load, self.now);
-            while self.joining.take_permit(self.now) {
+            self.joins.decide(load, self.now);
+            while self.joins.take_permit(self.now) {
                 self.connections += 1;
-                self.joining.opened(2 * ROUND, self.now);
+                self.joins.opened(2 * ROUND, self.now);
             }
         }
 
@@ -416,14 +416,14 @@ mod tests {
 
     #[test]
     fn none_joins_a_connection_in_slow_start() {
-        let mut path = Path::new(1 << 30);
+        let mut path = SimulatedPath::new(1 << 30);
         path.slow_start();
         assert_eq!(path.connections, 1);
     }
 
     #[test]
     fn none_joins_on_a_full_path_a_file_that_ends_soon() {
-        let mut path = Path::new(100_000_000);
+        let mut path = SimulatedPath::new(100_000_000);
         path.slow_start();
         while path.rest_bytes > 0 {
             path.round(FULL, Duration::ZERO);
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn on_a_full_path_a_single_trial_joins() {
-        let mut path = Path::new(400_000_000);
+        let mut path = SimulatedPath::new(400_000_000);
         path.slow_start();
         while path.rest_bytes > 0 {
             path.round(FULL / path.connections as u64, Duration::ZERO);
@@ -444,7 +444,7 @@ mod tests {
     /// The path loses one packet of a thousand, and slow start fills it before the first loss.
     #[test]
     fn all_join_where_the_rate_stays_far_below_that_of_slow_start() {
-        let mut path = Path::new(100_000_000);
+        let mut path = SimulatedPath::new(100_000_000);
         path.slow_start();
         for _ in 0..60 {
             path.round(FULL / 20, Duration::ZERO);
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn all_join_where_one_leaves_most_of_the_path_idle() {
-        let mut path = Path::new(100_000_000);
+        let mut path = SimulatedPath::new(100_000_000);
         for _ in 0..26 {
             path.round(50_000, ROUND * 9 / 10);
         }
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn connections_join_one_that_fills_half_of_the_path() {
-        let mut path = Path::new(500_000_000);
+        let mut path = SimulatedPath::new(500_000_000);
         for _ in 0..16 {
             path.round(FULL / 2, ROUND / 2);
         }
@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn all_join_by_and_by_where_each_makes_the_transfer_faster() {
-        let mut path = Path::new(1 << 30);
+        let mut path = SimulatedPath::new(1 << 30);
         for _ in 0..60 {
             path.round(50_000, Duration::ZERO);
         }
@@ -483,7 +483,7 @@ mod tests {
     /// packets.
     #[test]
     fn several_join_at_once_where_the_rest_would_take_minutes() {
-        let mut path = Path::new(4 << 30);
+        let mut path = SimulatedPath::new(4 << 30);
         for _ in 0..6 {
             path.round(500_000, Duration::ZERO);
         }
@@ -496,8 +496,8 @@ mod tests {
 
     #[test]
     fn one_joins_at_a_time_after_one_was_refused() {
-        let mut path = Path::new(4 << 30);
-        path.joining.failed(path.now);
+        let mut path = SimulatedPath::new(4 << 30);
+        path.joins.failed(path.now);
         let mut counts = vec![path.connections];
         for _ in 0..100 {
             path.round(500_000, Duration::ZERO);
@@ -509,7 +509,7 @@ mod tests {
 
     #[test]
     fn on_a_full_path_a_single_one_joins_after_a_failed_trial_with_several() {
-        let mut path = Path::new(40 << 30);
+        let mut path = SimulatedPath::new(40 << 30);
         path.connections_max = 16;
         path.slow_start();
         let mut counts = vec![path.connections];
@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn all_join_where_retransmissions_are_awaited_all_the_time() {
-        let mut path = Path::new(1 << 30);
+        let mut path = SimulatedPath::new(1 << 30);
         for _ in 0..60 {
             path.round(20_000, 2 * ROUND);
         }
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn none_joins_for_the_retransmissions_at_the_end_of_slow_start() {
-        let mut path = Path::new(150_000_000);
+        let mut path = SimulatedPath::new(150_000_000);
         path.slow_start();
         for _ in 0..5 {
             path.round(FULL, 2 * ROUND);
@@ -546,8 +546,8 @@ mod tests {
 
     #[test]
     fn permits_end_where_no_connection_comes() {
-        let mut path = Path::new(1 << 40);
-        let load = Load {
+        let mut path = SimulatedPath::new(1 << 40);
+        let load = DownloadLoad {
             connections: 1,
             connections_max: 8,
             is_any_opening: false,
@@ -556,21 +556,21 @@ mod tests {
         let mut given = Vec::new();
         for round in 0..6_000 {
             path.now += ROUND;
-            path.joining.received(50_000, ROUND * 9 / 10);
-            if path.joining.decide(load, path.now) > 0 {
+            path.joins.received(50_000, ROUND * 9 / 10);
+            if path.joins.decide(load, path.now) > 0 {
                 given.push(round);
             }
         }
         // In ten minutes each failure doubles the pause.
         assert!((4..10).contains(&given.len()), "{given:?}");
         path.now += PERMIT_LEAST + ROUND;
-        assert!(!path.joining.take_permit(path.now));
+        assert!(!path.joins.take_permit(path.now));
     }
 
     #[test]
     fn none_joins_for_a_while_after_one_was_refused() {
-        let mut path = Path::new(1 << 30);
-        path.joining.failed(path.now);
+        let mut path = SimulatedPath::new(1 << 30);
+        path.joins.failed(path.now);
         for _ in 0..45 {
             path.round(50_000, ROUND * 9 / 10);
         }
@@ -583,14 +583,14 @@ mod tests {
 
     #[test]
     fn a_download_that_begins_again_is_judged_anew() {
-        let mut path = Path::new(1 << 30);
+        let mut path = SimulatedPath::new(1 << 30);
         for _ in 0..26 {
             path.round(50_000, ROUND * 9 / 10);
         }
         assert_eq!(path.connections, 8);
         path.connections = 1;
-        path.joining.begin_again(path.now);
-        path.joining.opened(2 * ROUND, path.now);
+        path.joins.begin_again(path.now);
+        path.joins.opened(2 * ROUND, path.now);
         for _ in 0..26 {
             path.round(50_000, ROUND * 9 / 10);
         }

@@ -10,11 +10,11 @@ use crate::plan::{
 };
 
 /// Writer to a job's memory, if the job has one.
-pub(super) struct Record {
+pub(super) struct MemoryWriter {
     memory: Option<Arc<dyn Memory>>,
 }
 
-impl Record {
+impl MemoryWriter {
     pub(super) fn new(memory: Option<Arc<dyn Memory>>) -> Self {
         Self { memory }
     }

@@ -18,7 +18,7 @@ use crate::{
 
 /// State that all lanes of a job share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct JobContext {
     pub(super) job: Arc<Job>,
     pub(super) journal: Option<Arc<Journal>>,
     /// Files of the source, if that is this machine.
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     ending: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
 }
 
-impl Shared {
+impl JobContext {
     pub(super) fn new(
         job: Arc<Job>,
         journal: Option<Journal>,
