@@ -30,7 +30,7 @@ pub struct FileFacts<'a> {
 
 /// The facts in their JSON form.
 #[derive(Serialize)]
-struct Written<'a> {
+struct FactsJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<&'a str>,
     path: String,
@@ -43,7 +43,7 @@ struct Written<'a> {
 impl FileFacts<'_> {
     /// Returns the text that the command reads from its standard input.
     pub fn json(&self) -> Vec<u8> {
-        let written = Written {
+        let written = FactsJson {
             job: self.job,
             path: printable(self.path),
             source: printable(self.source),

@@ -39,14 +39,14 @@ pub struct Credentials {
     /// Password for any server without one in the netrc file.
     pub password: Option<Password>,
     /// Entries of the netrc file in their order.
-    pub netrc: Vec<Entry>,
+    pub netrc: Vec<NetrcEntry>,
     /// Passwords that the user has typed, by server and account.
     pub asked: Vec<(Server, String, Password)>,
 }
 
 /// An entry of a netrc file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct NetrcEntry {
     /// The host. `None` stands for any host (`default`).
     pub machine: Option<String>,
     /// The account.
@@ -94,7 +94,7 @@ impl Credentials {
     ///
     /// The password is the netrc file's for this account, else the one for all servers.
     pub fn account(&self, server: &Server) -> Account {
-        let fits = |entry: &&Entry| {
+        let fits = |entry: &&NetrcEntry| {
             // A web server requires no account, so a `default` entry must not give it one.
             let is_host = match &entry.machine {
                 Some(machine) => machine.eq_ignore_ascii_case(&server.host),
@@ -140,10 +140,10 @@ impl Credentials {
 ///
 /// It evaluates `machine`, `default`, `login`, `password`, `account` and `macdef`. Other words are
 /// skipped, since other programs keep their own words in the file.
-fn parse_netrc(text: &[u8]) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
+fn parse_netrc(text: &[u8]) -> Vec<NetrcEntry> {
+    let mut entries: Vec<NetrcEntry> = Vec::new();
     // The key whose value is still missing. The value may stand on the next line.
-    let mut waiting: Option<Key> = None;
+    let mut waiting: Option<NetrcKey> = None;
     let mut is_macro = false;
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     for line in text.split(|it| *it == b'\n') {
@@ -163,12 +163,12 @@ fn parse_netrc(text: &[u8]) -> Vec<Entry> {
                 continue;
             }
             waiting = match word.as_slice() {
-                b"machine" => Some(Key::Machine),
-                b"login" => Some(Key::Login),
-                b"password" => Some(Key::Password),
-                b"account" => Some(Key::Account),
+                b"machine" => Some(NetrcKey::Machine),
+                b"login" => Some(NetrcKey::Login),
+                b"password" => Some(NetrcKey::Password),
+                b"account" => Some(NetrcKey::Account),
                 b"default" => {
-                    entries.push(Entry::default());
+                    entries.push(NetrcEntry::default());
                     None
                 }
                 b"macdef" => {
@@ -183,21 +183,21 @@ fn parse_netrc(text: &[u8]) -> Vec<Entry> {
 }
 
 /// A key of a netrc file.
-enum Key {
+enum NetrcKey {
     Machine,
     Login,
     Password,
     Account,
 }
 
-impl Key {
+impl NetrcKey {
     /// Stores the value in the last entry. Values before the first entry belong to no host.
-    fn set(&self, value: Vec<u8>, entries: &mut Vec<Entry>) {
+    fn set(&self, value: Vec<u8>, entries: &mut Vec<NetrcEntry>) {
         let text = || String::from_utf8_lossy(&value).into_owned();
         match (self, entries.last_mut()) {
-            (Self::Machine, _) => entries.push(Entry {
+            (Self::Machine, _) => entries.push(NetrcEntry {
                 machine: Some(text()),
-                ..Entry::default()
+                ..NetrcEntry::default()
             }),
             (Self::Login, Some(entry)) => entry.login = Some(text()),
             (Self::Password, Some(entry)) => entry.password = Some(Password(value)),

@@ -19,18 +19,18 @@ use tokio::sync::Mutex;
 /// An error: another process has taken the work over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("another process has taken over this work")]
-pub struct Fenced;
+pub struct FencedError;
 
 /// The answer, as soon as it is known.
-pub type Answer = Pin<Box<dyn Future<Output = bool> + Send>>;
+pub type FenceFuture = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// Guard that keeps a job from changes for which it is no longer responsible.
 #[derive(Clone)]
-pub struct Fence(Arc<Questions>);
+pub struct Fence(Arc<FenceChecks>);
 
 /// Questions of a fence, one at a time.
-struct Questions {
-    ask: Box<dyn Fn() -> Answer + Send + Sync>,
+struct FenceChecks {
+    ask: Box<dyn Fn() -> FenceFuture + Send + Sync>,
     /// Number of questions begun.
     begun: AtomicU64,
     /// The last question with an answer.
@@ -46,8 +46,8 @@ struct FenceAnswer {
 impl Fence {
     /// Creates a fence that calls `ask` before each step. One question serves all steps that wait
     /// when it begins.
-    pub fn new(ask: impl Fn() -> Answer + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Questions {
+    pub fn new(ask: impl Fn() -> FenceFuture + Send + Sync + 'static) -> Self {
+        Self(Arc::new(FenceChecks {
             ask: Box::new(ask),
             begun: AtomicU64::new(0),
             answered: Mutex::default(),
@@ -57,7 +57,7 @@ impl Fence {
     /// Whether this process may still take an irreversible step. The question begins after the
     /// call.
     pub(crate) async fn allows(&self) -> bool {
-        let Questions {
+        let FenceChecks {
             ask,
             begun,
             answered,

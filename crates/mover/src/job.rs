@@ -11,7 +11,7 @@ use crate::{
     part_name::{digits_of, part_path},
     plan,
     server::{Dial, SessionPool},
-    sharing::Sharing,
+    spool_sharing::SpoolSharing,
     web::WebDial,
 };
 
@@ -31,7 +31,7 @@ pub struct Job {
     /// Options for the copy of one file.
     pub moving: Moving,
     /// State shared with other jobs that use the same gateway.
-    pub sharing: Option<Arc<Sharing>>,
+    pub sharing: Option<Arc<SpoolSharing>>,
     /// Pool of sessions. `None` gives the job sessions of its own.
     pub session_pool: Option<Arc<SessionPool>>,
     /// Check before each irreversible step. `None` if no other process takes the job over.

@@ -22,5 +22,5 @@ pub mod plan;
 pub mod retry_action;
 pub mod run;
 pub mod server;
-pub mod sharing;
+pub mod spool_sharing;
 pub mod web;

@@ -13,7 +13,7 @@ use mover::{
     location::{Location, Remote, Scheme, Server},
     names::join,
     plan::{self, Purpose},
-    sharing::Sharing,
+    spool_sharing::SpoolSharing,
 };
 
 use super::{
@@ -32,7 +32,7 @@ pub(crate) struct Settings {
     pub(super) on_file: Option<CommandWords>,
     pub(crate) access: Access,
     /// State shared with other jobs that use the same gateway.
-    sharing: Option<Arc<Sharing>>,
+    sharing: Option<Arc<SpoolSharing>>,
 }
 
 /// Key of a server. Behind different gateways, one address may belong to different servers.
@@ -303,7 +303,7 @@ pub(super) fn share_gateways(jobs: &mut [Settings]) {
     }
     for jobs in behind.into_values().filter(|it| it.len() > 1) {
         let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-        let sharing = Arc::new(Sharing::new(count));
+        let sharing = Arc::new(SpoolSharing::new(count));
         for job in jobs {
             job.sharing = Some(sharing.clone());
         }

@@ -19,12 +19,12 @@ pub(super) struct Pattern {
     is_everything: bool,
     /// Names that a path must have from the root on. `None` if they cannot be determined one by
     /// one.
-    names: Option<Vec<Name>>,
+    names: Option<Vec<NamePattern>>,
 }
 
 /// One name of a pattern.
 #[derive(Debug, Clone)]
-enum Name {
+enum NamePattern {
     /// `**`, which stands for any names.
     Any,
     One(GlobMatcher),
@@ -60,8 +60,8 @@ impl Pattern {
         // A slash within braces splits a name, and the parts cannot be parsed.
         let names = directories.unwrap_or(&from_root).split('/');
         let names = names.filter(|it| !it.is_empty()).map(|name| match name {
-            "**" => Some(Name::Any),
-            name => read(name).ok().map(Name::One),
+            "**" => Some(NamePattern::Any),
+            name => read(name).ok().map(NamePattern::One),
         });
         Ok(Self {
             names: names.collect(),
@@ -95,11 +95,11 @@ impl Pattern {
         let mut expected = names.iter();
         for name in directory.split(|it| *it == b'/') {
             match expected.next() {
-                Some(Name::Any) => return true,
-                Some(Name::One(pattern)) if !pattern.is_match(OsStr::from_bytes(name)) => {
+                Some(NamePattern::Any) => return true,
+                Some(NamePattern::One(pattern)) if !pattern.is_match(OsStr::from_bytes(name)) => {
                     return false;
                 }
-                Some(Name::One(_)) => {}
+                Some(NamePattern::One(_)) => {}
                 None => return self.directories.is_some(),
             }
         }

@@ -8,7 +8,7 @@ use std::{
 use super::{blocking::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
 use crate::{
     disk::{FilesRole, LocalFiles, system::FileSystem},
-    fence::Fenced,
+    fence::FencedError,
     job::{Job, Site},
     journal::Journal,
     names::{local, shown},
@@ -113,7 +113,7 @@ impl JobContext {
     /// blocks no thread.
     pub(super) async fn pass_fence(&self) -> Result<(), TaskError> {
         match &self.job.fence {
-            Some(fence) if !fence.allows().await => Err(ServerError::from(Fenced).into()),
+            Some(fence) if !fence.allows().await => Err(ServerError::from(FencedError).into()),
             _ => Ok(()),
         }
     }

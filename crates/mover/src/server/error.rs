@@ -8,7 +8,7 @@ use ftp::{
 };
 use hyper::StatusCode;
 
-use crate::{fence::Fenced, retry_action::RetryAction};
+use crate::{fence::FencedError, retry_action::RetryAction};
 
 /// Error of an operation with a server.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +119,7 @@ pub enum ServerError {
     Stalled(Duration),
     /// Another process has taken the work over.
     #[error(transparent)]
-    Fenced(#[from] Fenced),
+    Fenced(#[from] FencedError),
     /// A web server refuses the request.
     #[error("the server answered {0}")]
     Http(StatusCode),

@@ -22,7 +22,7 @@ use mover::{
     location::Scheme,
     run::{Progress, Summary, run},
     server::Route,
-    sharing::Sharing,
+    spool_sharing::SpoolSharing,
 };
 use net::{target::AllowList, tls::Verify};
 use relay::{Relay, Sessions, far, settings::Settings, spool};
@@ -81,7 +81,7 @@ impl Gateways {
 
     /// Creates jobs that upload `from` to each server, through the gateways.
     fn jobs(&self, world: &World, from: &Path, servers: &[&FakeServer]) -> Vec<Job> {
-        let sharing = Arc::new(Sharing::new(servers.len() as u32));
+        let sharing = Arc::new(SpoolSharing::new(servers.len() as u32));
         let jobs = servers.iter().map(|server| {
             let mut dial = server.dial();
             dial.route = Route::Gateway(self.near.door(0));

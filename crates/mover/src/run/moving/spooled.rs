@@ -12,7 +12,7 @@ use crate::{
     job::RESUME_LEAST,
     journal::Journal,
     server::{self, SpoolReply},
-    sharing::Share,
+    spool_sharing::FileShare,
 };
 
 impl Mover<'_> {
@@ -91,7 +91,7 @@ impl Mover<'_> {
         names: &TransferNames,
         (begin, end): (u64, u64),
         (clears, new): (bool, Option<&NewPart>),
-        share: &Share<'_>,
+        share: &FileShare<'_>,
         answer: SpoolAnswer,
     ) -> Result<Option<server::Stat>, TaskError> {
         let progress = &self.shared.progress;

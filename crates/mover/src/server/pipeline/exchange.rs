@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{MEETING_TIMEOUT, ports::Port};
-use crate::fence::Fenced;
+use crate::fence::FencedError;
 use crate::server::{
     ServerError, Session, Verb,
     control::Sent,
@@ -308,7 +308,7 @@ impl Exchange {
         };
         match self.clearance {
             Clearance::Unneeded | Clearance::Given => {}
-            Clearance::Refused => return Some(Err(Fenced.into())),
+            Clearance::Refused => return Some(Err(FencedError.into())),
             Clearance::Missing => {
                 self.clearance = Clearance::Due;
                 return None;

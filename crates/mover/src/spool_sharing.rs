@@ -18,9 +18,9 @@ use crate::journal::Origin;
 
 /// Shared state of jobs that use one gateway.
 #[derive(Debug)]
-pub struct Sharing {
+pub struct SpoolSharing {
     jobs: u32,
-    files: Mutex<HashMap<File, Arc<Mutex<State>>>>,
+    files: Mutex<HashMap<SharedFile, Arc<Mutex<SharedFileState>>>>,
     /// Whether the gateway has no spool.
     is_refused: AtomicBool,
 }
@@ -35,10 +35,10 @@ enum SpoolProgress {
 }
 
 /// A path of the source, and the file's origin.
-type File = (Vec<u8>, Origin);
+type SharedFile = (Vec<u8>, Origin);
 
 #[derive(Debug)]
-struct State {
+struct SharedFileState {
     id: u128,
     /// Progress of each spool, by its instance.
     spools: HashMap<u64, SpoolProgress>,
@@ -48,21 +48,21 @@ struct State {
 
 /// One job's share in a file.
 #[derive(Debug)]
-pub(crate) struct Share<'a> {
-    sharing: &'a Sharing,
-    file: File,
-    state: Arc<Mutex<State>>,
+pub(crate) struct FileShare<'a> {
+    sharing: &'a SpoolSharing,
+    file: SharedFile,
+    state: Arc<Mutex<SharedFileState>>,
     id: u128,
 }
 
 /// Right to send the bytes. If dropped, another job may send them.
 #[derive(Debug)]
-pub(crate) struct Fill {
-    state: Arc<Mutex<State>>,
+pub(crate) struct SendRight {
+    state: Arc<Mutex<SharedFileState>>,
     instance: u64,
 }
 
-impl Sharing {
+impl SpoolSharing {
     /// Creates the shared state of `jobs` jobs. Each of them is to have each file.
     pub fn new(jobs: u32) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Sharing {
     }
 
     /// Takes part in a file. `None` if the gateway does not support that.
-    pub(crate) fn share(&self, path: &[u8], origin: Origin) -> Option<Share<'_>> {
+    pub(crate) fn share(&self, path: &[u8], origin: Origin) -> Option<FileShare<'_>> {
         if self.is_refused.load(Relaxed) {
             return None;
         }
@@ -82,7 +82,7 @@ impl Sharing {
         let state = match files.get(&file) {
             Some(state) => state.clone(),
             None => {
-                let state = Arc::new(Mutex::new(State {
+                let state = Arc::new(Mutex::new(SharedFileState {
                     id: draw()?,
                     spools: HashMap::new(),
                     done: 0,
@@ -92,7 +92,7 @@ impl Sharing {
             }
         };
         let id = lock(&state).id;
-        Some(Share {
+        Some(FileShare {
             sharing: self,
             file,
             state,
@@ -106,7 +106,7 @@ impl Sharing {
     }
 }
 
-impl Share<'_> {
+impl FileShare<'_> {
     /// Returns the request to the gateway, for an upload from `offset_bytes` on.
     pub(crate) fn request(&self, offset_bytes: u64) -> SpoolRequest {
         SpoolRequest {
@@ -119,7 +119,7 @@ impl Share<'_> {
 
     /// Claims the right to send the bytes that the spool lacks, unless another job has it. The
     /// server is ready, and `spool` is the gateway's answer.
-    pub(crate) fn claim(&self, spool: SpoolAnswer) -> Option<Fill> {
+    pub(crate) fn claim(&self, spool: SpoolAnswer) -> Option<SendRight> {
         let mut state = lock(&self.state);
         let instance = spool.instance;
         let has_all = spool.have_bytes >= self.file.1.size_bytes;
@@ -127,7 +127,7 @@ impl Share<'_> {
             return None;
         }
         state.spools.insert(instance, SpoolProgress::Some);
-        Some(Fill {
+        Some(SendRight {
             state: self.state.clone(),
             instance,
         })
@@ -151,7 +151,7 @@ impl Share<'_> {
     }
 }
 
-impl Fill {
+impl SendRight {
     /// Records that the gateway has all bytes.
     pub(crate) fn done(self) {
         let mut state = lock(&self.state);
@@ -159,7 +159,7 @@ impl Fill {
     }
 }
 
-impl Drop for Fill {
+impl Drop for SendRight {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
         if state.spools.get(&self.instance) == Some(&SpoolProgress::Some) {
@@ -168,7 +168,7 @@ impl Drop for Fill {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<SharedFileState>) -> MutexGuard<'_, SharedFileState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -192,7 +192,7 @@ mod tests {
         modified_ns: 0,
     };
 
-    fn share(sharing: &Sharing) -> Share<'_> {
+    fn share(sharing: &SpoolSharing) -> FileShare<'_> {
         sharing.share(b"film.mxf", ORIGIN).expect("it is shared")
     }
 
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn one_job_brings_the_bytes() {
-        let sharing = Sharing::new(3);
+        let sharing = SpoolSharing::new(3);
         let (first, second) = (share(&sharing), share(&sharing));
         assert_eq!(first.request(7).id, second.request(0).id);
         let fill = second.claim(spool(7, 0)).expect("nobody does");
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_next_job_goes_on_where_one_failed() {
-        let sharing = Sharing::new(2);
+        let sharing = SpoolSharing::new(2);
         let first = share(&sharing);
         drop(first.claim(spool(7, 0)).expect("nobody does"));
         let second = share(&sharing);
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_file_that_all_have_is_forgotten() {
-        let sharing = Sharing::new(2);
+        let sharing = SpoolSharing::new(2);
         let id = share(&sharing).request(0).id;
         share(&sharing).done();
         assert_eq!(share(&sharing).request(0).id, id);
