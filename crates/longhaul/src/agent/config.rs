@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::{CommandFactory as _, Parser, error::ContextKind};
-use mover::agent::{Schedule, Times};
+use mover::agent::{JobTimes, Schedule};
 use net::target::Host;
 use toml::{
     Spanned,
@@ -38,7 +38,7 @@ pub(super) struct Config {
 /// A checked job. A job with several destinations becomes several of these.
 pub(super) struct JobConfig {
     pub(super) name: String,
-    pub(super) times: Times,
+    pub(super) times: JobTimes,
     /// Source, destination and options.
     pub(super) copy: copy::Args,
     pub(super) on_file: Option<Vec<OsString>>,
@@ -169,7 +169,7 @@ fn check_job(
             .iter()
             .any(|it| keys.contains_key(*it));
     let settle_default = if is_final { SETTLE } else { Duration::ZERO };
-    let times = Times {
+    let times = JobTimes {
         schedule: schedule.unwrap_or(Schedule::Every(RESCAN)),
         is_watched,
         settle: duration(keys.remove("settle"), settle_default)?,

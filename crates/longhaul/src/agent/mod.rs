@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use mover::agent::{self, AgentJob, Caller, RunJob, Status};
+use mover::agent::{self, AgentJob, AgentStatus, CallParameters, RunJob};
 use nix::unistd::geteuid;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -192,7 +192,7 @@ async fn work_until(config: Config, until: impl Future<Output = ()>) -> anyhow::
     }
     let ends = jobs.iter();
     let ends = ends.map(|it| [it.name.clone(), it.from.clone(), it.to.clone()]);
-    let status = Arc::new(Status::new(now_unix_s(), ends));
+    let status = Arc::new(AgentStatus::new(now_unix_s(), ends));
     let mut pages = JoinSet::new();
     if let Some(listen) = config.listen {
         let listener = tokio::net::TcpListener::bind(listen).await;
@@ -237,7 +237,7 @@ fn make(config: JobConfig, gateways: &mut EmbeddedGateways) -> anyhow::Result<Ag
         .door(&mut settings)
         .map_err(|error| exit::misuse(format!("{}: {error:#}", config.at)))?;
     let launcher = ["/proc/self/exe", "launch"].map(OsString::from).to_vec();
-    let caller = config.on_file.clone().map(|command| Caller {
+    let caller = config.on_file.clone().map(|command| CallParameters {
         command,
         launcher,
         timeout: config.on_file_timeout,

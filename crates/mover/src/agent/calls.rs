@@ -24,9 +24,9 @@ use tokio::{
 };
 
 use super::{
-    history::{History, Line},
-    memory::{Call, JobMemory, MemoryError},
-    status::Status,
+    history::{History, HistoryLine},
+    memory::{JobMemory, MemoryError, PendingCall},
+    status::AgentStatus,
 };
 use crate::{
     command::{CALLS_AT_ONCE, FileFacts, kill},
@@ -35,7 +35,7 @@ use crate::{
 
 /// Parameters for calls of commands.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub struct CallParameters {
     /// The program and its arguments, without a shell.
     pub command: Vec<OsString>,
     /// A program and its arguments. With two paths and `command` behind them it links the first
@@ -51,8 +51,8 @@ pub struct Caller {
 }
 
 /// The calls of one job.
-pub(super) struct Calls {
-    pub(super) caller: Caller,
+pub(super) struct JobCalls {
+    pub(super) caller: CallParameters,
     pub(super) memory: Arc<JobMemory>,
     pub(super) history: Arc<History>,
     /// Folder of the marks and of the commands' input files.
@@ -63,7 +63,7 @@ pub(super) struct Calls {
     pub(super) to: Vec<u8>,
     /// Notified when calls may be due.
     pub(super) wake: Arc<Notify>,
-    pub(super) status: Arc<Status>,
+    pub(super) status: Arc<AgentStatus>,
     /// The job's number in the status.
     pub(super) number: usize,
     /// Calls that have failed since the history's last line about a run.
@@ -80,7 +80,7 @@ enum CallOutcome {
     NotStarted(String),
 }
 
-impl Calls {
+impl JobCalls {
     /// Makes calls until the task is dropped. Running commands then continue by themselves.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Calls {
     }
 
     /// Calls the command for one file, again after a failure and while it cannot be started.
-    async fn make(self: Arc<Self>, call: Call) -> Result<(), MemoryError> {
+    async fn make(self: Arc<Self>, call: PendingCall) -> Result<(), MemoryError> {
         let path = printable(&call.path);
         let mut pause = RETRY_FIRST;
         let mut retries_left = self.caller.retries;
@@ -154,7 +154,7 @@ impl Calls {
         // ends.
         let _ = fs::remove_file(self.facts_file(number));
         let _ = fs::remove_file(self.mark(number));
-        let line = Line::Called {
+        let line = HistoryLine::Called {
             path: &path,
             result: &result,
         };
@@ -162,7 +162,7 @@ impl Calls {
         Ok(())
     }
 
-    async fn make_once(&self, call: &Call) -> io::Result<CallOutcome> {
+    async fn make_once(&self, call: &PendingCall) -> io::Result<CallOutcome> {
         let mark = self.mark(call.number);
         if mark.exists() {
             let result = "called by an agent that was ended meanwhile".to_owned();
@@ -188,7 +188,7 @@ impl Calls {
         })
     }
 
-    fn start(&self, call: &Call, mark: &PathBuf) -> io::Result<Child> {
+    fn start(&self, call: &PendingCall, mark: &PathBuf) -> io::Result<Child> {
         let source = full(&self.from, &call.path);
         let destination = full(&self.to, &call.path);
         let facts = FileFacts {

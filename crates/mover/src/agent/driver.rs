@@ -24,12 +24,12 @@ use tokio::{
 };
 
 use super::{
-    calls::{Caller, Calls},
-    history::{History, Line},
+    calls::{CallParameters, JobCalls},
+    history::{History, HistoryLine},
     memory::{JobMemory, MemoryError},
-    status::Status,
-    timetable::{RunOutcome, Times, Timetable},
-    watch::Watch,
+    status::AgentStatus,
+    timetable::{JobTimes, RunOutcome, Timetable},
+    watch::FolderWatch,
 };
 use crate::{
     job::Job,
@@ -44,7 +44,7 @@ pub struct AgentJob {
     /// Name of letters, digits, `-`, `_` and `.`, which also names files.
     pub name: String,
     /// The times of its runs.
-    pub times: Times,
+    pub times: JobTimes,
     /// A folder of this machine whose changes start it.
     pub watched: Option<PathBuf>,
     /// The source, for display. A changed source or destination starts with an empty memory.
@@ -54,7 +54,7 @@ pub struct AgentJob {
     /// Makes the job of one run.
     pub make: Box<dyn Fn() -> Result<RunJob, String> + Send + Sync>,
     /// The command for each moved file.
-    pub caller: Option<Caller>,
+    pub caller: Option<CallParameters>,
     /// Age at which lines of the history are deleted. The memory also forgets older files that have
     /// left the source.
     pub keep_history: Duration,
@@ -90,7 +90,7 @@ pub enum AgentError {
 }
 
 /// A job with its memory, its history and its signals, for as long as the agent runs.
-struct Resident {
+struct ResidentJob {
     number: usize,
     job: Arc<AgentJob>,
     memory: Arc<JobMemory>,
@@ -101,7 +101,7 @@ struct Resident {
     failed_calls: Arc<AtomicU64>,
     /// Folder of the journal for parts of files.
     parts: PathBuf,
-    status: Arc<Status>,
+    status: Arc<AgentStatus>,
     /// Time at which the memory last forgot old files, in seconds since 1970.
     forgotten_unix_s: AtomicI64,
     is_ending: watch::Receiver<bool>,
@@ -127,7 +127,7 @@ struct Notices {
 pub async fn run(
     jobs: Vec<AgentJob>,
     folder: &Path,
-    status: Arc<Status>,
+    status: Arc<AgentStatus>,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
     let (end, is_ending) = watch::channel(false);
@@ -178,7 +178,7 @@ pub async fn run(
         .for_each(|job| table.asked(job, &Zoned::now()));
     let notices = Arc::new(Notices::new(places.len()));
     let watch_all = places.iter().enumerate();
-    let mut watches: Vec<Option<Watch>> = watch_all
+    let mut watches: Vec<Option<FolderWatch>> = watch_all
         .map(|(number, (job, _))| watch(number, job, &notices))
         .collect();
     let mut runs = JoinSet::new();
@@ -188,7 +188,7 @@ pub async fn run(
         while let Some(number) = table.poll(&Zoned::now()) {
             let (job, runnable) = &mut places[number];
             // The run that starts now covers all earlier notices.
-            if watches[number].as_ref().is_none_or(Watch::is_lost) {
+            if watches[number].as_ref().is_none_or(FolderWatch::is_lost) {
                 watches[number] = watch(number, job, &notices);
             }
             let runnable = match runnable {
@@ -260,7 +260,7 @@ pub async fn run(
 
 /// A job that can run.
 struct RunnableJob {
-    resident: Arc<Resident>,
+    resident: Arc<ResidentJob>,
     /// The task that makes its calls.
     calls: Option<AbortHandle>,
 }
@@ -268,14 +268,14 @@ struct RunnableJob {
 /// State that all jobs of an agent share.
 struct Agent {
     folder: PathBuf,
-    status: Arc<Status>,
+    status: Arc<AgentStatus>,
     is_ending: watch::Receiver<bool>,
 }
 
 /// A job whose memory and folders can be used.
 struct UsableJob {
-    resident: Resident,
-    calls: Option<Calls>,
+    resident: ResidentJob,
+    calls: Option<JobCalls>,
     last_start: Option<Zoned>,
     /// The job had work left when an earlier agent ended.
     is_open: bool,
@@ -326,7 +326,7 @@ impl Agent {
         let wake = Arc::new(Notify::new());
         let failed_calls = Arc::new(AtomicU64::new(0));
         let calls = match &job.caller {
-            Some(caller) => Some(Calls {
+            Some(caller) => Some(JobCalls {
                 caller: caller.clone(),
                 memory: memory.clone(),
                 history: history.clone(),
@@ -346,7 +346,7 @@ impl Agent {
         Ok(UsableJob {
             last_start: last.map(|it| it.to_zoned(TimeZone::system())),
             is_open: memory.is_open()?,
-            resident: Resident {
+            resident: ResidentJob {
                 number,
                 parts: make("parts")?,
                 job: job.clone(),
@@ -364,11 +364,11 @@ impl Agent {
 }
 
 /// Watches the folder of a job. If the folder cannot be watched, the job runs by its schedule only.
-fn watch(number: usize, job: &AgentJob, notices: &Arc<Notices>) -> Option<Watch> {
+fn watch(number: usize, job: &AgentJob, notices: &Arc<Notices>) -> Option<FolderWatch> {
     let folder = job.watched.as_ref()?;
     let notices = notices.clone();
     let notice = move || notices.put(number);
-    let watch = Watch::new(folder, notice);
+    let watch = FolderWatch::new(folder, notice);
     let folder = folder.display();
     watch
         .inspect_err(|error| {
@@ -397,7 +397,7 @@ impl Notices {
     }
 }
 
-impl Resident {
+impl ResidentJob {
     /// Makes one run. Also returns whether the memory failed.
     async fn run(self: Arc<Self>) -> (RunOutcome, bool) {
         let begun = Instant::now();
@@ -451,7 +451,7 @@ impl Resident {
         let done = tally.moved + tally.failed + tally.removed + failed_calls;
         let is_worth_a_line = done > 0 || reason.is_some();
         if is_worth_a_line {
-            self.write(&Line::Run {
+            self.write(&HistoryLine::Run {
                 moved: tally.moved,
                 same: tally.same,
                 failed: tally.failed,
@@ -509,7 +509,7 @@ impl Resident {
         let job = &self.job.name;
         match &note.result {
             FileOutcome::Moved(version, _) => {
-                self.write(&Line::Copied {
+                self.write(&HistoryLine::Copied {
                     path: &path,
                     bytes: version.size_bytes,
                 });
@@ -521,7 +521,7 @@ impl Resident {
                 tracing::warn!(job, path, reason, "failed");
                 self.status.fails(self.number, reason);
                 let path = &path;
-                self.write(&Line::Failed { path, reason });
+                self.write(&HistoryLine::Failed { path, reason });
             }
             FileOutcome::Warning(what) => tracing::warn!(job, path, "{what}"),
             // The connection may still be established.
@@ -534,7 +534,7 @@ impl Resident {
         }
     }
 
-    fn write(&self, line: &Line<'_>) {
+    fn write(&self, line: &HistoryLine<'_>) {
         self.history.write(Timestamp::now(), line);
     }
 
@@ -546,7 +546,7 @@ impl Resident {
 }
 
 /// Makes a job's calls, and continues after a pause if the memory could not be used.
-async fn keep_calling(calls: Arc<Calls>) {
+async fn keep_calling(calls: Arc<JobCalls>) {
     loop {
         // A panic in a task of its own does not end this one.
         let mut running = JoinSet::new();

@@ -23,7 +23,7 @@ pub struct History {
 /// A line of the history.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Line<'a> {
+pub enum HistoryLine<'a> {
     /// A file is complete at the destination.
     Copied {
         /// Path below the job's source.
@@ -76,7 +76,7 @@ pub enum Line<'a> {
 struct DatedLine<'a> {
     at: String,
     #[serde(flatten)]
-    line: &'a Line<'a>,
+    line: &'a HistoryLine<'a>,
 }
 
 impl History {
@@ -94,7 +94,7 @@ impl History {
     }
 
     /// Writes a line. If the disk refuses it, the line is lost, and the log contains the error.
-    pub fn write(&self, now: Timestamp, line: &Line<'_>) {
+    pub fn write(&self, now: Timestamp, line: &HistoryLine<'_>) {
         let dated = DatedLine {
             at: format!("{now:.3}"),
             line,
@@ -149,7 +149,7 @@ mod tests {
             text.parse().expect("a time")
         };
         for number in 1..=5 {
-            let line = Line::Called {
+            let line = HistoryLine::Called {
                 path: "a/b",
                 result: "done",
             };

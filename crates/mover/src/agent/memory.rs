@@ -39,12 +39,12 @@ pub struct JobMemory {
     calls: bool,
     settle: Duration,
     /// Files that the present run has found.
-    run: Mutex<Run>,
+    run: Mutex<RunFiles>,
 }
 
 /// Files that a run has found at the source.
 #[derive(Debug, Default)]
-struct Run {
+struct RunFiles {
     number: u64,
     /// Files by the hash of their paths. A million files take 16 MB.
     found: HashSet<u64>,
@@ -64,7 +64,7 @@ struct UnsettledFile {
 
 /// A file for which a command is to be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct PendingCall {
     /// Number that no other call of the job ever has.
     pub number: u64,
     /// The file, below the job's roots.
@@ -110,8 +110,8 @@ pub enum MemoryError {
 
 /// Record of a file.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Record {
-    state: State,
+struct FileRecord {
+    state: FileState,
     #[serde(default)]
     size_bytes: Option<u64>,
     #[serde(default)]
@@ -125,7 +125,7 @@ struct Record {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum FileState {
     /// A run has begun to move the file.
     Begun,
     /// The destination has the file.
@@ -272,8 +272,8 @@ impl JobMemory {
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.
-    pub fn calls(&self, from: u64, most: usize) -> Result<Vec<Call>, MemoryError> {
-        let read = || -> Result<Vec<Call>, redb::Error> {
+    pub fn calls(&self, from: u64, most: usize) -> Result<Vec<PendingCall>, MemoryError> {
+        let read = || -> Result<Vec<PendingCall>, redb::Error> {
             let transaction = self.database.begin_read()?;
             let table = transaction.open_table(CALLS)?;
             let mut calls = Vec::new();
@@ -349,8 +349,8 @@ impl JobMemory {
         Ok(transaction.commit()?)
     }
 
-    fn record(&self, path: &[u8]) -> Option<Record> {
-        let read = || -> Result<Option<Record>, redb::Error> {
+    fn record(&self, path: &[u8]) -> Option<FileRecord> {
+        let read = || -> Result<Option<FileRecord>, redb::Error> {
             let transaction = self.database.begin_read()?;
             let files = transaction.open_table(FILES)?;
             Ok(files.get(path)?.and_then(|it| read_record(it.value())))
@@ -379,7 +379,7 @@ impl plan::Memory for JobMemory {
         let version = file.version();
         let record = self.record(&path);
         if let Some(record) = record
-            && record.state == State::Taken
+            && record.state == FileState::Taken
             && record.version().is_same_as(&version)
         {
             return Standing::Taken;
@@ -392,7 +392,7 @@ impl plan::Memory for JobMemory {
 
     fn taken(&self, path: &RelativePath) -> Option<Version> {
         let record = self.record(&path.to_bytes())?;
-        (record.state == State::Taken).then(|| record.version())
+        (record.state == FileState::Taken).then(|| record.version())
     }
 
     fn begin(&self, files: &[File]) -> Result<(), StateStoreError> {
@@ -400,7 +400,7 @@ impl plan::Memory for JobMemory {
         let begun = self.commit(|transaction| {
             let mut table = transaction.open_table(FILES)?;
             for file in files {
-                let record = Record::new(State::Begun, file.version(), at_unix_s);
+                let record = FileRecord::new(FileState::Begun, file.version(), at_unix_s);
                 table.insert(file.path.to_bytes().as_slice(), record.write().as_slice())?;
             }
             Ok(())
@@ -419,8 +419,8 @@ impl plan::Memory for JobMemory {
                 let path = taken.path.to_bytes();
                 let before = files.get(path.as_slice())?;
                 let before = before.and_then(|it| read_record(it.value()));
-                let was_begun = before.is_some_and(|it| it.state == State::Begun);
-                let record = Record::new(State::Taken, taken.version, at_unix_s);
+                let was_begun = before.is_some_and(|it| it.state == FileState::Begun);
+                let record = FileRecord::new(FileState::Taken, taken.version, at_unix_s);
                 files.insert(path.as_slice(), record.write().as_slice())?;
                 // An earlier run may have moved the file, and been killed before it recorded that.
                 if self.calls && (taken.is_moved || was_begun) {
@@ -451,7 +451,7 @@ impl plan::Memory for JobMemory {
     }
 }
 
-impl Run {
+impl RunFiles {
     /// Whether the listings of a file have been the same for the settle time.
     fn is_settled(
         &mut self,
@@ -482,8 +482,8 @@ impl Run {
     }
 }
 
-impl Record {
-    fn new(state: State, version: Version, at_unix_s: i64) -> Self {
+impl FileRecord {
+    fn new(state: FileState, version: Version, at_unix_s: i64) -> Self {
         Self {
             state,
             size_bytes: version.size_bytes,
@@ -527,15 +527,15 @@ impl CallRecord {
     }
 }
 
-fn read_record(bytes: &[u8]) -> Option<Record> {
+fn read_record(bytes: &[u8]) -> Option<FileRecord> {
     serde_json::from_slice(bytes).ok()
 }
 
-fn call(number: u64, record: &[u8]) -> Option<Call> {
+fn call(number: u64, record: &[u8]) -> Option<PendingCall> {
     let record: CallRecord = serde_json::from_slice(record).ok()?;
     let digits = record.path.as_bytes().chunks(2);
     let bytes = digits.map(|it| u8::from_str_radix(str::from_utf8(it).ok()?, 16).ok());
-    Some(Call {
+    Some(PendingCall {
         number,
         path: bytes.collect::<Option<Vec<u8>>>()?,
         size_bytes: record.size_bytes,

@@ -20,13 +20,13 @@ mod timetable;
 mod watch;
 
 pub use self::{
-    calls::Caller,
+    calls::CallParameters,
     driver::{AgentError, AgentJob, RunJob, folder, run},
-    history::{History, Line},
+    history::{History, HistoryLine},
     mark::mark_called,
-    memory::{Call, JobMemory, MemoryError},
+    memory::{JobMemory, MemoryError, PendingCall},
     pages::serve,
     schedule::{Schedule, ScheduleError},
-    status::{JobStatus, LastRun, Snapshot, Status},
-    timetable::{RunOutcome, Times, Timetable},
+    status::{AgentSnapshot, AgentStatus, JobStatus, LastRun},
+    timetable::{JobTimes, RunOutcome, Timetable},
 };

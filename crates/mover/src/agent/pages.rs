@@ -1,4 +1,5 @@
-//! The agent over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`](super::Snapshot).
+//! The agent over HTTP: `/status.json` and `/metrics`, both from one
+//! [`AgentSnapshot`](super::AgentSnapshot).
 
 use std::{io, sync::Arc};
 
@@ -7,14 +8,18 @@ use net::target::Host;
 use pages::{Names, as_metrics};
 use tokio::net::TcpListener;
 
-use super::status::{Snapshot, Status};
+use super::status::{AgentSnapshot, AgentStatus};
 
 /// Serves until the task is dropped. A request must name the address of the listener, loopback, or
 /// one of `hosts`.
 ///
 /// # Errors
 /// An error of the listener.
-pub async fn serve(listener: TcpListener, hosts: Vec<Host>, status: Arc<Status>) -> io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    hosts: Vec<Host>,
+    status: Arc<AgentStatus>,
+) -> io::Result<()> {
     let router = Router::new()
         .route("/status.json", get(snapshot))
         .route("/metrics", get(metrics))
@@ -27,10 +32,10 @@ pub async fn serve(listener: TcpListener, hosts: Vec<Host>, status: Arc<Status>)
     ::pages::serve(listener, None, names, router, |_| false).await
 }
 
-async fn snapshot(State(status): State<Arc<Status>>) -> Json<Snapshot> {
+async fn snapshot(State(status): State<Arc<AgentStatus>>) -> Json<AgentSnapshot> {
     Json(status.snapshot())
 }
 
-async fn metrics(State(status): State<Arc<Status>>) -> impl IntoResponse {
+async fn metrics(State(status): State<Arc<AgentStatus>>) -> impl IntoResponse {
     as_metrics(status.snapshot().to_metrics())
 }

@@ -46,7 +46,7 @@ struct World {
 }
 
 /// A failure of the disk or the power.
-struct Down;
+struct PowerFailure;
 
 impl World {
     fn new(seed: u64) -> Self {
@@ -68,21 +68,21 @@ impl World {
         }
     }
 
-    fn open(&self) -> Result<JobMemory, Down> {
+    fn open(&self) -> Result<JobMemory, PowerFailure> {
         let folder = Path::new("/state/memory");
         let job = ("job", "from to");
-        JobMemory::open_on(&self.disk, folder, job, Duration::ZERO, true).map_err(|_| Down)
+        JobMemory::open_on(&self.disk, folder, job, Duration::ZERO, true).map_err(|_| PowerFailure)
     }
 
     /// Lets the agent work until no work is left, or until the disk fails.
-    fn work(&mut self) -> Result<(), Down> {
+    fn work(&mut self) -> Result<(), PowerFailure> {
         let memory = self.open()?;
         let start = self.random.random_range(1..i64::MAX / 2);
         if memory.started(start).is_err() {
             // The disk may hold this start or the one before it.
             let is_first = self.starts.is_empty();
             self.starts.extend((!is_first).then_some(start));
-            return Err(Down);
+            return Err(PowerFailure);
         }
         self.starts = BTreeSet::from([start]);
         let files: Vec<File> = (0..FILES)
@@ -97,14 +97,16 @@ impl World {
                 .filter(|it| !self.there.contains(&number(it)))
                 .cloned()
                 .collect();
-            memory.begin(&moved).map_err(|_| Down)?;
+            memory.begin(&moved).map_err(|_| PowerFailure)?;
             self.there.extend(moved.iter().map(number));
             let taken = new.iter().map(|it| TakenFile {
                 path: it.path.clone(),
                 version: it.version(),
                 is_moved: moved.iter().any(|moved| moved.path == it.path),
             });
-            memory.took(&taken.collect::<Vec<_>>()).map_err(|_| Down)?;
+            memory
+                .took(&taken.collect::<Vec<_>>())
+                .map_err(|_| PowerFailure)?;
             self.taken.extend(new.iter().map(number));
             if self.random.random_range(0..2) == 0 {
                 self.call(&memory)?;
@@ -116,16 +118,16 @@ impl World {
             }
         }
         self.call(&memory)?;
-        memory.ended().map_err(|_| Down)
+        memory.ended().map_err(|_| PowerFailure)
     }
 
     /// Calls the command for all due calls.
-    fn call(&mut self, memory: &JobMemory) -> Result<(), Down> {
+    fn call(&mut self, memory: &JobMemory) -> Result<(), PowerFailure> {
         let folder = self
             .disk
             .open_folder(b"/state/calls/job")
-            .map_err(|_| Down)?;
-        for call in memory.calls(0, usize::MAX).map_err(|_| Down)? {
+            .map_err(|_| PowerFailure)?;
+        for call in memory.calls(0, usize::MAX).map_err(|_| PowerFailure)? {
             let (facts, mark) = (
                 format!("{}.json", call.number),
                 format!("{}.called", call.number),
@@ -136,17 +138,17 @@ impl World {
             let written = folder.open(facts.as_bytes(), new);
             written
                 .and_then(|it| it.write_at(b"{}", 0))
-                .map_err(|_| Down)?;
+                .map_err(|_| PowerFailure)?;
             let path = |name: &str| Path::new("/state/calls/job").join(name);
             match mark_called_on(&self.disk, &path(&facts), &path(&mark)) {
                 Ok(true) => *self.calls.entry(call.path).or_default() += 1,
                 Ok(false) => {}
                 Err(_) => {
                     self.unmarked.insert(call.path);
-                    return Err(Down);
+                    return Err(PowerFailure);
                 }
             }
-            memory.called(call.number).map_err(|_| Down)?;
+            memory.called(call.number).map_err(|_| PowerFailure)?;
             self.over.insert(call.number);
             let _ = folder.remove_file(facts.as_bytes());
             let _ = folder.remove_file(mark.as_bytes());

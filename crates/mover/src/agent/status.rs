@@ -11,13 +11,13 @@ use crate::{plan::Tally, run::Progress};
 
 /// Status of an agent, shared between the agent and its pages.
 #[derive(Debug)]
-pub struct Status {
+pub struct AgentStatus {
     started_unix_s: i64,
-    jobs: Mutex<Vec<Entry>>,
+    jobs: Mutex<Vec<StatusEntry>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct StatusEntry {
     status: JobStatus,
     /// Progress of the present run.
     progress: Option<Arc<Progress>>,
@@ -25,7 +25,7 @@ struct Entry {
 
 /// Present state of an agent, and its counts since its start.
 #[derive(Debug, Serialize)]
-pub struct Snapshot {
+pub struct AgentSnapshot {
     /// Start of the agent, in seconds since 1970.
     pub started_unix_s: i64,
     /// The jobs, in the order of the configuration.
@@ -82,10 +82,10 @@ pub struct LastRun {
     pub error: Option<String>,
 }
 
-impl Status {
+impl AgentStatus {
     /// Creates the status of an agent that starts with these jobs: name, source, destination.
     pub fn new(started_unix_s: i64, jobs: impl IntoIterator<Item = [String; 3]>) -> Self {
-        let jobs = jobs.into_iter().map(|[name, from, to]| Entry {
+        let jobs = jobs.into_iter().map(|[name, from, to]| StatusEntry {
             status: JobStatus {
                 name,
                 from: without_queries(&from),
@@ -108,7 +108,7 @@ impl Status {
     }
 
     /// Returns the present state.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> AgentSnapshot {
         let jobs = self.jobs.lock().expect("nobody panics with it");
         let now = jobs.iter().map(|it| {
             let mut status = it.status.clone();
@@ -117,7 +117,7 @@ impl Status {
             }
             status
         });
-        Snapshot {
+        AgentSnapshot {
             started_unix_s: self.started_unix_s,
             jobs: now.collect(),
         }
@@ -177,7 +177,7 @@ impl Status {
         });
     }
 
-    fn change(&self, job: usize, change: impl FnOnce(&mut Entry)) {
+    fn change(&self, job: usize, change: impl FnOnce(&mut StatusEntry)) {
         change(&mut self.jobs.lock().expect("nobody panics with it")[job]);
     }
 }
@@ -202,7 +202,7 @@ fn without_queries(text: &str) -> String {
     shown
 }
 
-impl Entry {
+impl StatusEntry {
     fn count(&mut self, tally: &Tally) {
         if let Some(run) = &mut self.status.run {
             run.files_wanted = tally.wanted;
@@ -214,7 +214,7 @@ impl Entry {
     }
 }
 
-impl Snapshot {
+impl AgentSnapshot {
     /// Returns the text format of Prometheus, version 0.0.4.
     pub fn to_metrics(&self) -> String {
         let mut text = String::new();
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn queries_of_urls_are_not_shown() {
         let from = "https://localhost/film.mov?token=SECRET&x=1".to_owned();
-        let status = Status::new(0, [["pull".to_owned(), from, "/to/".to_owned()]]);
+        let status = AgentStatus::new(0, [["pull".to_owned(), from, "/to/".to_owned()]]);
         status.change(0, |it| it.status.run = Some(LastRun::default()));
         status.fails(0, "\"film.mov?token=SECRET\": https://a/b?SECRET refused");
         let shown = serde_json::to_string(&status.snapshot()).expect("plain text");

@@ -32,7 +32,7 @@ struct World {
 
 /// State of a job that outlives the agent.
 struct JobState {
-    times: Times,
+    times: JobTimes,
     source: Files,
     destination: Files,
     /// Marks of calls.
@@ -48,10 +48,10 @@ struct Agent {
 }
 
 /// The agent was killed.
-struct Killed;
+struct AgentKill;
 
 impl World {
-    fn new(seed: u64, times: Vec<Times>) -> Self {
+    fn new(seed: u64, times: Vec<JobTimes>) -> Self {
         let place = |times| JobState {
             times,
             source: Files::new(),
@@ -100,11 +100,11 @@ impl World {
     }
 
     /// Kills the agent at random between two steps.
-    fn step(&mut self) -> Result<(), Killed> {
+    fn step(&mut self) -> Result<(), AgentKill> {
         if self.random.random_bool(self.kill) {
             self.kills += 1;
             self.agent = None;
-            return Err(Killed);
+            return Err(AgentKill);
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl World {
     }
 
     /// Makes one run of a job, and the calls after it.
-    fn run(&mut self, job: usize) -> Result<(), Killed> {
+    fn run(&mut self, job: usize) -> Result<(), AgentKill> {
         let (clock, now) = (self.clock(), self.start + Duration::from_secs(self.now_s));
         let started = clock.timestamp().as_millisecond();
         self.agent().memories[job].started(started).expect("room");
@@ -148,7 +148,7 @@ impl World {
     }
 
     /// Does a run's work on one file.
-    fn take(&mut self, job: usize, file: &File) -> Result<(), Killed> {
+    fn take(&mut self, job: usize, file: &File) -> Result<(), AgentKill> {
         let name = file.path.to_bytes();
         let content = self.jobs[job].source[&name];
         let is_there = self.jobs[job].destination.get(&name) == Some(&content);
@@ -173,7 +173,7 @@ impl World {
         self.step()
     }
 
-    fn call(&mut self, job: usize) -> Result<(), Killed> {
+    fn call(&mut self, job: usize) -> Result<(), AgentKill> {
         let calls = self.agent().memories[job].calls(0, usize::MAX);
         for call in calls.expect("read") {
             self.step()?;
@@ -211,8 +211,8 @@ fn file(name: &[u8], size_bytes: u64, unix_s: i64) -> File {
     }
 }
 
-fn every(text: &str) -> Times {
-    Times {
+fn every(text: &str) -> JobTimes {
+    JobTimes {
         schedule: Schedule::every(text).expect("a time"),
         is_watched: false,
         settle: Duration::ZERO,
@@ -224,12 +224,12 @@ fn in_an_hour_with_kills_nothing_is_taken_twice_nothing_is_missed_and_each_file_
 {
     let mut kills = 0;
     for seed in 0..4 {
-        let watched = Times {
+        let watched = JobTimes {
             settle: Duration::from_secs(10),
             is_watched: true,
             ..every("10 min")
         };
-        let cron = Times {
+        let cron = JobTimes {
             schedule: Schedule::cron("*/15 * * * *").expect("cron"),
             is_watched: false,
             settle: Duration::ZERO,

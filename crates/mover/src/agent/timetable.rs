@@ -13,12 +13,12 @@ use super::schedule::Schedule;
 /// Times of all jobs, in one zone.
 #[derive(Debug)]
 pub struct Timetable {
-    jobs: Vec<Job>,
+    jobs: Vec<ScheduledJob>,
 }
 
 /// Rules for the times of one job.
 #[derive(Debug, Clone)]
-pub struct Times {
+pub struct JobTimes {
     /// Times by the clock.
     pub schedule: Schedule,
     /// The job runs also when its folder changes, and when the agent starts.
@@ -44,8 +44,8 @@ impl RunOutcome {
 }
 
 #[derive(Debug)]
-struct Job {
-    times: Times,
+struct ScheduledJob {
+    times: JobTimes,
     last_start: Option<Zoned>,
     /// Time at which `scheduled` was computed.
     reckoned: Zoned,
@@ -63,9 +63,9 @@ impl Timetable {
     ///
     /// A job that has missed times since its last start runs once at once. A job that was never
     /// started runs at once if it has an interval. With a calendar it waits for its time.
-    pub fn new(jobs: Vec<(Times, Option<Zoned>)>, now: &Zoned) -> Self {
+    pub fn new(jobs: Vec<(JobTimes, Option<Zoned>)>, now: &Zoned) -> Self {
         let jobs = jobs.into_iter().map(|(times, last_start)| {
-            let mut job = Job {
+            let mut job = ScheduledJob {
                 times,
                 last_start,
                 reckoned: now.clone(),
@@ -93,7 +93,7 @@ impl Timetable {
         for job in &mut self.jobs {
             job.follow_clock(now);
         }
-        let is_due = |it: &Job| !it.is_running && it.due().is_some_and(|due| due <= *now);
+        let is_due = |it: &ScheduledJob| !it.is_running && it.due().is_some_and(|due| due <= *now);
         let first = self.jobs.iter().position(is_due)?;
         let job = &mut self.jobs[first];
         job.is_running = true;
@@ -106,7 +106,7 @@ impl Timetable {
     /// Returns the next start of any job, if no clock is set and no other event occurs.
     pub fn due(&self) -> Option<Zoned> {
         let waiting = self.jobs.iter().filter(|it| !it.is_running);
-        waiting.filter_map(Job::due).min()
+        waiting.filter_map(ScheduledJob::due).min()
     }
 
     /// Returns the next start of this job. While the job runs, that is the start after the present
@@ -144,7 +144,7 @@ impl Timetable {
     }
 }
 
-impl Job {
+impl ScheduledJob {
     fn due(&self) -> Option<Zoned> {
         self.scheduled.iter().chain(&self.wanted).min().cloned()
     }
@@ -217,24 +217,24 @@ mod tests {
         time.to_zoned(TimeZone::UTC)
     }
 
-    fn every(minutes: u64) -> Times {
-        Times {
+    fn every(minutes: u64) -> JobTimes {
+        JobTimes {
             schedule: Schedule::Every(Duration::from_secs(60 * minutes)),
             is_watched: false,
             settle: Duration::from_secs(10),
         }
     }
 
-    fn watched() -> Times {
-        Times {
+    fn watched() -> JobTimes {
+        JobTimes {
             schedule: Schedule::Every(Duration::from_secs(86_400)),
             is_watched: true,
             settle: Duration::from_secs(30),
         }
     }
 
-    fn cron(text: &str) -> Times {
-        Times {
+    fn cron(text: &str) -> JobTimes {
+        JobTimes {
             schedule: Schedule::cron(text).expect("cron"),
             is_watched: false,
             settle: Duration::ZERO,

@@ -15,12 +15,12 @@ use notify::{
 
 /// Watches a folder until it is dropped.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct FolderWatch {
     _watcher: RecommendedWatcher,
     is_lost: Arc<AtomicBool>,
 }
 
-impl Watch {
+impl FolderWatch {
     /// Calls `notice` for each change in `folder` and its subfolders.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("room");
         fs::create_dir(folder.path().join("below")).expect("room");
         let (noticed, notices) = mpsc::channel();
-        let watch = Watch::new(folder.path(), move || {
+        let watch = FolderWatch::new(folder.path(), move || {
             let _ = noticed.send(());
         });
         let watch = watch.expect("watched");
@@ -107,6 +107,6 @@ mod tests {
     #[test]
     fn a_folder_that_is_not_there_cannot_be_watched() {
         let folder = tempfile::tempdir().expect("room");
-        assert!(Watch::new(&folder.path().join("missing"), || {}).is_err());
+        assert!(FolderWatch::new(&folder.path().join("missing"), || {}).is_err());
     }
 }

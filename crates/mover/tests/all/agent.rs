@@ -13,7 +13,7 @@ use std::{
 };
 
 use mover::{
-    agent::{AgentJob, Caller, RunJob, Schedule, Status, Times, run},
+    agent::{AgentJob, AgentStatus, CallParameters, JobTimes, RunJob, Schedule, run},
     job::Job,
     limit::RateLimit,
 };
@@ -24,12 +24,12 @@ use crate::common::{World, content, write};
 /// An agent that runs until it is ended.
 struct Agent {
     runtime: Runtime,
-    status: Arc<Status>,
+    status: Arc<AgentStatus>,
     end: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
 }
 
-struct Setting {
+struct AgentSetting {
     world: Arc<World>,
     command: Option<&'static str>,
     removes_source: bool,
@@ -38,7 +38,7 @@ struct Setting {
     retries: u32,
 }
 
-impl Setting {
+impl AgentSetting {
     fn new() -> Self {
         Self {
             world: Arc::new(World::new()),
@@ -79,7 +79,7 @@ impl Setting {
         let log = self.world.here("calls");
         AgentJob {
             name: name.to_owned(),
-            times: Times {
+            times: JobTimes {
                 schedule: Schedule::every(interval).expect("a time"),
                 is_watched: watched.is_some(),
                 settle: self.settle,
@@ -95,7 +95,7 @@ impl Setting {
                     rate_max: None,
                 })
             }),
-            caller: self.command.map(|it| Caller {
+            caller: self.command.map(|it| CallParameters {
                 command: vec![
                     "sh".into(),
                     "-c".into(),
@@ -116,7 +116,7 @@ impl Setting {
         let names = jobs
             .iter()
             .map(|it| [it.name.clone(), String::new(), String::new()]);
-        let status = Arc::new(Status::new(0, names));
+        let status = Arc::new(AgentStatus::new(0, names));
         let (end, ended) = oneshot::channel::<()>();
         let told = status.clone();
         let running = runtime.spawn(async move {
@@ -180,7 +180,7 @@ fn has(path: &Path, bytes: &[u8]) -> bool {
 
 #[test]
 fn a_watched_folder_is_uploaded_a_file_at_a_time_and_not_before_it_has_settled() {
-    let mut setting = Setting::new();
+    let mut setting = AgentSetting::new();
     setting.settle = Duration::from_millis(600);
     let agent = setting.start(vec![setting.upload()]);
     let file = setting.world.here("out/below/film");
@@ -200,7 +200,7 @@ fn a_watched_folder_is_uploaded_a_file_at_a_time_and_not_before_it_has_settled()
 
 #[test]
 fn what_was_taken_is_not_taken_again_after_a_restart_though_the_destination_has_lost_it() {
-    let mut setting = Setting::new();
+    let mut setting = AgentSetting::new();
     setting.command = Some(LOG);
     write(&setting.world.at_server("in/a"), b"one");
     write(&setting.world.at_server("in/b"), &content(3_000_000));
@@ -238,7 +238,7 @@ fn what_was_taken_is_not_taken_again_after_a_restart_though_the_destination_has_
 
 #[test]
 fn a_source_that_was_taken_is_removed_and_one_that_changed_meanwhile_is_not_lost() {
-    let mut setting = Setting::new();
+    let mut setting = AgentSetting::new();
     setting.removes_source = true;
     setting.command = Some(LOG);
     let file = setting.world.here("out/a");
@@ -269,7 +269,7 @@ fn a_source_that_was_taken_is_removed_and_one_that_changed_meanwhile_is_not_lost
 
 #[test]
 fn a_run_that_was_interrupted_goes_on_when_the_agent_starts_whatever_the_schedule_says() {
-    let setting = Setting::new();
+    let setting = AgentSetting::new();
     write(&setting.world.at_server("in/a"), &content(5_000_000));
     let job = |rate_max: Option<RateLimit>| {
         let mut job = setting.download();
@@ -305,7 +305,7 @@ fn a_run_that_was_interrupted_goes_on_when_the_agent_starts_whatever_the_schedul
 
 #[test]
 fn commands_that_hang_hold_up_no_transfer_and_are_killed_in_time() {
-    let mut setting = Setting::new();
+    let mut setting = AgentSetting::new();
     setting.command = Some("echo \"$LONGHAUL_PATH\" >> \"$0\"; exec sleep 6 2> /dev/null");
     setting.timeout = Duration::from_secs(2);
     for number in 0..10 {
@@ -328,7 +328,7 @@ fn commands_that_hang_hold_up_no_transfer_and_are_killed_in_time() {
 
 #[test]
 fn a_command_reads_the_facts_of_its_file() {
-    let mut setting = Setting::new();
+    let mut setting = AgentSetting::new();
     setting.command = Some(
         "{ echo \"$LONGHAUL_JOB $LONGHAUL_PATH $LONGHAUL_BYTES $LONGHAUL_DESTINATION\"; cat; echo; } >> \"$0\"",
     );
@@ -346,7 +346,7 @@ fn a_command_reads_the_facts_of_its_file() {
 
 #[test]
 fn a_command_that_cannot_be_started_is_called_when_it_can() {
-    let mut setting = Setting::new();
+    let mut setting = AgentSetting::new();
     setting.command = Some(LOG);
     write(&setting.world.at_server("in/a"), b"x");
     let mut job = setting.download();
@@ -364,7 +364,7 @@ fn a_command_that_cannot_be_started_is_called_when_it_can() {
 
 #[test]
 fn a_damaged_memory_fails_its_job_alone_and_the_cure_is_named() {
-    let setting = Setting::new();
+    let setting = AgentSetting::new();
     let agent = setting.start(vec![setting.upload()]);
     wait("a run has ended", || {
         agent.status.snapshot().jobs[0].runs_total > 0
@@ -403,7 +403,7 @@ fn a_damaged_memory_fails_its_job_alone_and_the_cure_is_named() {
 
 #[test]
 fn a_command_that_fails_is_seen_and_called_again_as_often_as_asked() {
-    let mut setting = Setting::new();
+    let mut setting = AgentSetting::new();
     setting.command = Some("echo \"$LONGHAUL_PATH\" >> \"$0\"; exit 3");
     setting.retries = 1;
     write(&setting.world.at_server("in/a"), b"x");
@@ -426,7 +426,7 @@ fn a_command_that_fails_is_seen_and_called_again_as_often_as_asked() {
 
 #[test]
 fn a_server_whose_time_zone_changes_has_nothing_taken_again_and_no_command_called_again() {
-    let mut setting = Setting::new();
+    let mut setting = AgentSetting::new();
     setting.command = Some(LOG);
     let names = ["a", "b", "c", "d", "sub/e"];
     for name in names {
@@ -480,7 +480,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_source_that_is_open_for_writing_is_not_taken() {
-    let mut setting = Setting::new();
+    let mut setting = AgentSetting::new();
     setting.removes_source = true;
     let file = setting.world.here("out/a");
     write(&file, b"the first half");
