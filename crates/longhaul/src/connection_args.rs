@@ -9,10 +9,10 @@ use std::{
 use anyhow::Context as _;
 use mover::{
     credentials::{ANONYMOUS, Credentials},
-    embedded_gateway::{EmbeddedGateway, Peer},
+    embedded_gateway::{EmbeddedGateway, FarGateway},
     job::Site,
     location::{Location, Remote, Scheme, Server},
-    server::{Dial, Door, Password, Route},
+    server::{Dial, GatewayListener, Password, Route},
     web::WebDial,
 };
 use net::tls::{Fingerprint, Verify as VerifyTls};
@@ -60,13 +60,13 @@ pub(crate) struct Access {
     credentials: Credentials,
     verify_tls: VerifyTls,
     /// Listener of a gateway.
-    door: Option<Door>,
+    door: Option<GatewayListener>,
     /// The far gateway, and the file of this process's key.
-    peer: Option<(Peer, PathBuf)>,
+    peer: Option<(FarGateway, PathBuf)>,
     /// Key that distinguishes this gateway from others.
     gateway: Option<String>,
     is_active: bool,
-    patience: Duration,
+    reply_timeout: Duration,
 }
 
 impl ConnectionArgs {
@@ -79,10 +79,10 @@ impl ConnectionArgs {
         !self.peer.is_empty()
     }
 
-    /// Reads the flags, the environment and, if there is a server, the netrc file. `patience` is
-    /// the longest wait for a reply, and the longest time in which no byte of a transfer moves.
-    pub(crate) fn read(&self, patience: Duration, has_server: bool) -> anyhow::Result<Access> {
-        self.read_one(0, 1, patience, has_server)
+    /// Reads the flags, the environment and, if there is a server, the netrc file. `reply_timeout`
+    /// is the longest wait for a reply, and the longest time in which no byte of a transfer moves.
+    pub(crate) fn read(&self, reply_timeout: Duration, has_server: bool) -> anyhow::Result<Access> {
+        self.read_one(0, 1, reply_timeout, has_server)
     }
 
     /// Reads the access for destination `number` of `count`.
@@ -90,7 +90,7 @@ impl ConnectionArgs {
         &self,
         number: usize,
         count: usize,
-        patience: Duration,
+        reply_timeout: Duration,
         has_server: bool,
     ) -> anyhow::Result<Access> {
         let gateway = one_of(&self.gateway, "--gateway", number, count)?;
@@ -98,7 +98,7 @@ impl ConnectionArgs {
         let is_one_of_several = self.gateway.len().max(self.peer.len()) > 1;
         let peer = peer.map(|it| self.peer(it)).transpose()?;
         let key_and_place =
-            |(peer, _): &(Peer, PathBuf)| format!("{}@{}", peer.public_key, peer.endpoint);
+            |(peer, _): &(FarGateway, PathBuf)| format!("{}@{}", peer.public_key, peer.endpoint);
         let named = gateway
             .map(str::to_owned)
             .or_else(|| peer.as_ref().map(key_and_place));
@@ -109,7 +109,7 @@ impl ConnectionArgs {
             peer,
             gateway: named.filter(|_| is_one_of_several),
             is_active: self.active,
-            patience,
+            reply_timeout,
         })
     }
 
@@ -142,7 +142,7 @@ impl ConnectionArgs {
         }
     }
 
-    fn peer(&self, text: &str) -> anyhow::Result<(Peer, PathBuf)> {
+    fn peer(&self, text: &str) -> anyhow::Result<(FarGateway, PathBuf)> {
         let home = PathBuf::from(env::var_os("HOME").unwrap_or_default());
         let file = self.peers.clone();
         let file = file.unwrap_or_else(|| peers::default_file(&home));
@@ -167,7 +167,7 @@ fn one_of<'a>(
     Ok(values.get(number).or(values.first()).map(String::as_str))
 }
 
-fn door(text: &str) -> anyhow::Result<Door> {
+fn door(text: &str) -> anyhow::Result<GatewayListener> {
     let wrong = || exit::misuse(format!("{text:?} is no gateway: expected HOST:PORT"));
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -176,7 +176,7 @@ fn door(text: &str) -> anyhow::Result<Door> {
         !host.is_empty() && port > 0,
         "expected HOST:PORT of a gateway",
     )?;
-    Ok(Door {
+    Ok(GatewayListener {
         host: host.to_owned(),
         port,
         has_tls: false,
@@ -191,7 +191,7 @@ pub(crate) fn start_near(
     all: &mut [&mut Access],
     scheme: Option<Scheme>,
 ) -> anyhow::Result<Option<EmbeddedGateway>> {
-    let mut peers: Vec<Peer> = Vec::new();
+    let mut peers: Vec<FarGateway> = Vec::new();
     for (peer, _) in all.iter().filter_map(|it| it.peer.as_ref()) {
         if !peers.contains(peer) {
             peers.push(peer.clone());
@@ -225,7 +225,7 @@ impl Access {
     }
 
     /// Returns the far gateway and the key, if this process is to be a near gateway.
-    pub(crate) fn peer(&self) -> Option<&(Peer, PathBuf)> {
+    pub(crate) fn peer(&self) -> Option<&(FarGateway, PathBuf)> {
         self.peer.as_ref()
     }
 
@@ -236,7 +236,7 @@ impl Access {
     }
 
     /// Returns the listener through which servers are reached.
-    pub(crate) fn door(&self) -> Option<&Door> {
+    pub(crate) fn door(&self) -> Option<&GatewayListener> {
         self.door.as_ref()
     }
 
@@ -246,7 +246,7 @@ impl Access {
     }
 
     /// Uses the listener of a running near gateway.
-    pub(crate) fn use_listener(&mut self, door: Door) {
+    pub(crate) fn use_listener(&mut self, door: GatewayListener) {
         self.door = Some(door);
     }
 
@@ -292,8 +292,8 @@ impl Access {
                 server: server.clone(),
                 account: is_known.then_some((account.user, password)),
                 verify: self.verify_tls.clone(),
-                patience: self.patience,
-                stall_max: self.patience,
+                reply_timeout: self.reply_timeout,
+                stall_max: self.reply_timeout,
             }));
         }
         Site::Server(Box::new(Dial {
@@ -303,8 +303,8 @@ impl Access {
             password: account.password.unwrap_or(Password(Vec::new())),
             verify: self.verify_tls.clone(),
             is_active: self.is_active,
-            patience: self.patience,
-            stall_max: self.patience,
+            reply_timeout: self.reply_timeout,
+            stall_max: self.reply_timeout,
         }))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use mover::{embedded_gateway::EmbeddedGateway, server::Door};
+use mover::{embedded_gateway::EmbeddedGateway, server::GatewayListener};
 
 use crate::{exit, moving::Settings};
 
@@ -13,7 +13,10 @@ pub(crate) struct EmbeddedGateways(HashMap<(String, PathBuf), EmbeddedGateway>);
 impl EmbeddedGateways {
     /// Returns the listener of the near gateway for a job, which is started unless another job has
     /// started it. `None` for a job that names no far gateway.
-    pub(crate) fn door(&mut self, settings: &mut Settings) -> anyhow::Result<Option<Door>> {
+    pub(crate) fn door(
+        &mut self,
+        settings: &mut Settings,
+    ) -> anyhow::Result<Option<GatewayListener>> {
         let Some((peer, key)) = settings.access.peer().cloned() else {
             return Ok(None);
         };

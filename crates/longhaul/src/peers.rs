@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mover::embedded_gateway::Peer;
+use mover::embedded_gateway::FarGateway;
 use toml::Spanned;
 
 use crate::{exit, text_position::TextPosition};
@@ -17,9 +17,9 @@ use crate::{exit, text_position::TextPosition};
 ///
 /// # Errors
 /// The mistake in the text or in the file.
-pub(crate) fn find(text: &str, file: &Path) -> anyhow::Result<Peer> {
+pub(crate) fn find(text: &str, file: &Path) -> anyhow::Result<FarGateway> {
     if text.contains('@') {
-        return Peer::parse(text).map_err(exit::wrong_use);
+        return FarGateway::parse(text).map_err(exit::wrong_use);
     }
     let named = match std::fs::read_to_string(file) {
         Ok(named) => named,
@@ -38,7 +38,7 @@ pub(crate) fn find(text: &str, file: &Path) -> anyhow::Result<Peer> {
     look_up(text, &named, file).map_err(exit::misuse)
 }
 
-fn look_up(name: &str, text: &str, file: &Path) -> Result<Peer, String> {
+fn look_up(name: &str, text: &str, file: &Path) -> Result<FarGateway, String> {
     let peers: BTreeMap<String, Spanned<String>> = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |it| it.start);
         let message = error.message().replace('`', "\"");

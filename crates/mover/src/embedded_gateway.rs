@@ -28,11 +28,11 @@ use relay::{
 };
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
-use crate::{location::Scheme, server::Door};
+use crate::{location::Scheme, server::GatewayListener};
 
 /// A far gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub struct FarGateway {
     /// The public key, as `longhaul pubkey` prints it.
     pub public_key: String,
     /// `HOST:PORT` of the link.
@@ -56,7 +56,7 @@ pub struct EmbeddedGateway {
 /// An error by which the near gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NearError {
+pub enum EmbeddedGatewayError {
     /// A text is no peer.
     #[error("{0:?} is no peer: expected KEY@HOST:PORT")]
     Peer(String),
@@ -104,13 +104,13 @@ pub enum NearError {
     Socket(#[from] io::Error),
 }
 
-impl Peer {
+impl FarGateway {
     /// Reads `KEY@HOST:PORT`.
     ///
     /// # Errors
-    /// [`NearError::Peer`] for another text. The key itself is checked on use.
-    pub fn parse(text: &str) -> Result<Self, NearError> {
-        let wrong = || NearError::Peer(text.to_owned());
+    /// [`EmbeddedGatewayError::Peer`] for another text. The key itself is checked on use.
+    pub fn parse(text: &str) -> Result<Self, EmbeddedGatewayError> {
+        let wrong = || EmbeddedGatewayError::Peer(text.to_owned());
         let (public_key, endpoint) = text.split_once('@').ok_or_else(wrong)?;
         let (host, port) = endpoint.rsplit_once(':').ok_or_else(wrong)?;
         if public_key.is_empty() || host.is_empty() || port.parse::<u16>().is_err() {
@@ -128,13 +128,13 @@ impl EmbeddedGateway {
     /// `verify` the verification of servers.
     ///
     /// # Errors
-    /// [`NearError`] if the key or a peer cannot be used, or the link does not start.
+    /// [`EmbeddedGatewayError`] if the key or a peer cannot be used, or the link does not start.
     pub fn start(
-        peers: &[Peer],
+        peers: &[FarGateway],
         key_file: &Path,
         scheme: Scheme,
         verify: &Verify,
-    ) -> Result<Self, NearError> {
+    ) -> Result<Self, EmbeddedGatewayError> {
         let key = lock(key_file)?;
         let identity = Identity::read(key_file)?;
         let of_link = of_link(peers, identity.public_key())?;
@@ -174,9 +174,9 @@ impl EmbeddedGateway {
     ///
     /// # Panics
     /// If the number is not below the number of peers.
-    pub fn door(&self, peer: usize) -> Door {
+    pub fn door(&self, peer: usize) -> GatewayListener {
         let door = self.doors[peer];
-        Door {
+        GatewayListener {
             host: door.ip().to_string(),
             port: door.port(),
             has_tls: true,
@@ -202,14 +202,14 @@ impl EmbeddedGateway {
     }
 }
 
-fn lock(path: &Path) -> Result<File, NearError> {
+fn lock(path: &Path) -> Result<File, EmbeddedGatewayError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(NearError::NoKey(path.to_owned()));
+            return Err(EmbeddedGatewayError::NoKey(path.to_owned()));
         }
         Err(source) => {
-            return Err(NearError::Key {
+            return Err(EmbeddedGatewayError::Key {
                 path: path.to_owned(),
                 source,
             });
@@ -217,8 +217,10 @@ fn lock(path: &Path) -> Result<File, NearError> {
     };
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(NearError::KeyInUse(path.to_owned())),
-        Err(std::fs::TryLockError::Error(source)) => Err(NearError::Key {
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(EmbeddedGatewayError::KeyInUse(path.to_owned()))
+        }
+        Err(std::fs::TryLockError::Error(source)) => Err(EmbeddedGatewayError::Key {
             path: path.to_owned(),
             source,
         }),
@@ -226,21 +228,21 @@ fn lock(path: &Path) -> Result<File, NearError> {
 }
 
 /// Converts the peers to the link's configuration.
-fn of_link(peers: &[Peer], own: PublicKey) -> Result<Vec<PeerConfig>, NearError> {
+fn of_link(peers: &[FarGateway], own: PublicKey) -> Result<Vec<PeerConfig>, EmbeddedGatewayError> {
     let mut keys = HashSet::new();
     let peers = peers.iter().enumerate().map(|(number, peer)| {
         let key: PublicKey = peer
             .public_key
             .parse()
-            .map_err(|_| NearError::PublicKey(peer.public_key.clone()))?;
+            .map_err(|_| EmbeddedGatewayError::PublicKey(peer.public_key.clone()))?;
         if key == own {
-            return Err(NearError::OwnKey(key));
+            return Err(EmbeddedGatewayError::OwnKey(key));
         }
         if !keys.insert(key) {
-            return Err(NearError::SameKey(key));
+            return Err(EmbeddedGatewayError::SameKey(key));
         }
         if Endpoint::with_port(&peer.endpoint).is_none() {
-            return Err(NearError::Endpoint(peer.endpoint.clone()));
+            return Err(EmbeddedGatewayError::Endpoint(peer.endpoint.clone()));
         }
         Ok(PeerConfig {
             name: format!("far{number}"),
@@ -288,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_a_key_and_an_endpoint() {
-        let peer = Peer::parse("a+b/c=@far.example:4810").expect("a peer");
+        let peer = FarGateway::parse("a+b/c=@far.example:4810").expect("a peer");
         assert_eq!(peer.public_key, "a+b/c=");
         assert_eq!(peer.endpoint, "far.example:4810");
         for wrong in [
@@ -298,7 +300,7 @@ mod tests {
             "key@far:x",
             "key@:1",
         ] {
-            assert!(Peer::parse(wrong).is_err(), "{wrong}");
+            assert!(FarGateway::parse(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -306,16 +308,19 @@ mod tests {
     fn one_link_at_a_time_has_a_key() {
         let folder = tempfile::tempdir().expect("room");
         let path = folder.path().join("key");
-        assert!(matches!(lock(&path), Err(NearError::NoKey(_))));
+        assert!(matches!(lock(&path), Err(EmbeddedGatewayError::NoKey(_))));
         Identity::generate().write_new(&path).expect("room");
         let first = lock(&path).expect("free");
-        assert!(matches!(lock(&path), Err(NearError::KeyInUse(_))));
+        assert!(matches!(
+            lock(&path),
+            Err(EmbeddedGatewayError::KeyInUse(_))
+        ));
         drop(first);
         lock(&path).expect("free again");
     }
 
-    fn peer(public_key: &str, endpoint: &str) -> Peer {
-        Peer {
+    fn peer(public_key: &str, endpoint: &str) -> FarGateway {
+        FarGateway {
             public_key: public_key.to_owned(),
             endpoint: endpoint.to_owned(),
         }
@@ -325,16 +330,22 @@ mod tests {
     fn peers_have_keys_of_their_own_and_endpoints() {
         let [own, far] = [(); 2].map(|()| Identity::generate().public_key());
         let (mine, theirs) = (own.to_string(), far.to_string());
-        let refused = |peers: &[Peer]| of_link(peers, own).expect_err("refused");
+        let refused = |peers: &[FarGateway]| of_link(peers, own).expect_err("refused");
         let at = "far.example:4810";
         let short = refused(&[peer("short", at)]);
-        assert!(matches!(short, NearError::PublicKey(_)), "{short}");
+        assert!(
+            matches!(short, EmbeddedGatewayError::PublicKey(_)),
+            "{short}"
+        );
         let ours = refused(&[peer(&mine, at)]);
-        assert!(matches!(ours, NearError::OwnKey(_)), "{ours}");
+        assert!(matches!(ours, EmbeddedGatewayError::OwnKey(_)), "{ours}");
         let same = refused(&[peer(&theirs, at), peer(&theirs, "other.example:4810")]);
-        assert!(matches!(same, NearError::SameKey(_)), "{same}");
+        assert!(matches!(same, EmbeddedGatewayError::SameKey(_)), "{same}");
         let nowhere = refused(&[peer(&theirs, "far.example")]);
-        assert!(matches!(nowhere, NearError::Endpoint(_)), "{nowhere}");
+        assert!(
+            matches!(nowhere, EmbeddedGatewayError::Endpoint(_)),
+            "{nowhere}"
+        );
         let of_link = of_link(&[peer(&theirs, at)], own).expect("a peer");
         assert_eq!(of_link[0].endpoint.as_deref(), Some(at));
         assert_eq!(of_link[0].public_keys, [far]);

@@ -14,7 +14,9 @@ use crate::{
     disk::{LocalFiles, Stamp},
     job::Site,
     names::{local, shown},
-    server::{Algorithm, ServerError, Session, SessionPool, Stat, Transfer, TransferResult, Verb},
+    server::{
+        Algorithm, ServerError, Session, SessionPool, Stat, Transfer, TransferResult, TransferVerb,
+    },
     web::{Body, WebSession},
 };
 
@@ -184,7 +186,7 @@ impl Backend {
             Self::Local(disk) => Ok(FileReader::Local(disk.read(path, offset_bytes).await?)),
             Self::Remote(session) => {
                 let transfer = session
-                    .transfer(Verb::Retrieve, path, offset_bytes, false)
+                    .transfer(TransferVerb::Retrieve, path, offset_bytes, false)
                     .await?;
                 Ok(FileReader::Remote(transfer))
             }
@@ -209,7 +211,7 @@ impl Backend {
             }
             Self::Remote(session) => {
                 let transfer = session
-                    .transfer(Verb::Store, part, offset_bytes, is_kept)
+                    .transfer(TransferVerb::Store, part, offset_bytes, is_kept)
                     .await?;
                 Ok(FileWriter::Remote(transfer))
             }

@@ -28,7 +28,9 @@ use crate::{
     names::{local, shown},
     part_name::{part_path, random_digits},
     plan::{self, Event, Outcome, Proof, Task, TaskId},
-    server::{CompletedFile, Content, Pipeline, PortOwner, ServerError, Session, Upload},
+    server::{
+        CompletedFile, DownloadedContent, Pipeline, PortOwner, ServerError, Session, SmallUpload,
+    },
 };
 
 /// Tasks of a lane that have not begun.
@@ -196,7 +198,7 @@ impl<'a> SmallFiles<'a> {
             unix_s: modified_unix_s,
             precision: Precision::Second,
         });
-        let upload = Upload {
+        let upload = SmallUpload {
             part,
             destination,
             content,
@@ -230,7 +232,7 @@ impl<'a> SmallFiles<'a> {
     }
 
     /// Checks that the downloaded content is the source's file.
-    fn check(&self, file: &plan::File, content: &Content) -> Result<(), TaskError> {
+    fn check(&self, file: &plan::File, content: &DownloadedContent) -> Result<(), TaskError> {
         if self.shared.job.moving.verify == Verify::None {
             return Ok(());
         }

@@ -15,7 +15,7 @@ use tokio::{
 use super::ServerError;
 
 /// A control connection.
-pub(super) struct Control {
+pub(super) struct ControlConnection {
     /// The connection. `None` once it is closed.
     io: Option<Leg>,
     peer: SocketAddr,
@@ -39,19 +39,23 @@ pub(super) struct Control {
     /// The server's notice that it ends the connection.
     farewell: Option<Reply>,
     /// Longest wait for a reply.
-    patience: Duration,
+    reply_timeout: Duration,
 }
 
 /// A command whose reply is still missing.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct PendingReply {
     verb: &'static str,
     ticket: Ticket,
 }
 
-impl Control {
+impl ControlConnection {
     /// Creates a control connection whose greeting has not been read yet.
-    pub(super) fn new(io: Leg, (peer, whom): (SocketAddr, String), patience: Duration) -> Self {
+    pub(super) fn new(
+        io: Leg,
+        (peer, whom): (SocketAddr, String),
+        reply_timeout: Duration,
+    ) -> Self {
         Self {
             io: Some(io),
             peer,
@@ -65,12 +69,12 @@ impl Control {
             answers: VecDeque::new(),
             disregarded: Vec::new(),
             farewell: None,
-            patience,
+            reply_timeout,
         }
     }
 
     /// Ticket of the greeting, which no command precedes.
-    pub(super) const GREETING: Sent = Sent {
+    pub(super) const GREETING: PendingReply = PendingReply {
         verb: "the connection",
         ticket: Ticket::GREETING,
     };
@@ -97,7 +101,7 @@ impl Control {
     }
 
     /// Discards the reply to this command.
-    pub(super) fn disregard(&mut self, sent: Sent) {
+    pub(super) fn disregard(&mut self, sent: PendingReply) {
         if self.arrived(sent).is_none() {
             self.disregarded.push(sent.ticket);
         }
@@ -108,18 +112,18 @@ impl Control {
         &mut self,
         verb: &'static str,
         argument: &[u8],
-    ) -> Result<Sent, ServerError> {
+    ) -> Result<PendingReply, ServerError> {
         let mut command = Vec::new();
         let ticket = self.client.command(verb, argument, &mut command)?;
         self.unsent.push_back(command);
-        Ok(Sent { verb, ticket })
+        Ok(PendingReply { verb, ticket })
     }
 
     /// Sends queued commands as far as permitted, without waiting for a reply.
     pub(super) async fn flush(&mut self) -> Result<(), ServerError> {
-        match timeout(self.patience, self.push()).await {
+        match timeout(self.reply_timeout, self.push()).await {
             Ok(result) => result,
-            Err(_) => Err(self.silent("a command", self.patience)),
+            Err(_) => Err(self.silent("a command", self.reply_timeout)),
         }
     }
 
@@ -152,7 +156,7 @@ impl Control {
     }
 
     /// Returns a reply to a command, if one has arrived.
-    pub(super) fn arrived(&mut self, sent: Sent) -> Option<Reply> {
+    pub(super) fn arrived(&mut self, sent: PendingReply) -> Option<Reply> {
         let found = self.answers.iter().position(|(it, _)| *it == sent.ticket);
         found
             .and_then(|at| self.answers.remove(at))
@@ -160,7 +164,7 @@ impl Control {
     }
 
     /// Waits for the next reply to a command without a timeout. Safe to cancel.
-    pub(super) async fn next_reply(&mut self, sent: Sent) -> Result<Reply, ServerError> {
+    pub(super) async fn next_reply(&mut self, sent: PendingReply) -> Result<Reply, ServerError> {
         loop {
             if let Some(reply) = self.arrived(sent) {
                 return Ok(reply);
@@ -173,18 +177,18 @@ impl Control {
     }
 
     /// Waits for the final reply to a command, and returns it whether positive or negative.
-    pub(super) async fn last(&mut self, sent: Sent) -> Result<Reply, ServerError> {
-        self.last_within(sent, self.patience).await
+    pub(super) async fn last(&mut self, sent: PendingReply) -> Result<Reply, ServerError> {
+        self.last_within(sent, self.reply_timeout).await
     }
 
-    /// Waits for the final reply to a command with a longer timeout than usual, `patience`.
+    /// Waits for the final reply to a command with a longer timeout than usual, `reply_timeout`.
     pub(super) async fn last_within(
         &mut self,
-        sent: Sent,
-        patience: Duration,
+        sent: PendingReply,
+        reply_timeout: Duration,
     ) -> Result<Reply, ServerError> {
         self.flush().await?;
-        let final_reply = timeout(patience, async {
+        let final_reply = timeout(reply_timeout, async {
             loop {
                 let reply = self.next_reply(sent).await?;
                 if reply.class() != Class::Preliminary {
@@ -193,11 +197,11 @@ impl Control {
             }
         });
         let final_reply = final_reply.await;
-        final_reply.unwrap_or_else(|_| Err(self.silent(sent.verb, patience)))
+        final_reply.unwrap_or_else(|_| Err(self.silent(sent.verb, reply_timeout)))
     }
 
     /// Waits for the final reply to a command, which must be a success.
-    pub(super) async fn done(&mut self, sent: Sent) -> Result<Reply, ServerError> {
+    pub(super) async fn done(&mut self, sent: PendingReply) -> Result<Reply, ServerError> {
         let reply = self.last(sent).await?;
         if reply.is_completed() {
             Ok(reply)
@@ -321,16 +325,16 @@ impl Control {
         }
     }
 
-    fn silent(&self, command: &'static str, patience: Duration) -> ServerError {
+    fn silent(&self, command: &'static str, reply_timeout: Duration) -> ServerError {
         ServerError::Silent {
             peer: self.whom.clone(),
             command,
-            patience,
+            reply_timeout,
         }
     }
 }
 
-impl Sent {
+impl PendingReply {
     /// Whether this is the command `verb`.
     pub(super) fn is(self, verb: &str) -> bool {
         self.verb == verb

@@ -18,7 +18,7 @@ use net::{
 };
 use tokio::{net::TcpListener, time::timeout};
 
-use super::{Dial, ServerError, Session, control::Sent};
+use super::{Dial, ServerError, Session, control::PendingReply};
 
 /// A requested data connection.
 pub(super) enum DataRequest {
@@ -27,14 +27,14 @@ pub(super) enum DataRequest {
         /// Form of the server's answer.
         form: PassiveForm,
         /// The command.
-        sent: Sent,
+        sent: PendingReply,
     },
     /// The server connects to `listener`.
     Active {
         /// Port of this side.
         listener: Arc<Listener>,
         /// The command.
-        sent: Sent,
+        sent: PendingReply,
     },
 }
 
@@ -168,7 +168,7 @@ impl Session {
 
 impl DataRequest {
     /// Returns the command of the request.
-    pub(super) fn sent(&self) -> Sent {
+    pub(super) fn sent(&self) -> PendingReply {
         match self {
             Self::Passive { sent, .. } | Self::Active { sent, .. } => *sent,
         }
@@ -220,7 +220,7 @@ impl DataDial {
     }
 
     async fn accept(&self, listener: &Listener) -> io::Result<Connection> {
-        let accepting = timeout(self.dial.patience, async {
+        let accepting = timeout(self.dial.reply_timeout, async {
             loop {
                 let (connection, from) = listener.accept().await?;
                 // Strangers who found the port first are ignored.
@@ -247,7 +247,7 @@ mod tests {
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
     use super::*;
-    use crate::server::{Door, Route};
+    use crate::server::{GatewayListener, Route};
 
     /// Creates a session with a gateway in this process that accepts every command.
     async fn session(network: &PipeNetwork) -> Session {
@@ -264,7 +264,7 @@ mod tests {
             }
         });
         let dial = Dial {
-            route: Route::Gateway(Door {
+            route: Route::Gateway(GatewayListener {
                 host: at.ip().to_string(),
                 port: at.port(),
                 has_tls: true,

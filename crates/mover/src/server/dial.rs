@@ -36,7 +36,7 @@ pub struct Dial {
     /// Whether the server connects to this side for data.
     pub is_active: bool,
     /// Longest wait for a connection, and for a reply.
-    pub patience: Duration,
+    pub reply_timeout: Duration,
     /// Longest time in which no byte of a transfer moves.
     pub stall_max: Duration,
 }
@@ -47,12 +47,12 @@ pub enum Route {
     /// Without a gateway.
     Direct,
     /// Through the listener of a gateway. The log-in names the server.
-    Gateway(Door),
+    Gateway(GatewayListener),
 }
 
 /// Listener of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Door {
+pub struct GatewayListener {
     /// Host name or address.
     pub host: String,
     /// TCP port.
@@ -106,7 +106,7 @@ impl Dial {
             password: Password(b"secret".to_vec()),
             verify: Verify::Off,
             is_active: false,
-            patience: Duration::from_secs(10),
+            reply_timeout: Duration::from_secs(10),
             stall_max: Duration::from_secs(10),
         }
     }
@@ -170,7 +170,9 @@ impl Dial {
     pub(super) async fn connect(&self) -> Result<Connection, ServerError> {
         let (host, port) = self.next_hop();
         let Some(network) = self.network() else {
-            return reach(host, port, self.patience).await.map(Connection::from);
+            return reach(host, port, self.reply_timeout)
+                .await
+                .map(Connection::from);
         };
         let connected = match host.parse::<IpAddr>() {
             Ok(ip) => network.connect(SocketAddr::new(ip, port)),
@@ -188,7 +190,7 @@ impl Dial {
     pub(super) async fn connect_to(&self, address: SocketAddr) -> io::Result<Connection> {
         match self.network() {
             Some(network) => network.connect(address).map(Connection::from),
-            None => connect_to(address, self.patience)
+            None => connect_to(address, self.reply_timeout)
                 .await
                 .map(Connection::from),
         }
@@ -250,16 +252,16 @@ impl Dial {
     }
 }
 
-/// Connects to a host, at the first of its addresses that answers within `patience`.
+/// Connects to a host, at the first of its addresses that answers within `reply_timeout`.
 ///
 /// # Errors
 /// [`ServerError`] if the host has no address, or if none answers.
 pub(crate) async fn reach(
     host: &str,
     port: u16,
-    patience: Duration,
+    reply_timeout: Duration,
 ) -> Result<TcpStream, ServerError> {
-    let resolve = timeout(patience, lookup_host((host, port)));
+    let resolve = timeout(reply_timeout, lookup_host((host, port)));
     let resolved = resolve
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
@@ -270,7 +272,7 @@ pub(crate) async fn reach(
     let addresses: Vec<SocketAddr> = resolved.map_err(unknown)?.collect();
     let mut last = io::ErrorKind::NotFound.into();
     for address in addresses {
-        match connect_to(address, patience).await {
+        match connect_to(address, reply_timeout).await {
             Ok(tcp) => return Ok(tcp),
             Err(error) => last = error,
         }
@@ -282,8 +284,8 @@ pub(crate) async fn reach(
     })
 }
 
-async fn connect_to(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
-    let connecting = timeout(patience, TcpStream::connect(address));
+async fn connect_to(address: SocketAddr, reply_timeout: Duration) -> io::Result<TcpStream> {
+    let connecting = timeout(reply_timeout, TcpStream::connect(address));
     let tcp = connecting
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;

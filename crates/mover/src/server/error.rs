@@ -44,14 +44,14 @@ pub enum ServerError {
         source: io::Error,
     },
     /// A reply is missing.
-    #[error("{peer} did not answer {command} within {} s", patience.as_secs())]
+    #[error("{peer} did not answer {command} within {} s", reply_timeout.as_secs())]
     Silent {
         /// The server, and the gateway in front of it.
         peer: String,
         /// The command without a reply.
         command: &'static str,
         /// Duration of the wait.
-        patience: Duration,
+        reply_timeout: Duration,
     },
     /// The server is full, or ends the connection (`421`).
     #[error("the server accepts no connection, or ends it: {0}")]

@@ -13,9 +13,9 @@ use crate::{
 
 use super::{
     ServerError, Session,
-    control::Sent,
+    control::PendingReply,
     stat::time_of,
-    transfer::{Transfer, Verb},
+    transfer::{Transfer, TransferVerb},
 };
 
 /// A running listing.
@@ -160,7 +160,7 @@ impl Session {
         &mut self,
         path: &[u8],
         unix_s: i64,
-    ) -> Result<Option<Sent>, ServerError> {
+    ) -> Result<Option<PendingReply>, ServerError> {
         let Some(time) = write_time(unix_s) else {
             return Ok(None);
         };
@@ -182,13 +182,13 @@ impl Session {
     /// [`ServerError`] if the server refuses.
     pub async fn list(&mut self, path: &[u8], now_unix_s: i64) -> Result<Lister<'_>, ServerError> {
         let (verb, form, argument) = if self.features.machine_listings {
-            (Verb::MachineListing, Form::Machine, path.to_vec())
+            (TransferVerb::MachineListing, Form::Machine, path.to_vec())
         } else {
             let form = Form::Human { now_unix_s };
             let argument = list_argument(path, self.lists_hidden_by_option);
-            (Verb::Listing, form, argument)
+            (TransferVerb::Listing, form, argument)
         };
-        let shows_itself = verb == Verb::Listing && self.lists_hidden_by_option;
+        let shows_itself = verb == TransferVerb::Listing && self.lists_hidden_by_option;
         let transfer = self.transfer(verb, &argument, 0, false).await?;
         Ok(Lister {
             transfer,

@@ -22,14 +22,14 @@ mod transfer;
 
 pub(crate) use self::dial::reach;
 pub use self::{
-    dial::{Dial, Door, Password, Route},
+    dial::{Dial, GatewayListener, Password, Route},
     error::ServerError,
     files::Lister,
     hash::Algorithm,
-    pipeline::{CompletedFile, Content, Pipeline, PortOwner, Upload},
+    pipeline::{CompletedFile, DownloadedContent, Pipeline, PortOwner, SmallUpload},
     session::Session,
     session_pool::SessionPool,
     spool::SpoolReply,
     stat::Stat,
-    transfer::{Transfer, TransferResult, Verb},
+    transfer::{Transfer, TransferResult, TransferVerb},
 };

@@ -12,22 +12,22 @@ use ftp::{
     wait,
 };
 
-use super::{ServerError, Session, control::Sent, stat::quoted};
+use super::{ServerError, Session, control::PendingReply, stat::quoted};
 
 /// Commands for the settings of all transfers.
-struct Settings {
-    protection: Option<(Sent, Sent)>,
-    features: Sent,
-    binary: Sent,
+struct SessionSettings {
+    protection: Option<(PendingReply, PendingReply)>,
+    features: PendingReply,
+    binary: PendingReply,
 }
 
 /// Commands that only some servers support. A refusal does no harm.
-struct Extras {
+struct OptionalCommands {
     /// Old servers use UTF-8 only after this command.
-    utf8: Option<Sent>,
+    utf8: Option<PendingReply>,
     /// Query for the name of a server behind a gateway with a greeting of its own.
-    status: Option<Sent>,
-    home: Option<Sent>,
+    status: Option<PendingReply>,
+    home: Option<PendingReply>,
 }
 
 impl Session {
@@ -77,7 +77,7 @@ impl Session {
         };
         let settings = self.ask_settings()?;
         // An older gateway forwards the command to a server, which refuses it.
-        let wait = wait::argument(self.dial.patience.max(WAIT_LEAST));
+        let wait = wait::argument(self.dial.reply_timeout.max(WAIT_LEAST));
         let wait = self.control.send("SITE", wait.as_bytes())?;
         self.control.disregard(wait);
         // The need to request UTF-8 is not known yet.
@@ -98,8 +98,8 @@ impl Session {
     /// Processes the replies to commands that were sent together.
     async fn settled_at_once(
         &mut self,
-        settings: Settings,
-        extras: Extras,
+        settings: SessionSettings,
+        extras: OptionalCommands,
     ) -> Result<(), ServerError> {
         self.settled(settings).await?;
         if self.features.utf8 {
@@ -114,20 +114,20 @@ impl Session {
         Ok(())
     }
 
-    fn ask_settings(&mut self) -> Result<Settings, ServerError> {
+    fn ask_settings(&mut self) -> Result<SessionSettings, ServerError> {
         let control = &mut self.control;
         let protection = match &self.connector {
             Some(_) => Some((control.send("PBSZ", b"0")?, control.send("PROT", b"P")?)),
             None => None,
         };
-        Ok(Settings {
+        Ok(SessionSettings {
             protection,
             features: control.send("FEAT", b"")?,
             binary: control.send("TYPE", b"I")?,
         })
     }
 
-    async fn settled(&mut self, settings: Settings) -> Result<(), ServerError> {
+    async fn settled(&mut self, settings: SessionSettings) -> Result<(), ServerError> {
         let control = &mut self.control;
         if let Some((size, protect)) = settings.protection {
             control.last(size).await?;
@@ -142,7 +142,7 @@ impl Session {
         Ok(())
     }
 
-    fn ask_extras(&mut self, utf8: bool, status: bool) -> Result<Extras, ServerError> {
+    fn ask_extras(&mut self, utf8: bool, status: bool) -> Result<OptionalCommands, ServerError> {
         let control = &mut self.control;
         let utf8 = match utf8 {
             true => Some(control.send("OPTS", b"UTF8 ON")?),
@@ -157,10 +157,10 @@ impl Session {
             true => Some(control.send("PWD", b"")?),
             false => None,
         };
-        Ok(Extras { utf8, status, home })
+        Ok(OptionalCommands { utf8, status, home })
     }
 
-    async fn told(&mut self, extras: Extras) -> Result<(), ServerError> {
+    async fn told(&mut self, extras: OptionalCommands) -> Result<(), ServerError> {
         if let Some(utf8) = extras.utf8 {
             self.control.last(utf8).await?;
         }

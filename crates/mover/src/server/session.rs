@@ -15,14 +15,14 @@ use tokio::time::timeout;
 
 use super::{
     Dial, ServerError,
-    control::{Control, Sent},
+    control::{ControlConnection, PendingReply},
     data::DataRequest,
     pipeline::ports::Ports,
 };
 
 /// A control connection that is ready for transfers.
 pub struct Session {
-    pub(super) control: Control,
+    pub(super) control: ControlConnection,
     pub(super) dial: Arc<Dial>,
     /// TLS of data connections. `None` without TLS.
     pub(super) connector: Option<Connector>,
@@ -39,9 +39,9 @@ pub struct Session {
     /// Whether a transfer has begun, and the server has not reported its end.
     pub(super) is_moving: bool,
     /// Pending commands before an upload: the removal of the old file, and a query for its remains.
-    pub(super) in_front: Option<(Sent, [Sent; 2])>,
+    pub(super) in_front: Option<(PendingReply, [PendingReply; 2])>,
     /// Pending query after a transfer, for the attributes of its file.
-    pub(super) behind: Option<[Sent; 2]>,
+    pub(super) behind: Option<[PendingReply; 2]>,
     /// Whether the server ends TLS properly on data connections.
     pub(super) says_goodbye: bool,
     /// The directory of the log-in, once it was queried.
@@ -97,7 +97,7 @@ impl Session {
             }
             _ => Leg::plain(connection),
         };
-        let mut control = Control::new(leg, (peer, dial.whom()), dial.patience);
+        let mut control = ControlConnection::new(leg, (peer, dial.whom()), dial.reply_timeout);
         let greeting = greet(&mut control).await?;
         if let (Some(connector), Some(Mode::Explicit)) = (&connector, tls) {
             let reply = control.ask("AUTH", b"TLS").await?;
@@ -233,8 +233,8 @@ impl Session {
     }
 }
 
-async fn greet(control: &mut Control) -> Result<Reply, ServerError> {
-    let reply = control.last(Control::GREETING).await?;
+async fn greet(control: &mut ControlConnection) -> Result<Reply, ServerError> {
+    let reply = control.last(ControlConnection::GREETING).await?;
     if reply.is_completed() {
         Ok(reply)
     } else {

@@ -13,9 +13,9 @@ use super::{Dial, ServerError, Session};
 
 /// Idle sessions for the next job at the same server, since a log-in takes several round trips.
 #[derive(Default)]
-pub struct SessionPool(Mutex<VecDeque<Idle>>);
+pub struct SessionPool(Mutex<VecDeque<IdleSession>>);
 
-struct Idle {
+struct IdleSession {
     since: Instant,
     session: Session,
 }
@@ -28,7 +28,7 @@ impl SessionPool {
     /// [`ServerError`] with the server's refusal.
     pub async fn open(&self, dial: &Dial) -> Result<Session, ServerError> {
         self.leave_old().await;
-        while let Some(Idle { since, mut session }) = self.take(|it| *it == *dial) {
+        while let Some(IdleSession { since, mut session }) = self.take(|it| *it == *dial) {
             if session.is_alive(since.elapsed() > CERTAIN_MAX).await {
                 return Ok(session);
             }
@@ -55,7 +55,7 @@ impl SessionPool {
         if session.is_at_rest() {
             session.close_ports();
             let since = Instant::now();
-            self.idle().push_back(Idle { since, session });
+            self.idle().push_back(IdleSession { since, session });
         } else {
             session.close().await;
         }
@@ -64,7 +64,7 @@ impl SessionPool {
 
     /// Closes sessions that have been idle for a while.
     pub async fn leave_old(&self) {
-        let is_old = |it: &Idle| it.since.elapsed() > IDLE_MAX;
+        let is_old = |it: &IdleSession| it.since.elapsed() > IDLE_MAX;
         loop {
             // The lock is not held while a session is closed.
             let old = {
@@ -88,13 +88,13 @@ impl SessionPool {
     }
 
     /// Takes the session that was added last among those whose log-in satisfies `is_it`.
-    fn take(&self, is_it: impl Fn(&Dial) -> bool) -> Option<Idle> {
+    fn take(&self, is_it: impl Fn(&Dial) -> bool) -> Option<IdleSession> {
         let mut idle = self.idle();
         let at = idle.iter().rposition(|it| is_it(&it.session.dial))?;
         idle.remove(at)
     }
 
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
+    fn idle(&self) -> MutexGuard<'_, VecDeque<IdleSession>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

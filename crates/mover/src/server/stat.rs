@@ -5,7 +5,7 @@ use ftp::{
     listing::{Entry, Kind, Modified, read_time},
 };
 
-use super::{ServerError, Session, control::Sent};
+use super::{ServerError, Session, control::PendingReply};
 use crate::names::{join, parent};
 
 /// Attributes that a server reports of one file.
@@ -19,10 +19,10 @@ pub struct Stat {
 
 /// Pending queries about one path.
 struct StatRequest {
-    size: Sent,
-    modified: Sent,
+    size: PendingReply,
+    modified: PendingReply,
     /// Change into a possible directory, and back. `None` for the directory of the log-in.
-    there_and_back: Option<[Sent; 2]>,
+    there_and_back: Option<[PendingReply; 2]>,
 }
 
 impl Session {
@@ -58,13 +58,13 @@ impl Session {
     ///
     /// # Errors
     /// [`ServerError`] if the path cannot be sent.
-    pub(super) fn ask_facts(&mut self, path: &[u8]) -> Result<[Sent; 2], ServerError> {
+    pub(super) fn ask_facts(&mut self, path: &[u8]) -> Result<[PendingReply; 2], ServerError> {
         // Servers without FEAT may support both commands. A refusal gives no attribute.
         let size = self.control.send("SIZE", path)?;
         Ok([size, self.control.send("MDTM", path)?])
     }
 
-    pub(super) async fn answered(&mut self, asked: [Sent; 2]) -> Result<Stat, ServerError> {
+    pub(super) async fn answered(&mut self, asked: [PendingReply; 2]) -> Result<Stat, ServerError> {
         let [size, modified] = asked;
         let size = self.control.last(size).await?;
         let modified = self.control.last(modified).await?;

@@ -9,11 +9,11 @@ use tokio::{
     time::timeout,
 };
 
-use super::{ServerError, Session, Stat, control::Sent, data::DataOrigin};
+use super::{ServerError, Session, Stat, control::PendingReply, data::DataOrigin};
 
 /// Purpose of a data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum TransferVerb {
     /// A file, from the server.
     Retrieve,
     /// A file, to the server.
@@ -27,17 +27,17 @@ pub enum Verb {
 /// A running transfer. If dropped before its end, it leaves the session unusable.
 pub struct Transfer<'a> {
     session: &'a mut Session,
-    verb: Verb,
+    verb: TransferVerb,
     leg: Leg,
     /// Whether this side has ended the data.
     has_ended: bool,
-    sent: Sent,
-    replies: Replies,
+    sent: PendingReply,
+    replies: TransferReplies,
 }
 
 /// Replies of the server during a transfer.
 #[derive(Debug, Default)]
-struct Replies {
+struct TransferReplies {
     /// Whether the transfer has begun.
     has_begun: bool,
     /// The final reply, if it preceded the end of the data.
@@ -66,7 +66,7 @@ impl Session {
     /// established.
     pub async fn transfer(
         &mut self,
-        verb: Verb,
+        verb: TransferVerb,
         argument: &[u8],
         offset_bytes: u64,
         clears: bool,
@@ -90,7 +90,7 @@ impl Session {
                 let rest = self
                     .control
                     .send("REST", offset_bytes.to_string().as_bytes())?;
-                if verb == Verb::Retrieve && self.is_sequential {
+                if verb == TransferVerb::Retrieve && self.is_sequential {
                     restart = Some(rest);
                 } else {
                     let reply = self.control.last(rest).await?;
@@ -138,7 +138,7 @@ impl Session {
                     sent,
                     replies,
                 };
-                if verb == Verb::Store && may_be_early {
+                if verb == TransferVerb::Store && may_be_early {
                     transfer.begun().await?;
                 }
                 Ok(transfer)
@@ -148,16 +148,21 @@ impl Session {
     }
 
     /// Queues the command and, if it transfers a file, the queries about that file.
-    fn command(&mut self, verb: Verb, argument: &[u8], clears: bool) -> Result<Sent, ServerError> {
+    fn command(
+        &mut self,
+        verb: TransferVerb,
+        argument: &[u8],
+        clears: bool,
+    ) -> Result<PendingReply, ServerError> {
         if clears {
             let gone = self.control.send("DELE", argument)?;
             self.in_front = Some((gone, self.ask_facts(argument)?));
         }
         let sent = self.control.send(verb.name(), argument)?;
         let takes_facts = match verb {
-            Verb::Retrieve => self.takes_any_ahead() || self.is_idle_reader,
-            Verb::Store => self.takes_any_ahead(),
-            Verb::MachineListing | Verb::Listing => false,
+            TransferVerb::Retrieve => self.takes_any_ahead() || self.is_idle_reader,
+            TransferVerb::Store => self.takes_any_ahead(),
+            TransferVerb::MachineListing | TransferVerb::Listing => false,
         };
         if takes_facts {
             self.behind = Some(self.ask_facts(argument)?);
@@ -188,14 +193,14 @@ impl Session {
     /// Opens the data connection, unless the server refuses the transfer first.
     async fn open_data(
         &mut self,
-        verb: Verb,
+        verb: TransferVerb,
         meeting: DataOrigin,
-        sent: Sent,
-    ) -> Result<(Leg, Replies), ServerError> {
+        sent: PendingReply,
+    ) -> Result<(Leg, TransferReplies), ServerError> {
         self.control.flush().await?;
         let dial = self.data_dial();
         let mut opening = std::pin::pin!(dial.open(meeting));
-        let mut replies = Replies::default();
+        let mut replies = TransferReplies::default();
         loop {
             tokio::select! {
                 leg = &mut opening => return Ok((leg?, replies)),
@@ -208,7 +213,7 @@ impl Session {
 
     /// Returns the reason of a failed transfer: the server's reply, if it arrives soon, else
     /// `error`. The session is usable again after that reply.
-    async fn reason(&mut self, transfer: Sent, error: ServerError) -> ServerError {
+    async fn reason(&mut self, transfer: PendingReply, error: ServerError) -> ServerError {
         let has_answered = match &error {
             ServerError::Refused { command, .. } => transfer.is(command),
             ServerError::TooEarly(_) => true,
@@ -263,11 +268,11 @@ impl Transfer<'_> {
     pub async fn end(&mut self) -> Result<bool, ServerError> {
         self.end_data().await?;
         if !self.replies.has_begun {
-            let patience = self.session.dial.patience.max(STORED_TIMEOUT);
+            let reply_timeout = self.session.dial.reply_timeout.max(STORED_TIMEOUT);
             let (session, sent) = (&mut *self.session, self.sent);
             let reply = tokio::select! {
-                first = timeout(patience, session.control.next_reply(sent)) => {
-                    first.unwrap_or(Err(ServerError::Stalled(patience)))?
+                first = timeout(reply_timeout, session.control.next_reply(sent)) => {
+                    first.unwrap_or(Err(ServerError::Stalled(reply_timeout)))?
                 }
                 // An earlier reply of the server may be unread.
                 error = broken(&mut self.leg) => {
@@ -295,7 +300,7 @@ impl Transfer<'_> {
         // The server has received all bytes by now. A server that has read all may close first,
         // too.
         if let Err(error) = ended
-            && self.verb == Verb::Store
+            && self.verb == TransferVerb::Store
             && !matches!(&error, ServerError::Data(it) if it.kind() == io::ErrorKind::NotConnected)
         {
             self.explained(Err::<(), _>(error)).await?;
@@ -396,12 +401,12 @@ impl Transfer<'_> {
     /// # Errors
     /// [`ServerError`] with the server's reply, or if there is none.
     pub async fn finish(self) -> Result<TransferResult, ServerError> {
-        let patience = self.session.dial.patience;
-        let patience = match self.verb {
-            Verb::Store => patience.max(STORED_TIMEOUT),
-            _ => patience,
+        let reply_timeout = self.session.dial.reply_timeout;
+        let reply_timeout = match self.verb {
+            TransferVerb::Store => reply_timeout.max(STORED_TIMEOUT),
+            _ => reply_timeout,
         };
-        self.finish_within(patience).await
+        self.finish_within(reply_timeout).await
     }
 
     /// Finishes an upload that takes its bytes from a spool at the gateway. Progress is invisible
@@ -413,9 +418,12 @@ impl Transfer<'_> {
         self.finish_within(SPOOLED_TIMEOUT).await
     }
 
-    async fn finish_within(mut self, patience: Duration) -> Result<TransferResult, ServerError> {
+    async fn finish_within(
+        mut self,
+        reply_timeout: Duration,
+    ) -> Result<TransferResult, ServerError> {
         self.end_data().await?;
-        let is_upload = self.verb == Verb::Store;
+        let is_upload = self.verb == TransferVerb::Store;
         let Self {
             session,
             mut leg,
@@ -429,13 +437,13 @@ impl Transfer<'_> {
                 // A reset after the end of this side's data shows that some bytes were lost. The
                 // server may also report that, or wait for the rest.
                 tokio::select! {
-                    reply = session.control.last_within(sent, patience) => reply?,
+                    reply = session.control.last_within(sent, reply_timeout) => reply?,
                     error = broken(&mut leg) => {
                         return Err(session.reason(sent, ServerError::Data(error)).await);
                     }
                 }
             }
-            None => session.control.last_within(sent, patience).await?,
+            None => session.control.last_within(sent, reply_timeout).await?,
         };
         session.is_moving = false;
         let ended_in_silence = leg.closed_without_notify();
@@ -490,18 +498,23 @@ async fn broken(leg: &mut Leg) -> io::Error {
     }
 }
 
-impl Replies {
+impl TransferReplies {
     /// Processes a reply that arrives during the transfer.
     ///
     /// A failure ends the transfer. A success may precede the last data of a download. For an
     /// upload it means that the server has not waited for all bytes.
-    fn note(&mut self, reply: Reply, verb: Verb, sent: Sent) -> Result<(), ServerError> {
+    fn note(
+        &mut self,
+        reply: Reply,
+        verb: TransferVerb,
+        sent: PendingReply,
+    ) -> Result<(), ServerError> {
         match reply.class() {
             Class::Preliminary => {
                 self.has_begun = true;
                 Ok(())
             }
-            Class::Completed if verb == Verb::Store => Err(ServerError::TooEarly(reply)),
+            Class::Completed if verb == TransferVerb::Store => Err(ServerError::TooEarly(reply)),
             Class::Completed => {
                 self.early = Some(reply);
                 Ok(())
@@ -511,7 +524,7 @@ impl Replies {
     }
 }
 
-impl Verb {
+impl TransferVerb {
     /// Returns the command.
     pub(super) fn name(self) -> &'static str {
         match self {

@@ -27,7 +27,7 @@ pub struct WebDial {
     /// Verification of the certificate.
     pub verify: Verify,
     /// Longest wait for a connection, and for an answer.
-    pub patience: Duration,
+    pub reply_timeout: Duration,
     /// Longest time in which no byte of a file arrives.
     pub stall_max: Duration,
 }

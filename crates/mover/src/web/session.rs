@@ -247,7 +247,7 @@ impl WebSession {
             open.sender.ready().await?;
             open.sender.send_request(request).await
         };
-        timeout(self.dial.patience, exchange)
+        timeout(self.dial.reply_timeout, exchange)
             .await
             .map_err(silent)?
             .map_err(|error| failed(io::Error::other(error)))
@@ -255,7 +255,7 @@ impl WebSession {
 
     async fn connect(&self, place: ServerAddress) -> Result<IdleConnection, ServerError> {
         let name = place.host.trim_start_matches('[').trim_end_matches(']');
-        let tcp = reach(name, place.port, self.dial.patience).await?;
+        let tcp = reach(name, place.port, self.dial.reply_timeout).await?;
         let leg = match place == self.home {
             true => self.connector.connect(tcp, name, Connection::Control).await,
             false => {

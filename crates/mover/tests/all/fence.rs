@@ -235,8 +235,11 @@ fn files_that_wait_for_the_fence_leave_threads_to_others() {
             // Meanwhile all files reach the fence.
             tokio::time::sleep(std::time::Duration::from_millis(300)).await;
             let look_up = tokio::task::spawn_blocking(|| ());
-            let patience = std::time::Duration::from_secs(20);
-            matches!(tokio::time::timeout(patience, look_up).await, Ok(Ok(())))
+            let reply_timeout = std::time::Duration::from_secs(20);
+            matches!(
+                tokio::time::timeout(reply_timeout, look_up).await,
+                Ok(Ok(()))
+            )
         })
     }));
     let copied = world.run(job);

@@ -27,7 +27,7 @@ use mover::{
     job::Job,
     journal::{Journal, Origin, Part},
     plan::{File, RelativePath},
-    server::{Door, Route},
+    server::{GatewayListener, Route},
 };
 
 use crate::common::{FakeServerExt as _, World, content, write};
@@ -509,7 +509,7 @@ fn a_listener_of_a_gateway_that_leads_to_one_server_is_named_with_the_cure() {
     });
     let mut dial = server.dial();
     let listener = format!("{}:{}", dial.server.host, dial.server.port);
-    dial.route = Route::Gateway(Door {
+    dial.route = Route::Gateway(GatewayListener {
         host: dial.server.host.clone(),
         port: dial.server.port,
         has_tls: false,

@@ -152,7 +152,7 @@ fn a_lane_that_fails_makes_room_for_its_successor() {
         write(&world.here("tree").join(name), &content(LARGE / 2));
     }
     let mut dial = server.dial();
-    dial.patience = Duration::from_millis(300);
+    dial.reply_timeout = Duration::from_millis(300);
     let mut job = world.upload_by(dial, &world.here("tree"), "tree");
     job.plan.lanes_max = 1;
     job.plan.retries = 0;

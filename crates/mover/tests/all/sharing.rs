@@ -16,7 +16,7 @@ use std::{
 use fake_ftp::{Behaviour, FakeServer};
 use link::{Identity, Link, PeerConfig};
 use mover::{
-    embedded_gateway::{EmbeddedGateway, Peer},
+    embedded_gateway::{EmbeddedGateway, FarGateway},
     job::Job,
     journal::Journal,
     location::Scheme,
@@ -64,7 +64,7 @@ impl Gateways {
         let (far, sessions) = Relay::builder(link, settings).spool(spool).build();
         let (_, current) = watch::channel(far.clone());
         tokio::spawn(far::serve(current, None, []));
-        let peer = Peer::parse(&format!("{far_key}@{endpoint}")).expect("a peer");
+        let peer = FarGateway::parse(&format!("{far_key}@{endpoint}")).expect("a peer");
         let near = EmbeddedGateway::start(&[peer], &near_key, Scheme::Ftp, &Verify::Roots(None));
         Self {
             near: near.expect("a near gateway"),
@@ -85,7 +85,7 @@ impl Gateways {
         let jobs = servers.iter().map(|server| {
             let mut dial = server.dial();
             dial.route = Route::Gateway(self.near.door(0));
-            dial.patience = Duration::from_secs(20);
+            dial.reply_timeout = Duration::from_secs(20);
             dial.stall_max = Duration::from_secs(20);
             let mut job = world.upload_by(dial, from, "film");
             job.sharing = Some(sharing.clone());

@@ -11,15 +11,15 @@ use tokio::{
 use super::{MEETING_TIMEOUT, ports::Port};
 use crate::fence::FencedError;
 use crate::server::{
-    ServerError, Session, Verb,
-    control::Sent,
+    ServerError, Session, TransferVerb,
+    control::PendingReply,
     data::{DataDial, DataOrigin, DataRequest},
     stat::{size_of, time_of},
 };
 
 /// A small file for the server.
 #[derive(Debug)]
-pub struct Upload {
+pub struct SmallUpload {
     /// Path of the file until it is complete.
     pub part: Vec<u8>,
     /// Final path.
@@ -39,12 +39,12 @@ pub enum CompletedFile {
         has_time: bool,
     },
     /// The file has arrived from the server.
-    Retrieved(Content),
+    Retrieved(DownloadedContent),
 }
 
 /// Content from the server.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct DownloadedContent {
     /// Bytes of the file.
     pub bytes: Vec<u8>,
     /// Size that the server reports afterwards.
@@ -59,23 +59,23 @@ pub(super) type DataResult = Result<Vec<u8>, ServerError>;
 /// Exchange for a running file.
 pub(super) struct Exchange {
     id: u64,
-    verb: Verb,
+    verb: TransferVerb,
     bytes: u64,
     /// The listening port of this side, if it has one.
     ours: Option<Port>,
     /// The requested data connection, until the server has replied or the connection runs.
     asked: Option<DataRequest>,
     /// The command that requests or announces a port, until it is answered.
-    port: Option<Sent>,
-    transfer: Question,
-    size: Question,
-    time: Option<Question>,
-    data: Data,
+    port: Option<PendingReply>,
+    transfer: CommandExchange,
+    size: CommandExchange,
+    time: Option<CommandExchange>,
+    data: ExchangeData,
     content: Vec<u8>,
-    names: Option<Names>,
+    names: Option<UploadNames>,
     /// State of the fence for the rename.
     pub(super) clearance: Clearance,
-    renaming: Option<[Question; 2]>,
+    renaming: Option<[CommandExchange; 2]>,
 }
 
 /// State of the fence before a rename.
@@ -94,18 +94,18 @@ pub(super) enum Clearance {
 }
 
 /// Part and final name of an upload.
-struct Names {
+struct UploadNames {
     part: Vec<u8>,
     destination: Vec<u8>,
 }
 
 /// A command and its final reply.
-struct Question {
-    sent: Sent,
+struct CommandExchange {
+    sent: PendingReply,
     answer: Option<Reply>,
 }
 
-enum Data {
+enum ExchangeData {
     /// The server has not named a port.
     Waiting,
     Moving(AbortHandle),
@@ -117,22 +117,24 @@ impl Exchange {
         session: &mut Session,
         port: Option<Port>,
         id: u64,
-        upload: Upload,
+        upload: SmallUpload,
     ) -> Result<Self, ServerError> {
-        let Upload {
+        let SmallUpload {
             part,
             destination,
             content,
             modified_unix_s,
         } = upload;
-        let mut exchange = Self::ask(session, port, id, Verb::Store, &part).await?;
+        let mut exchange = Self::ask(session, port, id, TransferVerb::Store, &part).await?;
         exchange.time = match modified_unix_s {
-            Some(unix_s) => session.ask_set_modified(&part, unix_s)?.map(Question::new),
+            Some(unix_s) => session
+                .ask_set_modified(&part, unix_s)?
+                .map(CommandExchange::new),
             None => None,
         };
         exchange.bytes = content.len() as u64;
         exchange.content = content;
-        exchange.names = (part != destination).then_some(Names { part, destination });
+        exchange.names = (part != destination).then_some(UploadNames { part, destination });
         Ok(exchange)
     }
 
@@ -143,8 +145,8 @@ impl Exchange {
         path: &[u8],
         size_bytes: u64,
     ) -> Result<Self, ServerError> {
-        let mut exchange = Self::ask(session, port, id, Verb::Retrieve, path).await?;
-        exchange.time = Some(Question::new(session.control.send("MDTM", path)?));
+        let mut exchange = Self::ask(session, port, id, TransferVerb::Retrieve, path).await?;
+        exchange.time = Some(CommandExchange::new(session.control.send("MDTM", path)?));
         exchange.bytes = size_bytes;
         Ok(exchange)
     }
@@ -153,7 +155,7 @@ impl Exchange {
         session: &mut Session,
         port: Option<Port>,
         id: u64,
-        verb: Verb,
+        verb: TransferVerb,
         path: &[u8],
     ) -> Result<Self, ServerError> {
         let asked = match &port {
@@ -167,10 +169,10 @@ impl Exchange {
             ours: port,
             port: Some(asked.sent()),
             asked: Some(asked),
-            transfer: Question::new(session.control.send(verb.name(), path)?),
-            size: Question::new(session.control.send("SIZE", path)?),
+            transfer: CommandExchange::new(session.control.send(verb.name(), path)?),
+            size: CommandExchange::new(session.control.send("SIZE", path)?),
             time: None,
-            data: Data::Waiting,
+            data: ExchangeData::Waiting,
             content: Vec::new(),
             names: None,
             clearance: Clearance::Unneeded,
@@ -218,16 +220,16 @@ impl Exchange {
         let content = std::mem::take(&mut self.content);
         let task = moving.spawn(async move {
             let moved = match verb {
-                Verb::Store => give(dial, meeting, &content).await,
+                TransferVerb::Store => give(dial, meeting, &content).await,
                 _ => take(dial, meeting, bytes).await,
             };
             (id, moved)
         });
-        self.data = Data::Moving(task);
+        self.data = ExchangeData::Moving(task);
     }
 
     pub(super) fn moved(&mut self, moved: DataResult) {
-        self.data = Data::Ended(moved);
+        self.data = ExchangeData::Ended(moved);
     }
 
     /// Processes the server's replies. Returns the result for the file, once it is certain.
@@ -243,12 +245,12 @@ impl Exchange {
             match self.asked.take() {
                 Some(asked) => match session.meeting(asked, reply) {
                     Ok(meeting) => self.begin(session, meeting, moving),
-                    Err(error) => self.data = Data::Ended(Err(error)),
+                    Err(error) => self.data = ExchangeData::Ended(Err(error)),
                 },
                 None if reply.is_completed() => {}
                 None => {
                     self.stop();
-                    self.data = Data::Ended(Err(port.refused(reply)));
+                    self.data = ExchangeData::Ended(Err(port.refused(reply)));
                 }
             }
         }
@@ -272,9 +274,9 @@ impl Exchange {
             None => None,
         };
         let data = match &mut self.data {
-            Data::Ended(moved) => std::mem::replace(moved, Ok(Vec::new())),
-            Data::Waiting | Data::Moving(_) if is_refused => Ok(Vec::new()),
-            Data::Waiting | Data::Moving(_) => return None,
+            ExchangeData::Ended(moved) => std::mem::replace(moved, Ok(Vec::new())),
+            ExchangeData::Waiting | ExchangeData::Moving(_) if is_refused => Ok(Vec::new()),
+            ExchangeData::Waiting | ExchangeData::Moving(_) => return None,
         };
         let bytes = match data {
             // The port was refused, and so was the transfer after it.
@@ -288,8 +290,8 @@ impl Exchange {
             Ok(bytes) => bytes,
         };
         session.tells_size |= size.is_some();
-        if self.verb != Verb::Store {
-            return Some(Ok(CompletedFile::Retrieved(Content {
+        if self.verb != TransferVerb::Store {
+            return Some(Ok(CompletedFile::Retrieved(DownloadedContent {
                 bytes,
                 size_bytes: size,
                 modified_unix_s: time.map(|it| it.unix_s),
@@ -319,7 +321,7 @@ impl Exchange {
         let mut sent = Vec::new();
         for (verb, path) in commands {
             match session.control.send(verb, path) {
-                Ok(it) => sent.push(Question::new(it)),
+                Ok(it) => sent.push(CommandExchange::new(it)),
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -335,14 +337,14 @@ impl Exchange {
 
     /// Ends the data connection of a transfer that the server has refused.
     fn stop(&mut self) {
-        if let Data::Moving(task) = &self.data {
+        if let ExchangeData::Moving(task) = &self.data {
             task.abort();
         }
     }
 }
 
-impl Question {
-    fn new(sent: Sent) -> Self {
+impl CommandExchange {
+    fn new(sent: PendingReply) -> Self {
         Self { sent, answer: None }
     }
 
@@ -359,7 +361,7 @@ impl Question {
 
 /// Returns the result of a rename, once both commands are answered.
 fn renamed(
-    renaming: &[Question; 2],
+    renaming: &[CommandExchange; 2],
     has_time: impl FnOnce() -> bool,
 ) -> Option<Result<CompletedFile, ServerError>> {
     let [from, to] = renaming;

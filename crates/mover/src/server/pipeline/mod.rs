@@ -15,7 +15,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::{task::JoinSet, time::Instant};
 
-pub use self::exchange::{CompletedFile, Content, Upload};
+pub use self::exchange::{CompletedFile, DownloadedContent, SmallUpload};
 use self::{
     exchange::{Clearance, DataResult, Exchange},
     ports::Port,
@@ -133,7 +133,7 @@ impl<'a> Pipeline<'a> {
     ///
     /// # Errors
     /// [`ServerError`] if a path cannot be sent, or no port can be opened.
-    pub async fn store(&mut self, id: u64, upload: Upload) -> Result<(), ServerError> {
+    pub async fn store(&mut self, id: u64, upload: SmallUpload) -> Result<(), ServerError> {
         let port = self.port().await?;
         let mut exchange = Exchange::store(self.session, port, id, upload).await?;
         if self.fence.is_some() {
@@ -195,8 +195,8 @@ impl<'a> Pipeline<'a> {
                 std::future::pending::<()>().await;
                 continue;
             };
-            let patience = self.session.dial.patience;
-            let silent = self.heard_at + patience;
+            let reply_timeout = self.session.dial.reply_timeout;
+            let silent = self.heard_at + reply_timeout;
             tokio::select! {
                 received = receive(self.session) => received.map_err(|it| (first, it))?,
                 Some(moved) = self.moving.join_next() => {
@@ -218,7 +218,7 @@ impl<'a> Pipeline<'a> {
                     }
                 }
                 () = tokio::time::sleep_until(silent), if self.asking.is_empty() => {
-                    return Err((first, ServerError::Stalled(patience)));
+                    return Err((first, ServerError::Stalled(reply_timeout)));
                 }
             }
             self.heard_at = Instant::now();

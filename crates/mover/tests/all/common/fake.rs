@@ -5,7 +5,7 @@ use std::time::Duration;
 use fake_ftp::FakeServer;
 use mover::{
     location::{Scheme, Server},
-    server::{Dial, Door, Password, Route},
+    server::{Dial, GatewayListener, Password, Route},
 };
 use net::tls::Verify;
 
@@ -19,7 +19,7 @@ impl FakeServerExt for FakeServer {
     fn dial(&self) -> Dial {
         let (host, port) = (self.address().ip().to_string(), self.address().port());
         let route = match self.is_gateway() {
-            true => Route::Gateway(Door {
+            true => Route::Gateway(GatewayListener {
                 host: host.clone(),
                 port,
                 has_tls: true,
@@ -40,7 +40,7 @@ impl FakeServerExt for FakeServer {
             password: Password(b"x".to_vec()),
             verify: Verify::Roots(None),
             is_active: false,
-            patience: Duration::from_secs(5),
+            reply_timeout: Duration::from_secs(5),
             stall_max: Duration::from_secs(5),
         }
     }

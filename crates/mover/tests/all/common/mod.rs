@@ -113,7 +113,7 @@ impl World {
             password: Password(b"x".to_vec()),
             verify: VerifyTls::Roots(None),
             is_active: false,
-            patience: Duration::from_secs(5),
+            reply_timeout: Duration::from_secs(5),
             stall_max: Duration::from_secs(5),
         }
     }

@@ -127,7 +127,7 @@ impl Web {
             },
             account: None,
             verify: VerifyTls::Off,
-            patience: Duration::from_secs(5),
+            reply_timeout: Duration::from_secs(5),
             stall_max: Duration::from_secs(5),
         }
     }
