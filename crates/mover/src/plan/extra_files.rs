@@ -10,9 +10,9 @@ use ftp::listing::{Entry, Kind};
 
 use super::{
     Planner,
-    alike::DestinationListing,
     file_event::{FileEvent, FileOutcome, Step},
     listing_events::check_path,
+    name_matching::DestinationListing,
     options::Purpose,
     queue::Queued,
     task::{Directory, File, RelativePath, RootedPath, Task},

@@ -9,12 +9,12 @@ use ftp::{
 
 use super::{
     Planner,
-    alike::{Likeness, is_equivalent},
     compare::{Decision, Difference, compare, decide, what_is_there},
     event::Probe,
     file_event::{FileEvent, FileOutcome, Step},
     limits::{DEPTH_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX},
     memory::Standing,
+    name_matching::{NameMatch, is_equivalent},
     options::{Links, Purpose},
     parent_dirs::ParentState,
     queue::Queued,
@@ -198,10 +198,10 @@ impl Planner {
         }
         let node = self.tree.node(directory);
         match node.forms.note(&entry, &node.there) {
-            Likeness::None => self.take_one(directory, entry, there, None, now),
-            Likeness::There(alike) => self.take_one(directory, entry, None, Some(alike), now),
-            Likeness::Twin => {}
-            Likeness::TooMany => {
+            NameMatch::None => self.take_one(directory, entry, there, None, now),
+            NameMatch::There(alike) => self.take_one(directory, entry, None, Some(alike), now),
+            NameMatch::Twin => {}
+            NameMatch::TooMany => {
                 let message = "too many names differ in case, Unicode form or blanks alone";
                 self.note_failure(root, path, message);
             }

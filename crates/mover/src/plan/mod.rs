@@ -7,7 +7,6 @@
 //! one task after another. If the server accepts pipelined commands, a lane may move several small
 //! files at a time.
 
-mod alike;
 mod compare;
 mod event;
 mod extra_files;
@@ -16,6 +15,7 @@ mod lanes;
 mod limits;
 mod listing_events;
 mod memory;
+mod name_matching;
 mod options;
 mod parent_dirs;
 mod piece;
@@ -30,16 +30,6 @@ mod version;
 
 use std::{collections::VecDeque, time::Instant};
 
-use self::{
-    alike::Doubts,
-    extra_files::ExtraFiles,
-    lanes::Lanes,
-    limits::Limits,
-    parent_dirs::ParentDirs,
-    pieces::{NextStep, Pieces},
-    queue::{Queue, Queued},
-    tree::Tree,
-};
 pub use self::{
     event::{Action, Event, Failure, Outcome, Probe, Proof},
     file_event::{FileEvent, FileOutcome, Step, Tally},
@@ -53,6 +43,16 @@ pub use self::{
     task::{Directory, File, RelativePath, RootedPath, Task, TaskId},
     version::Version,
 };
+use self::{
+    extra_files::ExtraFiles,
+    lanes::Lanes,
+    limits::Limits,
+    name_matching::DoubtfulEntries,
+    parent_dirs::ParentDirs,
+    pieces::{NextStep, Pieces},
+    queue::{Queue, Queued},
+    tree::Tree,
+};
 use crate::retry_action::RetryAction;
 
 /// Plan of one job.
@@ -64,7 +64,7 @@ pub struct Planner {
     tree: Tree,
     parent_dirs: ParentDirs,
     extra_files: ExtraFiles,
-    doubts: Doubts,
+    doubts: DoubtfulEntries,
     pieces: Pieces,
     queue: Queue,
     limits: Limits,
@@ -102,7 +102,7 @@ impl Planner {
             tree: Tree::default(),
             parent_dirs: ParentDirs::default(),
             extra_files: ExtraFiles::default(),
-            doubts: Doubts::default(),
+            doubts: DoubtfulEntries::default(),
             pieces: Pieces::default(),
             queue,
             limits: Limits::default(),

@@ -17,8 +17,8 @@ use rand_pcg::Pcg64Mcg;
 use super::{queue::FILES_AHEAD, *};
 use crate::job::RESUME_LEAST;
 
-mod alike;
 mod bounds;
+mod name_matching;
 mod removal;
 mod shifts;
 mod sync;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    alike::{DestinationListing, Forms},
+    name_matching::{DestinationListing, NameForms},
     shift::Shifts,
     task::{Directory, File, RelativePath},
 };
@@ -28,7 +28,7 @@ pub(super) struct Node {
     /// The destination's entries, until the source's listing has ended.
     pub(super) there: DestinationListing,
     /// Forms of the names in the source's listing.
-    pub(super) forms: Forms,
+    pub(super) forms: NameForms,
     /// Names that the source's listing has contained. An interrupted listing starts again.
     pub(super) seen: HashSet<Vec<u8>>,
     /// Whether the source's listing has exceeded the limit of names.
@@ -64,7 +64,7 @@ impl Tree {
         let node = Node {
             presence,
             there: DestinationListing::default(),
-            forms: Forms::default(),
+            forms: NameForms::default(),
             seen: HashSet::new(),
             is_overfull: false,
             shifts: Shifts::default(),

@@ -25,21 +25,21 @@ use super::{
 
 /// Doubtful entries, by directory.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
-    directories: BTreeMap<(usize, RelativePath), Doubt>,
+pub(super) struct DoubtfulEntries {
+    directories: BTreeMap<(usize, RelativePath), DoubtfulDirectory>,
     /// Treatment by the destination of names beyond ASCII, and of names with blanks at their ends.
-    behaviours: [Behaviour; 2],
+    behaviours: [NameTreatment; 2],
 }
 
 /// Doubtful entries of a directory.
 #[derive(Debug, Default)]
-struct Doubt {
+struct DoubtfulDirectory {
     /// Entries of the source that look like others, with the names of the others.
     twins: Vec<(Entry, Vec<Vec<u8>>)>,
     /// Extra files, with the names of the source that look like them.
     surplus: Vec<(Entry, Vec<Vec<u8>>)>,
     /// Moved files whose names the destination may have changed.
-    uploads: Vec<Upload>,
+    uploads: Vec<DoubtfulUpload>,
     /// Purpose of the repeated listing in progress.
     asked: Option<RelistPurpose>,
 }
@@ -54,7 +54,7 @@ enum RelistPurpose {
 }
 
 #[derive(Debug)]
-struct Upload {
+struct DoubtfulUpload {
     file: File,
     version: Version,
     proof: Proof,
@@ -64,7 +64,7 @@ struct Upload {
 
 /// Treatment of a kind of names by a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Behaviour {
+enum NameTreatment {
     #[default]
     Unknown,
     /// A directory with such a name is being listed again.
@@ -77,7 +77,7 @@ enum Behaviour {
 
 /// Names in a listing of the source, by their forms.
 #[derive(Debug, Default)]
-pub(super) struct Forms {
+pub(super) struct NameForms {
     seen: HashMap<u64, FormNames>,
     /// Entries of the source that look like another one.
     twins: Vec<Entry>,
@@ -92,7 +92,7 @@ struct FormNames {
 }
 
 /// Relation of a name of the source to the destination.
-pub(super) enum Likeness {
+pub(super) enum NameMatch {
     /// No other name looks like this one, or each similar name is listed.
     None,
     /// The destination has an entry that may be this file.
@@ -103,14 +103,14 @@ pub(super) enum Likeness {
     TooMany,
 }
 
-impl Forms {
+impl NameForms {
     /// Whether the destination lacks a name of the source that looks like this one.
     fn has_unlisted(&self, name: &[u8]) -> bool {
         self.seen.get(&form(name)).is_some_and(|it| it.is_unlisted)
     }
 
     /// Records a name of the source. `there` is the destination's listing.
-    pub(super) fn note(&mut self, entry: &Entry, there: &DestinationListing) -> Likeness {
+    pub(super) fn note(&mut self, entry: &Entry, there: &DestinationListing) -> NameMatch {
         let form = form(&entry.name);
         let is_listed = there.entries.contains_key(&entry.name);
         let seen = self.seen.entry(form).or_default();
@@ -118,15 +118,15 @@ impl Forms {
         seen.is_unlisted |= !is_listed;
         if seen.count > 1 && seen.is_unlisted {
             if seen.count > ALIKE_MAX {
-                return Likeness::TooMany;
+                return NameMatch::TooMany;
             }
             self.twins.push(entry.clone());
-            return Likeness::Twin;
+            return NameMatch::Twin;
         }
         let alike = there.forms.get(&form).filter(|_| !is_listed);
         match alike.and_then(|it| there.entries.get(it)) {
-            Some(entry) => Likeness::There(entry.clone()),
-            None => Likeness::None,
+            Some(entry) => NameMatch::There(entry.clone()),
+            None => NameMatch::None,
         }
     }
 }
@@ -167,7 +167,7 @@ impl Planner {
     pub(super) fn doubt(
         &mut self,
         directory: &Directory,
-        forms: Forms,
+        forms: NameForms,
         seen: &HashSet<Vec<u8>>,
         surplus: Vec<Entry>,
     ) -> Vec<Entry> {
@@ -207,7 +207,7 @@ impl Planner {
             return self.accept(file, version, proof);
         };
         let behaviour = self.doubts.behaviours[kind];
-        if behaviour == Behaviour::Keeps {
+        if behaviour == NameTreatment::Keeps {
             return self.accept(file, version, proof);
         }
         let directory = Directory {
@@ -215,8 +215,8 @@ impl Planner {
             path,
         };
         let doubt = self.doubts.of(&directory);
-        let asks = behaviour == Behaviour::Unknown && doubt.asked.is_none();
-        doubt.uploads.push(Upload {
+        let asks = behaviour == NameTreatment::Unknown && doubt.asked.is_none();
+        doubt.uploads.push(DoubtfulUpload {
             file,
             version,
             proof,
@@ -224,7 +224,7 @@ impl Planner {
         });
         if asks {
             doubt.asked = Some(RelistPurpose::Names);
-            self.doubts.behaviours[kind] = Behaviour::Asked;
+            self.doubts.behaviours[kind] = NameTreatment::Asked;
             self.queue.push(Queued::new(Task::ListAgain(directory)));
         }
     }
@@ -267,7 +267,7 @@ impl Planner {
             self.uploaded(upload, &listed);
         }
         if doubt.asked == Some(RelistPurpose::Names) {
-            *self.doubts.of(directory) = Doubt {
+            *self.doubts.of(directory) = DoubtfulDirectory {
                 uploads: others,
                 asked: None,
                 ..doubt
@@ -299,8 +299,8 @@ impl Planner {
     }
 
     /// Checks whether a file has the name that the mover gave it.
-    fn uploaded(&mut self, upload: Upload, listed: &DestinationListing) {
-        let Upload {
+    fn uploaded(&mut self, upload: DoubtfulUpload, listed: &DestinationListing) {
+        let DoubtfulUpload {
             file,
             version,
             proof,
@@ -309,15 +309,15 @@ impl Planner {
         let name = file.path.names().last().cloned().unwrap_or_default();
         let kind = kind_of(&name);
         let (behaviour, other) = match listed.alike(&name) {
-            _ if listed.has(&name) => (Behaviour::Keeps, None),
+            _ if listed.has(&name) => (NameTreatment::Keeps, None),
             // The file was moved on, the server hides it, or the server has changed its name beyond
             // recognition.
-            None => (Behaviour::Keeps, None),
-            Some(other) if is_equivalent(&name, other) => (Behaviour::Changes, None),
-            Some(other) => (Behaviour::Changes, Some(other)),
+            None => (NameTreatment::Keeps, None),
+            Some(other) if is_equivalent(&name, other) => (NameTreatment::Changes, None),
+            Some(other) => (NameTreatment::Changes, Some(other)),
         };
         if let Some(kind) = kind
-            && self.doubts.behaviours[kind] != Behaviour::Changes
+            && self.doubts.behaviours[kind] != NameTreatment::Changes
         {
             self.doubts.behaviours[kind] = behaviour;
         }
@@ -337,9 +337,9 @@ impl Planner {
         let behaviours = self.doubts.behaviours;
         let mut released = Vec::new();
         for doubt in self.doubts.directories.values_mut() {
-            let is_certain = |it: &mut Upload| {
+            let is_certain = |it: &mut DoubtfulUpload| {
                 it.kind()
-                    .is_none_or(|kind| behaviours[kind] == Behaviour::Keeps)
+                    .is_none_or(|kind| behaviours[kind] == NameTreatment::Keeps)
             };
             if doubt.asked.is_none() {
                 released.extend(doubt.uploads.extract_if(.., is_certain));
@@ -416,7 +416,7 @@ impl Planner {
         for upload in doubt.uploads {
             if let Some(kind) = upload.kind() {
                 // A server without listings cannot settle the doubt.
-                self.doubts.behaviours[kind] = Behaviour::Keeps;
+                self.doubts.behaviours[kind] = NameTreatment::Keeps;
             }
             self.accept(upload.file, upload.version, upload.proof);
         }
@@ -446,19 +446,19 @@ impl Planner {
     }
 }
 
-impl Doubts {
-    fn of(&mut self, directory: &Directory) -> &mut Doubt {
+impl DoubtfulEntries {
+    fn of(&mut self, directory: &Directory) -> &mut DoubtfulDirectory {
         let key = (directory.root, directory.path.clone());
         self.directories.entry(key).or_default()
     }
 
-    fn take(&mut self, directory: &Directory) -> Option<Doubt> {
+    fn take(&mut self, directory: &Directory) -> Option<DoubtfulDirectory> {
         self.directories
             .remove(&(directory.root, directory.path.clone()))
     }
 }
 
-impl Doubt {
+impl DoubtfulDirectory {
     fn is_empty(&self) -> bool {
         self.twins.is_empty()
             && self.surplus.is_empty()
@@ -467,7 +467,7 @@ impl Doubt {
     }
 }
 
-impl Upload {
+impl DoubtfulUpload {
     fn kind(&self) -> Option<usize> {
         kind_of(self.file.path.names().last()?)
     }
