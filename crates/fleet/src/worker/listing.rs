@@ -6,7 +6,7 @@ use std::{pin::pin, sync::Arc};
 use futures_util::{StreamExt as _, stream};
 use mover::{
     job::Job,
-    plan::{FileEvent, FileOutcome, Step},
+    plan::{DryRunStep, FileEvent, FileOutcome},
     run,
 };
 use tokio::sync::mpsc;
@@ -48,7 +48,7 @@ impl WorkerContext {
                     return;
                 };
                 failures.add(&note, &note.path);
-                if let FileOutcome::Planned(Step::Move(version)) = note.result {
+                if let FileOutcome::Planned(DryRunStep::Move(version)) = note.result {
                     wanted += 1;
                     let full = batches.add(note.root, &note.path, version);
                     // The receiver is dropped if the work is interrupted.

@@ -11,7 +11,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use mover::{
     job::Job,
     names::printable,
-    plan::{FileEvent, FileOutcome, Proof, Purpose, Step, Tally},
+    plan::{ContentProof, DryRunStep, FileEvent, FileOutcome, JobCounts, Purpose},
     run::{Progress, Summary},
 };
 use serde::Serialize;
@@ -143,7 +143,7 @@ impl ProgressReporter {
         }
     }
 
-    pub(super) fn report(&mut self, note: Option<FileEvent>, tally: Tally) {
+    pub(super) fn report(&mut self, note: Option<FileEvent>, tally: JobCounts) {
         self.bar.set_length(tally.bytes_wanted);
         self.bar.set_position(self.progress.moved_bytes());
         self.bar.set_message(format!(
@@ -198,14 +198,20 @@ impl ProgressReporter {
             FileOutcome::Extra => tracing::info!("only at DST: {path}"),
             FileOutcome::Missing => self.print_line(&format!("missing: {path}")),
             FileOutcome::Differs(what) => self.print_line(&format!("differs: {path}: {what}")),
-            FileOutcome::Planned(Step::Move(_)) => self.print_line(&format!("would copy {path}")),
-            FileOutcome::Planned(Step::Make) => self.print_line(&format!("would make {path}/")),
-            FileOutcome::Planned(Step::Delete) => self.print_line(&format!("would delete {path}")),
+            FileOutcome::Planned(DryRunStep::Move(_)) => {
+                self.print_line(&format!("would copy {path}"))
+            }
+            FileOutcome::Planned(DryRunStep::Make) => {
+                self.print_line(&format!("would make {path}/"))
+            }
+            FileOutcome::Planned(DryRunStep::Delete) => {
+                self.print_line(&format!("would delete {path}"))
+            }
         }
     }
 
     /// Prints progress as an object.
-    fn print_progress_json(&mut self, tally: Tally) {
+    fn print_progress_json(&mut self, tally: JobCounts) {
         self.shown = Instant::now();
         let line = Line::Progress {
             to: self.to.as_deref(),
@@ -220,7 +226,7 @@ impl ProgressReporter {
     }
 
     /// Prints progress as a line.
-    fn print_progress(&mut self, tally: Tally) {
+    fn print_progress(&mut self, tally: JobCounts) {
         self.shown = Instant::now();
         let moved = ByteCount::new(self.progress.moved_bytes());
         let wanted = ByteCount::new(tally.bytes_wanted);
@@ -363,7 +369,7 @@ impl ProgressReporter {
             FileOutcome::Deleted
                 | FileOutcome::Extra
                 | FileOutcome::Unknown(_)
-                | FileOutcome::Planned(Step::Make | Step::Delete)
+                | FileOutcome::Planned(DryRunStep::Make | DryRunStep::Delete)
         );
         let roots = match is_theirs {
             true => &self.destinations,
@@ -396,9 +402,11 @@ impl ProgressReporter {
             FileOutcome::Failed(reason) => ("failed", None, Some(reason.as_str())),
             FileOutcome::Unknown(reason) => ("unknown", None, Some(reason.as_str())),
             FileOutcome::Warning(what) => ("warning", None, Some(what.as_str())),
-            FileOutcome::Planned(Step::Move(version)) => ("would_copy", version.size_bytes, None),
-            FileOutcome::Planned(Step::Make) => ("would_make", None, None),
-            FileOutcome::Planned(Step::Delete) => ("would_delete", None, None),
+            FileOutcome::Planned(DryRunStep::Move(version)) => {
+                ("would_copy", version.size_bytes, None)
+            }
+            FileOutcome::Planned(DryRunStep::Make) => ("would_make", None, None),
+            FileOutcome::Planned(DryRunStep::Delete) => ("would_delete", None, None),
             FileOutcome::Differs(what) => ("differs", None, Some(*what)),
             FileOutcome::Missing => ("missing", None, None),
             FileOutcome::Extra => ("only_at_destination", None, None),
@@ -418,13 +426,13 @@ impl ProgressReporter {
     }
 }
 
-fn name(proof: Proof) -> &'static str {
+fn name(proof: ContentProof) -> &'static str {
     match proof {
-        Proof::None => "none",
-        Proof::Size => "size",
-        Proof::Link => "link",
-        Proof::Hash => "hash",
-        Proof::Content => "content",
+        ContentProof::None => "none",
+        ContentProof::Size => "size",
+        ContentProof::Link => "link",
+        ContentProof::Hash => "hash",
+        ContentProof::Content => "content",
     }
 }
 

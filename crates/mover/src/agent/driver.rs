@@ -35,7 +35,7 @@ use crate::{
     job::Job,
     journal::Journal,
     limit::RateLimit,
-    plan::{FileEvent, FileOutcome, Tally},
+    plan::{FileEvent, FileOutcome, JobCounts},
     run::{self, Progress},
 };
 
@@ -411,7 +411,7 @@ impl ResidentJob {
         let started_unix_s = started.as_second();
         self.status
             .begins(self.number, started_unix_s, progress.clone());
-        let mut tally = Tally::default();
+        let mut tally = JobCounts::default();
         let mut is_interrupted = false;
         let mut reason;
         match made.and_then(|it| self.prepare(it)) {
@@ -500,7 +500,7 @@ impl ResidentJob {
         Ok((job, journal))
     }
 
-    fn hear(&self, note: Option<FileEvent>, tally: &Tally) {
+    fn hear(&self, note: Option<FileEvent>, tally: &JobCounts) {
         self.status.advances(self.number, tally);
         let Some(note) = note else {
             return;

@@ -26,7 +26,7 @@ use crate::{
         system::FileSystem,
     },
     names::{last_name, parent},
-    plan::{self, File, RelativePath, Standing, StateStoreError, TakenFile, Version},
+    plan::{self, File, FileStanding, RelativePath, StateStoreError, TakenFile, Version},
 };
 
 /// The memory of one job.
@@ -371,8 +371,8 @@ impl JobMemory {
     }
 }
 
-impl plan::Memory for JobMemory {
-    fn standing(&self, file: &File, now: Instant) -> Standing {
+impl plan::RunMemory for JobMemory {
+    fn standing(&self, file: &File, now: Instant) -> FileStanding {
         let path = file.path.to_bytes();
         let mut run = self.run.lock().expect("nobody panics with it");
         run.found.insert(xxh3_64(&path));
@@ -382,11 +382,11 @@ impl plan::Memory for JobMemory {
             && record.state == FileState::Taken
             && record.version().is_same_as(&version)
         {
-            return Standing::Taken;
+            return FileStanding::Taken;
         }
         match self.settle.is_zero() || run.is_settled(&path, version, now, self.settle) {
-            true => Standing::New,
-            false => Standing::Unsettled,
+            true => FileStanding::New,
+            false => FileStanding::Unsettled,
         }
     }
 

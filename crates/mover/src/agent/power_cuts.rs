@@ -17,7 +17,7 @@ use crate::{
         faulty::FaultyDisk,
         system::{FileSystem as _, OpenMode},
     },
-    plan::{File, Memory as _, RelativePath, Standing, TakenFile},
+    plan::{File, FileStanding, RelativePath, RunMemory as _, TakenFile},
 };
 
 const FILES: u8 = 6;
@@ -90,7 +90,7 @@ impl World {
             .map(file)
             .collect();
         for some in files.chunks(self.random.random_range(1..4)) {
-            let stands_new = |it: &&File| memory.standing(it, self.now) == Standing::New;
+            let stands_new = |it: &&File| memory.standing(it, self.now) == FileStanding::New;
             let new: Vec<File> = some.iter().filter(stands_new).cloned().collect();
             let moved: Vec<File> = new
                 .iter()
@@ -166,7 +166,7 @@ impl World {
             let standing = memory.standing(&file, self.now);
             assert_eq!(
                 standing,
-                Standing::Taken,
+                FileStanding::Taken,
                 "seed {seed}: {taken} is forgotten"
             );
         }
@@ -202,7 +202,7 @@ impl World {
         };
         for file in (0..FILES).map(file) {
             let standing = memory.standing(&file, self.now);
-            assert_eq!(standing, Standing::Taken, "seed {seed}");
+            assert_eq!(standing, FileStanding::Taken, "seed {seed}");
         }
         let mut paths = (0..FILES).map(|it| file(it).path.to_bytes());
         assert!(paths.all(|it| self.is_called(&it)), "seed {seed}");

@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{plan::Tally, run::Progress};
+use crate::{plan::JobCounts, run::Progress};
 
 /// Status of an agent, shared between the agent and its pages.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl AgentStatus {
         self.change(job, |it| it.status.calls_failed_total += 1);
     }
 
-    pub(super) fn advances(&self, job: usize, tally: &Tally) {
+    pub(super) fn advances(&self, job: usize, tally: &JobCounts) {
         self.change(job, |it| it.count(tally));
     }
 
@@ -203,7 +203,7 @@ fn without_queries(text: &str) -> String {
 }
 
 impl StatusEntry {
-    fn count(&mut self, tally: &Tally) {
+    fn count(&mut self, tally: &JobCounts) {
         if let Some(run) = &mut self.status.run {
             run.files_wanted = tally.wanted;
             run.files_moved = tally.moved;

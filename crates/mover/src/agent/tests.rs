@@ -12,7 +12,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
-use crate::plan::{File, Memory as _, RelativePath, Standing, TakenFile};
+use crate::plan::{File, FileStanding, RelativePath, RunMemory as _, TakenFile};
 
 /// Files of the source, each with its size and its last change.
 type Files = BTreeMap<Vec<u8>, (u64, i64)>;
@@ -130,9 +130,9 @@ impl World {
         for (name, (size_bytes, unix_s)) in listing {
             let file = file(&name, size_bytes, unix_s);
             match self.agent().memories[job].standing(&file, now) {
-                Standing::New => self.take(job, &file)?,
-                Standing::Taken => {}
-                Standing::Unsettled => is_unsettled = true,
+                FileStanding::New => self.take(job, &file)?,
+                FileStanding::Taken => {}
+                FileStanding::Unsettled => is_unsettled = true,
             }
         }
         self.call(job)?;
@@ -351,5 +351,5 @@ fn what_is_gone_from_the_source_is_forgotten_in_time() {
     memory.forget(i64::MAX).expect("room");
     assert_eq!(memory.files().expect("read"), 1);
     let standing = memory.standing(&file(b"stays", 1, 2), world.start);
-    assert_eq!(standing, Standing::Taken);
+    assert_eq!(standing, FileStanding::Taken);
 }

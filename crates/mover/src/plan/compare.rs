@@ -6,7 +6,7 @@ use super::{options::Options, task::File};
 
 /// Decision about a file of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum FileDecision {
     /// The file is moved.
     Move,
     /// The destination has the file.
@@ -31,29 +31,29 @@ pub(super) enum Difference {
 }
 
 /// Compares a file with the destination's entry of the same name.
-pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> Decision {
+pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> FileDecision {
     let Some(there) = there else {
-        return Decision::Move;
+        return FileDecision::Move;
     };
     match (&file.link, &there.kind) {
         (Some(ours), Kind::Symlink { target }) if target.as_ref() == Some(ours) => {
-            return Decision::Skip;
+            return FileDecision::Skip;
         }
-        (Some(_), Kind::Symlink { .. }) => return Decision::Move,
+        (Some(_), Kind::Symlink { .. }) => return FileDecision::Move,
         (None, Kind::File) => {}
-        (_, kind) => return Decision::Conflict(kind.clone()),
+        (_, kind) => return FileDecision::Conflict(kind.clone()),
     }
     let age = compare_times(file.modified, there.modified);
-    if options.keeps_newer && age == Some(Age::Older) {
-        return Decision::KeepNewer;
+    if options.keeps_newer && age == Some(RelativeAge::Older) {
+        return FileDecision::KeepNewer;
     }
     let is_size_equal = file.size_bytes.is_some() && file.size_bytes == there.size_bytes;
     if is_size_equal && options.compares_content {
-        Decision::Compare
-    } else if is_size_equal && age == Some(Age::Equal) {
-        Decision::Skip
+        FileDecision::Compare
+    } else if is_size_equal && age == Some(RelativeAge::Equal) {
+        FileDecision::Skip
     } else {
-        Decision::Move
+        FileDecision::Move
     }
 }
 
@@ -74,8 +74,8 @@ pub(super) fn compare(file: &File, there: &Entry, compares_content: bool) -> Dif
         return Difference::In("the size, which is not known: --checksum reads the content");
     }
     match compare_times(file.modified, there.modified) {
-        Some(Age::Equal) => Difference::None,
-        Some(Age::Older | Age::Newer) => Difference::In("the time"),
+        Some(RelativeAge::Equal) => Difference::None,
+        Some(RelativeAge::Older | RelativeAge::Newer) => Difference::In("the time"),
         None => Difference::In("the time, which is not known: --checksum reads the content"),
     }
 }
@@ -92,25 +92,25 @@ pub(super) fn what_is_there(kind: &Kind) -> &'static str {
 
 /// Age of a source's file compared with the destination's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Age {
+enum RelativeAge {
     Older,
     Equal,
     Newer,
 }
 
 /// Compares two times. `None` if a time is missing, or too imprecise.
-fn compare_times(source: Option<Modified>, destination: Option<Modified>) -> Option<Age> {
+fn compare_times(source: Option<Modified>, destination: Option<Modified>) -> Option<RelativeAge> {
     let (source, destination) = (source?, destination?);
     if source.precision.max(destination.precision) > Precision::Second {
         return None;
     }
     let difference_s = source.unix_s - destination.unix_s;
     Some(if difference_s.abs() <= TIME_UNIT_S {
-        Age::Equal
+        RelativeAge::Equal
     } else if difference_s < 0 {
-        Age::Older
+        RelativeAge::Older
     } else {
-        Age::Newer
+        RelativeAge::Newer
     })
 }
 
@@ -131,7 +131,7 @@ mod tests {
         source: (u64, Option<Modified>),
         there: (u64, Option<Modified>),
         keeps_newer: bool,
-    ) -> Decision {
+    ) -> FileDecision {
         let file = File {
             root: 0,
             path: RelativePath::default(),
@@ -154,20 +154,35 @@ mod tests {
 
     #[test]
     fn a_file_of_the_same_size_and_time_is_skipped() {
-        assert_eq!(decide_for((5, at(10)), (5, at(10)), false), Decision::Skip);
-        assert_eq!(decide_for((5, at(10)), (5, at(11)), false), Decision::Skip);
-        assert_eq!(decide_for((5, at(10)), (5, at(12)), false), Decision::Move);
-        assert_eq!(decide_for((5, at(10)), (6, at(10)), false), Decision::Move);
+        assert_eq!(
+            decide_for((5, at(10)), (5, at(10)), false),
+            FileDecision::Skip
+        );
+        assert_eq!(
+            decide_for((5, at(10)), (5, at(11)), false),
+            FileDecision::Skip
+        );
+        assert_eq!(
+            decide_for((5, at(10)), (5, at(12)), false),
+            FileDecision::Move
+        );
+        assert_eq!(
+            decide_for((5, at(10)), (6, at(10)), false),
+            FileDecision::Move
+        );
     }
 
     #[test]
     fn without_a_time_nothing_is_known_to_be_equal() {
-        assert_eq!(decide_for((5, None), (5, at(10)), false), Decision::Move);
+        assert_eq!(
+            decide_for((5, None), (5, at(10)), false),
+            FileDecision::Move
+        );
         let day = Some(Modified {
             unix_s: 10,
             precision: Precision::Day,
         });
-        assert_eq!(decide_for((5, at(10)), (5, day), false), Decision::Move);
+        assert_eq!(decide_for((5, at(10)), (5, day), false), FileDecision::Move);
     }
 
     #[test]
@@ -189,8 +204,11 @@ mod tests {
             size_bytes: Some(5),
             modified: at(10),
         };
-        assert_eq!(decide(&file(5), Some(&there), &options), Decision::Compare);
-        assert_eq!(decide(&file(6), Some(&there), &options), Decision::Move);
+        assert_eq!(
+            decide(&file(5), Some(&there), &options),
+            FileDecision::Compare
+        );
+        assert_eq!(decide(&file(6), Some(&there), &options), FileDecision::Move);
     }
 
     #[test]
@@ -211,19 +229,28 @@ mod tests {
         let target = Some(b"x".to_vec());
         let linked = there(Kind::Symlink { target });
         let decide = |file: &File, there: &Entry| decide(file, Some(there), &Options::default());
-        assert_eq!(decide(&link(b"x"), &linked), Decision::Skip);
-        assert_eq!(decide(&link(b"y"), &linked), Decision::Move);
+        assert_eq!(decide(&link(b"x"), &linked), FileDecision::Skip);
+        assert_eq!(decide(&link(b"y"), &linked), FileDecision::Move);
         let file = there(Kind::File);
-        assert_eq!(decide(&link(b"x"), &file), Decision::Conflict(Kind::File));
+        assert_eq!(
+            decide(&link(b"x"), &file),
+            FileDecision::Conflict(Kind::File)
+        );
     }
 
     #[test]
     fn what_is_newer_is_kept_if_that_is_wanted() {
         assert_eq!(
             decide_for((5, at(10)), (6, at(20)), true),
-            Decision::KeepNewer
+            FileDecision::KeepNewer
         );
-        assert_eq!(decide_for((5, at(20)), (6, at(10)), true), Decision::Move);
-        assert_eq!(decide_for((5, at(10)), (6, at(20)), false), Decision::Move);
+        assert_eq!(
+            decide_for((5, at(20)), (6, at(10)), true),
+            FileDecision::Move
+        );
+        assert_eq!(
+            decide_for((5, at(10)), (6, at(20)), false),
+            FileDecision::Move
+        );
     }
 }

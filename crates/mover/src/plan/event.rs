@@ -10,7 +10,7 @@ use crate::retry_action::RetryAction;
 
 /// Event of a lane.
 #[derive(Debug, Clone)]
-pub enum Event {
+pub enum LaneEvent {
     /// The lane has its connections.
     Opened {
         /// Most small files that the lane takes at a time. One if the server does not accept
@@ -18,16 +18,16 @@ pub enum Event {
         depth: usize,
     },
     /// The lane could not be opened.
-    Refused(Failure),
+    Refused(TaskFailure),
     /// The lane still waits for an answer. The text names the expected answer.
     Waiting(String),
     /// The source has these entries in the directory that the task lists.
     Found(TaskId, Vec<Entry>),
     /// A task of the lane is done.
-    Done(TaskId, Outcome),
+    Done(TaskId, TaskResult),
     /// A task of the lane has failed. If the connection is lost as well, the lane's other tasks
     /// start again.
-    Failed(TaskId, Failure),
+    Failed(TaskId, TaskFailure),
     /// The lane has lost its connections while it had no task. A task assigned since then has not
     /// begun.
     Lost,
@@ -35,12 +35,12 @@ pub enum Event {
 
 /// Outcome of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TaskResult {
     /// Outcome of [`Task::Probe`].
-    Probed(Probe),
-    /// Outcome of [`Task::Make`], [`Task::Replace`] and [`Task::MakeAbove`].
+    Probed(RootKind),
+    /// Outcome of [`Task::Make`], [`Task::Replace`] and [`Task::MakeParents`].
     Made,
-    /// Outcome of [`Task::ListDestination`], [`Task::ListSurplus`] and [`Task::ListAgain`].
+    /// Outcome of [`Task::ListDestination`], [`Task::ListExtra`] and [`Task::ListAgain`].
     Listed(Vec<Entry>),
     /// Outcome of [`Task::ListSource`].
     Ended {
@@ -54,7 +54,7 @@ pub enum Outcome {
         /// Time of the source's last change, if the source has reported it.
         modified_unix_s: Option<i64>,
         /// Proof that the destination has the file.
-        proof: Proof,
+        proof: ContentProof,
     },
     /// Outcome of [`Task::Move`] if the file has grown meanwhile. The destination has its
     /// beginning.
@@ -64,7 +64,7 @@ pub enum Outcome {
         /// Time of the source's last change when the move began.
         modified_unix_s: Option<i64>,
         /// Proof that the destination has these bytes.
-        proof: Proof,
+        proof: ContentProof,
     },
     /// Outcome of [`Task::Move`] if a program still writes the file.
     Unsettled,
@@ -80,7 +80,7 @@ pub enum Outcome {
         /// Whether source and destination have the same content.
         is_equal: bool,
     },
-    /// Outcome of [`Task::LookAgain`], [`Task::LookForDirectory`] and [`Task::LookForTwin`]: the
+    /// Outcome of [`Task::LookAgain`], [`Task::FindDirectory`] and [`Task::FindEntry`]: the
     /// entry
     /// that the destination has now.
     Looked(Option<Entry>),
@@ -92,7 +92,7 @@ pub enum Outcome {
 
 /// Kind of a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Probe {
+pub enum RootKind {
     /// A file, with the destination's entry of the same name.
     File {
         /// Size of the file.
@@ -115,7 +115,7 @@ pub enum Probe {
 
 /// Failure of a task or a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct TaskFailure {
     /// Action that may cure the failure.
     pub retry_action: RetryAction,
     /// Description of the failure, for display.
@@ -129,7 +129,7 @@ pub struct Failure {
 
 /// Next action of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum PlannerAction {
     /// Open a lane: connect and log in.
     Open {
         /// Number of the lane.
@@ -148,7 +148,7 @@ pub enum Action {
 
 /// Proof that the destination has the source's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Proof {
+pub enum ContentProof {
     /// Nothing was compared.
     None,
     /// The sizes are equal.

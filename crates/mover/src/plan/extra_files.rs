@@ -10,11 +10,11 @@ use ftp::listing::{Entry, Kind};
 
 use super::{
     Planner,
-    file_event::{FileEvent, FileOutcome, Step},
+    file_event::{DryRunStep, FileEvent, FileOutcome},
     listing_events::check_path,
     name_matching::DestinationListing,
     options::Purpose,
-    queue::Queued,
+    queue::QueuedTask,
     task::{Directory, File, RelativePath, RootedPath, Task},
 };
 
@@ -30,12 +30,12 @@ pub(super) struct ExtraFiles {
     /// Number of all entries of the destination.
     there: u64,
     is_overfull: bool,
-    stage: Stage,
+    stage: DeletionStage,
 }
 
 /// Progress of a job with deletions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Stage {
+enum DeletionStage {
     /// All work except deletions.
     #[default]
     Moving,
@@ -49,7 +49,7 @@ enum Stage {
 impl ExtraFiles {
     /// Whether all deletions are done.
     pub(super) fn is_done(&self) -> bool {
-        self.stage == Stage::Done
+        self.stage == DeletionStage::Done
     }
 
     /// Keeps a directory and those above it, since an entry in it stays.
@@ -94,7 +94,8 @@ impl Planner {
         }
         let entries = self.without_parts(&directory, entries);
         self.tree.node(&directory).there = DestinationListing::new(entries);
-        self.queue.push(Queued::new(Task::ListSource(directory)));
+        self.queue
+            .push(QueuedTask::new(Task::ListSource(directory)));
     }
 
     /// Processes the destination's listing of a directory that the source lacks.
@@ -203,7 +204,7 @@ impl Planner {
         }
         if self.dooms() {
             self.extra_files.directories.push(directory.clone());
-            self.queue.push(Queued::new(Task::ListSurplus(directory)));
+            self.queue.push(QueuedTask::new(Task::ListExtra(directory)));
         }
     }
 
@@ -238,13 +239,13 @@ impl Planner {
             // The content of the directory may be valuable, so only an empty directory is removed.
             self.extra_files.replacing.insert(key, file);
             self.queue
-                .push(Queued::new(Task::RemoveDirectory(directory)));
+                .push(QueuedTask::new(Task::RemoveDirectory(directory)));
         }
     }
 
     /// Starts the next stage when all work of the present one is done.
     pub(super) fn advance(&mut self) {
-        while self.is_at_rest() && self.extra_files.stage != Stage::Done {
+        while self.is_at_rest() && self.extra_files.stage != DeletionStage::Done {
             if self.is_given_up {
                 self.end_doubts("the destination was not listed again");
                 self.end_extra_files("it was not removed");
@@ -254,9 +255,9 @@ impl Planner {
                 return;
             }
             match self.extra_files.stage {
-                Stage::Moving => self.begin_deletion(),
-                Stage::Files | Stage::Directories => {
-                    self.extra_files.stage = Stage::Directories;
+                DeletionStage::Moving => self.begin_deletion(),
+                DeletionStage::Files | DeletionStage::Directories => {
+                    self.extra_files.stage = DeletionStage::Directories;
                     let directories = self.extra_files.next_directories();
                     if directories.is_empty() {
                         self.end_extra_files("something in it is kept");
@@ -264,11 +265,11 @@ impl Planner {
                     for directory in directories {
                         if !self.extra_files.is_kept(&directory) {
                             self.queue
-                                .push(Queued::new(Task::RemoveDirectory(directory)));
+                                .push(QueuedTask::new(Task::RemoveDirectory(directory)));
                         }
                     }
                 }
-                Stage::Done => {}
+                DeletionStage::Done => {}
             }
         }
     }
@@ -303,9 +304,9 @@ impl Planner {
         if self.options.is_dry_run {
             return self.plan_deletion();
         }
-        self.extra_files.stage = Stage::Files;
+        self.extra_files.stage = DeletionStage::Files;
         for place in std::mem::take(&mut self.extra_files.files) {
-            self.queue.push(Queued::new(Task::Delete(place)));
+            self.queue.push(QueuedTask::new(Task::Delete(place)));
         }
     }
 
@@ -325,7 +326,7 @@ impl Planner {
         }
         for RootedPath { root, path } in places {
             let file = self.extra_files.replacing.remove(&(root, path.clone()));
-            let result = FileOutcome::Planned(Step::Delete);
+            let result = FileOutcome::Planned(DryRunStep::Delete);
             self.notes.push_back(FileEvent { root, path, result });
             if let Some(file) = file {
                 self.move_now(file);
@@ -336,7 +337,7 @@ impl Planner {
 
     /// Ends the job. Files that still wait for the removal of a directory cannot be moved.
     fn end_extra_files(&mut self, why: &str) {
-        self.extra_files.stage = Stage::Done;
+        self.extra_files.stage = DeletionStage::Done;
         let mut waiting: Vec<File> = std::mem::take(&mut self.extra_files.replacing)
             .into_values()
             .collect();

@@ -1,6 +1,6 @@
 //! Records of a job's results.
 
-use super::{event::Proof, task::RelativePath, version::Version};
+use super::{event::ContentProof, task::RelativePath, version::Version};
 
 /// Record of the result for a file or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct FileEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileOutcome {
     /// The file was moved.
-    Moved(Version, Proof),
+    Moved(Version, ContentProof),
     /// The destination had the file.
     Same(Version),
     /// An earlier run has taken the file. Its present state at the destination does not matter.
@@ -38,7 +38,7 @@ pub enum FileOutcome {
     /// A warning, for display.
     Warning(String),
     /// The step that a run without dry run would take.
-    Planned(Step),
+    Planned(DryRunStep),
     /// The destination's file differs. The text names the difference.
     Differs(&'static str),
     /// The destination lacks the file.
@@ -53,7 +53,7 @@ pub enum FileOutcome {
 
 /// Step that a dry run reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum DryRunStep {
     /// A file would be moved.
     Move(Version),
     /// A directory would be made.
@@ -64,7 +64,7 @@ pub enum Step {
 
 /// Counts of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct JobCounts {
     /// Files found at the source.
     pub found: u64,
     /// Size of the files to be moved, as far as it is known.

@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 /// State of a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Lane<T> {
+pub(super) enum LaneState<T> {
     /// The lane has no connection.
     Closed,
     /// The lane connects.
     Opening,
     /// The lane is connected.
-    Open(Load<T>),
+    Open(LaneLoad<T>),
 }
 
 /// Work of a connected lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Load<T> {
+pub(super) struct LaneLoad<T> {
     /// Tasks, the oldest first. A lane without tasks waits for work.
     pub(super) work: Vec<T>,
     /// Most small files that the lane moves at a time.
@@ -25,7 +25,7 @@ pub(super) struct Load<T> {
 /// All lanes of a job.
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
-    lanes: Vec<Lane<T>>,
+    lanes: Vec<LaneState<T>>,
     /// Most open lanes. Fewer than all lanes once a server has refused one.
     open_max: usize,
     /// Time before which no lane is opened.
@@ -44,7 +44,7 @@ impl<T> Lanes<T> {
     pub(super) fn new(count: usize) -> Self {
         assert!(count > 0, "somebody has to do the work");
         Self {
-            lanes: (0..count).map(|_| Lane::Closed).collect(),
+            lanes: (0..count).map(|_| LaneState::Closed).collect(),
             open_max: count,
             not_before: None,
             failures: 0,
@@ -56,7 +56,8 @@ impl<T> Lanes<T> {
 
     /// Returns a lane that waits for work.
     pub(super) fn idle(&self) -> Option<usize> {
-        let is_idle = |it: &Lane<T>| matches!(it, Lane::Open(load) if load.work.is_empty());
+        let is_idle =
+            |it: &LaneState<T>| matches!(it, LaneState::Open(load) if load.work.is_empty());
         self.lanes.iter().position(is_idle)
     }
 
@@ -67,7 +68,7 @@ impl<T> Lanes<T> {
             .iter()
             .enumerate()
             .filter_map(|(at, it)| match it {
-                Lane::Open(load) => Some((at, load)),
+                LaneState::Open(load) => Some((at, load)),
                 _ => None,
             });
         let roomy = loads
@@ -79,22 +80,24 @@ impl<T> Lanes<T> {
     /// Gives work to a connected lane.
     pub(super) fn give(&mut self, lane: usize, work: T) {
         match &mut self.lanes[lane] {
-            Lane::Open(load) => load.work.push(work),
-            Lane::Closed | Lane::Opening => unreachable!("only a connected lane is given work"),
+            LaneState::Open(load) => load.work.push(work),
+            LaneState::Closed | LaneState::Opening => {
+                unreachable!("only a connected lane is given work")
+            }
         }
     }
 
     /// Returns the task of a lane that satisfies `is_it`.
     pub(super) fn find(&self, lane: usize, is_it: impl Fn(&T) -> bool) -> Option<&T> {
         match &self.lanes[lane] {
-            Lane::Open(load) => load.work.iter().find(|it| is_it(it)),
-            Lane::Closed | Lane::Opening => None,
+            LaneState::Open(load) => load.work.iter().find(|it| is_it(it)),
+            LaneState::Closed | LaneState::Opening => None,
         }
     }
 
     /// Takes the task that satisfies `is_it` from a lane.
     pub(super) fn take(&mut self, lane: usize, is_it: impl Fn(&T) -> bool) -> Option<T> {
-        let Lane::Open(load) = &mut self.lanes[lane] else {
+        let LaneState::Open(load) = &mut self.lanes[lane] else {
             return None;
         };
         let at = load.work.iter().position(is_it)?;
@@ -103,9 +106,9 @@ impl<T> Lanes<T> {
 
     /// Records that a lane has lost its connection. Returns its work.
     pub(super) fn close(&mut self, lane: usize) -> Vec<T> {
-        match std::mem::replace(&mut self.lanes[lane], Lane::Closed) {
-            Lane::Open(load) => load.work,
-            Lane::Closed | Lane::Opening => Vec::new(),
+        match std::mem::replace(&mut self.lanes[lane], LaneState::Closed) {
+            LaneState::Open(load) => load.work,
+            LaneState::Closed | LaneState::Opening => Vec::new(),
         }
     }
 
@@ -113,7 +116,7 @@ impl<T> Lanes<T> {
     pub(super) fn next_to_open(&mut self, waiting: usize, now: Instant) -> Option<usize> {
         self.grow(now);
         let may = self.not_before.is_none_or(|it| it <= now);
-        if !may || self.count(|it| matches!(it, Lane::Opening)) >= waiting {
+        if !may || self.count(|it| matches!(it, LaneState::Opening)) >= waiting {
             return None;
         }
         self.closed()
@@ -129,28 +132,30 @@ impl<T> Lanes<T> {
     /// Lanes connect one at a time after a failure, and until the first log-in has succeeded. Hence
     /// the server receives a wrong password once. A later refusal is repeated within bounds.
     fn closed(&self) -> Option<usize> {
-        let open = self.lanes.len() - self.count(|it| matches!(it, Lane::Closed));
+        let open = self.lanes.len() - self.count(|it| matches!(it, LaneState::Closed));
         let is_alone = self.failures > 0 || !self.has_opened;
         let is_tried = is_alone && self.is_any_opening();
         if open >= self.open_max || is_tried {
             return None;
         }
-        self.lanes.iter().position(|it| matches!(it, Lane::Closed))
+        self.lanes
+            .iter()
+            .position(|it| matches!(it, LaneState::Closed))
     }
 
-    fn count(&self, what: impl Fn(&Lane<T>) -> bool) -> usize {
+    fn count(&self, what: impl Fn(&LaneState<T>) -> bool) -> usize {
         self.lanes.iter().filter(|it| what(it)).count()
     }
 
     /// Records that a lane begins to connect.
     pub(super) fn opening(&mut self, lane: usize) {
-        self.lanes[lane] = Lane::Opening;
+        self.lanes[lane] = LaneState::Opening;
     }
 
     /// Records that a lane has connected. It moves `depth` small files at a time.
     pub(super) fn opened(&mut self, lane: usize, depth: usize) {
         let work = Vec::new();
-        self.lanes[lane] = Lane::Open(Load { work, depth });
+        self.lanes[lane] = LaneState::Open(LaneLoad { work, depth });
         self.not_before = None;
         self.has_opened = true;
         self.open_max = self.open_max.max(self.up());
@@ -173,7 +178,7 @@ impl<T> Lanes<T> {
     /// Returns the consecutive failures while no lane was connected. A server that refuses a
     /// further connection may accept the present ones.
     pub(super) fn refused(&mut self, lane: usize, now: Instant) -> u32 {
-        self.lanes[lane] = Lane::Closed;
+        self.lanes[lane] = LaneState::Closed;
         self.failures += 1;
         self.failures_alone += u32::from(!self.is_any_open());
         self.not_before = Some(now + backoff(self.failures));
@@ -197,12 +202,12 @@ impl<T> Lanes<T> {
     }
 
     fn up(&self) -> usize {
-        self.count(|it| matches!(it, Lane::Open(_)))
+        self.count(|it| matches!(it, LaneState::Open(_)))
     }
 
     /// Number of lanes that connect.
     pub(super) fn connecting(&self) -> usize {
-        self.count(|it| matches!(it, Lane::Opening))
+        self.count(|it| matches!(it, LaneState::Opening))
     }
 
     /// Whether a lane is connecting.
@@ -212,14 +217,14 @@ impl<T> Lanes<T> {
 
     /// Whether a lane is connected.
     pub(super) fn is_any_open(&self) -> bool {
-        self.lanes.iter().any(|it| matches!(it, Lane::Open(_)))
+        self.lanes.iter().any(|it| matches!(it, LaneState::Open(_)))
     }
 
     /// Returns the work of all lanes.
     pub(super) fn busy(&self) -> impl Iterator<Item = &T> {
         self.lanes.iter().flat_map(|it| match it {
-            Lane::Open(load) => load.work.as_slice(),
-            Lane::Closed | Lane::Opening => &[],
+            LaneState::Open(load) => load.work.as_slice(),
+            LaneState::Closed | LaneState::Opening => &[],
         })
     }
 }

@@ -9,15 +9,15 @@ use ftp::{
 
 use super::{
     Planner,
-    compare::{Decision, Difference, compare, decide, what_is_there},
-    event::Probe,
-    file_event::{FileEvent, FileOutcome, Step},
+    compare::{Difference, FileDecision, compare, decide, what_is_there},
+    event::RootKind,
+    file_event::{DryRunStep, FileEvent, FileOutcome},
     limits::{DEPTH_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX},
-    memory::Standing,
+    memory::FileStanding,
     name_matching::{NameMatch, is_equivalent},
     options::{Links, Purpose},
     parent_dirs::ParentState,
-    queue::Queued,
+    queue::QueuedTask,
     shift::{HeldFile, TimeChange, described},
     task::{Directory, File, RelativePath, Task, TaskId},
     tree::Presence,
@@ -26,11 +26,13 @@ use super::{
 use crate::part_name;
 
 impl Planner {
-    pub(super) fn probed(&mut self, root: usize, probe: Probe, now: Instant) {
+    pub(super) fn probed(&mut self, root: usize, probe: RootKind, now: Instant) {
         let path = RelativePath::default();
         match probe {
-            Probe::Missing => self.note_failure(root, path, "there is no such file or directory"),
-            Probe::File {
+            RootKind::Missing => {
+                self.note_failure(root, path, "there is no such file or directory")
+            }
+            RootKind::File {
                 size_bytes,
                 modified,
                 there,
@@ -47,7 +49,7 @@ impl Planner {
                     self.move_root(file, above);
                 }
             }
-            Probe::Directory { is_there } => self.enter(Directory { root, path }, is_there),
+            RootKind::Directory { is_there } => self.enter(Directory { root, path }, is_there),
         }
     }
 
@@ -56,7 +58,7 @@ impl Planner {
         let root = file.root;
         let Some(path) = file.path.parent() else {
             // For a root that is a file, only the destination can report the final path.
-            return self.queue.push(Queued::new(Task::Probe { root }));
+            return self.queue.push(QueuedTask::new(Task::Probe { root }));
         };
         let directory = Directory { root, path };
         self.enter_unknown(&directory);
@@ -87,7 +89,7 @@ impl Planner {
         self.tree.enter(&directory, presence);
         if is_there {
             let task = Task::ListDestination(directory);
-            return self.queue.push(Queued::new(task));
+            return self.queue.push(QueuedTask::new(task));
         }
         let is_wanted = self.options.makes_empty_directories || self.options.is_sync();
         match self.options.purpose {
@@ -97,7 +99,8 @@ impl Planner {
             Purpose::Copy | Purpose::Sync { .. } if is_wanted => self.want(&directory),
             _ => {}
         }
-        self.queue.push(Queued::new(Task::ListSource(directory)));
+        self.queue
+            .push(QueuedTask::new(Task::ListSource(directory)));
     }
 
     /// Enters a directory whose name is a file at the destination.
@@ -105,7 +108,8 @@ impl Planner {
         self.tree.enter(&directory, Presence::Missing);
         self.tree.node(&directory).is_replacement = true;
         self.want(&directory);
-        self.queue.push(Queued::new(Task::ListSource(directory)));
+        self.queue
+            .push(QueuedTask::new(Task::ListSource(directory)));
     }
 
     fn want(&mut self, directory: &Directory) {
@@ -124,7 +128,7 @@ impl Planner {
         } else {
             Task::Make(directory)
         };
-        self.queue.push(Queued::new(task));
+        self.queue.push(QueuedTask::new(task));
     }
 
     /// Reports once each directory that would be made, with the directories above it.
@@ -145,7 +149,7 @@ impl Planner {
             missing.push(path);
         }
         for path in missing.into_iter().rev() {
-            let result = FileOutcome::Planned(Step::Make);
+            let result = FileOutcome::Planned(DryRunStep::Make);
             self.notes.push_back(FileEvent { root, path, result });
         }
     }
@@ -256,8 +260,8 @@ impl Planner {
                 let is_alike = alike.is_some_and(|it| it.kind == Kind::Directory);
                 let directory = Directory { root, path };
                 if is_alike {
-                    let task = Task::LookForDirectory(directory);
-                    return self.queue.push(Queued::new(task));
+                    let task = Task::FindDirectory(directory);
+                    return self.queue.push(QueuedTask::new(task));
                 }
                 self.found_directory(directory, there);
             }
@@ -414,7 +418,7 @@ impl Planner {
             && self.options.is_check()
         {
             let task = Task::LookAgain(file, alike.clone());
-            self.queue.push(Queued::new(task));
+            self.queue.push(QueuedTask::new(task));
             return None;
         }
         if let Purpose::Check { compares_content } = self.options.purpose {
@@ -422,16 +426,16 @@ impl Planner {
             return None;
         }
         let memory = self.options.memory.as_ref();
-        match memory.map_or(Standing::New, |it| it.standing(&file, now)) {
-            Standing::New => {}
-            Standing::Taken => {
+        match memory.map_or(FileStanding::New, |it| it.standing(&file, now)) {
+            FileStanding::New => {}
+            FileStanding::Taken => {
                 self.tally.same += 1;
                 self.note(&file, FileOutcome::TakenBefore);
                 let version = file.version();
                 self.remove_source(file, version);
                 return None;
             }
-            Standing::Unsettled => {
+            FileStanding::Unsettled => {
                 self.tally.unsettled += 1;
                 self.note(&file, FileOutcome::LeftOut("it may still be written"));
                 return None;
@@ -444,23 +448,23 @@ impl Planner {
         }
         if let Some(alike) = alike {
             let task = Task::LookAgain(file, alike);
-            self.queue.push(Queued::new(task));
+            self.queue.push(QueuedTask::new(task));
             return None;
         }
         match decide(&file, there, &self.options) {
-            Decision::Move => return Some(self.wanted(file)),
-            Decision::Compare => self.compare_content(file),
+            FileDecision::Move => return Some(self.wanted(file)),
+            FileDecision::Compare => self.compare_content(file),
             // The destination was listed before the source. A file removed there since may have
             // appeared at the source again.
-            Decision::Skip => match there.filter(|_| self.removes_sources()) {
+            FileDecision::Skip => match there.filter(|_| self.removes_sources()) {
                 Some(there) => {
                     let task = Task::LookAgain(file, there.clone());
-                    self.queue.push(Queued::new(task));
+                    self.queue.push(QueuedTask::new(task));
                 }
                 None => self.same(file),
             },
-            Decision::KeepNewer => self.keep_newer(file),
-            Decision::Conflict(kind) => match kind {
+            FileDecision::KeepNewer => self.keep_newer(file),
+            FileDecision::Conflict(kind) => match kind {
                 // A link replaces a file, and a file replaces a link.
                 Kind::Symlink { .. } | Kind::File if self.options.is_sync() => {
                     return Some(self.wanted(file));
@@ -503,14 +507,14 @@ impl Planner {
             return self.check(file, now.as_ref(), compares_content);
         }
         match decide(&file, now.as_ref(), &self.options) {
-            Decision::Skip => self.same(file),
-            Decision::Move => {
+            FileDecision::Skip => self.same(file),
+            FileDecision::Move => {
                 let file = self.wanted(file);
                 self.move_to_be_made(file);
             }
-            Decision::KeepNewer => self.keep_newer(file),
-            Decision::Compare => self.compare_content(file),
-            Decision::Conflict(kind) => self.conflict(file.root, file.path, &kind),
+            FileDecision::KeepNewer => self.keep_newer(file),
+            FileDecision::Compare => self.compare_content(file),
+            FileDecision::Conflict(kind) => self.conflict(file.root, file.path, &kind),
         }
     }
 
@@ -526,7 +530,7 @@ impl Planner {
     }
 
     fn compare_content(&mut self, file: File) {
-        self.queue.push(Queued::new(Task::Compare(file)));
+        self.queue.push(QueuedTask::new(Task::Compare(file)));
     }
 
     /// Processes the comparison of a file's content at both ends.
@@ -567,7 +571,7 @@ impl Planner {
     pub(super) fn remove_source(&mut self, file: File, version: Version) {
         if self.removes_sources() {
             self.queue
-                .push(Queued::new(Task::RemoveSource(file, version)));
+                .push(QueuedTask::new(Task::RemoveSource(file, version)));
         }
     }
 
@@ -583,7 +587,7 @@ impl Planner {
             Difference::In(what) => self.differs(file.root, file.path, what),
             Difference::InContentPerhaps => {
                 let file = self.wanted(file);
-                self.queue.push(Queued::new(Task::Compare(file)));
+                self.queue.push(QueuedTask::new(Task::Compare(file)));
             }
         }
     }
@@ -596,8 +600,8 @@ impl Planner {
         let root = file.root;
         match self.parent_dirs.request(&above, file) {
             ParentState::ToMake => {
-                let task = Task::MakeAbove { root, path: above };
-                self.queue.push(Queued::new(task));
+                let task = Task::MakeParents { root, path: above };
+                self.queue.push(QueuedTask::new(task));
             }
             ParentState::Waits => {}
             ParentState::Ready(file) => self.move_now(file),
@@ -619,10 +623,10 @@ impl Planner {
     /// Moves a file whose directory exists.
     pub(super) fn move_now(&mut self, file: File) {
         if self.options.is_dry_run {
-            let step = Step::Move(file.version());
+            let step = DryRunStep::Move(file.version());
             self.note(&file, FileOutcome::Planned(step));
         } else {
-            self.queue.push(Queued::new(Task::Move(file)));
+            self.queue.push(QueuedTask::new(Task::Move(file)));
         }
     }
 
@@ -640,7 +644,8 @@ impl Planner {
             let result = FileOutcome::Unknown(message);
             self.notes.push_back(FileEvent { root, path, result });
         }
-        self.queue.push(Queued::new(Task::ListSource(directory)));
+        self.queue
+            .push(QueuedTask::new(Task::ListSource(directory)));
     }
 
     pub(super) fn differs(&mut self, root: usize, path: RelativePath, what: &'static str) {

@@ -8,9 +8,9 @@ use super::{
 };
 
 /// Memory of the files that a job's runs have taken, so that no run takes them again.
-pub trait Memory: Debug + Send + Sync {
+pub trait RunMemory: Debug + Send + Sync {
     /// Returns the standing of a file of the source, listed at `now`.
-    fn standing(&self, file: &File, now: Instant) -> Standing;
+    fn standing(&self, file: &File, now: Instant) -> FileStanding;
 
     /// Returns the version of a file that an earlier run has taken.
     fn taken(&self, path: &RelativePath) -> Option<Version>;
@@ -39,7 +39,7 @@ pub trait Memory: Debug + Send + Sync {
 
 /// Standing of a file of the source in a job with a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum FileStanding {
     /// The file has not been taken yet.
     New,
     /// An earlier run has taken the file in its present version.

@@ -31,13 +31,13 @@ mod version;
 use std::{collections::VecDeque, time::Instant};
 
 pub use self::{
-    event::{Action, Event, Failure, Outcome, Probe, Proof},
-    file_event::{FileEvent, FileOutcome, Step, Tally},
+    event::{ContentProof, LaneEvent, PlannerAction, RootKind, TaskFailure, TaskResult},
+    file_event::{DryRunStep, FileEvent, FileOutcome, JobCounts},
     limits::{
         DEPTH_MAX, DIRECTORIES_WAITING_MAX, ENTRIES_THERE_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX,
         PATH_BYTES_MAX, RESUME_LEAST,
     },
-    memory::{Memory, Standing, StateStoreError, TakenFile},
+    memory::{FileStanding, RunMemory, StateStoreError, TakenFile},
     options::{Deletion, DeletionMax, DeletionMaxError, Links, Options, Purpose},
     piece::Piece,
     task::{Directory, File, RelativePath, RootedPath, Task, TaskId},
@@ -49,9 +49,9 @@ use self::{
     limits::Limits,
     name_matching::DoubtfulEntries,
     parent_dirs::ParentDirs,
-    pieces::{NextStep, Pieces},
-    queue::{Queue, Queued},
-    tree::Tree,
+    pieces::{MissingPiecesTable, NextStep},
+    queue::{QueuedTask, TaskQueue},
+    tree::DirectoryTree,
 };
 use crate::retry_action::RetryAction;
 
@@ -61,15 +61,15 @@ pub struct Planner {
     options: Options,
     lanes: Lanes<Assignment>,
     given_count: u64,
-    tree: Tree,
+    tree: DirectoryTree,
     parent_dirs: ParentDirs,
     extra_files: ExtraFiles,
     doubts: DoubtfulEntries,
-    pieces: Pieces,
-    queue: Queue,
+    pieces: MissingPiecesTable,
+    queue: TaskQueue,
     limits: Limits,
     notes: VecDeque<FileEvent>,
-    tally: Tally,
+    tally: JobCounts,
     is_given_up: bool,
     /// Whether the missing listing of the destination has been reported.
     is_unknown_told: bool,
@@ -85,29 +85,29 @@ pub struct Planner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Assignment {
     id: TaskId,
-    queued: Queued,
+    queued: QueuedTask,
 }
 
 impl Planner {
     /// Creates the plan of a job with `roots` roots, numbered from 0.
     pub fn new(roots: usize, options: Options) -> Self {
-        let mut queue = Queue::default();
+        let mut queue = TaskQueue::default();
         for root in 0..roots {
-            queue.push(Queued::new(Task::Probe { root }));
+            queue.push(QueuedTask::new(Task::Probe { root }));
         }
         Self {
             lanes: Lanes::new(options.lanes_max),
             given_count: 0,
             options,
-            tree: Tree::default(),
+            tree: DirectoryTree::default(),
             parent_dirs: ParentDirs::default(),
             extra_files: ExtraFiles::default(),
             doubts: DoubtfulEntries::default(),
-            pieces: Pieces::default(),
+            pieces: MissingPiecesTable::default(),
             queue,
             limits: Limits::default(),
             notes: VecDeque::new(),
-            tally: Tally::default(),
+            tally: JobCounts::default(),
             is_given_up: false,
             is_unknown_told: false,
             shift_s: None,
@@ -127,24 +127,24 @@ impl Planner {
     }
 
     /// Processes an event of a lane.
-    pub fn handle(&mut self, lane: usize, event: Event, now: Instant) {
+    pub fn handle(&mut self, lane: usize, event: LaneEvent, now: Instant) {
         match event {
-            Event::Opened { depth } => self.lanes.opened(lane, depth),
-            Event::Refused(failure) => {
+            LaneEvent::Opened { depth } => self.lanes.opened(lane, depth),
+            LaneEvent::Refused(failure) => {
                 // A lane that aborted a transfer connects again, and may have received work
                 // meanwhile.
                 self.take_back(lane);
                 self.refused(lane, failure, now);
             }
-            Event::Waiting(what) => self.wait_for(what),
-            Event::Found(id, entries) => self.found(lane, id, entries, now),
-            Event::Done(id, outcome) => {
+            LaneEvent::Waiting(what) => self.wait_for(what),
+            LaneEvent::Found(id, entries) => self.found(lane, id, entries, now),
+            LaneEvent::Done(id, outcome) => {
                 self.lanes.proved();
                 if let Some(given) = self.lanes.take(lane, |it| it.id == id) {
                     self.done(given.queued.task, outcome, now);
                 }
             }
-            Event::Failed(id, failure) => {
+            LaneEvent::Failed(id, failure) => {
                 let given = self.lanes.take(lane, |it| it.id == id);
                 if failure.has_moved {
                     self.lanes.proved();
@@ -167,7 +167,7 @@ impl Planner {
                     None => {}
                 }
             }
-            Event::Lost => {
+            LaneEvent::Lost => {
                 self.take_back(lane);
                 self.refused(lane, lost(), now);
             }
@@ -202,13 +202,13 @@ impl Planner {
         let helpers = helping.count() + self.queue.helpers(file);
         let most = (self.options.lanes_max - 1).saturating_sub(helpers);
         for _ in 0..count.min(most) {
-            self.queue.push(Queued::new(Task::Help(file.clone())));
+            self.queue.push(QueuedTask::new(Task::Help(file.clone())));
         }
     }
 
     /// Returns the next action. `None` until the next event, or until the time of
     /// [`due`](Self::due).
-    pub fn poll(&mut self, now: Instant) -> Option<Action> {
+    pub fn poll(&mut self, now: Instant) -> Option<PlannerAction> {
         self.queue.wake(now);
         self.advance();
         if self.queue.waiting() == 0 {
@@ -225,14 +225,14 @@ impl Planner {
     }
 
     /// Opens a lane for `wanting` tasks, if one may be opened.
-    fn open(&mut self, wanting: usize, now: Instant) -> Option<Action> {
+    fn open(&mut self, wanting: usize, now: Instant) -> Option<PlannerAction> {
         let lane = self.lanes.next_to_open(wanting, now)?;
         self.lanes.opening(lane);
-        Some(Action::Open { lane })
+        Some(PlannerAction::Open { lane })
     }
 
     /// Gives the next task to a lane.
-    fn give(&mut self, lane: usize) -> Option<Action> {
+    fn give(&mut self, lane: usize) -> Option<PlannerAction> {
         let listing = self.lanes.busy().filter(|it| it.queued.is_listing());
         let (listing, lanes_max) = (listing.count(), self.options.lanes_max);
         let held = self.tree.held();
@@ -241,7 +241,7 @@ impl Planner {
         let id = TaskId(self.given_count);
         let task = queued.task.clone();
         self.lanes.give(lane, Assignment { id, queued });
-        Some(Action::Work { lane, id, task })
+        Some(PlannerAction::Work { lane, id, task })
     }
 
     /// Returns the time at which [`poll`](Self::poll) has an action without an event.
@@ -264,7 +264,7 @@ impl Planner {
     }
 
     /// Returns the counts so far.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> JobCounts {
         self.tally
     }
 
@@ -280,7 +280,7 @@ impl Planner {
         }
     }
 
-    fn refused(&mut self, lane: usize, failure: Failure, now: Instant) {
+    fn refused(&mut self, lane: usize, failure: TaskFailure, now: Instant) {
         let failures = self.lanes.refused(lane, now);
         // No further lane opens for help until the next request. Lanes that connect may help.
         self.queue.keep_helpers(self.lanes.connecting());
@@ -324,7 +324,7 @@ impl Planner {
         }
     }
 
-    fn failed(&mut self, mut queued: Queued, failure: Failure, now: Instant) {
+    fn failed(&mut self, mut queued: QueuedTask, failure: TaskFailure, now: Instant) {
         queued.attempts += 1;
         queued.failures = if failure.has_moved {
             1
@@ -382,7 +382,7 @@ impl Planner {
                     self.note_failure(file.root, file.path, "its directory cannot be made");
                 }
             }
-            Task::MakeAbove { path, .. } => {
+            Task::MakeParents { path, .. } => {
                 let reason = format!("its directory cannot be made: {message}");
                 for file in self.parent_dirs.mark_failed(path, &reason) {
                     self.note_failure(file.root, file.path, &reason);
@@ -420,50 +420,52 @@ impl Planner {
         self.notes.push_back(FileEvent { root, path, result });
     }
 
-    fn done(&mut self, task: Task, outcome: Outcome, now: Instant) {
+    fn done(&mut self, task: Task, outcome: TaskResult, now: Instant) {
         match (task, outcome) {
-            (Task::Probe { root }, Outcome::Probed(probe)) => self.probed(root, probe, now),
-            (Task::MakeAbove { path, .. }, Outcome::Made) => {
+            (Task::Probe { root }, TaskResult::Probed(probe)) => self.probed(root, probe, now),
+            (Task::MakeParents { path, .. }, TaskResult::Made) => {
                 for file in self.parent_dirs.mark_made(&path) {
-                    self.queue.push(Queued::new(Task::Move(file)));
+                    self.queue.push(QueuedTask::new(Task::Move(file)));
                 }
             }
-            (Task::Make(directory) | Task::Replace(directory), Outcome::Made) => {
+            (Task::Make(directory) | Task::Replace(directory), TaskResult::Made) => {
                 let freed = self.tree.made(&directory);
                 for directory in freed.to_make {
                     self.make(directory);
                 }
                 for file in freed.files {
-                    self.queue.push(Queued::new(Task::Move(file)));
+                    self.queue.push(QueuedTask::new(Task::Move(file)));
                 }
             }
-            (Task::ListDestination(directory), Outcome::Listed(entries)) => {
+            (Task::ListDestination(directory), TaskResult::Listed(entries)) => {
                 self.there(directory, entries);
             }
-            (Task::ListSurplus(directory), Outcome::Listed(entries)) => {
+            (Task::ListExtra(directory), TaskResult::Listed(entries)) => {
                 self.surplus_listed(&directory, entries);
             }
-            (Task::ListSource(directory), Outcome::Ended { not_understood }) => {
+            (Task::ListSource(directory), TaskResult::Ended { not_understood }) => {
                 self.end_shifts(&directory);
                 self.ended(&directory, not_understood);
             }
-            (Task::Compare(file), Outcome::Compared { is_equal }) => self.compared(file, is_equal),
-            (Task::Delete(place), Outcome::Deleted) => self.deleted(place.root, place.path),
-            (Task::RemoveDirectory(directory), Outcome::Deleted) => self.removed(directory),
+            (Task::Compare(file), TaskResult::Compared { is_equal }) => {
+                self.compared(file, is_equal)
+            }
+            (Task::Delete(place), TaskResult::Deleted) => self.deleted(place.root, place.path),
+            (Task::RemoveDirectory(directory), TaskResult::Deleted) => self.removed(directory),
             (
                 Task::Move(file) | Task::Join(file),
-                outcome @ (Outcome::Moved {
+                outcome @ (TaskResult::Moved {
                     bytes,
                     modified_unix_s,
                     proof,
                 }
-                | Outcome::Grown {
+                | TaskResult::Grown {
                     bytes,
                     modified_unix_s,
                     proof,
                 }),
             ) => {
-                if let Outcome::Grown { .. } = outcome {
+                if let TaskResult::Grown { .. } = outcome {
                     let message = format!(
                         "the file grows: copied are the {bytes} bytes that it had (--growing follow copies until it rests)"
                     );
@@ -473,33 +475,33 @@ impl Planner {
                 let version = file.version().seen(bytes, modified_unix_s);
                 self.moved(file, version, proof);
             }
-            (Task::Move(file), Outcome::Unsettled) => {
+            (Task::Move(file), TaskResult::Unsettled) => {
                 self.tally.unsettled += 1;
                 self.note(&file, FileOutcome::LeftOut("it is open for writing"));
             }
-            (Task::Move(file), Outcome::Split(pieces)) => self.split(&file, pieces),
-            (Task::MovePiece(file, _), Outcome::Arrived) => {
+            (Task::Move(file), TaskResult::Split(pieces)) => self.split(&file, pieces),
+            (Task::MovePiece(file, _), TaskResult::Arrived) => {
                 let fate = self.pieces.arrived(&file);
                 self.pieces_ended(file, fate, "the source was changed while it was read", now);
             }
-            (Task::Help(_), Outcome::HelperEnded) => {}
-            (Task::LookAgain(file, listed), Outcome::Looked(now)) => {
+            (Task::Help(_), TaskResult::HelperEnded) => {}
+            (Task::LookAgain(file, listed), TaskResult::Looked(now)) => {
                 self.looked_again(file, &listed, now);
             }
-            (Task::ListAgain(directory), Outcome::Listed(entries)) => {
+            (Task::ListAgain(directory), TaskResult::Listed(entries)) => {
                 self.listed_again(&directory, entries, now);
             }
-            (Task::LookForDirectory(directory), Outcome::Looked(there)) => {
+            (Task::FindDirectory(directory), TaskResult::Looked(there)) => {
                 self.found_directory(directory, there);
             }
-            (Task::LookForTwin(directory, entry), Outcome::Looked(there)) => {
+            (Task::FindEntry(directory, entry), TaskResult::Looked(there)) => {
                 self.looked_for_twin(&directory, entry, there, now);
             }
-            (Task::RemoveSource(file, _), Outcome::Deleted) => {
+            (Task::RemoveSource(file, _), TaskResult::Deleted) => {
                 self.tally.removed += 1;
                 self.note(&file, FileOutcome::Removed);
             }
-            (Task::RemoveSource(..), Outcome::Kept) => {}
+            (Task::RemoveSource(..), TaskResult::Kept) => {}
             (task, outcome) => unreachable!("{outcome:?} is no outcome of {task:?}"),
         }
     }
@@ -507,12 +509,12 @@ impl Planner {
     /// Splits a file into its missing pieces, possibly none.
     fn split(&mut self, file: &File, pieces: Vec<Piece>) {
         if pieces.is_empty() {
-            return self.queue.push(Queued::new(Task::Join(file.clone())));
+            return self.queue.push(QueuedTask::new(Task::Join(file.clone())));
         }
         self.pieces.split(file, pieces.len());
         for piece in pieces {
             let task = Task::MovePiece(file.clone(), piece);
-            self.queue.push(Queued::new(task));
+            self.queue.push(QueuedTask::new(task));
         }
     }
 
@@ -522,7 +524,7 @@ impl Planner {
             self.queue.drop_helpers(&file);
         }
         match fate {
-            Some(NextStep::Whole) => self.queue.push(Queued::new(Task::Join(file))),
+            Some(NextStep::Whole) => self.queue.push(QueuedTask::new(Task::Join(file))),
             Some(NextStep::Anew) => {
                 let failures = self.pieces.begin_anew(&file);
                 if failures > self.options.retries || self.is_given_up {
@@ -535,9 +537,9 @@ impl Planner {
                     modified: None,
                     ..file
                 };
-                let anew = Queued {
+                let anew = QueuedTask {
                     failures,
-                    ..Queued::new(Task::Move(file))
+                    ..QueuedTask::new(Task::Move(file))
                 };
                 self.queue.delay(anew, now);
             }
@@ -556,8 +558,8 @@ impl Planner {
 
 /// Failure for the loss of a lane without work. A server that accepts a log-in and disconnects
 /// counts as refusing.
-fn lost() -> Failure {
-    Failure {
+fn lost() -> TaskFailure {
+    TaskFailure {
         retry_action: RetryAction::Reconnect,
         message: "the server ended the connection".to_owned(),
         has_moved: false,

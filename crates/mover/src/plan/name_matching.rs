@@ -16,9 +16,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Planner,
-    event::Proof,
+    event::ContentProof,
     file_event::FileOutcome,
-    queue::Queued,
+    queue::QueuedTask,
     task::{Directory, File, RelativePath, Task},
     version::Version,
 };
@@ -57,7 +57,7 @@ enum RelistPurpose {
 struct DoubtfulUpload {
     file: File,
     version: Version,
-    proof: Proof,
+    proof: ContentProof,
     /// Whether the file was at the destination before the listing began.
     is_asked: bool,
 }
@@ -201,7 +201,7 @@ impl Planner {
 
     /// Records that a file was moved. If the destination may have changed its name, its outcome
     /// waits.
-    pub(super) fn moved(&mut self, file: File, version: Version, proof: Proof) {
+    pub(super) fn moved(&mut self, file: File, version: Version, proof: ContentProof) {
         let name = file.path.names().last().map_or(&[][..], Vec::as_slice);
         let (Some(kind), Some(path)) = (kind_of(name), file.path.parent()) else {
             return self.accept(file, version, proof);
@@ -225,11 +225,11 @@ impl Planner {
         if asks {
             doubt.asked = Some(RelistPurpose::Names);
             self.doubts.behaviours[kind] = NameTreatment::Asked;
-            self.queue.push(Queued::new(Task::ListAgain(directory)));
+            self.queue.push(QueuedTask::new(Task::ListAgain(directory)));
         }
     }
 
-    fn accept(&mut self, file: File, version: Version, proof: Proof) {
+    fn accept(&mut self, file: File, version: Version, proof: ContentProof) {
         self.tally.moved += 1;
         self.note(&file, FileOutcome::Moved(version, proof));
         self.remove_source(file, version);
@@ -245,7 +245,7 @@ impl Planner {
             doubt.uploads.iter_mut().for_each(|it| it.is_asked = true);
             let (root, path) = (*root, path.clone());
             let directory = Directory { root, path };
-            self.queue.push(Queued::new(Task::ListAgain(directory)));
+            self.queue.push(QueuedTask::new(Task::ListAgain(directory)));
         }
         is_any
     }
@@ -370,8 +370,8 @@ impl Planner {
             // The similar entry is at the destination. A query shows whether it answers to this
             // name as well.
             None => {
-                let task = Task::LookForTwin(directory.clone(), entry);
-                self.queue.push(Queued::new(task));
+                let task = Task::FindEntry(directory.clone(), entry);
+                self.queue.push(QueuedTask::new(task));
             }
         }
     }

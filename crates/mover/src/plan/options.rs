@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use ftp::listing::{Entry, Kind};
 use units::parse_share;
 
-use super::memory::Memory;
+use super::memory::RunMemory;
 use crate::{filter::Filter, part_name};
 
 /// Options of a job's plan.
@@ -43,7 +43,7 @@ pub struct Options {
     /// nor as an extra file.
     pub part_suffix: Option<Vec<u8>>,
     /// Memory of earlier runs. `None` for a job without memory.
-    pub memory: Option<Arc<dyn Memory>>,
+    pub memory: Option<Arc<dyn RunMemory>>,
     /// Removes a file at the source once the destination has it.
     pub removes_source: bool,
     /// Follows a growing file until it stops growing.

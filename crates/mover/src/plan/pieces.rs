@@ -6,7 +6,7 @@ use super::task::{File, RelativePath};
 
 /// Files with missing pieces.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct MissingPiecesTable {
     missing: HashMap<Key, MissingPieces>,
     /// Number of new starts of each file.
     anew: HashMap<Key, u32>,
@@ -31,7 +31,7 @@ pub(super) enum NextStep {
     Anew,
 }
 
-impl Pieces {
+impl MissingPiecesTable {
     /// Records that a file is moved in `pieces` pieces.
     pub(super) fn split(&mut self, file: &File, pieces: usize) {
         let fate = NextStep::Whole;
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_file_is_there_when_all_its_pieces_are() {
-        let mut pieces = Pieces::default();
+        let mut pieces = MissingPiecesTable::default();
         pieces.split(&file(), 3);
         assert_eq!(pieces.arrived(&file()), None);
         assert_eq!(pieces.arrived(&file()), None);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_file_fails_once_however_many_of_its_pieces_do() {
-        let mut pieces = Pieces::default();
+        let mut pieces = MissingPiecesTable::default();
         pieces.split(&file(), 4);
         assert_eq!(pieces.lost(&file()), (true, None));
         assert_eq!(pieces.lost(&file()), (false, None));
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_file_begins_anew_when_its_last_piece_has_ended() {
-        let mut pieces = Pieces::default();
+        let mut pieces = MissingPiecesTable::default();
         pieces.split(&file(), 3);
         assert_eq!(pieces.spoiled(&file()), None);
         assert!(pieces.is_spoiled(&file()));

@@ -12,7 +12,7 @@ use super::{
 
 /// A task with the number of its failures.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Queued {
+pub(super) struct QueuedTask {
     pub(super) task: Task,
     /// Failures since bytes last moved.
     pub(super) failures: u32,
@@ -22,39 +22,39 @@ pub(super) struct Queued {
 
 /// Queue of all waiting tasks.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct TaskQueue {
     /// Tasks that other tasks depend on.
-    urgent: VecDeque<Queued>,
-    listings: VecDeque<Queued>,
-    files: VecDeque<Queued>,
+    urgent: VecDeque<QueuedTask>,
+    listings: VecDeque<QueuedTask>,
+    files: VecDeque<QueuedTask>,
     /// Help with files that are moved in pieces. Lanes do other work first.
-    helpers: VecDeque<Queued>,
+    helpers: VecDeque<QueuedTask>,
     /// Failed tasks, by the time of their next attempt.
-    delayed: BTreeMap<(Instant, u64), Queued>,
+    delayed: BTreeMap<(Instant, u64), QueuedTask>,
     delayed_count: u64,
 }
 
-impl Queue {
+impl TaskQueue {
     /// Adds a task that waits for a lane.
-    pub(super) fn push(&mut self, queued: Queued) {
+    pub(super) fn push(&mut self, queued: QueuedTask) {
         match queued.task {
             Task::Help(_) => self.helpers.push_back(queued),
             Task::Probe { .. }
             | Task::Make(_)
             | Task::Replace(_)
-            | Task::MakeAbove { .. }
+            | Task::MakeParents { .. }
             | Task::MovePiece(..)
             | Task::Join(_)
             | Task::ListDestination(_)
-            | Task::LookForDirectory(_)
+            | Task::FindDirectory(_)
             | Task::ListAgain(_) => {
                 self.urgent.push_back(queued);
             }
-            Task::ListSource(_) | Task::ListSurplus(_) => self.listings.push_back(queued),
+            Task::ListSource(_) | Task::ListExtra(_) => self.listings.push_back(queued),
             Task::Move(_)
             | Task::Compare(_)
             | Task::LookAgain(..)
-            | Task::LookForTwin(..)
+            | Task::FindEntry(..)
             | Task::Delete(_)
             | Task::RemoveDirectory(_)
             | Task::RemoveSource(..) => {
@@ -64,7 +64,7 @@ impl Queue {
     }
 
     /// Adds a failed task, which waits for another attempt.
-    pub(super) fn delay(&mut self, queued: Queued, now: Instant) {
+    pub(super) fn delay(&mut self, queued: QueuedTask, now: Instant) {
         self.delayed_count += 1;
         let at = now + backoff(queued.failures);
         self.delayed.insert((at, self.delayed_count), queued);
@@ -120,7 +120,12 @@ impl Queue {
     ///
     /// Listings and files share the lanes, so that neither kind waits for all of the other.
     /// `listing` of `lanes_max` lanes list now. `held` files wait elsewhere.
-    pub(super) fn next(&mut self, listing: usize, lanes_max: usize, held: usize) -> Option<Queued> {
+    pub(super) fn next(
+        &mut self,
+        listing: usize,
+        lanes_max: usize,
+        held: usize,
+    ) -> Option<QueuedTask> {
         if let Some(urgent) = self.urgent.pop_front() {
             return Some(urgent);
         }
@@ -134,7 +139,7 @@ impl Queue {
     }
 
     /// Removes and returns all tasks.
-    pub(super) fn take_all(&mut self) -> Vec<Queued> {
+    pub(super) fn take_all(&mut self) -> Vec<QueuedTask> {
         let delayed = std::mem::take(&mut self.delayed).into_values();
         let waiting = self.urgent.drain(..).chain(self.listings.drain(..));
         let waiting = waiting.chain(self.files.drain(..));
@@ -145,7 +150,7 @@ impl Queue {
     }
 }
 
-impl Queued {
+impl QueuedTask {
     pub(super) fn new(task: Task) -> Self {
         Self {
             task,
@@ -155,7 +160,7 @@ impl Queued {
     }
 
     pub(super) fn is_listing(&self) -> bool {
-        matches!(self.task, Task::ListSource(_) | Task::ListSurplus(_))
+        matches!(self.task, Task::ListSource(_) | Task::ListExtra(_))
     }
 }
 

@@ -105,7 +105,7 @@ pub enum Task {
     /// Make a directory in place of a file, which is deleted first.
     Replace(Directory),
     /// Make the destination's directory into which a root goes that is a file, with its parents.
-    MakeAbove {
+    MakeParents {
         /// Number of the root.
         root: usize,
         /// The directory, as the probe has reported it.
@@ -114,15 +114,15 @@ pub enum Task {
     /// List a directory at the destination.
     ListDestination(Directory),
     /// List a directory at the destination that the source lacks.
-    ListSurplus(Directory),
+    ListExtra(Directory),
     /// List a directory at the destination once more, since it may have changed the names of moved
     /// files.
     ListAgain(Directory),
     /// Query whether the destination has a directory that it lists under another name.
-    LookForDirectory(Directory),
+    FindDirectory(Directory),
     /// Query whether the destination has an entry in a directory that it does not list under its
     /// name.
-    LookForTwin(Directory, Entry),
+    FindEntry(Directory, Entry),
     /// List a directory at the source. Entries are reported as they arrive.
     ListSource(Directory),
     /// Move a file, or determine the pieces in which it is to be moved.
@@ -161,16 +161,16 @@ impl Task {
     pub fn place(&self) -> (usize, RelativePath) {
         match self {
             Self::Probe { root } => (*root, RelativePath::default()),
-            Self::MakeAbove { root, .. } => (*root, RelativePath::default()),
+            Self::MakeParents { root, .. } => (*root, RelativePath::default()),
             Self::Make(it)
             | Self::Replace(it)
             | Self::ListDestination(it)
-            | Self::ListSurplus(it)
+            | Self::ListExtra(it)
             | Self::ListSource(it)
             | Self::ListAgain(it)
-            | Self::LookForDirectory(it)
+            | Self::FindDirectory(it)
             | Self::RemoveDirectory(it) => (it.root, it.path.clone()),
-            Self::LookForTwin(it, entry) => (it.root, it.path.join(&entry.name)),
+            Self::FindEntry(it, entry) => (it.root, it.path.join(&entry.name)),
             Self::Move(file)
             | Self::MovePiece(file, _)
             | Self::Help(file)

@@ -44,7 +44,7 @@ struct World {
     loss: f64,
     /// Future events by time and number. `events` has lane and event of each number.
     coming: BinaryHeap<std::cmp::Reverse<(Duration, u64)>>,
-    events: BTreeMap<u64, (usize, Event)>,
+    events: BTreeMap<u64, (usize, LaneEvent)>,
     count: u64,
     /// Small files that a lane moves at a time.
     depth: usize,
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    fn later(&mut self, after: Duration, lane: usize, event: Event) {
+    fn later(&mut self, after: Duration, lane: usize, event: LaneEvent) {
         self.count += 1;
         let at = self.now + after;
         self.coming.push(std::cmp::Reverse((at, self.count)));
@@ -112,7 +112,7 @@ impl World {
     }
 
     /// Runs to the end, for an hour at most.
-    fn run(&mut self) -> Tally {
+    fn run(&mut self) -> JobCounts {
         while !self.planner.is_finished() {
             let now = self.start + self.now;
             while let Some(action) = self.planner.poll(now) {
@@ -144,8 +144,8 @@ impl World {
                     continue;
                 };
                 match &event {
-                    Event::Done(id, _) => self.take_effect(*id),
-                    Event::Failed(..) => self.events.retain(|_, (it, _)| *it != lane),
+                    LaneEvent::Done(id, _) => self.take_effect(*id),
+                    LaneEvent::Failed(..) => self.events.retain(|_, (it, _)| *it != lane),
                     _ => {}
                 }
                 self.planner.handle(lane, event, self.start + self.now);
@@ -156,45 +156,45 @@ impl World {
         self.planner.tally()
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: PlannerAction) {
         match action {
-            Action::Open { lane } => {
+            PlannerAction::Open { lane } => {
                 let is_full = self.open.len() >= self.connections_max;
                 let event = if is_full {
-                    Event::Refused(failure(RetryAction::FewerConnections))
+                    LaneEvent::Refused(failure(RetryAction::FewerConnections))
                 } else if self.random.random_bool(self.loss) {
-                    Event::Refused(failure(RetryAction::Reconnect))
+                    LaneEvent::Refused(failure(RetryAction::Reconnect))
                 } else {
                     assert!(self.open.insert(lane), "it is not open yet");
                     self.most_open = self.most_open.max(self.open.len());
-                    Event::Opened { depth: self.depth }
+                    LaneEvent::Opened { depth: self.depth }
                 };
                 self.later(Duration::from_millis(400), lane, event);
             }
-            Action::Work { lane, id, task } => {
+            PlannerAction::Work { lane, id, task } => {
                 if !self.open.contains(&lane) {
                     // The lane's failure will reach the plan later.
                     return;
                 }
                 if self.random.random_bool(self.loss) {
                     self.open.remove(&lane);
-                    let event = Event::Failed(id, failure(RetryAction::Reconnect));
+                    let event = LaneEvent::Failed(id, failure(RetryAction::Reconnect));
                     return self.later(Duration::from_millis(300), lane, event);
                 }
                 let (after, outcome) = self.work(lane, id, &task);
                 self.doing.insert(id, task);
                 self.most_doing = self.most_doing.max(self.doing.len());
-                self.later(after, lane, Event::Done(id, outcome));
+                self.later(after, lane, LaneEvent::Done(id, outcome));
             }
         }
     }
 
-    fn work(&mut self, lane: usize, id: TaskId, task: &Task) -> (Duration, Outcome) {
+    fn work(&mut self, lane: usize, id: TaskId, task: &Task) -> (Duration, TaskResult) {
         let moment = Duration::from_millis(200);
         match task {
             Task::Probe { .. } => {
                 let is_there = self.made.contains(&Vec::new());
-                (moment, Outcome::Probed(Probe::Directory { is_there }))
+                (moment, TaskResult::Probed(RootKind::Directory { is_there }))
             }
             Task::Make(directory) => {
                 if let Some(parent) = directory.path.parent() {
@@ -203,22 +203,22 @@ impl World {
                         "the parent is first"
                     );
                 }
-                (moment, Outcome::Made)
+                (moment, TaskResult::Made)
             }
             Task::ListDestination(directory) => {
                 let files = self.destination.clone();
                 let made = self.made.clone();
                 let entries = children(&files, &made, &directory.path.to_bytes());
-                (moment, Outcome::Listed(entries))
+                (moment, TaskResult::Listed(entries))
             }
             Task::ListSource(directory) => {
                 let entries = children(&self.source, &self.directories, &directory.path.to_bytes());
                 // The entries arrive in two halves, and the listing takes a while.
                 let (first, second) = entries.split_at(entries.len() / 2);
-                self.later(moment, lane, Event::Found(id, first.to_vec()));
-                self.later(moment * 9, lane, Event::Found(id, second.to_vec()));
+                self.later(moment, lane, LaneEvent::Found(id, first.to_vec()));
+                self.later(moment * 9, lane, LaneEvent::Found(id, second.to_vec()));
                 self.listed = Some(self.now + moment * 10);
-                (moment * 10, Outcome::Ended { not_understood: 0 })
+                (moment * 10, TaskResult::Ended { not_understood: 0 })
             }
             Task::Move(file) => {
                 self.first_move.get_or_insert(self.now);
@@ -230,10 +230,10 @@ impl World {
                 let (bytes, _) = self.source[&file.path.to_bytes()];
                 (
                     moment,
-                    Outcome::Moved {
+                    TaskResult::Moved {
                         bytes,
                         modified_unix_s: None,
-                        proof: Proof::Size,
+                        proof: ContentProof::Size,
                     },
                 )
             }
@@ -257,8 +257,8 @@ impl World {
     }
 }
 
-fn failure(retry_action: RetryAction) -> Failure {
-    Failure {
+fn failure(retry_action: RetryAction) -> TaskFailure {
+    TaskFailure {
         retry_action,
         message: "it was not to be".to_owned(),
         has_moved: false,
@@ -397,8 +397,12 @@ fn a_server_that_nobody_can_reach_ends_the_job_with_its_reason() {
 fn a_refused_log_in_is_not_repeated() {
     let mut planner = Planner::new(1, Options::default());
     let now = Instant::now();
-    assert_eq!(planner.poll(now), Some(Action::Open { lane: 0 }));
-    planner.handle(0, Event::Refused(failure(RetryAction::GiveUpServer)), now);
+    assert_eq!(planner.poll(now), Some(PlannerAction::Open { lane: 0 }));
+    planner.handle(
+        0,
+        LaneEvent::Refused(failure(RetryAction::GiveUpServer)),
+        now,
+    );
     assert!(planner.is_finished());
     assert_eq!(planner.tally().failed, 1);
 }
@@ -409,44 +413,44 @@ fn a_file_that_fails_for_good_harms_no_other() {
     let now = Instant::now();
     let mut done = 0;
     planner.poll(now);
-    planner.handle(0, Event::Opened { depth: 1 }, now);
+    planner.handle(0, LaneEvent::Opened { depth: 1 }, now);
     while !planner.is_finished() {
-        let Some(Action::Work { lane, id, task }) = planner.poll(now) else {
+        let Some(PlannerAction::Work { lane, id, task }) = planner.poll(now) else {
             planner.handle(
                 1,
-                Event::Refused(failure(RetryAction::FewerConnections)),
+                LaneEvent::Refused(failure(RetryAction::FewerConnections)),
                 now,
             );
             continue;
         };
         let outcome = match task {
-            Task::Probe { .. } => Outcome::Probed(Probe::Directory { is_there: true }),
-            Task::ListDestination(_) => Outcome::Listed(Vec::new()),
+            Task::Probe { .. } => TaskResult::Probed(RootKind::Directory { is_there: true }),
+            Task::ListDestination(_) => TaskResult::Listed(Vec::new()),
             Task::ListSource(_) => {
                 let names = [&b"a"[..], b"b", b"line\nbreak", b"c"];
                 let entries = names.map(|it| entry(it, Kind::File, Some(1), 0)).to_vec();
-                planner.handle(lane, Event::Found(id, entries), now);
-                Outcome::Ended { not_understood: 0 }
+                planner.handle(lane, LaneEvent::Found(id, entries), now);
+                TaskResult::Ended { not_understood: 0 }
             }
             Task::Move(file) if file.path.to_bytes() == b"b" => {
                 planner.handle(
                     lane,
-                    Event::Failed(id, failure(RetryAction::GiveUpFile)),
+                    LaneEvent::Failed(id, failure(RetryAction::GiveUpFile)),
                     now,
                 );
                 continue;
             }
             Task::Move(_) => {
                 done += 1;
-                Outcome::Moved {
+                TaskResult::Moved {
                     bytes: 1,
                     modified_unix_s: None,
-                    proof: Proof::Size,
+                    proof: ContentProof::Size,
                 }
             }
             other => unreachable!("{other:?}: all is there"),
         };
-        planner.handle(lane, Event::Done(id, outcome), now);
+        planner.handle(lane, LaneEvent::Done(id, outcome), now);
     }
     assert_eq!(done, 2);
     let tally = planner.tally();
@@ -461,17 +465,21 @@ fn a_file_that_fails_for_good_harms_no_other() {
 fn the_job_does_not_wait_for_a_lane_that_still_connects() {
     let mut planner = Planner::new(2, Options::default());
     let now = Instant::now();
-    assert_eq!(planner.poll(now), Some(Action::Open { lane: 0 }));
-    planner.handle(0, Event::Opened { depth: 1 }, now);
+    assert_eq!(planner.poll(now), Some(PlannerAction::Open { lane: 0 }));
+    planner.handle(0, LaneEvent::Opened { depth: 1 }, now);
     for round in 0..2 {
         assert!(!planner.is_finished());
-        let Some(Action::Work { lane: 0, id, .. }) = planner.poll(now) else {
+        let Some(PlannerAction::Work { lane: 0, id, .. }) = planner.poll(now) else {
             panic!("lane 0 is free");
         };
         if round == 0 {
-            assert_eq!(planner.poll(now), Some(Action::Open { lane: 1 }));
+            assert_eq!(planner.poll(now), Some(PlannerAction::Open { lane: 1 }));
         }
-        planner.handle(0, Event::Done(id, Outcome::Probed(Probe::Missing)), now);
+        planner.handle(
+            0,
+            LaneEvent::Done(id, TaskResult::Probed(RootKind::Missing)),
+            now,
+        );
     }
     assert!(planner.is_finished(), "lane 1 still connects");
 }
@@ -483,23 +491,25 @@ fn a_file_whose_bytes_never_arrive_fails_in_the_end() {
     let mut moves = 0;
     while !planner.is_finished() {
         match planner.poll(now) {
-            Some(Action::Open { lane }) => planner.handle(lane, Event::Opened { depth: 1 }, now),
-            Some(Action::Work { lane, id, task }) => {
+            Some(PlannerAction::Open { lane }) => {
+                planner.handle(lane, LaneEvent::Opened { depth: 1 }, now)
+            }
+            Some(PlannerAction::Work { lane, id, task }) => {
                 let event = if matches!(task, Task::Move(_)) {
                     moves += 1;
-                    let failure = Failure {
+                    let failure = TaskFailure {
                         has_moved: true,
                         ..failure(RetryAction::Reconnect)
                     };
-                    Event::Failed(id, failure)
+                    LaneEvent::Failed(id, failure)
                 } else {
-                    let probe = Probe::File {
+                    let probe = RootKind::File {
                         size_bytes: Some(5),
                         modified: None,
                         there: None,
                         above: None,
                     };
-                    Event::Done(id, Outcome::Probed(probe))
+                    LaneEvent::Done(id, TaskResult::Probed(probe))
                 };
                 planner.handle(lane, event, now);
             }

@@ -23,7 +23,7 @@ pub(super) enum Presence {
 
 /// A directory that the job has entered.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct DirectoryNode {
     pub(super) presence: Presence,
     /// The destination's entries, until the source's listing has ended.
     pub(super) there: DestinationListing,
@@ -43,8 +43,8 @@ pub(super) struct Node {
 
 /// All directories of a job.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
-    nodes: HashMap<(usize, RelativePath), Node>,
+pub(super) struct DirectoryTree {
+    nodes: HashMap<(usize, RelativePath), DirectoryNode>,
     /// Files that wait for directories.
     held: usize,
     /// Bytes of the paths of all directories.
@@ -59,9 +59,9 @@ pub(super) struct ReadyEntries {
     pub(super) to_make: Vec<Directory>,
 }
 
-impl Tree {
+impl DirectoryTree {
     pub(super) fn enter(&mut self, directory: &Directory, presence: Presence) {
-        let node = Node {
+        let node = DirectoryNode {
             presence,
             there: DestinationListing::default(),
             forms: NameForms::default(),
@@ -87,7 +87,7 @@ impl Tree {
         self.nodes.contains_key(&key)
     }
 
-    pub(super) fn node(&mut self, directory: &Directory) -> &mut Node {
+    pub(super) fn node(&mut self, directory: &Directory) -> &mut DirectoryNode {
         let key = (directory.root, directory.path.clone());
         self.nodes.get_mut(&key).expect("it was entered")
     }

@@ -1,16 +1,16 @@
 //! Whether a file has the same content at both ends.
 
 use super::{backend::compare_hashes, failure::TaskError, lane::Lane, moving::read_exactly};
-use crate::plan::{File, Outcome};
+use crate::plan::{File, TaskResult};
 
 impl Lane {
-    pub(super) async fn compare(&mut self, file: &File) -> Result<Outcome, TaskError> {
+    pub(super) async fn compare(&mut self, file: &File) -> Result<TaskResult, TaskError> {
         let shared = self.shared.clone();
         let ours = shared.job.source_path(file.root, &file.path);
         let theirs = shared.job.destination_path(file.root, &file.path);
         let ends = (&mut self.source, &mut self.destination);
         if let Some(is_equal) = compare_hashes(ends, (&ours, &theirs)).await? {
-            return Ok(Outcome::Compared { is_equal });
+            return Ok(TaskResult::Compared { is_equal });
         }
         let mut source = self.source.read(&ours, 0).await?;
         let mut destination = self.destination.read(&theirs, 0).await?;
@@ -31,6 +31,6 @@ impl Lane {
             source.finish().await?;
             destination.finish().await?;
         }
-        Ok(Outcome::Compared { is_equal })
+        Ok(TaskResult::Compared { is_equal })
     }
 }

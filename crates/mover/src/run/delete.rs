@@ -14,7 +14,7 @@ use crate::{
     disk::SourceRemoval,
     job::Job,
     names::{local, parent, shown},
-    plan::{Directory, ENTRIES_THERE_MAX, File, Outcome, RootedPath, Version},
+    plan::{Directory, ENTRIES_THERE_MAX, File, RootedPath, TaskResult, Version},
     server::ServerError,
 };
 
@@ -22,7 +22,7 @@ impl Lane {
     pub(super) async fn list_destination(
         &mut self,
         directory: &Directory,
-    ) -> Result<Outcome, TaskError> {
+    ) -> Result<TaskResult, TaskError> {
         let path = self.shared.job.destination_directory(directory);
         let mut all = Vec::new();
         let take = |entries| {
@@ -37,11 +37,11 @@ impl Lane {
                 format!("{not_understood} lines of the destination's listing are not understood");
             return Err(TaskError::Listing(what));
         }
-        Ok(Outcome::Listed(all))
+        Ok(TaskResult::Listed(all))
     }
 
     /// Deletes the file with a directory's name, and makes the directory.
-    pub(super) async fn replace(&mut self, directory: &Directory) -> Result<Outcome, TaskError> {
+    pub(super) async fn replace(&mut self, directory: &Directory) -> Result<TaskResult, TaskError> {
         let path = self.shared.job.destination_directory(directory);
         let refused = match delete_file(&mut self.destination, &path).await {
             Ok(()) => None,
@@ -55,23 +55,23 @@ impl Lane {
                 Err(refused)
             }
             (Err(error), Some(refused)) if is_refused(&error) => Err(refused),
-            (made, _) => made.map(|()| Outcome::Made),
+            (made, _) => made.map(|()| TaskResult::Made),
         }
     }
 
-    pub(super) async fn delete(&mut self, place: &RootedPath) -> Result<Outcome, TaskError> {
+    pub(super) async fn delete(&mut self, place: &RootedPath) -> Result<TaskResult, TaskError> {
         let path = path_of(&self.shared.job, place);
         match delete_file(&mut self.destination, &path).await {
             Err(error) if is_refused(&error) && self.kind_of(&path).await?.is_none() => {}
             result => result?,
         }
-        Ok(Outcome::Deleted)
+        Ok(TaskResult::Deleted)
     }
 
     pub(super) async fn remove_directory(
         &mut self,
         directory: &Directory,
-    ) -> Result<Outcome, TaskError> {
+    ) -> Result<TaskResult, TaskError> {
         let path = self.shared.job.destination_directory(directory);
         let removed = match &mut self.destination {
             Backend::Local(disk) => {
@@ -86,7 +86,7 @@ impl Lane {
             Err(error) if is_refused(&error) && self.kind_of(&path).await?.is_none() => {}
             result => result?,
         }
-        Ok(Outcome::Deleted)
+        Ok(TaskResult::Deleted)
     }
 
     /// Removes a file of the source if it still has the version that was taken. A missing file is
@@ -95,7 +95,7 @@ impl Lane {
         &mut self,
         file: &File,
         version: &Version,
-    ) -> Result<Outcome, TaskError> {
+    ) -> Result<TaskResult, TaskError> {
         let job = &self.shared.job;
         let path = job.source_path(file.root, &file.path);
         if let Backend::Local(disk) = &self.destination {
@@ -117,12 +117,12 @@ impl Lane {
                 })
             };
             return Ok(match on_disk(remove, what).await? {
-                SourceRemoval::Removed => Outcome::Deleted,
-                SourceRemoval::Kept => Outcome::Kept,
+                SourceRemoval::Removed => TaskResult::Deleted,
+                SourceRemoval::Kept => TaskResult::Kept,
             });
         }
         let Some(now) = self.source.look_for_file(&path).await? else {
-            return Ok(Outcome::Deleted);
+            return Ok(TaskResult::Deleted);
         };
         let now = Version {
             size_bytes: now.size_bytes,
@@ -130,11 +130,11 @@ impl Lane {
             modified: now.modified.or(version.modified),
         };
         if !version.is_same_as(&now) {
-            return Ok(Outcome::Kept);
+            return Ok(TaskResult::Kept);
         }
         self.shared.pass_fence().await?;
         delete_file(&mut self.source, &path).await?;
-        Ok(Outcome::Deleted)
+        Ok(TaskResult::Deleted)
     }
 
     /// Returns the kind of a path from the listing of the directory above. Links are not followed,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{job::RESUME_LEAST, plan::Failure, retry_action::RetryAction, server::ServerError};
+use crate::{job::RESUME_LEAST, plan::TaskFailure, retry_action::RetryAction, server::ServerError};
 
 /// Error of a task.
 #[derive(Debug, thiserror::Error)]
@@ -106,8 +106,8 @@ impl TaskError {
     }
 
     /// Converts the error for the plan. `moved_bytes` moved before it.
-    pub(super) fn failure(&self, moved_bytes: u64) -> Failure {
-        Failure {
+    pub(super) fn failure(&self, moved_bytes: u64) -> TaskFailure {
+        TaskFailure {
             retry_action: self.retry_action(),
             message: match self {
                 Self::Server(error) => with_hint(error),

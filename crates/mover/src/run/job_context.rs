@@ -12,7 +12,7 @@ use crate::{
     job::{Job, Site},
     journal::Journal,
     names::{local, shown},
-    plan::{Links, Outcome, Proof, RelativePath},
+    plan::{ContentProof, Links, RelativePath, TaskResult},
     server::ServerError,
 };
 
@@ -94,7 +94,7 @@ impl JobContext {
         root: usize,
         below: &RelativePath,
         target: &[u8],
-    ) -> Result<Outcome, TaskError> {
+    ) -> Result<TaskResult, TaskError> {
         let path = self.job.destination_path(root, below);
         let part = self.job.source_path(root, below);
         let part = self.job.moving.partial(&part, &path);
@@ -102,10 +102,10 @@ impl JobContext {
         self.pass_fence().await?;
         let (files, target) = (self.destination_files.clone(), target.to_vec());
         on_disk(move || files.make_link(&target, &part, &path), what).await?;
-        Ok(Outcome::Moved {
+        Ok(TaskResult::Moved {
             bytes: 0,
             modified_unix_s: None,
-            proof: Proof::None,
+            proof: ContentProof::None,
         })
     }
 
@@ -120,7 +120,7 @@ impl JobContext {
 
     /// Returns the proof by equal sizes. Between gateways the link also compares hashes of each
     /// stream's content.
-    pub(super) fn proof_by_size(&self) -> Proof {
+    pub(super) fn proof_by_size(&self) -> ContentProof {
         let is_linked = |site: &Site| match site {
             Site::Local => true,
             Site::Server(dial) => dial.is_behind_gateway(),
@@ -133,8 +133,8 @@ impl JobContext {
         } = &*self.job;
         let both_are_local = matches!((source, destination), (Site::Local, Site::Local));
         match is_linked(source) && is_linked(destination) && !both_are_local {
-            true => Proof::Link,
-            false => Proof::Size,
+            true => ContentProof::Link,
+            false => ContentProof::Size,
         }
     }
 }

@@ -22,8 +22,8 @@ use crate::{
     job::Site,
     names::{join, local, parent, shown},
     plan::{
-        Directory, Event, Failure, File, Links, NAME_BYTES_MAX, NAMES_BYTES_MAX, Outcome, Probe,
-        Task, TaskId,
+        Directory, File, LaneEvent, Links, NAME_BYTES_MAX, NAMES_BYTES_MAX, RootKind, Task,
+        TaskFailure, TaskId, TaskResult,
     },
     server::ServerError,
 };
@@ -36,7 +36,7 @@ pub(super) struct Lane {
     pub(super) destination: Backend,
     /// The root that this lane has last queried, if it is a file.
     found: Option<SourceRoot>,
-    events: mpsc::UnboundedSender<(usize, Event)>,
+    events: mpsc::UnboundedSender<(usize, LaneEvent)>,
 }
 
 /// A root that is a file, as the source reports it.
@@ -51,7 +51,7 @@ pub(super) async fn run(
     number: usize,
     shared: Arc<JobContext>,
     mut tasks: mpsc::UnboundedReceiver<(TaskId, Task)>,
-    events: mpsc::UnboundedSender<(usize, Event)>,
+    events: mpsc::UnboundedSender<(usize, LaneEvent)>,
 ) {
     // The receiver is gone if the plan has ended.
     let tell = |event| drop(events.send((number, event)));
@@ -68,7 +68,7 @@ pub(super) async fn run(
         tokio::select! {
             opened = &mut ends => opened,
             () = tokio::time::sleep(SLOW_AFTER) => {
-                tell(Event::Waiting(awaited(&job.source, &job.destination, false)));
+                tell(LaneEvent::Waiting(awaited(&job.source, &job.destination, false)));
                 ends.await
             }
         }
@@ -83,7 +83,7 @@ pub(super) async fn run(
     };
     let (source, destination) = match opened {
         Ok(ends) => ends,
-        Err(error) => return tell(Event::Refused(refusal(&shared, &error))),
+        Err(error) => return tell(LaneEvent::Refused(refusal(&shared, &error))),
     };
     let mut lane = Lane {
         number,
@@ -94,7 +94,7 @@ pub(super) async fn run(
         events: events.clone(),
     };
     shared.has_logged_in.store(true, Ordering::Relaxed);
-    tell(Event::Opened {
+    tell(LaneEvent::Opened {
         depth: lane.depth(),
     });
     let mut backlog = Backlog::new(tasks);
@@ -105,7 +105,7 @@ pub(super) async fn run(
             () = lane.until_lost() => {
                 naming.end().await;
                 lane.hang_up().await;
-                return tell(Event::Lost);
+                return tell(LaneEvent::Lost);
             }
         };
         let Some((id, task)) = task else {
@@ -116,7 +116,7 @@ pub(super) async fn run(
             if let Err((id, error)) = small.run(&mut backlog).await {
                 naming.end().await;
                 lane.hang_up().await;
-                return tell(Event::Failed(id, error.failure(0)));
+                return tell(LaneEvent::Failed(id, error.failure(0)));
             }
             continue;
         }
@@ -128,7 +128,7 @@ pub(super) async fn run(
             tokio::select! {
                 performed = &mut performed => performed,
                 () = tokio::time::sleep(SLOW_AFTER), if is_probe => {
-                    tell(Event::Waiting(awaited(&job.source, &job.destination, true)));
+                    tell(LaneEvent::Waiting(awaited(&job.source, &job.destination, true)));
                     performed.await
                 }
             }
@@ -142,7 +142,7 @@ pub(super) async fn run(
                     naming.end().await;
                     lane.hang_up().await;
                 }
-                tell(Event::Failed(id, failure));
+                tell(LaneEvent::Failed(id, failure));
                 if !goes_on {
                     return;
                 }
@@ -151,7 +151,7 @@ pub(super) async fn run(
         if let Err(error) = lane.mend().await {
             naming.end().await;
             lane.hang_up().await;
-            return tell(Event::Refused(refusal(&shared, &error)));
+            return tell(LaneEvent::Refused(refusal(&shared, &error)));
         }
     }
     naming.end().await;
@@ -159,8 +159,8 @@ pub(super) async fn run(
     lane.destination.close(session_pool).await;
 }
 
-fn refusal(shared: &JobContext, error: &ServerError) -> Failure {
-    Failure {
+fn refusal(shared: &JobContext, error: &ServerError) -> TaskFailure {
+    TaskFailure {
         retry_action: error.retry_action(),
         message: match shared.has_logged_in.load(Ordering::Relaxed) {
             true => reconnection_message(error),
@@ -212,7 +212,7 @@ impl Lane {
 
     fn small<'a>(
         &'a mut self,
-        tell: &'a (dyn Fn(Event) + Sync),
+        tell: &'a (dyn Fn(LaneEvent) + Sync),
         task: (TaskId, &Task),
         backlog: &Backlog,
     ) -> Option<SmallFiles<'a>> {
@@ -253,27 +253,27 @@ impl Lane {
         id: TaskId,
         task: Task,
         moved_bytes: &mut u64,
-    ) -> Result<Outcome, TaskError> {
+    ) -> Result<TaskResult, TaskError> {
         let shared = self.shared.clone();
         match task {
-            Task::Probe { root } => self.probe(root).await.map(Outcome::Probed),
+            Task::Probe { root } => self.probe(root).await.map(TaskResult::Probed),
             Task::Make(directory) => {
                 let path = shared.job.destination_directory(&directory);
                 let with_parents = directory.path.names().is_empty();
                 self.destination.make_directory(&path, with_parents).await?;
-                Ok(Outcome::Made)
+                Ok(TaskResult::Made)
             }
             Task::ListDestination(directory)
-            | Task::ListSurplus(directory)
+            | Task::ListExtra(directory)
             | Task::ListAgain(directory) => self.list_destination(&directory).await,
-            Task::LookForDirectory(directory) => {
+            Task::FindDirectory(directory) => {
                 let path = shared.job.destination_directory(&directory);
-                Ok(Outcome::Looked(self.destination.look(&path).await?))
+                Ok(TaskResult::Looked(self.destination.look(&path).await?))
             }
-            Task::LookForTwin(directory, entry) => {
+            Task::FindEntry(directory, entry) => {
                 let path = shared.job.destination_directory(&directory);
                 let there = self.destination.look(&join(&path, &entry.name)).await?;
-                Ok(Outcome::Looked(there))
+                Ok(TaskResult::Looked(there))
             }
             Task::ListSource(directory) => self.list_source(id, &directory).await,
             Task::Move(File {
@@ -287,9 +287,9 @@ impl Lane {
                 let mut mover = self.mover(&shared, moved_bytes);
                 mover.found = found.map(|it| it.entry);
                 match mover.split(&file).await? {
-                    Some(pieces) => Ok(Outcome::Split(pieces)),
+                    Some(pieces) => Ok(TaskResult::Split(pieces)),
                     None => match mover.run(&file).await {
-                        Err(TaskError::Busy) => Ok(Outcome::Unsettled),
+                        Err(TaskError::Busy) => Ok(TaskResult::Unsettled),
                         moved => moved,
                     },
                 }
@@ -300,9 +300,9 @@ impl Lane {
             }
             Task::Help(file) => self.mover(&shared, moved_bytes).help(&file).await,
             Task::Join(file) => self.mover(&shared, moved_bytes).join(&file).await,
-            Task::MakeAbove { path, .. } => {
+            Task::MakeParents { path, .. } => {
                 self.destination.make_directory(&path, true).await?;
-                Ok(Outcome::Made)
+                Ok(TaskResult::Made)
             }
             Task::Replace(directory) => {
                 shared.pass_fence().await?;
@@ -320,7 +320,7 @@ impl Lane {
             Task::LookAgain(file, _) => {
                 let path = shared.job.destination_path(file.root, &file.path);
                 let there = self.destination.look_for_file(&path).await?;
-                Ok(Outcome::Looked(there))
+                Ok(TaskResult::Looked(there))
             }
             Task::RemoveSource(file, version) => self.remove_source(&file, &version).await,
         }
@@ -337,7 +337,7 @@ impl Lane {
         }
     }
 
-    async fn probe(&mut self, number: usize) -> Result<Probe, TaskError> {
+    async fn probe(&mut self, number: usize) -> Result<RootKind, TaskError> {
         let shared = self.shared.clone();
         let root = &shared.job.roots[number];
         if !shared.job.plan.is_dry_run {
@@ -345,7 +345,7 @@ impl Lane {
             self.source.prepare_read()?;
         }
         let Some(found) = self.source.look(&root.source).await? else {
-            return Ok(Probe::Missing);
+            return Ok(RootKind::Missing);
         };
         let target = &root.destination;
         let is_directory =
@@ -353,7 +353,7 @@ impl Lane {
         if found.kind == Kind::Directory {
             let there = self.destination.look(target.directory()).await?;
             let is_there = is_directory(&there);
-            return Ok(Probe::Directory { is_there });
+            return Ok(RootKind::Directory { is_there });
         }
         if found.kind == Kind::Other {
             return Err(TaskError::NoFile);
@@ -379,7 +379,7 @@ impl Lane {
             at: Instant::now(),
             entry: found,
         });
-        Ok(Probe::File {
+        Ok(RootKind::File {
             size_bytes,
             modified,
             above: above.filter(|_| there.is_none()),
@@ -391,13 +391,13 @@ impl Lane {
         &mut self,
         id: TaskId,
         directory: &Directory,
-    ) -> Result<Outcome, TaskError> {
+    ) -> Result<TaskResult, TaskError> {
         let path = self.shared.job.source_path(directory.root, &directory.path);
         let (events, number) = (self.events.clone(), self.number);
-        let tell = |entries| drop(events.send((number, Event::Found(id, entries))));
+        let tell = |entries| drop(events.send((number, LaneEvent::Found(id, entries))));
         let follows_links = self.shared.job.plan.links == Links::Follow;
         let not_understood = list(&mut self.source, &path, follows_links, tell).await?;
-        Ok(Outcome::Ended { not_understood })
+        Ok(TaskResult::Ended { not_understood })
     }
 }
 

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use crate::plan::{
-    FileEvent, FileOutcome, Memory, Planner, StateStoreError, TakenFile, Tally, Task, TaskId,
+    FileEvent, FileOutcome, JobCounts, Planner, RunMemory, StateStoreError, TakenFile, Task, TaskId,
 };
 
 /// Writer to a job's memory, if the job has one.
 pub(super) struct MemoryWriter {
-    memory: Option<Arc<dyn Memory>>,
+    memory: Option<Arc<dyn RunMemory>>,
 }
 
 impl MemoryWriter {
-    pub(super) fn new(memory: Option<Arc<dyn Memory>>) -> Self {
+    pub(super) fn new(memory: Option<Arc<dyn RunMemory>>) -> Self {
         Self { memory }
     }
 
@@ -44,7 +44,7 @@ impl MemoryWriter {
     pub(super) async fn drain(
         &self,
         planner: &mut Planner,
-        tell: &mut impl FnMut(Option<FileEvent>, Tally),
+        tell: &mut impl FnMut(Option<FileEvent>, JobCounts),
     ) -> Result<(), StateStoreError> {
         let mut notes = Vec::new();
         while let Some(note) = planner.next_file_event() {

@@ -53,14 +53,14 @@ use crate::{
     disk::Machine,
     job::{Job, Site},
     journal::Journal,
-    plan::{Action, FileEvent, Planner, StateStoreError, Tally},
+    plan::{FileEvent, JobCounts, Planner, PlannerAction, StateStoreError},
 };
 
 /// Result of a job.
 #[derive(Debug)]
 pub struct Summary {
     /// Counts of the job.
-    pub tally: Tally,
+    pub tally: JobCounts,
     /// Whether the job was interrupted. Another run resumes it.
     pub is_interrupted: bool,
     /// Error that ended the job, since its memory could not be written.
@@ -74,7 +74,7 @@ pub async fn run(
     journal: Option<Journal>,
     progress: Arc<Progress>,
     interrupt: impl Future<Output = ()>,
-    tell: impl FnMut(Option<FileEvent>, Tally),
+    tell: impl FnMut(Option<FileEvent>, JobCounts),
 ) -> Summary {
     let shared = JobContext::new(job.into(), journal, progress, Arc::new(Machine));
     run_with(shared, interrupt, tell).await
@@ -83,7 +83,7 @@ pub async fn run(
 async fn run_with(
     shared: JobContext,
     interrupt: impl Future<Output = ()>,
-    mut tell: impl FnMut(Option<FileEvent>, Tally),
+    mut tell: impl FnMut(Option<FileEvent>, JobCounts),
 ) -> Summary {
     let shared = Arc::new(shared);
     let job = shared.job.clone();
@@ -108,12 +108,12 @@ async fn run_with(
         let mut work = Vec::new();
         while let Some(action) = planner.poll(Instant::now()) {
             match action {
-                Action::Open { lane } => {
+                PlannerAction::Open { lane } => {
                     let (orders, received) = mpsc::unbounded_channel();
                     tasks.insert(lane, orders);
                     lanes.spawn(lane::run(lane, shared.clone(), received, events.clone()));
                 }
-                Action::Work { lane, id, task } => work.push((lane, id, task)),
+                PlannerAction::Work { lane, id, task } => work.push((lane, id, task)),
             }
         }
         if let Err(forgetful) = record.begin(&work).await {

@@ -27,7 +27,7 @@ use crate::{
     journal::{Journal, Origin, Part},
     names::local,
     part_name::{digits_of, is_long, part_path, random_digits, short_part_path},
-    plan::{File, Outcome, Proof},
+    plan::{ContentProof, File, TaskResult},
     server::{self, ServerError, TransferResult},
 };
 
@@ -66,7 +66,7 @@ struct TransferNames {
 
 impl Mover<'_> {
     /// Moves a file. If the name of its part is too long, the part gets a shorter one.
-    pub(super) async fn run(mut self, file: &File) -> Result<Outcome, TaskError> {
+    pub(super) async fn run(mut self, file: &File) -> Result<TaskResult, TaskError> {
         let mut naming = PartNaming {
             is_short: self.shared.takes_short_names.load(Ordering::Relaxed),
             is_taken: false,
@@ -105,7 +105,7 @@ impl Mover<'_> {
         file: &File,
         mut names: TransferNames,
         naming: PartNaming,
-    ) -> Result<Outcome, TaskError> {
+    ) -> Result<TaskResult, TaskError> {
         let mut stat = self.stat(file, &names).await?;
         let origin = stat.origin();
         let journal = self.journal_for(origin);
@@ -172,19 +172,19 @@ impl Mover<'_> {
         let proof = match proof {
             // The hash of a stream proves nothing for a server whose bytes lay in a spool
             // meanwhile.
-            Proof::Link if copied.is_spooled => Proof::Size,
+            ContentProof::Link if copied.is_spooled => ContentProof::Size,
             proof => proof,
         };
         self.give_name(&names, stat.modified_unix_s).await?;
         self.end_named(&names, journal.as_ref()).await;
         let modified_unix_s = stat.modified_unix_s;
         Ok(match is_grown {
-            true => Outcome::Grown {
+            true => TaskResult::Grown {
                 bytes,
                 modified_unix_s,
                 proof,
             },
-            false => Outcome::Moved {
+            false => TaskResult::Moved {
                 bytes,
                 modified_unix_s,
                 proof,
@@ -604,7 +604,7 @@ impl Mover<'_> {
         names: &TransferNames,
         stat: &SourceStat,
         copied: &FinishedCopy,
-    ) -> Result<(Proof, bool), TaskError> {
+    ) -> Result<(ContentProof, bool), TaskError> {
         let bytes = copied.bytes;
         let follows = self.follows();
         if !follows && stat.size_bytes.is_some_and(|it| it != bytes) {
@@ -612,7 +612,7 @@ impl Mover<'_> {
         }
         let verify = self.shared.job.moving.verify;
         if verify == Verify::None && !copied.is_grown {
-            return Ok((Proof::None, false));
+            return Ok((ContentProof::None, false));
         }
         if copied.is_grown {
             self.mend_source().await?;
@@ -636,7 +636,7 @@ impl Mover<'_> {
             return Err(TaskError::Endless(bytes));
         }
         if verify == Verify::None {
-            return Ok((Proof::None, true));
+            return Ok((ContentProof::None, true));
         }
         if !is_same && !is_grown {
             return Err(TaskError::Changed);
@@ -659,7 +659,7 @@ impl Mover<'_> {
         if verify == Verify::Hash && !is_grown {
             let ends = (&mut *self.source, &mut *self.destination);
             match compare_hashes(ends, (&names.source, &names.part)).await? {
-                Some(true) => return Ok((Proof::Hash, false)),
+                Some(true) => return Ok((ContentProof::Hash, false)),
                 Some(false) => return Err(TaskError::Differs),
                 None => {}
             }
@@ -668,7 +668,7 @@ impl Mover<'_> {
             return Ok((self.shared.proof_by_size(), is_grown));
         }
         self.read_back(names, bytes).await?;
-        Ok((Proof::Content, is_grown))
+        Ok((ContentProof::Content, is_grown))
     }
 
     /// Reads `left_bytes` of source and destination again, and compares them.

@@ -9,14 +9,14 @@ use super::{failure::TaskError, job_context::JobContext, moving::end};
 use crate::{
     job::Site,
     names::{local, shown},
-    plan::{Event, Outcome, Task, TaskId},
+    plan::{LaneEvent, Task, TaskId, TaskResult},
 };
 
 /// Files whose names are being synced.
 pub(super) struct PendingNames {
     lane: usize,
     shared: Arc<JobContext>,
-    events: mpsc::UnboundedSender<(usize, Event)>,
+    events: mpsc::UnboundedSender<(usize, LaneEvent)>,
     /// Permits, one for each file. Running syncs end by themselves if the lane is interrupted.
     places: Arc<Semaphore>,
 }
@@ -25,7 +25,7 @@ impl PendingNames {
     pub(super) fn new(
         lane: usize,
         shared: &Arc<JobContext>,
-        events: mpsc::UnboundedSender<(usize, Event)>,
+        events: mpsc::UnboundedSender<(usize, LaneEvent)>,
     ) -> Self {
         Self {
             lane,
@@ -45,12 +45,13 @@ impl PendingNames {
     }
 
     /// Reports a finished task: at once, or when its name is synced.
-    pub(super) async fn done(&mut self, id: TaskId, outcome: Outcome, path: Option<Vec<u8>>) {
+    pub(super) async fn done(&mut self, id: TaskId, outcome: TaskResult, path: Option<Vec<u8>>) {
         let (lane, events) = (self.lane, self.events.clone());
         // The receiver is gone if the plan has ended.
         let tell = move |event| drop(events.send((lane, event)));
-        let (Outcome::Moved { .. } | Outcome::Grown { .. }, Some(path)) = (&outcome, path) else {
-            return tell(Event::Done(id, outcome));
+        let (TaskResult::Moved { .. } | TaskResult::Grown { .. }, Some(path)) = (&outcome, path)
+        else {
+            return tell(LaneEvent::Done(id, outcome));
         };
         let place = self.places.clone().acquire_owned().await;
         let shared = self.shared.clone();
@@ -62,8 +63,8 @@ impl PendingNames {
                 end(shared.journal.as_ref(), &key).await;
             }
             tell(match named.map_err(TaskError::disk(what)) {
-                Ok(()) => Event::Done(id, outcome),
-                Err(error) => Event::Failed(id, error.failure(0)),
+                Ok(()) => LaneEvent::Done(id, outcome),
+                Err(error) => LaneEvent::Failed(id, error.failure(0)),
             });
         });
     }

@@ -27,7 +27,7 @@ use crate::{
     job::{RESUME_LEAST, Verify},
     names::{local, shown},
     part_name::{part_path, random_digits},
-    plan::{self, Event, Outcome, Proof, Task, TaskId},
+    plan::{self, ContentProof, LaneEvent, Task, TaskId, TaskResult},
     server::{
         CompletedFile, DownloadedContent, Pipeline, PortOwner, ServerError, Session, SmallUpload,
     },
@@ -45,13 +45,13 @@ pub(super) struct Backlog {
 /// The small files of a lane.
 pub(super) struct SmallFiles<'a> {
     pub(super) shared: &'a Arc<JobContext>,
-    pub(super) tell: &'a (dyn Fn(Event) + Sync),
+    pub(super) tell: &'a (dyn Fn(LaneEvent) + Sync),
     is_upload: bool,
     pipeline: Pipeline<'a>,
     /// Running files.
     files: HashMap<u64, plan::File>,
     /// Files being written to the disk.
-    writing: JoinSet<(TaskId, Result<Outcome, TaskError>)>,
+    writing: JoinSet<(TaskId, Result<TaskResult, TaskError>)>,
     /// Whether no further file is begun.
     is_ending: bool,
 }
@@ -92,7 +92,7 @@ impl<'a> SmallFiles<'a> {
     pub(super) fn new(
         shared: &'a Arc<JobContext>,
         ends: (&'a mut Backend, &'a mut Backend),
-        tell: &'a (dyn Fn(Event) + Sync),
+        tell: &'a (dyn Fn(LaneEvent) + Sync),
         (id, task): (TaskId, &Task),
         backlog: &Backlog,
     ) -> Option<Self> {
@@ -286,22 +286,22 @@ impl<'a> SmallFiles<'a> {
         });
     }
 
-    fn told(&self, id: TaskId, result: Result<Outcome, TaskError>) {
+    fn told(&self, id: TaskId, result: Result<TaskResult, TaskError>) {
         (self.tell)(match result {
-            Ok(outcome) => Event::Done(id, outcome),
-            Err(TaskError::Busy) => Event::Done(id, Outcome::Unsettled),
-            Err(error) => Event::Failed(id, error.failure(0)),
+            Ok(outcome) => LaneEvent::Done(id, outcome),
+            Err(TaskError::Busy) => LaneEvent::Done(id, TaskResult::Unsettled),
+            Err(error) => LaneEvent::Failed(id, error.failure(0)),
         });
     }
 }
 
 /// Returns the outcome of a moved file.
-fn moved(file: &plan::File, shared: &JobContext) -> Outcome {
-    Outcome::Moved {
+fn moved(file: &plan::File, shared: &JobContext) -> TaskResult {
+    TaskResult::Moved {
         bytes: file.size_bytes.unwrap_or_default(),
         modified_unix_s: file.modified.map(|it| it.unix_s),
         proof: match shared.job.moving.verify {
-            Verify::None => Proof::None,
+            Verify::None => ContentProof::None,
             _ => shared.proof_by_size(),
         },
     }

@@ -7,7 +7,7 @@ use crate::{
     disk::faulty::FaultyDisk,
     fence::Fence,
     job::{Job, Moving, Root, Site, Target, Verify},
-    plan::{FileEvent, FileOutcome, Options, Proof},
+    plan::{ContentProof, FileEvent, FileOutcome, Options},
 };
 
 /// Creates a disk with a file `/from/a`, and the job that copies the folder.
@@ -40,7 +40,7 @@ fn world(verify: Verify) -> (FaultyDisk, Job) {
 }
 
 /// Runs a job. Returns its summary, and the proof of each copy.
-fn run(disk: &FaultyDisk, job: Job) -> (Summary, Vec<Proof>) {
+fn run(disk: &FaultyDisk, job: Job) -> (Summary, Vec<ContentProof>) {
     let progress = Arc::new(Progress::new(None));
     let shared = JobContext::new(Arc::new(job), None, progress, Arc::new(disk.clone()));
     let mut proofs = Vec::new();
@@ -70,7 +70,10 @@ fn a_source_that_changes_during_its_copy_is_copied_again() {
     let (disk, job) = world(Verify::Size);
     disk.change_after_write("/from/a", b"changed content");
     let (summary, proofs) = run(&disk, job);
-    assert_eq!((summary.tally.failed, proofs), (0, vec![Proof::Size]));
+    assert_eq!(
+        (summary.tally.failed, proofs),
+        (0, vec![ContentProof::Size])
+    );
     assert_eq!(disk.files("/there/to"), only("/a", b"changed content"));
 }
 
@@ -80,7 +83,7 @@ fn a_source_that_changes_during_an_unverified_copy_is_not_removed() {
     job.plan.removes_source = true;
     disk.change_after_write("/from/a", b"changed content");
     let (_, proofs) = run(&disk, job);
-    assert_eq!(proofs, [Proof::None]);
+    assert_eq!(proofs, [ContentProof::None]);
     assert_eq!(disk.files("/there/to"), only("/a", b"content"));
     assert_eq!(disk.files("/from"), only("/a", b"changed content"));
 }
@@ -89,7 +92,10 @@ fn a_source_that_changes_during_an_unverified_copy_is_not_removed() {
 fn a_copy_without_verification_has_no_proof() {
     let (disk, job) = world(Verify::None);
     let (summary, proofs) = run(&disk, job);
-    assert_eq!((summary.tally.failed, proofs), (0, vec![Proof::None]));
+    assert_eq!(
+        (summary.tally.failed, proofs),
+        (0, vec![ContentProof::None])
+    );
     assert_eq!(disk.files("/there/to"), only("/a", b"content"));
 }
 

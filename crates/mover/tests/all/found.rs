@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use ftp::listing::{Modified, Precision};
 use mover::{
     job::Job,
-    plan::{File, FileEvent, FileOutcome, RelativePath, Step, Version},
+    plan::{DryRunStep, File, FileEvent, FileOutcome, RelativePath, Version},
     run::{BrowseError, Browser},
 };
 use units::BitRate;
@@ -22,7 +22,9 @@ fn write_tree(folder: &Path) {
 /// Returns the moves that a dry run reports.
 fn planned(dry: &CopyResult) -> Vec<(usize, RelativePath, Version)> {
     let step = |note: &FileEvent| match note.result {
-        FileOutcome::Planned(Step::Move(version)) => Some((note.root, note.path.clone(), version)),
+        FileOutcome::Planned(DryRunStep::Move(version)) => {
+            Some((note.root, note.path.clone(), version))
+        }
         _ => None,
     };
     dry.notes.iter().filter_map(step).collect()

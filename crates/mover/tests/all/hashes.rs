@@ -5,7 +5,7 @@ use std::fs;
 use fake_ftp::{Behaviour, FakeServer};
 use mover::{
     job::Verify,
-    plan::{FileOutcome, Proof},
+    plan::{ContentProof, FileOutcome},
 };
 
 use crate::common::{CopyResult, FakeServerExt as _, World, content};
@@ -30,7 +30,7 @@ fn copy(behaviour: Behaviour, is_upload: bool) -> (CopyResult, Vec<String>) {
     (copied, verbs)
 }
 
-fn proof(copied: &CopyResult) -> Option<Proof> {
+fn proof(copied: &CopyResult) -> Option<ContentProof> {
     copied.notes.iter().find_map(|note| match note.result {
         FileOutcome::Moved(_, proof) => Some(proof),
         _ => None,
@@ -49,7 +49,12 @@ fn a_hash_of_the_server_proves_what_it_has() {
             ..Behaviour::default()
         };
         let (copied, verbs) = copy(behaviour, is_upload);
-        assert_eq!(proof(&copied), Some(Proof::Hash), "{:?}", copied.notes);
+        assert_eq!(
+            proof(&copied),
+            Some(ContentProof::Hash),
+            "{:?}",
+            copied.notes
+        );
         assert_eq!(count(&verbs, "XMD5"), 1, "{verbs:?}");
         let reads = if is_upload { 0 } else { 1 };
         assert_eq!(count(&verbs, "RETR"), reads, "nothing is read back");
@@ -73,6 +78,6 @@ fn another_hash_is_no_copy() {
 #[test]
 fn without_hashes_the_content_is_read_back() {
     let (copied, verbs) = copy(Behaviour::default(), true);
-    assert_eq!(proof(&copied), Some(Proof::Content));
+    assert_eq!(proof(&copied), Some(ContentProof::Content));
     assert_eq!(count(&verbs, "RETR"), 1);
 }

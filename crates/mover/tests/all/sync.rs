@@ -5,7 +5,7 @@ use std::{fs, sync::Arc};
 use mover::{
     filter::{Bounds, Filter, Rule},
     job::Job,
-    plan::{Deletion, DeletionMax, FileOutcome, Purpose, Step},
+    plan::{Deletion, DeletionMax, DryRunStep, FileOutcome, Purpose},
 };
 
 use crate::common::{CopyResult, World, content, tree, write};
@@ -145,12 +145,16 @@ fn a_dry_run_changes_nothing_and_tells_all() {
     assert_eq!(tree(&there), before);
     assert_eq!(dry.moved_bytes, 0);
     assert_eq!(
-        told(&dry, |it| matches!(it, FileOutcome::Planned(Step::Move(_)))).len(),
+        told(&dry, |it| matches!(
+            it,
+            FileOutcome::Planned(DryRunStep::Move(_))
+        ))
+        .len(),
         5
     );
-    let doomed = told(&dry, |it| *it == FileOutcome::Planned(Step::Delete));
+    let doomed = told(&dry, |it| *it == FileOutcome::Planned(DryRunStep::Delete));
     assert_eq!(doomed.len(), 9, "{doomed:?}");
-    let made = told(&dry, |it| *it == FileOutcome::Planned(Step::Make));
+    let made = told(&dry, |it| *it == FileOutcome::Planned(DryRunStep::Make));
     assert_eq!(
         made,
         ["empty", "empty/inside", "folder or file", "sub", "sub/deep"]

@@ -4,14 +4,14 @@
 use super::*;
 
 /// A plan, and its pending actions.
-struct Desk {
+struct PlannerHarness {
     planner: Planner,
     now: Instant,
     opening: Vec<usize>,
     work: Vec<(usize, TaskId, Task)>,
 }
 
-impl Desk {
+impl PlannerHarness {
     fn new(roots: usize, options: Options) -> Self {
         let mut desk = Self {
             planner: Planner::new(roots, options),
@@ -26,8 +26,8 @@ impl Desk {
     fn ask(&mut self) {
         while let Some(action) = self.planner.poll(self.now) {
             match action {
-                Action::Open { lane } => self.opening.push(lane),
-                Action::Work { lane, id, task } => self.work.push((lane, id, task)),
+                PlannerAction::Open { lane } => self.opening.push(lane),
+                PlannerAction::Work { lane, id, task } => self.work.push((lane, id, task)),
             }
         }
     }
@@ -36,29 +36,29 @@ impl Desk {
     fn open(&mut self) {
         let lane = self.opening.remove(0);
         self.planner
-            .handle(lane, Event::Opened { depth: 1 }, self.now);
+            .handle(lane, LaneEvent::Opened { depth: 1 }, self.now);
         self.ask();
     }
 
     fn refuse(&mut self, retry_action: RetryAction) {
         let lane = self.opening.remove(0);
-        let event = Event::Refused(failure(retry_action));
+        let event = LaneEvent::Refused(failure(retry_action));
         self.planner.handle(lane, event, self.now);
         self.ask();
     }
 
     /// Ends the first running task.
-    fn done(&mut self, outcome: Outcome) -> Task {
+    fn done(&mut self, outcome: TaskResult) -> Task {
         let (lane, id, task) = self.work.remove(0);
         self.planner
-            .handle(lane, Event::Done(id, outcome), self.now);
+            .handle(lane, LaneEvent::Done(id, outcome), self.now);
         self.ask();
         task
     }
 
     fn fail(&mut self, retry_action: RetryAction) -> Task {
         let (lane, id, task) = self.work.remove(0);
-        let event = Event::Failed(id, failure(retry_action));
+        let event = LaneEvent::Failed(id, failure(retry_action));
         self.planner.handle(lane, event, self.now);
         self.ask();
         task
@@ -67,7 +67,7 @@ impl Desk {
     fn found(&mut self, entries: Vec<Entry>) {
         let (lane, id, _) = self.work[0];
         self.planner
-            .handle(lane, Event::Found(id, entries), self.now);
+            .handle(lane, LaneEvent::Found(id, entries), self.now);
         self.ask();
     }
 
@@ -83,7 +83,7 @@ impl Desk {
     /// Enters the root, a directory that the destination has or lacks.
     fn enter(&mut self, is_there: bool) {
         self.open();
-        self.done(Outcome::Probed(Probe::Directory { is_there }));
+        self.done(TaskResult::Probed(RootKind::Directory { is_there }));
     }
 }
 
@@ -102,11 +102,11 @@ fn file(name: &str) -> Entry {
     entry(name.as_bytes(), Kind::File, Some(1), 0)
 }
 
-const ENDED: Outcome = Outcome::Ended { not_understood: 0 };
+const ENDED: TaskResult = TaskResult::Ended { not_understood: 0 };
 
 #[test]
 fn one_lane_logs_in_before_the_others_try() {
-    let mut desk = Desk::new(4, lanes(4));
+    let mut desk = PlannerHarness::new(4, lanes(4));
     assert_eq!(desk.opening, [0]);
     desk.open();
     assert_eq!(desk.opening, [1, 2, 3]);
@@ -114,7 +114,7 @@ fn one_lane_logs_in_before_the_others_try() {
 
 #[test]
 fn a_log_in_that_is_refused_leaves_lanes_that_still_connect_their_chance() {
-    let mut desk = Desk::new(5, lanes(4));
+    let mut desk = PlannerHarness::new(5, lanes(4));
     desk.open();
     assert_eq!(desk.opening, [1, 2, 3]);
     // The only connected lane fails, and the next one is refused. Two are still connecting.
@@ -129,7 +129,7 @@ fn a_log_in_that_is_refused_leaves_lanes_that_still_connect_their_chance() {
 /// A server may refuse a log-in while it still counts connections that an outage has ended.
 #[test]
 fn a_log_in_refused_after_one_has_worked_is_repeated_within_bounds() {
-    let mut desk = Desk::new(5, lanes(3));
+    let mut desk = PlannerHarness::new(5, lanes(3));
     desk.open();
     desk.fail(RetryAction::Reconnect);
     let mut alone = 0;
@@ -149,7 +149,7 @@ fn a_log_in_refused_after_one_has_worked_is_repeated_within_bounds() {
 
 #[test]
 fn a_job_goes_on_once_a_refused_log_in_works_again() {
-    let mut desk = Desk::new(2, lanes(1));
+    let mut desk = PlannerHarness::new(2, lanes(1));
     desk.open();
     desk.fail(RetryAction::Reconnect);
     for _ in 0..3 {
@@ -166,7 +166,7 @@ fn a_job_goes_on_once_a_refused_log_in_works_again() {
 /// Another certificate than before, or a missing one, is no sign of a full server.
 #[test]
 fn a_server_that_fails_for_good_ends_the_job_also_after_a_log_in() {
-    let mut desk = Desk::new(5, lanes(3));
+    let mut desk = PlannerHarness::new(5, lanes(3));
     desk.open();
     desk.fail(RetryAction::Reconnect);
     while !desk.opening.is_empty() {
@@ -178,7 +178,7 @@ fn a_server_that_fails_for_good_ends_the_job_also_after_a_log_in() {
 
 #[test]
 fn the_first_log_in_refused_ends_the_job() {
-    let mut desk = Desk::new(5, lanes(3));
+    let mut desk = PlannerHarness::new(5, lanes(3));
     desk.refuse(RetryAction::LogInAgain);
     assert!(desk.planner.is_finished());
     assert_eq!(desk.failures().len(), 5);
@@ -186,7 +186,7 @@ fn the_first_log_in_refused_ends_the_job() {
 
 #[test]
 fn a_server_that_was_full_is_asked_again_after_a_while() {
-    let mut desk = Desk::new(100, lanes(4));
+    let mut desk = PlannerHarness::new(100, lanes(4));
     desk.open();
     assert_eq!(desk.opening.len(), 3);
     desk.open();
@@ -194,27 +194,27 @@ fn a_server_that_was_full_is_asked_again_after_a_while() {
     desk.open();
     assert_eq!(desk.opening, [0; 0], "three are up, and no more may be");
     for _ in 0..40 {
-        desk.done(Outcome::Probed(Probe::Missing));
+        desk.done(TaskResult::Probed(RootKind::Missing));
     }
     assert_eq!(desk.opening, [0; 0]);
     desk.now += Duration::from_secs(180);
-    desk.done(Outcome::Probed(Probe::Missing));
+    desk.done(TaskResult::Probed(RootKind::Missing));
     assert_eq!(desk.opening.len(), 1, "one more");
     desk.refuse(RetryAction::FewerConnections);
     desk.now += Duration::from_secs(60);
-    desk.done(Outcome::Probed(Probe::Missing));
+    desk.done(TaskResult::Probed(RootKind::Missing));
     assert_eq!(desk.opening, [0; 0], "not so soon");
     assert_eq!(desk.work.len(), 3, "none of those that were up is lost");
 }
 
 #[test]
 fn directories_end_at_a_depth_and_paths_at_a_length() {
-    let mut desk = Desk::new(1, lanes(1));
+    let mut desk = PlannerHarness::new(1, lanes(1));
     desk.enter(true);
     let mut depth = 0;
     while let Some((_, _, task)) = desk.work.first() {
         match task {
-            Task::ListDestination(_) => drop(desk.done(Outcome::Listed(vec![directory("d")]))),
+            Task::ListDestination(_) => drop(desk.done(TaskResult::Listed(vec![directory("d")]))),
             Task::ListSource(_) => {
                 desk.found(vec![directory("d")]);
                 desk.done(ENDED);
@@ -231,7 +231,7 @@ fn directories_end_at_a_depth_and_paths_at_a_length() {
         "{failures:?}"
     );
 
-    let mut desk = Desk::new(1, lanes(1));
+    let mut desk = PlannerHarness::new(1, lanes(1));
     desk.enter(false);
     for _ in 0..17 {
         desk.found(vec![directory(&"d".repeat(250))]);
@@ -247,12 +247,12 @@ fn directories_end_at_a_depth_and_paths_at_a_length() {
 
 #[test]
 fn a_directory_with_too_many_entries_fails_and_the_rest_goes_on() {
-    let mut desk = Desk::new(1, lanes(1));
+    let mut desk = PlannerHarness::new(1, lanes(1));
     desk.planner.limits.entries_there_max = 3;
     desk.planner.limits.entries_max = 3;
     desk.enter(true);
     let names = ["a", "b", "c", "d"];
-    desk.done(Outcome::Listed(names.map(file).to_vec()));
+    desk.done(TaskResult::Listed(names.map(file).to_vec()));
     let failures = desk.failures();
     assert_eq!(
         failures,
@@ -260,10 +260,10 @@ fn a_directory_with_too_many_entries_fails_and_the_rest_goes_on() {
     );
     assert!(desk.planner.is_finished());
 
-    let mut desk = Desk::new(1, lanes(1));
+    let mut desk = PlannerHarness::new(1, lanes(1));
     desk.planner.limits.entries_max = 3;
     desk.enter(true);
-    desk.done(Outcome::Listed(Vec::new()));
+    desk.done(TaskResult::Listed(Vec::new()));
     desk.found(names[..2].iter().map(|it| file(it)).collect());
     desk.found(["c", "d", "e"].map(file).to_vec());
     desk.found(["f", "g"].map(file).to_vec());
@@ -271,10 +271,10 @@ fn a_directory_with_too_many_entries_fails_and_the_rest_goes_on() {
     desk.done(ENDED);
     let mut moved = 0;
     while !desk.planner.is_finished() {
-        desk.done(Outcome::Moved {
+        desk.done(TaskResult::Moved {
             bytes: 1,
             modified_unix_s: None,
-            proof: Proof::Size,
+            proof: ContentProof::Size,
         });
         moved += 1;
     }
@@ -283,7 +283,7 @@ fn a_directory_with_too_many_entries_fails_and_the_rest_goes_on() {
 
 #[test]
 fn directories_that_wait_have_a_bound() {
-    let mut desk = Desk::new(1, lanes(1));
+    let mut desk = PlannerHarness::new(1, lanes(1));
     desk.planner.limits.directories_waiting_max = 2;
     desk.enter(false);
     desk.found(["a", "b", "c"].map(directory).to_vec());
@@ -295,7 +295,7 @@ fn directories_that_wait_have_a_bound() {
 
 #[test]
 fn files_that_wait_for_directories_hold_listings_up() {
-    let mut desk = Desk::new(1, lanes(2));
+    let mut desk = PlannerHarness::new(1, lanes(2));
     desk.enter(false);
     desk.found(vec![file("a")]);
     desk.open();
@@ -314,7 +314,7 @@ fn files_that_wait_for_directories_hold_listings_up() {
         1,
         "10,000 files wait, and nothing more is listed"
     );
-    desk.done(Outcome::Made);
+    desk.done(TaskResult::Made);
     assert!(
         desk.work
             .iter()
@@ -324,10 +324,10 @@ fn files_that_wait_for_directories_hold_listings_up() {
 
 #[test]
 fn a_root_that_is_a_file_wants_its_directory_made_first() {
-    let mut desk = Desk::new(3, lanes(1));
+    let mut desk = PlannerHarness::new(3, lanes(1));
     desk.open();
     let probe = |above: Option<&[u8]>| {
-        Outcome::Probed(Probe::File {
+        TaskResult::Probed(RootKind::File {
             size_bytes: Some(1),
             modified: None,
             there: None,
@@ -337,19 +337,22 @@ fn a_root_that_is_a_file_wants_its_directory_made_first() {
     desk.done(probe(Some(b"new")));
     desk.done(probe(Some(b"new")));
     desk.done(probe(None));
-    let made = desk.done(Outcome::Made);
-    assert!(matches!(made, Task::MakeAbove { root: 0, .. }), "{made:?}");
+    let made = desk.done(TaskResult::Made);
+    assert!(
+        matches!(made, Task::MakeParents { root: 0, .. }),
+        "{made:?}"
+    );
     for _ in 0..3 {
-        let moved = desk.done(Outcome::Moved {
+        let moved = desk.done(TaskResult::Moved {
             bytes: 1,
             modified_unix_s: None,
-            proof: Proof::Size,
+            proof: ContentProof::Size,
         });
         assert!(matches!(moved, Task::Move(_)), "{moved:?}");
     }
     assert!(desk.planner.is_finished());
 
-    let mut desk = Desk::new(2, lanes(1));
+    let mut desk = PlannerHarness::new(2, lanes(1));
     desk.open();
     desk.done(probe(Some(b"new")));
     desk.done(probe(Some(b"new")));
@@ -362,7 +365,7 @@ fn a_root_that_is_a_file_wants_its_directory_made_first() {
 
 #[test]
 fn a_destination_that_does_not_list_takes_everything() {
-    let mut desk = Desk::new(1, lanes(1));
+    let mut desk = PlannerHarness::new(1, lanes(1));
     desk.enter(true);
     desk.fail(RetryAction::GiveUpFile);
     desk.found(vec![file("a"), directory("d")]);
@@ -373,11 +376,11 @@ fn a_destination_that_does_not_list_takes_everything() {
     let tasks: Vec<Task> = std::iter::from_fn(|| {
         let (_, _, task) = desk.work.first()?;
         let outcome = match task {
-            Task::Make(_) => Outcome::Made,
-            _ => Outcome::Moved {
+            Task::Make(_) => TaskResult::Made,
+            _ => TaskResult::Moved {
                 bytes: 1,
                 modified_unix_s: None,
-                proof: Proof::Size,
+                proof: ContentProof::Size,
             },
         };
         Some(desk.done(outcome))
@@ -395,11 +398,11 @@ fn a_destination_that_does_not_list_takes_everything() {
 
 #[test]
 fn what_has_the_name_of_a_file_or_directory_is_told() {
-    let mut desk = Desk::new(1, lanes(1));
+    let mut desk = PlannerHarness::new(1, lanes(1));
     desk.enter(true);
     let there = |name: &str, kind| entry(name.as_bytes(), kind, None, 0);
     let link = || Kind::Symlink { target: None };
-    desk.done(Outcome::Listed(vec![
+    desk.done(TaskResult::Listed(vec![
         there("a", Kind::Directory),
         there("b", link()),
         there("c", Kind::Other),
@@ -426,10 +429,10 @@ fn what_has_the_name_of_a_file_or_directory_is_told() {
 }
 
 /// Creates three lanes. One is connected and is to move a file.
-fn with_a_file() -> Desk {
-    let mut desk = Desk::new(1, lanes(3));
+fn with_a_file() -> PlannerHarness {
+    let mut desk = PlannerHarness::new(1, lanes(3));
     desk.open();
-    desk.done(Outcome::Probed(Probe::File {
+    desk.done(TaskResult::Probed(RootKind::File {
         size_bytes: Some(300),
         modified: None,
         there: None,
@@ -439,16 +442,16 @@ fn with_a_file() -> Desk {
 }
 
 /// Gives the first lane all bytes of a file. Returns the file, too.
-fn with_a_piece() -> (Desk, File) {
+fn with_a_piece() -> (PlannerHarness, File) {
     let mut desk = with_a_file();
-    let Task::Move(file) = desk.done(Outcome::Split(vec![Piece { begin: 0, end: 300 }])) else {
+    let Task::Move(file) = desk.done(TaskResult::Split(vec![Piece { begin: 0, end: 300 }])) else {
         panic!("the file is moved first");
     };
     (desk, file)
 }
 
 /// Requests further lanes.
-fn with_helpers(count: usize) -> (Desk, File) {
+fn with_helpers(count: usize) -> (PlannerHarness, File) {
     let (mut desk, file) = with_a_piece();
     desk.planner.help(&file, count);
     desk.ask();
@@ -487,7 +490,7 @@ fn a_file_in_pieces_is_whole_once_its_pieces_are() {
     let (mut desk, file) = with_helpers(2);
     desk.open();
     assert!(is_help(&desk.work[1].2));
-    desk.done(Outcome::Arrived);
+    desk.done(TaskResult::Arrived);
     assert!(desk.work.iter().any(|it| matches!(it.2, Task::Join(_))));
     assert_eq!(desk.planner.queue.helpers(&file), 0);
     desk.planner.help(&file, 2);
@@ -496,27 +499,27 @@ fn a_file_in_pieces_is_whole_once_its_pieces_are() {
 
 #[test]
 fn a_file_has_its_name_before_the_next_one_begins() {
-    let mut desk = Desk::new(2, lanes(1));
+    let mut desk = PlannerHarness::new(2, lanes(1));
     desk.open();
     for _ in 0..2 {
-        desk.done(Outcome::Probed(Probe::File {
+        desk.done(TaskResult::Probed(RootKind::File {
             size_bytes: Some(300),
             modified: None,
             there: None,
             above: None,
         }));
     }
-    desk.done(Outcome::Split(vec![Piece { begin: 0, end: 300 }]));
+    desk.done(TaskResult::Split(vec![Piece { begin: 0, end: 300 }]));
     let Task::MovePiece(file, _) = &desk.work[0].2 else {
         panic!("the piece is first: {:?}", desk.work);
     };
     desk.planner.help(&file.clone(), 1);
-    desk.done(Outcome::Arrived);
+    desk.done(TaskResult::Arrived);
     assert!(matches!(desk.work[0].2, Task::Join(_)), "{:?}", desk.work);
-    let moved = Outcome::Moved {
+    let moved = TaskResult::Moved {
         bytes: 300,
         modified_unix_s: None,
-        proof: Proof::Size,
+        proof: ContentProof::Size,
     };
     desk.done(moved);
     assert!(matches!(desk.work[0].2, Task::Move(_)), "{:?}", desk.work);
@@ -537,16 +540,16 @@ fn a_helper_that_fails_fails_no_file() {
         desk.open();
         let (lane, id, task) = desk.work.pop().expect("a lane helps");
         assert!(is_help(&task));
-        let failure = Failure {
+        let failure = TaskFailure {
             is_anew: retry_action == RetryAction::Retry,
             ..failure(retry_action)
         };
         desk.planner
-            .handle(lane, Event::Failed(id, failure), desk.now);
+            .handle(lane, LaneEvent::Failed(id, failure), desk.now);
         desk.ask();
         assert_eq!(desk.failures(), [""; 0], "{retry_action:?}");
         assert!(desk.opening.is_empty(), "{retry_action:?}");
-        desk.done(Outcome::Arrived);
+        desk.done(TaskResult::Arrived);
         assert!(matches!(desk.work[0].2, Task::Join(_)), "{retry_action:?}");
     }
 }
@@ -554,7 +557,7 @@ fn a_helper_that_fails_fails_no_file() {
 #[test]
 fn other_files_come_before_help_with_one_in_pieces() {
     let (mut desk, file) = with_helpers(2);
-    desk.planner.queue.push(Queued::new(Task::Move(file)));
+    desk.planner.queue.push(QueuedTask::new(Task::Move(file)));
     desk.open();
     assert!(matches!(desk.work[1].2, Task::Move(_)));
     desk.open();
@@ -607,6 +610,6 @@ fn refusals_beside_an_open_connection_do_not_end_the_job() {
     desk.now += Duration::from_secs(60);
     desk.ask();
     desk.open();
-    desk.done(Outcome::Arrived);
+    desk.done(TaskResult::Arrived);
     assert!(desk.work.iter().any(|it| matches!(it.2, Task::Join(_))));
 }

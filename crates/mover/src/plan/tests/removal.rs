@@ -24,7 +24,7 @@ fn changing(thing: Option<TreeEntry>, options: Options) -> Trees {
 
 /// Returns the files that were moved, that the destination had, whose sources were removed, and
 /// that failed.
-fn counts(tally: &Tally) -> (u64, u64, u64, u64) {
+fn counts(tally: &JobCounts) -> (u64, u64, u64, u64) {
     (tally.moved, tally.same, tally.removed, tally.failed)
 }
 

@@ -16,7 +16,7 @@ fn second_run(
     files: &[(&str, u64)],
     seed: u64,
     change: impl FnOnce(&mut Files),
-) -> (Tally, Vec<String>) {
+) -> (JobCounts, Vec<String>) {
     let mut first = World::new(files, Options::default(), seed);
     assert_eq!(first.run().moved, files.len() as u64);
     let mut world = World::new(files, Options::default(), seed);

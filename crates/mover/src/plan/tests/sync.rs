@@ -156,7 +156,7 @@ fn a_dry_run_tells_what_a_run_does_and_changes_nothing() {
         trees.run();
         assert_eq!(trees.destination, destination, "seed {seed}");
         assert_eq!((trees.moved, trees.deleted.len()), (0, 0), "seed {seed}");
-        let planned = |is_it: fn(&Step) -> bool| {
+        let planned = |is_it: fn(&DryRunStep) -> bool| {
             let mut told = trees.told(|it| matches!(it, FileOutcome::Planned(step) if is_it(step)));
             told.sort();
             told
@@ -166,18 +166,22 @@ fn a_dry_run_tells_what_a_run_does_and_changes_nothing() {
         let mut moved = real.told(|it| matches!(it, FileOutcome::Moved(..)));
         moved.sort();
         assert_eq!(
-            planned(|it| matches!(it, Step::Move(_))),
+            planned(|it| matches!(it, DryRunStep::Move(_))),
             moved,
             "seed {seed}"
         );
         let mut deleted = real.told(|it| *it == FileOutcome::Deleted);
         deleted.sort();
-        assert_eq!(planned(|it| *it == Step::Delete), deleted, "seed {seed}");
+        assert_eq!(
+            planned(|it| *it == DryRunStep::Delete),
+            deleted,
+            "seed {seed}"
+        );
         let made = real.destination.iter().filter(|(path, thing)| {
             **thing == TreeEntry::Directory && destination.get(*path) != Some(&TreeEntry::Directory)
         });
         let made: Vec<String> = made.map(|(path, _)| path.clone()).collect();
-        assert_eq!(planned(|it| *it == Step::Make), made, "seed {seed}");
+        assert_eq!(planned(|it| *it == DryRunStep::Make), made, "seed {seed}");
     }
 }
 

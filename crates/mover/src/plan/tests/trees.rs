@@ -92,7 +92,7 @@ impl Trees {
     }
 
     /// Runs to the end.
-    pub(super) fn run(&mut self) -> Tally {
+    pub(super) fn run(&mut self) -> JobCounts {
         let mut now = Instant::now();
         let mut pending = Vec::new();
         for _ in 0..100_000 {
@@ -108,23 +108,24 @@ impl Trees {
             }
             let next = pending.swap_remove(self.random.random_range(..pending.len()));
             match next {
-                Action::Open { lane } => {
+                PlannerAction::Open { lane } => {
                     self.open.insert(lane);
-                    self.planner.handle(lane, Event::Opened { depth: 2 }, now);
+                    self.planner
+                        .handle(lane, LaneEvent::Opened { depth: 2 }, now);
                 }
-                Action::Work { lane, id, task } => {
+                PlannerAction::Work { lane, id, task } => {
                     // The lane was lost before this action.
                     if !self.open.contains(&lane) {
                         continue;
                     }
                     let event = self.work(lane, id, task, now);
-                    let is_lost = matches!(&event, Event::Failed(_, it) if it.retry_action == RetryAction::Reconnect);
+                    let is_lost = matches!(&event, LaneEvent::Failed(_, it) if it.retry_action == RetryAction::Reconnect);
                     if is_lost {
                         self.lost += 1;
                         self.open.remove(&lane);
                         // The other tasks of the lane never begin.
                         pending.retain(
-                            |it| !matches!(it, Action::Work { lane: other, .. } if *other == lane),
+                            |it| !matches!(it, PlannerAction::Work { lane: other, .. } if *other == lane),
                         );
                     }
                     self.planner.handle(lane, event, now);
@@ -134,23 +135,23 @@ impl Trees {
         panic!("the plan does not end");
     }
 
-    fn work(&mut self, lane: usize, id: TaskId, task: Task, now: Instant) -> Event {
+    fn work(&mut self, lane: usize, id: TaskId, task: Task, now: Instant) -> LaneEvent {
         let (_, path) = task.place();
         let path = String::from_utf8(path.to_bytes()).expect("text");
         if self.refused.contains(&path) && !matches!(task, Task::Probe { .. }) {
-            return Event::Failed(id, failure(RetryAction::GiveUpFile));
+            return LaneEvent::Failed(id, failure(RetryAction::GiveUpFile));
         }
         if self.random.random_bool(self.loss) {
-            return Event::Failed(id, failure(RetryAction::Reconnect));
+            return LaneEvent::Failed(id, failure(RetryAction::Reconnect));
         }
         let done = self.effect(lane, id, task, &path, now);
         // A server's last action may succeed although its reply is lost.
         match done {
             Ok(_) if self.random.random_bool(self.loss) => {
-                Event::Failed(id, failure(RetryAction::Reconnect))
+                LaneEvent::Failed(id, failure(RetryAction::Reconnect))
             }
-            Ok(outcome) => Event::Done(id, outcome),
-            Err(retry_action) => Event::Failed(id, failure(retry_action)),
+            Ok(outcome) => LaneEvent::Done(id, outcome),
+            Err(retry_action) => LaneEvent::Failed(id, failure(retry_action)),
         }
     }
 
@@ -161,27 +162,27 @@ impl Trees {
         task: Task,
         path: &str,
         now: Instant,
-    ) -> Result<Outcome, RetryAction> {
+    ) -> Result<TaskResult, RetryAction> {
         let stored = (self.stored)(&self.destination, path);
         let source = path;
         let is_of_source = matches!(task, Task::ListSource(_));
         let path = if is_of_source { path } else { stored.as_str() };
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         Ok(match task {
-            Task::Probe { .. } => Outcome::Probed(Probe::Directory {
+            Task::Probe { .. } => TaskResult::Probed(RootKind::Directory {
                 is_there: self.destination.contains_key(""),
             }),
             Task::ListSource(_) => {
                 let entries = children_of(&self.source, path);
                 let half = entries.len() / 2;
                 for entries in [&entries[..half], &entries[half..]] {
-                    let event = Event::Found(id, entries.to_vec());
+                    let event = LaneEvent::Found(id, entries.to_vec());
                     self.planner.handle(lane, event, now);
                 }
                 let not_understood = u64::from(self.strange.contains(path));
-                Outcome::Ended { not_understood }
+                TaskResult::Ended { not_understood }
             }
-            Task::ListDestination(_) | Task::ListSurplus(_) | Task::ListAgain(_) => {
+            Task::ListDestination(_) | Task::ListExtra(_) | Task::ListAgain(_) => {
                 self.listings += 1;
                 let entries = children_of(&self.destination, path);
                 let is_in = |it: &str| it.rsplit_once('/').map_or("", |(above, _)| above) == path;
@@ -191,7 +192,7 @@ impl Trees {
                         None => self.destination.remove(&path),
                     };
                 }
-                Outcome::Listed(entries)
+                TaskResult::Listed(entries)
             }
             Task::Make(_) | Task::Replace(_) => {
                 let is_replacement = matches!(task, Task::Replace(_));
@@ -204,17 +205,17 @@ impl Trees {
                     .insert(path.to_owned(), TreeEntry::Directory);
                 let may_be_there = is_replacement || self.loss > 0.0;
                 assert!(there.is_none() || may_be_there, "{path} is new");
-                Outcome::Made
+                TaskResult::Made
             }
             Task::Move(_) if is_moved_in_pieces(self.source[source]) => {
                 let piece = |begin| Piece {
                     begin,
                     end: begin + 1,
                 };
-                Outcome::Split(vec![piece(0), piece(1)])
+                TaskResult::Split(vec![piece(0), piece(1)])
             }
-            Task::MovePiece(..) => Outcome::Arrived,
-            Task::Help(_) => Outcome::HelperEnded,
+            Task::MovePiece(..) => TaskResult::Arrived,
+            Task::Help(_) => TaskResult::HelperEnded,
             Task::Move(_) | Task::Join(_) => {
                 assert!(
                     self.deleted.is_empty() || self.was_directory(path),
@@ -225,20 +226,20 @@ impl Trees {
                 self.destination
                     .insert(path.to_owned(), self.source[source]);
                 self.moved += 1;
-                Outcome::Moved {
+                TaskResult::Moved {
                     bytes: 1,
                     modified_unix_s: None,
-                    proof: Proof::Size,
+                    proof: ContentProof::Size,
                 }
             }
-            Task::Compare(_) => Outcome::Compared {
+            Task::Compare(_) => TaskResult::Compared {
                 is_equal: self.source[source] == self.destination[path],
             },
             Task::Delete(RootedPath { .. }) => {
                 assert!(!self.is_directory(path), "{path} is no directory");
                 self.destination.remove(path);
                 self.deleted.push(path.to_owned());
-                Outcome::Deleted
+                TaskResult::Deleted
             }
             Task::RemoveDirectory(_) => {
                 if !children_of(&self.destination, path).is_empty() {
@@ -246,9 +247,9 @@ impl Trees {
                 }
                 self.destination.remove(path);
                 self.deleted.push(path.to_owned());
-                Outcome::Deleted
+                TaskResult::Deleted
             }
-            Task::LookAgain(..) | Task::LookForTwin(..) | Task::LookForDirectory(_) => {
+            Task::LookAgain(..) | Task::FindEntry(..) | Task::FindDirectory(_) => {
                 self.looks += 1;
                 let entries = children_of(&self.destination, parent);
                 let name = path.rsplit('/').next().expect("a name").as_bytes();
@@ -256,7 +257,7 @@ impl Trees {
                 if self.looks_without_time {
                     entry.iter_mut().for_each(|it| it.modified = None);
                 }
-                Outcome::Looked(entry)
+                TaskResult::Looked(entry)
             }
             Task::RemoveSource(..) => {
                 // An earlier removal may have succeeded, and its reply been lost.
@@ -264,9 +265,9 @@ impl Trees {
                     let there = self.destination.get(path);
                     assert_eq!(there, Some(&thing), "{path} is there first");
                 }
-                Outcome::Deleted
+                TaskResult::Deleted
             }
-            Task::MakeAbove { .. } => unreachable!("the root is a directory"),
+            Task::MakeParents { .. } => unreachable!("the root is a directory"),
         })
     }
 

@@ -17,7 +17,7 @@ use crate::{
     job::Site,
     journal::{Journal, Origin, PiecesRecord},
     part_name::{PIECES, digits_of, part_path, random_digits},
-    plan::{File, Outcome, Piece},
+    plan::{File, Piece, TaskResult},
     run::{
         local::{LocalEnd, LocalWriter},
         ranges::{LaneRate, Range},
@@ -104,7 +104,7 @@ impl Mover<'_> {
         &mut self,
         file: &File,
         piece: Piece,
-    ) -> Result<Outcome, TaskError> {
+    ) -> Result<TaskResult, TaskError> {
         let ranges = &self.shared.ranges;
         let Some(key) = self.pieces_key(file) else {
             return Err(TaskError::Changed);
@@ -147,14 +147,14 @@ impl Mover<'_> {
                     .await?,
             );
         }
-        Ok(Outcome::Arrived)
+        Ok(TaskResult::Arrived)
     }
 
     /// Fetches from the pieces of other lanes. A failure does not affect them.
-    pub(in crate::run) async fn help(&mut self, file: &File) -> Result<Outcome, TaskError> {
+    pub(in crate::run) async fn help(&mut self, file: &File) -> Result<TaskResult, TaskError> {
         let ranges = &self.shared.ranges;
         let Some(key) = self.pieces_key(file) else {
-            return Ok(Outcome::HelperEnded);
+            return Ok(TaskResult::HelperEnded);
         };
         let mut rate = None;
         while let Some(range) = ranges.join(&key, rate, Instant::now()) {
@@ -166,7 +166,7 @@ impl Mover<'_> {
                 }
             }
         }
-        Ok(Outcome::HelperEnded)
+        Ok(TaskResult::HelperEnded)
     }
 
     /// Fetches one range. The file does not start again meanwhile, so the part is the right one.
@@ -258,7 +258,7 @@ impl Mover<'_> {
     }
 
     /// Compares a file whose pieces have all arrived, and gives it its name.
-    pub(in crate::run) async fn join(&mut self, file: &File) -> Result<Outcome, TaskError> {
+    pub(in crate::run) async fn join(&mut self, file: &File) -> Result<TaskResult, TaskError> {
         let Some((names, journal, begun)) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
         };
@@ -498,7 +498,7 @@ impl Mover<'_> {
         names: &TransferNames,
         stat: server::Stat,
         bytes: u64,
-    ) -> Result<Outcome, TaskError> {
+    ) -> Result<TaskResult, TaskError> {
         let copied = FinishedCopy {
             bytes,
             is_spooled: false,
@@ -510,7 +510,7 @@ impl Mover<'_> {
         let stat = SourceStat::of(stat);
         let (proof, _) = self.check(names, &stat, &copied).await?;
         self.give_name(names, stat.modified_unix_s).await?;
-        Ok(Outcome::Moved {
+        Ok(TaskResult::Moved {
             bytes,
             modified_unix_s: stat.modified_unix_s,
             proof,

@@ -4,7 +4,7 @@
 
 use tokio::task::spawn_blocking;
 
-use super::{Backend, File, Mover, Outcome, Proof, TaskError, TransferNames, Verify};
+use super::{Backend, ContentProof, File, Mover, TaskError, TaskResult, TransferNames, Verify};
 use crate::run::{
     local::renaming,
     whole_file::{CopyOutcome, FileCopy, name},
@@ -16,7 +16,7 @@ impl Mover<'_> {
         &self,
         file: &File,
         names: &TransferNames,
-    ) -> Result<Option<Outcome>, TaskError> {
+    ) -> Result<Option<TaskResult>, TaskError> {
         if !self.moves_whole(file, names) {
             return Ok(None);
         }
@@ -50,11 +50,11 @@ impl Mover<'_> {
             let named = named.await.expect("disk work does not panic");
             named.map_err(|error| renaming(&names.part, &names.destination)(error))?;
         }
-        Ok(Some(Outcome::Moved {
+        Ok(Some(TaskResult::Moved {
             bytes,
             modified_unix_s: Some(stamp.modified_unix_s),
             proof: match verify {
-                Verify::None => Proof::None,
+                Verify::None => ContentProof::None,
                 _ => shared.proof_by_size(),
             },
         }))
