@@ -29,7 +29,7 @@ pub struct Job {
     /// Options for the choice of files.
     pub plan: plan::Options,
     /// Options for the copy of one file.
-    pub moving: Moving,
+    pub moving: CopyOptions,
     /// State shared with other jobs that use the same gateway.
     pub sharing: Option<Arc<SpoolSharing>>,
     /// Pool of sessions. `None` gives the job sessions of its own.
@@ -85,12 +85,12 @@ pub struct Root {
     /// Path at the source.
     pub source: Vec<u8>,
     /// Path at the destination.
-    pub destination: Target,
+    pub destination: RootTarget,
 }
 
 /// Destination of a root.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct RootTarget {
     path: Vec<u8>,
     /// Name for a file within the directory that `path` names. A directory becomes `path` itself.
     name_if_file: Vec<u8>,
@@ -103,7 +103,7 @@ pub struct Target {
 
 /// Options for the copy of one file.
 #[derive(Debug, Clone)]
-pub struct Moving {
+pub struct CopyOptions {
     /// Suffix of a file until it is complete. `None` writes it under its final name.
     pub partial_suffix: Option<Vec<u8>>,
     /// Parts on this machine have unpredictable names. Otherwise they are named as at a server.
@@ -115,12 +115,12 @@ pub struct Moving {
     /// Most bytes a second, over all lanes.
     pub rate_max: Option<RateLimit>,
     /// Treatment of a file that grows during the copy.
-    pub growing: Growing,
+    pub growing: GrowthHandling,
 }
 
 /// Treatment of a file that grows while it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Growing {
+pub enum GrowthHandling {
     /// Copies the bytes that the file had at the beginning.
     Snapshot,
     /// Copies until the file has not grown for a while. A server's file is read to its end at that
@@ -142,7 +142,7 @@ pub enum Verify {
     ReadBack,
 }
 
-impl Target {
+impl RootTarget {
     /// Creates a target that the user has named.
     ///
     /// A directory becomes `path`. A file becomes `path`, or goes into it under its own name if
@@ -222,7 +222,7 @@ impl Job {
             let Some(name) = below.names().last() else {
                 return self.roots[*root].clone();
             };
-            let mut target = Target::new(self.destination_path(*root, below), name.clone());
+            let mut target = RootTarget::new(self.destination_path(*root, below), name.clone());
             let above = &self.roots[*root];
             target.found_below = Some((above.source.clone(), above.destination.path.clone()));
             // The file's destination was checked when the file was found.
@@ -244,7 +244,7 @@ impl Job {
     /// # Panics
     /// If the job has no such root.
     pub fn parts(&self, files: &[(usize, plan::RelativePath)], suffix: &[u8]) -> Vec<Vec<u8>> {
-        let moving = Moving {
+        let moving = CopyOptions {
             partial_suffix: Some(suffix.to_vec()),
             ..self.moving.clone()
         };
@@ -291,7 +291,7 @@ impl Job {
     }
 }
 
-impl Moving {
+impl CopyOptions {
     /// Returns the name of an incomplete file at a server: its name, eight digits that represent
     /// its source, and the suffix.
     ///
@@ -305,7 +305,7 @@ impl Moving {
     }
 }
 
-impl Default for Moving {
+impl Default for CopyOptions {
     fn default() -> Self {
         Self {
             partial_suffix: Some(b".part".to_vec()),
@@ -313,7 +313,7 @@ impl Default for Moving {
             resumes: true,
             verify: Verify::Size,
             rate_max: None,
-            growing: Growing::Snapshot,
+            growing: GrowthHandling::Snapshot,
         }
     }
 }

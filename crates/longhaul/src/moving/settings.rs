@@ -9,7 +9,7 @@ use std::{
 
 use mover::{
     filter::Filter,
-    job::{Growing, Job, Moving, Root, Target, Verify},
+    job::{CopyOptions, GrowthHandling, Job, Root, RootTarget, Verify},
     location::{Location, Remote, Scheme, Server},
     names::join,
     plan::{self, Purpose},
@@ -237,7 +237,7 @@ impl Settings {
             };
             Root {
                 source: root_path(source),
-                destination: Target::new(target, name),
+                destination: RootTarget::new(target, name),
             }
         });
         Job {
@@ -264,7 +264,7 @@ impl Settings {
                 begun_unix_s: now_unix_s(),
                 ..plan::Options::default()
             },
-            moving: Moving {
+            moving: CopyOptions {
                 resumes: order.resumes(),
                 rate_max: common.bwlimit.clone(),
                 ..order.writing.map(moving).unwrap_or_default()
@@ -348,9 +348,9 @@ fn settle_s(writing: &WriteArgs) -> i64 {
     i64::try_from(settle.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
-fn moving(writing: &WriteArgs) -> Moving {
+fn moving(writing: &WriteArgs) -> CopyOptions {
     let suffix = writing.partial_suffix.clone().into_bytes();
-    Moving {
+    CopyOptions {
         partial_suffix: (!writing.inplace).then_some(suffix),
         verify: match writing.verify {
             super::Verify::None => Verify::None,
@@ -359,10 +359,10 @@ fn moving(writing: &WriteArgs) -> Moving {
             super::Verify::Readback => Verify::ReadBack,
         },
         growing: match writing.growing {
-            super::Growth::Snapshot => Growing::Snapshot,
-            super::Growth::Follow => Growing::Follow,
+            super::Growth::Snapshot => GrowthHandling::Snapshot,
+            super::Growth::Follow => GrowthHandling::Follow,
         },
-        ..Moving::default()
+        ..CopyOptions::default()
     }
 }
 

@@ -488,7 +488,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        job::{Moving, Target},
+        job::{CopyOptions, RootTarget},
         plan::Options,
     };
 
@@ -500,11 +500,11 @@ mod tests {
             destination: Site::Local,
             roots: vec![Root {
                 source: bytes(from),
-                destination: Target::new(bytes(to), b"from".to_vec()),
+                destination: RootTarget::new(bytes(to), b"from".to_vec()),
             }],
             files: None,
             plan: Options::default(),
-            moving: Moving::default(),
+            moving: CopyOptions::default(),
             sharing: None,
             session_pool: None,
         }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use super::{backend::Backend, browse::BrowseError, failure::TaskError, progress::Progress};
 use crate::{
     disk::LocalFiles,
-    job::{Moving, Site},
+    job::{CopyOptions, Site},
     names::{local, shown},
     server::ServerError,
 };
@@ -20,7 +20,7 @@ use crate::{
 pub async fn pour(
     site: &Site,
     path: &[u8],
-    moving: &Moving,
+    moving: &CopyOptions,
     progress: &Progress,
     mut input: impl AsyncRead + Unpin,
     interrupt: impl Future<Output = ()>,

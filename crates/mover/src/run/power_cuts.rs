@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     disk::faulty::FaultyDisk,
-    job::{Job, Moving, RESUME_LEAST, Root, Site, Target, Verify},
+    job::{CopyOptions, Job, RESUME_LEAST, Root, RootTarget, Site, Verify},
     journal::{Journal, Origin, Part},
     plan::{FileEvent, FileOutcome, Options, Purpose},
 };
@@ -64,7 +64,7 @@ impl World {
 
     /// Returns the job that moves the tree.
     fn job(&self) -> Job {
-        let target = Target::new(b"/there/to".to_vec(), b"from".to_vec());
+        let target = RootTarget::new(b"/there/to".to_vec(), b"from".to_vec());
         Job {
             source: Site::Local,
             destination: Site::Local,
@@ -79,9 +79,9 @@ impl World {
                 retries: 0,
                 ..Options::default()
             },
-            moving: Moving {
+            moving: CopyOptions {
                 verify: self.verify,
-                ..Moving::default()
+                ..CopyOptions::default()
             },
             sharing: None,
             session_pool: None,

@@ -6,7 +6,7 @@ use super::{Progress, Summary, job_context::JobContext, run_with};
 use crate::{
     disk::faulty::FaultyDisk,
     fence::Fence,
-    job::{Job, Moving, Root, Site, Target, Verify},
+    job::{CopyOptions, Job, Root, RootTarget, Site, Verify},
     plan::{ContentProof, FileEvent, FileOutcome, Options},
 };
 
@@ -15,7 +15,7 @@ fn world(verify: Verify) -> (FaultyDisk, Job) {
     let disk = FaultyDisk::new(1);
     disk.put_folder("/there/to");
     disk.put("/from/a", b"content", 7);
-    let target = Target::new(b"/there/to".to_vec(), b"from".to_vec());
+    let target = RootTarget::new(b"/there/to".to_vec(), b"from".to_vec());
     let job = Job {
         source: Site::Local,
         destination: Site::Local,
@@ -28,9 +28,9 @@ fn world(verify: Verify) -> (FaultyDisk, Job) {
             retries: 0,
             ..Options::default()
         },
-        moving: Moving {
+        moving: CopyOptions {
             verify,
-            ..Moving::default()
+            ..CopyOptions::default()
         },
         sharing: None,
         session_pool: None,

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mover::job::{Growing, Target, Verify};
+use mover::job::{GrowthHandling, RootTarget, Verify};
 use units::BitRate;
 
 use crate::common::{self, World, content, name, tree, write};
@@ -288,7 +288,7 @@ fn several_sources_go_into_one_directory() {
     let mut job = world.upload(&world.here("tree"), "into/tree");
     job.roots.push(mover::job::Root {
         source: world.here("a").into_os_string().into_encoded_bytes(),
-        destination: Target::new(b"into/a".to_vec(), b"a".to_vec()),
+        destination: RootTarget::new(b"into/a".to_vec(), b"a".to_vec()),
     });
     let copied = world.run(job);
     assert_eq!(copied.failures(), [""; 0]);
@@ -426,7 +426,7 @@ fn a_file_that_is_followed_is_copied_until_it_rests() {
     write(&from, b"begin");
     let appender = Appender::new(from.clone(), Duration::from_secs(3));
     let mut job = world.upload(&from, "copy");
-    job.moving.growing = Growing::Follow;
+    job.moving.growing = GrowthHandling::Follow;
     job.plan.follows_growth = true;
     let copied = world.run(job);
     drop(appender);

@@ -12,7 +12,7 @@ use std::{
 use fake_ftp::{Behaviour, FakeServer};
 use mover::{
     fence::Fence,
-    job::{Job, Site, Target},
+    job::{Job, RootTarget, Site},
 };
 
 use crate::common::{FakeServerExt as _, World, content, tree, write};
@@ -76,7 +76,7 @@ impl Way {
                 let mut job = world.upload(&from, "");
                 job.destination = Site::Local;
                 let target = to.as_os_str().as_bytes().to_vec();
-                job.roots[0].destination = Target::new(target, b"from".to_vec());
+                job.roots[0].destination = RootTarget::new(target, b"from".to_vec());
                 job
             }
         };

@@ -12,7 +12,7 @@ use std::{
 };
 
 use mover::{
-    job::{Job, Moving, Root, Site, Target},
+    job::{CopyOptions, Job, Root, RootTarget, Site},
     plan::{Deletion, DeletionMax, File, FileEvent, FileOutcome, Options, Purpose, RelativePath},
     run::{Progress, run},
 };
@@ -28,11 +28,11 @@ fn copy(from: &Path, to: &Path) -> Job {
         destination: Site::Local,
         roots: vec![Root {
             source: from.as_os_str().as_bytes().to_vec(),
-            destination: Target::new(to.as_os_str().as_bytes().to_vec(), name),
+            destination: RootTarget::new(to.as_os_str().as_bytes().to_vec(), name),
         }],
         files: None,
         plan: Options::default(),
-        moving: Moving::default(),
+        moving: CopyOptions::default(),
         sharing: None,
         session_pool: None,
         fence: None,
@@ -79,7 +79,7 @@ fn a_link_under_the_name_of_a_part_is_not_written_through() {
     fs::create_dir(here("to")).expect("room");
     let (source, path) = (here("from/report"), here("to/report"));
     let part =
-        Moving::default().partial(source.as_os_str().as_bytes(), path.as_os_str().as_bytes());
+        CopyOptions::default().partial(source.as_os_str().as_bytes(), path.as_os_str().as_bytes());
     symlink(here("victim"), common::name(&part)).expect("room");
     assert_eq!(
         failures(&run_job(copy(&here("from"), &here("to")))),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Backend, FinishedCopy, Mover, SourceStat, TaskError, TransferNames};
-use crate::job::Growing;
+use crate::job::GrowthHandling;
 
 /// Range that was read from a file of this machine.
 #[derive(Clone)]
@@ -57,7 +57,7 @@ impl ReadRange {
 impl Mover<'_> {
     /// Whether the mover waits until a file of this machine stops growing.
     pub(super) fn follows(&self) -> bool {
-        self.shared.job.moving.growing == Growing::Follow
+        self.shared.job.moving.growing == GrowthHandling::Follow
             && matches!(self.source, Backend::Local(_))
     }
 

@@ -23,7 +23,7 @@ use std::{
 };
 
 use mover::{
-    job::{Job, Moving, Root, Site, Target},
+    job::{CopyOptions, Job, Root, RootTarget, Site},
     journal::Journal,
     location::{Scheme, Server},
     plan::{FileEvent, FileOutcome, Options},
@@ -130,7 +130,7 @@ impl World {
         job(
             Site::Local,
             Site::Server(Box::new(dial)),
-            (source, Target::new(to.as_bytes().to_vec(), name)),
+            (source, RootTarget::new(to.as_bytes().to_vec(), name)),
         )
     }
 
@@ -142,7 +142,7 @@ impl World {
     /// Creates a job that copies `from`, on another server, to this machine.
     pub(crate) fn download_by(&self, dial: Dial, from: &str, to: &Path) -> Job {
         let name = Path::new(from).file_name().unwrap_or_default().as_bytes();
-        let target = Target::new(to.as_os_str().as_bytes().to_vec(), name.to_vec());
+        let target = RootTarget::new(to.as_os_str().as_bytes().to_vec(), name.to_vec());
         job(
             Site::Server(Box::new(dial)),
             Site::Local,
@@ -152,7 +152,7 @@ impl World {
 
     /// Creates a job that fetches `from`, of a web server, as `to`, on this machine.
     pub(crate) fn fetch_by(&self, dial: WebDial, from: &str, to: &Path) -> Job {
-        let target = Target::new(to.as_os_str().as_bytes().to_vec(), b"film".to_vec());
+        let target = RootTarget::new(to.as_os_str().as_bytes().to_vec(), b"film".to_vec());
         job(
             Site::Web(Box::new(dial)),
             Site::Local,
@@ -162,7 +162,7 @@ impl World {
 
     /// Creates a job that copies `from`, of a web server, to `to`, on the server.
     pub(crate) fn pass_on(&self, dial: WebDial, from: &str, to: &str) -> Job {
-        let target = Target::new(to.as_bytes().to_vec(), b"film".to_vec());
+        let target = RootTarget::new(to.as_bytes().to_vec(), b"film".to_vec());
         job(
             Site::Web(Box::new(dial)),
             Site::Server(Box::new(self.dial())),
@@ -217,7 +217,7 @@ impl CopyResult {
     }
 }
 
-fn job(source: Site, destination: Site, (from, target): (Vec<u8>, Target)) -> Job {
+fn job(source: Site, destination: Site, (from, target): (Vec<u8>, RootTarget)) -> Job {
     Job {
         source,
         destination,
@@ -227,7 +227,7 @@ fn job(source: Site, destination: Site, (from, target): (Vec<u8>, Target)) -> Jo
         }],
         files: None,
         plan: Options::default(),
-        moving: Moving::default(),
+        moving: CopyOptions::default(),
         sharing: None,
         session_pool: None,
         fence: None,
