@@ -14,13 +14,13 @@ use mover::{
 const OLD: &str = "20200102030405";
 
 /// A file `a` and one below `b`, whose parts an earlier run has left at a server.
-struct Left {
+struct LeftParts {
     world: World,
     server: FakeServer,
     job: Job,
 }
 
-impl Left {
+impl LeftParts {
     fn new(behaviour: Behaviour, modified: &str) -> Self {
         let (world, server) = (World::new(), FakeServer::start(behaviour));
         for name in ["a", "b/c"] {
@@ -59,7 +59,7 @@ impl Left {
 
 #[test]
 fn old_parts_at_a_server_are_removed() {
-    let left = Left::new(Behaviour::default(), OLD);
+    let left = LeftParts::new(Behaviour::default(), OLD);
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.kept, cleaned.failed), (2, 0, 0));
     assert!(!left.is_there("a") && !left.is_there("b/c"));
@@ -67,7 +67,7 @@ fn old_parts_at_a_server_are_removed() {
 
 #[test]
 fn young_parts_at_a_server_stay() {
-    let left = Left::new(Behaviour::default(), "20990102030405");
+    let left = LeftParts::new(Behaviour::default(), "20990102030405");
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.kept, cleaned.failed), (0, 2, 0));
     assert!(left.is_there("a") && left.is_there("b/c"));
@@ -75,7 +75,7 @@ fn young_parts_at_a_server_stay() {
 
 #[test]
 fn a_part_at_a_server_that_grows_stays() {
-    let left = Left::new(Behaviour::default(), OLD);
+    let left = LeftParts::new(Behaviour::default(), OLD);
     let (server, part) = (left.server.clone(), left.part("a"));
     let grower = std::thread::spawn(move || {
         for _ in 0..80 {
@@ -97,7 +97,7 @@ fn a_part_whose_size_a_server_does_not_tell_stays() {
         replies: BTreeMap::from([("SIZE", "502 no")]),
         ..Behaviour::default()
     };
-    let left = Left::new(behaviour, OLD);
+    let left = LeftParts::new(behaviour, OLD);
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.kept), (0, 2));
     assert!(left.is_there("a") && left.is_there("b/c"));
@@ -110,7 +110,7 @@ fn parts_stay_where_a_server_lists_no_precise_times() {
         replies: BTreeMap::from([("MDTM", "502 no"), ("MLSD", "502 no"), ("MLST", "502 no")]),
         ..Behaviour::default()
     };
-    let left = Left::new(behaviour, OLD);
+    let left = LeftParts::new(behaviour, OLD);
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.kept), (0, 2));
     assert!(cleaned.failures[0].contains("precise times"), "{cleaned:?}");
@@ -123,7 +123,7 @@ fn a_part_that_a_server_does_not_delete_is_named() {
         replies: BTreeMap::from([("DELE", "550 not you")]),
         ..Behaviour::default()
     };
-    let left = Left::new(behaviour, OLD);
+    let left = LeftParts::new(behaviour, OLD);
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.failed), (0, 2));
     assert!(cleaned.failures[0].contains(&left.part("a")), "{cleaned:?}");
@@ -135,7 +135,7 @@ fn a_directory_that_cannot_be_read_keeps_no_other_from_being_cleaned() {
         unreadable: Some("to/b"),
         ..Behaviour::default()
     };
-    let left = Left::new(behaviour, OLD);
+    let left = LeftParts::new(behaviour, OLD);
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.failed), (1, 1));
     assert!(cleaned.failures[0].contains("to/b"), "{cleaned:?}");
@@ -148,7 +148,7 @@ fn a_directory_that_lists_itself_is_followed_to_a_bound() {
         has_loops: true,
         ..Behaviour::default()
     };
-    let left = Left::new(behaviour, OLD);
+    let left = LeftParts::new(behaviour, OLD);
     // With `b`, the directories would form an endless binary tree.
     left.server.state().directories.remove("to/b");
     let cleaned = left.clean();

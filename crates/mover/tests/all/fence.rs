@@ -18,24 +18,24 @@ use mover::{
 use crate::common::{FakeServerExt as _, World, content, tree, write};
 
 /// Direction of a copy: the locations of source and destination.
-struct Way {
+struct CopyDirection {
     name: &'static str,
     is_from_server: bool,
     is_to_server: bool,
 }
 
-const WAYS: [Way; 3] = [
-    Way {
+const WAYS: [CopyDirection; 3] = [
+    CopyDirection {
         name: "up",
         is_from_server: false,
         is_to_server: true,
     },
-    Way {
+    CopyDirection {
         name: "down",
         is_from_server: true,
         is_to_server: false,
     },
-    Way {
+    CopyDirection {
         name: "here",
         is_from_server: false,
         is_to_server: false,
@@ -52,7 +52,7 @@ const FILES: [(&str, usize); 5] = [
     ("large", 3_000_000),
 ];
 
-impl Way {
+impl CopyDirection {
     fn paths(&self, world: &World) -> (std::path::PathBuf, std::path::PathBuf) {
         let from = format!("{}-from", self.name);
         let to = format!("{}-to", self.name);
@@ -86,7 +86,7 @@ impl Way {
 }
 
 /// Writes the source, and the files that another process has meanwhile put at the destination.
-fn write_files(way: &Way, world: &World) {
+fn write_files(way: &CopyDirection, world: &World) {
     let (from, to) = way.paths(world);
     for (name, bytes) in FILES {
         write(&from.join(name), &content(bytes));

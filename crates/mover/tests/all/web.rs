@@ -7,7 +7,7 @@ use net::tls::Verify;
 
 use crate::common::{
     World, content,
-    web::{Web, WebManners, tls_of},
+    web::{Web, WebBehaviour, tls_of},
 };
 
 /// Time for half a megabyte on each connection. One connection would need nine seconds for a large
@@ -24,7 +24,7 @@ fn fetched(world: &World) -> Vec<u8> {
     fs::read(world.here("film")).expect("it is there")
 }
 
-fn start(manners: WebManners, content: &[u8]) -> (World, Web) {
+fn start(manners: WebBehaviour, content: &[u8]) -> (World, Web) {
     let web = Web::start(manners);
     web.put("/a%20b/film?x=1", content);
     (World::new(), web)
@@ -33,7 +33,7 @@ fn start(manners: WebManners, content: &[u8]) -> (World, Web) {
 const PATH: &str = "a%20b/film?x=1";
 
 /// Downloads the film from a server with this behaviour. Returns the server's requests.
-fn asked_for(film: &[u8], manners: WebManners) -> Vec<String> {
+fn asked_for(film: &[u8], manners: WebBehaviour) -> Vec<String> {
     let (world, web) = start(manners, film);
     let copied = world.run(job(&world, web.dial(), PATH));
     assert_eq!(copied.failures(), [""; 0]);
@@ -48,7 +48,7 @@ fn gets(asked: &[String]) -> usize {
 #[test]
 fn a_file_comes_with_its_time_and_is_not_fetched_twice() {
     let film = content(3 << 20);
-    let (world, web) = start(WebManners::default(), &film);
+    let (world, web) = start(WebBehaviour::default(), &film);
     let copied = world.run(job(&world, web.dial(), PATH));
     assert_eq!(copied.failures(), [""; 0]);
     assert!(fetched(&world) == film);
@@ -70,9 +70,9 @@ fn a_large_file_comes_by_several_connections_where_one_is_slow() {
     let film = content(LARGE);
     // On a busy machine the signs of unused capacity may not appear at once.
     let has_joined = (0..8).any(|_| {
-        let manners = WebManners {
+        let manners = WebBehaviour {
             slows_answers: SLOW_STEP,
-            ..WebManners::default()
+            ..WebBehaviour::default()
         };
         let (world, web) = start(manners, &film);
         let copied = world.run(job(&world, web.dial(), PATH));
@@ -87,9 +87,9 @@ fn a_large_file_comes_by_several_connections_where_one_is_slow() {
 
 #[test]
 fn a_server_without_ranges_gives_a_large_file_as_one() {
-    let manners = WebManners {
+    let manners = WebBehaviour {
         no_ranges: true,
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let asked = asked_for(&content(LARGE), manners);
     assert_eq!(gets(&asked), 1, "{asked:?}");
@@ -98,10 +98,10 @@ fn a_server_without_ranges_gives_a_large_file_as_one() {
 #[test]
 fn what_broke_off_is_gone_on_with() {
     for no_ranges in [false, true] {
-        let manners = WebManners {
+        let manners = WebBehaviour {
             no_ranges,
             breaks_after: Some(6 << 20),
-            ..WebManners::default()
+            ..WebBehaviour::default()
         };
         let asked = asked_for(&content(9 << 20), manners);
         assert!(gets(&asked) >= 2, "it broke off: {asked:?}");
@@ -115,10 +115,10 @@ fn what_broke_off_is_gone_on_with() {
 fn a_length_that_is_not_told_before_is_no_harm() {
     let film = content(100_000);
     for (is_chunked, ends_by_close) in [(true, false), (false, true)] {
-        let manners = WebManners {
+        let manners = WebBehaviour {
             is_chunked,
             ends_by_close,
-            ..WebManners::default()
+            ..WebBehaviour::default()
         };
         let (world, web) = start(manners, &film);
         let mut job = job(&world, web.dial(), PATH);
@@ -137,9 +137,9 @@ fn a_length_that_is_not_told_before_is_no_harm() {
 
 #[test]
 fn a_server_that_forbids_to_ask_is_asked_for_a_byte() {
-    let manners = WebManners {
+    let manners = WebBehaviour {
         no_head: true,
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let asked = asked_for(&content(100_000), manners);
     assert!(asked.iter().any(|it| it.starts_with("HEAD")), "{asked:?}");
@@ -152,10 +152,10 @@ fn a_server_that_forbids_to_ask_is_asked_for_a_byte() {
 #[test]
 fn a_server_may_lead_to_another_one_which_hears_no_password() {
     let film = content(100_000);
-    let (world, there) = start(WebManners::default(), &film);
-    let manners = WebManners {
+    let (world, there) = start(WebBehaviour::default(), &film);
+    let manners = WebBehaviour {
         leads_to: Some(there.url("").trim_end_matches('/').to_owned()),
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let web = Web::start(manners);
     let copied = world.run(job(&world, web.dial_as("me", "secret"), PATH));
@@ -168,9 +168,9 @@ fn a_server_may_lead_to_another_one_which_hears_no_password() {
 #[test]
 fn where_no_file_is_fetched_from_is_told() {
     let led = |place: &str| {
-        let manners = WebManners {
+        let manners = WebBehaviour {
             leads_to: Some(place.to_owned()),
-            ..WebManners::default()
+            ..WebBehaviour::default()
         };
         let (world, web) = start(manners, b"");
         world
@@ -188,9 +188,9 @@ fn where_no_file_is_fetched_from_is_told() {
 #[test]
 fn an_account_is_asked_for_and_given() {
     let film = content(1000);
-    let manners = WebManners {
+    let manners = WebBehaviour {
         account: Some("bWU6c2VjcmV0"),
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let (world, web) = start(manners, &film);
     let copied = world.run(job(&world, web.dial_as("me", "wrong"), PATH));
@@ -206,12 +206,12 @@ fn an_account_is_asked_for_and_given() {
 
 #[test]
 fn what_is_not_there_and_what_is_refused_is_told() {
-    let (world, web) = start(WebManners::default(), b"");
+    let (world, web) = start(WebBehaviour::default(), b"");
     let copied = world.run(job(&world, web.dial(), "nothing"));
     assert!(!copied.failures().is_empty());
-    let manners = WebManners {
+    let manners = WebBehaviour {
         status: Some("451 Unavailable For Legal Reasons"),
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let (world, web) = start(manners, b"");
     let copied = world.run(job(&world, web.dial(), PATH));
@@ -225,7 +225,7 @@ fn what_is_not_there_and_what_is_refused_is_told() {
 #[test]
 fn a_file_goes_from_a_web_server_to_an_ftp_server() {
     let film = content(3 << 20);
-    let (world, web) = start(WebManners::default(), &film);
+    let (world, web) = start(WebBehaviour::default(), &film);
     let copied = world.run(world.pass_on(web.dial(), PATH, "film"));
     assert_eq!(copied.failures(), [""; 0]);
     assert!(fs::read(world.at_server("film")).expect("it is there") == film);
@@ -235,10 +235,10 @@ fn a_file_goes_from_a_web_server_to_an_ftp_server() {
 #[test]
 fn ranges_of_two_versions_never_become_one_file() {
     let film = content(LARGE);
-    let manners = WebManners {
+    let manners = WebBehaviour {
         stale_from: Some(40 << 20),
         slows_answers: SLOW_STEP,
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let (world, web) = start(manners, &film);
     let mut job = job(&world, web.dial(), PATH);
@@ -256,10 +256,10 @@ fn ranges_of_two_versions_never_become_one_file() {
 #[test]
 fn a_server_that_says_ranges_and_gives_none_gives_a_large_file_as_one() {
     let film = content(LARGE);
-    let manners = WebManners {
+    let manners = WebBehaviour {
         lies_of_ranges: true,
         slows_answers: SLOW_STEP,
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let (world, web) = start(manners, &film);
     let first = world.run(job(&world, web.dial(), PATH));
@@ -276,7 +276,7 @@ fn a_server_that_says_ranges_and_gives_none_gives_a_large_file_as_one() {
 #[test]
 fn questions_of_a_lane_share_a_connection() {
     let film = content(100_000);
-    let (world, web) = start(WebManners::default(), &film);
+    let (world, web) = start(WebBehaviour::default(), &film);
     let mut counts = Vec::new();
     for number in 0..20 {
         let mut job = world.fetch_by(web.dial(), PATH, &world.here(&format!("film{number}")));
@@ -292,11 +292,11 @@ fn questions_of_a_lane_share_a_connection() {
 #[test]
 fn an_end_by_close_is_none_whatever_coding_is_said() {
     let film = content(100_000);
-    let manners = WebManners {
+    let manners = WebBehaviour {
         ends_by_close: true,
         coding: Some("identity"),
         breaks_after: Some(50_000),
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let (world, web) = start(manners, &film);
     let mut job = job(&world, web.dial(), PATH);
@@ -314,9 +314,9 @@ fn an_end_by_close_is_none_whatever_coding_is_said() {
 #[test]
 fn an_answer_that_is_not_the_file_is_none() {
     for status in ["202 Accepted", "204 No Content", "205 Reset Content"] {
-        let manners = WebManners {
+        let manners = WebBehaviour {
             status: Some(status),
-            ..WebManners::default()
+            ..WebBehaviour::default()
         };
         let (world, web) = start(manners, b"film");
         let copied = world.run(job(&world, web.dial(), PATH));
@@ -333,10 +333,10 @@ fn an_answer_that_is_not_the_file_is_none() {
 #[test]
 fn a_server_that_takes_one_transfer_at_a_time_gives_a_large_file() {
     let film = content(LARGE);
-    let manners = WebManners {
+    let manners = WebBehaviour {
         gets_max: Some(1),
         slows_answers: SLOW_STEP,
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let (world, web) = start(manners, &film);
     let mut job = job(&world, web.dial(), PATH);
@@ -351,9 +351,9 @@ fn a_server_that_takes_one_transfer_at_a_time_gives_a_large_file() {
 #[test]
 fn an_account_is_given_whatever_form_the_host_has() {
     let film = content(1000);
-    let manners = WebManners {
+    let manners = WebBehaviour {
         account: Some("bWU6c2VjcmV0"),
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let (world, web) = start(manners, &film);
     let mut dial = web.dial_as("me", "secret");
@@ -365,9 +365,9 @@ fn an_account_is_given_whatever_form_the_host_has() {
 /// An empty range cannot be satisfied.
 #[test]
 fn an_empty_file_comes_from_a_server_that_forbids_to_ask() {
-    let manners = WebManners {
+    let manners = WebBehaviour {
         no_head: true,
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     let (world, web) = start(manners, b"");
     let copied = world.run(job(&world, web.dial(), PATH));
@@ -395,11 +395,11 @@ fn told_to_an_impostor(has_session: bool) -> (usize, Vec<String>) {
     let film = content(100_000);
     let (ours, our_root) = tls_of("127.0.0.1");
     let (theirs, their_root) = tls_of("127.0.0.2");
-    let there = Web::start_as("127.0.0.2", WebManners::default(), (theirs.clone(), None));
+    let there = Web::start_as("127.0.0.2", WebBehaviour::default(), (theirs.clone(), None));
     there.put("/a%20b/film?x=1", &film);
-    let manners = WebManners {
+    let manners = WebBehaviour {
         leads_to: Some(there.url("").trim_end_matches('/').to_owned()),
-        ..WebManners::default()
+        ..WebBehaviour::default()
     };
     // From the second connection on, the server lacks our certificate.
     let impostor = match has_session {

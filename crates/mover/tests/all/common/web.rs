@@ -22,7 +22,7 @@ use rustls::{
 
 /// Deviations of the server from usual behaviour.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct WebManners {
+pub(crate) struct WebBehaviour {
     /// Ranges are unsupported.
     pub(crate) no_ranges: bool,
     /// `HEAD` is forbidden.
@@ -73,7 +73,7 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    pub(crate) fn start(manners: WebManners) -> Self {
+    pub(crate) fn start(manners: WebBehaviour) -> Self {
         Self::start_as("127.0.0.1", manners, (tls(), None))
     }
 
@@ -81,7 +81,7 @@ impl Web {
     /// second one is given, it serves all later ones.
     pub(crate) fn start_as(
         ip: &str,
-        manners: WebManners,
+        manners: WebBehaviour,
         (config, later): (Arc<ServerConfig>, Option<Arc<ServerConfig>>),
     ) -> Self {
         let listener = TcpListener::bind((ip, 0)).expect("a port");
@@ -170,7 +170,7 @@ fn serve(
     client: TcpStream,
     config: Arc<ServerConfig>,
     state: &Mutex<WebState>,
-    manners: &WebManners,
+    manners: &WebBehaviour,
 ) {
     let tls = ServerConnection::new(config).expect("a configuration");
     let mut stream = BufReader::new(StreamOwned::new(tls, client));
@@ -231,7 +231,7 @@ fn read(stream: &mut impl BufRead) -> Option<Vec<String>> {
 }
 
 /// Returns the answer, and whether the connection stays open.
-fn answer(request: &[String], state: &Mutex<WebState>, manners: &WebManners) -> (Vec<u8>, bool) {
+fn answer(request: &[String], state: &Mutex<WebState>, manners: &WebBehaviour) -> (Vec<u8>, bool) {
     let header = |name: &str| {
         let lines = request.iter().filter_map(|it| it.split_once(": "));
         let mut found = lines.filter(|(it, _)| it.eq_ignore_ascii_case(name));
