@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use units::BitRate;
-use wansim::{PathConfig, Radio, Way};
+use wansim::{PathConfig, PathDirection, Radio};
 
 use super::error::WanError;
 
@@ -192,10 +192,10 @@ impl Direction {
         self as usize
     }
 
-    pub(super) fn way(self) -> Way {
+    pub(super) fn path_direction(self) -> PathDirection {
         match self {
-            Self::AToB => Way::Forward,
-            Self::BToA => Way::Backward,
+            Self::AToB => PathDirection::Forward,
+            Self::BToA => PathDirection::Backward,
         }
     }
 }

@@ -248,8 +248,9 @@ impl Loop {
             // The sender of an order may have gone.
             match order {
                 Order::Configure(direction, config, reply) => {
-                    let way = direction.way();
-                    self.paths.configure(way, *config, Instant::now());
+                    let path_direction = direction.path_direction();
+                    self.paths
+                        .configure(path_direction, *config, Instant::now());
                     let _ = reply.send(());
                 }
                 Order::Report(reply) => {
@@ -311,7 +312,7 @@ impl Loop {
                         tap.note(&Run::new(segment.clone()), now);
                     }
                 }
-                self.paths.send(direction.way(), segment, now);
+                self.paths.send(direction.path_direction(), segment, now);
             }
         }
     }
@@ -320,11 +321,11 @@ impl Loop {
     fn flush(&mut self, now: Instant) {
         self.last_flush = Some(now);
         for direction in Direction::BOTH {
-            let way = direction.way();
-            let due = self.paths.next_arrival_of(way);
-            let delivered = self.paths.counters(way).delivered;
+            let path_direction = direction.path_direction();
+            let due = self.paths.next_arrival_of(path_direction);
+            let delivered = self.paths.counters(path_direction).delivered;
             let mut run: Option<Run> = None;
-            while let Some(segment) = self.paths.poll(way, now) {
+            while let Some(segment) = self.paths.poll(path_direction, now) {
                 let next = match &mut run {
                     Some(run) => run.extend(segment),
                     None => Some(segment),
@@ -339,7 +340,7 @@ impl Loop {
                 self.emit(direction, &run);
             }
             if let Some(due) = due {
-                let packets = self.paths.counters(way).delivered - delivered;
+                let packets = self.paths.counters(path_direction).delivered - delivered;
                 let late = now
                     .saturating_duration_since(due)
                     .saturating_sub(self.coalesce);

@@ -146,8 +146,8 @@ impl Meter {
 
     pub(super) fn report<P: Packet>(&self, paths: &Duplex<P>, load: &[Load; 2]) -> Report {
         let direction = |direction: Direction| DirectionReport {
-            config: paths.path(direction.way()).config().clone(),
-            counters: *paths.counters(direction.way()),
+            config: paths.path(direction.path_direction()).config().clone(),
+            counters: *paths.counters(direction.path_direction()),
             load: load[direction.index()],
         };
         Report {

@@ -9,7 +9,7 @@ use crate::{
     counters::Counters,
     medium::Medium,
     path::{Packet, Path},
-    way::Way,
+    path_direction::PathDirection,
 };
 
 /// Both directions of a WAN path.
@@ -41,35 +41,35 @@ impl<P: Packet> Duplex<P> {
     }
 
     /// Returns the path of one direction.
-    pub fn path(&self, way: Way) -> &Path<P> {
-        &self.paths[way.index()]
+    pub fn path(&self, direction: PathDirection) -> &Path<P> {
+        &self.paths[direction.index()]
     }
 
     /// Changes the settings of one direction while traffic flows ([`Path::configure`]). The
     /// settings of the medium stay.
-    pub fn configure(&mut self, way: Way, config: PathConfig, now: Instant) {
+    pub fn configure(&mut self, direction: PathDirection, config: PathConfig, now: Instant) {
         self.catch_up(now);
-        self.paths[way.index()].configure(config, now);
+        self.paths[direction.index()].configure(config, now);
     }
 
     /// Sends a packet in one direction.
-    pub fn send(&mut self, way: Way, packet: P, now: Instant) {
+    pub fn send(&mut self, direction: PathDirection, packet: P, now: Instant) {
         self.leave_medium(now);
-        let path = &mut self.paths[way.index()];
+        let path = &mut self.paths[direction.index()];
         let Some(medium) = &mut self.medium else {
             return path.send(packet, now);
         };
         if path.admit(&packet) {
             let ip_bytes = packet.ip_bytes();
-            let is_taken = medium.push(way, packet, ip_bytes, now).is_ok();
-            path.count_queue(medium.queue_bytes(way), !is_taken);
+            let is_taken = medium.push(direction, packet, ip_bytes, now).is_ok();
+            path.count_queue(medium.queue_bytes(direction), !is_taken);
         }
     }
 
     /// Returns the next packet that has arrived by `now` in one direction.
-    pub fn poll(&mut self, way: Way, now: Instant) -> Option<P> {
+    pub fn poll(&mut self, direction: PathDirection, now: Instant) -> Option<P> {
         self.leave_medium(now);
-        self.paths[way.index()].poll(now)
+        self.paths[direction.index()].poll(now)
     }
 
     /// Returns the time of the next [`Duplex::poll`], for either direction. `None` while both are
@@ -77,18 +77,19 @@ impl<P: Packet> Duplex<P> {
     ///
     /// The time may be early, and is never late.
     pub fn next_arrival(&self) -> Option<Instant> {
-        let ways = [Way::Forward, Way::Backward];
-        ways.into_iter()
-            .filter_map(|way| self.next_arrival_of(way))
+        let directions = [PathDirection::Forward, PathDirection::Backward];
+        directions
+            .into_iter()
+            .filter_map(|direction| self.next_arrival_of(direction))
             .min()
     }
 
     /// Returns the time of the next [`Duplex::poll`] for one direction. It may be early.
-    pub fn next_arrival_of(&self, way: Way) -> Option<Instant> {
-        let path = self.path(way);
+    pub fn next_arrival_of(&self, direction: PathDirection) -> Option<Instant> {
+        let path = self.path(direction);
         let medium = self.medium.as_ref();
         let sent = medium
-            .and_then(|medium| medium.next_departure(way))
+            .and_then(|medium| medium.next_departure(direction))
             .map(|at| at + path.shortest_delay());
         path.next_arrival().into_iter().chain(sent).min()
     }
@@ -103,18 +104,18 @@ impl<P: Packet> Duplex<P> {
     ///
     /// This is the transmission time of all packets that wait for the same direction, as of the
     /// last call with a time.
-    pub fn queue_delay(&self, way: Way) -> Duration {
-        let path = self.path(way);
+    pub fn queue_delay(&self, direction: PathDirection) -> Duration {
+        let path = self.path(direction);
         match (&self.medium, path.config().rate) {
-            (Some(medium), _) => medium.queue_airtime(way),
+            (Some(medium), _) => medium.queue_airtime(direction),
             (None, Some(rate)) => rate.time_to_send(ByteCount::new(path.counters().queue_bytes)),
             (None, None) => Duration::ZERO,
         }
     }
 
     /// Returns the counters of one direction.
-    pub fn counters(&self, way: Way) -> &Counters {
-        self.path(way).counters()
+    pub fn counters(&self, direction: PathDirection) -> &Counters {
+        self.path(direction).counters()
     }
 
     /// Passes the frames that the medium has sent by `now` to the paths.
@@ -122,9 +123,9 @@ impl<P: Packet> Duplex<P> {
         let Some(medium) = &mut self.medium else {
             return;
         };
-        while let Some((way, packet, at)) = medium.pop(now) {
-            let path = &mut self.paths[way.index()];
-            path.count_queue(medium.queue_bytes(way), false);
+        while let Some((direction, packet, at)) = medium.pop(now) {
+            let path = &mut self.paths[direction.index()];
+            path.count_queue(medium.queue_bytes(direction), false);
             path.carry(packet, at);
         }
     }

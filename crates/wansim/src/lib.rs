@@ -24,8 +24,8 @@ mod fate;
 mod flight;
 mod medium;
 mod path;
+mod path_direction;
 pub mod profile;
-mod way;
 
 pub use config::{
     ETHERNET_OVERHEAD, GilbertElliott, Jitter, PathConfig, Policer, Radio, Reordering, Straggler,
@@ -33,4 +33,4 @@ pub use config::{
 pub use counters::Counters;
 pub use duplex::Duplex;
 pub use path::{Packet, Path};
-pub use way::Way;
+pub use path_direction::PathDirection;

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     config::{ETHERNET_OVERHEAD, Radio},
-    way::Way,
+    path_direction::PathDirection,
 };
 
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub(crate) struct Medium<P> {
     radio: Radio,
     stations: [Station<P>; 2],
     /// Station of the present frame, and the end of its transmission.
-    on_air: Option<(Way, Instant)>,
-    last_served: Way,
+    on_air: Option<(PathDirection, Instant)>,
+    last_served: PathDirection,
 }
 
 /// Queue of one station.
@@ -44,7 +44,7 @@ impl<P> Medium<P> {
             radio,
             stations: [station(), station()],
             on_air: None,
-            last_served: Way::Backward,
+            last_served: PathDirection::Backward,
         }
     }
 
@@ -54,25 +54,25 @@ impl<P> Medium<P> {
 
     /// Returns the bytes that wait for one direction as of the last [`Self::pop`], including the
     /// frame on the air.
-    pub(crate) fn queue_bytes(&self, way: Way) -> u64 {
-        self.stations[way.index()].queue_bytes
+    pub(crate) fn queue_bytes(&self, direction: PathDirection) -> u64 {
+        self.stations[direction.index()].queue_bytes
     }
 
     /// Returns the airtime of all frames that wait for one direction.
-    pub(crate) fn queue_airtime(&self, way: Way) -> Duration {
-        self.stations[way.index()].queue_airtime
+    pub(crate) fn queue_airtime(&self, direction: PathDirection) -> Duration {
+        self.stations[direction.index()].queue_airtime
     }
 
     /// Adds a packet of `ip_bytes`, or returns it if it does not fit the station's queue. Frames
     /// whose transmission has ended by `now` must have been removed before.
     pub(crate) fn push(
         &mut self,
-        way: Way,
+        direction: PathDirection,
         packet: P,
         ip_bytes: usize,
         now: Instant,
     ) -> Result<(), P> {
-        let station = &mut self.stations[way.index()];
+        let station = &mut self.stations[direction.index()];
         let wire_bytes = (ip_bytes + ETHERNET_OVERHEAD) as u64;
         let limit = self.radio.queue.bytes();
         if !station.queue.is_empty() && station.queue_bytes.saturating_add(wire_bytes) > limit {
@@ -88,32 +88,32 @@ impl<P> Medium<P> {
     }
 
     /// Removes the next frame whose transmission has ended by `now`, with the time of that end.
-    pub(crate) fn pop(&mut self, now: Instant) -> Option<(Way, P, Instant)> {
-        let (way, end) = self.on_air.filter(|(_, end)| *end <= now)?;
-        let station = &mut self.stations[way.index()];
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<(PathDirection, P, Instant)> {
+        let (direction, end) = self.on_air.filter(|(_, end)| *end <= now)?;
+        let station = &mut self.stations[direction.index()];
         let (packet, ip_bytes) = station.queue.pop_front()?;
         station.queue_bytes -= (ip_bytes + ETHERNET_OVERHEAD) as u64;
         station.queue_airtime -= self.radio.airtime(ip_bytes);
         self.on_air = None;
         self.serve(end);
-        Some((way, packet, end))
+        Some((direction, packet, end))
     }
 
     /// Returns the earliest time at which a frame of this direction can leave. The time is exact
     /// for the frame on the air; for other frames it is the end of that one.
-    pub(crate) fn next_departure(&self, way: Way) -> Option<Instant> {
+    pub(crate) fn next_departure(&self, direction: PathDirection) -> Option<Instant> {
         let (on_air, end) = self.on_air?;
-        let waits = !self.stations[way.index()].queue.is_empty();
-        (on_air == way || waits).then_some(end)
+        let waits = !self.stations[direction.index()].queue.is_empty();
+        (on_air == direction || waits).then_some(end)
     }
 
     /// Starts the transmission of a frame. The station that was not served last goes first.
     fn serve(&mut self, now: Instant) {
         let turn = [self.last_served.other(), self.last_served];
-        for way in turn {
-            if let Some((_, ip_bytes)) = self.stations[way.index()].queue.front() {
-                self.on_air = Some((way, now + self.radio.airtime(*ip_bytes)));
-                self.last_served = way;
+        for direction in turn {
+            if let Some((_, ip_bytes)) = self.stations[direction.index()].queue.front() {
+                self.on_air = Some((direction, now + self.radio.airtime(*ip_bytes)));
+                self.last_served = direction;
                 return;
             }
         }

@@ -199,9 +199,10 @@ impl Crowd {
     /// Changes both directions in the same way.
     pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
         for side in [Side::A, Side::B] {
-            let mut config = self.paths.path(side.way()).config().clone();
+            let mut config = self.paths.path(side.path_direction()).config().clone();
             change(&mut config);
-            self.paths.configure(side.way(), config, self.now);
+            self.paths
+                .configure(side.path_direction(), config, self.now);
         }
     }
 
@@ -212,7 +213,7 @@ impl Crowd {
 
     /// Counters of the path for the packets of one site.
     pub fn path_counters(&self, from: Side) -> &Counters {
-        self.paths.counters(from.way())
+        self.paths.counters(from.path_direction())
     }
 
     /// Returns the time at which a pair's connection first stood, or TCP began.
@@ -253,7 +254,7 @@ impl Crowd {
         let since_start = now - self.start;
         let Self { paths, flows, .. } = self;
         for from in [Side::A, Side::B] {
-            while let Some(crossing) = paths.poll(from.way(), now) {
+            while let Some(crossing) = paths.poll(from.path_direction(), now) {
                 let flow = &mut flows[crossing.flow];
                 flow.arrive(crossing, from, now, since_start, paths);
             }
@@ -278,11 +279,11 @@ impl Crowd {
 
     fn sample(&mut self) {
         let at = self.next_sample;
-        let way = Side::A.way();
+        let direction = Side::A.path_direction();
         self.paths.catch_up(at);
-        let queue_delay = self.paths.queue_delay(way);
+        let queue_delay = self.paths.queue_delay(direction);
         self.record
-            .begin_sample(queue_delay, self.paths.counters(way));
+            .begin_sample(queue_delay, self.paths.counters(direction));
         for (index, flow) in self.flows.iter().enumerate() {
             let view = flow.view();
             let state = match (&flow.traffic, &view) {
@@ -339,11 +340,11 @@ impl CrowdFlow {
         paths: &mut Duplex<CrowdPacket>,
         now: Instant,
     ) {
-        let drops_before = paths.counters(from.way()).queue_drops;
-        paths.send(from.way(), crossing, now);
+        let drops_before = paths.counters(from.path_direction()).queue_drops;
+        paths.send(from.path_direction(), crossing, now);
         if from == Side::A {
             self.sent += 1;
-            self.drops += paths.counters(from.way()).queue_drops - drops_before;
+            self.drops += paths.counters(from.path_direction()).queue_drops - drops_before;
         }
     }
 

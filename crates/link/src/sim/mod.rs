@@ -220,13 +220,14 @@ impl World {
 
     /// Changes the direction that begins at `from`.
     pub fn set_path(&mut self, from: Side, config: PathConfig) {
-        self.paths.configure(from.way(), config, self.now);
+        self.paths
+            .configure(from.path_direction(), config, self.now);
     }
 
     /// Changes both directions in the same way.
     pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
         for side in [Side::A, Side::B] {
-            let mut config = self.paths.path(side.way()).config().clone();
+            let mut config = self.paths.path(side.path_direction()).config().clone();
             change(&mut config);
             self.set_path(side, config);
         }
@@ -234,7 +235,7 @@ impl World {
 
     /// Returns counters of the path for the packets of one site.
     pub fn path_counters(&self, from: Side) -> &Counters {
-        self.paths.counters(from.way())
+        self.paths.counters(from.path_direction())
     }
 
     /// Returns one site's view of the other.
@@ -351,7 +352,7 @@ impl World {
 
     fn step(&mut self) {
         for from in [Side::A, Side::B] {
-            while let Some(datagram) = self.paths.poll(from.way(), self.now) {
+            while let Some(datagram) = self.paths.poll(from.path_direction(), self.now) {
                 if self.recording.is_some_and(|side| side != from) {
                     self.recorded.push(datagram.bytes.clone());
                 }
@@ -386,7 +387,7 @@ impl World {
                 if let Some(adversary) = adversary {
                     adversary.on_sent(&datagram);
                 }
-                paths.send(side.way(), datagram, now);
+                paths.send(side.path_direction(), datagram, now);
             });
         }
     }

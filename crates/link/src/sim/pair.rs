@@ -11,7 +11,7 @@ use std::{
 };
 
 use units::{BitRate, ByteCount};
-use wansim::Way;
+use wansim::PathDirection;
 
 use super::{
     clock::SiteClock,
@@ -42,10 +42,10 @@ impl Side {
     }
 
     /// Returns the direction of the site's packets.
-    pub(super) fn way(self) -> Way {
+    pub(super) fn path_direction(self) -> PathDirection {
         match self {
-            Self::A => Way::Forward,
-            Self::B => Way::Backward,
+            Self::A => PathDirection::Forward,
+            Self::B => PathDirection::Backward,
         }
     }
 }

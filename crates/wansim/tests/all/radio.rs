@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rivals::{Ack, Cubic, Receiver, Segment, Sender};
 use units::{BitRate, ByteCount};
-use wansim::{Duplex, Packet, PathConfig, Radio, Way, profile::Profile};
+use wansim::{Duplex, Packet, PathConfig, PathDirection, Radio, profile::Profile};
 
 /// A packet: its size, and its content for the test.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ impl<T: Clone> Packet for Frame<T> {
 }
 
 const US: Duration = Duration::from_micros(1);
-const WAYS: [Way; 2] = [Way::Forward, Way::Backward];
+const DIRECTIONS: [PathDirection; 2] = [PathDirection::Forward, PathDirection::Backward];
 /// The file of the study, in bytes.
 const STUDY_BYTES: u64 = 11_844_459;
 
@@ -56,12 +56,12 @@ fn frame(load: u64) -> Frame<u64> {
 }
 
 /// Returns all further arrivals: time, direction and content.
-fn rest(duplex: &mut Duplex<Frame<u64>>, start: Instant) -> Vec<(Duration, Way, u64)> {
+fn rest(duplex: &mut Duplex<Frame<u64>>, start: Instant) -> Vec<(Duration, PathDirection, u64)> {
     let mut arrivals = Vec::new();
     while let Some(at) = duplex.next_arrival() {
-        for way in WAYS {
-            while let Some(frame) = duplex.poll(way, at) {
-                arrivals.push((at - start, way, frame.load));
+        for direction in DIRECTIONS {
+            while let Some(frame) = duplex.poll(direction, at) {
+                arrivals.push((at - start, direction, frame.load));
             }
         }
     }
@@ -73,10 +73,10 @@ fn backlogged_stations_take_turns_and_a_lone_one_has_every_frame() {
     let start = origin();
     let mut duplex = duplex(round_radio(), &PathConfig::default());
     for load in 0..4 {
-        duplex.send(Way::Forward, frame(load), start);
+        duplex.send(PathDirection::Forward, frame(load), start);
     }
     for load in 10..12 {
-        duplex.send(Way::Backward, frame(load), start);
+        duplex.send(PathDirection::Backward, frame(load), start);
     }
     let arrivals = rest(&mut duplex, start);
     let order: Vec<u64> = arrivals.iter().map(|(_, _, load)| *load).collect();
@@ -103,8 +103,11 @@ fn a_frame_takes_its_airtime_on_each_hop_and_then_the_delay_of_its_path() {
         ..PathConfig::default()
     };
     let mut duplex = duplex(relayed, &path);
-    duplex.send(Way::Backward, frame(0), start);
-    assert_eq!(rest(&mut duplex, start), [(4500 * US, Way::Backward, 0)]);
+    duplex.send(PathDirection::Backward, frame(0), start);
+    assert_eq!(
+        rest(&mut duplex, start),
+        [(4500 * US, PathDirection::Backward, 0)]
+    );
 }
 
 #[test]
@@ -112,16 +115,16 @@ fn a_small_frame_waits_for_the_one_on_the_air_only() {
     let start = origin();
     let mut duplex = duplex(round_radio(), &PathConfig::default());
     for load in 0..10 {
-        duplex.send(Way::Forward, frame(load), start);
+        duplex.send(PathDirection::Forward, frame(load), start);
     }
     let small = Frame {
         ip_bytes: 112,
         load: 99,
     };
-    duplex.send(Way::Backward, small, start + 1500 * US);
+    duplex.send(PathDirection::Backward, small, start + 1500 * US);
     let arrivals = rest(&mut duplex, start);
-    assert_eq!(arrivals[1], (3100 * US, Way::Backward, 99));
-    assert_eq!(arrivals[2], (5100 * US, Way::Forward, 1));
+    assert_eq!(arrivals[1], (3100 * US, PathDirection::Backward, 99));
+    assert_eq!(arrivals[2], (5100 * US, PathDirection::Forward, 1));
 }
 
 #[test]
@@ -129,17 +132,17 @@ fn each_station_has_a_queue_of_its_own() {
     let start = origin();
     let mut duplex = duplex(round_radio(), &PathConfig::default());
     for load in 0..25 {
-        duplex.send(Way::Forward, frame(load), start);
+        duplex.send(PathDirection::Forward, frame(load), start);
     }
-    duplex.send(Way::Backward, frame(99), start);
-    let counters = duplex.counters(Way::Forward);
+    duplex.send(PathDirection::Backward, frame(99), start);
+    let counters = duplex.counters(PathDirection::Forward);
     assert_eq!((counters.queue_drops, counters.queue_bytes), (5, 30_000));
-    assert_eq!(duplex.counters(Way::Backward).queue_drops, 0);
-    assert_eq!(duplex.queue_delay(Way::Forward), 20 * 2000 * US);
+    assert_eq!(duplex.counters(PathDirection::Backward).queue_drops, 0);
+    assert_eq!(duplex.queue_delay(PathDirection::Forward), 20 * 2000 * US);
     let arrived = rest(&mut duplex, start).len();
     assert_eq!(arrived, 21);
-    assert_eq!(duplex.counters(Way::Forward).queue_bytes, 0);
-    assert_eq!(duplex.queue_delay(Way::Forward), Duration::ZERO);
+    assert_eq!(duplex.counters(PathDirection::Forward).queue_bytes, 0);
+    assert_eq!(duplex.queue_delay(PathDirection::Forward), Duration::ZERO);
 }
 
 #[test]
@@ -147,15 +150,18 @@ fn settings_of_a_direction_hold_behind_the_medium() {
     let start = origin();
     let mut duplex = duplex(round_radio(), &PathConfig::default());
     for load in 0..3 {
-        duplex.send(Way::Forward, frame(load), start);
+        duplex.send(PathDirection::Forward, frame(load), start);
     }
     let outage = PathConfig {
         outage: true,
         ..PathConfig::default()
     };
-    duplex.configure(Way::Forward, outage, start + 3000 * US);
-    assert_eq!(rest(&mut duplex, start), [(2000 * US, Way::Forward, 0)]);
-    assert_eq!(duplex.counters(Way::Forward).outage_drops, 2);
+    duplex.configure(PathDirection::Forward, outage, start + 3000 * US);
+    assert_eq!(
+        rest(&mut duplex, start),
+        [(2000 * US, PathDirection::Forward, 0)]
+    );
+    assert_eq!(duplex.counters(PathDirection::Forward).outage_drops, 2);
 }
 
 /// Packets to send: whether backward, IP bytes, and microseconds until the next packet.
@@ -175,18 +181,18 @@ fn carry(traffic: &[(bool, usize, u64)], tick: Duration) -> (Duplex<Frame<u64>>,
     let mut arrived = [Vec::new(), Vec::new()];
     let (mut now, mut next_tick) = (start, start);
     let mut take = |duplex: &mut Duplex<Frame<u64>>, at| {
-        for way in WAYS {
-            let frames = std::iter::from_fn(|| duplex.poll(way, at));
-            arrived[way as usize].extend(frames.map(|frame| frame.load));
+        for direction in DIRECTIONS {
+            let frames = std::iter::from_fn(|| duplex.poll(direction, at));
+            arrived[direction as usize].extend(frames.map(|frame| frame.load));
         }
     };
     for (number, (back, ip_bytes, gap_us)) in traffic.iter().enumerate() {
-        let way = WAYS[usize::from(*back)];
+        let direction = DIRECTIONS[usize::from(*back)];
         let frame = Frame {
             ip_bytes: *ip_bytes,
             load: number as u64,
         };
-        duplex.send(way, frame, now);
+        duplex.send(direction, frame, now);
         now += US * *gap_us as u32;
         while next_tick <= now {
             take(&mut duplex, next_tick);
@@ -205,10 +211,10 @@ proptest! {
         let mut duplex = duplex(radio, &PathConfig::default());
         let mut airtime = Duration::ZERO;
         for (number, (back, ip_bytes, _)) in traffic.iter().enumerate() {
-            let way = WAYS[usize::from(*back)];
-            let drops = duplex.counters(way).queue_drops;
-            duplex.send(way, Frame { ip_bytes: *ip_bytes, load: number as u64 }, start);
-            if duplex.counters(way).queue_drops == drops {
+            let direction = DIRECTIONS[usize::from(*back)];
+            let drops = duplex.counters(direction).queue_drops;
+            duplex.send(direction, Frame { ip_bytes: *ip_bytes, load: number as u64 }, start);
+            if duplex.counters(direction).queue_drops == drops {
                 airtime += radio.airtime(*ip_bytes);
             }
         }
@@ -216,8 +222,8 @@ proptest! {
         let (last, ..) = arrivals[arrivals.len() - 1];
         prop_assert_eq!(last, airtime, "all that was taken, one after the other, without a rest");
         // While both wait, no station gets two frames in a row.
-        let count = |way| arrivals.iter().filter(|arrival| arrival.1 == way).count();
-        let both = 2 * count(Way::Forward).min(count(Way::Backward));
+        let count = |direction| arrivals.iter().filter(|arrival| arrival.1 == direction).count();
+        let both = 2 * count(PathDirection::Forward).min(count(PathDirection::Backward));
         for pair in arrivals[..both].windows(2) {
             prop_assert_ne!(pair[0].1, pair[1].1);
         }
@@ -228,9 +234,9 @@ proptest! {
         let (often, arrived_often) = carry(&traffic, 100 * US);
         let (rarely, arrived_rarely) = carry(&traffic, 1_000_000 * US);
         prop_assert_eq!(&arrived_often, &arrived_rarely);
-        for way in WAYS {
-            prop_assert_eq!(often.counters(way), rarely.counters(way));
-            let counters = often.counters(way);
+        for direction in DIRECTIONS {
+            prop_assert_eq!(often.counters(direction), rarely.counters(direction));
+            let counters = often.counters(direction);
             prop_assert_eq!(counters.sent, counters.delivered + counters.queue_drops);
         }
     }
@@ -240,16 +246,16 @@ proptest! {
         let mut now = origin();
         let mut duplex = duplex(round_radio(), &PathConfig::default());
         for (number, (back, ip_bytes, gap_us)) in traffic.iter().enumerate() {
-            let way = WAYS[usize::from(*back)];
-            duplex.send(way, Frame { ip_bytes: *ip_bytes, load: number as u64 }, now);
+            let direction = DIRECTIONS[usize::from(*back)];
+            duplex.send(direction, Frame { ip_bytes: *ip_bytes, load: number as u64 }, now);
             now += US * *gap_us as u32;
             while let Some(at) = duplex.next_arrival() && at <= now {
                 let before = at - Duration::from_nanos(1);
-                for way in WAYS {
-                    prop_assert!(duplex.poll(way, before).is_none());
+                for direction in DIRECTIONS {
+                    prop_assert!(duplex.poll(direction, before).is_none());
                 }
-                for way in WAYS {
-                    while duplex.poll(way, at).is_some() {}
+                for direction in DIRECTIONS {
+                    while duplex.poll(direction, at).is_some() {}
                 }
             }
         }
@@ -283,7 +289,7 @@ fn the_file_of_the_study_takes_as_long_by_tcp_as_it_took_by_ftp() {
     while receiver.in_order() < segments {
         let since = now - start;
         let mut answers = Vec::from_iter(receiver.handle_timeout(since));
-        while let Some(frame) = duplex.poll(Way::Forward, now) {
+        while let Some(frame) = duplex.poll(PathDirection::Forward, now) {
             let Tcp::Segment(segment) = frame.load else {
                 panic!("only segments go forward");
             };
@@ -295,9 +301,9 @@ fn the_file_of_the_study_takes_as_long_by_tcp_as_it_took_by_ftp() {
                 ip_bytes: rivals::ACK_IP_BYTES,
                 load: Tcp::Ack(ack),
             };
-            duplex.send(Way::Backward, frame, now);
+            duplex.send(PathDirection::Backward, frame, now);
         }
-        while let Some(frame) = duplex.poll(Way::Backward, now) {
+        while let Some(frame) = duplex.poll(PathDirection::Backward, now) {
             let Tcp::Ack(ack) = frame.load else {
                 panic!("only acknowledgements come back");
             };
@@ -309,14 +315,14 @@ fn the_file_of_the_study_takes_as_long_by_tcp_as_it_took_by_ftp() {
                 ip_bytes: rivals::SEGMENT_IP_BYTES,
                 load: Tcp::Segment(segment),
             };
-            duplex.send(Way::Forward, frame, now);
+            duplex.send(PathDirection::Forward, frame, now);
         }
         let timeouts = [sender.next_timeout(), receiver.next_timeout()];
         let timeouts = timeouts.into_iter().flatten().map(|at| start + at);
         let next = timeouts.chain(duplex.next_arrival()).min();
         now = next.expect("something is to come").max(now);
     }
-    assert_eq!(duplex.counters(Way::Forward).queue_drops, 0);
+    assert_eq!(duplex.counters(PathDirection::Forward).queue_drops, 0);
     assert!(
         acks * 2 <= segments + 10,
         "{acks} answers to {segments} segments"
@@ -336,14 +342,14 @@ fn the_file_of_the_study_takes_as_long_by_paced_udp() {
     let rate = BitRate::kbit(3000);
     for load in 0..packets {
         let now = start + rate.time_to_send(ByteCount::new(1400 * load));
-        while duplex.poll(Way::Forward, now).is_some() {}
+        while duplex.poll(PathDirection::Forward, now).is_some() {}
         let ip_bytes = 1428;
-        duplex.send(Way::Forward, Frame { ip_bytes, load }, now);
+        duplex.send(PathDirection::Forward, Frame { ip_bytes, load }, now);
     }
-    let queue = duplex.counters(Way::Forward).queue_bytes_max;
+    let queue = duplex.counters(PathDirection::Forward).queue_bytes_max;
     let arrivals = rest(&mut duplex, start);
     let (last, ..) = arrivals[arrivals.len() - 1];
-    assert_eq!(duplex.counters(Way::Forward).delivered, packets);
+    assert_eq!(duplex.counters(PathDirection::Forward).delivered, packets);
     assert!(queue < 10 * 1466, "{queue} bytes waited");
     assert_within(last, 31.6);
 }

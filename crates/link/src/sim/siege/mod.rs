@@ -26,7 +26,7 @@ use std::{
 };
 
 use units::{BitRate, ByteCount};
-use wansim::{Duplex, PathConfig, Way};
+use wansim::{Duplex, PathConfig, PathDirection};
 
 use self::{
     enemy::{ENEMY, Enemy, THIRD},
@@ -343,12 +343,12 @@ impl Siege {
             node.endpoint.handle_timeout(now);
             node.act(now);
             node.transmit(now, |datagram| {
-                lines[peer].send(Way::Forward, datagram, now)
+                lines[peer].send(PathDirection::Forward, datagram, now)
             });
         }
         if let Some(enemy) = enemy {
             enemy.step(now, &mut |datagram| {
-                lines[2].send(Way::Forward, datagram, now)
+                lines[2].send(PathDirection::Forward, datagram, now)
             });
         }
         self.keep_busy();
@@ -375,7 +375,7 @@ impl Siege {
     fn deliver(&mut self) {
         let now = self.now;
         for peer in 0..self.lines.len() {
-            while let Some(datagram) = self.lines[peer].poll(Way::Forward, now) {
+            while let Some(datagram) = self.lines[peer].poll(PathDirection::Forward, now) {
                 let (from, bytes) = (datagram.from, datagram.bytes.len() as u64);
                 if self.gateway.arrive(datagram) {
                     self.tally.entry(from).or_default().received += bytes;
@@ -384,7 +384,7 @@ impl Siege {
                     }
                 }
             }
-            while let Some(mut datagram) = self.lines[peer].poll(Way::Backward, now) {
+            while let Some(mut datagram) = self.lines[peer].poll(PathDirection::Backward, now) {
                 match self.honest.get_mut(peer) {
                     Some(node) => node.receive(&mut datagram, now),
                     None => {
@@ -406,12 +406,12 @@ impl Siege {
             .iter()
             .position(|node| node.address == datagram.to)
         {
-            self.lines[peer].send(Way::Backward, datagram, now);
+            self.lines[peer].send(PathDirection::Backward, datagram, now);
             return;
         }
         if ENEMY.contains(&datagram.to) {
             self.outcome.answered_bytes += bytes;
-            self.lines[2].send(Way::Backward, datagram, now);
+            self.lines[2].send(PathDirection::Backward, datagram, now);
             return;
         }
         let to = datagram.to;

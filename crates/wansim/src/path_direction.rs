@@ -2,14 +2,14 @@
 
 /// One of the two directions over a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum PathDirection {
     /// From site A to site B.
     Forward,
     /// From site B to site A.
     Backward,
 }
 
-impl Way {
+impl PathDirection {
     /// Returns the opposite direction.
     pub fn other(self) -> Self {
         match self {
