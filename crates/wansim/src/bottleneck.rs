@@ -14,13 +14,13 @@ use units::{BitRate, ByteCount};
 #[derive(Debug)]
 pub(crate) struct Bottleneck<P> {
     /// Packets that wait or are in transmission, with ascending departures.
-    queue: VecDeque<Waiting<P>>,
+    queue: VecDeque<QueuedPacket<P>>,
     queue_bytes: u64,
-    line: Line,
+    line: Transmitter,
 }
 
 #[derive(Debug)]
-struct Waiting<P> {
+struct QueuedPacket<P> {
     packet: P,
     wire_bytes: u64,
     departure: Instant,
@@ -30,7 +30,7 @@ struct Waiting<P> {
 ///
 /// The time is exact to a fraction of a nanosecond, so rounding errors do not accumulate.
 #[derive(Debug, Clone, Copy)]
-struct Line {
+struct Transmitter {
     rate_bits_per_s: u64,
     free_at: Option<Instant>,
     /// Fraction of a nanosecond beyond `free_at`, as a numerator over `rate_bits_per_s`.
@@ -42,7 +42,7 @@ impl<P> Bottleneck<P> {
         Self {
             queue: VecDeque::new(),
             queue_bytes: 0,
-            line: Line::new(rate),
+            line: Transmitter::new(rate),
         }
     }
 
@@ -65,7 +65,7 @@ impl<P> Bottleneck<P> {
             return Err(packet);
         }
         let departure = self.line.transmit(wire_bytes, now);
-        self.queue.push_back(Waiting {
+        self.queue.push_back(QueuedPacket {
             packet,
             wire_bytes,
             departure,
@@ -79,7 +79,7 @@ impl<P> Bottleneck<P> {
         if self.queue.front()?.departure > now {
             return None;
         }
-        let Waiting {
+        let QueuedPacket {
             packet,
             wire_bytes,
             departure,
@@ -95,7 +95,7 @@ impl<P> Bottleneck<P> {
 
     /// Changes the rate. The transmitted part of the first packet stays transmitted.
     pub(crate) fn set_rate(&mut self, rate: BitRate, now: Instant) {
-        let mut line = Line::new(rate);
+        let mut line = Transmitter::new(rate);
         let mut first_left_bytes = self.queue.front().map(|first| {
             let left = first.departure.saturating_duration_since(now);
             let rate = BitRate::bits_per_s(self.line.rate_bits_per_s);
@@ -116,7 +116,7 @@ impl<P> Bottleneck<P> {
     }
 }
 
-impl Line {
+impl Transmitter {
     fn new(rate: BitRate) -> Self {
         Self {
             rate_bits_per_s: rate.as_bits_per_s(),

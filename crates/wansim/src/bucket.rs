@@ -6,23 +6,23 @@ use crate::config::Policer;
 
 /// Content of the bucket after the last packet.
 #[derive(Debug, Default)]
-pub(crate) struct Bucket {
-    filled: Option<Filled>,
+pub(crate) struct TokenBucket {
+    filled: Option<BucketLevel>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Filled {
+struct BucketLevel {
     at: Instant,
     /// Bytes times [`SCALE`], so that rounding errors do not accumulate.
     tokens: u128,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// Whether a packet that arrives at `now` passes. The bucket is full before the first packet.
     pub(crate) fn passes(&mut self, policer: &Policer, wire_bytes: usize, now: Instant) -> bool {
         let burst = u128::from(policer.burst.bytes()) * SCALE;
         let tokens = match self.filled {
-            Some(Filled { at, tokens }) => {
+            Some(BucketLevel { at, tokens }) => {
                 let since_ns = now.saturating_duration_since(at).as_nanos();
                 let earned = since_ns.saturating_mul(u128::from(policer.rate.as_bits_per_s()));
                 tokens.saturating_add(earned).min(burst)
@@ -31,7 +31,7 @@ impl Bucket {
         };
         let cost = wire_bytes as u128 * SCALE;
         let passes = tokens >= cost;
-        self.filled = Some(Filled {
+        self.filled = Some(BucketLevel {
             at: now,
             tokens: if passes { tokens - cost } else { tokens },
         });

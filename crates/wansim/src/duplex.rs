@@ -7,7 +7,7 @@ use units::ByteCount;
 use crate::{
     config::{PathConfig, Radio},
     counters::Counters,
-    medium::Medium,
+    medium::RadioMedium,
     path::{Packet, Path},
     path_direction::PathDirection,
 };
@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Duplex<P> {
     paths: [Path<P>; 2],
-    medium: Option<Medium<P>>,
+    medium: Option<RadioMedium<P>>,
 }
 
 impl<P: Packet> Duplex<P> {
@@ -31,13 +31,13 @@ impl<P: Packet> Duplex<P> {
     pub fn new(paths: [(PathConfig, u64); 2], radio: Option<Radio>) -> Self {
         Self {
             paths: paths.map(|(config, seed)| Path::new(config, seed)),
-            medium: radio.map(Medium::new),
+            medium: radio.map(RadioMedium::new),
         }
     }
 
     /// Returns the medium, if the directions share one.
     pub fn radio(&self) -> Option<&Radio> {
-        self.medium.as_ref().map(Medium::radio)
+        self.medium.as_ref().map(RadioMedium::radio)
     }
 
     /// Returns the path of one direction.

@@ -11,7 +11,7 @@ use rand_pcg::Pcg32;
 use crate::config::{GilbertElliott, Jitter, Reordering, Straggler};
 
 #[derive(Debug)]
-pub(crate) struct Dice {
+pub(crate) struct RandomDraws {
     loss: Pcg32,
     bursts: Pcg32,
     corruption: Pcg32,
@@ -33,7 +33,7 @@ pub(crate) enum Transit {
     OutOfOrder(Duration),
 }
 
-impl Dice {
+impl RandomDraws {
     pub(crate) fn new(seed: u64) -> Self {
         let stream = |number| Pcg32::new(seed, number);
         Self {

@@ -9,22 +9,22 @@ use std::{
 };
 
 #[derive(Debug)]
-pub(crate) struct Flight<P> {
+pub(crate) struct PacketsInFlight<P> {
     /// Packets with ascending arrivals.
-    ring: VecDeque<Arrival<P>>,
-    heap: BinaryHeap<Arrival<P>>,
+    ring: VecDeque<ScheduledArrival<P>>,
+    heap: BinaryHeap<ScheduledArrival<P>>,
     departures: u64,
 }
 
 #[derive(Debug)]
-struct Arrival<P> {
+struct ScheduledArrival<P> {
     at: Instant,
     /// Number of the departure. Packets that arrive together keep the order of their departures.
     number: u64,
     packet: P,
 }
 
-impl<P> Flight<P> {
+impl<P> PacketsInFlight<P> {
     pub(crate) fn new() -> Self {
         Self {
             ring: VecDeque::new(),
@@ -74,9 +74,9 @@ impl<P> Flight<P> {
         arrival.map(|arrival| arrival.packet)
     }
 
-    fn arrival(&mut self, packet: P, at: Instant) -> Arrival<P> {
+    fn arrival(&mut self, packet: P, at: Instant) -> ScheduledArrival<P> {
         self.departures += 1;
-        Arrival {
+        ScheduledArrival {
             at,
             number: self.departures,
             packet,
@@ -84,29 +84,29 @@ impl<P> Flight<P> {
     }
 }
 
-impl<P> Arrival<P> {
+impl<P> ScheduledArrival<P> {
     fn key(&self) -> (Instant, u64) {
         (self.at, self.number)
     }
 }
 
 // The heap returns its greatest element first, so the earliest arrival is the greatest.
-impl<P> Ord for Arrival<P> {
+impl<P> Ord for ScheduledArrival<P> {
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())
     }
 }
 
-impl<P> PartialOrd for Arrival<P> {
+impl<P> PartialOrd for ScheduledArrival<P> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<P> PartialEq for Arrival<P> {
+impl<P> PartialEq for ScheduledArrival<P> {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<P> Eq for Arrival<P> {}
+impl<P> Eq for ScheduledArrival<P> {}

@@ -16,7 +16,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(crate) struct Medium<P> {
+pub(crate) struct RadioMedium<P> {
     radio: Radio,
     stations: [Station<P>; 2],
     /// Station of the present frame, and the end of its transmission.
@@ -33,7 +33,7 @@ struct Station<P> {
     queue_airtime: Duration,
 }
 
-impl<P> Medium<P> {
+impl<P> RadioMedium<P> {
     pub(crate) fn new(radio: Radio) -> Self {
         let station = || Station {
             queue: VecDeque::new(),

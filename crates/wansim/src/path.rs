@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::{
     bottleneck::Bottleneck,
-    bucket::Bucket,
+    bucket::TokenBucket,
     config::{ETHERNET_OVERHEAD, PathConfig, Straggler},
     counters::Counters,
-    fate::{Dice, Transit},
-    flight::Flight,
+    fate::{RandomDraws, Transit},
+    flight::PacketsInFlight,
 };
 
 /// A packet that a path carries.
@@ -27,9 +27,9 @@ pub trait Packet: Clone {
 pub struct Path<P> {
     config: PathConfig,
     bottleneck: Bottleneck<P>,
-    bucket: Bucket,
-    dice: Dice,
-    flight: Flight<P>,
+    bucket: TokenBucket,
+    dice: RandomDraws,
+    flight: PacketsInFlight<P>,
     counters: Counters,
 }
 
@@ -39,9 +39,9 @@ impl<P: Packet> Path<P> {
         Self {
             bottleneck: Bottleneck::new(config.rate.unwrap_or_default()),
             config,
-            bucket: Bucket::default(),
-            dice: Dice::new(seed),
-            flight: Flight::new(),
+            bucket: TokenBucket::default(),
+            dice: RandomDraws::new(seed),
+            flight: PacketsInFlight::new(),
             counters: Counters::default(),
         }
     }
