@@ -8,7 +8,7 @@ pub struct Figure {
     /// Name of the quantity, with its unit if it has one.
     pub label: &'static str,
     /// Bound of the value.
-    pub bound: Bound,
+    pub bound: FigureBound,
     /// Value of one run.
     pub value: f64,
     /// Whether the bound applies to the mean of all runs, and not to each run.
@@ -17,7 +17,7 @@ pub struct Figure {
 
 /// Bound of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Bound {
+pub enum FigureBound {
     /// Least permitted value.
     AtLeast(f64),
     /// Largest permitted value.
@@ -27,14 +27,14 @@ pub enum Bound {
 }
 
 /// One setting of a bench: a name, and a function that runs it with a seed.
-pub struct Cell<T> {
+pub struct BenchCase<T> {
     /// Name in tables and filters.
     pub name: String,
     /// Runs the setting with a seed.
     pub run: Box<dyn Fn(u64) -> T + Send + Sync>,
 }
 
-impl<T> Cell<T> {
+impl<T> BenchCase<T> {
     /// Creates a cell from a name and a function.
     pub fn new(name: impl Into<String>, run: impl Fn(u64) -> T + Send + Sync + 'static) -> Self {
         Self {
@@ -56,9 +56,9 @@ impl<T> Cell<T> {
     }
 }
 
-impl<T> fmt::Debug for Cell<T> {
+impl<T> fmt::Debug for BenchCase<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cell")
+        f.debug_struct("BenchCase")
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
@@ -67,17 +67,17 @@ impl<T> fmt::Debug for Cell<T> {
 impl Figure {
     /// Creates a figure with `bound` as its least permitted value.
     pub fn at_least(label: &'static str, bound: f64, value: f64) -> Self {
-        Self::new(label, Bound::AtLeast(bound), value)
+        Self::new(label, FigureBound::AtLeast(bound), value)
     }
 
     /// Creates a figure with `bound` as its largest permitted value.
     pub fn at_most(label: &'static str, bound: f64, value: f64) -> Self {
-        Self::new(label, Bound::AtMost(bound), value)
+        Self::new(label, FigureBound::AtMost(bound), value)
     }
 
     /// Creates a figure without a bound.
     pub fn shown(label: &'static str, value: f64) -> Self {
-        Self::new(label, Bound::None, value)
+        Self::new(label, FigureBound::None, value)
     }
 
     /// Applies the bound to the mean of all runs.
@@ -93,7 +93,7 @@ impl Figure {
         self.bound.holds(self.value)
     }
 
-    fn new(label: &'static str, bound: Bound, value: f64) -> Self {
+    fn new(label: &'static str, bound: FigureBound, value: f64) -> Self {
         Self {
             label,
             bound,
@@ -103,7 +103,7 @@ impl Figure {
     }
 }
 
-impl Bound {
+impl FigureBound {
     /// Whether a value is within the bound. NaN violates every bound.
     pub fn holds(self, value: f64) -> bool {
         match self {
@@ -123,7 +123,7 @@ impl Bound {
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for FigureBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Three decimals: a bound that is a product of settings then prints without rounding
         // errors.
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_bound_tells_what_keeps_it_and_what_is_worst() {
-        let (least, most) = (Bound::AtLeast(0.1 + 0.2), Bound::AtMost(2.0));
+        let (least, most) = (FigureBound::AtLeast(0.1 + 0.2), FigureBound::AtMost(2.0));
         assert!(least.holds(0.5) && !least.holds(0.2) && most.holds(2.0) && !most.holds(2.1));
         assert!(!least.holds(f64::NAN) && !most.holds(f64::NAN));
         assert_eq!(least.worst(&[2.0, 1.0, 3.0]), 1.0);
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_cell_draws_by_its_name_and_by_the_seed() {
-        let cell = |name: &str| Cell::new(name, |_| ());
+        let cell = |name: &str| BenchCase::new(name, |_| ());
         assert_eq!(cell("a").seed(2), cell("a").seed(1) + 1);
         assert_ne!(cell("a").seed(1), cell("b").seed(1));
     }

@@ -20,7 +20,7 @@ pub struct Moment {
 
 /// Load of the machine in a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Load {
+pub struct MachineLoad {
     /// Share of all processors' time that was in use, including the time taken by a hypervisor.
     pub busy: f64,
     /// Share that other processes used, without this process and its children.
@@ -69,12 +69,12 @@ impl Moment {
     ///
     /// # Errors
     /// If `/proc/stat` cannot be read.
-    pub fn load_since(&self, ours: Duration) -> anyhow::Result<Load> {
+    pub fn load_since(&self, ours: Duration) -> anyhow::Result<MachineLoad> {
         let now = Self::now()?;
         let capacity = (now.at - self.at) * processors() as u32;
         let used = (now.busy - self.busy) + (now.stolen - self.stolen);
         let share = |time: Duration| time.as_secs_f64() / capacity.as_secs_f64();
-        Ok(Load {
+        Ok(MachineLoad {
             busy: share(used).min(1.0),
             others: share(used.saturating_sub(ours)).min(1.0),
         })
@@ -153,7 +153,7 @@ pub fn describe() -> String {
     )
 }
 
-impl fmt::Display for Load {
+impl fmt::Display for MachineLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 use bench_kit::{
-    figure::{Bound, Figure},
+    figure::{Figure, FigureBound},
     page::{Caption, Page, Panel},
     stats::{mean, median},
 };
@@ -85,7 +85,7 @@ impl Report {
             let (label, bound) = (figure.label, figure.bound);
             println!("  {name:<44} {label:<36} {bound:>8} {middle:>8.3} {worst:>8.3}{mark}");
             let mut text = match bound {
-                Bound::None => format!("{label}: {middle:.2}"),
+                FigureBound::None => format!("{label}: {middle:.2}"),
                 _ => format!("{label} {bound}: {middle:.2}"),
             };
             if outcomes.len() > 1 {

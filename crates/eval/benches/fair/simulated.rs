@@ -10,7 +10,7 @@ use std::{
 };
 
 use bench_kit::{
-    figure::{Cell, Figure},
+    figure::{BenchCase, Figure},
     jobs,
     stats::mean,
 };
@@ -30,7 +30,7 @@ use crate::{
 /// Rows that show one thing together.
 struct Group {
     name: &'static str,
-    rows: Vec<Cell<Outcome>>,
+    rows: Vec<BenchCase<Outcome>>,
 }
 
 /// Runs the rows that are wanted with all seeds, prints the table and writes the page.
@@ -47,7 +47,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let mut report = Report::open(NOTE, options.trace);
     for group in &groups {
         report.group(group.name);
-        let jobs: Vec<(&Cell<Outcome>, u64)> = group
+        let jobs: Vec<(&BenchCase<Outcome>, u64)> = group
             .rows
             .iter()
             .flat_map(|row| (1..=options.seeds).map(move |seed| (row, seed)))
@@ -143,14 +143,14 @@ fn outcome(line: &SymmetricPath, crowd: &Crowd, figures: Vec<Figure>) -> Outcome
 
 /// Returns cells in which the first flow is a link. CUBIC keeps its mean rate, divided by its mean
 /// rate with one more CUBIC flow in the link's place.
-fn beside_cubic(policy: Policy) -> Vec<Cell<Outcome>> {
+fn beside_cubic(policy: Policy) -> Vec<BenchCase<Outcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
         for queue in [0.5, 1.0, 4.0] {
             for count in [1, 2, 4] {
                 let line = SymmetricPath::new(100, rtt_ms, queue);
                 let name = format!("{rtt_ms} ms, queue {queue} BDP, {count} CUBIC");
-                rows.push(Cell::new(name, move |seed| {
+                rows.push(BenchCase::new(name, move |seed| {
                     let cubics = (1..=count).map(|which| soon(FlowKind::cubic(), seed, which));
                     let other = soon(FlowKind::cubic(), seed, 0);
                     let control = crowd(&line, seed, cubics.clone().chain([other]));
@@ -179,14 +179,14 @@ fn beside_cubic(policy: Policy) -> Vec<Cell<Outcome>> {
 
 /// Returns cells on lossy paths. CUBIC can have the lesser of two rates: its share of the path's
 /// goodput, and its rate alone under this loss.
-fn beside_cubic_with_loss(policy: Policy) -> Vec<Cell<Outcome>> {
+fn beside_cubic_with_loss(policy: Policy) -> Vec<BenchCase<Outcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
         for (loss, text) in [(0.0001, "0.01 %"), (0.001, "0.1 %"), (0.01, "1 %")] {
             for count in [1, 2] {
                 let line = SymmetricPath::new(100, rtt_ms, 1.0).losing(loss);
                 let name = format!("{rtt_ms} ms, loss {text}, {count} CUBIC");
-                rows.push(Cell::new(name, move |seed| {
+                rows.push(BenchCase::new(name, move |seed| {
                     let solo = crowd(&line, seed, [soon(FlowKind::cubic(), seed, 1)]);
                     let solo = solo.record().rate(0, &JUDGED);
                     let cubics = (1..=count).map(|which| soon(FlowKind::cubic(), seed, which));
@@ -215,7 +215,7 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<Cell<Outcome>> {
 /// one CUBIC flow in the link's place.
 ///
 /// Only beside Reno no flow may starve: beside BBR with a short queue CUBIC starves, too.
-fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
+fn beside_others(policy: Policy) -> Vec<BenchCase<Outcome>> {
     let kinds = [("Reno", FlowKind::reno()), ("BBR", FlowKind::bbr())];
     let mut rows = Vec::new();
     for (name, kind) in kinds {
@@ -224,7 +224,7 @@ fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
                 let line = SymmetricPath::new(100, 40, queue);
                 let title = format!("40 ms, queue {queue} BDP, {count} {name}");
                 let kind = kind.clone();
-                rows.push(Cell::new(title, move |seed| {
+                rows.push(BenchCase::new(title, move |seed| {
                     let run = |first: FlowKind| {
                         let others = (1..=count).map(|which| soon(kind.clone(), seed, which));
                         let first = soon(first, seed, 0);
@@ -254,11 +254,11 @@ fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
     rows
 }
 
-fn visited(policy: Policy) -> Vec<Cell<Outcome>> {
+fn visited(policy: Policy) -> Vec<BenchCase<Outcome>> {
     let mut rows = Vec::new();
     for queue in [1.0, 4.0] {
         let line = SymmetricPath::new(100, 40, queue);
-        rows.push(Cell::new(
+        rows.push(BenchCase::new(
             format!("40 ms, queue {queue} BDP"),
             move |seed| {
                 let begins = 30 * S + offset(seed, 1, S);
@@ -327,7 +327,7 @@ fn rates_late(crowd: &Crowd, span_s: Range<u32>) -> Vec<f64> {
 
 /// Returns cells in which the link starts late. A late CUBIC flow beside BBR gets little itself, so
 /// both shares are compared with such a flow.
-fn late(policy: Policy) -> Vec<Cell<Outcome>> {
+fn late(policy: Policy) -> Vec<BenchCase<Outcome>> {
     let mut rows = Vec::new();
     let others = [
         ("CUBIC", FlowKind::cubic(), 1),
@@ -341,7 +341,7 @@ fn late(policy: Policy) -> Vec<Cell<Outcome>> {
             |line: &SymmetricPath| line.rtt == 100 * MS && line.rate == BitRate::mbit(100);
         for line in late_paths().filter(|line| is_in_full || is_typical(line)) {
             let kind = kind.clone();
-            rows.push(Cell::new(
+            rows.push(BenchCase::new(
                 format!("{}, {name}", path_name(&line)),
                 move |seed| {
                     let ours = FlowKind::for_policy(policy);
@@ -382,10 +382,10 @@ fn late(policy: Policy) -> Vec<Cell<Outcome>> {
 }
 
 /// Returns cells in which a CUBIC flow starts late beside the link.
-fn early(policy: Policy) -> Vec<Cell<Outcome>> {
+fn early(policy: Policy) -> Vec<BenchCase<Outcome>> {
     late_paths()
         .map(|line| {
-            Cell::new(path_name(&line), move |seed| {
+            BenchCase::new(path_name(&line), move |seed| {
                 let ours = FlowKind::for_policy(policy);
                 let beside_us = come_late(&line, seed, FlowKind::cubic(), &ours, 1);
                 let beside_cubic = come_late(&line, seed, FlowKind::cubic(), &FlowKind::cubic(), 1);
@@ -403,14 +403,14 @@ fn early(policy: Policy) -> Vec<Cell<Outcome>> {
         .collect()
 }
 
-fn among_ourselves(policy: Policy) -> Vec<Cell<Outcome>> {
+fn among_ourselves(policy: Policy) -> Vec<BenchCase<Outcome>> {
     let mut rows = Vec::new();
     for count in [2, 4] {
         for apart_s in [0, 5] {
             for (queue, loss) in [(0.5, 0.0), (1.0, 0.0), (4.0, 0.0), (1.0, 0.01), (1.0, 0.1)] {
                 let line = SymmetricPath::new(100, 40, queue).losing(loss);
                 let name = format!("{count}, {apart_s} s apart, queue {queue}, loss {loss}");
-                rows.push(Cell::new(name, move |seed| {
+                rows.push(BenchCase::new(name, move |seed| {
                     let flows = (0..count).map(|which| {
                         let begins = which as u32 * apart_s * S + offset(seed, which, 100 * MS);
                         FlowKind::for_policy(policy).flow().starting_at(begins)
@@ -446,7 +446,7 @@ fn among_ourselves(policy: Policy) -> Vec<Cell<Outcome>> {
     rows
 }
 
-fn policers(policy: Policy) -> Vec<Cell<Outcome>> {
+fn policers(policy: Policy) -> Vec<BenchCase<Outcome>> {
     let line = SymmetricPath::new(100, 40, 1.0);
     let run = move |bucket_ms: u64, seed: u64, flows: Vec<FlowConfig>| {
         let path = PathConfig {
@@ -468,7 +468,7 @@ fn policers(policy: Policy) -> Vec<Cell<Outcome>> {
     let mut rows = Vec::new();
     for bucket_ms in [20, 100, 500] {
         let judged = judged.clone();
-        rows.push(Cell::new(
+        rows.push(BenchCase::new(
             format!("one link, bucket {bucket_ms} ms"),
             move |seed| {
                 let crowd = run(
@@ -495,7 +495,7 @@ fn policers(policy: Policy) -> Vec<Cell<Outcome>> {
             _ => format!("one link, {cubics} CUBIC, bucket 100 ms"),
         };
         let judged = judged.clone();
-        rows.push(Cell::new(name, move |seed| {
+        rows.push(BenchCase::new(name, move |seed| {
             let own = (0..links).map(|which| soon(FlowKind::for_policy(policy), seed, which));
             let others = (0..cubics).map(|which| soon(FlowKind::cubic(), seed, 10 + which));
             let crowd = run(100, seed, own.chain(others).collect());
@@ -514,9 +514,9 @@ fn policers(policy: Policy) -> Vec<Cell<Outcome>> {
     rows
 }
 
-fn small_user(policy: Policy) -> Vec<Cell<Outcome>> {
+fn small_user(policy: Policy) -> Vec<BenchCase<Outcome>> {
     let line = SymmetricPath::new(100, 173, 1.0);
-    vec![Cell::new("173 ms, queue 1 BDP", move |seed| {
+    vec![BenchCase::new("173 ms, queue 1 BDP", move |seed| {
         let user = || {
             soon(
                 FlowKind::cubic_with_window(ByteCount::kibibytes(128)),
@@ -540,7 +540,7 @@ fn small_user(policy: Policy) -> Vec<Cell<Outcome>> {
     })]
 }
 
-fn alone(policy: Policy) -> Vec<Cell<Outcome>> {
+fn alone(policy: Policy) -> Vec<BenchCase<Outcome>> {
     let mut rows = Vec::new();
     for (rtt_ms, queue) in [
         (20, 1.0),
@@ -552,7 +552,7 @@ fn alone(policy: Policy) -> Vec<Cell<Outcome>> {
         (200, 1.0),
     ] {
         let line = SymmetricPath::new(100, rtt_ms, queue);
-        rows.push(Cell::new(
+        rows.push(BenchCase::new(
             format!("{rtt_ms} ms, queue {queue} BDP"),
             move |seed| {
                 let mut crowd = line.alone(seed);

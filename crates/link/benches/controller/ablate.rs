@@ -12,7 +12,7 @@
 use std::{collections::BTreeMap, ops::Range, time::Instant};
 
 use bench_kit::{
-    figure::{Bound, Cell, Figure},
+    figure::{BenchCase, Figure, FigureBound},
     jobs,
     stats::mean,
     table::Table,
@@ -166,11 +166,11 @@ fn changes_of_row(
 fn goodness(figure: &Figure) -> f64 {
     let value = figure.value.min(FIGURE_MAX);
     match figure.bound {
-        Bound::AtLeast(_) | Bound::None => value,
+        FigureBound::AtLeast(_) | FigureBound::None => value,
         // A share above the fair one is no gain.
-        Bound::AtMost(_) if figure.label.contains("fair") => 0.0,
-        Bound::AtMost(bound) if bound >= 1.0 => -value / bound,
-        Bound::AtMost(_) => -value,
+        FigureBound::AtMost(_) if figure.label.contains("fair") => 0.0,
+        FigureBound::AtMost(bound) if bound >= 1.0 => -value / bound,
+        FigureBound::AtMost(_) => -value,
     }
 }
 
@@ -214,14 +214,14 @@ fn line_of(
 }
 
 /// Returns the rows: a few of each scenario that are cheap to run and different from each other.
-fn rows() -> Vec<Cell<Vec<Figure>>> {
+fn rows() -> Vec<BenchCase<Vec<Figure>>> {
     let mut rows = Vec::new();
-    let mut add = |scenario: &str, cells: Vec<Cell<Vec<Figure>>>, names: &[&str]| {
+    let mut add = |scenario: &str, cases: Vec<BenchCase<Vec<Figure>>>, names: &[&str]| {
         for name in names {
-            let is_there = cells.iter().any(|cell| cell.name == *name);
+            let is_there = cases.iter().any(|cell| cell.name == *name);
             assert!(is_there, "{scenario} has no cell {name}");
         }
-        for mut cell in cells {
+        for mut cell in cases {
             if names.is_empty() || names.contains(&cell.name.as_str()) {
                 cell.name = format!("{scenario}, {}", cell.name);
                 rows.push(cell);
@@ -287,9 +287,9 @@ fn rows() -> Vec<Cell<Vec<Figure>>> {
 }
 
 /// Returns rows of `bench fair` that the scenarios do not have.
-fn beside_others() -> Vec<Cell<Vec<Figure>>> {
+fn beside_others() -> Vec<BenchCase<Vec<Figure>>> {
     let cell = |(name, kind, late_s): (&'static str, FlowKind, u32)| {
-        Cell::new(name, move |seed| {
+        BenchCase::new(name, move |seed| {
             let line = SymmetricPath::new(100, 40, 1.0);
             let mut crowd = line.shared(seed);
             let begins = late_s * S + offset(seed, 0, S);
@@ -319,10 +319,10 @@ fn beside_others() -> Vec<Cell<Vec<Figure>>> {
 }
 
 /// Returns cells of the matrix of `bench link`, at 100 Mbit/s.
-fn matrix_cells() -> Vec<Cell<Vec<Figure>>> {
+fn matrix_cells() -> Vec<BenchCase<Vec<Figure>>> {
     let cell = |(rtt_ms, loss): (u64, f64)| {
         let name = format!("{rtt_ms} ms, loss {loss}");
-        Cell::new(name, move |seed| {
+        BenchCase::new(name, move |seed| {
             let outcome = matrix::trial(rtt_ms, loss, seed, true).run();
             vec![
                 Figure::at_least("goodput", 0.9, outcome.fraction),
@@ -336,12 +336,12 @@ fn matrix_cells() -> Vec<Cell<Vec<Figure>>> {
 }
 
 /// Returns rows of the sequences of `bench link`.
-fn sequence_cells() -> Vec<Cell<Vec<Figure>>> {
+fn sequence_cells() -> Vec<BenchCase<Vec<Figure>>> {
     let mut rows = sequences::rows();
     rows.retain(|row| SEQUENCES.contains(&row.name.as_str()));
     assert_eq!(rows.len(), SEQUENCES.len(), "each name is that of a row");
     let cell = |row: sequences::SequenceRow| {
-        Cell::new(row.name, move |seed| {
+        BenchCase::new(row.name, move |seed| {
             let mut trial = row.trial.clone();
             trial.seed = seed;
             let [first, second, third] = sequences::sequence(&trial);

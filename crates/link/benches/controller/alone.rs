@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bench_kit::figure::{Cell, Figure};
+use bench_kit::figure::{BenchCase, Figure};
 use link::{
     Policy,
     congestion::{self, PathMemory},
@@ -37,8 +37,8 @@ fn remembering(memory: PathMemory) -> FlowKind {
 ///
 /// A cell is judged in the second half of 40 round trips. The least time is 15 s at 1 Gbit/s, 20 s
 /// at 100 Mbit/s, and 40 s at 10 Mbit/s.
-pub(crate) fn alone(is_full: bool) -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn alone(is_full: bool) -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for mbit in [1000, 100, 10] {
         for rtt_ms in [1000, 600, 100, 20, 1] {
             for queue in [0.1, 0.5, 1.0, 4.0] {
@@ -53,12 +53,12 @@ pub(crate) fn alone(is_full: bool) -> Vec<Cell<Vec<Figure>>> {
                     }
                     let line = SymmetricPath::new(mbit, rtt_ms, queue).losing(loss_percent / 100.0);
                     let name = format!("{mbit} Mbit/s, {rtt_ms} ms, {queue} BDP, {loss_percent} %");
-                    cells.push(Cell::new(name, move |seed| alone_cell(&line, seed)));
+                    cases.push(BenchCase::new(name, move |seed| alone_cell(&line, seed)));
                 }
             }
         }
     }
-    cells
+    cases
 }
 
 fn alone_cell(line: &SymmetricPath, seed: u64) -> Vec<Figure> {
@@ -115,13 +115,13 @@ fn rtts_to_capacity(crowd: &Crowd, line: &SymmetricPath, flow: usize) -> f64 {
 }
 
 /// Scenario 2.
-pub(crate) fn ramp() -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn ramp() -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for (mbit, rtt_ms, bound) in [(1000, 1000, 8.0), (100, 100, 6.0)] {
         for loss in [0.0, 0.1] {
             let line = SymmetricPath::new(mbit, rtt_ms, 1.0).losing(loss);
             let name = format!("{mbit} Mbit/s, {rtt_ms} ms, loss {loss}");
-            cells.push(Cell::new(name, move |seed| {
+            cases.push(BenchCase::new(name, move |seed| {
                 let mut crowd = line.alone(seed);
                 crowd.add(fair_with_memory().flow());
                 finish_connected(&mut crowd, &line, seed, line.rtt * 20);
@@ -135,17 +135,17 @@ pub(crate) fn ramp() -> Vec<Cell<Vec<Figure>>> {
             }));
         }
     }
-    cells
+    cases
 }
 
 /// Scenario 3. The stored measurements include the loss, too.
-pub(crate) fn cached() -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn cached() -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for mbit in [1000, 100] {
         for (factor, bound) in [(0.3, 6.0), (1.0, 3.25), (10.0, 3.25)] {
             let line = SymmetricPath::new(mbit, 100, 0.1).losing(0.1);
             let name = format!("{mbit} Mbit/s, cached x {factor}");
-            cells.push(Cell::new(name, move |seed| {
+            cases.push(BenchCase::new(name, move |seed| {
                 // The controller counts IP packets, without Ethernet's overhead.
                 let capacity = line.rate.as_bytes_per_s() * 1500.0 / PACKET_WIRE_BYTES;
                 let memory = PathMemory {
@@ -169,11 +169,11 @@ pub(crate) fn cached() -> Vec<Cell<Vec<Figure>>> {
             }));
         }
     }
-    cells
+    cases
 }
 
 /// Scenario 4. The queue is that of the path before the change.
-pub(crate) fn path_changes() -> Vec<Cell<Vec<Figure>>> {
+pub(crate) fn path_changes() -> Vec<BenchCase<Vec<Figure>>> {
     let changes: [(&str, u64, u64); 4] = [
         ("100 -> 20 Mbit/s", 20, 40),
         ("100 -> 500 Mbit/s", 500, 40),
@@ -181,7 +181,7 @@ pub(crate) fn path_changes() -> Vec<Cell<Vec<Figure>>> {
         ("40 -> 20 ms", 100, 20),
     ];
     let cell = |(name, mbit, rtt_ms): (&'static str, u64, u64)| {
-        Cell::new(name, move |seed| {
+        BenchCase::new(name, move |seed| {
             let before = SymmetricPath::new(100, 40, 1.0);
             let after = SymmetricPath::new(mbit, rtt_ms, 1.0);
             let mut crowd = before.alone(seed);
@@ -216,10 +216,10 @@ pub(crate) fn path_changes() -> Vec<Cell<Vec<Figure>>> {
 }
 
 /// Scenario 5. "For good": each three seconds from the third on.
-pub(crate) fn loss_changes() -> Vec<Cell<Vec<Figure>>> {
+pub(crate) fn loss_changes() -> Vec<BenchCase<Vec<Figure>>> {
     let cell = |(mbit, rtt_ms, loss): (u64, u64, f64)| {
         let line = SymmetricPath::new(mbit, rtt_ms, 1.0);
-        Cell::new(
+        BenchCase::new(
             format!("{mbit} Mbit/s, {rtt_ms} ms, loss {loss}"),
             move |seed| {
                 let mut crowd = line.alone(seed);
@@ -252,12 +252,12 @@ pub(crate) fn loss_changes() -> Vec<Cell<Vec<Figure>>> {
 }
 
 /// Scenario 6.
-pub(crate) fn policer() -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn policer() -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for bucket_ms in [20, 100, 500] {
         for loss in [0.0, 0.1] {
             let name = format!("bucket {bucket_ms} ms, loss {loss}");
-            cells.push(Cell::new(name, move |seed| {
+            cases.push(BenchCase::new(name, move |seed| {
                 let (line, path) = policed(bucket_ms * MS, loss);
                 let mut crowd = line.with(path.clone(), line.path(), Duration::ZERO, seed);
                 crowd.add(fair().flow());
@@ -274,5 +274,5 @@ pub(crate) fn policer() -> Vec<Cell<Vec<Figure>>> {
             }));
         }
     }
-    cells
+    cases
 }

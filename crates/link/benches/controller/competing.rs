@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use bench_kit::{
-    figure::{Cell, Figure},
+    figure::{BenchCase, Figure},
     stats::mean,
 };
 use link::{
@@ -18,12 +18,12 @@ use crate::{
 };
 
 /// Scenario 7. The CUBIC flows begin within the first second.
-pub(crate) fn beside_cubic() -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn beside_cubic() -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for queue in [0.5, 1.0, 4.0] {
         for count in [1, 2, 4] {
             let line = SymmetricPath::new(100, 40, queue);
-            cells.push(Cell::new(
+            cases.push(BenchCase::new(
                 format!("{count} CUBIC, {queue} BDP"),
                 move |seed| {
                     let mut crowd = line.shared(seed);
@@ -43,7 +43,7 @@ pub(crate) fn beside_cubic() -> Vec<Cell<Vec<Figure>>> {
             ));
         }
     }
-    cells
+    cases
 }
 
 /// Returns the rates of all flows as fractions of `share`.
@@ -54,12 +54,12 @@ fn shares(record: &CrowdRecord, span: &Range<Duration>, share: f64) -> Vec<f64> 
 }
 
 /// Scenario 8.
-pub(crate) fn visited_by_cubic() -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn visited_by_cubic() -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for queue in [1.0, 4.0] {
         for count in [1, 2] {
             let line = SymmetricPath::new(100, 40, queue);
-            cells.push(Cell::new(
+            cases.push(BenchCase::new(
                 format!("{count} of ours, {queue} BDP"),
                 move |seed| {
                     let mut crowd = line.shared(seed);
@@ -79,13 +79,13 @@ pub(crate) fn visited_by_cubic() -> Vec<Cell<Vec<Figure>>> {
             ));
         }
     }
-    cells
+    cases
 }
 
 /// Scenario 9.
-pub(crate) fn small_user() -> Vec<Cell<Vec<Figure>>> {
+pub(crate) fn small_user() -> Vec<BenchCase<Vec<Figure>>> {
     let line = SymmetricPath::new(100, 173, 1.0);
-    vec![Cell::new("128 KiB", move |seed| {
+    vec![BenchCase::new("128 KiB", move |seed| {
         let user = || {
             let kind = FlowKind::cubic_with_window(ByteCount::kibibytes(128));
             kind.flow().starting_at(offset(seed, 1, S))
@@ -113,8 +113,8 @@ pub(crate) fn small_user() -> Vec<Cell<Vec<Figure>>> {
 }
 
 /// Scenario 10.
-pub(crate) fn among_ourselves() -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn among_ourselves() -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for count in [4, 2] {
         for apart_s in [0, 4] {
             for queue in [0.5, 1.0, 4.0] {
@@ -122,7 +122,7 @@ pub(crate) fn among_ourselves() -> Vec<Cell<Vec<Figure>>> {
                     let line = SymmetricPath::new(100, 40, queue).losing(loss);
                     let name =
                         format!("{count} of ours, {apart_s} s apart, {queue} BDP, loss {loss}");
-                    cells.push(Cell::new(name, move |seed| {
+                    cases.push(BenchCase::new(name, move |seed| {
                         let mut crowd = line.shared(seed);
                         for which in 0..count {
                             let begins = which as u32 * apart_s * S + offset(seed, which, 100 * MS);
@@ -136,13 +136,13 @@ pub(crate) fn among_ourselves() -> Vec<Cell<Vec<Figure>>> {
             }
         }
     }
-    cells
+    cases
 }
 
 /// Scenario 11.
-pub(crate) fn unequal_rtts() -> Vec<Cell<Vec<Figure>>> {
+pub(crate) fn unequal_rtts() -> Vec<BenchCase<Vec<Figure>>> {
     let line = SymmetricPath::new(100, 20, 5.0);
-    vec![Cell::new("queue of 100 ms", move |seed| {
+    vec![BenchCase::new("queue of 100 ms", move |seed| {
         let mut crowd = line.shared(seed);
         crowd.add(fair().flow().starting_at(offset(seed, 0, S)));
         let far = fair().flow().farther_by(180 * MS);
@@ -158,21 +158,21 @@ pub(crate) fn unequal_rtts() -> Vec<Cell<Vec<Figure>>> {
 }
 
 /// Scenario 12.
-pub(crate) fn crowded_policer() -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn crowded_policer() -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for count in [4, 2] {
         let name = format!("{count} of ours, bucket 100 ms");
-        cells.push(Cell::new(name, move |seed| {
+        cases.push(BenchCase::new(name, move |seed| {
             let (line, path) = policed(100 * MS, 0.0);
             let crowd = line.with(path, line.path(), line.packet_time(), seed);
             crowded(crowd, &line, count, seed)
         }));
     }
-    cells.push(Cell::new("4 of ours, 0.1 BDP, loss 0.1", |seed| {
+    cases.push(BenchCase::new("4 of ours, 0.1 BDP, loss 0.1", |seed| {
         let line = SymmetricPath::new(100, 40, 0.1).losing(0.1);
         crowded(line.shared(seed), &line, 4, seed)
     }));
-    cells
+    cases
 }
 
 fn crowded(mut crowd: Crowd, line: &SymmetricPath, count: u64, seed: u64) -> Vec<Figure> {
@@ -188,8 +188,8 @@ fn crowded(mut crowd: Crowd, line: &SymmetricPath, count: u64, seed: u64) -> Vec
 }
 
 /// Scenario 13.
-pub(crate) fn policer_with_cubic() -> Vec<Cell<Vec<Figure>>> {
-    vec![Cell::new("bucket 100 ms", |seed| {
+pub(crate) fn policer_with_cubic() -> Vec<BenchCase<Vec<Figure>>> {
+    vec![BenchCase::new("bucket 100 ms", |seed| {
         let (line, path) = policed(100 * MS, 0.0);
         let mut crowd = line.with(path, line.path(), line.packet_time(), seed);
         crowd.add(fair().flow().starting_at(offset(seed, 0, S)));
@@ -206,12 +206,12 @@ pub(crate) fn policer_with_cubic() -> Vec<Cell<Vec<Figure>>> {
 }
 
 /// Scenario 17.
-pub(crate) fn background() -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn background() -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for queue in [0.5, 1.0, 4.0] {
         for count in [0, 1, 2, 4] {
             let line = SymmetricPath::new(100, 40, queue);
-            cells.push(Cell::new(
+            cases.push(BenchCase::new(
                 format!("{count} CUBIC, {queue} BDP"),
                 move |seed| {
                     let end = 60 * S;
@@ -248,5 +248,5 @@ pub(crate) fn background() -> Vec<Cell<Vec<Figure>>> {
             ));
         }
     }
-    cells
+    cases
 }

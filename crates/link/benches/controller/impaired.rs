@@ -2,7 +2,7 @@
 
 use std::{ops::Range, time::Duration};
 
-use bench_kit::figure::{Cell, Figure};
+use bench_kit::figure::{BenchCase, Figure};
 use link::sim::{Crowd, SymmetricPath};
 use wansim::{GilbertElliott, PathConfig, Reordering, Straggler};
 
@@ -28,12 +28,12 @@ fn alone_on(
 }
 
 /// Scenario 14. The bursts are in the direction of the data.
-pub(crate) fn bursts() -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn bursts() -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for rtt_ms in [20, 100] {
         for (loss, burst) in [(0.01, 10.0), (0.1, 50.0), (0.3, 50.0)] {
             let name = format!("{rtt_ms} ms, loss {loss} in bursts of {burst}");
-            cells.push(Cell::new(name, move |seed| {
+            cases.push(BenchCase::new(name, move |seed| {
                 let (line, crowd, span) = alone_on(rtt_ms, seed, |forward, _| {
                     forward.bursts = Some(GilbertElliott::bursts_of(burst, loss));
                 });
@@ -42,11 +42,11 @@ pub(crate) fn bursts() -> Vec<Cell<Vec<Figure>>> {
             }));
         }
     }
-    cells
+    cases
 }
 
 /// Scenario 15. In both directions; jitter of 5 ms is 2.5 ms to either side.
-pub(crate) fn reordering() -> Vec<Cell<Vec<Figure>>> {
+pub(crate) fn reordering() -> Vec<BenchCase<Vec<Figure>>> {
     let late = |probability: f64, ms: u64| Reordering {
         probability,
         correlation: 0.0,
@@ -58,60 +58,66 @@ pub(crate) fn reordering() -> Vec<Cell<Vec<Figure>>> {
         ("80 % late by 100 ms", late(0.8, 100), Duration::ZERO),
         ("jitter of 5 ms", Reordering::default(), 5 * MS / 2),
     ];
-    let mut cells = Vec::new();
+    let mut cases = Vec::new();
     for rtt_ms in [20, 100] {
         for (name, reordering, spread) in kinds {
-            cells.push(Cell::new(format!("{rtt_ms} ms, {name}"), move |seed| {
-                let (line, crowd, span) = alone_on(rtt_ms, seed, |forward, backward| {
-                    for path in [forward, backward] {
-                        path.reordering = reordering;
-                        path.jitter.spread = spread;
-                    }
-                });
-                let used = line.used(crowd.record(), &span);
-                vec![Figure::at_least("used", 0.93, used)]
-            }));
+            cases.push(BenchCase::new(
+                format!("{rtt_ms} ms, {name}"),
+                move |seed| {
+                    let (line, crowd, span) = alone_on(rtt_ms, seed, |forward, backward| {
+                        for path in [forward, backward] {
+                            path.reordering = reordering;
+                            path.jitter.spread = spread;
+                        }
+                    });
+                    let used = line.used(crowd.record(), &span);
+                    vec![Figure::at_least("used", 0.93, used)]
+                },
+            ));
         }
     }
-    cells
+    cases
 }
 
 /// Scenario 16. The number of reports a round trip is not a setting of the link.
-pub(crate) fn lost_reports() -> Vec<Cell<Vec<Figure>>> {
-    let mut cells = Vec::new();
+pub(crate) fn lost_reports() -> Vec<BenchCase<Vec<Figure>>> {
+    let mut cases = Vec::new();
     for rtt_ms in [20, 100] {
         for (name, ahead, back) in [
             ("50 % of reports", 0.0, 0.5),
             ("64 % both ways", 0.64, 0.64),
         ] {
-            cells.push(Cell::new(format!("{rtt_ms} ms, {name}"), move |seed| {
-                let (line, crowd, span) = alone_on(rtt_ms, seed, |forward, backward| {
-                    forward.loss = ahead;
-                    backward.loss = back;
-                });
-                let record = crowd.record();
-                // From the second second on.
-                let first = (span.start - 13 * S).as_nanos() / record.every().as_nanos();
-                let samples = &record.samples(0)[first as usize..];
-                let mut longest = 0;
-                let mut run = 0;
-                for pair in samples.windows(2) {
-                    run = if pair[0].arrived_bytes == pair[1].arrived_bytes {
-                        run + 1
-                    } else {
-                        0
-                    };
-                    longest = longest.max(run);
-                }
-                let stall = (record.every() * longest).as_secs_f64();
-                let allowed = (3 * line.rtt + 100 * MS).as_secs_f64();
-                let used = line.used(record, &span);
-                vec![
-                    Figure::at_least("used", 0.93, used),
-                    Figure::at_most("stall / (3 RTT + 100 ms)", 1.0, stall / allowed),
-                ]
-            }));
+            cases.push(BenchCase::new(
+                format!("{rtt_ms} ms, {name}"),
+                move |seed| {
+                    let (line, crowd, span) = alone_on(rtt_ms, seed, |forward, backward| {
+                        forward.loss = ahead;
+                        backward.loss = back;
+                    });
+                    let record = crowd.record();
+                    // From the second second on.
+                    let first = (span.start - 13 * S).as_nanos() / record.every().as_nanos();
+                    let samples = &record.samples(0)[first as usize..];
+                    let mut longest = 0;
+                    let mut run = 0;
+                    for pair in samples.windows(2) {
+                        run = if pair[0].arrived_bytes == pair[1].arrived_bytes {
+                            run + 1
+                        } else {
+                            0
+                        };
+                        longest = longest.max(run);
+                    }
+                    let stall = (record.every() * longest).as_secs_f64();
+                    let allowed = (3 * line.rtt + 100 * MS).as_secs_f64();
+                    let used = line.used(record, &span);
+                    vec![
+                        Figure::at_least("used", 0.93, used),
+                        Figure::at_most("stall / (3 RTT + 100 ms)", 1.0, stall / allowed),
+                    ]
+                },
+            ));
         }
     }
-    cells
+    cases
 }

@@ -29,7 +29,7 @@ use std::{
 };
 
 use bench_kit::{
-    figure::{Bound, Cell, Figure},
+    figure::{BenchCase, Figure, FigureBound},
     jobs, options,
     stats::median,
 };
@@ -72,7 +72,7 @@ struct Scenario {
     name: &'static str,
     /// Seeds of each cell by default, and with `--full`.
     seeds: (u64, u64),
-    cells: Vec<Cell<Vec<Figure>>>,
+    cases: Vec<BenchCase<Vec<Figure>>>,
 }
 
 fn main() {
@@ -95,9 +95,9 @@ fn main() {
     scenarios.retain(|scenario| is_wanted(scenario.number) || options.scenario == Some(INVARIANTS));
     for scenario in &mut scenarios {
         if let Some(text) = &options.cell {
-            scenario.cells.retain(|cell| cell.name.contains(text));
+            scenario.cases.retain(|cell| cell.name.contains(text));
         }
-        if scenario.cells.is_empty() {
+        if scenario.cases.is_empty() {
             continue;
         }
         let (few, many) = scenario.seeds;
@@ -118,11 +118,11 @@ fn main() {
 /// Runs and prints a scenario. Returns whether all its figures kept their bounds.
 fn run(scenario: &Scenario, seeds: u64, is_verbose: bool) -> bool {
     let began = Instant::now();
-    let jobs: Vec<(usize, u64)> = (0..scenario.cells.len())
+    let jobs: Vec<(usize, u64)> = (0..scenario.cases.len())
         .flat_map(|cell| (1..=seeds).map(move |seed| (cell, seed)))
         .collect();
     let results = jobs::map(&jobs, |(cell, seed)| {
-        let cell = &scenario.cells[*cell];
+        let cell = &scenario.cases[*cell];
         let figures = (cell.run)(cell.seed(*seed));
         (format!("{}, seed {seed}", cell.name), figures)
     });
@@ -138,7 +138,7 @@ fn run(scenario: &Scenario, seeds: u64, is_verbose: bool) -> bool {
             println!("    {name}: {}", text.join(", "));
         }
     }
-    let mut kinds: Vec<(&'static str, Bound)> = Vec::new();
+    let mut kinds: Vec<(&'static str, FigureBound)> = Vec::new();
     for figure in results.iter().flat_map(|(_, figures)| figures) {
         if !kinds.contains(&(figure.label, figure.bound)) {
             kinds.push((figure.label, figure.bound));
@@ -186,103 +186,103 @@ fn scenarios(is_full: bool) -> Vec<Scenario> {
             number: 1,
             name: "alone: rate, RTT, queue and loss",
             seeds: (1, 1),
-            cells: alone::alone(is_full),
+            cases: alone::alone(is_full),
         },
         Scenario {
             number: 2,
             name: "ramp on an unknown path",
             seeds: (3, 5),
-            cells: alone::ramp(),
+            cases: alone::ramp(),
         },
         Scenario {
             number: 3,
             name: "ramp with a cached rate, queue 0.1, loss 10 %",
             seeds: (2, 5),
-            cells: alone::cached(),
+            cases: alone::cached(),
         },
         Scenario {
             number: 4,
             name: "change of capacity and of RTT",
             seeds: (5, 5),
-            cells: alone::path_changes(),
+            cases: alone::path_changes(),
         },
         Scenario {
             number: 5,
             name: "loss comes at 15 s and goes at 30 s",
             seeds: (5, 5),
-            cells: alone::loss_changes(),
+            cases: alone::loss_changes(),
         },
         Scenario {
             number: 6,
             name: "policer of 100 Mbit/s behind 1 Gbit/s",
             seeds: (5, 5),
-            cells: alone::policer(),
+            cases: alone::policer(),
         },
         Scenario {
             number: 7,
             name: "beside CUBIC, 100 Mbit/s, 40 ms",
             seeds: (3, 6),
-            cells: competing::beside_cubic(),
+            cases: competing::beside_cubic(),
         },
         Scenario {
             number: 8,
             name: "CUBIC from 20 to 60 s",
             seeds: (3, 5),
-            cells: competing::visited_by_cubic(),
+            cases: competing::visited_by_cubic(),
         },
         Scenario {
             number: 9,
             name: "TCP with a window of 128 KB, 173 ms",
             seeds: (5, 5),
-            cells: competing::small_user(),
+            cases: competing::small_user(),
         },
         Scenario {
             number: 10,
             name: "two and four of ours",
             seeds: (2, 5),
-            cells: competing::among_ourselves(),
+            cases: competing::among_ourselves(),
         },
         Scenario {
             number: 11,
             name: "ours at 20 and 200 ms",
             seeds: (5, 5),
-            cells: competing::unequal_rtts(),
+            cases: competing::unequal_rtts(),
         },
         Scenario {
             number: 12,
             name: "several of ours at a policer, a short queue",
             seeds: (4, 6),
-            cells: competing::crowded_policer(),
+            cases: competing::crowded_policer(),
         },
         Scenario {
             number: 13,
             name: "ours and CUBIC at a policer",
             seeds: (5, 5),
-            cells: competing::policer_with_cubic(),
+            cases: competing::policer_with_cubic(),
         },
         Scenario {
             number: 14,
             name: "bursts: 1 % / 10, 10 % / 50, 30 % / 50 packets",
             seeds: (5, 5),
-            cells: impaired::bursts(),
+            cases: impaired::bursts(),
         },
         Scenario {
             number: 15,
             name: "reordering and jitter",
             seeds: (5, 5),
-            cells: impaired::reordering(),
+            cases: impaired::reordering(),
         },
         Scenario {
             number: 16,
             name: "reports lost: 50 % of them, 64 % both ways",
             seeds: (5, 5),
-            cells: impaired::lost_reports(),
+            cases: impaired::lost_reports(),
         },
         Scenario {
             number: 17,
             name: "background beside CUBIC",
             seeds: (2, 5),
-            cells: competing::background(),
+            cases: competing::background(),
         },
     ]
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use bench_kit::machine::{Load, ProcessTime};
+use bench_kit::machine::{MachineLoad, ProcessTime};
 use emulator::Report;
 use eval::bulk::Ended;
 use units::ByteCount;
@@ -46,7 +46,7 @@ impl Limit {
         ended: &Ended,
         [before, after]: [&Report; 2],
         gateways: &[ProcessTime; 2],
-        machine: &Load,
+        machine: &MachineLoad,
     ) -> Self {
         let elapsed = ended.elapsed.as_secs_f64();
         let ideal = cell.ideal(size).as_secs_f64();

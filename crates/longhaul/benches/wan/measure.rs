@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use bench_kit::machine::{Load, Moment, ProcessTime};
+use bench_kit::machine::{MachineLoad, Moment, ProcessTime};
 use emulator::{Direction, Report};
 use eval::bulk::Ended;
 use units::ByteCount;
@@ -51,7 +51,7 @@ pub struct Run {
     pub cpu: [ProcessTime; 2],
     /// Processor time of the emulator's thread, as a share of one processor.
     pub emulator: f64,
-    pub machine: Load,
+    pub machine: MachineLoad,
     pub limit: Limit,
 }
 
@@ -127,7 +127,7 @@ impl Run {
             of_thread: Duration::ZERO,
         }; 2],
         emulator: 0.0,
-        machine: Load {
+        machine: MachineLoad {
             busy: 0.0,
             others: 0.0,
         },

@@ -126,7 +126,7 @@ const SOME_BBR: [(u64, f64, u64); 5] = [
 
 /// Returns rows with one link beside some flows of the kernel's TCP. The others keep their mean
 /// rate, divided by their mean rate with one CUBIC flow in the link's place.
-fn beside(name: &'static str, cells: &[(u64, f64, u64)]) -> Vec<Row> {
+fn beside(name: &'static str, cases: &[(u64, f64, u64)]) -> Vec<Row> {
     let row = |&(rtt_ms, queue, count): &(u64, f64, u64)| Row {
         name: format!(
             "{rtt_ms} ms, queue {queue} BDP, {count} {}",
@@ -193,10 +193,10 @@ fn beside(name: &'static str, cells: &[(u64, f64, u64)]) -> Vec<Row> {
             Ok(outcome)
         }),
     };
-    cells.iter().map(row).collect()
+    cases.iter().map(row).collect()
 }
 
-fn among_ourselves(cells: &[(u64, f64, u32)]) -> Vec<Row> {
+fn among_ourselves(cases: &[(u64, f64, u32)]) -> Vec<Row> {
     let row = |&(count, queue, apart_s): &(u64, f64, u32)| Row {
         name: format!("40 ms, queue {queue} BDP, {count} links, {apart_s} s apart"),
         runs: 1,
@@ -233,7 +233,7 @@ fn among_ourselves(cells: &[(u64, f64, u32)]) -> Vec<Row> {
             Ok(outcome(&line, crowd, figures))
         }),
     };
-    cells.iter().map(row).collect()
+    cases.iter().map(row).collect()
 }
 
 fn small_user() -> Vec<Row> {
