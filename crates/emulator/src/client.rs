@@ -23,17 +23,17 @@ use super::{
     capture::{CaptureOptions, CaptureReport},
     change::PathChange,
     config::{Direction, Site, WanConfig},
-    control::{Answer, Description, Request, hear, say},
-    daemon::{Order, Verdict},
+    control::{ControlAnswer, ControlRequest, Description, hear, say},
+    daemon::{DaemonOrder, StartResult},
     error::WanError,
     report::Report,
-    state::Place,
+    state::EmulatorPaths,
 };
 
 /// Sends commands to the emulator of one name.
 #[derive(Debug, Clone)]
 pub struct Client {
-    place: Place,
+    place: EmulatorPaths,
 }
 
 /// A capture by the emulator in the background; drop ends it.
@@ -44,7 +44,7 @@ pub struct RemoteCapture {
 
 /// Removals by [`Client::down`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Removed {
+pub enum DownResult {
     /// A running emulator.
     Running,
     /// The remains of an emulator that had died.
@@ -53,7 +53,7 @@ pub enum Removed {
 
 impl Client {
     /// A client for the emulator at `place`, running or not.
-    pub fn new(place: Place) -> Self {
+    pub fn new(place: EmulatorPaths) -> Self {
         Self { place }
     }
 
@@ -80,7 +80,7 @@ impl Client {
             .current_dir("/")
             .spawn()
             .map_err(WanError::io(starting()))?;
-        let order = Order {
+        let order = DaemonOrder {
             place: self.place.clone(),
             config,
         };
@@ -95,8 +95,8 @@ impl Client {
             .read_to_end(&mut said)
             .map_err(WanError::io(starting()))?;
         match serde_json::from_slice(&said) {
-            Ok(Verdict::Up) => Ok(()),
-            Ok(Verdict::Failed(text)) => {
+            Ok(StartResult::Up) => Ok(()),
+            Ok(StartResult::Failed(text)) => {
                 let _ = child.wait();
                 if let Ok(Some(lock)) = self.place.lock() {
                     self.place.forget(lock);
@@ -117,8 +117,8 @@ impl Client {
     /// # Errors
     /// [`WanError::NotRunning`], here and in the methods below.
     pub fn describe(&self) -> Result<Description, WanError> {
-        match self.ask(&Request::Describe)?.0 {
-            Answer::Description(description) => Ok(*description),
+        match self.ask(&ControlRequest::Describe)?.0 {
+            ControlAnswer::Description(description) => Ok(*description),
             answer => Err(unexpected(&answer)),
         }
     }
@@ -128,8 +128,8 @@ impl Client {
     /// # Errors
     /// See [`Self::describe`].
     pub fn report(&self) -> Result<Report, WanError> {
-        match self.ask(&Request::Report)?.0 {
-            Answer::Report(report) => Ok(*report),
+        match self.ask(&ControlRequest::Report)?.0 {
+            ControlAnswer::Report(report) => Ok(*report),
             answer => Err(unexpected(&answer)),
         }
     }
@@ -139,7 +139,7 @@ impl Client {
     /// # Errors
     /// See [`Self::describe`].
     pub fn set(&self, direction: Direction, path: PathConfig) -> Result<(), WanError> {
-        self.done(&Request::Configure { direction, path })
+        self.done(&ControlRequest::Configure { direction, path })
     }
 
     /// Changes some settings of the given directions, and keeps the others.
@@ -164,7 +164,7 @@ impl Client {
     /// # Errors
     /// See [`Self::describe`]; [`WanError::Refused`] if the kernel refuses.
     pub fn set_interface_up(&self, site: Site, up: bool) -> Result<(), WanError> {
-        self.done(&Request::Interface { site, up })
+        self.done(&ControlRequest::Interface { site, up })
     }
 
     /// Starts a capture of a site's packets ([`Wan::capture`](super::Wan::capture)) to `file`. The
@@ -179,12 +179,12 @@ impl Client {
         options: CaptureOptions,
     ) -> Result<RemoteCapture, WanError> {
         let stream = self.connect()?;
-        let request = Request::Capture { site, options };
+        let request = ControlRequest::Capture { site, options };
         let answer = say(&stream, &request, &[file.into()])
             .and_then(|()| hear(&stream))
             .map_err(WanError::io("speaking with the emulator"))?;
         match answer.0 {
-            Answer::Done => Ok(RemoteCapture { stream }),
+            ControlAnswer::Done => Ok(RemoteCapture { stream }),
             answer => Err(unexpected(&answer)),
         }
     }
@@ -199,8 +199,8 @@ impl Client {
         site: Site,
         mut command: Command,
     ) -> Result<std::convert::Infallible, WanError> {
-        let (answer, mut descriptors) = self.ask(&Request::Namespaces { site })?;
-        let Answer::Namespaces { user } = answer else {
+        let (answer, mut descriptors) = self.ask(&ControlRequest::Namespaces { site })?;
+        let ControlAnswer::Namespaces { user } = answer else {
             return Err(unexpected(&answer));
         };
         let entering = || WanError::io::<Errno>("entering the site");
@@ -220,8 +220,8 @@ impl Client {
     ///
     /// # Errors
     /// [`WanError::NotRunning`] if there is neither an emulator nor remains.
-    pub fn down(&self) -> Result<Removed, WanError> {
-        match self.done(&Request::Down) {
+    pub fn down(&self) -> Result<DownResult, WanError> {
+        match self.done(&ControlRequest::Down) {
             Ok(()) => {}
             Err(WanError::NotRunning { name }) => {
                 let Some(lock) = self.place.lock()? else {
@@ -232,7 +232,7 @@ impl Client {
                 let cleaned = self.place.clean(&lock)?;
                 self.place.forget(lock);
                 return if cleaned {
-                    Ok(Removed::Remains)
+                    Ok(DownResult::Remains)
                 } else {
                     Err(WanError::NotRunning { name })
                 };
@@ -243,7 +243,7 @@ impl Client {
         for _ in 0..END_CHECKS {
             if let Some(lock) = self.place.lock()? {
                 self.place.forget(lock);
-                return Ok(Removed::Running);
+                return Ok(DownResult::Running);
             }
             std::thread::sleep(END_CHECK_INTERVAL);
         }
@@ -252,14 +252,14 @@ impl Client {
         ))
     }
 
-    fn done(&self, request: &Request) -> Result<(), WanError> {
+    fn done(&self, request: &ControlRequest) -> Result<(), WanError> {
         match self.ask(request)?.0 {
-            Answer::Done => Ok(()),
+            ControlAnswer::Done => Ok(()),
             answer => Err(unexpected(&answer)),
         }
     }
 
-    fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), WanError> {
+    fn ask(&self, request: &ControlRequest) -> Result<(ControlAnswer, Vec<OwnedFd>), WanError> {
         let stream = self.connect()?;
         say(&stream, request, &[])
             .and_then(|()| hear(&stream))
@@ -307,15 +307,15 @@ impl RemoteCapture {
         let _ = self.stream.shutdown(Shutdown::Write);
         let answer = hear(&self.stream).map_err(WanError::io(speaking()))?;
         match answer.0 {
-            Answer::Captured(report) => Ok(report),
+            ControlAnswer::Captured(report) => Ok(report),
             answer => Err(unexpected(&answer)),
         }
     }
 }
 
-fn unexpected(answer: &Answer) -> WanError {
+fn unexpected(answer: &ControlAnswer) -> WanError {
     match answer {
-        Answer::Failed(text) => WanError::Refused(text.clone()),
+        ControlAnswer::Failed(text) => WanError::Refused(text.clone()),
         _ => WanError::Refused("the emulator is of another version".to_owned()),
     }
 }

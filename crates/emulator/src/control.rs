@@ -23,7 +23,7 @@ use super::{
 };
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(super) enum ControlRequest {
     Describe,
     Report,
     Configure {
@@ -49,7 +49,7 @@ pub(super) enum Request {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum ControlAnswer {
     Done,
     Description(Box<Description>),
     Report(Box<Report>),
@@ -91,7 +91,7 @@ pub(super) fn say<T: Serialize>(
 
 /// Receives one message and its descriptors.
 pub(super) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<(T, Vec<OwnedFd>)> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut first = [0];
     let descriptors = sys::receive_with_descriptors(stream, &mut [IoSliceMut::new(&mut first)])?;
     let mut line = first.to_vec();
@@ -101,7 +101,7 @@ pub(super) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<(T, V
 }
 
 /// Longest wait for a message: both ends answer at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest message: 1 MiB, where usual messages have a few kilobytes.
 const LONGEST_MESSAGE: u64 = 1 << 20;

@@ -28,23 +28,23 @@ use super::{
     Wan,
     capture::{Capture, CaptureOptions},
     config::{Site, WanConfig},
-    control::{Answer, Description, Request, hear, say},
+    control::{ControlAnswer, ControlRequest, Description, hear, say},
     error::WanError,
     netns,
     privilege::{self, Privilege},
-    state::{Lock, Place, Record},
+    state::{CleanupRecord, EmulatorLock, EmulatorPaths},
 };
 
 /// The order to the process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
-    pub(super) place: Place,
+pub(super) struct DaemonOrder {
+    pub(super) place: EmulatorPaths,
     pub(super) config: WanConfig,
 }
 
 /// Whether the WAN is up.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Verdict {
+pub(super) enum StartResult {
     Up,
     Failed(String),
 }
@@ -57,11 +57,11 @@ pub(super) enum Verdict {
 pub fn run() -> anyhow::Result<()> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
-    let order: Order = serde_json::from_str(&text)?;
+    let order: DaemonOrder = serde_json::from_str(&text)?;
     let result = Daemon::start(order);
     let verdict = match &result {
-        Ok(_) => Verdict::Up,
-        Err(error) => Verdict::Failed(with_causes(error)),
+        Ok(_) => StartResult::Up,
+        Err(error) => StartResult::Failed(with_causes(error)),
     };
     let mut stdout = io::stdout();
     stdout.write_all(&serde_json::to_vec(&verdict)?)?;
@@ -85,12 +85,12 @@ struct Daemon {
     user_namespace: Option<OwnedFd>,
     listener: UnixListener,
     signals: SignalFd,
-    place: Place,
-    lock: Lock,
+    place: EmulatorPaths,
+    lock: EmulatorLock,
 }
 
 impl Daemon {
-    fn start(Order { place, config }: Order) -> Result<Self, WanError> {
+    fn start(DaemonOrder { place, config }: DaemonOrder) -> Result<Self, WanError> {
         setsid().map_err(WanError::io("leaving the terminal's session"))?;
         let name = place.name().to_owned();
         let lock = place.lock()?.ok_or(WanError::AlreadyRunning { name })?;
@@ -124,11 +124,11 @@ impl Daemon {
     /// Makes the WAN and its command socket. Each thing to remove later is recorded as soon as it
     /// is ours: another emulator's namespace of the same name must stay.
     fn raise(
-        place: &Place,
-        lock: &Lock,
+        place: &EmulatorPaths,
+        lock: &EmulatorLock,
         mut config: WanConfig,
     ) -> Result<(Wan, UnixListener, Option<OwnedFd>), WanError> {
-        let mut record = Record {
+        let mut record = CleanupRecord {
             pid: process::id(),
             namespaces: Vec::new(),
         };
@@ -180,48 +180,48 @@ impl Daemon {
 
     /// Obeys one command. Returns true after the last one.
     fn answer(&mut self, stream: &UnixStream) -> io::Result<bool> {
-        let (request, brought) = hear::<Request>(stream)?;
+        let (request, brought) = hear::<ControlRequest>(stream)?;
         let mut descriptors = Vec::new();
         let answer = match request {
-            Request::Describe => Answer::Description(Box::new(Description {
+            ControlRequest::Describe => ControlAnswer::Description(Box::new(Description {
                 pid: process::id(),
                 config: self.wan.config().clone(),
             })),
-            Request::Report => Answer::Report(Box::new(self.wan.report())),
-            Request::Configure { direction, path } => {
+            ControlRequest::Report => ControlAnswer::Report(Box::new(self.wan.report())),
+            ControlRequest::Configure { direction, path } => {
                 self.wan.set(direction, path);
-                Answer::Done
+                ControlAnswer::Done
             }
-            Request::Interface { site, up } => match self.wan.set_interface_up(site, up) {
-                Ok(()) => Answer::Done,
-                Err(error) => Answer::Failed(with_causes(&error)),
+            ControlRequest::Interface { site, up } => match self.wan.set_interface_up(site, up) {
+                Ok(()) => ControlAnswer::Done,
+                Err(error) => ControlAnswer::Failed(with_causes(&error)),
             },
-            Request::Namespaces { site } => {
+            ControlRequest::Namespaces { site } => {
                 if let Some(user) = &self.user_namespace {
                     descriptors.push(user.try_clone()?);
                 }
                 match self.wan.namespace(site) {
                     Ok(network) => {
                         descriptors.push(network);
-                        Answer::Namespaces {
+                        ControlAnswer::Namespaces {
                             user: self.user_namespace.is_some(),
                         }
                     }
-                    Err(error) => Answer::Failed(with_causes(&error)),
+                    Err(error) => ControlAnswer::Failed(with_causes(&error)),
                 }
             }
-            Request::Capture { site, options } => {
+            ControlRequest::Capture { site, options } => {
                 let stream = stream.try_clone()?;
                 match self.capture(site, options, brought, stream) {
                     Ok(()) => return Ok(false),
-                    Err(error) => Answer::Failed(with_causes(&error)),
+                    Err(error) => ControlAnswer::Failed(with_causes(&error)),
                 }
             }
-            Request::Down => {
+            ControlRequest::Down => {
                 let cleaned = self.place.clean(&self.lock);
                 let answer = match &cleaned {
-                    Ok(_) => Answer::Done,
-                    Err(error) => Answer::Failed(with_causes(error)),
+                    Ok(_) => ControlAnswer::Done,
+                    Err(error) => ControlAnswer::Failed(with_causes(error)),
                 };
                 say(stream, &answer, &[])?;
                 return Ok(true);
@@ -273,7 +273,7 @@ impl Drop for Captures {
 /// Reports the start of a capture to the client. Reports its size when the capture has ended by
 /// itself, or when the client has closed its sending half.
 fn attend(mut stream: &UnixStream, capture: Capture) -> io::Result<()> {
-    say(stream, &Answer::Done, &[])?;
+    say(stream, &ControlAnswer::Done, &[])?;
     stream.set_read_timeout(Some(LOOK_AFTER))?;
     while !capture.has_ended() {
         match stream.read(&mut [0]) {
@@ -282,8 +282,8 @@ fn attend(mut stream: &UnixStream, capture: Capture) -> io::Result<()> {
         }
     }
     let answer = match capture.finish() {
-        Ok(report) => Answer::Captured(report),
-        Err(error) => Answer::Failed(with_causes(&error)),
+        Ok(report) => ControlAnswer::Captured(report),
+        Err(error) => ControlAnswer::Failed(with_causes(&error)),
     };
     say(stream, &answer, &[])
 }

@@ -43,12 +43,12 @@ use std::{
 
 pub use cable::Cable;
 pub use capture::{Capture, CaptureOptions, CaptureReport};
-pub use client::{Client, RemoteCapture, Removed};
+pub use client::{Client, DownResult, RemoteCapture};
 pub use config::{Direction, Site, SiteConfig, WanConfig};
 pub use control::Description;
 pub use error::WanError;
 pub use report::{DirectionReport, Load, Report, ThreadReport};
-pub use state::Place;
+pub use state::EmulatorPaths;
 use units::ByteCount;
 use wansim::PathConfig;
 

@@ -17,14 +17,14 @@ use super::{error::WanError, netns};
 
 /// The folder and name of one background emulator: its socket, its lock and its record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Place {
+pub struct EmulatorPaths {
     name: String,
     folder: PathBuf,
 }
 
 /// Things to remove after the death of an emulator.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct CleanupRecord {
     pub(super) pid: u32,
     /// Files in `/run/netns`.
     pub(super) namespaces: Vec<PathBuf>,
@@ -32,11 +32,11 @@ pub(super) struct Record {
 
 /// The lock of a running emulator, or of a command that cleans up after one.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct EmulatorLock {
     _file: Flock<fs::File>,
 }
 
-impl Place {
+impl EmulatorPaths {
     /// The place of this user's emulator called `name`.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Place {
     }
 
     /// Takes the lock; `None` if a running emulator has it.
-    pub(super) fn lock(&self) -> Result<Option<Lock>, WanError> {
+    pub(super) fn lock(&self) -> Result<Option<EmulatorLock>, WanError> {
         let path = self.file("lock");
         let action = || format!("locking {}", path.display());
         let file = fs::File::options()
@@ -97,26 +97,30 @@ impl Place {
             .open(&path)
             .map_err(WanError::io(action()))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(file) => Ok(Some(Lock { _file: file })),
+            Ok(file) => Ok(Some(EmulatorLock { _file: file })),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
             Err((_, error)) => Err(WanError::io(action())(error)),
         }
     }
 
     /// Records the things to remove later.
-    pub(super) fn write(&self, _lock: &Lock, record: &Record) -> Result<(), WanError> {
+    pub(super) fn write(
+        &self,
+        _lock: &EmulatorLock,
+        record: &CleanupRecord,
+    ) -> Result<(), WanError> {
         let path = self.file("json");
         let text = serde_json::to_vec(record).expect("plain data");
         fs::write(&path, text).map_err(WanError::io(format!("writing {}", path.display())))
     }
 
     /// Removes the remains of an emulator. Returns whether there were any.
-    pub(super) fn clean(&self, _lock: &Lock) -> Result<bool, WanError> {
+    pub(super) fn clean(&self, _lock: &EmulatorLock) -> Result<bool, WanError> {
         let path = self.file("json");
         let Ok(text) = fs::read(&path) else {
             return Ok(false);
         };
-        let record: Record = serde_json::from_slice(&text).unwrap_or_default();
+        let record: CleanupRecord = serde_json::from_slice(&text).unwrap_or_default();
         for namespace in &record.namespaces {
             remove(namespace, netns::remove_visible)?;
         }
@@ -128,7 +132,7 @@ impl Place {
 
     /// Removes the files that outlive an emulator. A command that waits for the lock meanwhile
     /// reports a running emulator, and may try again.
-    pub(super) fn forget(&self, lock: Lock) {
+    pub(super) fn forget(&self, lock: EmulatorLock) {
         let _ = fs::remove_file(self.log());
         let _ = fs::remove_file(self.file("lock"));
         drop(lock);

@@ -16,7 +16,7 @@ use std::{
 use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
 use emulator::{
-    Client, Description, Direction, Place, Removed, Site, WanConfig,
+    Client, Description, Direction, DownResult, EmulatorPaths, Site, WanConfig,
     change::{self, PathChange},
     daemon,
     script::Script,
@@ -239,7 +239,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Action::Calibrate(calibrate) = &args.action {
         return calibrate.run();
     }
-    let place = match Place::of(&args.name) {
+    let place = match EmulatorPaths::of(&args.name) {
         Err(error @ emulator::WanError::Invalid(_)) => return Err(wrong_use(error)),
         place => place?,
     };
@@ -258,7 +258,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Exec { site, command } => return exec(&client, &site, &command),
         Action::Capture(capture) => capture.run(&client, site(&client, &capture.site)?)?,
         Action::Down => {
-            if client.down()? == Removed::Remains {
+            if client.down()? == DownResult::Remains {
                 eprintln!("longhaul: removed the namespaces of an emulator that had died");
             }
         }

@@ -169,7 +169,7 @@ impl UdpLoad {
 
     fn prepare(&self, sender: &UdpSocket, receiver: &UdpSocket) -> io::Result<()> {
         sender.connect(receiver.local_addr()?)?;
-        receiver.set_read_timeout(Some(RECEIVE_PATIENCE))?;
+        receiver.set_read_timeout(Some(RECEIVE_TIMEOUT))?;
         setsockopt(receiver, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).or_else(|_| {
             setsockopt(
                 receiver,
@@ -292,7 +292,7 @@ pub const UDP_OVERHEAD: usize = 28 + 38;
 /// delivering.
 const SILENCE: Duration = Duration::from_millis(500);
 /// Longest wait for a packet before the receiver checks whether the load has ended.
-const RECEIVE_PATIENCE: Duration = Duration::from_millis(50);
+const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
 /// Shortest sleep of the sender: the kernel's timer makes shorter ones about as long.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// Receive buffer as root: room for a burst while the receiver waits for a processor.
