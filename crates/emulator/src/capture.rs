@@ -22,7 +22,7 @@ use pcap_file::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{config::Site, error::WanError, run::Run};
+use super::{config::Site, error::WanError, run::SegmentRun};
 
 /// Settings of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,16 +114,16 @@ impl fmt::Debug for EndTap {
 
 /// The part of a capture in the emulator's thread: it sees each packet.
 #[derive(Debug)]
-pub(super) struct Tap {
+pub(super) struct CaptureTap {
     pub(super) site: Site,
     snap: usize,
     wanted: u64,
     /// One moment by the monotonic clock and since 1970. All times are derived from the monotonic
     /// clock, so that none runs backwards.
     epoch: (Instant, Duration),
-    batch: Batch,
+    batch: PacketBatch,
     batch_begun: Instant,
-    batches: mpsc::SyncSender<Batch>,
+    batches: mpsc::SyncSender<PacketBatch>,
     left_out: Arc<AtomicU64>,
     scratch: Vec<u8>,
     is_writer_gone: bool,
@@ -131,14 +131,14 @@ pub(super) struct Tap {
 
 /// A batch of packets, one after the other.
 #[derive(Debug, Default)]
-struct Batch {
+struct PacketBatch {
     bytes: Vec<u8>,
-    packets: Vec<Taken>,
+    packets: Vec<CapturedPacket>,
 }
 
 /// A packet's position in a batch, and its time.
 #[derive(Debug)]
-struct Taken {
+struct CapturedPacket {
     at: Duration,
     kept_bytes: usize,
     whole_bytes: usize,
@@ -150,7 +150,7 @@ pub(super) fn start(
     file: impl Write + Send + 'static,
     options: CaptureOptions,
     end: EndTap,
-) -> Result<(Capture, Tap), WanError> {
+) -> Result<(Capture, CaptureTap), WanError> {
     let header = PcapHeader {
         // An upper bound for readers: some refuse packets that were longer on the wire.
         snaplen: LONGEST_SNAP,
@@ -167,7 +167,7 @@ pub(super) fn start(
         .map_err(WanError::io("starting a capture's thread"))?;
     let left_out = Arc::new(AtomicU64::new(0));
     let now = Instant::now();
-    let tap = Tap {
+    let tap = CaptureTap {
         site,
         snap: options.snap_bytes.min(LONGEST_SNAP) as usize,
         wanted: options.packets.unwrap_or(u64::MAX),
@@ -177,7 +177,7 @@ pub(super) fn start(
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .unwrap_or_default(),
         ),
-        batch: Batch::default(),
+        batch: PacketBatch::default(),
         batch_begun: now,
         batches,
         left_out: Arc::clone(&left_out),
@@ -192,9 +192,9 @@ pub(super) fn start(
     Ok((capture, tap))
 }
 
-impl Tap {
+impl CaptureTap {
     /// Copies the packets of a run.
-    pub(super) fn note(&mut self, run: &Run, now: Instant) {
+    pub(super) fn note(&mut self, run: &SegmentRun, now: Instant) {
         let at = self.epoch.1 + now.saturating_duration_since(self.epoch.0);
         for packet in run.packets() {
             if self.wanted == 0 {
@@ -206,7 +206,7 @@ impl Tap {
             }
             let whole_bytes = packet.write_packet(self.snap, &mut self.scratch);
             self.batch.bytes.extend_from_slice(&self.scratch);
-            self.batch.packets.push(Taken {
+            self.batch.packets.push(CapturedPacket {
                 at,
                 kept_bytes: self.scratch.len(),
                 whole_bytes,
@@ -248,7 +248,7 @@ impl Tap {
     }
 }
 
-impl Drop for Tap {
+impl Drop for CaptureTap {
     fn drop(&mut self) {
         self.hand_over();
     }
@@ -257,12 +257,12 @@ impl Drop for Tap {
 /// Writes batches until the tap is gone. Returns the number of packets.
 fn write(
     mut file: PcapWriter<BufWriter<impl Write>>,
-    batches: &mpsc::Receiver<Batch>,
+    batches: &mpsc::Receiver<PacketBatch>,
 ) -> Result<u64, PcapError> {
     let mut packets = 0;
     while let Ok(batch) = batches.recv() {
         let mut rest = &batch.bytes[..];
-        for &Taken {
+        for &CapturedPacket {
             at,
             kept_bytes,
             whole_bytes,

@@ -26,7 +26,7 @@ use super::{
     control::{ControlAnswer, ControlRequest, Description, hear, say},
     daemon::{DaemonOrder, StartResult},
     error::WanError,
-    report::Report,
+    report::WanReport,
     state::EmulatorPaths,
 };
 
@@ -127,7 +127,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Self::describe`].
-    pub fn report(&self) -> Result<Report, WanError> {
+    pub fn report(&self) -> Result<WanReport, WanError> {
         match self.ask(&ControlRequest::Report)?.0 {
             ControlAnswer::Report(report) => Ok(*report),
             answer => Err(unexpected(&answer)),

@@ -18,7 +18,7 @@ use wansim::PathConfig;
 use super::{
     capture::{CaptureOptions, CaptureReport},
     config::{Direction, Site, WanConfig},
-    report::Report,
+    report::WanReport,
     sys,
 };
 
@@ -52,7 +52,7 @@ pub(super) enum ControlRequest {
 pub(super) enum ControlAnswer {
     Done,
     Description(Box<Description>),
-    Report(Box<Report>),
+    Report(Box<WanReport>),
     Namespaces { user: bool },
     Captured(CaptureReport),
     Failed(String),

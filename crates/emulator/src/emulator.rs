@@ -31,34 +31,34 @@ use nix::{
 use wansim::{Duplex, PathConfig};
 
 use super::{
-    capture::{self, Capture, CaptureOptions, EndTap, Tap},
+    capture::{self, Capture, CaptureOptions, CaptureTap, EndTap},
     config::{Direction, Site, WanConfig},
     error::WanError,
-    frame::{Frame, Segment},
-    report::{Load, Meter, Report},
-    run::Run,
+    frame::{Frame, FrameSegment},
+    report::{BusyMeter, OverloadCounters, WanReport},
+    run::SegmentRun,
     sys,
 };
 
 /// The running thread; drop stops it.
 #[derive(Debug)]
 pub(super) struct Emulator {
-    orders: Orders,
+    orders: OrderSender,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 /// Sends orders to the thread.
 #[derive(Debug, Clone)]
-struct Orders {
-    sender: mpsc::Sender<Order>,
+struct OrderSender {
+    sender: mpsc::Sender<ThreadOrder>,
     wake: Arc<EventFd>,
 }
 
 /// An order to the thread.
-enum Order {
+enum ThreadOrder {
     Configure(Direction, Box<PathConfig>, mpsc::Sender<()>),
-    Report(mpsc::Sender<Report>),
-    Capture(u64, Box<Tap>, mpsc::Sender<()>),
+    Report(mpsc::Sender<WanReport>),
+    Capture(u64, Box<CaptureTap>, mpsc::Sender<()>),
     EndCapture(u64),
     Stop,
 }
@@ -74,22 +74,22 @@ impl Emulator {
         let (config, thread_wake) = (config.clone(), Arc::clone(&wake));
         let thread = thread::Builder::new()
             .name("wan".to_owned())
-            .spawn(move || Loop::new(sockets, &config, inbox, thread_wake).run())
+            .spawn(move || EmulatorLoop::new(sockets, &config, inbox, thread_wake).run())
             .map_err(WanError::io("starting the emulator's thread"))?;
         Ok(Self {
-            orders: Orders { sender, wake },
+            orders: OrderSender { sender, wake },
             thread: Some(thread),
         })
     }
 
     /// Changes one direction. The change is in force on return.
     pub(super) fn configure(&self, direction: Direction, config: PathConfig) {
-        self.ask(|reply| Order::Configure(direction, Box::new(config), reply));
+        self.ask(|reply| ThreadOrder::Configure(direction, Box::new(config), reply));
     }
 
     /// The settings in force and the counters so far.
-    pub(super) fn report(&self) -> Report {
-        self.ask(Order::Report)
+    pub(super) fn report(&self) -> WanReport {
+        self.ask(ThreadOrder::Report)
     }
 
     /// Starts a capture at a site. The capture runs on return.
@@ -102,13 +102,15 @@ impl Emulator {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let orders = self.orders.clone();
-        let end = EndTap(Box::new(move || orders.give(Order::EndCapture(number))));
+        let end = EndTap(Box::new(move || {
+            orders.give(ThreadOrder::EndCapture(number))
+        }));
         let (capture, tap) = capture::start(site, file, options, end)?;
-        self.ask(|reply| Order::Capture(number, Box::new(tap), reply));
+        self.ask(|reply| ThreadOrder::Capture(number, Box::new(tap), reply));
         Ok(capture)
     }
 
-    fn ask<T>(&self, order: impl FnOnce(mpsc::Sender<T>) -> Order) -> T {
+    fn ask<T>(&self, order: impl FnOnce(mpsc::Sender<T>) -> ThreadOrder) -> T {
         let (reply, answer) = mpsc::channel();
         self.orders.give(order(reply));
         answer
@@ -117,8 +119,8 @@ impl Emulator {
     }
 }
 
-impl Orders {
-    fn give(&self, order: Order) {
+impl OrderSender {
+    fn give(&self, order: ThreadOrder) {
         // A thread that has ended shows in the missing answer.
         let _ = self.sender.send(order);
         let _ = self.wake.write(1);
@@ -127,7 +129,7 @@ impl Orders {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        self.orders.give(Order::Stop);
+        self.orders.give(ThreadOrder::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -135,28 +137,28 @@ impl Drop for Emulator {
 }
 
 /// The state of the thread.
-struct Loop {
+struct EmulatorLoop {
     sockets: [OwnedFd; 2],
-    paths: Duplex<Segment>,
+    paths: Duplex<FrameSegment>,
     coalesce: Duration,
-    inbox: mpsc::Receiver<Order>,
+    inbox: mpsc::Receiver<ThreadOrder>,
     wake: Arc<EventFd>,
     last_flush: Option<Instant>,
     last_receive: Option<Instant>,
-    buffer: Buffer,
+    buffer: FrameBuffer,
     /// Buffer for headers and corrupted packets.
     scratch: Vec<u8>,
-    load: [Load; 2],
-    meter: Meter,
+    load: [OverloadCounters; 2],
+    meter: BusyMeter,
     /// Captures by their numbers.
-    taps: Vec<(u64, Tap)>,
+    taps: Vec<(u64, CaptureTap)>,
 }
 
-impl Loop {
+impl EmulatorLoop {
     fn new(
         sockets: [OwnedFd; 2],
         config: &WanConfig,
-        inbox: mpsc::Receiver<Order>,
+        inbox: mpsc::Receiver<ThreadOrder>,
         wake: Arc<EventFd>,
     ) -> Self {
         let path = |direction: Direction| {
@@ -174,10 +176,10 @@ impl Loop {
             wake,
             last_flush: None,
             last_receive: None,
-            buffer: Buffer::default(),
+            buffer: FrameBuffer::default(),
             scratch: Vec::new(),
-            load: [Load::default(); 2],
-            meter: Meter::start(sys::make_real_time()),
+            load: [OverloadCounters::default(); 2],
+            meter: BusyMeter::start(sys::make_real_time()),
             taps: Vec::new(),
         }
     }
@@ -247,28 +249,28 @@ impl Loop {
         while let Ok(order) = self.inbox.try_recv() {
             // The sender of an order may have gone.
             match order {
-                Order::Configure(direction, config, reply) => {
+                ThreadOrder::Configure(direction, config, reply) => {
                     let path_direction = direction.path_direction();
                     self.paths
                         .configure(path_direction, *config, Instant::now());
                     let _ = reply.send(());
                 }
-                Order::Report(reply) => {
+                ThreadOrder::Report(reply) => {
                     let report = self.report();
                     let _ = reply.send(report);
                 }
-                Order::Capture(number, tap, reply) => {
+                ThreadOrder::Capture(number, tap, reply) => {
                     self.taps.push((number, *tap));
                     let _ = reply.send(());
                 }
-                Order::EndCapture(number) => self.taps.retain(|(tap, _)| *tap != number),
-                Order::Stop => return false,
+                ThreadOrder::EndCapture(number) => self.taps.retain(|(tap, _)| *tap != number),
+                ThreadOrder::Stop => return false,
             }
         }
         true
     }
 
-    fn report(&mut self) -> Report {
+    fn report(&mut self) -> WanReport {
         for site in Site::BOTH {
             // Frames from site A travel A to B.
             let dropped = sys::packets_dropped(self.sockets[site.index()].as_fd()).unwrap_or(0);
@@ -302,14 +304,14 @@ impl Loop {
             self.last_receive = Some(now);
             let frame = Rc::new(frame);
             for index in 0..frame.segments() {
-                let segment = Segment {
+                let segment = FrameSegment {
                     frame: Rc::clone(&frame),
                     index,
                     flipped_bit: None,
                 };
                 for (_, tap) in &mut self.taps {
                     if tap.site == direction.from() {
-                        tap.note(&Run::new(segment.clone()), now);
+                        tap.note(&SegmentRun::new(segment.clone()), now);
                     }
                 }
                 self.paths.send(direction.path_direction(), segment, now);
@@ -324,14 +326,14 @@ impl Loop {
             let path_direction = direction.path_direction();
             let due = self.paths.next_arrival_of(path_direction);
             let delivered = self.paths.counters(path_direction).delivered;
-            let mut run: Option<Run> = None;
+            let mut run: Option<SegmentRun> = None;
             while let Some(segment) = self.paths.poll(path_direction, now) {
                 let next = match &mut run {
                     Some(run) => run.extend(segment),
                     None => Some(segment),
                 };
                 if let Some(segment) = next
-                    && let Some(ended) = run.replace(Run::new(segment))
+                    && let Some(ended) = run.replace(SegmentRun::new(segment))
                 {
                     self.emit(direction, &ended);
                 }
@@ -349,7 +351,7 @@ impl Loop {
         }
     }
 
-    fn emit(&mut self, direction: Direction, run: &Run) {
+    fn emit(&mut self, direction: Direction, run: &SegmentRun) {
         let site = direction.from().other();
         let to = &self.sockets[site.index()];
         let frame = run.render(&mut self.scratch);
@@ -370,11 +372,11 @@ impl Loop {
 
 /// A buffer for received frames, which are handed out without a copy.
 #[derive(Default)]
-struct Buffer {
+struct FrameBuffer {
     room: BytesMut,
 }
 
-impl Buffer {
+impl FrameBuffer {
     /// Receives the next frame; `None` stands for a frame that was too long.
     fn receive(&mut self, socket: &OwnedFd) -> io::Result<Option<Bytes>> {
         if self.room.len() < LONGEST_FRAME {

@@ -1,8 +1,8 @@
 //! Frames as the kernel delivers them, and the packets of the wire that a frame contains.
 //!
 //! With segmentation offload a frame is a super-packet: one header, and the payloads of many
-//! packets. A [`Segment`] names one of these packets without a copy, so that each packet can have
-//! its own fate. [`run`](super::run) joins consecutive segments again.
+//! packets. A [`FrameSegment`] names one of these packets without a copy, so that each packet can
+//! have its own fate. [`run`](super::run) joins consecutive segments again.
 
 use std::{ops::Range, rc::Rc};
 
@@ -56,7 +56,7 @@ pub(super) enum IpVersion {
 
 /// A frame that contradicts itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedFrame;
 
 impl VnetHeader {
     /// Bytes in front of each frame.
@@ -102,16 +102,16 @@ impl VnetHeader {
 
 impl Frame {
     /// Reads the data of a packet socket: `virtio_net_hdr` and Ethernet frame.
-    pub(super) fn read(mut bytes: Bytes) -> Result<Self, Malformed> {
-        let vnet = VnetHeader::read(&bytes).ok_or(Malformed)?;
+    pub(super) fn read(mut bytes: Bytes) -> Result<Self, MalformedFrame> {
+        let vnet = VnetHeader::read(&bytes).ok_or(MalformedFrame)?;
         let bytes = bytes.split_off(VnetHeader::BYTES);
         if bytes.len() < ETHERNET_BYTES {
-            return Err(Malformed);
+            return Err(MalformedFrame);
         }
         if let Some((start, field)) = vnet.partial_checksum()
             && (start < ETHERNET_BYTES || field + 2 > bytes.len())
         {
-            return Err(Malformed);
+            return Err(MalformedFrame);
         }
         let layout = if vnet.gso_type == 0 {
             None
@@ -150,17 +150,17 @@ impl Frame {
 }
 
 impl Layout {
-    fn read(vnet: &VnetHeader, frame: &[u8]) -> Result<Self, Malformed> {
-        let byte = |at: usize| frame.get(at).copied().ok_or(Malformed);
+    fn read(vnet: &VnetHeader, frame: &[u8]) -> Result<Self, MalformedFrame> {
+        let byte = |at: usize| frame.get(at).copied().ok_or(MalformedFrame);
         let transport = match vnet.gso_type & !GSO_ECN {
             GSO_TCPV4 | GSO_TCPV6 => Transport::Tcp,
             GSO_UDP => Transport::Udp,
-            _ => return Err(Malformed),
+            _ => return Err(MalformedFrame),
         };
         let ip_version = match [byte(12)?, byte(13)?] {
             [0x08, 0x00] => IpVersion::V4,
             [0x86, 0xdd] => IpVersion::V6,
-            _ => return Err(Malformed),
+            _ => return Err(MalformedFrame),
         };
         let transport_start = match (vnet.partial_checksum(), ip_version) {
             (Some((start, _)), _) => start,
@@ -179,7 +179,7 @@ impl Layout {
             && header >= shortest
             && segment_bytes > 0;
         if !sound {
-            return Err(Malformed);
+            return Err(MalformedFrame);
         }
         let segments = (frame.len() - payload_start).div_ceil(segment_bytes).max(1) as u32;
         Ok(Self {
@@ -203,14 +203,14 @@ impl Layout {
 
 /// One packet of the wire: a segment of a frame, or a whole frame.
 #[derive(Debug, Clone)]
-pub(super) struct Segment {
+pub(super) struct FrameSegment {
     pub(super) frame: Rc<Frame>,
     pub(super) index: u32,
     /// The bit of the IP packet that the path has flipped.
     pub(super) flipped_bit: Option<u32>,
 }
 
-impl Packet for Segment {
+impl Packet for FrameSegment {
     fn ip_bytes(&self) -> usize {
         self.frame.ip_bytes(self.index)
     }

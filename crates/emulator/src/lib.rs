@@ -47,7 +47,7 @@ pub use client::{Client, DownResult, RemoteCapture};
 pub use config::{Direction, Site, SiteConfig, WanConfig};
 pub use control::Description;
 pub use error::WanError;
-pub use report::{DirectionReport, Load, Report, ThreadReport};
+pub use report::{DirectionReport, OverloadCounters, ThreadReport, WanReport};
 pub use state::EmulatorPaths;
 use units::ByteCount;
 use wansim::PathConfig;
@@ -97,7 +97,7 @@ impl Wan {
     }
 
     /// The settings in force, the counters, and whether the machine kept up.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> WanReport {
         self.emulator.report()
     }
 

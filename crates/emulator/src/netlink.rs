@@ -49,7 +49,7 @@ impl Netlink {
         far_namespace: BorrowedFd<'_>,
         mtu: u32,
     ) -> io::Result<()> {
-        let mut message = Message::new(libc::RTM_NEWLINK, CREATE);
+        let mut message = NetlinkRequest::new(libc::RTM_NEWLINK, CREATE);
         message.interface(near.index, 0, 0);
         message.veth_end(near, mtu);
         message.nested(libc::IFLA_LINKINFO, |info| {
@@ -68,14 +68,14 @@ impl Netlink {
 
     /// Removes an interface; a veth loses both ends.
     pub(super) fn delete_link(&mut self, index: u32) -> io::Result<()> {
-        let mut message = Message::new(libc::RTM_DELLINK, 0);
+        let mut message = NetlinkRequest::new(libc::RTM_DELLINK, 0);
         message.interface(index, 0, 0);
         self.request(message)
     }
 
     pub(super) fn set_up(&mut self, index: u32, up: bool) -> io::Result<()> {
         let flag = libc::IFF_UP as u32;
-        let mut message = Message::new(libc::RTM_NEWLINK, 0);
+        let mut message = NetlinkRequest::new(libc::RTM_NEWLINK, 0);
         message.interface(index, if up { flag } else { 0 }, flag);
         self.request(message)
     }
@@ -84,7 +84,7 @@ impl Netlink {
     /// program.
     pub(super) fn disable_link_local(&mut self, index: u32) -> io::Result<()> {
         const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
-        let mut message = Message::new(libc::RTM_NEWLINK, 0);
+        let mut message = NetlinkRequest::new(libc::RTM_NEWLINK, 0);
         message.interface(index, 0, 0);
         message.nested(libc::IFLA_AF_SPEC, |families| {
             families.nested(libc::AF_INET6 as u16, |inet6| {
@@ -103,7 +103,7 @@ impl Netlink {
     ) -> io::Result<()> {
         let (family, bytes) = address_bytes(address);
         let no_duplicate_detection = libc::IFA_F_NODAD as u8;
-        let mut message = Message::new(libc::RTM_NEWADDR, REPLACE);
+        let mut message = NetlinkRequest::new(libc::RTM_NEWADDR, REPLACE);
         message.bytes(&[family, prefix, no_duplicate_detection, 0]);
         message.bytes(&index.to_ne_bytes());
         message.attribute(libc::IFA_LOCAL, &bytes);
@@ -122,7 +122,7 @@ impl Netlink {
         name: &str,
     ) -> io::Result<()> {
         let network = u32::from(address) & (u32::MAX << (32 - prefix));
-        let mut message = Message::new(libc::RTM_NEWROUTE, REPLACE);
+        let mut message = NetlinkRequest::new(libc::RTM_NEWROUTE, REPLACE);
         // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope,
         // type.
         message.bytes(&[libc::AF_INET as u8, prefix, 0, 0]);
@@ -150,7 +150,7 @@ impl Netlink {
         mac: [u8; 6],
     ) -> io::Result<()> {
         let (family, bytes) = address_bytes(address);
-        let mut message = Message::new(libc::RTM_NEWNEIGH, REPLACE);
+        let mut message = NetlinkRequest::new(libc::RTM_NEWNEIGH, REPLACE);
         message.bytes(&[family, 0, 0, 0]);
         message.bytes(&index.to_ne_bytes());
         message.bytes(&libc::NUD_PERMANENT.to_ne_bytes());
@@ -161,7 +161,7 @@ impl Netlink {
     }
 
     /// Sends a request, and waits for the kernel's acknowledgement or error.
-    fn request(&mut self, message: Message) -> io::Result<()> {
+    fn request(&mut self, message: NetlinkRequest) -> io::Result<()> {
         self.sequence += 1;
         let bytes = message.finish(self.sequence);
         send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty())?;
@@ -183,11 +183,11 @@ impl Netlink {
 }
 
 /// A request while it is being written.
-struct Message {
+struct NetlinkRequest {
     bytes: Vec<u8>,
 }
 
-impl Message {
+impl NetlinkRequest {
     fn new(kind: u16, flags: i32) -> Self {
         let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags) as u16;
         let mut bytes = vec![0; 4];

@@ -9,7 +9,7 @@ use super::{config::Direction, sys};
 
 /// State of a running emulator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct WanReport {
     /// A to B, then B to A.
     pub directions: [DirectionReport; 2],
     /// State of the thread that moves the packets.
@@ -24,13 +24,13 @@ pub struct DirectionReport {
     /// Counters of the path.
     pub counters: Counters,
     /// Events outside the model.
-    pub load: Load,
+    pub load: OverloadCounters,
 }
 
 /// Events outside the model, in one direction. `receive_drops`, `send_failures` and `late_packets`
 /// should be zero: they count effects of the machine, not of the path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Load {
+pub struct OverloadCounters {
     /// Frames received; one frame may hold many packets.
     pub frames_in: u64,
     /// Frames sent; one frame may hold many packets.
@@ -65,7 +65,7 @@ pub struct ThreadReport {
     pub real_time: bool,
 }
 
-impl Report {
+impl WanReport {
     /// Whether the machine has distorted the path: packets lost outside the model, more than 1 % of
     /// the packets late, or a thread without idle time. Figures then depend on the machine more
     /// than on the path.
@@ -85,7 +85,7 @@ impl Report {
     pub fn distorted_since(&self, earlier: &Self) -> bool {
         let directions = earlier.directions.iter().zip(&self.directions);
         directions.into_iter().any(|(before, after)| {
-            let lost = |load: &Load| load.receive_drops + load.send_failures;
+            let lost = |load: &OverloadCounters| load.receive_drops + load.send_failures;
             let late = after.load.late_packets - before.load.late_packets;
             let delivered = after.counters.delivered - before.counters.delivered;
             lost(&after.load) > lost(&before.load) || is_too_many_late(late, delivered)
@@ -93,7 +93,7 @@ impl Report {
     }
 }
 
-impl Load {
+impl OverloadCounters {
     /// Counts packets of a batch whose first packet was delivered `late` after its time.
     pub(super) fn delivered_late(&mut self, packets: u64, late: Duration) {
         self.latest_us = self.latest_us.max(late.as_micros() as u64);
@@ -105,7 +105,7 @@ impl Load {
 
 /// Measures the busy share of the thread.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(super) struct BusyMeter {
     started: Instant,
     woke: Instant,
     window_start: Instant,
@@ -115,7 +115,7 @@ pub(super) struct Meter {
     real_time: bool,
 }
 
-impl Meter {
+impl BusyMeter {
     pub(super) fn start(real_time: bool) -> Self {
         let now = Instant::now();
         Self {
@@ -144,13 +144,17 @@ impl Meter {
         }
     }
 
-    pub(super) fn report<P: Packet>(&self, paths: &Duplex<P>, load: &[Load; 2]) -> Report {
+    pub(super) fn report<P: Packet>(
+        &self,
+        paths: &Duplex<P>,
+        load: &[OverloadCounters; 2],
+    ) -> WanReport {
         let direction = |direction: Direction| DirectionReport {
             config: paths.path(direction.path_direction()).config().clone(),
             counters: *paths.counters(direction.path_direction()),
             load: load[direction.index()],
         };
-        Report {
+        WanReport {
             directions: Direction::BOTH.map(direction),
             thread: ThreadReport {
                 uptime: self.started.elapsed(),

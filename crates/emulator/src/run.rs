@@ -8,14 +8,14 @@ use std::{ops::Range, rc::Rc};
 use super::{
     checksum,
     frame::{
-        ETHERNET_BYTES, Frame, GSO_ECN, IpVersion, LONGEST_HEADER, Layout, NEEDS_CHECKSUM, Segment,
-        Transport, VnetHeader,
+        ETHERNET_BYTES, Frame, FrameSegment, GSO_ECN, IpVersion, LONGEST_HEADER, Layout,
+        NEEDS_CHECKSUM, Transport, VnetHeader,
     },
 };
 
 /// Consecutive segments of one frame.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct SegmentRun {
     frame: Rc<Frame>,
     first: u32,
     count: u32,
@@ -24,15 +24,15 @@ pub(super) struct Run {
 
 /// A frame in three parts, to be sent in this order.
 #[derive(Debug)]
-pub(super) struct Rendered<'a> {
+pub(super) struct RenderedFrame<'a> {
     pub(super) vnet: [u8; VnetHeader::BYTES],
     pub(super) header: &'a [u8],
     pub(super) payload: &'a [u8],
 }
 
-impl Run {
-    pub(super) fn new(segment: Segment) -> Self {
-        let Segment {
+impl SegmentRun {
+    pub(super) fn new(segment: FrameSegment) -> Self {
+        let FrameSegment {
             frame,
             index,
             flipped_bit,
@@ -47,7 +47,7 @@ impl Run {
 
     /// Adds a segment, or returns it if it does not continue this run. A corrupted segment travels
     /// alone: only its own checksum can reveal the error.
-    pub(super) fn extend(&mut self, segment: Segment) -> Option<Segment> {
+    pub(super) fn extend(&mut self, segment: FrameSegment) -> Option<FrameSegment> {
         let continues = Rc::ptr_eq(&self.frame, &segment.frame)
             && segment.index == self.first + self.count
             && self.flipped_bit.is_none()
@@ -108,10 +108,10 @@ impl Run {
     }
 
     /// Writes the run as a frame. `scratch` holds the parts that differ from the original frame.
-    pub(super) fn render<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Rendered<'a> {
+    pub(super) fn render<'a>(&'a self, scratch: &'a mut Vec<u8>) -> RenderedFrame<'a> {
         if self.flipped_bit.is_some() {
             self.write_corrupted(scratch);
-            return Rendered {
+            return RenderedFrame {
                 vnet: [0; VnetHeader::BYTES],
                 header: scratch,
                 payload: &[],
@@ -122,13 +122,13 @@ impl Run {
             Some(layout) if self.count < layout.segments => {
                 self.write_header(layout, scratch);
                 let payload = &self.frame.bytes[self.payload(layout)];
-                Rendered {
+                RenderedFrame {
                     vnet: vnet.write(),
                     header: scratch,
                     payload,
                 }
             }
-            _ => Rendered {
+            _ => RenderedFrame {
                 vnet: vnet.write(),
                 header: &[],
                 payload: &self.frame.bytes,

@@ -25,12 +25,12 @@ use super::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct Script {
     /// At least one.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TimedChange>,
 }
 
 /// Change at one time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct TimedChange {
     /// Time since the start of the script.
     pub at: Duration,
     /// Directions that change.
@@ -70,14 +70,14 @@ pub enum ScriptError {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ScriptFile {
     #[serde(default, rename = "step")]
-    steps: Vec<Section>,
+    steps: Vec<ScriptSection>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Section {
+struct ScriptSection {
     at: Spanned<String>,
     direction: Option<Spanned<String>>,
     rate: Option<Spanned<String>>,
@@ -94,7 +94,7 @@ struct Section {
     mtu: Option<Spanned<String>>,
 }
 
-type Problem = (Range<usize>, String);
+type ScriptProblem = (Range<usize>, String);
 
 impl Script {
     /// Reads and checks a file.
@@ -114,7 +114,7 @@ impl Script {
     /// # Errors
     /// [`ScriptError::Wrong`] with the first mistake.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ScriptError> {
-        let wrong = |(span, message): Problem| {
+        let wrong = |(span, message): ScriptProblem| {
             let before = text.get(..span.start).unwrap_or(text);
             let line_start = before.rfind('\n').map_or(0, |at| at + 1);
             ScriptError::Wrong {
@@ -124,14 +124,14 @@ impl Script {
                 message,
             }
         };
-        let file: File = toml::from_str(text).map_err(|error| {
+        let file: ScriptFile = toml::from_str(text).map_err(|error| {
             let span = error.span().unwrap_or_default();
             wrong((span, error.message().replace('`', "\"")))
         })?;
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<TimedChange> = Vec::new();
         for section in file.steps {
             let at = section.at.span();
-            let step = Step::of(section).map_err(wrong)?;
+            let step = TimedChange::of(section).map_err(wrong)?;
             if steps.last().is_some_and(|before| before.at > step.at) {
                 let message = "expected a time not before that of the step before";
                 return Err(wrong((at, message.to_owned())));
@@ -148,7 +148,7 @@ impl Script {
     ///
     /// # Errors
     /// The error of `apply`, without the later steps.
-    pub fn run<E>(&self, mut apply: impl FnMut(&Step) -> Result<(), E>) -> Result<(), E> {
+    pub fn run<E>(&self, mut apply: impl FnMut(&TimedChange) -> Result<(), E>) -> Result<(), E> {
         let start = Instant::now();
         for step in &self.steps {
             thread::sleep((start + step.at).saturating_duration_since(Instant::now()));
@@ -158,8 +158,8 @@ impl Script {
     }
 }
 
-impl Step {
-    fn of(section: Section) -> Result<Self, Problem> {
+impl TimedChange {
+    fn of(section: ScriptSection) -> Result<Self, ScriptProblem> {
         let mut written = Vec::new();
         let directions = match section
             .direction
@@ -224,7 +224,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for TimedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = match self.directions[..] {
             [one] => one.to_string(),
@@ -238,7 +238,7 @@ impl fmt::Display for Step {
 fn read<T>(
     value: &Option<Spanned<String>>,
     read: impl Fn(&str) -> Result<T, WanError>,
-) -> Result<Option<T>, Problem> {
+) -> Result<Option<T>, ScriptProblem> {
     let one = |text: &Spanned<String>| {
         read(text.get_ref()).map_err(|error| (text.span(), error.to_string()))
     };

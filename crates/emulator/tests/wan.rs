@@ -19,8 +19,8 @@ use std::{
 
 use emulator::{
     CaptureOptions, Direction, Site, Wan, WanConfig, WanError,
-    calibrate::{Subject, Verdict},
-    load::{FULL_PAYLOAD, Received, UdpLoad, address, tcp_goodput},
+    calibrate::{CalibrationSubject, CalibrationVerdict},
+    load::{FULL_PAYLOAD, LoadResult, UdpLoad, address, tcp_goodput},
     privilege::{self, Privilege},
 };
 use libtest_mimic::{Arguments, Trial};
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
             offload_multiplies_the_ceiling,
         ),
     ];
-    trials.extend(Subject::all().into_iter().map(|subject| {
+    trials.extend(CalibrationSubject::all().into_iter().map(|subject| {
         Trial::test(
             format!("real_time::namespaces::calibrated_{}", subject.name),
             move || {
@@ -114,7 +114,7 @@ fn up(offload: bool, path: &PathConfig) -> Wan {
     .expect("a WAN")
 }
 
-fn udp(wan: &Wan, load: UdpLoad) -> Received {
+fn udp(wan: &Wan, load: UdpLoad) -> LoadResult {
     load.run(wan).expect("traffic")
 }
 
@@ -144,14 +144,15 @@ fn assert_delay(wan: &Wan, mut delays: Vec<Duration>, delay: Duration) {
 }
 
 /// Asserts that the measurements of `longhaul wan calibrate` are within their bounds.
-fn is_calibrated(subject: Subject) {
+fn is_calibrated(subject: CalibrationSubject) {
     let rows = subject.measure().expect("traffic");
     assert!(!rows.is_empty(), "something is measured");
     for row in &rows {
         println!("{row:?}");
     }
     assert!(
-        rows.iter().all(|row| row.verdict == Verdict::Within),
+        rows.iter()
+            .all(|row| row.verdict == CalibrationVerdict::Within),
         "{rows:?}"
     );
 }

@@ -55,7 +55,7 @@ pub(crate) struct Reading {
     cpu: BTreeMap<String, Duration>,
     wire_bytes: [u64; 2],
     pub(crate) delivered_bytes: [u64; 2],
-    report: emulator::Report,
+    report: emulator::WanReport,
 }
 
 /// Limit of the kernel's TCP buffers: more than the bandwidth-delay product of any path of a plan.

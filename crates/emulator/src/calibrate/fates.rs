@@ -5,14 +5,14 @@ use std::{thread, time::Duration, time::SystemTime};
 use units::BitRate;
 use wansim::{GilbertElliott, PathConfig};
 
-use super::{Row, load, offloaded, up};
+use super::{CalibrationRow, load, offloaded, up};
 use crate::{
     Direction, Site, Wan,
     load::{LoadError, UdpLoad},
 };
 
 /// Random loss, with and without super-packets.
-pub(super) fn loss() -> Result<Vec<Row>, LoadError> {
+pub(super) fn loss() -> Result<Vec<CalibrationRow>, LoadError> {
     let mut rows = Vec::new();
     for offload in [false, true] {
         let path = PathConfig {
@@ -25,7 +25,7 @@ pub(super) fn loss() -> Result<Vec<Row>, LoadError> {
 }
 
 /// Loss in bursts: the share of lost packets, and the mean length of the gaps.
-pub(super) fn bursts() -> Result<Vec<Row>, LoadError> {
+pub(super) fn bursts() -> Result<Vec<CalibrationRow>, LoadError> {
     const N: u64 = 60_000;
     const SHARE: f64 = 0.05;
     const LENGTH: f64 = 10.0;
@@ -49,14 +49,14 @@ pub(super) fn bursts() -> Result<Vec<Row>, LoadError> {
     // Lengths are geometrically distributed, and the states of consecutive packets are correlated.
     let length_error = LENGTH * (1.0 - 1.0 / LENGTH).sqrt() / gaps.sqrt();
     Ok(vec![
-        Row::share(
+        CalibrationRow::share(
             &report,
             "bursts: share lost",
             [lost, N],
             SHARE,
             1.0 - chain.enter - chain.leave,
         ),
-        Row::judge(
+        CalibrationRow::judge(
             &report,
             "bursts: mean length",
             "packets",
@@ -66,7 +66,7 @@ pub(super) fn bursts() -> Result<Vec<Row>, LoadError> {
 }
 
 /// The share of corrupted packets, and that the receiver's checksums reject all of them.
-pub(super) fn corruption() -> Result<Vec<Row>, LoadError> {
+pub(super) fn corruption() -> Result<Vec<CalibrationRow>, LoadError> {
     const N: u64 = 20_000;
     const SHARE: f64 = 0.05;
     let mut rows = Vec::new();
@@ -85,15 +85,15 @@ pub(super) fn corruption() -> Result<Vec<Row>, LoadError> {
         let refused = refused_by_kernel(&wan, Site::B)?;
         let name = |text: &str| format!("corruption {}: {text}", offloaded(offload));
         rows.extend([
-            Row::share(&report, name("packets missing"), [missing, N], SHARE, 0.0),
-            Row::exact(&report, name("refused by checksums"), corrupted, refused),
-            Row::exact(&report, name("wrong at a program"), 0, received.wrong),
+            CalibrationRow::share(&report, name("packets missing"), [missing, N], SHARE, 0.0),
+            CalibrationRow::exact(&report, name("refused by checksums"), corrupted, refused),
+            CalibrationRow::exact(&report, name("wrong at a program"), 0, received.wrong),
         ]);
     }
     Ok(rows)
 }
 
-pub(super) fn duplication() -> Result<Vec<Row>, LoadError> {
+pub(super) fn duplication() -> Result<Vec<CalibrationRow>, LoadError> {
     let path = PathConfig {
         duplication: 0.01,
         ..PathConfig::default()
@@ -102,7 +102,7 @@ pub(super) fn duplication() -> Result<Vec<Row>, LoadError> {
 }
 
 /// Loss and duplication together over IPv6.
-pub(super) fn ipv6() -> Result<Vec<Row>, LoadError> {
+pub(super) fn ipv6() -> Result<Vec<CalibrationRow>, LoadError> {
     let path = PathConfig {
         loss: 0.02,
         duplication: 0.01,
@@ -112,7 +112,7 @@ pub(super) fn ipv6() -> Result<Vec<Row>, LoadError> {
 }
 
 /// The longest packet that passes the path's MTU.
-pub(super) fn mtu() -> Result<Vec<Row>, LoadError> {
+pub(super) fn mtu() -> Result<Vec<CalibrationRow>, LoadError> {
     const MTU: usize = 1000;
     let wan = up(
         true,
@@ -136,7 +136,7 @@ pub(super) fn mtu() -> Result<Vec<Row>, LoadError> {
         }
     }
     let set = MTU as f64;
-    Ok(vec![Row::judge(
+    Ok(vec![CalibrationRow::judge(
         &wan.report(),
         "MTU: longest IP packet that passes",
         "bytes",
@@ -145,7 +145,7 @@ pub(super) fn mtu() -> Result<Vec<Row>, LoadError> {
 }
 
 /// An outage on command: the packets sent during the outage are lost, and no others.
-pub(super) fn outage() -> Result<Vec<Row>, LoadError> {
+pub(super) fn outage() -> Result<Vec<CalibrationRow>, LoadError> {
     let path = PathConfig {
         delay: Duration::from_millis(20),
         ..PathConfig::default()
@@ -182,18 +182,22 @@ pub(super) fn outage() -> Result<Vec<Row>, LoadError> {
     let (least, most) = (sent(cut[1], mended[0]), sent(cut[0], mended[1]));
     let report = wan.report();
     Ok(vec![
-        Row::judge(
+        CalibrationRow::judge(
             &report,
             "outage: packets lost, of those sent meanwhile",
             "packets",
             [least, lost as f64, most - least + EDGE_PACKETS],
         ),
-        Row::exact(&report, "outage: gaps in the stream", 1, gaps as u64),
+        CalibrationRow::exact(&report, "outage: gaps in the stream", 1, gaps as u64),
     ])
 }
 
 /// Small packets: the share of lost packets, and the share of the others that arrive twice.
-fn lost_and_doubled(offload: bool, ipv6: bool, path: PathConfig) -> Result<Vec<Row>, LoadError> {
+fn lost_and_doubled(
+    offload: bool,
+    ipv6: bool,
+    path: PathConfig,
+) -> Result<Vec<CalibrationRow>, LoadError> {
     let n = if offload { 40_000 } else { 20_000 };
     let wan = up(offload, &path)?;
     let load = UdpLoad {
@@ -220,13 +224,19 @@ fn lost_and_doubled(offload: bool, ipv6: bool, path: PathConfig) -> Result<Vec<R
     if path.loss > 0.0 {
         let name = format!("{ending}: lost");
         let lost = n - arrived;
-        rows.push(Row::share(&report, name, [lost, n], path.loss, 0.0));
+        rows.push(CalibrationRow::share(
+            &report,
+            name,
+            [lost, n],
+            path.loss,
+            0.0,
+        ));
     }
     if path.duplication > 0.0 {
         let name = format!("{ending}: came twice");
         let twice = received.numbers.len() as u64 - arrived;
         let of = arrived.max(1);
-        rows.push(Row::share(
+        rows.push(CalibrationRow::share(
             &report,
             name,
             [twice, of],
@@ -238,13 +248,13 @@ fn lost_and_doubled(offload: bool, ipv6: bool, path: PathConfig) -> Result<Vec<R
     let counters = &report.directions[0].counters;
     let came = received.numbers.len() as u64;
     let name = |text| format!("{ending}: {text}");
-    rows.push(Row::exact(
+    rows.push(CalibrationRow::exact(
         &report,
         name("sent as counted"),
         n,
         counters.sent,
     ));
-    rows.push(Row::exact(
+    rows.push(CalibrationRow::exact(
         &report,
         name("delivered as counted"),
         counters.delivered,

@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime};
 use units::{BitRate, ByteCount};
 use wansim::{ETHERNET_OVERHEAD, PathConfig, profile::Profile};
 
-use super::{Row, load, offloaded, up};
+use super::{CalibrationRow, load, offloaded, up};
 use crate::{
-    Direction, Report, Site, Wan, WanConfig,
-    load::{FULL_PAYLOAD, LoadError, Received, UDP_OVERHEAD, UdpLoad},
+    Direction, Site, Wan, WanConfig, WanReport,
+    load::{FULL_PAYLOAD, LoadError, LoadResult, UDP_OVERHEAD, UdpLoad},
 };
 
 /// A bottleneck of 100 Mbit/s under twice that load.
-pub(super) fn rate() -> Result<Vec<Row>, LoadError> {
+pub(super) fn rate() -> Result<Vec<CalibrationRow>, LoadError> {
     let mut rows = Vec::new();
     for offload in [false, true] {
         let wan = up(offload, &bottleneck(RATE))?;
@@ -30,7 +30,7 @@ pub(super) fn rate() -> Result<Vec<Row>, LoadError> {
 }
 
 /// Different rates in the two directions, ten to one, both loaded at once.
-pub(super) fn asymmetric() -> Result<Vec<Row>, LoadError> {
+pub(super) fn asymmetric() -> Result<Vec<CalibrationRow>, LoadError> {
     let rates = [BitRate::mbit(10), BitRate::mbit(100)];
     let wan = Wan::up(WanConfig {
         paths: rates.map(bottleneck),
@@ -64,7 +64,7 @@ pub(super) fn asymmetric() -> Result<Vec<Row>, LoadError> {
 
 /// Arrivals from a burst that meets an idle line: the queue's capacity, and the packets that leave
 /// the queue during the burst.
-pub(super) fn queue() -> Result<Vec<Row>, LoadError> {
+pub(super) fn queue() -> Result<Vec<CalibrationRow>, LoadError> {
     const QUEUE_BYTES: u64 = 100_000;
     let rate = BitRate::mbit(2);
     let wan = up(
@@ -84,13 +84,13 @@ pub(super) fn queue() -> Result<Vec<Row>, LoadError> {
     let held = report.directions[0].counters.queue_bytes_max;
     let set = QUEUE_BYTES as f64;
     Ok(vec![
-        Row::judge(
+        CalibrationRow::judge(
             &report,
             "queue: bytes of a burst that pass",
             "bytes",
             [set, taken, packet + drained],
         ),
-        Row::judge(
+        CalibrationRow::judge(
             &report,
             "queue: most bytes held",
             "bytes",
@@ -101,7 +101,7 @@ pub(super) fn queue() -> Result<Vec<Row>, LoadError> {
 
 /// Both stations have more to send than the medium carries: full frames one way, short frames back.
 /// In the sum of their airtimes one frame of each passes.
-pub(super) fn radio() -> Result<Vec<Row>, LoadError> {
+pub(super) fn radio() -> Result<Vec<CalibrationRow>, LoadError> {
     const SHORT_PAYLOAD: usize = 84;
     let profile = Profile::wifi_11b();
     let radio = profile.radio.expect("it is one of a radio");
@@ -139,7 +139,7 @@ pub(super) fn radio() -> Result<Vec<Row>, LoadError> {
             return Err(LoadError::Nothing("no frame passed the radio".to_owned()));
         };
         let rate = (within.len() - 1) as f64 / (last - first).as_secs_f64();
-        rows.push(Row::judge(
+        rows.push(CalibrationRow::judge(
             &report,
             format!("radio: {kind} frames, both stations busy"),
             "frames/s",
@@ -150,7 +150,7 @@ pub(super) fn radio() -> Result<Vec<Row>, LoadError> {
 }
 
 /// Delay of a stream so thin that no packet waits for another.
-pub(super) fn delay() -> Result<Vec<Row>, LoadError> {
+pub(super) fn delay() -> Result<Vec<CalibrationRow>, LoadError> {
     let mut rows = Vec::new();
     for offload in [false, true] {
         let delay = Duration::from_millis(40);
@@ -184,13 +184,13 @@ pub(super) fn delay() -> Result<Vec<Row>, LoadError> {
             ("least tenth", delays.len() / 10)
         };
         let set = ms(delay);
-        rows.push(Row::judge(
+        rows.push(CalibrationRow::judge(
             &report,
             format!("delay {name}, least"),
             "ms",
             [set, ms(delays[0]), 0.5],
         ));
-        rows.push(Row::judge(
+        rows.push(CalibrationRow::judge(
             &report,
             format!("delay {name}, {share}"),
             "ms",
@@ -214,11 +214,11 @@ fn bottleneck(rate: BitRate) -> PathConfig {
 /// The arrival rate of full packets while the queue of a [`bottleneck`] was full.
 fn saturated_rate(
     name: String,
-    report: &Report,
+    report: &WanReport,
     from: Site,
-    received: Received,
+    received: LoadResult,
     rate: BitRate,
-) -> Result<Row, LoadError> {
+) -> Result<CalibrationRow, LoadError> {
     full_queue(report, from)?;
     let received = received.while_queue_lasts(QUEUE_TIME);
     let least = rate.bytes_in(Duration::from_millis(250)).bytes()
@@ -233,7 +233,7 @@ fn saturated_rate(
         received.rate_bits_per_s(FULL_PAYLOAD, rate),
     ]
     .map(|rate| rate / 1e6);
-    Ok(Row::judge(
+    Ok(CalibrationRow::judge(
         report,
         name,
         "Mbit/s",
@@ -242,7 +242,7 @@ fn saturated_rate(
 }
 
 /// Checks that the sender offered more than the bottleneck carries.
-fn full_queue(report: &Report, from: Site) -> Result<(), LoadError> {
+fn full_queue(report: &WanReport, from: Site) -> Result<(), LoadError> {
     let drops = report.directions[from.index()].counters.queue_drops;
     if drops < 100 {
         let text = format!("the sender was slower than the path ({drops} packets dropped)");

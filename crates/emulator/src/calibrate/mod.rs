@@ -17,21 +17,21 @@ use wansim::PathConfig;
 pub use ceiling::{Ceiling, ceilings};
 
 use crate::{
-    Report, Site, Wan, WanConfig, WanError,
+    Site, Wan, WanConfig, WanError, WanReport,
     load::{FULL_PAYLOAD, LoadError, UdpLoad},
 };
 
 /// An impairment and its measurement.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject {
+pub struct CalibrationSubject {
     /// Name of the impairment.
     pub name: &'static str,
-    measure: fn() -> Result<Vec<Row>, LoadError>,
+    measure: fn() -> Result<Vec<CalibrationRow>, LoadError>,
 }
 
 /// A quantity as set and as measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct CalibrationRow {
     /// The impairment and the circumstances.
     pub name: String,
     /// Unit of `set`, `measured` and `bound`.
@@ -43,13 +43,13 @@ pub struct Row {
     /// Largest allowed distance between `set` and `measured`.
     pub bound: f64,
     /// Result of the comparison.
-    pub verdict: Verdict,
+    pub verdict: CalibrationVerdict,
 }
 
 /// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum CalibrationVerdict {
     /// The distance is within the bound.
     Within,
     /// The distance is beyond the bound.
@@ -59,7 +59,7 @@ pub enum Verdict {
     MachineLate,
 }
 
-impl Subject {
+impl CalibrationSubject {
     /// All impairments, in the order of the table.
     pub fn all() -> Vec<Self> {
         let all: [(_, fn() -> _); 14] = [
@@ -86,11 +86,17 @@ impl Subject {
     /// # Errors
     /// A [`WanError::Forbidden`] inside if the namespaces cannot be made; another error if the
     /// traffic fails.
-    pub fn measure(&self) -> Result<Vec<Row>, LoadError> {
+    pub fn measure(&self) -> Result<Vec<CalibrationRow>, LoadError> {
         let mut result = (self.measure)();
         for _ in 1..ATTEMPTS {
             match &result {
-                Ok(rows) if rows.iter().all(|row| row.verdict != Verdict::MachineLate) => break,
+                Ok(rows)
+                    if rows
+                        .iter()
+                        .all(|row| row.verdict != CalibrationVerdict::MachineLate) =>
+                {
+                    break;
+                }
                 Err(LoadError::Nothing(_)) | Ok(_) => result = (self.measure)(),
                 Err(_) => break,
             }
@@ -99,20 +105,20 @@ impl Subject {
     }
 }
 
-impl Row {
+impl CalibrationRow {
     /// Compares a value that was measured over a WAN with the final report `report`.
     fn judge(
-        report: &Report,
+        report: &WanReport,
         name: impl Into<String>,
         unit: &'static str,
         [set, measured, bound]: [f64; 3],
     ) -> Self {
         let verdict = if (measured - set).abs() <= bound {
-            Verdict::Within
+            CalibrationVerdict::Within
         } else if report.saturated() {
-            Verdict::MachineLate
+            CalibrationVerdict::MachineLate
         } else {
-            Verdict::Beyond
+            CalibrationVerdict::Beyond
         };
         Self {
             name: name.into(),
@@ -127,7 +133,7 @@ impl Row {
     /// A share of `n` packets in percent, with a bound of three standard errors. `correlation` is
     /// that between the fates of consecutive packets.
     fn share(
-        report: &Report,
+        report: &WanReport,
         name: impl Into<String>,
         [hits, n]: [u64; 2],
         probability: f64,
@@ -141,7 +147,7 @@ impl Row {
     }
 
     /// A count that must be exact.
-    fn exact(report: &Report, name: impl Into<String>, set: u64, measured: u64) -> Self {
+    fn exact(report: &WanReport, name: impl Into<String>, set: u64, measured: u64) -> Self {
         Self::judge(report, name, "packets", [set as f64, measured as f64, 0.0])
     }
 }

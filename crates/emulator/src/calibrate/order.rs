@@ -5,14 +5,14 @@ use std::time::Duration;
 use units::BitRate;
 use wansim::{Jitter, PathConfig, Reordering, Straggler};
 
-use super::{Row, load, up};
+use super::{CalibrationRow, load, up};
 use crate::{
-    Report,
-    load::{LoadError, Received, UdpLoad},
+    WanReport,
+    load::{LoadError, LoadResult, UdpLoad},
 };
 
 /// The spread of jitter that reorders packets, and the order under jitter that does not.
-pub(super) fn jitter() -> Result<Vec<Row>, LoadError> {
+pub(super) fn jitter() -> Result<Vec<CalibrationRow>, LoadError> {
     const N: u64 = 3000;
     let spread = Duration::from_millis(5);
     let mut rows = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn jitter() -> Result<Vec<Row>, LoadError> {
         if in_order {
             let late = late_by_order(&received);
             let overtaken = late.iter().filter(|late| **late).count();
-            rows.push(Row::exact(
+            rows.push(CalibrationRow::exact(
                 &report,
                 "jitter in order: overtaken",
                 0,
@@ -51,13 +51,13 @@ pub(super) fn jitter() -> Result<Vec<Row>, LoadError> {
         // packets hardly move it.
         let quarter = |quarters: usize| ms(delays[delays.len() * quarters / 4]);
         let error = 3.0 * ms(spread) / (N as f64).sqrt();
-        rows.push(Row::judge(
+        rows.push(CalibrationRow::judge(
             &report,
             "jitter: spread, from quarter to quarter",
             "ms",
             [ms(spread), quarter(3) - quarter(1), error + 0.2],
         ));
-        rows.push(Row::judge(
+        rows.push(CalibrationRow::judge(
             &report,
             "jitter: median delay",
             "ms",
@@ -68,7 +68,7 @@ pub(super) fn jitter() -> Result<Vec<Row>, LoadError> {
 }
 
 /// Early and late reordering; the early kind with and without correlation.
-pub(super) fn reordering() -> Result<Vec<Row>, LoadError> {
+pub(super) fn reordering() -> Result<Vec<CalibrationRow>, LoadError> {
     const N: u64 = 60_000;
     const SHARE: f64 = 0.05;
     let mut rows = Vec::new();
@@ -100,7 +100,7 @@ pub(super) fn reordering() -> Result<Vec<Row>, LoadError> {
             Straggler::Late(_) => late_by_order(&received),
         };
         let hits = strayed.iter().filter(|strayed| **strayed).count() as u64;
-        rows.push(Row::share(
+        rows.push(CalibrationRow::share(
             &report,
             format!("reordering: {name}"),
             [hits, N],
@@ -119,23 +119,23 @@ pub(super) fn reordering() -> Result<Vec<Row>, LoadError> {
 /// The reordering of one packet raises the probability for the next one. The correlation is this
 /// rise, as a share of the largest possible rise.
 fn correlation_row(
-    report: &Report,
+    report: &WanReport,
     strayed: &[bool],
     hits: u64,
     share: f64,
     correlation: f64,
-) -> Row {
+) -> CalibrationRow {
     let pairs = strayed.windows(2).filter(|pair| pair[0] && pair[1]).count();
     let follows = pairs as f64 / hits.max(1) as f64;
     let expected = correlation + (1.0 - correlation) * share;
     let error = (expected * (1.0 - expected) / hits.max(1) as f64).sqrt() / (1.0 - share);
     let measured = (follows - share) / (1.0 - share);
     let percent = [correlation, measured, 3.0 * error].map(|share| share * 100.0);
-    Row::judge(report, "reordering: correlation", "%", percent)
+    CalibrationRow::judge(report, "reordering: correlation", "%", percent)
 }
 
 /// For each number: whether the packet arrived before a packet that was sent earlier.
-fn early_by_order(received: &Received) -> Vec<bool> {
+fn early_by_order(received: &LoadResult) -> Vec<bool> {
     let mut early = vec![false; received.sent.len()];
     let mut least = u64::MAX;
     for &number in received.numbers.iter().rev() {
@@ -146,7 +146,7 @@ fn early_by_order(received: &Received) -> Vec<bool> {
 }
 
 /// For each number: whether the packet arrived after a packet that was sent later.
-fn late_by_order(received: &Received) -> Vec<bool> {
+fn late_by_order(received: &LoadResult) -> Vec<bool> {
     let mut late = vec![false; received.sent.len()];
     let mut greatest = 0;
     for &number in &received.numbers {

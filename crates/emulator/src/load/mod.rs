@@ -9,7 +9,7 @@ mod udp;
 use std::{io, net::SocketAddr};
 
 pub use tcp::tcp_goodput;
-pub use udp::{FULL_PAYLOAD, Received, UDP_OVERHEAD, UdpFlow, UdpLoad};
+pub use udp::{FULL_PAYLOAD, LoadResult, UDP_OVERHEAD, UdpFlow, UdpLoad};
 
 use crate::{Site, Wan, WanError};
 

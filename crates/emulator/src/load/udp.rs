@@ -39,7 +39,7 @@ pub struct UdpLoad {
 
 /// The sent and the received packets of a load.
 #[derive(Debug, Default)]
-pub struct Received {
+pub struct LoadResult {
     /// The number of each packet that arrived, in the order of arrival.
     pub numbers: Vec<u64>,
     /// Arrival times by the kernel; the packets of a super-packet share one time.
@@ -50,7 +50,7 @@ pub struct Received {
     pub wrong: u64,
 }
 
-impl Received {
+impl LoadResult {
     /// Delay of each packet, in the order of arrival.
     pub fn delays(&self) -> Vec<Duration> {
         let times = self.numbers.iter().zip(&self.at);
@@ -124,7 +124,7 @@ impl Received {
 /// A load in progress.
 #[derive(Debug)]
 pub struct UdpFlow {
-    receiver: thread::JoinHandle<Result<Received, LoadError>>,
+    receiver: thread::JoinHandle<Result<LoadResult, LoadError>>,
 }
 
 impl UdpLoad {
@@ -163,7 +163,7 @@ impl UdpLoad {
     ///
     /// # Errors
     /// [`LoadError`] if a socket fails.
-    pub fn run(self, wan: &Wan) -> Result<Received, LoadError> {
+    pub fn run(self, wan: &Wan) -> Result<LoadResult, LoadError> {
         self.start(wan)?.wait()
     }
 
@@ -191,7 +191,7 @@ impl UdpFlow {
     ///
     /// # Errors
     /// [`LoadError::Io`] if the receiver's socket fails.
-    pub fn wait(self) -> Result<Received, LoadError> {
+    pub fn wait(self) -> Result<LoadResult, LoadError> {
         let received = self.receiver.join();
         received.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -236,8 +236,8 @@ fn receive_all(
     load: UdpLoad,
     patience: Duration,
     is_sent: impl Fn() -> bool,
-) -> io::Result<Received> {
-    let mut received = Received::default();
+) -> io::Result<LoadResult> {
+    let mut received = LoadResult::default();
     let mut buffer = vec![0; 1 << 16];
     // A timestamp, and the segment size of a super-packet.
     let mut control = nix::cmsg_space!(TimeSpec, i32);

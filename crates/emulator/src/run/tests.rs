@@ -8,7 +8,7 @@ use super::{super::frame::*, *};
 
 /// A super-packet as the kernel hands it over.
 #[derive(Debug, Clone)]
-struct Super {
+struct SuperPacket {
     transport: Transport,
     version: IpVersion,
     segment_bytes: usize,
@@ -21,7 +21,7 @@ struct Super {
 
 const TCP_OPTIONS: [u8; 12] = [1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8];
 
-impl Super {
+impl SuperPacket {
     fn header_bytes(&self) -> usize {
         self.ip_header_bytes()
             + if self.transport == Transport::Tcp {
@@ -137,7 +137,7 @@ impl Super {
 
 /// Returns the packets of a rendered run for a receiver, each complete, as its own kernel would cut
 /// it.
-fn as_packets(run: &Run) -> Vec<Vec<u8>> {
+fn as_packets(run: &SegmentRun) -> Vec<Vec<u8>> {
     let mut scratch = Vec::new();
     let rendered = run.render(&mut scratch);
     let mut bytes = rendered.vnet.to_vec();
@@ -152,22 +152,22 @@ fn as_packets(run: &Run) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     for index in 0..frame.segments() {
         let mut bytes = Vec::new();
-        let one = Segment {
+        let one = FrameSegment {
             frame: Rc::clone(&frame),
             index,
             flipped_bit: None,
         };
-        Run::new(one).write_packet(usize::MAX, &mut bytes);
+        SegmentRun::new(one).write_packet(usize::MAX, &mut bytes);
         packets.push(bytes);
     }
     packets
 }
 
-fn any_super() -> impl Strategy<Value = Super> {
+fn any_super() -> impl Strategy<Value = SuperPacket> {
     let kind = (any::<bool>(), any::<bool>(), any::<bool>());
     let content = (1usize..200, prop::collection::vec(any::<u8>(), 1..2000));
     (kind, content, any::<u8>(), any::<u32>(), any::<u16>()).prop_map(
-        |((tcp, v4, ecn), (segment_bytes, payload), flags, sequence, id)| Super {
+        |((tcp, v4, ecn), (segment_bytes, payload), flags, sequence, id)| SuperPacket {
             transport: if tcp { Transport::Tcp } else { Transport::Udp },
             version: if v4 { IpVersion::V4 } else { IpVersion::V6 },
             segment_bytes,
@@ -191,10 +191,10 @@ proptest! {
         packet in any_super(), kept in any_losses(),
     ) {
         let frame = packet.received();
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<SegmentRun> = Vec::new();
         let mut expected = Vec::new();
         for index in 0..frame.segments() {
-            let segment = Segment { frame: Rc::clone(&frame), index, flipped_bit: None };
+            let segment = FrameSegment { frame: Rc::clone(&frame), index, flipped_bit: None };
             let complete = packet.packet(index as usize);
             prop_assert_eq!(segment.ip_bytes(), complete.len() - ETHERNET_BYTES);
             if kept[index as usize % kept.len()] {
@@ -203,7 +203,7 @@ proptest! {
                     Some(run) => run.extend(segment),
                     None => Some(segment),
                 };
-                runs.extend(left.map(Run::new));
+                runs.extend(left.map(SegmentRun::new));
             }
         }
         let arrived: Vec<_> = runs.iter().flat_map(as_packets).collect();
@@ -214,8 +214,8 @@ proptest! {
     fn a_capture_has_each_packet_of_a_run(packet in any_super(), most in 0usize..300) {
         let frame = packet.received();
         let mut segments = (0..frame.segments())
-            .map(|index| Segment { frame: Rc::clone(&frame), index, flipped_bit: None });
-        let mut run = Run::new(segments.next().expect("at least one"));
+            .map(|index| FrameSegment { frame: Rc::clone(&frame), index, flipped_bit: None });
+        let mut run = SegmentRun::new(segments.next().expect("at least one"));
         for segment in segments {
             prop_assert!(run.extend(segment).is_none());
         }
@@ -239,10 +239,10 @@ proptest! {
     fn a_corrupted_packet_is_complete_but_for_one_bit(packet in any_super(), at: prop::sample::Index) {
         let frame = packet.received();
         let index = at.index(frame.segments() as usize) as u32;
-        let mut segment = Segment { frame, index, flipped_bit: None };
+        let mut segment = FrameSegment { frame, index, flipped_bit: None };
         let bit = at.index(segment.ip_bytes() * 8);
         segment.flip_bit(bit);
-        let run = Run::new(segment);
+        let run = SegmentRun::new(segment);
         let mut scratch = Vec::new();
         let rendered = run.render(&mut scratch);
         prop_assert_eq!(rendered.vnet, [0; 10], "nothing about its checksum is promised");
@@ -257,11 +257,11 @@ proptest! {
             let frame = Rc::new(frame);
             let mut scratch = Vec::new();
             for index in 0..frame.segments() {
-                let mut segment = Segment { frame: Rc::clone(&frame), index, flipped_bit: None };
-                Run::new(segment.clone()).render(&mut scratch);
+                let mut segment = FrameSegment { frame: Rc::clone(&frame), index, flipped_bit: None };
+                SegmentRun::new(segment.clone()).render(&mut scratch);
                 if segment.ip_bytes() > 0 {
                     segment.flip_bit(0);
-                    Run::new(segment).render(&mut scratch);
+                    SegmentRun::new(segment).render(&mut scratch);
                 }
             }
         }
@@ -270,7 +270,7 @@ proptest! {
 
 #[test]
 fn corrupted_and_repeated_segments_are_not_joined() {
-    let packet = Super {
+    let packet = SuperPacket {
         transport: Transport::Tcp,
         version: IpVersion::V4,
         segment_bytes: 10,
@@ -281,12 +281,12 @@ fn corrupted_and_repeated_segments_are_not_joined() {
         ecn: false,
     };
     let frame = packet.received();
-    let segment = |index, flipped_bit| Segment {
+    let segment = |index, flipped_bit| FrameSegment {
         frame: Rc::clone(&frame),
         index,
         flipped_bit,
     };
-    let mut run = Run::new(segment(0, None));
+    let mut run = SegmentRun::new(segment(0, None));
     assert!(
         run.extend(segment(1, None)).is_none(),
         "neighbours are joined"
@@ -300,7 +300,7 @@ fn corrupted_and_repeated_segments_are_not_joined() {
         run.extend(segment(2, Some(5))).is_some(),
         "nor a corrupted one"
     );
-    let mut corrupted = Run::new(segment(2, Some(5)));
+    let mut corrupted = SegmentRun::new(segment(2, Some(5)));
     assert!(
         corrupted.extend(segment(3, None)).is_some(),
         "and nothing to a corrupted one"

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use bench_kit::machine::{MachineLoad, ProcessTime};
-use emulator::Report;
+use emulator::WanReport;
 use eval::bulk::Ended;
 use units::ByteCount;
 
@@ -44,7 +44,7 @@ impl Limit {
         cell: &Cell,
         size: ByteCount,
         ended: &Ended,
-        [before, after]: [&Report; 2],
+        [before, after]: [&WanReport; 2],
         gateways: &[ProcessTime; 2],
         machine: &MachineLoad,
     ) -> Self {

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 use bench_kit::machine::{MachineLoad, Moment, ProcessTime};
-use emulator::{Direction, Report};
+use emulator::{Direction, WanReport};
 use eval::bulk::Ended;
 use units::ByteCount;
 use wansim::ETHERNET_OVERHEAD;
@@ -67,7 +67,7 @@ struct Start {
     moment: Moment,
     own: Duration,
     gateways: [ProcessTime; 2],
-    report: Report,
+    report: WanReport,
     received: ByteCount,
 }
 
@@ -246,8 +246,8 @@ fn fraction(cell: &Cell, size: ByteCount, ended: &Ended, arrived: ByteCount) -> 
 }
 
 /// Returns the bytes on the wire that passed the bottleneck from A to B between two reports.
-pub fn wire_bytes(before: &Report, after: &Report) -> f64 {
-    let path = |report: &Report| report.directions[Direction::AToB as usize].counters;
+pub fn wire_bytes(before: &WanReport, after: &WanReport) -> f64 {
+    let path = |report: &WanReport| report.directions[Direction::AToB as usize].counters;
     let (before, after) = (path(before), path(after));
     let packets = (after.sent - before.sent) as f64;
     let drops = (after.queue_drops - before.queue_drops) as f64;

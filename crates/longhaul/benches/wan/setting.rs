@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 use bench_kit::machine::ProcessTime;
-use emulator::{Direction, Report, Site, Wan, WanConfig};
+use emulator::{Direction, Site, Wan, WanConfig, WanReport};
 use eval::{
     bulk::{Bulk, Ended, Sink},
     gateways::{GatewayPlan, Gateways},
@@ -179,7 +179,7 @@ impl Setting {
         self.sink.received()
     }
 
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> WanReport {
         self.wan.report()
     }
 

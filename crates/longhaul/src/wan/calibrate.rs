@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use emulator::{
-    calibrate::{Ceiling, Row, Subject, Verdict, ceilings},
+    calibrate::{CalibrationRow, CalibrationSubject, CalibrationVerdict, Ceiling, ceilings},
     privilege,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -28,7 +28,7 @@ impl Calibrate {
     /// Measures and prints. Fails if any result is out of bounds.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let is_chosen = |name: &str| self.only.as_deref().is_none_or(|only| only == name);
-        let mut subjects = Subject::all();
+        let mut subjects = CalibrationSubject::all();
         let known: Vec<_> = subjects.iter().map(|subject| subject.name).collect();
         subjects.retain(|subject| is_chosen(subject.name));
         if subjects.is_empty() && !is_chosen(CEILING) {
@@ -54,7 +54,9 @@ impl Calibrate {
         bar.finish_and_clear();
         let value = serde_json::json!({ "impairments": rows, "ceilings": ceilings });
         self.format.print(&value, |_| page(&rows, &ceilings))?;
-        let is_calibrated = rows.iter().all(|row| row.verdict == Verdict::Within);
+        let is_calibrated = rows
+            .iter()
+            .all(|row| row.verdict == CalibrationVerdict::Within);
         Ok(if is_calibrated {
             ExitCode::SUCCESS
         } else {
@@ -71,7 +73,7 @@ fn progress(subjects: u64) -> ProgressBar {
     bar
 }
 
-fn page(rows: &[Row], ceilings: &[Ceiling]) -> String {
+fn page(rows: &[CalibrationRow], ceilings: &[Ceiling]) -> String {
     let mut text = String::new();
     if !rows.is_empty() {
         text += &format!(
@@ -117,11 +119,11 @@ fn page(rows: &[Row], ceilings: &[Ceiling]) -> String {
     text
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
+fn verdict(verdict: CalibrationVerdict) -> &'static str {
     match verdict {
-        Verdict::Within => "ok",
-        Verdict::Beyond => "OUT OF BOUNDS",
-        Verdict::MachineLate => "not judged: machine was late",
+        CalibrationVerdict::Within => "ok",
+        CalibrationVerdict::Beyond => "OUT OF BOUNDS",
+        CalibrationVerdict::MachineLate => "not judged: machine was late",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emulator::{Client, Description, DirectionReport, Report};
+use emulator::{Client, Description, DirectionReport, WanReport};
 use serde_json::json;
 use units::ByteCount;
 use wansim::{PathConfig, Radio, profile::Profile};
@@ -52,7 +52,7 @@ pub(super) fn profiles(format: Format) -> anyhow::Result<()> {
     format.print(&value, |_| all.iter().map(lines).collect())
 }
 
-fn page(description: &Description, report: &Report) -> String {
+fn page(description: &Description, report: &WanReport) -> String {
     let mut lines = Vec::new();
     let [a, b] = &description.config.sites;
     for (report, (from, to)) in report.directions.iter().zip([(a, b), (b, a)]) {

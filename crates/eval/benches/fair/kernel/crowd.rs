@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 use bytes::Bytes;
-use emulator::{Report, Site, Wan, WanConfig};
+use emulator::{Site, Wan, WanConfig, WanReport};
 use eval::bulk::{Bulk, Sink};
 use link::{
     Class, Identity, Link, LinkConfig, LinkSnapshot, PeerConfig, PeerId, PeerSnapshot, Policy,
@@ -146,7 +146,7 @@ fn watch(wan: &Wan, receivers: &[Receiver], began: Instant, end: Duration) -> Ve
     let mut looks = Vec::new();
     loop {
         let at = began.elapsed();
-        let Report { directions, .. } = wan.report();
+        let WanReport { directions, .. } = wan.report();
         looks.push(Look {
             at,
             path: directions[0].counters,
