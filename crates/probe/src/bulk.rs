@@ -177,12 +177,12 @@ async fn one(probe: &BulkProbe, number: u64) -> Transfer {
 }
 
 async fn transfer(probe: &BulkProbe, record: &mut Transfer, began: Instant) -> Result<(), Failure> {
-    let patience = probe.timeout;
+    let reply_timeout = probe.timeout;
     let mut stream = connect(probe).await?;
     record.connected_us = Some(began.elapsed().as_micros() as u64);
     let bytes = probe.size.bytes();
     let hello = Hello::Bulk { bytes }.line();
-    within("sending", patience, stream.write_all(hello.as_bytes())).await?;
+    within("sending", reply_timeout, stream.write_all(hello.as_bytes())).await?;
     let mut stream_bytes = payload::Stream::new(probe.payload);
     // The echoed bytes are random for every kind of payload.
     let mut tail = [0; ECHO_BYTES];
@@ -191,15 +191,15 @@ async fn transfer(probe: &BulkProbe, record: &mut Transfer, began: Instant) -> R
     while record.bytes < before_tail {
         let step = stream_bytes.ahead(before_tail - record.bytes);
         let count = step.len();
-        within("sending", patience, stream.write_all(step)).await?;
+        within("sending", reply_timeout, stream.write_all(step)).await?;
         stream_bytes.advance(count);
         record.bytes += count as u64;
     }
-    within("sending", patience, stream.write_all(&tail)).await?;
+    within("sending", reply_timeout, stream.write_all(&tail)).await?;
     record.bytes += ECHO_BYTES as u64;
     record.taken_us = Some(began.elapsed().as_micros() as u64);
     let mut echo = [0; ECHO_BYTES];
-    within("echo", patience, stream.read_exact(&mut echo)).await?;
+    within("echo", reply_timeout, stream.read_exact(&mut echo)).await?;
     if echo != tail {
         let detail = "the echo is not what was sent last";
         return Err(Failure::new(FailureKind::WrongData, "echo", detail));

@@ -75,15 +75,15 @@ impl Failure {
     }
 }
 
-/// Waits for a socket operation, for `patience` at most.
+/// Waits for a socket operation, for `reply_timeout` at most.
 pub(super) async fn within<T>(
     during: &str,
-    patience: Duration,
+    reply_timeout: Duration,
     work: impl Future<Output = io::Result<T>>,
 ) -> Result<T, Failure> {
-    match tokio::time::timeout(patience, work).await {
+    match tokio::time::timeout(reply_timeout, work).await {
         Ok(done) => done.map_err(|error| Failure::io(during, &error)),
-        Err(_) => Err(Failure::timed_out(during, patience)),
+        Err(_) => Err(Failure::timed_out(during, reply_timeout)),
     }
 }
 

@@ -30,25 +30,25 @@ pub enum Hello {
         bytes: u64,
     },
     /// The peer echoes this client's datagrams as long as this connection lasts. The peer answers
-    /// with [`Ready`].
+    /// with [`TestReady`].
     Ping {},
-    /// A bulk TCP test. The peer answers with [`Ready`], and at the end with its part of the
+    /// A bulk TCP test. The peer answers with [`TestReady`], and at the end with its part of the
     /// record.
     Tcp(tcp::Task),
     /// A stream of a bulk TCP test.
     Stream {
-        /// The test's number, from [`Ready`].
+        /// The test's number, from [`TestReady`].
         id: u64,
         /// The stream's number, from 0.
         index: u16,
     },
-    /// A UDP test. The peer answers with [`Ready`], and at the end with its part of the record.
+    /// A UDP test. The peer answers with [`TestReady`], and at the end with its part of the record.
     Udp(udp::Task),
 }
 
 /// The peer's answer to a test that has several connections or datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
+pub struct TestReady {
     /// Number of the test. It is random, so that only the client can use it.
     pub id: u64,
     /// Port for streams with the test's window, if the client can reach it. The kernel chooses the
@@ -58,7 +58,7 @@ pub struct Ready {
     pub port: Option<u16>,
 }
 
-impl Ready {
+impl TestReady {
     pub(super) fn new(id: u64) -> Self {
         Self { id, port: None }
     }
@@ -67,14 +67,14 @@ impl Ready {
 /// The peer's answer after all streams of a bulk TCP test have joined. [`GO`] from the client then
 /// starts the streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Joined {
+pub struct StreamsJoined {
     /// Why a stream cannot be used.
     pub failure: Option<Failure>,
 }
 
 /// The peer's answer to [`GO`], sent when the peer's own streams begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {}
+pub struct StreamsBegun {}
 
 /// Why a peer refuses a first line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -138,7 +138,7 @@ pub const LINE_MAX_BYTES: usize = 1024;
 /// Starts all streams of a bulk TCP test, over its control connection.
 pub const GO: &str = "go\n";
 /// Longest time that a peer waits for the line.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that the peer returns at the end of a bulk transfer.
 pub const ECHO_BYTES: usize = 16;
 /// Longest answer of a transaction.

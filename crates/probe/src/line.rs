@@ -59,12 +59,14 @@ pub(super) fn write(stream: &mut TcpStream, value: &impl Serialize) -> io::Resul
 pub(super) fn connect(
     peer: SocketAddr,
     hello: &Hello,
-    patience: Duration,
+    reply_timeout: Duration,
 ) -> Result<TcpStream, Failure> {
     let failed = |error: io::Error| Failure::io("connecting", &error);
-    let mut stream = TcpStream::connect_timeout(&peer, patience).map_err(failed)?;
+    let mut stream = TcpStream::connect_timeout(&peer, reply_timeout).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
-    stream.set_write_timeout(Some(patience)).map_err(failed)?;
+    stream
+        .set_write_timeout(Some(reply_timeout))
+        .map_err(failed)?;
     stream.write_all(hello.line().as_bytes()).map_err(failed)?;
     Ok(stream)
 }
@@ -73,9 +75,9 @@ pub(super) fn connect(
 pub(super) fn answer<T: DeserializeOwned>(
     stream: &mut TcpStream,
     during: &str,
-    patience: Duration,
+    reply_timeout: Duration,
 ) -> Result<T, Failure> {
-    let line = read(stream, ANSWER_MAX_BYTES, Instant::now() + patience);
+    let line = read(stream, ANSWER_MAX_BYTES, Instant::now() + reply_timeout);
     let line = line.map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof => {
             let detail = "the connection ended; is it a longhaul probe serve of this version?";

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Failure, FailureKind, ProbeError, TcpInfo, clock,
     datagram::{HEADER_BYTES, Header, Kind},
-    hello::{Hello, Ready},
+    hello::{Hello, TestReady},
     line,
 };
 use bench_kit::stats;
@@ -166,7 +166,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
         return Err(ProbeError::Invalid(message));
     }
     let mut control = line::connect(probe.target, &Hello::Ping {}, probe.timeout)?;
-    let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
+    let ready: TestReady = line::answer(&mut control, "starting", probe.timeout)?;
     let own = control
         .local_addr()
         .map_err(ProbeError::system("own address"))?;
@@ -287,7 +287,7 @@ mod tests {
             let (mut control, _) = listener.accept().expect("a client");
             let deadline = Instant::now() + Duration::from_secs(5);
             line::read(&mut control, 1000, deadline).expect("a hello");
-            line::write(&mut control, &Ready::new(7)).expect("a client");
+            line::write(&mut control, &TestReady::new(7)).expect("a client");
             let mut bytes = [0; 100];
             while let Ok((count, from)) = socket.recv_from(&mut bytes) {
                 let header = Header::parse(&bytes[..count]).expect("a probe's");

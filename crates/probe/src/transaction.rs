@@ -188,10 +188,10 @@ async fn exchange(
     record: &mut Transaction,
     began: Instant,
 ) -> Result<(), Failure> {
-    let patience = probe.timeout;
+    let reply_timeout = probe.timeout;
     let now_us = || began.elapsed().as_micros() as u64;
     let connecting = TcpStream::connect(probe.server);
-    let mut stream = within("connecting", patience, connecting).await?;
+    let mut stream = within("connecting", reply_timeout, connecting).await?;
     record.connected_us = Some(now_us());
     let token = record.begun_unix_us ^ record.number.rotate_left(40);
     let request = match &probe.request {
@@ -203,9 +203,9 @@ async fn exchange(
         .line()
         .into_bytes(),
     };
-    within("request", patience, stream.write_all(&request)).await?;
+    within("request", reply_timeout, stream.write_all(&request)).await?;
     let mut answer = Vec::new();
-    while within("answer", patience, stream.read_buf(&mut answer)).await? > 0 {
+    while within("answer", reply_timeout, stream.read_buf(&mut answer)).await? > 0 {
         record.first_byte_us.get_or_insert(now_us());
         record.answer_bytes = answer.len() as u64;
         if record.answer_bytes > ANSWER_MAX_BYTES + 8 {

@@ -18,7 +18,7 @@ use crate::{Failure, FailureKind, failure::within};
 pub(super) struct Control {
     stream: TcpStream,
     lines: LineSplitter,
-    patience: Duration,
+    reply_timeout: Duration,
 }
 
 /// A whole reply.
@@ -30,12 +30,12 @@ pub(super) struct Reply {
 }
 
 impl Control {
-    pub(super) async fn connect(to: SocketAddr, patience: Duration) -> Result<Self, Failure> {
-        let stream = connect("connecting", to, patience).await?;
+    pub(super) async fn connect(to: SocketAddr, reply_timeout: Duration) -> Result<Self, Failure> {
+        let stream = connect("connecting", to, reply_timeout).await?;
         Ok(Self {
             stream,
             lines: LineSplitter::new(REPLY_MAX),
-            patience,
+            reply_timeout,
         })
     }
 
@@ -54,7 +54,12 @@ impl Control {
     /// Sends a command.
     pub(super) async fn send(&mut self, verb: &str, line: &str) -> Result<(), Failure> {
         let bytes = format!("{line}\r\n");
-        within(verb, self.patience, self.stream.write_all(bytes.as_bytes())).await
+        within(
+            verb,
+            self.reply_timeout,
+            self.stream.write_all(bytes.as_bytes()),
+        )
+        .await
     }
 
     /// Waits for the next whole reply. `during` names the command in failures.
@@ -97,11 +102,11 @@ impl Control {
                     event.as_mut().await;
                     has_happened = true;
                 }
-                sleep(self.patience).await;
+                sleep(self.reply_timeout).await;
             };
             let read = tokio::select! {
                 read = self.stream.read(&mut buffer) => read,
-                () = silence => return Err(Failure::timed_out(during, self.patience)),
+                () = silence => return Err(Failure::timed_out(during, self.reply_timeout)),
             };
             match read {
                 Ok(0) => {
@@ -115,13 +120,13 @@ impl Control {
     }
 }
 
-/// Connects, within `patience`.
+/// Connects, within `reply_timeout`.
 pub(super) async fn connect(
     during: &str,
     to: SocketAddr,
-    patience: Duration,
+    reply_timeout: Duration,
 ) -> Result<TcpStream, Failure> {
-    within(during, patience, async {
+    within(during, reply_timeout, async {
         let stream = TcpStream::connect(to).await?;
         stream.set_nodelay(true)?;
         Ok(stream)

@@ -149,7 +149,7 @@ fn validate(probe: &FtpProbe) -> Result<(), ProbeError> {
         return Err(ProbeError::Invalid(message.to_owned()));
     }
     if probe.timeout.is_zero() {
-        let message = "without any patience nothing can come";
+        let message = "without time for a reply nothing can come";
         return Err(ProbeError::Invalid(message.to_owned()));
     }
     Ok(())

@@ -83,8 +83,8 @@ pub(super) async fn run(probe: &FtpProbe, common: &Common, number: u64) -> Sessi
 
 impl Run<'_> {
     async fn all(&mut self) -> Result<(), Failure> {
-        let patience = self.probe.timeout;
-        let mut control = Control::connect(self.probe.server, patience).await?;
+        let reply_timeout = self.probe.timeout;
+        let mut control = Control::connect(self.probe.server, reply_timeout).await?;
         self.record.connected_us = Some(self.now_us());
         let greeting = control.reply("greeting").await?;
         self.record.greeted_us = Some(self.now_us());
@@ -290,7 +290,7 @@ impl Run<'_> {
         self.send(control, verb, &line(verb, &argument)).await?;
         let transfer = Transfer {
             began: self.began,
-            patience: self.probe.timeout,
+            reply_timeout: self.probe.timeout,
             verb,
             server: control.peer()?,
             payload: self.probe.payload,

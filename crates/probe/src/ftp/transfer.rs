@@ -43,7 +43,7 @@ pub(super) enum Flow {
 pub(super) struct Transfer<'a> {
     /// When the session began: times in records count from here.
     pub(super) began: Instant,
-    pub(super) patience: Duration,
+    pub(super) reply_timeout: Duration,
     pub(super) verb: &'a str,
     /// The server's end of the control connection. The data connection must have the same address.
     pub(super) server: SocketAddr,
@@ -202,7 +202,7 @@ impl Transfer<'_> {
         work: impl Future<Output = std::io::Result<T>>,
     ) -> Result<T, Failure> {
         let during = format!("{}: data connection", self.verb);
-        within(&during, self.patience, work).await
+        within(&during, self.reply_timeout, work).await
     }
 
     fn now_us(&self) -> u64 {

@@ -3,15 +3,15 @@
 use std::{net::SocketAddr, sync::atomic::Ordering};
 
 use super::{
-    Shared,
-    table::{Kind, lock},
+    PeerContext,
+    test_table::{TestKind, lock},
 };
 use crate::{
     datagram::{self, Header},
     udp,
 };
 
-pub(super) fn serve(shared: &Shared) {
+pub(super) fn serve(shared: &PeerContext) {
     let mut buffer = vec![0; 1 << 16];
     while !shared.is_stopped.load(Ordering::Relaxed) {
         // A timeout, or an ICMP error from a client's machine.
@@ -25,7 +25,7 @@ pub(super) fn serve(shared: &Shared) {
     }
 }
 
-fn take(shared: &Shared, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
+fn take(shared: &PeerContext, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
     let Some(header) = Header::parse(bytes) else {
         return;
     };
@@ -34,7 +34,7 @@ fn take(shared: &Shared, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
         return;
     };
     match (header.kind, &test.kind) {
-        (datagram::Kind::Echo, Kind::Ping) => {
+        (datagram::Kind::Echo, TestKind::Ping) => {
             let answer = Header {
                 kind: datagram::Kind::Answer,
                 ..header
@@ -43,8 +43,8 @@ fn take(shared: &Shared, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
             // A full send buffer drops the echo, as a network would.
             let _ = shared.udp.send_to(bytes, from);
         }
-        (datagram::Kind::Open, Kind::Udp(side)) => lock(side).client = Some(from),
-        (datagram::Kind::Data, Kind::Udp(side)) => {
+        (datagram::Kind::Open, TestKind::Udp(side)) => lock(side).client = Some(from),
+        (datagram::Kind::Data, TestKind::Udp(side)) => {
             lock(side).arrive(&header, at_ns, bytes.len() as u64);
         }
         _ => {}

@@ -6,7 +6,7 @@
 //! datagrams cannot be aimed at a third host.
 
 mod datagrams;
-mod table;
+mod test_table;
 
 use std::{
     collections::hash_map::Entry,
@@ -24,24 +24,24 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use super::{
     Failure, Payload, ProbeError,
-    hello::{self, Begun, ECHO_BYTES, GO, Hello, Joined, Ready},
+    hello::{self, ECHO_BYTES, GO, Hello, StreamsBegun, StreamsJoined, TestReady},
     line,
     tcp::{self, StreamEnd},
     transaction, udp,
 };
-use table::{Kind, Table, Test, lock};
+use test_table::{RunningTest, TestKind, TestTable, lock};
 
 /// A running peer. Drop closes its ports, and running tests end soon after.
 #[derive(Debug)]
 pub struct Peer {
     address: SocketAddr,
     listener: TcpListener,
-    shared: Arc<Shared>,
+    shared: Arc<PeerContext>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    table: Table,
+struct PeerContext {
+    table: TestTable,
     udp: UdpSocket,
     connections: AtomicUsize,
     /// Memory of UDP receivers.
@@ -64,8 +64,8 @@ impl Peer {
         let listener = TcpListener::bind(address).map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
         let udp = UdpSocket::bind(address).map_err(listening)?;
-        let shared = Arc::new(Shared {
-            table: Table::default(),
+        let shared = Arc::new(PeerContext {
+            table: TestTable::default(),
             udp,
             connections: AtomicUsize::new(0),
             udp_bytes: AtomicU64::new(0),
@@ -108,7 +108,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ProbeEr
         .map_err(ProbeError::system("starting a thread"))
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>, is_over: impl Fn() -> bool) {
+fn accept(listener: &TcpListener, shared: &Arc<PeerContext>, is_over: impl Fn() -> bool) {
     while !is_over() && !shared.is_stopped.load(Ordering::Relaxed) {
         let Ok((stream, _)) = listener.accept() else {
             // No descriptors are left, or the peer ends.
@@ -120,7 +120,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, is_over: impl Fn() -> bo
             turn_away(stream);
             continue;
         }
-        let place = Place(shared.clone());
+        let place = ConnectionPermit(shared.clone());
         let started = spawn("probe-client", move || {
             // The client notices a broken connection.
             let _ = serve(stream, &place.0);
@@ -145,19 +145,19 @@ fn complain(stream: &mut TcpStream, words: &str) -> io::Result<()> {
 }
 
 /// A connection's place among [`CLIENTS_MAX`]. Drop frees the place, even during a panic.
-struct Place(Arc<Shared>);
+struct ConnectionPermit(Arc<PeerContext>);
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-fn serve(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+fn serve(mut stream: TcpStream, shared: &Arc<PeerContext>) -> io::Result<()> {
     let client = stream.peer_addr()?.ip();
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(tcp::STALL_MAX))?;
-    let deadline = Instant::now() + hello::PATIENCE;
+    let deadline = Instant::now() + hello::TIMEOUT;
     let line = line::read(&mut stream, hello::LINE_MAX_BYTES, deadline)?;
     let hello = match Hello::parse(&line) {
         Ok(hello) => hello,
@@ -170,8 +170,8 @@ fn serve(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
         } => stream.write_all(&transaction::peer_answer(token, answer_bytes)),
         Hello::Bulk { bytes } => echo_last(stream, bytes),
         Hello::Ping {} => {
-            let test = shared.table.add(client, Kind::Ping)?;
-            let ended = line::write(&mut stream, &Ready::new(test.id));
+            let test = shared.table.add(client, TestKind::Ping)?;
+            let ended = line::write(&mut stream, &TestReady::new(test.id));
             let ended = ended.and_then(|()| attend(&stream, shared, &test, |_| false, PING_MAX));
             shared.table.remove(&test);
             ended
@@ -179,7 +179,7 @@ fn serve(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
         Hello::Tcp(task) => {
             let streams = Mutex::default();
             let begun = Condvar::new();
-            let kind = Kind::Tcp {
+            let kind = TestKind::Tcp {
                 task,
                 streams,
                 begun,
@@ -210,7 +210,7 @@ fn echo_last(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
         left -= count as u64;
         tail.extend_from_slice(&buffer[..count][count.saturating_sub(ECHO_BYTES)..]);
         tail.drain(..tail.len().saturating_sub(ECHO_BYTES));
-        if began.elapsed() > patience(bytes - left) {
+        if began.elapsed() > reply_timeout(bytes - left) {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }
@@ -219,7 +219,7 @@ fn echo_last(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
 
 /// Longest time that the first `bytes` bytes of a bulk transfer may take. A slower transfer loses
 /// its place.
-fn patience(bytes: u64) -> Duration {
+fn reply_timeout(bytes: u64) -> Duration {
     let moving = Duration::from_secs(bytes / RATE_LEAST_BYTES_PER_S);
     (tcp::STALL_MAX + moving).min(BULK_MAX)
 }
@@ -227,9 +227,9 @@ fn patience(bytes: u64) -> Duration {
 /// Waits until `is_done`, until the client has gone, or until the time is over.
 fn attend(
     control: &TcpStream,
-    shared: &Shared,
-    test: &Test,
-    is_done: impl Fn(&Test) -> bool,
+    shared: &PeerContext,
+    test: &RunningTest,
+    is_done: impl Fn(&RunningTest) -> bool,
     time_max: Duration,
 ) -> io::Result<()> {
     let deadline = Instant::now() + time_max;
@@ -249,8 +249,12 @@ fn attend(
     Ok(())
 }
 
-fn tcp_control(stream: &mut TcpStream, shared: &Arc<Shared>, test: &Arc<Test>) -> io::Result<()> {
-    let Kind::Tcp {
+fn tcp_control(
+    stream: &mut TcpStream,
+    shared: &Arc<PeerContext>,
+    test: &Arc<RunningTest>,
+) -> io::Result<()> {
+    let TestKind::Tcp {
         task,
         streams,
         begun,
@@ -260,18 +264,18 @@ fn tcp_control(stream: &mut TcpStream, shared: &Arc<Shared>, test: &Arc<Test>) -
     };
     let door = task
         .window_bytes
-        .map(|_| Door::open(stream, task, shared, test));
+        .map(|_| StreamPort::open(stream, task, shared, test));
     let door = door.transpose()?;
-    let port = door.as_ref().map(Door::port).transpose()?;
-    line::write(stream, &Ready { id: test.id, port })?;
+    let port = door.as_ref().map(StreamPort::port).transpose()?;
+    line::write(stream, &TestReady { id: test.id, port })?;
     let count = task.all_streams();
-    let have_joined = |_: &Test| lock(streams).ends.len() == count;
+    let have_joined = |_: &RunningTest| lock(streams).ends.len() == count;
     attend(stream, shared, test, have_joined, tcp::STALL_MAX)?;
     drop(door);
     let unusable = lock(streams).ends.values().flatten().next().cloned();
     let failure = unusable.and_then(|end| end.failure);
     let is_usable = failure.is_none();
-    line::write(stream, &Joined { failure })?;
+    line::write(stream, &StreamsJoined { failure })?;
     if !is_usable {
         return Ok(());
     }
@@ -282,8 +286,8 @@ fn tcp_control(stream: &mut TcpStream, shared: &Arc<Shared>, test: &Arc<Test>) -
     }
     lock(streams).began = Some(Instant::now());
     begun.notify_all();
-    line::write(stream, &Begun {})?;
-    let have_ended = |_: &Test| lock(streams).ends.values().all(Option::is_some);
+    line::write(stream, &StreamsBegun {})?;
+    let have_ended = |_: &RunningTest| lock(streams).ends.values().all(Option::is_some);
     attend(stream, shared, test, have_ended, task.time_max())?;
     let ends: Vec<StreamEnd> = lock(streams).ends.values().flatten().cloned().collect();
     line::write(stream, &ends)
@@ -291,15 +295,15 @@ fn tcp_control(stream: &mut TcpStream, shared: &Arc<Shared>, test: &Arc<Test>) -
 
 /// A listening port for the streams of one test: its connections have the test's window from their
 /// first packet. Drop closes the port.
-struct Door(TcpListener);
+struct StreamPort(TcpListener);
 
-impl Door {
+impl StreamPort {
     /// Listens at the local address of the control connection.
     fn open(
         control: &TcpStream,
         task: &tcp::Task,
-        shared: &Arc<Shared>,
-        test: &Arc<Test>,
+        shared: &Arc<PeerContext>,
+        test: &Arc<RunningTest>,
     ) -> io::Result<Self> {
         let mut address = control.local_addr()?;
         address.set_port(0);
@@ -322,7 +326,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for StreamPort {
     fn drop(&mut self) {
         // Wakes the accepting thread, which ends with its test at the latest.
         let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
@@ -330,11 +334,11 @@ impl Drop for Door {
 }
 
 /// Adds a connection to a bulk TCP test as one of its streams.
-fn join(mut stream: TcpStream, shared: &Shared, id: u64, index: u16) -> io::Result<()> {
+fn join(mut stream: TcpStream, shared: &PeerContext, id: u64, index: u16) -> io::Result<()> {
     let unknown = || io::Error::from(io::ErrorKind::NotFound);
     let client = stream.peer_addr()?.ip();
     let test = shared.table.find(id, client).ok_or_else(unknown)?;
-    let Kind::Tcp {
+    let TestKind::Tcp {
         task,
         streams,
         begun,
@@ -380,27 +384,27 @@ fn join(mut stream: TcpStream, shared: &Shared, id: u64, index: u16) -> io::Resu
     Ok(())
 }
 
-fn serve_udp(mut stream: TcpStream, shared: &Shared, task: udp::Task) -> io::Result<()> {
+fn serve_udp(mut stream: TcpStream, shared: &PeerContext, task: udp::Task) -> io::Result<()> {
     let client = stream.peer_addr()?.ip();
-    let Some(_memory) = Memory::take(&shared.udp_bytes, udp::receiver_bytes(&task)) else {
+    let Some(_memory) = MemoryPermit::take(&shared.udp_bytes, udp::receiver_bytes(&task)) else {
         return complain(&mut stream, "no room: other tests of UDP have all of it");
     };
     let side = udp::PeerSide::new(task, &shared.udp)?;
     let test = shared
         .table
-        .add(client, Kind::Udp(Box::new(Mutex::new(side))))?;
+        .add(client, TestKind::Udp(Box::new(Mutex::new(side))))?;
     let result = udp_control(&mut stream, shared, &test, task);
     shared.table.remove(&test);
     result
 }
 
 /// A part of [`UDP_MEMORY_MAX_BYTES`]. Drop frees it.
-struct Memory<'a> {
+struct MemoryPermit<'a> {
     all: &'a AtomicU64,
     bytes: u64,
 }
 
-impl<'a> Memory<'a> {
+impl<'a> MemoryPermit<'a> {
     fn take(all: &'a AtomicU64, bytes: u64) -> Option<Self> {
         let more = |taken: u64| (taken + bytes <= UDP_MEMORY_MAX_BYTES).then_some(taken + bytes);
         let taken = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -408,7 +412,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-impl Drop for Memory<'_> {
+impl Drop for MemoryPermit<'_> {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -416,14 +420,14 @@ impl Drop for Memory<'_> {
 
 fn udp_control(
     stream: &mut TcpStream,
-    shared: &Shared,
-    test: &Test,
+    shared: &PeerContext,
+    test: &RunningTest,
     task: udp::Task,
 ) -> io::Result<()> {
-    let Kind::Udp(side) = &test.kind else {
+    let TestKind::Udp(side) = &test.kind else {
         unreachable!("it was made so");
     };
-    line::write(stream, &Ready::new(test.id))?;
+    line::write(stream, &TestReady::new(test.id))?;
     let time_max = task.time() + tcp::STALL_MAX;
     match task.direction {
         udp::Direction::Up => {
@@ -445,7 +449,7 @@ fn udp_control(
                 shared,
                 test,
                 |_| lock(side).client.is_some(),
-                hello::PATIENCE,
+                hello::TIMEOUT,
             )?;
             let client = lock(side).client.expect("attended");
             let is_stopped = || {

@@ -112,7 +112,7 @@ fn round_trips_are_answered_only_while_their_connection_lasts() {
     assert_eq!((summary.sent, summary.lost, summary.duplicates), (20, 0, 0));
 
     let mut control = line::connect(peer.address(), &Hello::Ping {}, SECOND).expect("a peer");
-    let ready: Ready = line::answer(&mut control, "x", SECOND).expect("an answer");
+    let ready: TestReady = line::answer(&mut control, "x", SECOND).expect("an answer");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket
         .set_read_timeout(Some(SECOND / 2))
@@ -223,25 +223,25 @@ fn an_unknown_congestion_control_is_told() {
 fn memory_of_udp_tests_is_bounded_and_given_back() {
     let all = AtomicU64::new(0);
     let half = UDP_MEMORY_MAX_BYTES / 2;
-    let first = Memory::take(&all, half).expect("there is room");
-    let second = Memory::take(&all, half).expect("there is room");
-    assert!(Memory::take(&all, 1).is_none());
+    let first = MemoryPermit::take(&all, half).expect("there is room");
+    let second = MemoryPermit::take(&all, half).expect("there is room");
+    assert!(MemoryPermit::take(&all, 1).is_none());
     drop(first);
-    assert!(Memory::take(&all, half).is_some());
+    assert!(MemoryPermit::take(&all, half).is_some());
     drop(second);
     assert_eq!(all.load(Ordering::Relaxed), 0);
 }
 
 #[test]
 fn a_trickle_keeps_no_place() {
-    assert_eq!(patience(0), tcp::STALL_MAX);
+    assert_eq!(reply_timeout(0), tcp::STALL_MAX);
     // One byte each 29 s.
-    assert!(patience(2) < 2 * Duration::from_secs(29));
+    assert!(reply_timeout(2) < 2 * Duration::from_secs(29));
     assert_eq!(
-        patience(1_000_000),
+        reply_timeout(1_000_000),
         tcp::STALL_MAX + Duration::from_secs(1000)
     );
-    assert_eq!(patience(u64::MAX), BULK_MAX);
+    assert_eq!(reply_timeout(u64::MAX), BULK_MAX);
 }
 
 #[test]
@@ -357,13 +357,13 @@ mod real_time {
         let began = Instant::now();
         let hello = Hello::Tcp(task);
         let mut control = line::connect(peer.address(), &hello, 5 * SECOND).expect("a peer");
-        let ready: Ready = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
+        let ready: TestReady = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
         let hello = Hello::Stream {
             id: ready.id,
             index: 0,
         };
         let _stream = line::connect(peer.address(), &hello, 5 * SECOND).expect("a stream");
-        let joined: Joined = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
+        let joined: StreamsJoined = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
         let failure = joined.failure.expect("there is no such congestion control");
         assert!(
             failure.to_string().contains("a stream at the peer"),
@@ -402,7 +402,7 @@ mod real_time {
         let peer = peer();
         let task = udp::Task::new(udp::Direction::Down, BitRate::gbit(10), 100, SECOND * 5);
         let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
-        let ready: Ready = line::answer(&mut control, "x", SECOND).expect("an answer");
+        let ready: TestReady = line::answer(&mut control, "x", SECOND).expect("an answer");
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         socket.set_read_timeout(Some(SECOND)).expect("a timeout");
         let mut open = [0; HEADER_BYTES];
@@ -428,7 +428,7 @@ mod real_time {
         let peer = peer();
         let task = udp::Task::new(udp::Direction::Up, BitRate::mbit(1), 100, SECOND);
         let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
-        let ready: Ready = line::answer(&mut control, "x", SECOND).expect("an answer");
+        let ready: TestReady = line::answer(&mut control, "x", SECOND).expect("an answer");
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let mut bytes = [0; HEADER_BYTES];
         control.write_all(b"sent\n").expect("a peer");

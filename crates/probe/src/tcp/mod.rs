@@ -16,7 +16,7 @@ use units::ByteCount;
 
 use super::{
     Failure, ProbeError, TcpInfo, clock,
-    hello::{Begun, GO, Hello, Joined, Ready},
+    hello::{GO, Hello, StreamsBegun, StreamsJoined, TestReady},
     line,
 };
 
@@ -138,16 +138,16 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
         .map_err(|what| ProbeError::Invalid(format!("out of bounds: {what}")))?;
     Payload::Random.prepare();
     let mut control = line::connect(probe.peer, &Hello::Tcp(task.clone()), probe.timeout)?;
-    let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
+    let ready: TestReady = line::answer(&mut control, "starting", probe.timeout)?;
     let mut sockets = Vec::new();
     let mut to = probe.peer;
     to.set_port(ready.port.unwrap_or(to.port()));
     for index in 0..task.all_streams() as u16 {
-        let patience = match index {
-            0 if to != probe.peer => probe.timeout.min(DOOR_PATIENCE),
+        let reply_timeout = match index {
+            0 if to != probe.peer => probe.timeout.min(STREAM_PORT_TIMEOUT),
             _ => probe.timeout,
         };
-        let stream = match open(probe, to, ready.id, index, patience) {
+        let stream = match open(probe, to, ready.id, index, reply_timeout) {
             // A forward or a firewall may pass the well-known port alone.
             Err(_) if index == 0 && to != probe.peer => {
                 to = probe.peer;
@@ -158,7 +158,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
         sockets.push((index, stream?));
     }
     // All streams join before the first one starts, so that set-up counts in no stream's time.
-    let joined: Joined = line::answer(&mut control, "joining", probe.timeout)?;
+    let joined: StreamsJoined = line::answer(&mut control, "joining", probe.timeout)?;
     if let Some(failure) = joined.failure {
         return Err(failure.into());
     }
@@ -170,7 +170,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
     let (began, begun_unix_us) = (Instant::now(), clock::unix_us());
     let mut threads = start(task, up, began);
     // The answer arrives with the first bytes of the peer's streams.
-    let Begun {} = line::answer(&mut control, "starting", probe.timeout)?;
+    let StreamsBegun {} = line::answer(&mut control, "starting", probe.timeout)?;
     threads.extend(start(task, down, Instant::now()));
     while threads.iter().any(|thread| !thread.is_finished()) {
         progress(began.elapsed());
@@ -180,8 +180,8 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
         .into_iter()
         .map(|thread| thread.join().expect("a stream's failure is in its record"))
         .collect();
-    let patience = probe.timeout + STALL_MAX;
-    let peers: Vec<StreamEnd> = line::answer(&mut control, "the peer's part", patience)?;
+    let reply_timeout = probe.timeout + STALL_MAX;
+    let peers: Vec<StreamEnd> = line::answer(&mut control, "the peer's part", reply_timeout)?;
     let mut streams = Vec::new();
     for mine in own {
         let theirs = peers.iter().find(|theirs| theirs.index == mine.index);
@@ -235,14 +235,14 @@ fn open(
     to: SocketAddr,
     id: u64,
     index: u16,
-    patience: Duration,
+    reply_timeout: Duration,
 ) -> Result<TcpStream, ProbeError> {
     let failed = |error: io::Error| Failure::io("connecting a stream", &error);
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).map_err(failed)?;
     // Before connecting, since the SYN carries the shift of the window.
     probe.task.prepare(&socket).map_err(failed)?;
     socket
-        .connect_timeout(&to.into(), patience)
+        .connect_timeout(&to.into(), reply_timeout)
         .map_err(failed)?;
     socket.set_nonblocking(false).map_err(failed)?;
     let mut stream: TcpStream = socket.into();
@@ -260,4 +260,4 @@ fn cut_off(stream: &TcpStream) {
 
 /// Longest wait for the test's own port, which a firewall may drop silently: time for one repeated
 /// SYN.
-const DOOR_PATIENCE: Duration = Duration::from_secs(3);
+const STREAM_PORT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -211,8 +211,8 @@ fn pull(
 /// Waits until the kernel takes more bytes, or until the next check.
 fn wait_for_room(stream: &TcpStream) -> io::Result<()> {
     let mut sockets = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
-    let patience = PollTimeout::from(LOOK_AROUND.as_millis() as u8);
-    match poll(&mut sockets, patience) {
+    let reply_timeout = PollTimeout::from(LOOK_AROUND.as_millis() as u8);
+    match poll(&mut sockets, reply_timeout) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -22,7 +22,7 @@ use units::ByteCount;
 use super::{
     Failure, FailureKind, ProbeError, clock,
     datagram::{self, HEADER_BYTES, Header},
-    hello::{Hello, Ready},
+    hello::{Hello, TestReady},
     line, tcp,
 };
 
@@ -117,7 +117,7 @@ pub fn run(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<Record, ProbeErro
 
 fn up(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), ProbeError> {
     let mut control = line::connect(probe.peer, &Hello::Udp(probe.task), probe.timeout)?;
-    let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
+    let ready: TestReady = line::answer(&mut control, "starting", probe.timeout)?;
     let socket = connected(probe.peer)?;
     let began = Instant::now();
     let time = probe.task.time().as_secs_f64();
@@ -128,20 +128,21 @@ fn up(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), Prob
     let sent = send_paced(probe.task, ready.id, |bytes| socket.send(bytes), is_stopped);
     let told = control.write_all(b"sent\n");
     told.map_err(|error| Failure::io("telling the end", &error))?;
-    let patience = probe.timeout + tcp::STALL_MAX;
-    let received = line::answer(&mut control, "the peer's part", patience)?;
+    let reply_timeout = probe.timeout + tcp::STALL_MAX;
+    let received = line::answer(&mut control, "the peer's part", reply_timeout)?;
     Ok((sent, received))
 }
 
 fn down(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), ProbeError> {
     let mut control = line::connect(probe.peer, &Hello::Udp(probe.task), probe.timeout)?;
-    let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
+    let ready: TestReady = line::answer(&mut control, "starting", probe.timeout)?;
     let socket = connected(probe.peer)?;
     prepare_receiver(&socket).map_err(ProbeError::system("a UDP port"))?;
     let mut side = PeerSide::new(probe.task, &socket).map_err(ProbeError::system("a UDP port"))?;
     let task_time = probe.task.time();
-    let patience = task_time + SLACK + probe.timeout;
-    let answering = thread::spawn(move || line::answer(&mut control, "the peer's part", patience));
+    let reply_timeout = task_time + SLACK + probe.timeout;
+    let answering =
+        thread::spawn(move || line::answer(&mut control, "the peer's part", reply_timeout));
     let mut open = [0; HEADER_BYTES];
     Header {
         kind: datagram::Kind::Open,

@@ -30,7 +30,7 @@ pub(crate) fn prepare_receiver(socket: &UdpSocket) -> io::Result<()> {
     setsockopt(socket, sockopt::RcvBufForce, &BUFFER_BYTES)
         .or_else(|_| setsockopt(socket, sockopt::RcvBuf, &BUFFER_BYTES))?;
     setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
-    socket.set_read_timeout(Some(PATIENCE))
+    socket.set_read_timeout(Some(TIMEOUT))
 }
 
 /// Receives the next datagram.
@@ -85,4 +85,4 @@ pub(crate) fn dropped(socket: &UdpSocket) -> io::Result<Option<u64>> {
 /// Receive buffer: 0.1 s at 1 Gbit/s in full packets, with the kernel's overhead for each. Only
 /// root gets all of it.
 const BUFFER_BYTES: usize = 64 << 20;
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);

@@ -19,20 +19,20 @@ use crate::{
 
 /// A test and its control connection.
 #[derive(Debug)]
-pub(super) struct Test {
+pub(super) struct RunningTest {
     pub(super) id: u64,
     /// Connections and datagrams from another address do not belong to the test.
     pub(super) client: IpAddr,
-    pub(super) kind: Kind,
+    pub(super) kind: TestKind,
     is_over: AtomicBool,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum TestKind {
     Ping,
     Tcp {
         task: tcp::Task,
-        streams: Mutex<Streams>,
+        streams: Mutex<TestStreams>,
         /// Signals that the streams begin.
         begun: Condvar,
     },
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 
 /// The streams of a bulk TCP test.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
+pub(super) struct TestStreams {
     /// Results by number; `Some(None)` is a stream without a result yet.
     pub(super) ends: HashMap<u16, Option<StreamEnd>>,
     /// When all streams began.
@@ -49,13 +49,13 @@ pub(super) struct Streams {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Table(Mutex<HashMap<u64, Arc<Test>>>);
+pub(super) struct TestTable(Mutex<HashMap<u64, Arc<RunningTest>>>);
 
-impl Table {
-    pub(super) fn add(&self, client: IpAddr, kind: Kind) -> io::Result<Arc<Test>> {
+impl TestTable {
+    pub(super) fn add(&self, client: IpAddr, kind: TestKind) -> io::Result<Arc<RunningTest>> {
         let mut bytes = [0; 8];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-        let test = Arc::new(Test {
+        let test = Arc::new(RunningTest {
             id: u64::from_ne_bytes(bytes),
             client: client.to_canonical(),
             kind,
@@ -66,18 +66,18 @@ impl Table {
     }
 
     /// The test with this number, if `client` owns it.
-    pub(super) fn find(&self, id: u64, client: IpAddr) -> Option<Arc<Test>> {
+    pub(super) fn find(&self, id: u64, client: IpAddr) -> Option<Arc<RunningTest>> {
         let found = lock(&self.0).get(&id).cloned();
         found.filter(|test| test.client == client.to_canonical())
     }
 
-    pub(super) fn remove(&self, test: &Test) {
+    pub(super) fn remove(&self, test: &RunningTest) {
         test.is_over.store(true, Ordering::Relaxed);
         lock(&self.0).remove(&test.id);
     }
 }
 
-impl Test {
+impl RunningTest {
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
@@ -94,9 +94,9 @@ mod tests {
 
     #[test]
     fn a_test_is_found_by_its_client_alone_and_until_it_is_removed() {
-        let table = Table::default();
+        let table = TestTable::default();
         let [client, other] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().expect("an address"));
-        let test = table.add(client, Kind::Ping).expect("random numbers");
+        let test = table.add(client, TestKind::Ping).expect("random numbers");
         assert!(table.find(test.id, client).is_some());
         let mapped = "::ffff:10.0.0.1".parse().expect("an address");
         assert!(table.find(test.id, mapped).is_some());
