@@ -57,7 +57,7 @@ pub enum Proxy {
 
 /// One transfer. Times count from its beginning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Transfer {
+pub struct BulkTransfer {
     /// Name of the route.
     pub side: String,
     /// Counts from 0 in the order of arrival.
@@ -81,7 +81,7 @@ pub struct Transfer {
 
 /// Figures over many transfers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct BulkSummary {
     /// Number of transfers.
     pub tried: usize,
     /// Transfers with a correct echo.
@@ -110,7 +110,7 @@ impl BulkProbe {
     }
 }
 
-impl Transfer {
+impl BulkTransfer {
     /// Bits per second from the beginning to the echo; `None` without an echo.
     pub fn goodput_bits_per_s(&self) -> Option<f64> {
         let rate = self.bytes as f64 * 8e6 / self.ended_us as f64;
@@ -124,10 +124,10 @@ impl Transfer {
     }
 }
 
-impl Summary {
+impl BulkSummary {
     /// Summarises transfers in any order.
-    pub fn of<'a>(transfers: impl Iterator<Item = &'a Transfer> + Clone) -> Self {
-        let rates = |of: fn(&Transfer) -> Option<f64>| {
+    pub fn of<'a>(transfers: impl Iterator<Item = &'a BulkTransfer> + Clone) -> Self {
+        let rates = |of: fn(&BulkTransfer) -> Option<f64>| {
             stats::Summary::of(&transfers.clone().filter_map(of).collect::<Vec<_>>())
         };
         let failures = failure::count(transfers.clone().filter_map(|t| t.failure.as_ref()));
@@ -136,8 +136,8 @@ impl Summary {
             tried,
             complete: tried - failures.values().sum::<usize>(),
             failures,
-            goodput_bits_per_s: rates(Transfer::goodput_bits_per_s),
-            apparent_bits_per_s: rates(Transfer::apparent_bits_per_s),
+            goodput_bits_per_s: rates(BulkTransfer::goodput_bits_per_s),
+            apparent_bits_per_s: rates(BulkTransfer::apparent_bits_per_s),
         }
     }
 }
@@ -148,8 +148,8 @@ impl Summary {
 /// [`ProbeError`] if no transfer could be tried. A failed transfer is a record, not an error.
 pub fn run(
     probe: &BulkProbe,
-    on_record: impl FnMut(&Transfer),
-) -> Result<Vec<Transfer>, ProbeError> {
+    on_record: impl FnMut(&BulkTransfer),
+) -> Result<Vec<BulkTransfer>, ProbeError> {
     let bytes = probe.size.bytes();
     let hello = Hello::Bulk { bytes }.line();
     Hello::parse(hello.trim_end().as_bytes())
@@ -159,8 +159,8 @@ pub fn run(
     probe.arrivals.drive_by_turns(&[probe], start, on_record)
 }
 
-async fn one(probe: &BulkProbe, number: u64) -> Transfer {
-    let mut record = Transfer {
+async fn one(probe: &BulkProbe, number: u64) -> BulkTransfer {
+    let mut record = BulkTransfer {
         side: probe.label.clone(),
         number,
         begun_unix_us: clock::unix_us(),
@@ -176,14 +176,18 @@ async fn one(probe: &BulkProbe, number: u64) -> Transfer {
     record
 }
 
-async fn transfer(probe: &BulkProbe, record: &mut Transfer, began: Instant) -> Result<(), Failure> {
+async fn transfer(
+    probe: &BulkProbe,
+    record: &mut BulkTransfer,
+    began: Instant,
+) -> Result<(), Failure> {
     let reply_timeout = probe.timeout;
     let mut stream = connect(probe).await?;
     record.connected_us = Some(began.elapsed().as_micros() as u64);
     let bytes = probe.size.bytes();
     let hello = Hello::Bulk { bytes }.line();
     within("sending", reply_timeout, stream.write_all(hello.as_bytes())).await?;
-    let mut stream_bytes = payload::Stream::new(probe.payload);
+    let mut stream_bytes = payload::PayloadStream::new(probe.payload);
     // The echoed bytes are random for every kind of payload.
     let mut tail = [0; ECHO_BYTES];
     Payload::Random.fill(payload::unique(), 0, &mut tail);

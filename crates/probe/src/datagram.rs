@@ -2,7 +2,7 @@
 
 /// The purpose of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DatagramPurpose {
     /// Part of a numbered stream.
     Data,
     /// Shows the peer a client's address and port as they are after address translation.
@@ -17,7 +17,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Purpose of the datagram.
-    pub kind: Kind,
+    pub kind: DatagramPurpose,
     /// Identifies the test.
     pub id: u64,
     /// Counts from 0.
@@ -37,10 +37,10 @@ impl Header {
             return None;
         }
         let kind = match header[4] {
-            1 => Kind::Data,
-            2 => Kind::Open,
-            3 => Kind::Echo,
-            4 => Kind::Answer,
+            1 => DatagramPurpose::Data,
+            2 => DatagramPurpose::Open,
+            3 => DatagramPurpose::Echo,
+            4 => DatagramPurpose::Answer,
             _ => return None,
         };
         let number = |at: usize| {
@@ -62,10 +62,10 @@ impl Header {
     pub fn write(&self, into: &mut [u8]) {
         into[..4].copy_from_slice(&MAGIC);
         into[4] = match self.kind {
-            Kind::Data => 1,
-            Kind::Open => 2,
-            Kind::Echo => 3,
-            Kind::Answer => 4,
+            DatagramPurpose::Data => 1,
+            DatagramPurpose::Open => 2,
+            DatagramPurpose::Echo => 3,
+            DatagramPurpose::Answer => 4,
         };
         into[5..8].fill(0);
         into[8..16].copy_from_slice(&self.id.to_be_bytes());
@@ -86,7 +86,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_reads_back(id: u64, number: u64, sent_ns: u64, kind in 0usize..4) {
-            let kind = [Kind::Data, Kind::Open, Kind::Echo, Kind::Answer][kind];
+            let kind = [DatagramPurpose::Data, DatagramPurpose::Open, DatagramPurpose::Echo, DatagramPurpose::Answer][kind];
             let header = Header { kind, id, number, sent_ns };
             let mut bytes = [7; HEADER_BYTES + 3];
             header.write(&mut bytes);

@@ -29,7 +29,7 @@ pub enum Payload {
 }
 
 /// A stream of such bytes.
-pub(crate) struct Stream {
+pub(crate) struct PayloadStream {
     payload: Payload,
     id: u64,
     /// How far it is ahead of the first byte.
@@ -99,7 +99,7 @@ impl Payload {
     }
 }
 
-impl Stream {
+impl PayloadStream {
     /// A stream that is no other one.
     pub(crate) fn new(payload: Payload) -> Self {
         Self {
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    fn taken(stream: &mut Stream, count: usize) -> Vec<u8> {
+    fn taken(stream: &mut PayloadStream, count: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while bytes.len() < count {
             let piece = stream.ahead((count - bytes.len()) as u64).to_vec();
@@ -187,7 +187,7 @@ mod tests {
         for payload in [Payload::Random, Payload::Text] {
             let mut seen = HashSet::new();
             for _ in 0..2 {
-                let bytes = taken(&mut Stream::new(payload), 3 * BLOCK_BYTES);
+                let bytes = taken(&mut PayloadStream::new(payload), 3 * BLOCK_BYTES);
                 // Where the block repeats, at each shift that a chunk may have.
                 for start in (0..bytes.len() - 4096).step_by(97) {
                     seen.insert(xxh3_64_with_seed(&bytes[start..start + 4096], 0));
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_stream_is_the_same_however_it_is_taken() {
         for payload in [Payload::Random, Payload::Text, Payload::Zeros] {
-            let mut stream = Stream::new(payload);
+            let mut stream = PayloadStream::new(payload);
             let id = stream.id;
             let bytes = taken(&mut stream, 1_000_000);
             for (at, count) in [(0, 1_000_000), (1_021, 9), (524_300, 2_000), (999_999, 1)] {
@@ -214,12 +214,12 @@ mod tests {
 
     #[test]
     fn text_is_text_and_random_bytes_are_all_there_are() {
-        let text = taken(&mut Stream::new(Payload::Text), 1_000_000);
+        let text = taken(&mut PayloadStream::new(Payload::Text), 1_000_000);
         assert!(
             text.iter()
                 .all(|it| it.is_ascii_graphic() || b" \n".contains(it))
         );
-        let random = taken(&mut Stream::new(Payload::Random), 1_000_000);
+        let random = taken(&mut PayloadStream::new(Payload::Random), 1_000_000);
         let mut counts = [0; 256];
         random.iter().for_each(|it| counts[usize::from(*it)] += 1);
         assert!(counts.iter().all(|it| (3_400..4_500).contains(it)));

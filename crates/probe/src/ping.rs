@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Failure, FailureKind, ProbeError, TcpInfo, clock,
-    datagram::{HEADER_BYTES, Header, Kind},
+    datagram::{DatagramPurpose, HEADER_BYTES, Header},
     hello::{Hello, TestReady},
     line,
 };
@@ -20,10 +20,10 @@ use bench_kit::stats;
 /// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct PingProbe {
-    /// A probe's peer; with [`By::Tcp`], any open TCP port.
+    /// A probe's peer; with [`PingMethod::Tcp`], any open TCP port.
     pub target: SocketAddr,
     /// Kind of the packets.
-    pub by: By,
+    pub by: PingMethod,
     /// Number of packets.
     pub count: u64,
     /// Time from one packet to the next.
@@ -37,7 +37,7 @@ pub struct PingProbe {
 /// The packets of a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum By {
+pub enum PingMethod {
     /// A datagram and its echo.
     Udp,
     /// A SYN and its answer.
@@ -62,7 +62,7 @@ pub struct Ping {
 
 /// Figures over many round trips.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct PingSummary {
     /// Number of packets.
     pub sent: usize,
     /// Packets without an answer.
@@ -80,7 +80,7 @@ impl PingProbe {
     pub fn new(target: SocketAddr) -> Self {
         Self {
             target,
-            by: By::Udp,
+            by: PingMethod::Udp,
             count: 10,
             interval: Duration::from_secs(1),
             timeout: Duration::from_secs(5),
@@ -89,7 +89,7 @@ impl PingProbe {
     }
 }
 
-impl Summary {
+impl PingSummary {
     /// Summarises round trips in their order.
     pub fn of(pings: &[Ping]) -> Self {
         let times: Vec<f64> = pings
@@ -122,8 +122,8 @@ pub fn run(probe: &PingProbe, on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>, P
         return Err(ProbeError::Invalid(message.to_owned()));
     }
     match probe.by {
-        By::Udp => by_udp(probe, on_ping),
-        By::Tcp => Ok(by_tcp(probe, on_ping)),
+        PingMethod::Udp => by_udp(probe, on_ping),
+        PingMethod::Tcp => Ok(by_tcp(probe, on_ping)),
     }
 }
 
@@ -185,7 +185,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
         let due = start + probe.interval.mul_f64(next as f64);
         if next < probe.count && now >= due {
             let header = Header {
-                kind: Kind::Echo,
+                kind: DatagramPurpose::Echo,
                 id: ready.id,
                 number: next,
                 sent_ns: 0,
@@ -234,7 +234,8 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
         };
         let now = Instant::now();
         let header = Header::parse(&buffer[..count]);
-        let header = header.filter(|header| (header.kind, header.id) == (Kind::Answer, ready.id));
+        let header =
+            header.filter(|header| (header.kind, header.id) == (DatagramPurpose::Answer, ready.id));
         let number = header.and_then(|header| usize::try_from(header.number).ok());
         // A round trip that was handed over no longer changes.
         let number = number.filter(|number| *number >= told);
@@ -272,10 +273,10 @@ mod tests {
             ping(2, Some(4000)),
             ping(3, Some(2000)),
         ];
-        let summary = Summary::of(&pings);
+        let summary = PingSummary::of(&pings);
         assert_eq!((summary.sent, summary.lost, summary.duplicates), (4, 1, 6));
         assert!((summary.jitter_s.expect("some") - 0.0025).abs() < 1e-12);
-        assert_eq!(Summary::of(&[]).jitter_s, None);
+        assert_eq!(PingSummary::of(&[]).jitter_s, None);
     }
 
     /// A peer that answers each datagram twice, the second time 50 ms later.
@@ -292,7 +293,7 @@ mod tests {
             while let Ok((count, from)) = socket.recv_from(&mut bytes) {
                 let header = Header::parse(&bytes[..count]).expect("a probe's");
                 let answer = Header {
-                    kind: Kind::Answer,
+                    kind: DatagramPurpose::Answer,
                     ..header
                 };
                 answer.write(&mut bytes);
@@ -326,7 +327,7 @@ mod tests {
         let target = closed.local_addr().expect("bound");
         drop(closed);
         let probe = PingProbe {
-            by: By::Tcp,
+            by: PingMethod::Tcp,
             count: 1,
             ..PingProbe::new(target)
         };

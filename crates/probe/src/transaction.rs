@@ -29,7 +29,7 @@ pub struct TransactionProbe {
     /// Name of this route in records.
     pub label: String,
     /// The request of each transaction.
-    pub request: Request,
+    pub request: TransactionRequest,
     /// Longest silence before a transaction fails. Default 30 s.
     pub timeout: Duration,
     /// The number of transactions and their times.
@@ -38,7 +38,7 @@ pub struct TransactionProbe {
 
 /// The request of a transaction. The answer ends with the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum TransactionRequest {
     /// A request to a probe's peer. The probe verifies the answer.
     Peer {
         /// Bytes of the answer, 1 MiB at most.
@@ -74,7 +74,7 @@ pub struct Transaction {
 
 /// Figures over many transactions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct TransactionSummary {
     /// Number of transactions.
     pub tried: usize,
     /// Transactions with a complete answer.
@@ -93,7 +93,7 @@ impl TransactionProbe {
         Self {
             server,
             label: "direct".to_owned(),
-            request: Request::Peer { answer_bytes: 1000 },
+            request: TransactionRequest::Peer { answer_bytes: 1000 },
             timeout: Duration::from_secs(30),
             arrivals: Arrivals::default(),
         }
@@ -112,7 +112,7 @@ impl Transaction {
     }
 }
 
-impl Summary {
+impl TransactionSummary {
     /// Summarises transactions in any order.
     pub fn of<'a>(transactions: impl Iterator<Item = &'a Transaction> + Clone) -> Self {
         let seconds = |of: fn(&Transaction) -> Option<f64>| {
@@ -155,7 +155,7 @@ pub fn run_by_turns(
         return Ok(Vec::new());
     };
     for probe in probes {
-        if let Request::Peer { answer_bytes } = probe.request
+        if let TransactionRequest::Peer { answer_bytes } = probe.request
             && answer_bytes > ANSWER_MAX_BYTES
         {
             let message = format!("an answer has {ANSWER_MAX_BYTES} bytes at most");
@@ -195,8 +195,8 @@ async fn exchange(
     record.connected_us = Some(now_us());
     let token = record.begun_unix_us ^ record.number.rotate_left(40);
     let request = match &probe.request {
-        Request::Bytes(bytes) => bytes.clone(),
-        Request::Peer { answer_bytes } => Hello::Transaction {
+        TransactionRequest::Bytes(bytes) => bytes.clone(),
+        TransactionRequest::Peer { answer_bytes } => Hello::Transaction {
             token,
             answer_bytes: *answer_bytes,
         }
@@ -214,7 +214,7 @@ async fn exchange(
         }
     }
     let failed = |kind, detail: &str| Err(Failure::new(kind, "answer", detail));
-    let Request::Peer { answer_bytes } = probe.request else {
+    let TransactionRequest::Peer { answer_bytes } = probe.request else {
         return match answer.is_empty() {
             true => failed(FailureKind::Ended, "the connection ended without an answer"),
             false => Ok(()),
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn any_server_can_be_asked() {
         let probe = TransactionProbe {
-            request: Request::Bytes(b"root\r\n".to_vec()),
+            request: TransactionRequest::Bytes(b"root\r\n".to_vec()),
             arrivals: Arrivals {
                 count: 20,
                 rate_per_s: Some(500.0),
@@ -274,7 +274,7 @@ mod tests {
             ..TransactionProbe::new(server(b"Login: root\r\n"))
         };
         let all = run(&probe, |_| {}).expect("it runs");
-        let summary = Summary::of(all.iter());
+        let summary = TransactionSummary::of(all.iter());
         assert_eq!((summary.tried, summary.complete), (20, 20));
         assert!(all.iter().all(|t| t.answer_bytes == 13));
         let (setup, total) = (

@@ -14,7 +14,7 @@ use libtest_mimic::{Arguments, Trial};
 use pcap_file::pcap::PcapReader;
 use probe::{
     Peer,
-    datagram::{Header, Kind},
+    datagram::{DatagramPurpose, Header},
     tcp::{self, TcpProbe},
     udp::{self, Direction, Received, Task, UdpProbe},
 };
@@ -145,7 +145,7 @@ fn numbers(file: &std::path::Path) -> Vec<u64> {
         let packet = packet.expect("a packet");
         // Ethernet, IPv4 without options, UDP.
         let header = packet.data.get(14 + 20 + 8..).and_then(Header::parse);
-        if let Some(header) = header.filter(|header| header.kind == Kind::Data) {
+        if let Some(header) = header.filter(|header| header.kind == DatagramPurpose::Data) {
             numbers.push(header.number);
         }
     }

@@ -15,8 +15,8 @@ use crate::{cell::Cell, record::Answers, side::Side, stage::Stage};
 use emulator::Site;
 use probe::{
     Arrivals, FailureKind,
-    ftp::{self, FtpProbe, Session},
-    transaction::{self, Request, Transaction, TransactionProbe},
+    ftp::{self, FtpProbe, SessionRecord},
+    transaction::{self, Transaction, TransactionProbe, TransactionRequest},
 };
 
 /// Users run the script of 35 commands.
@@ -27,8 +27,8 @@ pub(super) fn sessions(side: Side, stage: &Stage, cell: &Cell) -> Result<Moved, 
     probe.timeout = TIMEOUT;
     probe.arrivals = arrivals(cell, SESSIONS_PER_S);
     let (sessions, time) = at_client(stage, move || ftp::run(&probe, |_| ()))?;
-    let summary = ftp::Summary::of(sessions.iter());
-    let each = |of: fn(&Session) -> Vec<f64>| sessions.iter().flat_map(of).collect();
+    let summary = ftp::SessionSummary::of(sessions.iter());
+    let each = |of: fn(&SessionRecord) -> Vec<f64>| sessions.iter().flat_map(of).collect();
     let answers = Answers {
         seconds: BTreeMap::from([
             (
@@ -68,13 +68,13 @@ pub(super) fn sessions(side: Side, stage: &Stage, cell: &Cell) -> Result<Moved, 
 pub(super) fn transactions(side: Side, stage: &Stage, cell: &Cell) -> Result<Moved, Unmoved> {
     let server = way(side, stage.peer_address, stage.peer_door)?;
     let mut probe = TransactionProbe::new(server);
-    probe.request = Request::Peer {
+    probe.request = TransactionRequest::Peer {
         answer_bytes: cell.work.size_bytes,
     };
     probe.timeout = TIMEOUT;
     probe.arrivals = arrivals(cell, TRANSACTIONS_PER_S);
     let (transactions, time) = at_client(stage, move || transaction::run(&probe, |_| ()))?;
-    let summary = transaction::Summary::of(transactions.iter());
+    let summary = transaction::TransactionSummary::of(transactions.iter());
     let each = |of: fn(&Transaction) -> Option<f64>| transactions.iter().filter_map(of).collect();
     let answers = Answers {
         seconds: BTreeMap::from([

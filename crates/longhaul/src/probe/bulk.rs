@@ -8,7 +8,7 @@ use bench_kit::{
     stats,
 };
 use clap::ValueEnum;
-use probe::bulk::{self, BulkProbe, Proxy, Summary, Transfer};
+use probe::bulk::{self, BulkProbe, BulkSummary, BulkTransfer, Proxy};
 use units::ByteCount;
 
 use super::{
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     if let Some(path) = &args.csv {
         std::fs::write(path, csv(&all)).with_context(|| path.display().to_string())?;
     }
-    let summary = Summary::of(all.iter());
+    let summary = BulkSummary::of(all.iter());
     let mut text = format!(
         "{}\ntransfers    {} complete\ngoodput      {}\n",
         probe.peer,
@@ -124,7 +124,7 @@ fn proxy(text: &str) -> anyhow::Result<Proxy> {
     })
 }
 
-fn csv(all: &[Transfer]) -> String {
+fn csv(all: &[BulkTransfer]) -> String {
     let mut text = "number,begun_unix_us,connected_us,taken_us,ended_us,bytes,failure\n".to_owned();
     let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     for one in all {

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use probe::{
     compare::Comparison,
-    ftp::{self, DataMode, FtpProbe, Password, Script, Session, Summary},
+    ftp::{self, DataMode, FtpProbe, Password, SessionRecord, SessionScript, SessionSummary},
 };
 use units::ByteCount;
 
@@ -101,7 +101,7 @@ impl SessionArgs {
         if let Some(path) = &self.script {
             let text = fs::read_to_string(path)
                 .map_err(|error| misuse(format!("{}: {error}", path.display())))?;
-            probe.script = Script::parse(&text)
+            probe.script = SessionScript::parse(&text)
                 .map_err(|error| misuse(format!("{}:{error}", path.display())))?;
         }
         probe.data = match (self.active, self.passive) {
@@ -130,7 +130,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         sink.add(session, session.failure.is_none())
     })?;
     sink.finish()?;
-    let summary = Summary::of(sessions.iter());
+    let summary = SessionSummary::of(sessions.iter());
     let text = format!("{}\n{}", probe.server, text(&summary, sessions.iter()));
     let comparison = Comparison::of_ftp("", &[probe.label.as_str()], &sessions);
     args.output.conclude(&text, &comparison.plots)?;
@@ -139,8 +139,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
 
 /// Returns the summary of one route.
 pub(super) fn text<'a>(
-    summary: &Summary,
-    sessions: impl Iterator<Item = &'a Session> + Clone,
+    summary: &SessionSummary,
+    sessions: impl Iterator<Item = &'a SessionRecord> + Clone,
 ) -> String {
     let count = |part, whole| show::share(part, whole);
     let mut text = format!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bench_kit::plot::{Axis, Mark, Plot, Series};
-use probe::ping::{self, By, Ping, PingProbe, Summary};
+use probe::ping::{self, Ping, PingMethod, PingProbe, PingSummary};
 
 use super::{
     PEER_PORT, Verdict,
@@ -55,7 +55,11 @@ Exit codes: 0 an answer came; 1 none came; 2 wrong use.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let probe = PingProbe {
-        by: if args.tcp { By::Tcp } else { By::Udp },
+        by: if args.tcp {
+            PingMethod::Tcp
+        } else {
+            PingMethod::Udp
+        },
         count: args.count,
         interval: args.interval,
         timeout: args.timeout,
@@ -65,7 +69,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let mut sink = args.output.sink(args.count)?;
     let pings = ping::run(&probe, |ping| sink.add(ping, ping.rtt_us.is_some()))?;
     sink.finish()?;
-    let summary = Summary::of(&pings);
+    let summary = PingSummary::of(&pings);
     let mut text = format!(
         "{}\nanswers      {}\nround trip   {}\n",
         probe.target,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use probe::{
     compare::Comparison,
-    transaction::{self, Request, Summary, Transaction, TransactionProbe},
+    transaction::{self, Transaction, TransactionProbe, TransactionRequest, TransactionSummary},
 };
 use units::ByteCount;
 
@@ -65,8 +65,8 @@ impl ExchangeArgs {
         arrive: &ArrivalArgs,
     ) -> anyhow::Result<TransactionProbe> {
         let request = match &self.request {
-            Some(text) => Request::Bytes(unescaped(text).map_err(misuse)?),
-            None => Request::Peer {
+            Some(text) => TransactionRequest::Bytes(unescaped(text).map_err(misuse)?),
+            None => TransactionRequest::Peer {
                 answer_bytes: self.answer.bytes(),
             },
         };
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let add = |record: &Transaction| sink.add(record, record.failure.is_none());
     let all = transaction::run(&probe, add)?;
     sink.finish()?;
-    let summary = Summary::of(all.iter());
+    let summary = TransactionSummary::of(all.iter());
     let text = format!("{}\n{}", probe.server, text(&summary, all.iter()));
     let comparison = Comparison::of_transactions("", &[probe.label.as_str()], &all);
     args.output.conclude(&text, &comparison.plots)?;
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
 
 /// Returns the summary of one route.
 pub(super) fn text<'a>(
-    summary: &Summary,
+    summary: &TransactionSummary,
     all: impl Iterator<Item = &'a Transaction> + Clone,
 ) -> String {
     let text = format!(

@@ -1,7 +1,7 @@
 //! FTP sessions over several routes, side by side.
 
 use super::{Comparison, failures, head, miss, row, seconds, share, text_row, time_rows};
-use crate::ftp::{Session, Summary};
+use crate::ftp::{SessionRecord, SessionSummary};
 use bench_kit::{
     plot::{Axis, Mark, Plot, Series},
     stats,
@@ -10,11 +10,12 @@ use bench_kit::{
 
 impl Comparison {
     /// Compares sessions. The `side` of each is one of `labels`.
-    pub fn of_ftp(title: &str, labels: &[&str], sessions: &[Session]) -> Self {
-        let of_side =
-            |label: &&str| Summary::of(sessions.iter().filter(|session| session.side == **label));
-        let summaries: Vec<Summary> = labels.iter().map(of_side).collect();
-        let texts = |of: &dyn Fn(&Summary) -> String| summaries.iter().map(of).collect();
+    pub fn of_ftp(title: &str, labels: &[&str], sessions: &[SessionRecord]) -> Self {
+        let of_side = |label: &&str| {
+            SessionSummary::of(sessions.iter().filter(|session| session.side == **label))
+        };
+        let summaries: Vec<SessionSummary> = labels.iter().map(of_side).collect();
+        let texts = |of: &dyn Fn(&SessionSummary) -> String| summaries.iter().map(of).collect();
         let mut rows = vec![
             text_row(
                 "sessions complete",
@@ -31,7 +32,7 @@ impl Comparison {
             text_row("failures", texts(&|s| failures(&s.failures))),
         ];
         for (what, time) in [
-            ("response", (|s| s.response_s) as fn(&Summary) -> _),
+            ("response", (|s| s.response_s) as fn(&SessionSummary) -> _),
             ("transfer", |s| s.transfer_s),
             ("session", |s| s.session_s),
         ] {
@@ -59,7 +60,7 @@ impl Comparison {
     }
 }
 
-fn by_verb(labels: &[&str], sessions: &[Session]) -> Table {
+fn by_verb(labels: &[&str], sessions: &[SessionRecord]) -> Table {
     let mut verbs: Vec<&str> = Vec::new();
     for command in sessions.iter().flat_map(|session| &session.commands) {
         if !verbs.contains(&command.verb.as_str()) {
@@ -89,8 +90,8 @@ fn by_verb(labels: &[&str], sessions: &[Session]) -> Table {
 
 /// Distributions of response and transfer times, and transfer times over the times at which the
 /// sessions began.
-fn plots(labels: &[&str], sessions: &[Session]) -> Vec<Plot> {
-    let samples = |of: fn(&Session) -> Vec<f64>| -> Vec<(String, Vec<f64>)> {
+fn plots(labels: &[&str], sessions: &[SessionRecord]) -> Vec<Plot> {
+    let samples = |of: fn(&SessionRecord) -> Vec<f64>| -> Vec<(String, Vec<f64>)> {
         let of_way = |label: &&str| {
             let mine = sessions.iter().filter(|session| session.side == **label);
             ((*label).to_owned(), mine.flat_map(of).collect())
@@ -143,17 +144,17 @@ const SESSIONS_OVER_TIME: usize = 2000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Failure, FailureKind, ftp::Exchange};
+    use crate::{Failure, FailureKind, ftp::CommandRecord};
 
-    fn session(side: &str, reply_us: u64, failure: Option<Failure>) -> Session {
-        let command = |verb: &str, sent_us| Exchange {
+    fn session(side: &str, reply_us: u64, failure: Option<Failure>) -> SessionRecord {
+        let command = |verb: &str, sent_us| CommandRecord {
             verb: verb.to_owned(),
             sent_us,
             replied_us: Some(sent_us + reply_us),
             code: Some(200),
             data: None,
         };
-        Session {
+        SessionRecord {
             side: side.to_owned(),
             number: 0,
             begun_unix_us: 5,

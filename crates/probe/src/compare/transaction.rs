@@ -1,7 +1,7 @@
 //! Short transactions over several routes, side by side.
 
 use super::{Comparison, failures, head, miss, share, text_row, time_rows};
-use crate::transaction::{Summary, Transaction};
+use crate::transaction::{Transaction, TransactionSummary};
 use bench_kit::{
     plot::{Axis, Plot},
     table::Table,
@@ -10,9 +10,10 @@ use bench_kit::{
 impl Comparison {
     /// Compares transactions. The `side` of each is one of `labels`.
     pub fn of_transactions(title: &str, labels: &[&str], all: &[Transaction]) -> Self {
-        let of_side = |label: &&str| Summary::of(all.iter().filter(|one| one.side == **label));
-        let summaries: Vec<Summary> = labels.iter().map(of_side).collect();
-        let texts = |of: &dyn Fn(&Summary) -> String| summaries.iter().map(of).collect();
+        let of_side =
+            |label: &&str| TransactionSummary::of(all.iter().filter(|one| one.side == **label));
+        let summaries: Vec<TransactionSummary> = labels.iter().map(of_side).collect();
+        let texts = |of: &dyn Fn(&TransactionSummary) -> String| summaries.iter().map(of).collect();
         let mut rows = vec![
             text_row("complete", texts(&|s| share(s.complete, s.tried))),
             text_row("failures", texts(&|s| failures(&s.failures))),

@@ -15,7 +15,7 @@ use tokio::{
 use crate::{Failure, FailureKind, failure::within};
 
 #[derive(Debug)]
-pub(super) struct Control {
+pub(super) struct FtpControl {
     stream: TcpStream,
     lines: LineSplitter,
     reply_timeout: Duration,
@@ -23,13 +23,13 @@ pub(super) struct Control {
 
 /// A whole reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(super) struct FtpReply {
     pub(super) code: Code,
     /// The last line, with the code.
     pub(super) line: String,
 }
 
-impl Control {
+impl FtpControl {
     pub(super) async fn connect(to: SocketAddr, reply_timeout: Duration) -> Result<Self, Failure> {
         let stream = connect("connecting", to, reply_timeout).await?;
         Ok(Self {
@@ -63,7 +63,7 @@ impl Control {
     }
 
     /// Waits for the next whole reply. `during` names the command in failures.
-    pub(super) async fn reply(&mut self, during: &str) -> Result<Reply, Failure> {
+    pub(super) async fn reply(&mut self, during: &str) -> Result<FtpReply, Failure> {
         self.reply_after(during, async {}).await
     }
 
@@ -72,7 +72,7 @@ impl Control {
         &mut self,
         during: &str,
         event: impl Future<Output = ()>,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<FtpReply, Failure> {
         tokio::pin!(event);
         let mut has_happened = false;
         let unexpected =
@@ -92,7 +92,7 @@ impl Control {
                 let place = tracker.place(&line);
                 let text = String::from_utf8_lossy(&line).into_owned();
                 match place.code {
-                    Some(code) if place.last => return Ok(Reply { code, line: text }),
+                    Some(code) if place.last => return Ok(FtpReply { code, line: text }),
                     Some(_) => {}
                     None => return Err(unexpected(shortened(&text))),
                 }

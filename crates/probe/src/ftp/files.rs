@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::Payload;
 
 #[derive(Debug, Default)]
-pub(super) struct Files {
+pub(super) struct SessionFiles {
     folder: Vec<String>,
     /// Sizes of the files whose content is known; the content follows from the path.
     sizes: HashMap<String, u64>,
@@ -16,9 +16,9 @@ pub(super) struct Files {
 
 /// Files that were on the server before the run: every session must see the same content.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Strangers(Rc<RefCell<HashMap<String, (u64, u64)>>>);
+pub(super) struct ForeignFiles(Rc<RefCell<HashMap<String, (u64, u64)>>>);
 
-impl Files {
+impl SessionFiles {
     /// The server's path of a name that the session uses.
     pub(super) fn path(&self, name: &str) -> String {
         let mut parts = self.folder.clone();
@@ -68,7 +68,7 @@ impl Files {
     }
 }
 
-impl Strangers {
+impl ForeignFiles {
     /// Whether the content equals the content that the first session found at this path.
     pub(super) fn is_same(&self, path: String, content: &[u8]) -> bool {
         let seen = (content.len() as u64, xxh3_64(content));
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn paths_follow_the_folder() {
-        let mut files = Files::default();
+        let mut files = SessionFiles::default();
         assert_eq!(files.path("a"), "a");
         files.enter("x/./y");
         assert_eq!(files.path("a"), "x/y/a");
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_renamed_file_keeps_its_content() {
-        let mut files = Files::default();
+        let mut files = SessionFiles::default();
         files.enter("d");
         files.stored("d/one".into(), 5);
         files.rename("d/one", "d/two".into());
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_first_who_sees_a_strangers_file_decides() {
-        let strangers = Strangers::default();
+        let strangers = ForeignFiles::default();
         assert!(strangers.is_same("a".into(), b"x"));
         assert!(strangers.is_same("a".into(), b"x"));
         assert!(!strangers.is_same("a".into(), b"y"));

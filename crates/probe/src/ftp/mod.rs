@@ -19,8 +19,8 @@ use units::ByteCount;
 
 use super::{Arrivals, Payload, ProbeError, clock};
 
-pub use record::{Data, Exchange, Session, Summary};
-pub use script::{Script, ScriptError};
+pub use record::{CommandRecord, DataRecord, SessionRecord, SessionSummary};
+pub use script::{SessionScript, SessionScriptError};
 
 /// Settings of the sessions.
 #[derive(Debug, Clone)]
@@ -39,8 +39,8 @@ pub struct FtpProbe {
     /// Prefix of all names that sessions create. The prefix differs from run to run, so that files
     /// left by a broken run do not disturb the next one.
     pub name: String,
-    /// Commands of each session. Default: [`Script::middlebox`].
-    pub script: Script,
+    /// Commands of each session. Default: [`SessionScript::middlebox`].
+    pub script: SessionScript,
     /// Opener of data connections.
     pub data: DataMode,
     /// Size of each stored file. Default 100 kB, as in the study.
@@ -82,7 +82,7 @@ impl FtpProbe {
             password: Password("probe@longhaul.invalid".to_owned()),
             folder: ".".to_owned(),
             name: format!("probe-{unique:x}-{}", std::process::id()),
-            script: Script::middlebox(),
+            script: SessionScript::middlebox(),
             data: DataMode::default(),
             file_size: ByteCount::new(100_000),
             payload: Payload::default(),
@@ -98,7 +98,10 @@ impl FtpProbe {
 ///
 /// # Errors
 /// [`ProbeError`] if no session could be tried. A failed session is a record, not an error.
-pub fn run(probe: &FtpProbe, on_record: impl FnMut(&Session)) -> Result<Vec<Session>, ProbeError> {
+pub fn run(
+    probe: &FtpProbe,
+    on_record: impl FnMut(&SessionRecord),
+) -> Result<Vec<SessionRecord>, ProbeError> {
     run_by_turns(&[probe], on_record)
 }
 
@@ -109,8 +112,8 @@ pub fn run(probe: &FtpProbe, on_record: impl FnMut(&Session)) -> Result<Vec<Sess
 /// [`ProbeError`] if no session could be tried, or if two probes have the same label.
 pub fn run_by_turns(
     probes: &[&FtpProbe],
-    on_record: impl FnMut(&Session),
-) -> Result<Vec<Session>, ProbeError> {
+    on_record: impl FnMut(&SessionRecord),
+) -> Result<Vec<SessionRecord>, ProbeError> {
     let Some(first) = probes.first() else {
         return Ok(Vec::new());
     };
@@ -124,8 +127,8 @@ pub fn run_by_turns(
             return Err(ProbeError::Invalid(message));
         }
     }
-    let common = session::Common {
-        strangers: files::Strangers::default(),
+    let common = session::RunContext {
+        foreign_files: files::ForeignFiles::default(),
     };
     let start = |probe: Rc<FtpProbe>, number| {
         let common = common.clone();

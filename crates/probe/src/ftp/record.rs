@@ -9,7 +9,7 @@ use bench_kit::stats;
 
 /// One session. All times count from its beginning, in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Session {
+pub struct SessionRecord {
     /// The probe's label, such as "direct".
     pub side: String,
     /// Counts from 0 in the order of arrival.
@@ -23,7 +23,7 @@ pub struct Session {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub greeted_us: Option<u64>,
     /// In the order of sending.
-    pub commands: Vec<Exchange>,
+    pub commands: Vec<CommandRecord>,
     /// Commands of the script, including unsent ones.
     pub commands_planned: usize,
     /// File transfers of the script.
@@ -37,7 +37,7 @@ pub struct Session {
 
 /// A command with its replies and its data connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exchange {
+pub struct CommandRecord {
     /// The command without its argument.
     pub verb: String,
     /// When the kernel took the command.
@@ -50,12 +50,12 @@ pub struct Exchange {
     pub code: Option<u16>,
     /// Data connection of the command. `None` if it has none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub data: Option<Data>,
+    pub data: Option<DataRecord>,
 }
 
 /// Data connection of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Data {
+pub struct DataRecord {
     /// When the connection was open.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connected_us: Option<u64>,
@@ -76,7 +76,7 @@ pub struct Data {
 
 /// Figures over many sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct SessionSummary {
     /// Sessions that began.
     pub sessions: usize,
     /// Sessions that reached the end of their script.
@@ -99,7 +99,7 @@ pub struct Summary {
     pub session_s: Option<stats::Summary>,
 }
 
-impl Session {
+impl SessionRecord {
     /// Commands with the expected reply. A failure always belongs to the last command.
     pub fn commands_complete(&self) -> usize {
         let failed = usize::from(self.failure.is_some());
@@ -107,7 +107,7 @@ impl Session {
     }
 
     /// File transfers with the right bytes and the expected final reply.
-    pub fn transfers_complete(&self) -> impl Iterator<Item = &Exchange> {
+    pub fn transfers_complete(&self) -> impl Iterator<Item = &CommandRecord> {
         let sound = self.commands_complete();
         let sound = self.commands[..sound].iter();
         sound.filter(|command| command.data.as_ref().is_some_and(|data| data.is_file))
@@ -125,7 +125,7 @@ impl Session {
     /// Seconds of each complete file transfer.
     pub fn transfer_seconds(&self) -> impl Iterator<Item = f64> {
         self.transfers_complete()
-            .filter_map(Exchange::transfer_seconds)
+            .filter_map(CommandRecord::transfer_seconds)
     }
 
     /// Returns the length of the session in seconds.
@@ -134,7 +134,7 @@ impl Session {
     }
 }
 
-impl Exchange {
+impl CommandRecord {
     /// Seconds from the transfer command to the final reply; `None` if the transfer did not
     /// complete.
     pub fn transfer_seconds(&self) -> Option<f64> {
@@ -142,29 +142,29 @@ impl Exchange {
     }
 }
 
-impl Summary {
+impl SessionSummary {
     /// Summarises sessions in any order.
-    pub fn of<'a>(sessions: impl Iterator<Item = &'a Session> + Clone) -> Self {
-        let sum = |of: fn(&Session) -> usize| sessions.clone().map(of).sum();
+    pub fn of<'a>(sessions: impl Iterator<Item = &'a SessionRecord> + Clone) -> Self {
+        let sum = |of: fn(&SessionRecord) -> usize| sessions.clone().map(of).sum();
         let of = |values: Vec<f64>| stats::Summary::of(&values);
         let complete = || sessions.clone().filter(|session| session.failure.is_none());
         Self {
             sessions: sessions.clone().count(),
             sessions_complete: complete().count(),
             commands_planned: sum(|session| session.commands_planned),
-            commands_complete: sum(Session::commands_complete),
+            commands_complete: sum(SessionRecord::commands_complete),
             transfers_planned: sum(|session| session.transfers_planned),
             transfers_complete: sum(|session| session.transfers_complete().count()),
             failures: failure::count(sessions.clone().filter_map(|s| s.failure.as_ref())),
             response_s: of(sessions
                 .clone()
-                .flat_map(Session::response_seconds)
+                .flat_map(SessionRecord::response_seconds)
                 .collect()),
             transfer_s: of(sessions
                 .clone()
-                .flat_map(Session::transfer_seconds)
+                .flat_map(SessionRecord::transfer_seconds)
                 .collect()),
-            session_s: of(complete().map(Session::seconds).collect()),
+            session_s: of(complete().map(SessionRecord::seconds).collect()),
         }
     }
 }

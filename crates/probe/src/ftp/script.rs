@@ -21,28 +21,28 @@ use ::ftp::{
 
 /// The steps of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Script {
-    pub(super) steps: Vec<Step>,
+pub struct SessionScript {
+    pub(super) steps: Vec<ScriptStep>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ScriptStep {
     Sleep(Duration),
-    Command(Command),
+    Command(ScriptCommand),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Command {
+pub(super) struct ScriptCommand {
     /// In capitals.
     pub(super) verb: String,
-    pub(super) job: Job,
-    argument: Vec<Piece>,
-    pub(super) expected: Expected,
+    pub(super) job: ClientAction,
+    argument: Vec<ArgumentPart>,
+    pub(super) expected: ExpectedReply,
 }
 
 /// The client's part in a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Job {
+pub(super) enum ClientAction {
     Passive(PassiveForm),
     Active(ActiveForm),
     Retrieve,
@@ -55,7 +55,7 @@ pub(super) enum Job {
 
 /// The expected final reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum ExpectedReply {
     /// `2yz`, or `3yz` for a command with a second part.
     Success,
     Code(u16),
@@ -64,7 +64,7 @@ pub(super) enum Expected {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum ArgumentPart {
     Text(String),
     User,
     Password,
@@ -75,7 +75,7 @@ enum Piece {
 
 /// Values of the placeholders in one session.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Values<'a> {
+pub(super) struct PlaceholderValues<'a> {
     pub(super) user: &'a str,
     pub(super) password: &'a str,
     pub(super) folder: &'a str,
@@ -86,7 +86,7 @@ pub(super) struct Values<'a> {
 /// A mistake in a script. Line and column count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
-pub struct ScriptError {
+pub struct SessionScriptError {
     /// Number of the line.
     pub line: usize,
     /// In characters.
@@ -95,7 +95,7 @@ pub struct ScriptError {
     pub message: String,
 }
 
-impl Script {
+impl SessionScript {
     /// The session of the middlebox study: 35 commands, four file transfers, passive and active,
     /// and two listings. The other commands are more varied than the study's.
     ///
@@ -106,11 +106,11 @@ impl Script {
 
     ///
     /// # Errors
-    /// [`ScriptError`] with the first mistake.
-    pub fn parse(text: &str) -> Result<Self, ScriptError> {
+    /// [`SessionScriptError`] with the first mistake.
+    pub fn parse(text: &str) -> Result<Self, SessionScriptError> {
         let mut steps = Vec::new();
         for (index, line) in text.lines().enumerate() {
-            let at = |column: usize, message: String| ScriptError {
+            let at = |column: usize, message: String| SessionScriptError {
                 line: index + 1,
                 column,
                 message,
@@ -130,7 +130,7 @@ impl Script {
             steps.push(step.map_err(|(column, message)| at(indent + column + 1, message))?);
         }
         if steps.is_empty() {
-            return Err(ScriptError {
+            return Err(SessionScriptError {
                 line: 1,
                 column: 1,
                 message: "no command".to_owned(),
@@ -144,7 +144,7 @@ impl Script {
         let (mut count, mut has_data) = (0, false);
         for job in self.jobs() {
             count += 1;
-            if matches!(job, Job::Passive(_) | Job::Active(_)) {
+            if matches!(job, ClientAction::Passive(_) | ClientAction::Active(_)) {
                 has_data = true;
             } else if job.moves_data() {
                 count += usize::from(!has_data);
@@ -157,18 +157,18 @@ impl Script {
     /// File transfers of a session.
     pub fn transfers(&self) -> usize {
         let moved = self.jobs().filter(|job| job.moves_data());
-        moved.filter(|job| *job != Job::List).count()
+        moved.filter(|job| *job != ClientAction::List).count()
     }
 
-    fn jobs(&self) -> impl Iterator<Item = Job> {
+    fn jobs(&self) -> impl Iterator<Item = ClientAction> {
         self.steps.iter().filter_map(|step| match step {
-            Step::Command(command) => Some(command.job),
-            Step::Sleep(_) => None,
+            ScriptStep::Command(command) => Some(command.job),
+            ScriptStep::Sleep(_) => None,
         })
     }
 }
 
-impl Job {
+impl ClientAction {
     pub(super) fn moves_data(self) -> bool {
         matches!(
             self,
@@ -177,22 +177,22 @@ impl Job {
     }
 }
 
-impl Command {
+impl ScriptCommand {
     /// The argument with its placeholders filled in.
-    pub(super) fn argument(&self, values: &Values<'_>) -> String {
-        let piece = |piece: &Piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::User => values.user.to_owned(),
-            Piece::Password => values.password.to_owned(),
-            Piece::Folder => values.folder.to_owned(),
-            Piece::Session => values.session.to_owned(),
-            Piece::Number => values.number.to_string(),
+    pub(super) fn argument(&self, values: &PlaceholderValues<'_>) -> String {
+        let piece = |piece: &ArgumentPart| match piece {
+            ArgumentPart::Text(text) => text.clone(),
+            ArgumentPart::User => values.user.to_owned(),
+            ArgumentPart::Password => values.password.to_owned(),
+            ArgumentPart::Folder => values.folder.to_owned(),
+            ArgumentPart::Session => values.session.to_owned(),
+            ArgumentPart::Number => values.number.to_string(),
         };
         self.argument.iter().map(piece).collect()
     }
 }
 
-impl Expected {
+impl ExpectedReply {
     pub(super) fn is(self, code: Code, verb: &str) -> bool {
         match self {
             Self::Code(wanted) => code.0 == wanted,
@@ -206,7 +206,7 @@ impl Expected {
     }
 }
 
-impl fmt::Display for Expected {
+impl fmt::Display for ExpectedReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Success => f.write_str("success"),
@@ -218,10 +218,10 @@ impl fmt::Display for Expected {
 
 /// Parses a line without surrounding space. An error carries the number of characters before the
 /// mistake.
-fn step(content: &str) -> Result<Step, (usize, String)> {
+fn step(content: &str) -> Result<ScriptStep, (usize, String)> {
     let (mut word, mut rest) = split(content);
     let mut before = 0;
-    let mut expected = Expected::Success;
+    let mut expected = ExpectedReply::Success;
     if word.starts_with(|c: char| c.is_ascii_digit()) {
         let problem = || format!("{word:?} is not a reply's code such as 550 or 5xx");
         expected = code(word).ok_or_else(|| (0, problem()))?;
@@ -235,19 +235,22 @@ fn step(content: &str) -> Result<Step, (usize, String)> {
     let behind = before + content.chars().skip(before).count() - rest.chars().count();
     if verb == "SLEEP" {
         let time = units::parse_duration(rest).map_err(|error| (behind, error.to_string()))?;
-        return Ok(Step::Sleep(time));
+        return Ok(ScriptStep::Sleep(time));
     }
     let job = job(&verb).map_err(|message| (before, message))?;
-    if matches!(job, Job::Passive(_) | Job::Active(_)) && !rest.is_empty() {
+    if matches!(job, ClientAction::Passive(_) | ClientAction::Active(_)) && !rest.is_empty() {
         let message = format!("{verb} stands alone: its address is filled in");
         return Err((behind, message));
     }
-    let takes_name = matches!(job, Job::Retrieve | Job::Store | Job::Append);
+    let takes_name = matches!(
+        job,
+        ClientAction::Retrieve | ClientAction::Store | ClientAction::Append
+    );
     if takes_name && rest.is_empty() {
         return Err((behind, format!("{verb} needs a name")));
     }
     let argument = pieces(rest).map_err(|(column, message)| (behind + column, message))?;
-    Ok(Step::Command(Command {
+    Ok(ScriptStep::Command(ScriptCommand {
         verb,
         job,
         argument,
@@ -261,32 +264,32 @@ fn split(text: &str) -> (&str, &str) {
     (word, rest.trim_start())
 }
 
-fn code(word: &str) -> Option<Expected> {
+fn code(word: &str) -> Option<ExpectedReply> {
     let bytes: &[u8; 3] = word.as_bytes().try_into().ok()?;
     let digit = (b'1'..=b'5')
         .contains(&bytes[0])
         .then(|| u16::from(bytes[0] - b'0'))?;
     if bytes[1..].eq_ignore_ascii_case(b"xx") {
-        return Some(Expected::Class(digit));
+        return Some(ExpectedReply::Class(digit));
     }
-    word.parse().ok().map(Expected::Code)
+    word.parse().ok().map(ExpectedReply::Code)
 }
 
-fn job(verb: &str) -> Result<Job, String> {
+fn job(verb: &str) -> Result<ClientAction, String> {
     Ok(match verb {
-        "PASV" => Job::Passive(PassiveForm::Pasv),
-        "EPSV" => Job::Passive(PassiveForm::Epsv),
-        "PORT" => Job::Active(ActiveForm::Port),
-        "EPRT" => Job::Active(ActiveForm::Eprt),
-        "RETR" => Job::Retrieve,
-        "STOR" => Job::Store,
-        "APPE" => Job::Append,
-        "LIST" | "NLST" | "MLSD" => Job::List,
+        "PASV" => ClientAction::Passive(PassiveForm::Pasv),
+        "EPSV" => ClientAction::Passive(PassiveForm::Epsv),
+        "PORT" => ClientAction::Active(ActiveForm::Port),
+        "EPRT" => ClientAction::Active(ActiveForm::Eprt),
+        "RETR" => ClientAction::Retrieve,
+        "STOR" => ClientAction::Store,
+        "APPE" => ClientAction::Append,
+        "LIST" | "NLST" | "MLSD" => ClientAction::List,
         "STOU" | "ABOR" | "LPSV" | "LPRT" | "AUTH" | "PROT" => {
             return Err(format!("{verb} is not in the probe's vocabulary"));
         }
         _ if (3..=4).contains(&verb.len()) && verb.bytes().all(|b| b.is_ascii_alphabetic()) => {
-            Job::Ask
+            ClientAction::Ask
         }
         _ => {
             return Err(format!(
@@ -296,7 +299,7 @@ fn job(verb: &str) -> Result<Job, String> {
     })
 }
 
-fn pieces(text: &str) -> Result<Vec<Piece>, (usize, String)> {
+fn pieces(text: &str) -> Result<Vec<ArgumentPart>, (usize, String)> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -313,25 +316,25 @@ fn pieces(text: &str) -> Result<Vec<Piece>, (usize, String)> {
             return Err((column, "this brace is not closed".to_owned()));
         };
         let piece = match &inside[..close] {
-            "user" => Piece::User,
-            "password" => Piece::Password,
-            "folder" => Piece::Folder,
-            "session" => Piece::Session,
-            "number" => Piece::Number,
+            "user" => ArgumentPart::User,
+            "password" => ArgumentPart::Password,
+            "folder" => ArgumentPart::Folder,
+            "session" => ArgumentPart::Session,
+            "number" => ArgumentPart::Number,
             other => {
                 let known = "{user}, {password}, {folder}, {session} and {number}";
                 return Err((column, format!("{{{other}}} is none of {known}")));
             }
         };
         if !literal.is_empty() {
-            pieces.push(Piece::Text(std::mem::take(&mut literal)));
+            pieces.push(ArgumentPart::Text(std::mem::take(&mut literal)));
         }
         pieces.push(piece);
         rest = &inside[close + 1..];
     }
     literal.push_str(rest);
     if !literal.is_empty() {
-        pieces.push(Piece::Text(literal));
+        pieces.push(ArgumentPart::Text(literal));
     }
     Ok(pieces)
 }
@@ -348,24 +351,25 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        Script::parse(text).expect_err(text).to_string()
+        SessionScript::parse(text).expect_err(text).to_string()
     }
 
     #[test]
     fn the_studys_session_has_its_numbers() {
-        let script = Script::middlebox();
+        let script = SessionScript::middlebox();
         assert_eq!((script.commands(), script.transfers()), (35, 4));
-        let added = Script::parse("RETR a\nPASV\nTYPE I\nRETR a\nLIST").expect("fine");
+        let added = SessionScript::parse("RETR a\nPASV\nTYPE I\nRETR a\nLIST").expect("fine");
         assert_eq!((added.commands(), added.transfers()), (7, 2));
     }
 
     #[test]
     fn placeholders_are_filled_in() {
-        let script = Script::parse("  STOR {session}/{{x}-{number}#1 of {user}\n").expect("fine");
-        let Step::Command(command) = &script.steps[0] else {
+        let script =
+            SessionScript::parse("  STOR {session}/{{x}-{number}#1 of {user}\n").expect("fine");
+        let ScriptStep::Command(command) = &script.steps[0] else {
             panic!("a command");
         };
-        let values = Values {
+        let values = PlaceholderValues {
             user: "u",
             password: "p",
             folder: "f",
@@ -396,10 +400,11 @@ mod tests {
 
     #[test]
     fn a_code_in_front_is_the_reply_to_come() {
-        let script = Script::parse("550 MDTM gone\n5XX RMD x\nRNFR a\nDELE a").expect("fine");
-        let expected = |step: &Step| match step {
-            Step::Command(command) => command.expected,
-            Step::Sleep(_) => panic!("a command"),
+        let script =
+            SessionScript::parse("550 MDTM gone\n5XX RMD x\nRNFR a\nDELE a").expect("fine");
+        let expected = |step: &ScriptStep| match step {
+            ScriptStep::Command(command) => command.expected,
+            ScriptStep::Sleep(_) => panic!("a command"),
         };
         let [mdtm, rmd, rnfr, dele] = [0, 1, 2, 3].map(|at: usize| expected(&script.steps[at]));
         assert!(mdtm.is(Code(550), "MDTM") && !mdtm.is(Code(213), "MDTM"));
@@ -410,7 +415,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_a_script_or_an_error_within_it(text in "[ -~{}äé\n\t]{0,200}") {
-            if let Err(error) = Script::parse(&text) {
+            if let Err(error) = SessionScript::parse(&text) {
                 let lines: Vec<_> = text.lines().collect();
                 prop_assert!(error.line <= lines.len().max(1));
                 let line = lines.get(error.line - 1).map_or(0, |line| line.chars().count());

@@ -1,8 +1,8 @@
 //! One FTP session of the probe.
 //!
-//! In: the script, the server's address and the session's number. Out: a [`Session`] with the time
-//! of each command, reply and data connection, and the failure that ended the session, if any. The
-//! content of every file that the session stored is checked when the session retrieves it.
+//! In: the script, the server's address and the session's number. Out: a [`SessionRecord`] with the
+//! time of each command, reply and data connection, and the failure that ended the session, if any.
+//! The content of every file that the session stored is checked when the session retrieves it.
 
 use std::{
     net::SocketAddr,
@@ -19,30 +19,30 @@ use tokio::{net::TcpListener, time::sleep};
 
 use super::{
     DataMode, FtpProbe,
-    control::{Control, Reply, connect, shortened},
-    files::{self, Files, Strangers},
-    record::{Data, Exchange, Session},
-    script::{Command, Job, Step, Values},
-    transfer::{Ended, Flow, Prepared, Transfer},
+    control::{FtpControl, FtpReply, connect, shortened},
+    files::{self, ForeignFiles, SessionFiles},
+    record::{CommandRecord, DataRecord, SessionRecord},
+    script::{ClientAction, PlaceholderValues, ScriptCommand, ScriptStep},
+    transfer::{FtpTransfer, PreparedDataConnection, TransferEnd, TransferFlow},
 };
 use crate::{Failure, FailureKind, arrivals, clock};
 
 /// State that all sessions of a run share.
 #[derive(Debug, Clone)]
-pub(super) struct Common {
-    pub(super) strangers: Strangers,
+pub(super) struct RunContext {
+    pub(super) foreign_files: ForeignFiles,
 }
 
 /// A running session.
-struct Run<'a> {
+struct RunningSession<'a> {
     probe: &'a FtpProbe,
-    common: &'a Common,
+    common: &'a RunContext,
     name: String,
     began: Instant,
-    record: Session,
+    record: SessionRecord,
     random: Pcg64,
-    files: Files,
-    data: Option<Prepared>,
+    files: SessionFiles,
+    data: Option<PreparedDataConnection>,
     /// Offset of the next transfer in bytes, from `REST`.
     restart: u64,
     /// Path of the last accepted `RNFR`, until its `RNTO`.
@@ -51,13 +51,13 @@ struct Run<'a> {
 }
 
 /// Runs the session with this number to its end. A failure is part of the record.
-pub(super) async fn run(probe: &FtpProbe, common: &Common, number: u64) -> Session {
-    let mut run = Run {
+pub(super) async fn run(probe: &FtpProbe, common: &RunContext, number: u64) -> SessionRecord {
+    let mut run = RunningSession {
         probe,
         common,
         name: format!("{}-{}-{number}", probe.name, probe.label),
         began: Instant::now(),
-        record: Session {
+        record: SessionRecord {
             side: probe.label.clone(),
             number,
             begun_unix_us: clock::unix_us(),
@@ -70,7 +70,7 @@ pub(super) async fn run(probe: &FtpProbe, common: &Common, number: u64) -> Sessi
             failure: None,
         },
         random: Pcg64::seed_from_u64(probe.arrivals.seed ^ number.rotate_left(32)),
-        files: Files::default(),
+        files: SessionFiles::default(),
         data: None,
         restart: 0,
         rename: None,
@@ -81,10 +81,10 @@ pub(super) async fn run(probe: &FtpProbe, common: &Common, number: u64) -> Sessi
     run.record
 }
 
-impl Run<'_> {
+impl RunningSession<'_> {
     async fn all(&mut self) -> Result<(), Failure> {
         let reply_timeout = self.probe.timeout;
-        let mut control = Control::connect(self.probe.server, reply_timeout).await?;
+        let mut control = FtpControl::connect(self.probe.server, reply_timeout).await?;
         self.record.connected_us = Some(self.now_us());
         let greeting = control.reply("greeting").await?;
         self.record.greeted_us = Some(self.now_us());
@@ -94,8 +94,8 @@ impl Run<'_> {
         let probe = self.probe;
         for step in &probe.script.steps {
             match step {
-                Step::Sleep(mean) => self.rest(*mean).await,
-                Step::Command(command) => {
+                ScriptStep::Sleep(mean) => self.rest(*mean).await,
+                ScriptStep::Command(command) => {
                     if let Some(mean) = probe.pause {
                         self.rest(mean).await;
                     }
@@ -110,8 +110,12 @@ impl Run<'_> {
         sleep(mean.mul_f64(arrivals::exponential(&mut self.random))).await;
     }
 
-    async fn command(&mut self, control: &mut Control, command: &Command) -> Result<(), Failure> {
-        let values = Values {
+    async fn command(
+        &mut self,
+        control: &mut FtpControl,
+        command: &ScriptCommand,
+    ) -> Result<(), Failure> {
+        let values = PlaceholderValues {
             user: &self.probe.user,
             password: &self.probe.password.0,
             folder: &self.probe.folder,
@@ -120,16 +124,26 @@ impl Run<'_> {
         };
         let argument = command.argument(&values);
         match (command.job, self.probe.data) {
-            (Job::Passive(form), DataMode::Scripted | DataMode::Passive) => {
+            (ClientAction::Passive(form), DataMode::Scripted | DataMode::Passive) => {
                 self.passive(control, form).await
             }
-            (Job::Passive(_), DataMode::Active) => self.active(control, ActiveForm::Port).await,
-            (Job::Active(form), DataMode::Scripted | DataMode::Active) => {
+            (ClientAction::Passive(_), DataMode::Active) => {
+                self.active(control, ActiveForm::Port).await
+            }
+            (ClientAction::Active(form), DataMode::Scripted | DataMode::Active) => {
                 self.active(control, form).await
             }
-            (Job::Active(_), DataMode::Passive) => self.passive(control, PassiveForm::Epsv).await,
-            (Job::Ask, _) => self.ask(control, command, &argument).await,
-            (Job::Retrieve | Job::Store | Job::Append | Job::List, _) => {
+            (ClientAction::Active(_), DataMode::Passive) => {
+                self.passive(control, PassiveForm::Epsv).await
+            }
+            (ClientAction::Ask, _) => self.ask(control, command, &argument).await,
+            (
+                ClientAction::Retrieve
+                | ClientAction::Store
+                | ClientAction::Append
+                | ClientAction::List,
+                _,
+            ) => {
                 if self.data.is_none() {
                     match self.probe.data {
                         DataMode::Active => self.active(control, ActiveForm::Port).await?,
@@ -144,10 +158,10 @@ impl Run<'_> {
     /// Sends a command and waits for its first reply.
     async fn exchange(
         &mut self,
-        control: &mut Control,
+        control: &mut FtpControl,
         verb: &str,
         line: &str,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<FtpReply, Failure> {
         self.send(control, verb, line).await?;
         let reply = control.reply(verb).await?;
         let now = self.now_us();
@@ -157,8 +171,13 @@ impl Run<'_> {
         Ok(reply)
     }
 
-    async fn send(&mut self, control: &mut Control, verb: &str, line: &str) -> Result<(), Failure> {
-        self.record.commands.push(Exchange {
+    async fn send(
+        &mut self,
+        control: &mut FtpControl,
+        verb: &str,
+        line: &str,
+    ) -> Result<(), Failure> {
+        self.record.commands.push(CommandRecord {
             verb: verb.to_owned(),
             sent_us: self.now_us(),
             replied_us: None,
@@ -171,8 +190,8 @@ impl Run<'_> {
     /// Runs a command that needs no data connection.
     async fn ask(
         &mut self,
-        control: &mut Control,
-        command: &Command,
+        control: &mut FtpControl,
+        command: &ScriptCommand,
         argument: &str,
     ) -> Result<(), Failure> {
         let verb = &command.verb;
@@ -189,7 +208,7 @@ impl Run<'_> {
     }
 
     /// Keeps the session's picture of folders, files and modes in step with an accepted command.
-    fn follow(&mut self, verb: &str, argument: &str, reply: &Reply) -> Result<(), Failure> {
+    fn follow(&mut self, verb: &str, argument: &str, reply: &FtpReply) -> Result<(), Failure> {
         match verb {
             "CWD" => self.files.enter(argument),
             "CDUP" => self.files.enter(".."),
@@ -223,7 +242,11 @@ impl Run<'_> {
 
     /// Opens a passive data connection. The probe takes only the port from the reply, and connects
     /// to the address of the control connection.
-    async fn passive(&mut self, control: &mut Control, form: PassiveForm) -> Result<(), Failure> {
+    async fn passive(
+        &mut self,
+        control: &mut FtpControl,
+        form: PassiveForm,
+    ) -> Result<(), Failure> {
         self.data = None;
         let server = control.peer()?;
         let form = if server.is_ipv6() {
@@ -245,13 +268,13 @@ impl Run<'_> {
         let to = SocketAddr::new(server.ip(), port);
         let during = format!("{verb}: data connection");
         let stream = connect(&during, to, self.probe.timeout).await?;
-        self.data = Some(Prepared::Connected(stream, self.now_us()));
+        self.data = Some(PreparedDataConnection::Connected(stream, self.now_us()));
         Ok(())
     }
 
     /// Listens for an active data connection on the control connection's own address, and announces
     /// the port to the server.
-    async fn active(&mut self, control: &mut Control, form: ActiveForm) -> Result<(), Failure> {
+    async fn active(&mut self, control: &mut FtpControl, form: ActiveForm) -> Result<(), Failure> {
         self.data = None;
         let own = control.local()?;
         let form = if own.is_ipv6() {
@@ -271,15 +294,15 @@ impl Run<'_> {
         if reply.code.class() != Class::Completed {
             return Err(unexpected(verb, &reply));
         }
-        self.data = Some(Prepared::Awaited(listener));
+        self.data = Some(PreparedDataConnection::Awaited(listener));
         Ok(())
     }
 
     /// Runs one transfer: its command, the bytes and the replies, and the check of received bytes.
     async fn transfer(
         &mut self,
-        control: &mut Control,
-        command: &Command,
+        control: &mut FtpControl,
+        command: &ScriptCommand,
         argument: String,
     ) -> Result<(), Failure> {
         let verb = command.verb.as_str();
@@ -288,7 +311,7 @@ impl Run<'_> {
         let path = self.files.path(&argument);
         let mut flow = self.flow(command.job, &path, from);
         self.send(control, verb, &line(verb, &argument)).await?;
-        let transfer = Transfer {
+        let transfer = FtpTransfer {
             began: self.began,
             reply_timeout: self.probe.timeout,
             verb,
@@ -296,15 +319,15 @@ impl Run<'_> {
             payload: self.probe.payload,
             session: &self.name,
         };
-        let mut data = Data {
-            is_file: command.job != Job::List,
-            ..Data::default()
+        let mut data = DataRecord {
+            is_file: command.job != ClientAction::List,
+            ..DataRecord::default()
         };
         let exchange = self.record.commands.last_mut().expect("it was sent");
         let ended = transfer
             .run(control, exchange, prepared, &mut flow, &mut data)
             .await;
-        let Ended { reply, final_us } = match ended {
+        let TransferEnd { reply, final_us } = match ended {
             Ok(ended) => ended,
             Err(failure) => {
                 exchange.data = Some(data);
@@ -322,12 +345,12 @@ impl Run<'_> {
             return Ok(());
         }
         match flow {
-            Flow::In(bytes) if is_file => self.judge(verb, path, from, &bytes),
-            Flow::In(bytes) => self.judge_listing(verb, &argument, &bytes),
-            Flow::Out { size, from, .. } => {
+            TransferFlow::In(bytes) if is_file => self.judge(verb, path, from, &bytes),
+            TransferFlow::In(bytes) => self.judge_listing(verb, &argument, &bytes),
+            TransferFlow::Out { size, from, .. } => {
                 debug_assert_eq!(moved, size.saturating_sub(from), "all was sent");
                 match command.job {
-                    Job::Append => self.files.forget(&path),
+                    ClientAction::Append => self.files.forget(&path),
                     _ => self.files.stored(path, size),
                 }
                 Ok(())
@@ -336,16 +359,16 @@ impl Run<'_> {
     }
 
     /// The bytes that a transfer command moves. `REST` has no meaning for `APPE`.
-    fn flow(&self, job: Job, path: &str, from: u64) -> Flow {
-        let upload = |from| Flow::Out {
+    fn flow(&self, job: ClientAction, path: &str, from: u64) -> TransferFlow {
+        let upload = |from| TransferFlow::Out {
             name: path.to_owned(),
             from,
             size: self.probe.file_size.bytes(),
         };
         match job {
-            Job::Store => upload(from),
-            Job::Append => upload(0),
-            _ => Flow::In(Vec::new()),
+            ClientAction::Store => upload(from),
+            ClientAction::Append => upload(0),
+            _ => TransferFlow::In(Vec::new()),
         }
     }
 
@@ -360,7 +383,7 @@ impl Run<'_> {
         let wrong = |kind, detail: String| Err(Failure::new(kind, verb, detail));
         let got = bytes.len() as u64;
         let Some((size, made_from)) = self.files.get(&path) else {
-            if from == 0 && !self.common.strangers.is_same(path, bytes) {
+            if from == 0 && !self.common.foreign_files.is_same(path, bytes) {
                 let detail = format!("{got} bytes that are not what an earlier session got");
                 return wrong(FailureKind::WrongData, detail);
             }
@@ -394,7 +417,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn last(&mut self) -> &mut Exchange {
+    fn last(&mut self) -> &mut CommandRecord {
         self.record.commands.last_mut().expect("a command was sent")
     }
 
@@ -403,7 +426,7 @@ impl Run<'_> {
     }
 }
 
-fn unexpected(verb: &str, reply: &Reply) -> Failure {
+fn unexpected(verb: &str, reply: &FtpReply) -> Failure {
     Failure::new(FailureKind::UnexpectedReply, verb, shortened(&reply.line))
 }
 

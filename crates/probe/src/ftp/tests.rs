@@ -17,20 +17,20 @@ fn server(replies: &[&str]) -> SocketAddr {
 
 fn probe(server: SocketAddr, script: &str) -> FtpProbe {
     FtpProbe {
-        script: Script::parse(script).expect("a script"),
+        script: SessionScript::parse(script).expect("a script"),
         timeout: Duration::from_secs(10),
         ..FtpProbe::new(server)
     }
 }
 
-fn only(probe: &FtpProbe) -> Session {
+fn only(probe: &FtpProbe) -> SessionRecord {
     let mut told = 0;
     let mut sessions = run(probe, |_| told += 1).expect("it runs");
     assert_eq!((told, sessions.len()), (1, 1));
     sessions.pop().expect("one")
 }
 
-fn failure(session: &Session) -> (FailureKind, &str) {
+fn failure(session: &SessionRecord) -> (FailureKind, &str) {
     let failure = session.failure.as_ref().expect("it must fail");
     (failure.kind, &failure.during)
 }
@@ -58,7 +58,7 @@ fn a_session_notes_each_event_in_order() {
     }
     assert!(session.ended_us >= last);
     let text = serde_json::to_string(&session).expect("JSON");
-    let again: Session = serde_json::from_str(&text).expect("its own JSON");
+    let again: SessionRecord = serde_json::from_str(&text).expect("its own JSON");
     assert_eq!(again, session);
 }
 
@@ -118,7 +118,7 @@ fn the_reply_that_a_script_expects_is_success() {
 fn a_summary_counts_what_was_planned() {
     let good = only(&probe(server(&["220 a", "200 b"]), "NOOP"));
     let bad = only(&probe(server(&["220 a", "500 b"]), "NOOP"));
-    let summary = Summary::of([&good, &bad, &good].into_iter());
+    let summary = SessionSummary::of([&good, &bad, &good].into_iter());
     assert_eq!((summary.sessions, summary.sessions_complete), (3, 2));
     assert_eq!(
         (summary.commands_planned, summary.commands_complete),

@@ -16,14 +16,14 @@ use tokio::{
 };
 
 use super::{
-    control::{Control, Reply},
+    control::{FtpControl, FtpReply},
     files,
-    record::{Data, Exchange},
+    record::{CommandRecord, DataRecord},
 };
 use crate::{Failure, FailureKind, Payload, failure::within};
 
 /// The data connection of the next transfer.
-pub(super) enum Prepared {
+pub(super) enum PreparedDataConnection {
     /// A passive data connection, and when it was open, in microseconds of the session.
     Connected(TcpStream, u64),
     /// An active data connection: the server connects after the transfer command.
@@ -31,7 +31,7 @@ pub(super) enum Prepared {
 }
 
 /// The bytes of a transfer.
-pub(super) enum Flow {
+pub(super) enum TransferFlow {
     /// The server sends. The value holds the bytes received so far.
     In(Vec<u8>),
     /// The probe sends the bytes `from..size` of the file `name`.
@@ -40,7 +40,7 @@ pub(super) enum Flow {
 
 /// One transfer between its command and its final reply.
 #[derive(Clone, Copy)]
-pub(super) struct Transfer<'a> {
+pub(super) struct FtpTransfer<'a> {
     /// When the session began: times in records count from here.
     pub(super) began: Instant,
     pub(super) reply_timeout: Duration,
@@ -52,24 +52,24 @@ pub(super) struct Transfer<'a> {
 }
 
 /// The last reply to a transfer command.
-pub(super) struct Ended {
-    pub(super) reply: Reply,
+pub(super) struct TransferEnd {
+    pub(super) reply: FtpReply,
     /// When the final reply was complete; `None` if the server refused without a preliminary reply.
     pub(super) final_us: Option<u64>,
 }
 
-impl Transfer<'_> {
+impl FtpTransfer<'_> {
     /// Reads the replies and moves the bytes at the same time.
     ///
     /// A refusal ends the transfer without a wait for bytes.
     pub(super) async fn run(
         &self,
-        control: &mut Control,
-        exchange: &mut Exchange,
-        prepared: Prepared,
-        flow: &mut Flow,
-        data: &mut Data,
-    ) -> Result<Ended, Failure> {
+        control: &mut FtpControl,
+        exchange: &mut CommandRecord,
+        prepared: PreparedDataConnection,
+        flow: &mut TransferFlow,
+        data: &mut DataRecord,
+    ) -> Result<TransferEnd, Failure> {
         let (accepted, is_accepted) = oneshot::channel();
         let (all_moved, have_all_moved) = oneshot::channel();
         let replies = self.replies(control, exchange, accepted, have_all_moved);
@@ -100,16 +100,16 @@ impl Transfer<'_> {
     /// on the control connection during a transfer, since the data connection has its own limit.
     async fn replies(
         &self,
-        control: &mut Control,
-        exchange: &mut Exchange,
+        control: &mut FtpControl,
+        exchange: &mut CommandRecord,
         accepted: oneshot::Sender<()>,
         have_all_moved: oneshot::Receiver<()>,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<TransferEnd, Failure> {
         let first = control.reply(self.verb).await?;
         exchange.replied_us = Some(self.now_us());
         exchange.code = Some(first.code.0);
         if first.code.class() != Class::Preliminary {
-            return Ok(Ended {
+            return Ok(TransferEnd {
                 reply: first,
                 final_us: None,
             });
@@ -121,7 +121,7 @@ impl Transfer<'_> {
         };
         let last = control.reply_after(self.verb, have_all_moved).await?;
         exchange.code = Some(last.code.0);
-        Ok(Ended {
+        Ok(TransferEnd {
             reply: last,
             final_us: Some(self.now_us()),
         })
@@ -130,25 +130,25 @@ impl Transfer<'_> {
     /// Opens the data connection, moves all bytes, and notes the times in `data`.
     async fn bytes(
         &self,
-        prepared: Prepared,
-        flow: &mut Flow,
-        data: &mut Data,
+        prepared: PreparedDataConnection,
+        flow: &mut TransferFlow,
+        data: &mut DataRecord,
         is_accepted: oneshot::Receiver<()>,
     ) -> Result<(), Failure> {
         let mut stream = match prepared {
-            Prepared::Connected(stream, at) => {
+            PreparedDataConnection::Connected(stream, at) => {
                 data.connected_us = Some(at);
                 stream
             }
-            Prepared::Awaited(listener) => {
+            PreparedDataConnection::Awaited(listener) => {
                 let stream = self.within(accept_from(&listener, self.server)).await?;
                 data.connected_us = Some(self.now_us());
                 stream
             }
         };
         match flow {
-            Flow::In(bytes) => self.receive(&mut stream, bytes, data).await?,
-            Flow::Out { name, from, size } => {
+            TransferFlow::In(bytes) => self.receive(&mut stream, bytes, data).await?,
+            TransferFlow::Out { name, from, size } => {
                 if is_accepted.await.is_err() {
                     // The server refused, so there is nothing to send.
                     return Ok(());
@@ -166,7 +166,7 @@ impl Transfer<'_> {
         &self,
         stream: &mut TcpStream,
         bytes: &mut Vec<u8>,
-        data: &mut Data,
+        data: &mut DataRecord,
     ) -> Result<(), Failure> {
         loop {
             let count = self.within(stream.read_buf(bytes)).await?;
@@ -187,7 +187,7 @@ impl Transfer<'_> {
         &self,
         stream: &mut TcpStream,
         pieces: impl Iterator<Item = Vec<u8>>,
-        data: &mut Data,
+        data: &mut DataRecord,
     ) -> Result<(), Failure> {
         for piece in pieces {
             self.within(stream.write_all(&piece)).await?;

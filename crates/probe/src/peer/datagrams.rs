@@ -34,17 +34,17 @@ fn take(shared: &PeerContext, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
         return;
     };
     match (header.kind, &test.kind) {
-        (datagram::Kind::Echo, TestKind::Ping) => {
+        (datagram::DatagramPurpose::Echo, TestKind::Ping) => {
             let answer = Header {
-                kind: datagram::Kind::Answer,
+                kind: datagram::DatagramPurpose::Answer,
                 ..header
             };
             answer.write(bytes);
             // A full send buffer drops the echo, as a network would.
             let _ = shared.udp.send_to(bytes, from);
         }
-        (datagram::Kind::Open, TestKind::Udp(side)) => lock(side).client = Some(from),
-        (datagram::Kind::Data, TestKind::Udp(side)) => {
+        (datagram::DatagramPurpose::Open, TestKind::Udp(side)) => lock(side).client = Some(from),
+        (datagram::DatagramPurpose::Data, TestKind::Udp(side)) => {
             lock(side).arrive(&header, at_ns, bytes.len() as u64);
         }
         _ => {}

@@ -37,7 +37,7 @@ fn transactions_and_bulk_transfers_are_answered() {
         ..Arrivals::default()
     };
     let all = transaction::run(&probe, |_| {}).expect("it runs");
-    let summary = transaction::Summary::of(all.iter());
+    let summary = transaction::TransactionSummary::of(all.iter());
     assert_eq!((summary.complete, summary.tried), (50, 50), "{:?}", all[0]);
     let mut probe = BulkProbe::new(peer.address());
     for size in [ECHO_BYTES as u64, 17, 1_000_003] {
@@ -108,7 +108,7 @@ fn round_trips_are_answered_only_while_their_connection_lasts() {
         ..PingProbe::new(peer.address())
     };
     let pings = ping::run(&probe, |_| {}).expect("it runs");
-    let summary = ping::Summary::of(&pings);
+    let summary = ping::PingSummary::of(&pings);
     assert_eq!((summary.sent, summary.lost, summary.duplicates), (20, 0, 0));
 
     let mut control = line::connect(peer.address(), &Hello::Ping {}, SECOND).expect("a peer");
@@ -120,7 +120,7 @@ fn round_trips_are_answered_only_while_their_connection_lasts() {
     let echoes = |id: u64| {
         let mut bytes = [0; HEADER_BYTES];
         let header = Header {
-            kind: datagram::Kind::Echo,
+            kind: datagram::DatagramPurpose::Echo,
             id,
             number: 0,
             sent_ns: 0,
@@ -407,7 +407,7 @@ mod real_time {
         socket.set_read_timeout(Some(SECOND)).expect("a timeout");
         let mut open = [0; HEADER_BYTES];
         let header = Header {
-            kind: datagram::Kind::Open,
+            kind: datagram::DatagramPurpose::Open,
             id: ready.id,
             number: 0,
             sent_ns: 0,
@@ -441,7 +441,7 @@ mod real_time {
                 "it waits for ever"
             );
             let header = Header {
-                kind: datagram::Kind::Data,
+                kind: datagram::DatagramPurpose::Data,
                 id: ready.id,
                 number,
                 sent_ns: 0,

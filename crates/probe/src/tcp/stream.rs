@@ -121,7 +121,7 @@ fn push(
     // A blocking write returns when its whole block is written. It leaves a bounded buffer emptier
     // than partial writes do: less goodput below 64 KiB (docs/measuring.md).
     stream.set_nonblocking(true).map_err(failed)?;
-    let mut bytes = payload::Stream::new(Payload::Random);
+    let mut bytes = payload::PayloadStream::new(Payload::Random);
     let mut moved_at = Instant::now();
     loop {
         let left = match limit {

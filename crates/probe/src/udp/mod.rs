@@ -145,7 +145,7 @@ fn down(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), Pr
         thread::spawn(move || line::answer(&mut control, "the peer's part", reply_timeout));
     let mut open = [0; HEADER_BYTES];
     Header {
-        kind: datagram::Kind::Open,
+        kind: datagram::DatagramPurpose::Open,
         id: ready.id,
         number: 0,
         sent_ns: 0,
@@ -161,7 +161,7 @@ fn down(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), Pr
         }
         if let Ok(arrival) = receive(&socket, &mut buffer)
             && let Some(header) = Header::parse(&buffer[..arrival.bytes])
-            && (header.kind, header.id) == (datagram::Kind::Data, ready.id)
+            && (header.kind, header.id) == (datagram::DatagramPurpose::Data, ready.id)
         {
             side.arrive(&header, arrival.at_ns, arrival.bytes as u64);
             let began = began.get_or_insert_with(Instant::now);
@@ -233,7 +233,7 @@ pub(super) fn send_paced(
             thread::sleep((due - now).clamp(SLEEP_LEAST, LOOK_INTERVAL));
         };
         let header = Header {
-            kind: datagram::Kind::Data,
+            kind: datagram::DatagramPurpose::Data,
             id,
             number,
             sent_ns: clock::unix_ns(),
