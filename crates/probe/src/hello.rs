@@ -34,7 +34,7 @@ pub enum Hello {
     Ping {},
     /// A bulk TCP test. The peer answers with [`TestReady`], and at the end with its part of the
     /// record.
-    Tcp(tcp::Task),
+    Tcp(tcp::TcpTask),
     /// A stream of a bulk TCP test.
     Stream {
         /// The test's number, from [`TestReady`].
@@ -43,7 +43,7 @@ pub enum Hello {
         index: u16,
     },
     /// A UDP test. The peer answers with [`TestReady`], and at the end with its part of the record.
-    Udp(udp::Task),
+    Udp(udp::UdpTask),
 }
 
 /// The peer's answer to a test that has several connections or datagrams.
@@ -164,15 +164,15 @@ mod tests {
             Hello::Bulk { bytes: 1 << 40 },
             Hello::Ping {},
             Hello::Stream { id: 7, index: 1 },
-            Hello::Tcp(tcp::Task {
-                direction: tcp::Direction::Both,
+            Hello::Tcp(tcp::TcpTask {
+                direction: tcp::TcpDirection::Both,
                 streams: 4,
                 window_bytes: Some(65_536),
                 congestion: Some("bbr".to_owned()),
-                limit: tcp::Limit::Time { ms: 10_000 },
+                limit: tcp::StreamLimit::Time { ms: 10_000 },
             }),
-            Hello::Udp(udp::Task {
-                direction: udp::Direction::Down,
+            Hello::Udp(udp::UdpTask {
+                direction: udp::UdpDirection::Down,
                 packets: 1000,
                 payload_bytes: 1400,
                 rate_bits_per_s: 1_000_000,

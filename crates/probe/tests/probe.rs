@@ -16,7 +16,7 @@ use probe::{
     Peer,
     datagram::{DatagramPurpose, Header},
     tcp::{self, TcpProbe},
-    udp::{self, Direction, Received, Task, UdpProbe},
+    udp::{self, ReceiverRecord, UdpDirection, UdpProbe, UdpTask},
 };
 use units::BitRate;
 use wansim::{PathConfig, Reordering};
@@ -78,11 +78,11 @@ fn clean() -> PathConfig {
 }
 
 fn udp_is_exact() {
-    for direction in [Direction::Up, Direction::Down] {
+    for direction in [UdpDirection::Up, UdpDirection::Down] {
         let (wan, peer) = up(&clean());
         let (way, receiver) = match direction {
-            Direction::Up => (emulator::Direction::AToB, Site::B),
-            Direction::Down => (emulator::Direction::BToA, Site::A),
+            UdpDirection::Up => (emulator::Direction::AToB, Site::B),
+            UdpDirection::Down => (emulator::Direction::BToA, Site::A),
         };
         let file = std::env::temp_dir().join(format!(
             "longhaul-probe-{}-{direction:?}.pcap",
@@ -93,7 +93,7 @@ fn udp_is_exact() {
         let capture = capture.expect("a capture");
         let probe = UdpProbe {
             peer: peer.address(),
-            task: Task::new(direction, BitRate::mbit(20), 1000, 8 * STEP),
+            task: UdpTask::new(direction, BitRate::mbit(20), 1000, 8 * STEP),
             timeout: 10 * STEP,
         };
         let client = wan.spawn_thread_in(Site::A, move || udp::run(&probe, |_| {}));
@@ -153,7 +153,7 @@ fn numbers(file: &std::path::Path) -> Vec<u64> {
 }
 
 /// Recounts reordering as RFC 4737 defines it, by its definitions alone.
-fn assert_same_order(wire: &[u64], received: &Received) {
+fn assert_same_order(wire: &[u64], received: &ReceiverRecord) {
     let mut firsts: Vec<u64> = Vec::new();
     let mut seen = std::collections::HashSet::new();
     firsts.extend(wire.iter().filter(|number| seen.insert(**number)));
@@ -193,10 +193,10 @@ fn a_window_bounds_tcp() {
     let goodput = |window_bytes| {
         let probe = TcpProbe {
             peer: peer.address(),
-            task: tcp::Task {
+            task: tcp::TcpTask {
                 window_bytes,
-                limit: tcp::Limit::Time { ms: 3000 },
-                ..tcp::Task::new()
+                limit: tcp::StreamLimit::Time { ms: 3000 },
+                ..tcp::TcpTask::new()
             },
             timeout: 10 * STEP,
         };
@@ -230,20 +230,20 @@ fn streams_begin_together() {
     });
     let time = Duration::from_secs(2);
     for direction in [
-        tcp::Direction::Up,
-        tcp::Direction::Down,
-        tcp::Direction::Both,
+        tcp::TcpDirection::Up,
+        tcp::TcpDirection::Down,
+        tcp::TcpDirection::Both,
     ] {
         let probe = TcpProbe {
             peer: peer.address(),
-            task: tcp::Task {
+            task: tcp::TcpTask {
                 direction,
                 streams: 10,
                 window_bytes: Some(65_536),
-                limit: tcp::Limit::Time {
+                limit: tcp::StreamLimit::Time {
                     ms: time.as_millis() as u64,
                 },
-                ..tcp::Task::new()
+                ..tcp::TcpTask::new()
             },
             timeout: 10 * STEP,
         };
@@ -262,7 +262,7 @@ fn streams_begin_together() {
             );
             assert!(receiver.interval_bytes[0] > 0, "{direction:?}");
         }
-        let is_up = direction != tcp::Direction::Down;
+        let is_up = direction != tcp::TcpDirection::Down;
         let sums: u64 = record.intervals(is_up).iter().map(|b| b.bytes()).sum();
         let mine = record.streams.iter().filter(|stream| stream.is_up == is_up);
         let bytes: u64 = mine.map(|stream| stream.receiver.bytes).sum();

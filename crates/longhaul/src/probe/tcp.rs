@@ -1,7 +1,9 @@
 //! `longhaul probe tcp`: measures the goodput of bulk TCP.
 
 use bench_kit::plot::{Axis, Mark, Plot, Series};
-use probe::tcp::{self, Direction, Limit, Record, Stream, StreamEnd, Task, TcpProbe};
+use probe::tcp::{
+    self, StreamEnd, StreamLimit, TcpDirection, TcpProbe, TcpRecord, TcpStreamRecord, TcpTask,
+};
 use units::ByteCount;
 
 use super::{
@@ -58,21 +60,21 @@ Exit codes: 0 all streams reached their end; 1 some did not, or no peer answered
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let direction = match (args.send.reverse, args.bidir) {
-        (true, _) => Direction::Down,
-        (_, true) => Direction::Both,
-        _ => Direction::Up,
+        (true, _) => TcpDirection::Down,
+        (_, true) => TcpDirection::Both,
+        _ => TcpDirection::Up,
     };
     let limit = match args.bytes {
-        Some(bytes) => Limit::Bytes {
+        Some(bytes) => StreamLimit::Bytes {
             count: bytes.bytes(),
         },
-        None => Limit::Time {
+        None => StreamLimit::Time {
             ms: args.send.time.as_millis() as u64,
         },
     };
     let probe = TcpProbe {
         peer: args.peer.address()?,
-        task: Task {
+        task: TcpTask {
             direction,
             streams: args.streams,
             window_bytes: args.window.map(ByteCount::bytes),
@@ -92,13 +94,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     Ok(Verdict::of(is_good))
 }
 
-fn ways(record: &Record) -> Vec<(bool, &'static str)> {
+fn ways(record: &TcpRecord) -> Vec<(bool, &'static str)> {
     let has = |is_up: bool| record.streams.iter().any(|stream| stream.is_up == is_up);
     let ways = [(true, "to the peer"), (false, "from the peer")];
     ways.into_iter().filter(|(is_up, _)| has(*is_up)).collect()
 }
 
-fn text(record: &Record) -> String {
+fn text(record: &TcpRecord) -> String {
     let mut text = String::new();
     for (is_up, way) in ways(record) {
         let intervals = record.intervals(is_up);
@@ -107,7 +109,7 @@ fn text(record: &Record) -> String {
             .take(intervals.len().saturating_sub(1))
             .enumerate()
         {
-            let rate = bytes.bytes() as f64 * 8.0 / Record::INTERVAL.as_secs_f64();
+            let rate = bytes.bytes() as f64 * 8.0 / TcpRecord::INTERVAL.as_secs_f64();
             text += &format!(
                 "{:>3} - {:<3} s  {:>10.3} Mbit/s {way}\n",
                 at,
@@ -138,7 +140,7 @@ fn text(record: &Record) -> String {
 }
 
 /// Returns the window scales of a connection, and their indications about the path.
-fn scales(stream: &Stream) -> String {
+fn scales(stream: &TcpStreamRecord) -> String {
     let (client, peer) = stream.client_and_peer();
     let shown = |shift: Option<u8>| shift.map_or("none".to_owned(), |shift| shift.to_string());
     let mut text = format!(
@@ -165,13 +167,16 @@ fn scales(stream: &Stream) -> String {
 }
 
 /// Returns a line about `--window` if a system has limited it.
-fn buffers(record: &Record) -> String {
+fn buffers(record: &TcpRecord) -> String {
     let Some(asked) = record.task.window_bytes else {
         return String::new();
     };
     let mut text = String::new();
-    let (mine, theirs): (Vec<_>, Vec<_>) =
-        record.streams.iter().map(Stream::client_and_peer).unzip();
+    let (mine, theirs): (Vec<_>, Vec<_>) = record
+        .streams
+        .iter()
+        .map(TcpStreamRecord::client_and_peer)
+        .unzip();
     for (who, ends) in [("our", mine), ("the peer's", theirs)] {
         let least = |of: fn(&StreamEnd) -> Option<u64>| ends.iter().filter_map(|end| of(end)).min();
         for (what, limit, bytes) in [
@@ -191,7 +196,7 @@ fn buffers(record: &Record) -> String {
     text
 }
 
-fn failures(record: &Record) -> Vec<String> {
+fn failures(record: &TcpRecord) -> Vec<String> {
     let ends = record
         .streams
         .iter()
@@ -200,7 +205,7 @@ fn failures(record: &Record) -> Vec<String> {
         .collect()
 }
 
-fn plot(record: &Record) -> Plot {
+fn plot(record: &TcpRecord) -> Plot {
     let series = ways(record).into_iter().map(|(is_up, way)| {
         let intervals = record.intervals(is_up);
         // The last interval is incomplete.
@@ -250,7 +255,7 @@ mod tests {
             },
             failure: None,
         };
-        let stream = |peer_received| Stream {
+        let stream = |peer_received| TcpStreamRecord {
             is_up: true,
             sender: end(1, 2, Some(7), Some(9)),
             receiver: end(2, 1, Some(9), peer_received),
@@ -263,11 +268,11 @@ mod tests {
             "{text}"
         );
         assert!(scales(&stream(None)).contains("rewritten"));
-        let record = Record {
+        let record = TcpRecord {
             begun_unix_us: 0,
-            task: Task {
+            task: TcpTask {
                 window_bytes: Some(65_536),
-                ..Task::new()
+                ..TcpTask::new()
             },
             streams: vec![stream(None)],
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bench_kit::plot::{Axis, Mark, Plot, Series};
-use probe::udp::{self, Direction, Received, Record, Task, UdpProbe};
+use probe::udp::{self, ReceiverRecord, UdpDirection, UdpProbe, UdpRecord, UdpTask};
 use units::BitRate;
 
 use super::{
@@ -54,13 +54,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let rate = args.rate.ok_or_else(|| misuse(WARNING))?;
     exit::ensure(rate > BitRate::default(), "--rate must be above zero")?;
     let direction = if args.send.reverse {
-        Direction::Down
+        UdpDirection::Down
     } else {
-        Direction::Up
+        UdpDirection::Up
     };
     let probe = UdpProbe {
         peer: args.peer.address()?,
-        task: Task::new(direction, rate, args.size, args.send.time),
+        task: UdpTask::new(direction, rate, args.size, args.send.time),
         timeout: args.send.timeout,
     };
     let mut sink = args.output.sink(1)?;
@@ -73,10 +73,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
 }
 
 /// Plots the delivered bytes, second by second.
-fn plot(record: &Record) -> Plot {
+fn plot(record: &UdpRecord) -> Plot {
     // A test may be shorter than an interval.
     let span = Duration::from_nanos(record.received.span_ns.max(1));
-    let seconds = Received::INTERVAL.min(span).as_secs_f64();
+    let seconds = ReceiverRecord::INTERVAL.min(span).as_secs_f64();
     let intervals = &record.received.interval_bytes;
     // The last interval is incomplete.
     let whole = intervals.len().saturating_sub(1).max(1);
@@ -97,8 +97,8 @@ fn plot(record: &Record) -> Plot {
     }
 }
 
-fn text(record: &Record) -> String {
-    let Record { sent, received, .. } = record;
+fn text(record: &UdpRecord) -> String {
+    let UdpRecord { sent, received, .. } = record;
     let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
     let mut text = format!(
         "offered      {:.3} Mbit/s of payload, {} datagrams in {:.3} s\n\

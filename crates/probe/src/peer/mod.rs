@@ -301,7 +301,7 @@ impl StreamPort {
     /// Listens at the local address of the control connection.
     fn open(
         control: &TcpStream,
-        task: &tcp::Task,
+        task: &tcp::TcpTask,
         shared: &Arc<PeerContext>,
         test: &Arc<RunningTest>,
     ) -> io::Result<Self> {
@@ -384,12 +384,12 @@ fn join(mut stream: TcpStream, shared: &PeerContext, id: u64, index: u16) -> io:
     Ok(())
 }
 
-fn serve_udp(mut stream: TcpStream, shared: &PeerContext, task: udp::Task) -> io::Result<()> {
+fn serve_udp(mut stream: TcpStream, shared: &PeerContext, task: udp::UdpTask) -> io::Result<()> {
     let client = stream.peer_addr()?.ip();
     let Some(_memory) = MemoryPermit::take(&shared.udp_bytes, udp::receiver_bytes(&task)) else {
         return complain(&mut stream, "no room: other tests of UDP have all of it");
     };
-    let side = udp::PeerSide::new(task, &shared.udp)?;
+    let side = udp::UdpPeerTest::new(task, &shared.udp)?;
     let test = shared
         .table
         .add(client, TestKind::Udp(Box::new(Mutex::new(side))))?;
@@ -422,7 +422,7 @@ fn udp_control(
     stream: &mut TcpStream,
     shared: &PeerContext,
     test: &RunningTest,
-    task: udp::Task,
+    task: udp::UdpTask,
 ) -> io::Result<()> {
     let TestKind::Udp(side) = &test.kind else {
         unreachable!("it was made so");
@@ -430,7 +430,7 @@ fn udp_control(
     line::write(stream, &TestReady::new(test.id))?;
     let time_max = task.time() + tcp::STALL_MAX;
     match task.direction {
-        udp::Direction::Up => {
+        udp::UdpDirection::Up => {
             // The client announces the end of its stream.
             line::read(stream, hello::LINE_MAX_BYTES, Instant::now() + time_max)?;
             let deadline = Instant::now() + DRAIN_MAX;
@@ -443,7 +443,7 @@ fn udp_control(
             let report = lock(side).report(&shared.udp)?;
             line::write(stream, &report)
         }
-        udp::Direction::Down => {
+        udp::UdpDirection::Down => {
             attend(
                 stream,
                 shared,

@@ -31,12 +31,12 @@ pub(super) struct RunningTest {
 pub(super) enum TestKind {
     Ping,
     Tcp {
-        task: tcp::Task,
+        task: tcp::TcpTask,
         streams: Mutex<TestStreams>,
         /// Signals that the streams begin.
         begun: Condvar,
     },
-    Udp(Box<Mutex<udp::PeerSide>>),
+    Udp(Box<Mutex<udp::UdpPeerTest>>),
 }
 
 /// The streams of a bulk TCP test.

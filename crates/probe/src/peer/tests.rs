@@ -8,7 +8,7 @@ use crate::{
     bulk::{self, BulkProbe, Proxy},
     datagram::{self, HEADER_BYTES, Header},
     ping::{self, PingProbe},
-    tcp::{Direction, Limit, TcpProbe},
+    tcp::{StreamLimit, TcpDirection, TcpProbe},
     transaction::TransactionProbe,
     udp::UdpProbe,
 };
@@ -19,7 +19,7 @@ fn peer() -> Peer {
     Peer::start("127.0.0.1:0".parse().expect("an address")).expect("a free port")
 }
 
-fn tcp_probe(peer: &Peer, task: tcp::Task) -> TcpProbe {
+fn tcp_probe(peer: &Peer, task: tcp::TcpTask) -> TcpProbe {
     TcpProbe {
         peer: peer.address(),
         task,
@@ -140,16 +140,20 @@ fn round_trips_are_answered_only_while_their_connection_lasts() {
 #[test]
 fn bulk_tcp_goes_both_ways_and_both_ends_agree() {
     let peer = peer();
-    for direction in [Direction::Up, Direction::Down, Direction::Both] {
-        let task = tcp::Task {
+    for direction in [TcpDirection::Up, TcpDirection::Down, TcpDirection::Both] {
+        let task = tcp::TcpTask {
             direction,
             streams: 2,
             window_bytes: Some(65_536),
             congestion: Some("reno".to_owned()),
-            limit: Limit::Bytes { count: 3_000_001 },
+            limit: StreamLimit::Bytes { count: 3_000_001 },
         };
         let record = tcp::run(&tcp_probe(&peer, task), |_| {}).expect("it runs");
-        let streams = if direction == Direction::Both { 4 } else { 2 };
+        let streams = if direction == TcpDirection::Both {
+            4
+        } else {
+            2
+        };
         assert_eq!(record.streams.len(), streams);
         for stream in &record.streams {
             assert_eq!(stream.receiver.bytes, 3_000_001);
@@ -170,7 +174,7 @@ fn bulk_tcp_goes_both_ways_and_both_ends_agree() {
                 assert_eq!(end.send_buffer_bytes, Some(2 * 65_536));
             }
         }
-        assert!(record.goodput_bits_per_s(direction != Direction::Down) > 1e6);
+        assert!(record.goodput_bits_per_s(direction != TcpDirection::Down) > 1e6);
     }
 }
 
@@ -194,10 +198,10 @@ fn streams_with_a_window_pass_a_forward() {
             }
         }
     });
-    let task = tcp::Task {
+    let task = tcp::TcpTask {
         window_bytes: Some(65_536),
-        limit: Limit::Bytes { count: 100_000 },
-        ..tcp::Task::new()
+        limit: StreamLimit::Bytes { count: 100_000 },
+        ..tcp::TcpTask::new()
     };
     let mut probe = tcp_probe(&peer, task);
     probe.peer = at;
@@ -211,9 +215,9 @@ fn streams_with_a_window_pass_a_forward() {
 #[test]
 fn an_unknown_congestion_control_is_told() {
     let peer = peer();
-    let task = tcp::Task {
+    let task = tcp::TcpTask {
         congestion: Some("nonesuch".to_owned()),
-        ..tcp::Task::new()
+        ..tcp::TcpTask::new()
     };
     let error = tcp::run(&tcp_probe(&peer, task), |_| {}).expect_err("no such thing");
     assert!(error.to_string().contains("connecting a stream"), "{error}");
@@ -247,8 +251,8 @@ fn a_trickle_keeps_no_place() {
 #[test]
 fn datagrams_are_counted_both_ways() {
     let peer = peer();
-    for direction in [udp::Direction::Up, udp::Direction::Down] {
-        let task = udp::Task::new(direction, BitRate::mbit(20), 1000, SECOND / 4);
+    for direction in [udp::UdpDirection::Up, udp::UdpDirection::Down] {
+        let task = udp::UdpTask::new(direction, BitRate::mbit(20), 1000, SECOND / 4);
         let probe = UdpProbe {
             peer: peer.address(),
             task,
@@ -337,9 +341,9 @@ mod real_time {
     #[test]
     fn a_test_by_time_lasts_as_long() {
         let peer = peer();
-        let task = tcp::Task {
-            limit: Limit::Time { ms: 3000 },
-            ..tcp::Task::new()
+        let task = tcp::TcpTask {
+            limit: StreamLimit::Time { ms: 3000 },
+            ..tcp::TcpTask::new()
         };
         let record = tcp::run(&tcp_probe(&peer, task), |_| {}).expect("it runs");
         let stream = &record.streams[0];
@@ -350,9 +354,9 @@ mod real_time {
     #[test]
     fn a_stream_that_the_peer_cannot_use_is_told_at_once() {
         let peer = peer();
-        let task = tcp::Task {
+        let task = tcp::TcpTask {
             congestion: Some("nonesuch".to_owned()),
-            ..tcp::Task::new()
+            ..tcp::TcpTask::new()
         };
         let began = Instant::now();
         let hello = Hello::Tcp(task);
@@ -375,8 +379,8 @@ mod real_time {
     #[test]
     fn a_rate_above_the_machines_ends_in_time() {
         let peer = peer();
-        for direction in [udp::Direction::Up, udp::Direction::Down] {
-            let task = udp::Task::new(direction, BitRate::gbit(90), 100, SECOND / 2);
+        for direction in [udp::UdpDirection::Up, udp::UdpDirection::Down] {
+            let task = udp::UdpTask::new(direction, BitRate::gbit(90), 100, SECOND / 2);
             let probe = UdpProbe {
                 peer: peer.address(),
                 task,
@@ -400,7 +404,7 @@ mod real_time {
     #[test]
     fn a_peer_stops_when_its_client_goes() {
         let peer = peer();
-        let task = udp::Task::new(udp::Direction::Down, BitRate::gbit(10), 100, SECOND * 5);
+        let task = udp::UdpTask::new(udp::UdpDirection::Down, BitRate::gbit(10), 100, SECOND * 5);
         let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
         let ready: TestReady = line::answer(&mut control, "x", SECOND).expect("an answer");
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
@@ -426,7 +430,7 @@ mod real_time {
     #[test]
     fn late_datagrams_hold_a_test_of_udp_for_a_bounded_time() {
         let peer = peer();
-        let task = udp::Task::new(udp::Direction::Up, BitRate::mbit(1), 100, SECOND);
+        let task = udp::UdpTask::new(udp::UdpDirection::Up, BitRate::mbit(1), 100, SECOND);
         let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
         let ready: TestReady = line::answer(&mut control, "x", SECOND).expect("an answer");
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The direction of the data, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Direction {
+pub enum TcpDirection {
     /// Towards the peer.
     Up,
     /// From the peer.
@@ -20,7 +20,7 @@ pub enum Direction {
 /// When a stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Limit {
+pub enum StreamLimit {
     /// The sender stops after this time; queued bytes still arrive.
     Time {
         /// Time in milliseconds.
@@ -36,9 +36,9 @@ pub enum Limit {
 /// A bulk TCP test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Task {
+pub struct TcpTask {
     /// Direction of the bytes.
-    pub direction: Direction,
+    pub direction: TcpDirection,
     /// Connections in each direction.
     pub streams: u16,
     /// Send and receive buffers at both ends; [`crate::tcp::StreamEnd`] has the effective sizes.
@@ -47,18 +47,18 @@ pub struct Task {
     /// Congestion control by the kernel's name; `None`: the system's choice.
     pub congestion: Option<String>,
     /// End of each stream.
-    pub limit: Limit,
+    pub limit: StreamLimit,
 }
 
-impl Task {
+impl TcpTask {
     /// Ten seconds to the peer over one connection.
     pub fn new() -> Self {
         Self {
-            direction: Direction::Up,
+            direction: TcpDirection::Up,
             streams: 1,
             window_bytes: None,
             congestion: None,
-            limit: Limit::Time { ms: 10_000 },
+            limit: StreamLimit::Time { ms: 10_000 },
         }
     }
 
@@ -81,16 +81,16 @@ impl Task {
             return Err("congestion: 1 to 15 letters, digits, _ and -");
         }
         match self.limit {
-            Limit::Time { ms } if (1..=TIME_MAX_MS).contains(&ms) => Ok(()),
-            Limit::Bytes { count } if (1..=BYTES_MAX).contains(&count) => Ok(()),
-            Limit::Time { .. } => Err("time: from 1 ms to 1 h"),
-            Limit::Bytes { .. } => Err("bytes: from 1 B to 1 TiB"),
+            StreamLimit::Time { ms } if (1..=TIME_MAX_MS).contains(&ms) => Ok(()),
+            StreamLimit::Bytes { count } if (1..=BYTES_MAX).contains(&count) => Ok(()),
+            StreamLimit::Time { .. } => Err("time: from 1 ms to 1 h"),
+            StreamLimit::Bytes { .. } => Err("bytes: from 1 B to 1 TiB"),
         }
     }
 
     /// Connections of both directions together.
     pub(crate) fn all_streams(&self) -> usize {
-        let ways = if self.direction == Direction::Both {
+        let ways = if self.direction == TcpDirection::Both {
             2
         } else {
             1
@@ -101,17 +101,17 @@ impl Task {
     /// Whether the client sends on the stream with this number.
     pub(crate) fn client_sends(&self, index: u16) -> bool {
         match self.direction {
-            Direction::Up => true,
-            Direction::Down => false,
-            Direction::Both => index < self.streams,
+            TcpDirection::Up => true,
+            TcpDirection::Down => false,
+            TcpDirection::Both => index < self.streams,
         }
     }
 
     /// Longest time of a test.
     pub(crate) fn time_max(&self) -> Duration {
         let sending = match self.limit {
-            Limit::Time { ms } => Duration::from_millis(ms),
-            Limit::Bytes { .. } => Duration::from_millis(TIME_MAX_MS),
+            StreamLimit::Time { ms } => Duration::from_millis(ms),
+            StreamLimit::Bytes { .. } => Duration::from_millis(TIME_MAX_MS),
         };
         sending + 4 * STALL_MAX
     }
@@ -131,7 +131,7 @@ impl Task {
     }
 }
 
-impl Default for Task {
+impl Default for TcpTask {
     fn default() -> Self {
         Self::new()
     }

@@ -10,7 +10,7 @@ use crate::datagram::HEADER_BYTES;
 /// The direction of the stream, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Direction {
+pub enum UdpDirection {
     /// Towards the peer.
     Up,
     /// From the peer.
@@ -20,9 +20,9 @@ pub enum Direction {
 /// A UDP test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Task {
+pub struct UdpTask {
     /// Direction of the datagrams.
-    pub direction: Direction,
+    pub direction: UdpDirection,
     /// Number of datagrams.
     pub packets: u64,
     /// UDP payload of each datagram in bytes, with the probe's header.
@@ -31,9 +31,9 @@ pub struct Task {
     pub rate_bits_per_s: u64,
 }
 
-impl Task {
+impl UdpTask {
     /// A stream that fills `time` at `rate`.
-    pub fn new(direction: Direction, rate: BitRate, payload_bytes: u16, time: Duration) -> Self {
+    pub fn new(direction: UdpDirection, rate: BitRate, payload_bytes: u16, time: Duration) -> Self {
         let bits = f64::from(payload_bytes) * 8.0;
         let packets = rate.as_bits_per_s() as f64 * time.as_secs_f64() / bits;
         Self {

@@ -22,7 +22,7 @@ use super::{
 
 use crate::Payload;
 pub(super) use crate::task::tcp::STALL_MAX;
-pub use crate::task::tcp::{Direction, Limit, Task};
+pub use crate::task::tcp::{StreamLimit, TcpDirection, TcpTask};
 pub use stream::StreamEnd;
 pub(super) use stream::{STEP_BYTES, is_timeout, receive, send, unusable};
 
@@ -32,25 +32,25 @@ pub struct TcpProbe {
     /// A probe's peer, or a forward to a peer.
     pub peer: SocketAddr,
     /// The test.
-    pub task: Task,
+    pub task: TcpTask,
     /// Longest time for connecting, and for each answer of the peer.
     pub timeout: Duration,
 }
 
 /// The record of a test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct TcpRecord {
     /// When the streams began, in microseconds since 1970.
     pub begun_unix_us: u64,
     /// The test.
-    pub task: Task,
+    pub task: TcpTask,
     /// In the order of their numbers.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<TcpStreamRecord>,
 }
 
 /// A stream as both ends saw it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Stream {
+pub struct TcpStreamRecord {
     /// Whether the client sent.
     pub is_up: bool,
     /// The stream at its sender.
@@ -59,7 +59,7 @@ pub struct Stream {
     pub receiver: StreamEnd,
 }
 
-impl Record {
+impl TcpRecord {
     /// Goodput in bits per second: received bytes, divided by the time from the streams' common
     /// beginning to the last byte of the last stream.
     pub fn goodput_bits_per_s(&self, is_up: bool) -> f64 {
@@ -101,7 +101,7 @@ impl Record {
     pub const INTERVAL: Duration = Duration::from_secs(1);
 }
 
-impl Stream {
+impl TcpStreamRecord {
     /// The client's end and the peer's end.
     pub fn client_and_peer(&self) -> (&StreamEnd, &StreamEnd) {
         if self.is_up {
@@ -132,7 +132,7 @@ impl Stream {
 ///
 /// # Errors
 /// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if the test failed.
-pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, ProbeError> {
+pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<TcpRecord, ProbeError> {
     let task = &probe.task;
     task.check()
         .map_err(|what| ProbeError::Invalid(format!("out of bounds: {what}")))?;
@@ -196,13 +196,13 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
         } else {
             (theirs, mine)
         };
-        streams.push(Stream {
+        streams.push(TcpStreamRecord {
             is_up,
             sender,
             receiver,
         });
     }
-    Ok(Record {
+    Ok(TcpRecord {
         begun_unix_us,
         task: task.clone(),
         streams,
@@ -211,7 +211,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
 
 /// Starts a thread for each stream of a direction. All have one beginning.
 fn start(
-    task: &Task,
+    task: &TcpTask,
     sockets: Vec<(u16, TcpStream)>,
     began: Instant,
 ) -> Vec<JoinHandle<StreamEnd>> {

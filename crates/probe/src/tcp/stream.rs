@@ -14,7 +14,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Limit, Record, STALL_MAX, cut_off};
+use super::{STALL_MAX, StreamLimit, TcpRecord, cut_off};
 use crate::{
     Failure, FailureKind, Payload, TcpInfo,
     payload::{self, STEP_MAX_BYTES},
@@ -55,7 +55,7 @@ pub struct StreamEnd {
 pub(crate) fn send(
     stream: &mut TcpStream,
     index: u16,
-    limit: Limit,
+    limit: StreamLimit,
     began: Instant,
     is_stopped: impl Fn() -> bool,
 ) -> StreamEnd {
@@ -112,7 +112,7 @@ impl StreamEnd {
 fn push(
     stream: &mut TcpStream,
     end: &mut StreamEnd,
-    limit: Limit,
+    limit: StreamLimit,
     began: Instant,
     is_stopped: impl Fn() -> bool,
 ) -> Result<(), Failure> {
@@ -125,9 +125,9 @@ fn push(
     let mut moved_at = Instant::now();
     loop {
         let left = match limit {
-            Limit::Time { ms } if began.elapsed() >= Duration::from_millis(ms) => 0,
-            Limit::Time { .. } => u64::MAX,
-            Limit::Bytes { count } => count - end.bytes,
+            StreamLimit::Time { ms } if began.elapsed() >= Duration::from_millis(ms) => 0,
+            StreamLimit::Time { .. } => u64::MAX,
+            StreamLimit::Bytes { count } => count - end.bytes,
         };
         if left == 0 {
             break;
@@ -180,7 +180,7 @@ fn pull(
             let elapsed = moved_at.saturating_duration_since(began);
             end.bytes += count;
             end.seconds = elapsed.as_secs_f64();
-            let interval = (end.seconds / Record::INTERVAL.as_secs_f64()) as usize;
+            let interval = (end.seconds / TcpRecord::INTERVAL.as_secs_f64()) as usize;
             if interval >= end.interval_bytes.len() && interval < INTERVALS_MAX {
                 end.interval_bytes.resize(interval + 1, 0);
             }

@@ -26,8 +26,8 @@ use super::{
     line, tcp,
 };
 
-pub use crate::task::udp::{Direction, Task};
-pub use receiver::{Received, Receiver};
+pub use crate::task::udp::{UdpDirection, UdpTask};
+pub use receiver::{ReceiverRecord, UdpReceiver};
 pub(super) use socket::{prepare_receiver, receive};
 
 /// Settings of a test.
@@ -36,27 +36,27 @@ pub struct UdpProbe {
     /// A probe's peer.
     pub peer: SocketAddr,
     /// The test.
-    pub task: Task,
+    pub task: UdpTask,
     /// Longest time for connecting, and for each answer of the peer.
     pub timeout: Duration,
 }
 
 /// The record of a test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct UdpRecord {
     /// Begin, in microseconds since 1970.
     pub begun_unix_us: u64,
     /// The test.
-    pub task: Task,
+    pub task: UdpTask,
     /// The sender's counts.
-    pub sent: Sent,
+    pub sent: SenderRecord,
     /// The receiver's counts.
-    pub received: Received,
+    pub received: ReceiverRecord,
 }
 
 /// The sender's part of a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sent {
+pub struct SenderRecord {
     /// Datagrams that the kernel took.
     pub packets: u64,
     /// Datagrams that the kernel refused.
@@ -69,8 +69,8 @@ pub struct Sent {
 
 /// The peer's part of a test.
 #[derive(Debug)]
-pub(super) struct PeerSide {
-    receiver: Receiver,
+pub(super) struct UdpPeerTest {
+    receiver: UdpReceiver,
     last: Instant,
     dropped_before: Option<u64>,
     /// The client's UDP address, after its first datagram.
@@ -78,11 +78,11 @@ pub(super) struct PeerSide {
 }
 
 /// Largest memory of a test's receiver, in bytes: a bitmap of the datagrams and a constant part.
-pub(super) fn receiver_bytes(task: &Task) -> u64 {
+pub(super) fn receiver_bytes(task: &UdpTask) -> u64 {
     task.packets / 8 + receiver::FIXED_BYTES
 }
 
-impl Record {
+impl UdpRecord {
     /// Datagrams that left and did not arrive.
     pub fn lost(&self) -> u64 {
         self.sent.packets.saturating_sub(self.received.packets)
@@ -99,15 +99,15 @@ impl Record {
 /// # Errors
 /// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if the peer refuses
 /// or fails.
-pub fn run(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<Record, ProbeError> {
+pub fn run(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<UdpRecord, ProbeError> {
     let checked = probe.task.check();
     checked.map_err(|what| ProbeError::Invalid(format!("out of bounds: {what}")))?;
     let begun_unix_us = clock::unix_us();
     let (sent, received) = match probe.task.direction {
-        Direction::Up => up(probe, progress)?,
-        Direction::Down => down(probe, progress)?,
+        UdpDirection::Up => up(probe, progress)?,
+        UdpDirection::Down => down(probe, progress)?,
     };
-    Ok(Record {
+    Ok(UdpRecord {
         begun_unix_us,
         task: probe.task,
         sent,
@@ -115,7 +115,10 @@ pub fn run(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<Record, ProbeErro
     })
 }
 
-fn up(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), ProbeError> {
+fn up(
+    probe: &UdpProbe,
+    progress: impl Fn(f64),
+) -> Result<(SenderRecord, ReceiverRecord), ProbeError> {
     let mut control = line::connect(probe.peer, &Hello::Udp(probe.task), probe.timeout)?;
     let ready: TestReady = line::answer(&mut control, "starting", probe.timeout)?;
     let socket = connected(probe.peer)?;
@@ -133,12 +136,16 @@ fn up(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), Prob
     Ok((sent, received))
 }
 
-fn down(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<(Sent, Received), ProbeError> {
+fn down(
+    probe: &UdpProbe,
+    progress: impl Fn(f64),
+) -> Result<(SenderRecord, ReceiverRecord), ProbeError> {
     let mut control = line::connect(probe.peer, &Hello::Udp(probe.task), probe.timeout)?;
     let ready: TestReady = line::answer(&mut control, "starting", probe.timeout)?;
     let socket = connected(probe.peer)?;
     prepare_receiver(&socket).map_err(ProbeError::system("a UDP port"))?;
-    let mut side = PeerSide::new(probe.task, &socket).map_err(ProbeError::system("a UDP port"))?;
+    let mut side =
+        UdpPeerTest::new(probe.task, &socket).map_err(ProbeError::system("a UDP port"))?;
     let task_time = probe.task.time();
     let reply_timeout = task_time + SLACK + probe.timeout;
     let answering =
@@ -201,17 +208,17 @@ fn connected(peer: SocketAddr) -> Result<UdpSocket, ProbeError> {
 /// Sends at the task's rate until all datagrams are sent, the time is over, or `is_stopped` returns
 /// true. A machine that is too slow for the rate sends fewer datagrams than the task has.
 pub(super) fn send_paced(
-    task: Task,
+    task: UdpTask,
     id: u64,
     send: impl Fn(&[u8]) -> std::io::Result<usize>,
     is_stopped: impl Fn() -> bool,
-) -> Sent {
+) -> SenderRecord {
     let mut bytes = vec![0; usize::from(task.payload_bytes)];
     // Random payload, which no device on the path can compress.
     Pcg64::seed_from_u64(id).fill_bytes(&mut bytes);
     let size = ByteCount::new(u64::from(task.payload_bytes));
     let gap_s = size.bytes() as f64 * 8.0 / task.rate_bits_per_s as f64;
-    let mut sent = Sent::default();
+    let mut sent = SenderRecord::default();
     let time_max = task.time() + SLACK;
     let (start, mut last, mut looked) = (Instant::now(), Duration::ZERO, Duration::ZERO);
     for number in 0..task.packets {
@@ -250,7 +257,7 @@ pub(super) fn send_paced(
     finished(sent, last, size)
 }
 
-fn finished(mut sent: Sent, last: Duration, size: ByteCount) -> Sent {
+fn finished(mut sent: SenderRecord, last: Duration, size: ByteCount) -> SenderRecord {
     sent.seconds = last.as_secs_f64();
     if sent.packets > 1 && !last.is_zero() {
         let bytes = ByteCount::new((sent.packets - 1) * size.bytes());
@@ -259,10 +266,10 @@ fn finished(mut sent: Sent, last: Duration, size: ByteCount) -> Sent {
     sent
 }
 
-impl PeerSide {
-    pub(super) fn new(task: Task, socket: &UdpSocket) -> std::io::Result<Self> {
+impl UdpPeerTest {
+    pub(super) fn new(task: UdpTask, socket: &UdpSocket) -> std::io::Result<Self> {
         Ok(Self {
-            receiver: Receiver::new(task.packets),
+            receiver: UdpReceiver::new(task.packets),
             last: Instant::now(),
             dropped_before: socket::dropped(socket)?,
             client: None,
@@ -281,7 +288,7 @@ impl PeerSide {
     }
 
     /// Returns the receiver's counts. Drops count for the whole socket during the test.
-    pub(super) fn report(&self, socket: &UdpSocket) -> std::io::Result<Received> {
+    pub(super) fn report(&self, socket: &UdpSocket) -> std::io::Result<ReceiverRecord> {
         let mut report = self.receiver.report();
         let dropped = socket::dropped(socket)?.zip(self.dropped_before);
         report.dropped_here = dropped.map(|(now, before)| now.saturating_sub(before));

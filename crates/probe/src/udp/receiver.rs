@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Follows one stream.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct UdpReceiver {
     packets: u64,
     /// A bitmap of the numbers that arrived.
     seen: Vec<u64>,
@@ -21,12 +21,12 @@ pub struct Receiver {
     last_transit_ns: Option<i128>,
     jitter_ns: f64,
     extent_sum: u64,
-    report: Received,
+    report: ReceiverRecord,
 }
 
 /// The receiver's part of a record.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Received {
+pub struct ReceiverRecord {
     /// Distinct numbers that arrived.
     pub packets: u64,
     /// Further copies of these.
@@ -56,8 +56,8 @@ pub struct Received {
     /// (RFC 4737 section 5). A TCP with three duplicate acknowledgements takes packets with n = 3
     /// for lost.
     pub n_reordered: Vec<u64>,
-    /// Bytes of first copies in each [`Received::INTERVAL`] since the first one, for two hours at
-    /// most.
+    /// Bytes of first copies in each [`ReceiverRecord::INTERVAL`] since the first one, for two
+    /// hours at most.
     #[serde(default)]
     pub interval_bytes: Vec<u64>,
     /// Datagrams that this machine dropped after arrival for lack of buffer; `None` if unknown.
@@ -68,12 +68,12 @@ pub struct Received {
     first_bytes: u64,
 }
 
-impl Received {
+impl ReceiverRecord {
     /// Time over which bytes are added up.
     pub const INTERVAL: Duration = Duration::from_secs(1);
 }
 
-impl Receiver {
+impl UdpReceiver {
     /// Creates the receiver of a stream of `packets` datagrams.
     pub fn new(packets: u64) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Receiver {
             last_transit_ns: None,
             jitter_ns: 0.0,
             extent_sum: 0,
-            report: Received::default(),
+            report: ReceiverRecord::default(),
         }
     }
 
@@ -110,7 +110,7 @@ impl Receiver {
         report.bytes += bytes;
         let since_first_ns = received_ns.saturating_sub(report.first_ns);
         report.span_ns = report.span_ns.max(since_first_ns);
-        let interval = (since_first_ns / Received::INTERVAL.as_nanos() as u64) as usize;
+        let interval = (since_first_ns / ReceiverRecord::INTERVAL.as_nanos() as u64) as usize;
         if interval >= report.interval_bytes.len() && interval < INTERVALS_MAX {
             report.interval_bytes.resize(interval + 1, 0);
         }
@@ -120,7 +120,7 @@ impl Receiver {
     }
 
     /// The counts so far.
-    pub fn report(&self) -> Received {
+    pub fn report(&self) -> ReceiverRecord {
         let mut report = self.report.clone();
         let bits = (report.bytes - report.first_bytes) as f64 * 8.0;
         if report.span_ns > 0 {
@@ -203,8 +203,8 @@ mod tests {
 
     use super::*;
 
-    fn received(numbers: &[u64]) -> Received {
-        let mut receiver = Receiver::new(1000);
+    fn received(numbers: &[u64]) -> ReceiverRecord {
+        let mut receiver = UdpReceiver::new(1000);
         for (at, number) in numbers.iter().enumerate() {
             receiver.arrive(
                 *number,
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn bytes_are_summed_up_by_the_second() {
-        let mut receiver = Receiver::new(100);
+        let mut receiver = UdpReceiver::new(100);
         for (number, at_ms) in [
             (0, 500),
             (1, 1499),
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn jitter_ignores_how_far_the_clocks_are_apart() {
-        let mut receiver = Receiver::new(100);
+        let mut receiver = UdpReceiver::new(100);
         for number in 0..100 {
             receiver.arrive(number, number * 1_000_000, 5 + number * 1_000_000, 10);
         }
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(report.span_ns, 99_000_000);
         assert!((report.rate_bits_per_s - 80_000.0).abs() < 1e-6);
         // Alternately 160 us late: the filter of 1/16 converges to the difference.
-        let mut receiver = Receiver::new(1000);
+        let mut receiver = UdpReceiver::new(1000);
         for number in 0..1000 {
             let late = (number % 2) * 160_000;
             receiver.arrive(number, number * 1_000_000, number * 1_000_000 + late, 10);

@@ -18,7 +18,7 @@ use nix::sys::{
 use crate::clock;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrival {
+pub(crate) struct DatagramArrival {
     pub(crate) bytes: usize,
     pub(crate) from: Option<SocketAddr>,
     /// Arrival by the kernel's clock, in nanoseconds since 1970.
@@ -34,7 +34,7 @@ pub(crate) fn prepare_receiver(socket: &UdpSocket) -> io::Result<()> {
 }
 
 /// Receives the next datagram.
-pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrival> {
+pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<DatagramArrival> {
     let mut control = nix::cmsg_space!(TimeSpec);
     let mut parts = [IoSliceMut::new(buffer)];
     let message = recvmsg::<SockaddrStorage>(
@@ -47,7 +47,7 @@ pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arriv
         ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
         _ => None,
     });
-    Ok(Arrival {
+    Ok(DatagramArrival {
         bytes: message.bytes,
         from: message.address.as_ref().and_then(address),
         at_ns: time.map_or_else(clock::unix_ns, |time| time.as_nanos() as u64),
