@@ -26,7 +26,7 @@ use emulator::{Site, Wan};
 /// Accepts connections at a site, counts the bytes that arrive, and echoes the last eight bytes of
 /// each connection. A dropped sink accepts no more connections.
 #[derive(Debug)]
-pub struct Sink {
+pub struct ByteSink {
     listener: TcpListener,
     address: SocketAddr,
     received: Arc<AtomicU64>,
@@ -34,13 +34,13 @@ pub struct Sink {
 
 /// The sending end of a transfer.
 #[derive(Debug, Clone)]
-pub struct Bulk {
+pub struct BulkSender {
     /// A sink, or a gateway in front of a sink.
     pub to: SocketAddr,
     /// Bytes to send.
     pub size: ByteCount,
     /// Longest time from connecting to the echo. A transfer that takes longer is cut off.
-    /// [`Sink::received`] returns the bytes that arrived.
+    /// [`ByteSink::received`] returns the bytes that arrived.
     pub limit: Duration,
     /// Congestion control of this connection, by the kernel's name; `None` keeps the system's
     /// choice.
@@ -49,14 +49,14 @@ pub struct Bulk {
 
 /// How a transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct BulkEnd {
     /// Time from connecting to the echo, or to the cut.
     pub elapsed: Duration,
     /// Whether the echo came.
     pub is_complete: bool,
 }
 
-impl Sink {
+impl ByteSink {
     /// Listens at a site's IPv4 address.
     ///
     /// # Errors
@@ -104,14 +104,14 @@ impl Sink {
     }
 }
 
-impl Drop for Sink {
+impl Drop for ByteSink {
     fn drop(&mut self) {
         // Wakes the accepting thread.
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
     }
 }
 
-impl Bulk {
+impl BulkSender {
     /// A transfer of `size` bytes to `to` without a time limit.
     pub fn new(to: SocketAddr, size: ByteCount) -> Self {
         Self {
@@ -126,18 +126,18 @@ impl Bulk {
     ///
     /// # Errors
     /// If the connection fails, or the echo differs from the last bytes.
-    pub fn send(&self) -> anyhow::Result<Ended> {
+    pub fn send(&self) -> anyhow::Result<BulkEnd> {
         let began = Instant::now();
         let mut stream = self.connect()?;
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let is_over = || began.elapsed() >= self.limit;
-        let cut_off = |stream: &TcpStream| -> anyhow::Result<Ended> {
+        let cut_off = |stream: &TcpStream| -> anyhow::Result<BulkEnd> {
             let elapsed = began.elapsed();
             // Queued bytes would disturb the next trial, so the connection ends with a reset.
             SockRef::from(stream).set_linger(Some(Duration::ZERO))?;
-            Ok(Ended {
+            Ok(BulkEnd {
                 elapsed,
                 is_complete: false,
             })
@@ -173,7 +173,7 @@ impl Bulk {
             }
         }
         ensure!(echo == tail, "the echo is not what was sent last");
-        Ok(Ended {
+        Ok(BulkEnd {
             elapsed: began.elapsed(),
             is_complete: true,
         })
@@ -185,7 +185,7 @@ impl Bulk {
             setsockopt(&socket, sockopt::TcpCongestion, &name.into())
                 .with_context(|| format!("congestion control {name}"))?;
         }
-        let connected = socket.connect_timeout(&self.to.into(), CONNECT_PATIENCE);
+        let connected = socket.connect_timeout(&self.to.into(), CONNECT_TIMEOUT);
         connected.with_context(|| format!("connecting to {}", self.to))?;
         // `connect_timeout` leaves the socket non-blocking.
         socket.set_nonblocking(false)?;
@@ -241,7 +241,7 @@ fn is_timeout(error: &io::Error) -> bool {
 /// Bytes of one read or write.
 const STEP_BYTES: usize = 1 << 20;
 /// Longest wait for room or bytes before the source checks its time limit.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 /// Longest wait for a connection: time for several lost SYNs on any path of a plan.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 const STREAM: socket2::Type = socket2::Type::STREAM;

@@ -16,7 +16,7 @@ pub struct Cell {
     /// The emulated path.
     pub path: PathSpec,
     /// Work of each trial.
-    pub work: Work,
+    pub work: CellWork,
 }
 
 /// An emulated path. Both directions are alike, except for `rate_back_bits_per_s`.
@@ -45,7 +45,7 @@ pub struct PathSpec {
 
 /// Work of a trial: files, sessions or transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Work {
+pub struct CellWork {
     /// Kind of the work.
     #[serde(default)]
     pub job: Job,
@@ -69,7 +69,7 @@ pub struct Work {
     pub server: Option<ServerBuffers>,
     /// A competing flow in the same direction during the whole trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beside: Option<Neighbour>,
+    pub beside: Option<CompetingConnection>,
     /// Length of an outage that begins [`OUTAGE_AFTER`] into the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage_ms: Option<u64>,
@@ -100,7 +100,7 @@ pub struct ServerBuffers {
 /// A competing TCP connection with endless data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Neighbour {
+pub enum CompetingConnection {
     /// The kernel's CUBIC.
     Cubic,
     /// The kernel's BBR.
@@ -159,7 +159,7 @@ impl PathSpec {
     }
 }
 
-impl Work {
+impl CellWork {
     /// Returns the payload of all files.
     pub fn bytes(&self) -> ByteCount {
         ByteCount::new(self.size_bytes * u64::from(self.files))
@@ -228,7 +228,7 @@ impl fmt::Display for PathSpec {
     }
 }
 
-impl fmt::Display for Work {
+impl fmt::Display for CellWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = ByteCount::new(self.size_bytes);
         match self.files {
@@ -279,7 +279,7 @@ impl fmt::Display for Cell {
     }
 }
 
-impl fmt::Display for Neighbour {
+impl fmt::Display for CompetingConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cubic => "CUBIC",

@@ -45,7 +45,7 @@ pub struct GatewayPlan {
     /// Patterns of the servers that gateway B serves; an empty list means every server.
     pub serves: Vec<String>,
     /// Further sections of gateway A's configuration, for its listeners.
-    pub doors: String,
+    pub listeners: String,
     /// Addresses or patterns with ports that gateway B may dial.
     pub allow: Vec<String>,
     /// Address of the admin interface of both gateways.
@@ -85,7 +85,7 @@ impl GatewayPlan {
         }
         let allow = format!("[far]\nallow = [{}]\n", list(&self.allow));
         [
-            file(NAMES[0], self.listen_a, peer_of_a, self.doors.clone()),
+            file(NAMES[0], self.listen_a, peer_of_a, self.listeners.clone()),
             file(NAMES[1], self.listen_b, peer_of_b, allow),
         ]
     }
@@ -213,7 +213,7 @@ impl Gateways {
         &mut self,
         mut is_ready: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + READY_PATIENCE;
+        let deadline = Instant::now() + READY_TIMEOUT;
         while Instant::now() < deadline {
             for child in self.children.iter_mut().flatten() {
                 let status = child.try_wait()?;
@@ -230,7 +230,7 @@ impl Gateways {
         }
         bail!(
             "the gateways are not ready after {} s; {}",
-            READY_PATIENCE.as_secs(),
+            READY_TIMEOUT.as_secs(),
             self.last_words()
         )
     }
@@ -272,7 +272,7 @@ impl Drop for Gateways {
 }
 
 /// Longest wait until the gateways are ready.
-const READY_PATIENCE: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const READY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Name of the thread that drives a gateway's link.
 const LINK_THREAD: &str = "longhaul-link";

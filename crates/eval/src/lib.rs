@@ -8,12 +8,12 @@
 
 pub mod bulk;
 pub mod cell;
+mod competing_connection;
 pub mod demo;
 mod ftp;
 pub mod gateways;
 mod installed;
 mod movers;
-mod neighbour;
 pub mod plan;
 pub mod record;
 pub mod report;

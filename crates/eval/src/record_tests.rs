@@ -1,5 +1,5 @@
 use super::*;
-use crate::cell::{Direction, PathSpec, Work};
+use crate::cell::{CellWork, Direction, PathSpec};
 
 pub(crate) fn record(side: Side, repetition: u32) -> Record {
     Record {
@@ -12,7 +12,7 @@ pub(crate) fn record(side: Side, repetition: u32) -> Record {
                 loss: 0.001,
                 ..PathSpec::default()
             },
-            work: Work {
+            work: CellWork {
                 job: Job::Files,
                 direction: Direction::Down,
                 size_bytes: 100_000_000,

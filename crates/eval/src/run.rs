@@ -14,8 +14,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
     cell::{Cell, OUTAGE_AFTER},
-    movers::{self, Moved, Unmoved},
-    neighbour::Running,
+    competing_connection::RunningConnection,
+    movers::{self, TrialFailure, TrialResult},
     plan::{Plan, Task},
     record::{self, Outcome, Record, Records, TrialKey},
     side::Side,
@@ -26,7 +26,7 @@ use emulator::WanError;
 
 /// Settings of a run besides its plan.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct RunSettings {
     /// The `longhaul` program that runs as both gateways.
     pub program: PathBuf,
     /// The file of records. Trials that it already holds are not run again.
@@ -46,7 +46,7 @@ pub struct Setting {
 /// # Errors
 /// If the sites cannot be made or the records cannot be written. A failed trial is a record, not an
 /// error.
-pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
+pub fn run(plan: &Plan, setting: &RunSettings) -> anyhow::Result<Vec<Record>> {
     let (mut file, known) = Records::open(&setting.records)?;
     let by_others = known
         .iter()
@@ -90,7 +90,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> anyhow::Result<Vec<Record>> {
             let begun = SystemTime::now();
             let tried = match &mut stage {
                 Ok(stage) => trial(stage, task, side)?,
-                Err(why) => Tried::not_tried(why.clone()),
+                Err(why) => TrialMeasurement::not_tried(why.clone()),
             };
             let record = Record {
                 schema: setting.schema,
@@ -139,20 +139,20 @@ pub fn in_order(plan: &Plan, mut records: Vec<Record>) -> Vec<Record> {
 }
 
 /// The outcome of a trial, with the counters of its time.
-struct Tried {
+struct TrialMeasurement {
     outcome: Outcome,
-    moved: Moved,
+    moved: TrialResult,
     cpu_seconds: BTreeMap<String, f64>,
     wire_bytes: [u64; 2],
     saturated: bool,
     beside_bits_per_s: Option<f64>,
 }
 
-impl Tried {
+impl TrialMeasurement {
     fn not_tried(why: String) -> Self {
         Self {
             outcome: Outcome::NotTried(why),
-            moved: Moved::default(),
+            moved: TrialResult::default(),
             cpu_seconds: BTreeMap::new(),
             wire_bytes: [0; 2],
             saturated: false,
@@ -161,14 +161,14 @@ impl Tried {
     }
 }
 
-fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<Tried> {
+fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<TrialMeasurement> {
     let cell = &task.cell;
     if let Some(why) = movers::missing(side, stage, cell) {
-        return Ok(Tried::not_tried(why));
+        return Ok(TrialMeasurement::not_tried(why));
     }
     let neighbour = cell.work.beside.zip(cell.neighbour_head_start());
     let neighbour = neighbour.map(|(neighbour, head_start)| {
-        Running::start(&stage.wan, neighbour, cell.work.direction, head_start)
+        RunningConnection::start(&stage.wan, neighbour, cell.work.direction, head_start)
     });
     let neighbour = neighbour.transpose().context("a neighbour")?;
     let prepared = movers::prepare(side, stage, cell);
@@ -193,10 +193,13 @@ fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<Tried> {
     let (outcome, moved) = match moved {
         Ok(moved) if moved.is_complete => (Outcome::Complete, moved),
         Ok(moved) => (Outcome::CutOff, moved),
-        Err(Unmoved::NotTried(why)) => (Outcome::NotTried(why), Moved::default()),
-        Err(Unmoved::Failed(error)) => (Outcome::Failed(format!("{error:#}")), Moved::default()),
+        Err(TrialFailure::NotTried(why)) => (Outcome::NotTried(why), TrialResult::default()),
+        Err(TrialFailure::Failed(error)) => (
+            Outcome::Failed(format!("{error:#}")),
+            TrialResult::default(),
+        ),
     };
-    Ok(Tried {
+    Ok(TrialMeasurement {
         outcome,
         moved,
         cpu_seconds: after.cpu_seconds_since(&before),

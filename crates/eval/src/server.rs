@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use units::ByteCount;
 
 use super::{
-    cell::{Job, ServerBuffers, Work},
+    cell::{CellWork, Job, ServerBuffers},
     installed,
 };
 use bench_kit::ftp_server;
@@ -35,14 +35,14 @@ pub(super) enum Server {
 }
 
 /// Why this machine cannot run the cell, if it cannot.
-pub(super) fn missing(work: &Work) -> Option<String> {
+pub(super) fn missing(work: &CellWork) -> Option<String> {
     let needed = needs_vsftpd(work) && installed::find("vsftpd").is_none();
     needed.then(|| "vsftpd is not installed".to_owned())
 }
 
 /// Whether a cell needs vsftpd. The embedded server has no fixed buffers, and lacks commands of the
 /// session script. Movers are measured with a widely used server.
-fn needs_vsftpd(work: &Work) -> bool {
+fn needs_vsftpd(work: &CellWork) -> bool {
     work.job == Job::Sessions || work.server.is_some() || work.threads.is_some()
 }
 
@@ -52,7 +52,7 @@ impl Server {
         wan: &Wan,
         folder: &Path,
         address: SocketAddr,
-        work: &Work,
+        work: &CellWork,
     ) -> anyhow::Result<Self> {
         // Without vsftpd the cell's records are marked as not tried.
         let mut server = if needs_vsftpd(work) && missing(work).is_none() {
@@ -60,7 +60,7 @@ impl Server {
         } else {
             Self::embedded(wan, folder.to_owned(), address)?
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while wan.enter(Site::B, || TcpStream::connect(address))?.is_err() {
             if server.has_ended() || Instant::now() > deadline {
                 bail!("the FTP server does not answer at {address}");
@@ -142,4 +142,4 @@ impl Drop for Server {
 /// Settings of vsftpd, shared with the conformance tests.
 const VSFTPD: &str = include_str!("vsftpd.conf");
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);

@@ -40,13 +40,13 @@ pub(crate) struct Stage {
     /// The FTP server at site B.
     pub(crate) server_address: SocketAddr,
     /// Address of the near gateway's listener for the FTP server, at site A.
-    pub(crate) front_door: SocketAddr,
+    pub(crate) front_listener: SocketAddr,
     /// The probe's peer at site B.
     pub(crate) peer_address: SocketAddr,
     /// Address of the near gateway's listener for the peer, at site A.
-    pub(crate) peer_door: SocketAddr,
+    pub(crate) peer_listener: SocketAddr,
     /// Address of the near gateway's listener at which movers name the server, in cells for movers.
-    pub(crate) mover_door: SocketAddr,
+    pub(crate) mover_listener: SocketAddr,
 }
 
 /// A reading of all counters.
@@ -64,7 +64,7 @@ const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 const FTP_PORT: u16 = 21;
 const PEER_PORT: u16 = 4811;
 const LINK_PORT: u16 = 4810;
-const MOVER_DOOR_PORT: u16 = 2121;
+const MOVER_LISTENER_PORT: u16 = 2121;
 
 impl Stage {
     pub(crate) fn set_up(cell: &Cell, program: &Path, seed: u64) -> anyhow::Result<Self> {
@@ -90,26 +90,27 @@ impl Stage {
         fs::create_dir(folder.join("server"))?;
         let server_address = SocketAddr::from((b, FTP_PORT));
         let server = Server::start(&wan, &folder.join("server"), server_address, &cell.work)?;
-        let front_door = SocketAddr::from((a, FTP_PORT));
-        let [peer_door, peer_address] = [a, b].map(|site| SocketAddr::from((site, PEER_PORT)));
+        let front_listener = SocketAddr::from((a, FTP_PORT));
+        let [peer_listener, peer_address] = [a, b].map(|site| SocketAddr::from((site, PEER_PORT)));
         let peer = (cell.work.job == Job::Transactions)
             .then(|| wan.enter(Site::B, || Peer::start(peer_address)))
             .transpose()?
             .transpose()?;
-        let mover_door = SocketAddr::from((a, MOVER_DOOR_PORT));
+        let mover_listener = SocketAddr::from((a, MOVER_LISTENER_PORT));
         let knows_mover = cell.work.threads.is_some();
-        let mut doors = format!(
-            "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server_address}\"\n\n\
-             [[forward]]\nlisten = \"{peer_door}\"\ntarget = \"{peer_address}\"\n"
+        let mut listeners = format!(
+            "[[ftp]]\nlisten = \"{front_listener}\"\ntarget = \"{server_address}\"\n\n\
+             [[forward]]\nlisten = \"{peer_listener}\"\ntarget = \"{peer_address}\"\n"
         );
         if knows_mover {
-            doors += &format!("\n[[ftp]]\nlisten = \"{mover_door}\"\nclients = [\"{a}/32\"]\n");
+            listeners +=
+                &format!("\n[[ftp]]\nlisten = \"{mover_listener}\"\nclients = [\"{a}/32\"]\n");
         }
         let plan = GatewayPlan {
             listen_a: SocketAddr::from((a, LINK_PORT)),
             listen_b: SocketAddr::from((b, LINK_PORT)),
             endpoint_b: SocketAddr::from((b, LINK_PORT)),
-            doors,
+            listeners,
             allow: vec![server_address.to_string(), peer_address.to_string()],
             serves: Vec::new(),
             admin: ADMIN_ANYWHERE,
@@ -125,10 +126,10 @@ impl Stage {
             folder,
             program: program.to_owned(),
             server_address,
-            front_door,
+            front_listener,
             peer_address,
-            peer_door,
-            mover_door,
+            peer_listener,
+            mover_listener,
         };
         stage.prepare(cell)?;
         stage.await_gateways()?;
@@ -168,9 +169,9 @@ impl Stage {
     }
 
     fn await_gateways(&mut self) -> anyhow::Result<()> {
-        let (wan, door) = (&self.wan, self.front_door);
+        let (wan, listener) = (&self.wan, self.front_listener);
         self.gateways.wait_until(|| {
-            let connected = wan.enter(Site::A, || TcpStream::connect(door))?;
+            let connected = wan.enter(Site::A, || TcpStream::connect(listener))?;
             Ok(connected.is_ok())
         })
     }

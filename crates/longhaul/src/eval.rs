@@ -190,7 +190,7 @@ fn run_plan(args: &Args, path: &Path, format: Format) -> anyhow::Result<()> {
     let folder = args.out.as_deref().unwrap_or(Path::new(DEFAULT_FOLDER));
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let records = folder.join(format!("{}.jsonl", plan.name));
-    let setting = run::Setting {
+    let setting = run::RunSettings {
         program: std::env::current_exe().context("finding this program's own file")?,
         records: records.clone(),
         version: env!("LONGHAUL_VERSION").to_owned(),

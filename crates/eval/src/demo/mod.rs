@@ -200,13 +200,13 @@ fn accelerated(
     };
     let server = sites.start_server(files)?;
     let (listen_b, endpoint_b) = sites.gateway_b();
-    let front_door = sites.front_door()?;
+    let front_listener = sites.front_listener()?;
     let plan = GatewayPlan {
         listen_a: sites.gateway_a(),
         listen_b,
         endpoint_b,
-        doors: format!(
-            "[[ftp]]\nlisten = \"{front_door}\"\ntarget = \"{server}\"\nmode = \"strict\"\n"
+        listeners: format!(
+            "[[ftp]]\nlisten = \"{front_listener}\"\ntarget = \"{server}\"\nmode = \"strict\"\n"
         ),
         allow: vec![server.to_string()],
         serves: Vec::new(),
@@ -216,7 +216,7 @@ fn accelerated(
     let mut gateways = Gateways::start(&plan, |site| sites.command(site, &config.program))?;
     gateways.wait_until(|| {
         Ok(sites
-            .run_client(move || TcpStream::connect(front_door))?
+            .run_client(move || TcpStream::connect(front_listener))?
             .is_ok())
     })?;
     for direction in [Direction::Down, Direction::Up] {
@@ -231,7 +231,7 @@ fn accelerated(
             };
             let bar = config.progress(&what, direction, size);
             let transfer = Transfer {
-                address: front_door,
+                address: front_listener,
                 direction,
                 name,
                 size,

@@ -158,7 +158,7 @@ impl Sites {
     }
 
     /// Returns an address for the listener at site A.
-    pub(super) fn front_door(&self) -> anyhow::Result<SocketAddr> {
+    pub(super) fn front_listener(&self) -> anyhow::Result<SocketAddr> {
         match &self.place {
             Place::Namespaces(wan) => Ok(SocketAddr::from((wan.address(Site::A), 2121))),
             Place::Loopback { .. } => {

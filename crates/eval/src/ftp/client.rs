@@ -37,9 +37,9 @@ pub(crate) struct Outcome {
 /// Bytes of one read or write.
 const STEP: usize = 256 * 1024;
 /// Longest wait for a reply or for bytes before the client checks its time limit.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest wait for the reply to `QUIT`.
-const FAREWELL_PATIENCE: Duration = Duration::from_secs(5);
+const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs one transfer in a session of its own. An upload sends `source`.
 ///
@@ -72,8 +72,8 @@ pub(crate) fn run(
         Err(error) => return Err(error),
     };
     let socket = stream.get_ref().get_ref().try_clone()?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.set_write_timeout(Some(TIMEOUT))?;
     let mut buffer = vec![0; STEP];
     let is_complete = loop {
         if watch.is_over() {
@@ -124,7 +124,7 @@ pub(crate) fn run(
         return Ok(outcome);
     }
     let outcome = outcome(bytes, &watch, true, &hash);
-    control.set_read_timeout(Some(FAREWELL_PATIENCE))?;
+    control.set_read_timeout(Some(QUIT_TIMEOUT))?;
     let _ = ftp.quit();
     Ok(outcome)
 }

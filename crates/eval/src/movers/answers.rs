@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use units::ByteCount;
 
-use super::{Moved, Unmoved};
+use super::{TrialFailure, TrialResult};
 use crate::{cell::Cell, record::Answers, side::Side, stage::Stage};
 use emulator::Site;
 use probe::{
@@ -20,8 +20,12 @@ use probe::{
 };
 
 /// Users run the script of 35 commands.
-pub(super) fn sessions(side: Side, stage: &Stage, cell: &Cell) -> Result<Moved, Unmoved> {
-    let server = way(side, stage.server_address, stage.front_door)?;
+pub(super) fn sessions(
+    side: Side,
+    stage: &Stage,
+    cell: &Cell,
+) -> Result<TrialResult, TrialFailure> {
+    let server = route(side, stage.server_address, stage.front_listener)?;
     let mut probe = FtpProbe::new(server);
     probe.file_size = ByteCount::new(cell.work.size_bytes);
     probe.timeout = TIMEOUT;
@@ -65,8 +69,12 @@ pub(super) fn sessions(side: Side, stage: &Stage, cell: &Cell) -> Result<Moved, 
 }
 
 /// Users send a short request each, over a connection of its own.
-pub(super) fn transactions(side: Side, stage: &Stage, cell: &Cell) -> Result<Moved, Unmoved> {
-    let server = way(side, stage.peer_address, stage.peer_door)?;
+pub(super) fn transactions(
+    side: Side,
+    stage: &Stage,
+    cell: &Cell,
+) -> Result<TrialResult, TrialFailure> {
+    let server = route(side, stage.peer_address, stage.peer_listener)?;
     let mut probe = TransactionProbe::new(server);
     probe.request = TransactionRequest::Peer {
         answer_bytes: cell.work.size_bytes,
@@ -87,11 +95,11 @@ pub(super) fn transactions(side: Side, stage: &Stage, cell: &Cell) -> Result<Mov
     Ok(answered(answers, time))
 }
 
-fn way(side: Side, direct: SocketAddr, door: SocketAddr) -> Result<SocketAddr, Unmoved> {
+fn route(side: Side, direct: SocketAddr, listener: SocketAddr) -> Result<SocketAddr, TrialFailure> {
     match side {
         Side::FtpCubic | Side::FtpBbr => Ok(direct),
-        Side::Longhaul => Ok(door),
-        _ => Err(Unmoved::NotTried("it moves files only".to_owned())),
+        Side::Longhaul => Ok(listener),
+        _ => Err(TrialFailure::NotTried("it moves files only".to_owned())),
     }
 }
 
@@ -127,8 +135,8 @@ fn kinds(failures: &BTreeMap<FailureKind, usize>) -> BTreeMap<String, u64> {
         .collect()
 }
 
-fn answered(answers: Answers, time: Duration) -> Moved {
-    Moved {
+fn answered(answers: Answers, time: Duration) -> TrialResult {
+    TrialResult {
         bytes: 0,
         time,
         is_complete: true,

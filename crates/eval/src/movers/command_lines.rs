@@ -9,7 +9,7 @@ use crate::side::Side;
 
 /// Files to fetch, and their destination.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Order<'a> {
+pub(super) struct FetchOrder<'a> {
     /// The FTP server.
     pub(super) server: SocketAddr,
     /// A folder of the server.
@@ -35,23 +35,24 @@ pub(super) const fn program(side: Side) -> Option<&'static str> {
     }
 }
 
-impl Order<'_> {
-    /// The arguments of a side's program. `way` is how `longhaul copy` reaches the server.
-    pub(super) fn arguments(&self, side: Side, way: &[String]) -> Vec<String> {
+impl FetchOrder<'_> {
+    /// The arguments of a side's program. `route_arguments` give the route of `longhaul copy` to
+    /// the server.
+    pub(super) fn arguments(&self, side: Side, route_arguments: &[String]) -> Vec<String> {
         match side {
             Side::Lftp => self.lftp(),
             Side::Rclone => self.rclone(),
             Side::Aria2 => self.aria2(),
             Side::Wget => self.wget(),
             Side::Curl => self.curl(),
-            _ => self.longhaul(way),
+            _ => self.longhaul(route_arguments),
         }
     }
 
-    fn longhaul(&self, way: &[String]) -> Vec<String> {
+    fn longhaul(&self, route_arguments: &[String]) -> Vec<String> {
         let mut arguments = texts(["copy", "--transfers"]);
         arguments.push(self.threads.to_string());
-        arguments.extend_from_slice(way);
+        arguments.extend_from_slice(route_arguments);
         // The content of the directory goes into the destination, and so does a file.
         arguments.push(match self.single() {
             Some(name) => self.url(name),
@@ -175,17 +176,20 @@ mod tests {
     ];
 
     /// Returns the command line of a side that fetches `files` files by eight threads.
-    fn line(side: Side, files: u32, way: &[&str]) -> String {
+    fn line(side: Side, files: u32, route_arguments: &[&str]) -> String {
         let names: Vec<String> = (0..files).map(|number| format!("{number}.bin")).collect();
-        let order = Order {
+        let order = FetchOrder {
             server: SocketAddr::from(([10, 0, 0, 2], 21)),
             folder: "film",
             names: &names,
             into: Path::new("/tmp/into"),
             threads: 8,
         };
-        let way: Vec<String> = way.iter().map(|&flag| flag.to_owned()).collect();
-        let arguments = order.arguments(side, &way).join(" ");
+        let route_arguments: Vec<String> = route_arguments
+            .iter()
+            .map(|&flag| flag.to_owned())
+            .collect();
+        let arguments = order.arguments(side, &route_arguments).join(" ");
         format!("{} {arguments}", program(side).unwrap_or("longhaul"))
     }
 
@@ -231,9 +235,9 @@ mod tests {
 
     #[test]
     fn our_mover_is_told_the_way() {
-        let way = ["--gateway", "10.0.0.1:2121"];
+        let route_arguments = ["--gateway", "10.0.0.1:2121"];
         assert_eq!(
-            line(Side::MoverGateway, 1, &way),
+            line(Side::MoverGateway, 1, &route_arguments),
             "longhaul copy --transfers 8 --gateway 10.0.0.1:2121 ftp://10.0.0.2:21/film/0.bin /tmp/into/"
         );
     }

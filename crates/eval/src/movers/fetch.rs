@@ -11,9 +11,9 @@ use emulator::Site;
 use units::ByteCount;
 
 use super::{
-    Moved, Unmoved,
+    TrialFailure, TrialResult,
     arrived::{compare, stored_below},
-    command_lines::{self, Order},
+    command_lines::{self, FetchOrder},
     process::{at, run_limited},
 };
 use crate::{
@@ -28,12 +28,12 @@ pub(super) fn fetch(
     stage: &Stage,
     cell: &Cell,
     limit: Duration,
-) -> Result<Moved, Unmoved> {
+) -> Result<TrialResult, TrialFailure> {
     let work = cell.work;
-    let place = Place::new()?;
+    let place = MoverFolder::new()?;
     let names = (0..work.files).map(|number| stage::name(Direction::Down, number));
     let names: Vec<String> = names.collect();
-    let order = Order {
+    let order = FetchOrder {
         server: stage.server_address,
         folder: MOVER_FOLDER,
         names: &names,
@@ -44,14 +44,17 @@ pub(super) fn fetch(
         Some(program) => at(stage, Site::A, program)?,
         None => stage.longhaul(Site::A)?,
     };
-    command.args(order.arguments(side, &way(side, stage)));
+    command.args(order.arguments(side, &route_arguments(side, stage)));
     // Nothing of this machine's settings, and nothing that an earlier trial left, is known.
     command.env_clear().env("HOME", place.home());
     command.env("PATH", env::var_os("PATH").unwrap_or_default());
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
         let stored = stored_below(&place.destination());
-        return Ok(Moved::cut_off(stored.min(work.bytes().bytes()), ended.time));
+        return Ok(TrialResult::cut_off(
+            stored.min(work.bytes().bytes()),
+            ended.time,
+        ));
     }
     if let Err(error) = ended.succeeded() {
         let is_behind_gateways = matches!(side, Side::MoverGateway | Side::MoverPeer);
@@ -65,13 +68,13 @@ pub(super) fn fetch(
     for name in &names {
         compare(&place.destination().join(name), expected)?;
     }
-    Ok(Moved::complete(cell, ended.time))
+    Ok(TrialResult::complete(cell, ended.time))
 }
 
 /// How `longhaul copy` reaches the server.
-fn way(side: Side, stage: &Stage) -> Vec<String> {
+fn route_arguments(side: Side, stage: &Stage) -> Vec<String> {
     match side {
-        Side::MoverGateway => vec!["--gateway".to_owned(), stage.mover_door.to_string()],
+        Side::MoverGateway => vec!["--gateway".to_owned(), stage.mover_listener.to_string()],
         Side::MoverPeer => {
             let (peer, key) = stage.far_gateway();
             let key = key.display().to_string();
@@ -82,9 +85,9 @@ fn way(side: Side, stage: &Stage) -> Vec<String> {
 }
 
 /// Where a mover works; removed on drop.
-struct Place(PathBuf);
+struct MoverFolder(PathBuf);
 
-impl Place {
+impl MoverFolder {
     fn new() -> anyhow::Result<Self> {
         let place = Self(scratch::folder_in_memory("mover")?);
         for folder in [place.home(), place.destination()] {
@@ -104,7 +107,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MoverFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

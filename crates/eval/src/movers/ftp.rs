@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, anyhow, ensure};
 use units::ByteCount;
 
-use super::Moved;
+use super::TrialResult;
 use crate::{
     cell::{Cell, Direction},
     ftp::client::{self, Transfer},
@@ -18,14 +18,14 @@ use crate::{
 use bench_kit::content::hash_file;
 use emulator::Site;
 
-pub(super) fn plain(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Result<Moved> {
+pub(super) fn plain(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Result<TrialResult> {
     transfer_all(stage, cell, stage.server_address, limit)
 }
 
 /// Runs one uncounted transfer, which lets the gateways' link measure the path.
 pub(super) fn warm_up(stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
     let warm_up = Transfer {
-        address: stage.front_door,
+        address: stage.front_listener,
         direction: cell.work.direction,
         name: WARM_UP.to_owned(),
         size: stage::warm_up_size(cell),
@@ -43,8 +43,12 @@ pub(super) fn warm_up(stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn accelerated(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Result<Moved> {
-    transfer_all(stage, cell, stage.front_door, limit).with_context(|| stage.last_words())
+pub(super) fn accelerated(
+    stage: &Stage,
+    cell: &Cell,
+    limit: Duration,
+) -> anyhow::Result<TrialResult> {
+    transfer_all(stage, cell, stage.front_listener, limit).with_context(|| stage.last_words())
 }
 
 /// Moves all files of the cell with the cell's number of clients.
@@ -53,7 +57,7 @@ fn transfer_all(
     cell: &Cell,
     address: SocketAddr,
     limit: Duration,
-) -> anyhow::Result<Moved> {
+) -> anyhow::Result<TrialResult> {
     let work = cell.work;
     let size = ByteCount::new(work.size_bytes);
     for number in 0..work.files {
@@ -117,11 +121,11 @@ fn transfer_all(
             ensure!(hash == expected, "file {number}: the hashes differ");
         }
     }
-    Ok(Moved {
+    Ok(TrialResult {
         bytes,
         time,
         is_complete,
-        ..Moved::default()
+        ..TrialResult::default()
     })
 }
 

@@ -21,7 +21,7 @@ use emulator::Site;
 
 /// The outcome of one trial.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Moved {
+pub(crate) struct TrialResult {
     pub(crate) bytes: u64,
     pub(crate) time: Duration,
     /// Whether all bytes arrived with the right hash.
@@ -30,7 +30,7 @@ pub(crate) struct Moved {
     pub(crate) answers: Option<Answers>,
 }
 
-impl Moved {
+impl TrialResult {
     /// All of a cell's files arrived.
     fn complete(cell: &Cell, time: Duration) -> Self {
         Self {
@@ -54,14 +54,14 @@ impl Moved {
 
 /// Why a trial has no figures.
 #[derive(Debug)]
-pub(crate) enum Unmoved {
+pub(crate) enum TrialFailure {
     /// The side cannot run in this cell or on this machine.
     NotTried(String),
     /// The side ran and failed.
     Failed(anyhow::Error),
 }
 
-impl From<anyhow::Error> for Unmoved {
+impl From<anyhow::Error> for TrialFailure {
     fn from(error: anyhow::Error) -> Self {
         Self::Failed(error)
     }
@@ -82,7 +82,7 @@ pub(crate) fn missing(side: Side, stage: &mut Stage, cell: &Cell) -> Option<Stri
 }
 
 /// The uncounted part of a trial: the warm-up of the link, for sides that use both gateways.
-pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> Result<(), Unmoved> {
+pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> Result<(), TrialFailure> {
     match (side, cell.work.job) {
         (side, Job::Files) if side.uses_gateways() => Ok(ftp::warm_up(stage, cell)?),
         _ => Ok(()),
@@ -95,7 +95,7 @@ pub(crate) fn run(
     stage: &Stage,
     cell: &Cell,
     limit: Duration,
-) -> Result<Moved, Unmoved> {
+) -> Result<TrialResult, TrialFailure> {
     match cell.work.job {
         Job::Files => {}
         Job::Sessions => return answers::sessions(side, stage, cell),

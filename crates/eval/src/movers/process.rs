@@ -10,18 +10,18 @@ use std::{
 use anyhow::{Context, bail};
 use emulator::Site;
 
-use super::Unmoved;
+use super::TrialFailure;
 use crate::stage::Stage;
 
 /// A program that exited, or that was killed at its limit.
-pub(super) struct Ended {
+pub(super) struct ProcessEnd {
     pub(super) is_over: bool,
     success: bool,
     pub(super) time: Duration,
     pub(super) said: String,
 }
 
-impl Ended {
+impl ProcessEnd {
     pub(super) fn succeeded(&self) -> anyhow::Result<()> {
         if !self.success {
             let last: Vec<_> = self.said.lines().rev().take(3).collect();
@@ -32,25 +32,28 @@ impl Ended {
 }
 
 /// A command that runs a program at a site.
-pub(super) fn at(stage: &Stage, site: Site, program: &str) -> Result<Command, Unmoved> {
+pub(super) fn at(stage: &Stage, site: Site, program: &str) -> Result<Command, TrialFailure> {
     let command = stage.command(site, program)?;
-    command.ok_or_else(|| Unmoved::NotTried(format!("{program} is not installed")))
+    command.ok_or_else(|| TrialFailure::NotTried(format!("{program} is not installed")))
 }
 
 /// Runs a program, and kills it after `limit`.
-pub(super) fn run_limited(mut command: Command, limit: Duration) -> Result<Ended, Unmoved> {
+pub(super) fn run_limited(
+    mut command: Command,
+    limit: Duration,
+) -> Result<ProcessEnd, TrialFailure> {
     let log = bench_kit::scratch::folder("program")?;
     let path = log.join("said");
     let file = File::create(&path).context("a log")?;
     let err = file.try_clone().context("a log")?;
     command.stdin(Stdio::null()).stdout(file).stderr(err);
     let begun = Instant::now();
-    let mut child = Background::start(command)?;
+    let mut child = BackgroundProcess::start(command)?;
     let ended = loop {
         let status = child.0.try_wait().context("a program's end")?;
         let time = begun.elapsed();
         if status.is_some() || time >= limit {
-            break Ended {
+            break ProcessEnd {
                 is_over: status.is_some(),
                 success: status.is_some_and(|status| status.success()),
                 time,
@@ -62,13 +65,13 @@ pub(super) fn run_limited(mut command: Command, limit: Duration) -> Result<Ended
     drop(child);
     let said = std::fs::read_to_string(&path).unwrap_or_default();
     let _ = std::fs::remove_dir_all(&log);
-    Ok(Ended { said, ..ended })
+    Ok(ProcessEnd { said, ..ended })
 }
 
 /// A child process that is killed on drop.
-pub(super) struct Background(Child);
+pub(super) struct BackgroundProcess(Child);
 
-impl Background {
+impl BackgroundProcess {
     fn start(mut command: Command) -> anyhow::Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         Ok(Self(command.spawn().context(program)?))
@@ -81,15 +84,15 @@ impl Background {
         stage: &Stage,
         site: Site,
         port: u16,
-    ) -> Result<Self, Unmoved> {
+    ) -> Result<Self, TrialFailure> {
         let program = command.get_program().to_string_lossy().into_owned();
         let mut server = Self::start(command)?;
         let begun = Instant::now();
         while !stage.is_served(site, port)? {
             let has_ended = server.0.try_wait().context("a server's end")?.is_some();
-            if has_ended || begun.elapsed() > READY_PATIENCE {
+            if has_ended || begun.elapsed() > READY_TIMEOUT {
                 let why = format!("{program} does not come up");
-                return Err(Unmoved::NotTried(why));
+                return Err(TrialFailure::NotTried(why));
             }
             thread::sleep(READY_CHECK_INTERVAL);
         }
@@ -97,7 +100,7 @@ impl Background {
     }
 }
 
-impl Drop for Background {
+impl Drop for BackgroundProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -105,7 +108,7 @@ impl Drop for Background {
 }
 
 /// Longest wait until a server listens.
-const READY_PATIENCE: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const READY_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Interval of checks for a program's end, and so the resolution of its time.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);

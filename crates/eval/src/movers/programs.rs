@@ -7,9 +7,9 @@ use serde_json::Value;
 use units::ByteCount;
 
 use super::{
-    Moved, Unmoved,
+    TrialFailure, TrialResult,
     arrived::{compare, stored_bytes},
-    process::{Background, at, run_limited},
+    process::{BackgroundProcess, at, run_limited},
 };
 use crate::{
     cell::{Cell, Direction},
@@ -20,11 +20,15 @@ use emulator::Site;
 use units::calc::SEGMENT;
 
 /// Moves one file in eight concurrent parts.
-pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+pub(super) fn lftp_pget(
+    stage: &Stage,
+    cell: &Cell,
+    limit: Duration,
+) -> Result<TrialResult, TrialFailure> {
     let work = cell.work;
     if (work.direction, work.files) != (Direction::Down, 1) {
         let why = "pget downloads single files only";
-        return Err(Unmoved::NotTried(why.to_owned()));
+        return Err(TrialFailure::NotTried(why.to_owned()));
     }
     let local = stage.client_file("pget.bin");
     let _ = std::fs::remove_file(&local);
@@ -40,7 +44,7 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
     command.args(["-c", &script]);
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
-        return Ok(Moved::cut_off(
+        return Ok(TrialResult::cut_off(
             stored_bytes(&local).min(work.size_bytes),
             ended.time,
         ));
@@ -56,16 +60,23 @@ pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<M
     let [begun, over] = marks[..] else {
         return Err(anyhow::anyhow!("lftp has not told its times").into());
     };
-    Ok(Moved::complete(cell, Duration::from_secs_f64(over - begun)))
+    Ok(TrialResult::complete(
+        cell,
+        Duration::from_secs_f64(over - begun),
+    ))
 }
 
 /// Sends over one TCP connection, without files.
-pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+pub(super) fn iperf3(
+    stage: &Stage,
+    cell: &Cell,
+    limit: Duration,
+) -> Result<TrialResult, TrialFailure> {
     let before = stage.read()?;
     let port = IPERF3_PORT.to_string();
     let mut server = at(stage, Site::B, "iperf3")?;
     server.args(["-s", "-1", "-p", &port]).stdout(Stdio::null());
-    let _server = Background::serve(server, stage, Site::B, IPERF3_PORT)?;
+    let _server = BackgroundProcess::serve(server, stage, Site::B, IPERF3_PORT)?;
     let bytes = cell.work.bytes().bytes();
     let host = stage.server_address.ip().to_string();
     let mut command = at(stage, Site::A, "iperf3")?;
@@ -78,7 +89,7 @@ pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Move
         let index = usize::from(cell.work.direction == Direction::Down);
         let passed = stage.read()?.delivered_bytes[index] - before.delivered_bytes[index];
         let payload = passed * SEGMENT.bytes() / FULL_PACKET_BYTES;
-        return Ok(Moved::cut_off(payload, ended.time));
+        return Ok(TrialResult::cut_off(payload, ended.time));
     }
     ended.succeeded()?;
     let said: Value = serde_json::from_str(&ended.said).context("what iperf3 printed")?;
@@ -87,19 +98,23 @@ pub(super) fn iperf3(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Move
         .as_u64()
         .zip(sum["seconds"].as_f64())
         .context("iperf3 printed no sum")?;
-    Ok(Moved {
+    Ok(TrialResult {
         bytes: received,
         time: Duration::from_secs_f64(seconds),
         is_complete: true,
-        ..Moved::default()
+        ..TrialResult::default()
     })
 }
 
 /// Moves files with UFTP, a paced UDP protocol without congestion control, at the path's rate.
-pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+pub(super) fn uftp(
+    stage: &Stage,
+    cell: &Cell,
+    limit: Duration,
+) -> Result<TrialResult, TrialFailure> {
     let work = cell.work;
     if work.clients > 1 {
-        return Err(Unmoved::NotTried("one sender has one rate".to_owned()));
+        return Err(TrialFailure::NotTried("one sender has one rate".to_owned()));
     }
     // The sender runs where the files are.
     let (sender, receiver) = match work.direction {
@@ -117,7 +132,7 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     let mut daemon = at(stage, receiver, "uftpd")?;
     daemon.arg("-d").arg("-D").arg(&arrived).args(["-p", &port]);
     daemon.stdout(Stdio::null()).stderr(Stdio::null());
-    let _daemon = Background::serve(daemon, stage, receiver, UFTP_PORT)?;
+    let _daemon = BackgroundProcess::serve(daemon, stage, receiver, UFTP_PORT)?;
     let mut command = at(stage, sender, "uftp")?;
     let rate_kbit = format!("{:.0}", uftp_rate_kbit_per_s(cell));
     command.args(["-R", &rate_kbit, "-p", &port]);
@@ -132,7 +147,7 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
             .sum::<u64>()
     };
     if !ended.is_over {
-        return Ok(Moved::cut_off(
+        return Ok(TrialResult::cut_off(
             stored().min(work.bytes().bytes()),
             ended.time,
         ));
@@ -143,7 +158,7 @@ pub(super) fn uftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
         let path = arrived.join(source.file_name().unwrap_or_default());
         compare(&path, expected)?;
     }
-    Ok(Moved::complete(cell, ended.time))
+    Ok(TrialResult::complete(cell, ended.time))
 }
 
 /// The rate to set in UFTP: a little less than the path carries of its payload. UFTP's rate counts
@@ -158,11 +173,15 @@ fn uftp_rate_kbit_per_s(cell: &Cell) -> f64 {
 }
 
 /// Moves one file with TFTP in windows of 64 blocks (RFC 7440).
-pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+pub(super) fn tftp(
+    stage: &Stage,
+    cell: &Cell,
+    limit: Duration,
+) -> Result<TrialResult, TrialFailure> {
     let work = cell.work;
     if (work.direction, work.files) != (Direction::Down, 1) {
         let why = "tried with downloads of single files only";
-        return Err(Unmoved::NotTried(why.to_owned()));
+        return Err(TrialFailure::NotTried(why.to_owned()));
     }
     let host = stage.address(Site::B).to_string();
     let port = TFTP_PORT.to_string();
@@ -173,7 +192,7 @@ pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
         .args(["--user", "root.root", "--verbose=0"])
         .arg(stage.server_folder());
     daemon.stdout(Stdio::null()).stderr(Stdio::null());
-    let _daemon = Background::serve(daemon, stage, Site::B, TFTP_PORT)?;
+    let _daemon = BackgroundProcess::serve(daemon, stage, Site::B, TFTP_PORT)?;
     let local = stage.client_file("tftp.bin");
     let _ = std::fs::remove_file(&local);
     let mut command = at(stage, Site::A, "atftp")?;
@@ -186,19 +205,23 @@ pub(super) fn tftp(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
         let bytes = local.metadata().map_or(0, |file| file.len());
-        return Ok(Moved::cut_off(bytes, ended.time));
+        return Ok(TrialResult::cut_off(bytes, ended.time));
     }
     ended.succeeded()?;
     compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
-    Ok(Moved::complete(cell, ended.time))
+    Ok(TrialResult::complete(cell, ended.time))
 }
 
 /// Moves files with the QUIC example program of this crate.
-pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {
+pub(super) fn quic(
+    stage: &Stage,
+    cell: &Cell,
+    limit: Duration,
+) -> Result<TrialResult, TrialFailure> {
     let example = |site: Site| {
         let why = "the example is not built: cargo build --release -p eval --example quic";
         let command = stage.example(site, "quic")?;
-        command.ok_or(Unmoved::NotTried(why.to_owned()))
+        command.ok_or(TrialFailure::NotTried(why.to_owned()))
     };
     let address = format!("{}:{QUIC_PORT}", stage.address(Site::B));
     let [server_said, certificate] =
@@ -206,7 +229,7 @@ pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
     let mut server = example(Site::B)?;
     server.args(["serve", &address]).arg(&certificate);
     server.stdout(File::create(&server_said).context("a log")?);
-    let _server = Background::serve(server, stage, Site::B, QUIC_PORT)?;
+    let _server = BackgroundProcess::serve(server, stage, Site::B, QUIC_PORT)?;
     let what = match cell.work.direction {
         Direction::Down => "get",
         Direction::Up => "put",
@@ -223,7 +246,7 @@ pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
             Direction::Up => std::fs::read_to_string(&server_said).context("a log")?,
         };
         let told = said.lines().rev().find_map(|line| line.parse().ok());
-        return Ok(Moved::cut_off(told.unwrap_or(0), ended.time));
+        return Ok(TrialResult::cut_off(told.unwrap_or(0), ended.time));
     }
     ended.succeeded()?;
     let mut seconds = ended
@@ -232,7 +255,10 @@ pub(super) fn quic(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved,
         .filter_map(|line| line.strip_prefix("seconds: "));
     let seconds = seconds.next().and_then(|seconds| seconds.parse().ok());
     let seconds = seconds.context("the QUIC client told no time")?;
-    Ok(Moved::complete(cell, Duration::from_secs_f64(seconds)))
+    Ok(TrialResult::complete(
+        cell,
+        Duration::from_secs_f64(seconds),
+    ))
 }
 
 /// Stands in front of a time in lftp's output.

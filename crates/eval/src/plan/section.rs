@@ -8,7 +8,7 @@ use units::{BitRate, ByteCount};
 
 use super::{Plan, Problem, Task};
 use crate::{
-    cell::{Cell, Direction, Job, Neighbour, PathSpec, ServerBuffers, Work},
+    cell::{Cell, CellWork, CompetingConnection, Direction, Job, PathSpec, ServerBuffers},
     side::Side,
 };
 
@@ -180,7 +180,7 @@ impl Section {
             let message = "expected a multiple of clients, which share the files evenly";
             return Err((self.files.span(), message.to_owned()));
         }
-        let work = Work {
+        let work = CellWork {
             job: self.job,
             direction: Direction::Down,
             size_bytes: 0,
@@ -379,10 +379,10 @@ fn buffers(text: &str) -> Result<ServerBuffers, String> {
     })
 }
 
-fn neighbour(text: &str) -> Result<Neighbour, String> {
+fn neighbour(text: &str) -> Result<CompetingConnection, String> {
     match text {
-        "cubic" => Ok(Neighbour::Cubic),
-        "bbr" => Ok(Neighbour::Bbr),
+        "cubic" => Ok(CompetingConnection::Cubic),
+        "bbr" => Ok(CompetingConnection::Bbr),
         other => Err(format!("{other:?} is no neighbour: \"cubic\" or \"bbr\"")),
     }
 }

@@ -53,7 +53,7 @@ fn figures_are_medians_of_the_records() {
 fn what_is_left_to_a_neighbour_is_told() {
     let mut records = records();
     for record in &mut records {
-        record.cell.work.beside = Some(crate::cell::Neighbour::Cubic);
+        record.cell.work.beside = Some(crate::cell::CompetingConnection::Cubic);
         let is_plain = record.side == Side::FtpCubic;
         record.beside_bits_per_s = Some(if is_plain { 200e6 } else { 100e6 });
     }

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use bench_kit::machine::{MachineLoad, ProcessTime};
 use emulator::WanReport;
-use eval::bulk::Ended;
+use eval::bulk::BulkEnd;
 use units::ByteCount;
 
 use crate::{cell::Cell, measure::wire_bytes};
@@ -43,7 +43,7 @@ impl Limit {
     pub fn find(
         cell: &Cell,
         size: ByteCount,
-        ended: &Ended,
+        ended: &BulkEnd,
         [before, after]: [&WanReport; 2],
         gateways: &[ProcessTime; 2],
         machine: &MachineLoad,

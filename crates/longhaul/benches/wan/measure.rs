@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use bench_kit::machine::{MachineLoad, Moment, ProcessTime};
 use emulator::{Direction, WanReport};
-use eval::bulk::Ended;
+use eval::bulk::BulkEnd;
 use units::ByteCount;
 use wansim::ETHERNET_OVERHEAD;
 
@@ -213,7 +213,7 @@ impl Start {
         setting: &Setting,
         cell: &Cell,
         size: ByteCount,
-        ended: &Ended,
+        ended: &BulkEnd,
     ) -> anyhow::Result<Run> {
         let elapsed = self.at.elapsed();
         let after = setting.cpu_time()?;
@@ -236,7 +236,7 @@ impl Start {
 
 /// Returns the ideal time divided by the time of the transfer. An incomplete transfer is
 /// extrapolated by its rate.
-fn fraction(cell: &Cell, size: ByteCount, ended: &Ended, arrived: ByteCount) -> f64 {
+fn fraction(cell: &Cell, size: ByteCount, ended: &BulkEnd, arrived: ByteCount) -> f64 {
     let share = if ended.is_complete {
         1.0
     } else {

@@ -12,7 +12,7 @@ use anyhow::Context;
 use bench_kit::machine::ProcessTime;
 use emulator::{Direction, Site, Wan, WanConfig, WanReport};
 use eval::{
-    bulk::{Bulk, Ended, Sink},
+    bulk::{BulkEnd, BulkSender, ByteSink},
     gateways::{GatewayPlan, Gateways},
 };
 use nix::sys::signal::Signal;
@@ -24,7 +24,7 @@ use wansim::PathConfig;
 pub struct Setting {
     // Fields are dropped in this order, so the gateways end before their sites.
     gateways: Gateways,
-    sink: Sink,
+    sink: ByteSink,
     door: SocketAddr,
     wan: Wan,
 }
@@ -42,7 +42,7 @@ impl Setting {
         }
         let wan = Wan::up(config)?;
         wan.prepare_tcp(TCP_BUFFER)?;
-        let sink = Sink::start(&wan, Site::B, 6200)?;
+        let sink = ByteSink::start(&wan, Site::B, 6200)?;
         let [a, b] = Site::BOTH.map(|site| wan.address(site));
         let door = SocketAddr::from((a, 6201));
         let target = sink.address();
@@ -116,23 +116,23 @@ impl Setting {
     }
 
     /// Creates a transfer through the gateways, to the listener of the near one.
-    pub fn bulk(&self, size: ByteCount, limit: Duration) -> Bulk {
-        Bulk {
+    pub fn bulk(&self, size: ByteCount, limit: Duration) -> BulkSender {
+        BulkSender {
             limit,
-            ..Bulk::new(self.door, size)
+            ..BulkSender::new(self.door, size)
         }
     }
 
     /// Creates a transfer that bypasses the gateways.
-    pub fn direct_bulk(&self, size: ByteCount, limit: Duration) -> Bulk {
-        Bulk {
+    pub fn direct_bulk(&self, size: ByteCount, limit: Duration) -> BulkSender {
+        BulkSender {
             limit,
-            ..Bulk::new(self.sink.address(), size)
+            ..BulkSender::new(self.sink.address(), size)
         }
     }
 
     /// Sends from site A, and waits for the end.
-    pub fn send(&self, bulk: &Bulk) -> anyhow::Result<Ended> {
+    pub fn send(&self, bulk: &BulkSender) -> anyhow::Result<BulkEnd> {
         self.wan.enter(Site::A, || bulk.send())?
     }
 
@@ -157,8 +157,8 @@ impl Setting {
     /// Sends from site A in a thread of its own.
     pub fn begin(
         &self,
-        bulk: Bulk,
-    ) -> anyhow::Result<thread::JoinHandle<std::io::Result<anyhow::Result<Ended>>>> {
+        bulk: BulkSender,
+    ) -> anyhow::Result<thread::JoinHandle<std::io::Result<anyhow::Result<BulkEnd>>>> {
         Ok(self.wan.spawn_thread_in(Site::A, move || bulk.send())?)
     }
 

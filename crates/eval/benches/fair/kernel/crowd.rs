@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use bytes::Bytes;
 use emulator::{Site, Wan, WanConfig, WanReport};
-use eval::bulk::{Bulk, Sink};
+use eval::bulk::{BulkSender, ByteSink};
 use link::{
     Class, Identity, Link, LinkConfig, LinkSnapshot, PeerConfig, PeerId, PeerSnapshot, Policy,
     sim::{CrowdRecord, FlowSample, PACKET_WIRE_BYTES, SymmetricPath},
@@ -59,7 +59,7 @@ struct Look {
 
 /// The receiver of a flow, once there is one.
 enum Receiver {
-    Tcp(Sink),
+    Tcp(ByteSink),
     Link(OnceLock<[Link; 2]>),
 }
 
@@ -78,7 +78,7 @@ pub fn run(line: &SymmetricPath, flows: &[Flow], end: Duration) -> anyhow::Resul
         Ok(match flow.kind {
             Kind::Link => Receiver::Link(OnceLock::new()),
             Kind::Tcp { buffer, .. } => {
-                let sink = Sink::start(&wan, Site::B, 6200 + index as u16)?;
+                let sink = ByteSink::start(&wan, Site::B, 6200 + index as u16)?;
                 if let Some(size) = buffer {
                     sink.set_buffer(size)?;
                 }
@@ -109,10 +109,10 @@ pub fn run(line: &SymmetricPath, flows: &[Flow], end: Duration) -> anyhow::Resul
                             },
                             Receiver::Tcp(sink),
                         ) => {
-                            let bulk = Bulk {
+                            let bulk = BulkSender {
                                 limit: end.saturating_sub(began.elapsed()),
                                 congestion_control: Some((*congestion_control).to_owned()),
-                                ..Bulk::new(sink.address(), ENDLESS)
+                                ..BulkSender::new(sink.address(), ENDLESS)
                             };
                             wan.enter(Site::A, || bulk.send())??;
                             Ok(())

@@ -16,13 +16,13 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::SockRef;
 use units::ByteCount;
 
-use super::cell::{Direction, Neighbour};
-use crate::bulk::Sink;
+use super::cell::{CompetingConnection, Direction};
+use crate::bulk::ByteSink;
 use emulator::{Site, Wan};
 
 /// A sending connection; drop ends it.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningConnection {
     stop: Arc<AtomicBool>,
     /// Samples of the received bytes, with the time of each.
     counts: Arc<Mutex<Vec<(Instant, ByteCount)>>>,
@@ -30,11 +30,11 @@ pub(crate) struct Running {
     counter: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningConnection {
     /// Starts a flow in the direction of the work, and waits for its head start.
     pub(crate) fn start(
         wan: &Wan,
-        neighbour: Neighbour,
+        neighbour: CompetingConnection,
         direction: Direction,
         head_start: Duration,
     ) -> anyhow::Result<Self> {
@@ -42,7 +42,7 @@ impl Running {
             Direction::Down => Site::A,
             Direction::Up => Site::B,
         };
-        let sink = Sink::start(wan, to, 0)?;
+        let sink = ByteSink::start(wan, to, 0)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (address, stopped) = (sink.address(), stop.clone());
         let sender = wan.spawn_thread_in(to.other(), move || send(address, neighbour, &stopped))?;
@@ -83,7 +83,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for Running {
+impl Drop for RunningConnection {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // A failed sender shows in the received bytes.
@@ -96,14 +96,14 @@ impl Drop for Running {
     }
 }
 
-fn send(to: SocketAddr, neighbour: Neighbour, stop: &AtomicBool) -> anyhow::Result<()> {
+fn send(to: SocketAddr, neighbour: CompetingConnection, stop: &AtomicBool) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
     let name = match neighbour {
-        Neighbour::Cubic => "cubic",
-        Neighbour::Bbr => "bbr",
+        CompetingConnection::Cubic => "cubic",
+        CompetingConnection::Bbr => "bbr",
     };
     setsockopt(&stream, sockopt::TcpCongestion, &name.into())?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     stream.write_all(&u64::MAX.to_be_bytes())?;
     let block = vec![7; STEP_BYTES];
     while !stop.load(Ordering::Relaxed) {
@@ -119,5 +119,5 @@ fn send(to: SocketAddr, neighbour: Neighbour, stop: &AtomicBool) -> anyhow::Resu
 }
 
 const COUNT_EVERY: Duration = Duration::from_millis(20);
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 const STEP_BYTES: usize = 256 << 10;
