@@ -19,7 +19,7 @@ use super::{
 
 /// Record of one trial of one side in one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct TrialRecord {
     /// Version of the program's JSON; 0 in records from before they had one.
     #[serde(default)]
     pub schema: u32,
@@ -34,7 +34,7 @@ pub struct Record {
     /// Seed of the path's impairments.
     pub seed: u64,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: TrialEnd,
     /// Bytes that arrived.
     pub bytes: u64,
     /// From the command until the final reply, or until it was cut off.
@@ -47,7 +47,7 @@ pub struct Record {
     pub wire_bytes: [u64; 2],
     /// Waits of users, for jobs that are not about bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answers: Option<Answers>,
+    pub answers: Option<UserExperience>,
     /// Rate that a neighbour received in this time, in bits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside_bits_per_s: Option<f64>,
@@ -63,7 +63,7 @@ pub struct Record {
 
 /// Experience of a server's users: their waits, and the completeness of their results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Answers {
+pub struct UserExperience {
     /// Seconds of each successful wait, by its kind.
     pub seconds: BTreeMap<String, Vec<f64>>,
     /// Numbers of complete results and of all results, by their kind.
@@ -75,7 +75,7 @@ pub struct Answers {
 /// How a trial ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum TrialEnd {
     /// Every byte arrived, and the hash is that of the source.
     Complete,
     /// The limit was reached. The bytes that arrived count.
@@ -92,7 +92,7 @@ pub struct TrialKey(String);
 
 /// A file of records that can be added to.
 #[derive(Debug)]
-pub struct Records {
+pub struct RecordFile {
     path: PathBuf,
     file: File,
 }
@@ -120,7 +120,7 @@ pub enum RecordsError {
     },
 }
 
-impl Record {
+impl TrialRecord {
     /// Which trial it is of.
     pub fn key(&self) -> TrialKey {
         TrialKey::new(&self.cell, self.side, self.repetition)
@@ -129,10 +129,10 @@ impl Record {
     /// Whether it need not be tried again with this limit.
     pub fn is_final(&self, limit: Duration) -> bool {
         match self.outcome {
-            Outcome::Complete | Outcome::Failed(_) => true,
+            TrialEnd::Complete | TrialEnd::Failed(_) => true,
             // Some clients are ended when the limit is over, and timed from a little later on.
-            Outcome::CutOff => self.seconds >= 0.95 * limit.as_secs_f64(),
-            Outcome::NotTried(_) => false,
+            TrialEnd::CutOff => self.seconds >= 0.95 * limit.as_secs_f64(),
+            TrialEnd::NotTried(_) => false,
         }
     }
 
@@ -155,10 +155,10 @@ impl Record {
         }
         let size = self.cell.work.bytes().bytes() as f64;
         let full_seconds = match self.outcome {
-            Outcome::NotTried(_) => return None,
-            Outcome::Failed(_) => return Some(0.0),
-            Outcome::Complete => self.seconds,
-            Outcome::CutOff => self.seconds * size / self.bytes as f64,
+            TrialEnd::NotTried(_) => return None,
+            TrialEnd::Failed(_) => return Some(0.0),
+            TrialEnd::Complete => self.seconds,
+            TrialEnd::CutOff => self.seconds * size / self.bytes as f64,
         };
         let efficiency = self.ideal_seconds / full_seconds;
         Some(if efficiency.is_finite() {
@@ -169,7 +169,7 @@ impl Record {
     }
 }
 
-impl Answers {
+impl UserExperience {
     /// In a line.
     pub fn summary(&self) -> String {
         let counts = self.complete.iter().map(|(what, [complete, all])| {
@@ -192,14 +192,14 @@ impl TrialKey {
     }
 }
 
-impl Records {
+impl RecordFile {
     /// Opens a file for further records, and reads the existing ones. The file may not exist yet.
     ///
     /// An incomplete last line of an interrupted run is cut away.
     ///
     /// # Errors
     /// [`RecordsError`]. The file is then unchanged.
-    pub fn open(path: &Path) -> Result<(Self, Vec<Record>), RecordsError> {
+    pub fn open(path: &Path) -> Result<(Self, Vec<TrialRecord>), RecordsError> {
         let io = |source| RecordsError::Io {
             path: path.display().to_string(),
             source,
@@ -230,7 +230,7 @@ impl Records {
     ///
     /// # Errors
     /// [`RecordsError::Io`]; a part of the line may be there, which the next opening cuts away.
-    pub fn add(&mut self, record: &Record) -> Result<(), RecordsError> {
+    pub fn add(&mut self, record: &TrialRecord) -> Result<(), RecordsError> {
         let mut line = serde_json::to_vec(record).expect("plain data");
         line.push(b'\n');
         let written = self
@@ -248,7 +248,7 @@ impl Records {
 ///
 /// # Errors
 /// [`RecordsError`], also for a last line that is not whole.
-pub fn read(path: &Path) -> Result<Vec<Record>, RecordsError> {
+pub fn read(path: &Path) -> Result<Vec<TrialRecord>, RecordsError> {
     let text = fs::read(path).map_err(|source| RecordsError::Io {
         path: path.display().to_string(),
         source,
@@ -258,9 +258,9 @@ pub fn read(path: &Path) -> Result<Vec<Record>, RecordsError> {
 
 /// Parses records. A repeated trial, which could not be tried or was cut off early, counts by its
 /// last outcome.
-fn parse(text: &[u8], path: &Path) -> Result<Vec<Record>, RecordsError> {
+fn parse(text: &[u8], path: &Path) -> Result<Vec<TrialRecord>, RecordsError> {
     let lines = text.split(|byte| *byte == b'\n').enumerate();
-    let records: Vec<Record> = lines
+    let records: Vec<TrialRecord> = lines
         .filter(|(_, line)| !line.trim_ascii().is_empty())
         .map(|(index, line)| {
             serde_json::from_slice(line).map_err(|source| RecordsError::Malformed {
@@ -270,7 +270,7 @@ fn parse(text: &[u8], path: &Path) -> Result<Vec<Record>, RecordsError> {
             })
         })
         .collect::<Result<_, _>>()?;
-    let last: HashMap<TrialKey, usize> = records.iter().map(Record::key).zip(0..).collect();
+    let last: HashMap<TrialKey, usize> = records.iter().map(TrialRecord::key).zip(0..).collect();
     let records = records.into_iter().zip(0..);
     let kept = records.filter(|(record, place)| last[&record.key()] == *place);
     Ok(kept.map(|(record, _)| record).collect())

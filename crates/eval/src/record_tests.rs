@@ -1,8 +1,8 @@
 use super::*;
 use crate::cell::{CellWork, Direction, PathSpec};
 
-pub(crate) fn record(side: Side, repetition: u32) -> Record {
-    Record {
+pub(crate) fn record(side: Side, repetition: u32) -> TrialRecord {
+    TrialRecord {
         schema: 1,
         plan: "small".to_owned(),
         cell: Cell {
@@ -28,7 +28,7 @@ pub(crate) fn record(side: Side, repetition: u32) -> Record {
         side,
         repetition,
         seed: 1,
-        outcome: Outcome::Complete,
+        outcome: TrialEnd::Complete,
         bytes: 100_000_000,
         seconds: 4.0,
         ideal_seconds: 3.2,
@@ -64,10 +64,10 @@ impl Drop for Scratch {
 #[test]
 fn records_read_back_and_can_be_added_to() {
     let file = Scratch::new("back");
-    let (mut records, before) = Records::open(&file.0).expect("a new file");
+    let (mut records, before) = RecordFile::open(&file.0).expect("a new file");
     assert!(before.is_empty());
     records.add(&record(Side::Longhaul, 0)).expect("room");
-    let (mut records, before) = Records::open(&file.0).expect("the same file");
+    let (mut records, before) = RecordFile::open(&file.0).expect("the same file");
     assert_eq!(before, [record(Side::Longhaul, 0)]);
     records.add(&record(Side::FtpBbr, 1)).expect("room");
     let all = read(&file.0).expect("whole");
@@ -80,21 +80,21 @@ fn records_from_before_the_schema_are_read() {
     let line = serde_json::to_string(&record(Side::Longhaul, 0)).expect("plain data");
     let old = line.replacen("\"schema\":1,", "", 1);
     assert_ne!(old, line, "a record has its schema");
-    let read: Record = serde_json::from_str(&old).expect("a record");
+    let read: TrialRecord = serde_json::from_str(&old).expect("a record");
     assert_eq!((read.schema, read.seed), (0, 1));
 }
 
 #[test]
 fn half_a_line_is_no_record() {
     let file = Scratch::new("half");
-    let (mut records, _) = Records::open(&file.0).expect("a new file");
+    let (mut records, _) = RecordFile::open(&file.0).expect("a new file");
     records.add(&record(Side::Longhaul, 0)).expect("room");
     let whole = fs::read(&file.0).expect("written");
     let line = serde_json::to_vec(&record(Side::FtpCubic, 0)).expect("plain data");
     fs::write(&file.0, [&whole[..], &line[..100]].concat()).expect("room");
     let error = read(&file.0).expect_err("not whole").to_string();
     assert!(error.contains(":2: not a record"), "{error}");
-    let (_, before) = Records::open(&file.0).expect("mended");
+    let (_, before) = RecordFile::open(&file.0).expect("mended");
     assert_eq!(before.len(), 1);
     assert_eq!(fs::read(&file.0).expect("there"), whole, "cut away");
 }
@@ -107,7 +107,7 @@ fn a_line_that_was_changed_is_an_error_and_is_kept() {
     fs::write(&file.0, &text).expect("room");
     for result in [
         read(&file.0).map(|_| ()),
-        Records::open(&file.0).map(|_| ()),
+        RecordFile::open(&file.0).map(|_| ()),
     ] {
         let error = chain(result.expect_err("no such side"));
         assert!(
@@ -125,7 +125,7 @@ fn a_full_disk_is_said() {
         .append(true)
         .open(&path)
         .expect("Linux has it");
-    let mut records = Records { path, file };
+    let mut records = RecordFile { path, file };
     let error = records.add(&record(Side::Longhaul, 0)).expect_err("full");
     let error = chain(error);
     assert!(error.starts_with("/dev/full: "), "{error}");
@@ -141,25 +141,25 @@ fn efficiency_counts_what_was_cut_off_and_what_failed() {
     let complete = record(Side::Longhaul, 0);
     assert_eq!(complete.efficiency(), Some(0.8));
     assert_eq!(complete.goodput_bits_per_s(), 200e6);
-    let cut_off = Record {
-        outcome: Outcome::CutOff,
+    let cut_off = TrialRecord {
+        outcome: TrialEnd::CutOff,
         bytes: 25_000_000,
         ..complete.clone()
     };
     assert_eq!(cut_off.efficiency(), Some(0.2));
-    let nothing = Record {
-        outcome: Outcome::CutOff,
+    let nothing = TrialRecord {
+        outcome: TrialEnd::CutOff,
         bytes: 0,
         ..complete.clone()
     };
     assert_eq!(nothing.efficiency(), Some(0.0));
-    let failed = Record {
-        outcome: Outcome::Failed("reset".to_owned()),
+    let failed = TrialRecord {
+        outcome: TrialEnd::Failed("reset".to_owned()),
         ..complete.clone()
     };
     assert_eq!(failed.efficiency(), Some(0.0));
-    let not_tried = Record {
-        outcome: Outcome::NotTried("no uftp".to_owned()),
+    let not_tried = TrialRecord {
+        outcome: TrialEnd::NotTried("no uftp".to_owned()),
         ..complete
     };
     assert_eq!(not_tried.efficiency(), None);
@@ -169,14 +169,14 @@ fn efficiency_counts_what_was_cut_off_and_what_failed() {
 fn what_could_not_be_tried_or_was_cut_off_early_is_tried_again_and_counts_as_it_ended_last() {
     let limit = Duration::from_secs(10);
     let mut cut_off = record(Side::FtpCubic, 0);
-    (cut_off.outcome, cut_off.seconds) = (Outcome::CutOff, 5.0);
+    (cut_off.outcome, cut_off.seconds) = (TrialEnd::CutOff, 5.0);
     assert!(!cut_off.is_final(limit) && cut_off.is_final(limit / 2));
     let mut missing = record(Side::Uftp, 0);
-    missing.outcome = Outcome::NotTried("uftp is not installed".to_owned());
+    missing.outcome = TrialEnd::NotTried("uftp is not installed".to_owned());
     assert!(!missing.is_final(limit) && record(Side::Uftp, 0).is_final(limit));
 
     let scratch = Scratch::new("again");
-    let (mut file, _) = Records::open(&scratch.0).expect("new");
+    let (mut file, _) = RecordFile::open(&scratch.0).expect("new");
     for record in [&missing, &cut_off, &record(Side::Uftp, 0)] {
         file.add(record).expect("written");
     }

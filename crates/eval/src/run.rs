@@ -16,8 +16,8 @@ use super::{
     cell::{Cell, OUTAGE_AFTER},
     competing_connection::RunningConnection,
     movers::{self, TrialFailure, TrialResult},
-    plan::{Plan, Task},
-    record::{self, Outcome, Record, Records, TrialKey},
+    plan::{CellTask, EvaluationPlan},
+    record::{self, RecordFile, TrialEnd, TrialKey, TrialRecord},
     side::Side,
     stage::Stage,
 };
@@ -46,8 +46,8 @@ pub struct RunSettings {
 /// # Errors
 /// If the sites cannot be made or the records cannot be written. A failed trial is a record, not an
 /// error.
-pub fn run(plan: &Plan, setting: &RunSettings) -> anyhow::Result<Vec<Record>> {
-    let (mut file, known) = Records::open(&setting.records)?;
+pub fn run(plan: &EvaluationPlan, setting: &RunSettings) -> anyhow::Result<Vec<TrialRecord>> {
+    let (mut file, known) = RecordFile::open(&setting.records)?;
     let by_others = known
         .iter()
         .filter(|record| record.version != setting.version);
@@ -55,9 +55,9 @@ pub fn run(plan: &Plan, setting: &RunSettings) -> anyhow::Result<Vec<Record>> {
         let (all, others) = (known.len(), by_others.count());
         eprintln!("{all} trials are on record, {others} of them by other versions");
     }
-    let known: HashMap<TrialKey, &Record> =
+    let known: HashMap<TrialKey, &TrialRecord> =
         known.iter().map(|record| (record.key(), record)).collect();
-    let is_left = |task: &Task, side: Side, repetition| {
+    let is_left = |task: &CellTask, side: Side, repetition| {
         let record = known.get(&TrialKey::new(&task.cell, side, repetition));
         record.is_none_or(|record| !record.is_final(task.limit))
     };
@@ -92,7 +92,7 @@ pub fn run(plan: &Plan, setting: &RunSettings) -> anyhow::Result<Vec<Record>> {
                 Ok(stage) => trial(stage, task, side)?,
                 Err(why) => TrialMeasurement::not_tried(why.clone()),
             };
-            let record = Record {
+            let record = TrialRecord {
                 schema: setting.schema,
                 plan: plan.name.clone(),
                 cell: task.cell.clone(),
@@ -126,7 +126,7 @@ pub fn run(plan: &Plan, setting: &RunSettings) -> anyhow::Result<Vec<Record>> {
 
 /// The records of a plan's trials, in the plan's order. Records of cells that the plan no longer
 /// has are left out.
-pub fn in_order(plan: &Plan, mut records: Vec<Record>) -> Vec<Record> {
+pub fn in_order(plan: &EvaluationPlan, mut records: Vec<TrialRecord>) -> Vec<TrialRecord> {
     let wanted = plan.tasks.iter().flat_map(|task| {
         task.sides.iter().flat_map(move |side| {
             (0..task.repetitions).map(move |number| TrialKey::new(&task.cell, *side, number))
@@ -140,7 +140,7 @@ pub fn in_order(plan: &Plan, mut records: Vec<Record>) -> Vec<Record> {
 
 /// The outcome of a trial, with the counters of its time.
 struct TrialMeasurement {
-    outcome: Outcome,
+    outcome: TrialEnd,
     moved: TrialResult,
     cpu_seconds: BTreeMap<String, f64>,
     wire_bytes: [u64; 2],
@@ -151,7 +151,7 @@ struct TrialMeasurement {
 impl TrialMeasurement {
     fn not_tried(why: String) -> Self {
         Self {
-            outcome: Outcome::NotTried(why),
+            outcome: TrialEnd::NotTried(why),
             moved: TrialResult::default(),
             cpu_seconds: BTreeMap::new(),
             wire_bytes: [0; 2],
@@ -161,7 +161,7 @@ impl TrialMeasurement {
     }
 }
 
-fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<TrialMeasurement> {
+fn trial(stage: &mut Stage, task: &CellTask, side: Side) -> anyhow::Result<TrialMeasurement> {
     let cell = &task.cell;
     if let Some(why) = movers::missing(side, stage, cell) {
         return Ok(TrialMeasurement::not_tried(why));
@@ -191,11 +191,11 @@ fn trial(stage: &mut Stage, task: &Task, side: Side) -> anyhow::Result<TrialMeas
     });
     let after = stage.read()?;
     let (outcome, moved) = match moved {
-        Ok(moved) if moved.is_complete => (Outcome::Complete, moved),
-        Ok(moved) => (Outcome::CutOff, moved),
-        Err(TrialFailure::NotTried(why)) => (Outcome::NotTried(why), TrialResult::default()),
+        Ok(moved) if moved.is_complete => (TrialEnd::Complete, moved),
+        Ok(moved) => (TrialEnd::CutOff, moved),
+        Err(TrialFailure::NotTried(why)) => (TrialEnd::NotTried(why), TrialResult::default()),
         Err(TrialFailure::Failed(error)) => (
-            Outcome::Failed(format!("{error:#}")),
+            TrialEnd::Failed(format!("{error:#}")),
             TrialResult::default(),
         ),
     };
@@ -229,25 +229,25 @@ fn say(bar: &ProgressBar, text: &str) {
     }
 }
 
-fn line(record: &Record) -> String {
+fn line(record: &TrialRecord) -> String {
     let side = record.side.title();
     let rate = record.goodput_bits_per_s() / 1e6;
     if let Some(answers) = &record.answers {
         return format!("  {side:<20} {}", answers.summary());
     }
     match &record.outcome {
-        Outcome::Complete => format!(
+        TrialEnd::Complete => format!(
             "  {side:<20} {:>8.2} s {rate:>8.1} Mbit/s {:>6.3} of ideal",
             record.seconds,
             record.efficiency().unwrap_or_default()
         ),
-        Outcome::CutOff => format!(
+        TrialEnd::CutOff => format!(
             "  {side:<20} {:>8.2} s {rate:>8.1} Mbit/s {:>6.3} of ideal (cut off)",
             record.seconds,
             record.efficiency().unwrap_or_default()
         ),
-        Outcome::Failed(why) => format!("  {side:<20} failed: {why}"),
-        Outcome::NotTried(why) => format!("  {side:<20} not tried: {why}"),
+        TrialEnd::Failed(why) => format!("  {side:<20} failed: {why}"),
+        TrialEnd::NotTried(why) => format!("  {side:<20} not tried: {why}"),
     }
 }
 

@@ -23,7 +23,7 @@ use emulator::{Site, Wan};
 
 /// A running server; drop ends it.
 #[derive(Debug)]
-pub(super) enum Server {
+pub(super) enum RunningServer {
     Embedded {
         stop: Option<oneshot::Sender<()>>,
         thread: Option<JoinHandle<std::io::Result<anyhow::Result<()>>>>,
@@ -46,7 +46,7 @@ fn needs_vsftpd(work: &CellWork) -> bool {
     work.job == Job::Sessions || work.server.is_some() || work.threads.is_some()
 }
 
-impl Server {
+impl RunningServer {
     /// Serves `folder`, and waits until the server accepts connections.
     pub(super) fn start(
         wan: &Wan,
@@ -118,7 +118,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         // Either server may have ended by itself.
         match self {

@@ -18,7 +18,7 @@ use wansim::PathConfig;
 use super::{
     cell::{Cell, Direction, Job},
     installed,
-    server::Server,
+    server::RunningServer,
 };
 use crate::gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways};
 use bench_kit::{content::Content, machine::ProcessTime, scratch};
@@ -30,7 +30,7 @@ use probe::peer::Peer;
 pub(crate) struct Stage {
     // Fields drop in this order, so the processes end before the sites.
     gateways: Gateways,
-    server: Option<Server>,
+    server: Option<RunningServer>,
     /// Answers transactions, in cells that measure these.
     _peer: Option<Peer>,
     pub(crate) wan: Wan,
@@ -51,7 +51,7 @@ pub(crate) struct Stage {
 
 /// A reading of all counters.
 #[derive(Debug, Clone)]
-pub(crate) struct Reading {
+pub(crate) struct CounterReading {
     cpu: BTreeMap<String, Duration>,
     wire_bytes: [u64; 2],
     pub(crate) delivered_bytes: [u64; 2],
@@ -89,7 +89,8 @@ impl Stage {
         fs::create_dir(folder.join("client"))?;
         fs::create_dir(folder.join("server"))?;
         let server_address = SocketAddr::from((b, FTP_PORT));
-        let server = Server::start(&wan, &folder.join("server"), server_address, &cell.work)?;
+        let server =
+            RunningServer::start(&wan, &folder.join("server"), server_address, &cell.work)?;
         let front_listener = SocketAddr::from((a, FTP_PORT));
         let [peer_listener, peer_address] = [a, b].map(|site| SocketAddr::from((site, PEER_PORT)));
         let peer = (cell.work.job == Job::Transactions)
@@ -274,14 +275,14 @@ impl Stage {
         self.gateways.last_words()
     }
 
-    pub(crate) fn read(&self) -> anyhow::Result<Reading> {
+    pub(crate) fn read(&self) -> anyhow::Result<CounterReading> {
         let report = self.wan.report();
         let [near, far] = self.gateways.cpu_time()?;
         let own = ProcessTime::own()?.saturating_sub(report.thread.cpu_time);
         let of_direction = |count: fn(&wansim::Counters) -> u64| {
             [0, 1].map(|index: usize| count(&report.directions[index].counters))
         };
-        Ok(Reading {
+        Ok(CounterReading {
             cpu: BTreeMap::from([
                 ("near gateway".to_owned(), near.all),
                 ("far gateway".to_owned(), far.all),
@@ -302,7 +303,7 @@ impl Drop for Stage {
     }
 }
 
-impl Reading {
+impl CounterReading {
     /// Processor seconds of each process since `earlier`. Processes that used no measurable time
     /// are left out.
     pub(crate) fn cpu_seconds_since(&self, earlier: &Self) -> BTreeMap<String, f64> {

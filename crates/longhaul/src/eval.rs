@@ -10,9 +10,9 @@ use anyhow::{Context, ensure};
 use clap::Subcommand;
 use emulator::privilege;
 use eval::{
-    plan::Plan,
-    record::{self, Record},
-    report::{Comparison, Report},
+    plan::EvaluationPlan,
+    record::{self, TrialRecord},
+    report::{EvaluationReport, RecordComparison},
     run,
 };
 use serde_json::json;
@@ -147,8 +147,8 @@ fn compare(before: &Path, after: &Path, format: Format) -> anyhow::Result<()> {
         ensure!(!records.is_empty(), "{}: no records", path.display());
         Ok(records)
     };
-    let comparison = Comparison::of(&read(before)?, &read(after)?);
-    format.print(&comparison, Comparison::text)
+    let comparison = RecordComparison::of(&read(before)?, &read(after)?);
+    format.print(&comparison, RecordComparison::text)
 }
 
 fn report(
@@ -160,8 +160,8 @@ fn report(
     let plan = plan.map(|path| read_plan(path, published)).transpose()?;
     let all = record::read(records)?;
     let report = match &plan {
-        Some(plan) => Report::new(&plan.title, &plan.about, &run::in_order(plan, all)),
-        None => Report::new(&title_of(records), "", &all),
+        Some(plan) => EvaluationReport::new(&plan.title, &plan.about, &run::in_order(plan, all)),
+        None => EvaluationReport::new(&title_of(records), "", &all),
     };
     let report = report?;
     let files = write(&report, records)?;
@@ -197,21 +197,21 @@ fn run_plan(args: &Args, path: &Path, format: Format) -> anyhow::Result<()> {
         schema: output::SCHEMA,
         shows_progress: !output::is_quiet(),
     };
-    let all: Vec<Record> = run::run(&plan, &setting)?;
+    let all: Vec<TrialRecord> = run::run(&plan, &setting)?;
     ensure!(!all.is_empty(), "there are no records");
-    let report = Report::new(&plan.title, &plan.about, &all)?;
+    let report = EvaluationReport::new(&plan.title, &plan.about, &all)?;
     let files = write(&report, &records)?;
-    print(&report, &files, format, Report::summary)
+    print(&report, &files, format, EvaluationReport::summary)
 }
 
-fn read_plan(path: &Path, published: bool) -> anyhow::Result<Plan> {
+fn read_plan(path: &Path, published: bool) -> anyhow::Result<EvaluationPlan> {
     let text = fs::read_to_string(path);
     let text = text.map_err(|error| exit::misuse(format!("{}: {error}", path.display())))?;
-    Plan::parse(&text, path, published).map_err(exit::wrong_use)
+    EvaluationPlan::parse(&text, path, published).map_err(exit::wrong_use)
 }
 
 /// Returns a line about the run to come.
-fn head(plan: &Plan) -> String {
+fn head(plan: &EvaluationPlan) -> String {
     let minutes = |time: Duration| format!("{:.0} min", (time.as_secs_f64() / 60.0).max(1.0));
     format!(
         "{}: {} trials in {} cells, about {}\n",
@@ -223,7 +223,7 @@ fn head(plan: &Plan) -> String {
 }
 
 /// Writes the report beside its records, complete or not at all. Returns its files.
-fn write(report: &Report, records: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn write(report: &EvaluationReport, records: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for (extension, text) in [("html", report.html()), ("md", report.markdown())] {
         let path = records.with_extension(extension);
@@ -238,10 +238,10 @@ fn write(report: &Report, records: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Prints the names of the files, then the text of `summary`. As JSON, prints all figures.
 fn print(
-    report: &Report,
+    report: &EvaluationReport,
     files: &[PathBuf],
     format: Format,
-    summary: impl FnOnce(&Report) -> String,
+    summary: impl FnOnce(&EvaluationReport) -> String,
 ) -> anyhow::Result<()> {
     let value = json!({ "files": files, "report": report.figures() });
     format.print(&value, |_| {

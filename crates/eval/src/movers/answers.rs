@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use units::ByteCount;
 
 use super::{TrialFailure, TrialResult};
-use crate::{cell::Cell, record::Answers, side::Side, stage::Stage};
+use crate::{cell::Cell, record::UserExperience, side::Side, stage::Stage};
 use emulator::Site;
 use probe::{
     Arrivals, FailureKind,
@@ -33,7 +33,7 @@ pub(super) fn sessions(
     let (sessions, time) = at_client(stage, move || ftp::run(&probe, |_| ()))?;
     let summary = ftp::SessionSummary::of(sessions.iter());
     let each = |of: fn(&SessionRecord) -> Vec<f64>| sessions.iter().flat_map(of).collect();
-    let answers = Answers {
+    let answers = UserExperience {
         seconds: BTreeMap::from([
             (
                 "commands".to_owned(),
@@ -84,7 +84,7 @@ pub(super) fn transactions(
     let (transactions, time) = at_client(stage, move || transaction::run(&probe, |_| ()))?;
     let summary = transaction::TransactionSummary::of(transactions.iter());
     let each = |of: fn(&Transaction) -> Option<f64>| transactions.iter().filter_map(of).collect();
-    let answers = Answers {
+    let answers = UserExperience {
         seconds: BTreeMap::from([
             ("connections".to_owned(), each(Transaction::setup_seconds)),
             ("transactions".to_owned(), each(Transaction::total_seconds)),
@@ -135,7 +135,7 @@ fn kinds(failures: &BTreeMap<FailureKind, usize>) -> BTreeMap<String, u64> {
         .collect()
 }
 
-fn answered(answers: Answers, time: Duration) -> TrialResult {
+fn answered(answers: UserExperience, time: Duration) -> TrialResult {
     TrialResult {
         bytes: 0,
         time,

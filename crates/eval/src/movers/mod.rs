@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::{
     cell::{Cell, Job},
-    record::Answers,
+    record::UserExperience,
     server,
     side::Side,
     stage::Stage,
@@ -27,7 +27,7 @@ pub(crate) struct TrialResult {
     /// Whether all bytes arrived with the right hash.
     pub(crate) is_complete: bool,
     /// Waiting times, if the cell measures these instead of goodput.
-    pub(crate) answers: Option<Answers>,
+    pub(crate) answers: Option<UserExperience>,
 }
 
 impl TrialResult {

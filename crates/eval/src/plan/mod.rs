@@ -12,7 +12,7 @@ use super::{cell::Cell, side::Side};
 
 /// Checked plan: all trials of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct EvaluationPlan {
     /// Begins the names of the result files: letters, digits and hyphens.
     pub name: String,
     /// Heading of the report.
@@ -20,12 +20,12 @@ pub struct Plan {
     /// Subject and source of the plan, for the report.
     pub about: String,
     /// In the order of the trials.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<CellTask>,
 }
 
 /// A cell with the sides that are compared in it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Task {
+pub struct CellTask {
     /// Path and work.
     pub cell: Cell,
     /// Movers to compare.
@@ -47,15 +47,15 @@ pub struct PlanError {
 }
 
 /// A mistake and its byte range in the plan's text.
-type Problem = (Range<usize>, String);
+type PlanProblem = (Range<usize>, String);
 
-impl Plan {
+impl EvaluationPlan {
     /// Reads and checks a plan. With `published`, only the subset for publication.
     ///
     /// # Errors
     /// [`PlanError`] with the first mistake.
     pub fn parse(text: &str, path: &Path, published: bool) -> Result<Self, PlanError> {
-        let problem = |(span, message): Problem| {
+        let problem = |(span, message): PlanProblem| {
             let before = text.get(..span.start).unwrap_or(text);
             let line_start = before.rfind('\n').map_or(0, |at| at + 1);
             PlanError {
@@ -65,7 +65,7 @@ impl Plan {
                 message,
             }
         };
-        let file: section::File = toml::from_str(text).map_err(|error| {
+        let file: section::PlanFile = toml::from_str(text).map_err(|error| {
             let span = error.span().unwrap_or_default();
             problem((span, error.message().replace('`', "\"")))
         })?;
@@ -74,17 +74,17 @@ impl Plan {
 
     /// Returns the number of trials.
     pub fn trials(&self) -> usize {
-        let of_task = |task: &Task| task.sides.len() * task.repetitions as usize;
+        let of_task = |task: &CellTask| task.sides.len() * task.repetitions as usize;
         self.tasks.iter().map(of_task).sum()
     }
 
     /// Expected time of all trials, by the formulas of [`units::calc`].
     pub fn estimate(&self) -> Duration {
-        self.tasks.iter().map(Task::estimate).sum()
+        self.tasks.iter().map(CellTask::estimate).sum()
     }
 }
 
-impl Task {
+impl CellTask {
     /// The sides in the order of one repetition. The order rotates from repetition to repetition.
     pub fn turn(&self, repetition: u32) -> impl Iterator<Item = Side> + '_ {
         let first = repetition as usize % self.sides.len();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use units::{BitRate, ByteCount};
 
-use super::{Plan, Problem, Task};
+use super::{CellTask, EvaluationPlan, PlanProblem};
 use crate::{
     cell::{Cell, CellWork, CompetingConnection, Direction, Job, PathSpec, ServerBuffers},
     side::Side,
@@ -14,7 +14,7 @@ use crate::{
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct File {
+pub(super) struct PlanFile {
     name: Spanned<String>,
     title: String,
     #[serde(default)]
@@ -23,14 +23,14 @@ pub(super) struct File {
     limit: Spanned<String>,
     sides: Spanned<Vec<Side>>,
     #[serde(default)]
-    cells: Vec<Section>,
-    published: Option<Published>,
+    cells: Vec<CellSection>,
+    published: Option<PublishedSubset>,
 }
 
 /// Settings of the published subset, which also leaves out sections with `published = false`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Published {
+struct PublishedSubset {
     repetitions: Option<Spanned<u32>>,
     limit: Option<Spanned<String>>,
 }
@@ -38,7 +38,7 @@ struct Published {
 /// One `[[cells]]` section: all combinations of its values.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Section {
+struct CellSection {
     /// Whether the published subset has this section.
     #[serde(default = "yes")]
     published: bool,
@@ -46,26 +46,26 @@ struct Section {
     rate_back: Option<Spanned<BitRate>>,
     /// A profile's medium, in place of rate and RTT.
     medium: Option<Spanned<String>>,
-    rtt: Option<Spanned<Many>>,
-    loss: Option<Spanned<Many>>,
-    corruption: Option<Spanned<Many>>,
-    reordering: Option<Spanned<Many>>,
-    duplication: Option<Spanned<Many>>,
+    rtt: Option<Spanned<TextList>>,
+    loss: Option<Spanned<TextList>>,
+    corruption: Option<Spanned<TextList>>,
+    reordering: Option<Spanned<TextList>>,
+    duplication: Option<Spanned<TextList>>,
     #[serde(default)]
     job: Job,
     #[serde(default = "down")]
-    direction: Spanned<Many>,
-    size: Spanned<Many>,
+    direction: Spanned<TextList>,
+    size: Spanned<TextList>,
     #[serde(default = "one")]
     files: Spanned<u32>,
     #[serde(default = "one")]
     clients: Spanned<u32>,
     /// For movers, which need it.
-    threads: Option<Spanned<Counts>>,
-    window: Option<Spanned<Many>>,
-    server: Option<Spanned<Many>>,
-    beside: Option<Spanned<Many>>,
-    outage: Option<Spanned<Many>>,
+    threads: Option<Spanned<CountList>>,
+    window: Option<Spanned<TextList>>,
+    server: Option<Spanned<TextList>>,
+    beside: Option<Spanned<TextList>>,
+    outage: Option<Spanned<TextList>>,
     /// In place of the plan's sides.
     sides: Option<Spanned<Vec<Side>>>,
     repetitions: Option<Spanned<u32>>,
@@ -74,28 +74,28 @@ struct Section {
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a text or a list of texts")]
-enum Many {
+enum TextList {
     One(String),
     List(Vec<String>),
 }
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number or a list of numbers")]
-enum Counts {
+enum CountList {
     One(u32),
     List(Vec<u32>),
 }
 
 /// Longest trial, as the plan states it.
 #[derive(Clone, Copy)]
-enum Limit {
+enum TrialLimit {
     Time(Duration),
     /// This multiple of the ideal time, at least [`LIMIT_MIN`].
     Ideals(f64),
 }
 
-fn down() -> Spanned<Many> {
-    Spanned::new(0..0, Many::One("down".to_owned()))
+fn down() -> Spanned<TextList> {
+    Spanned::new(0..0, TextList::One("down".to_owned()))
 }
 
 fn yes() -> bool {
@@ -106,8 +106,8 @@ fn one() -> Spanned<u32> {
     Spanned::new(0..0, 1)
 }
 
-impl File {
-    pub(super) fn plan(self, published: bool) -> Result<Plan, Problem> {
+impl PlanFile {
+    pub(super) fn plan(self, published: bool) -> Result<EvaluationPlan, PlanProblem> {
         let name = self.name.get_ref();
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if name.is_empty() || !name.chars().all(plain) {
@@ -123,7 +123,7 @@ impl File {
         let limit = subset.and_then(|subset| subset.limit.as_ref());
         let limit = read_limit(limit.unwrap_or(&self.limit))?;
         let sides = read_sides(&self.sides)?;
-        let mut tasks: Vec<Task> = Vec::new();
+        let mut tasks: Vec<CellTask> = Vec::new();
         for section in &self.cells {
             let cells = section.cells()?;
             let (sides, place) = match &section.sides {
@@ -142,7 +142,7 @@ impl File {
             }
             for cell in cells {
                 if tasks.iter().all(|task| task.cell != cell) {
-                    tasks.push(Task {
+                    tasks.push(CellTask {
                         limit: limit.of(&cell),
                         cell,
                         sides: sides.clone(),
@@ -154,7 +154,7 @@ impl File {
         if tasks.is_empty() {
             return Err((0..0, "there is no cell: expected [[cells]]".to_owned()));
         }
-        Ok(Plan {
+        Ok(EvaluationPlan {
             name: self.name.get_ref().clone(),
             title: self.title,
             about: self.about.trim().to_owned(),
@@ -163,9 +163,9 @@ impl File {
     }
 }
 
-impl Section {
+impl CellSection {
     /// All combinations of the section's values.
-    fn cells(&self) -> Result<Vec<Cell>, Problem> {
+    fn cells(&self) -> Result<Vec<Cell>, PlanProblem> {
         if self.job != Job::Files
             && let Some(limit) = &self.limit
         {
@@ -240,8 +240,8 @@ impl Section {
             };
         }
         let directions = match self.direction.get_ref() {
-            Many::One(one) => std::slice::from_ref(one),
-            Many::List(list) => list,
+            TextList::One(one) => std::slice::from_ref(one),
+            TextList::List(list) => list,
         };
         let is_download = directions.iter().all(|direction| direction == "down");
         if movers < sides.len() {
@@ -253,7 +253,7 @@ impl Section {
         }
     }
 
-    fn path(&self) -> Result<PathSpec, Problem> {
+    fn path(&self) -> Result<PathSpec, PlanProblem> {
         let rate = |rate: &Spanned<BitRate>| match rate.get_ref().as_bits_per_s() {
             0 => Err((rate.span(), "expected a rate above zero".to_owned())),
             bits_per_s => Ok(bits_per_s),
@@ -281,7 +281,7 @@ impl Section {
     }
 }
 
-impl Limit {
+impl TrialLimit {
     fn of(self, cell: &Cell) -> Duration {
         let work = match self {
             Self::Time(time) => time,
@@ -294,16 +294,16 @@ impl Limit {
 /// Replaces each cell by one cell for each value that the texts stand for.
 fn vary<'a, T: Copy>(
     cells: &mut Vec<Cell>,
-    many: impl Into<Option<&'a Spanned<Many>>>,
+    many: impl Into<Option<&'a Spanned<TextList>>>,
     read: impl Fn(&str) -> Result<T, String>,
     place: impl Fn(&mut Cell) -> &mut T,
-) -> Result<(), Problem> {
+) -> Result<(), PlanProblem> {
     let Some(many) = many.into() else {
         return Ok(());
     };
     let all = match many.get_ref() {
-        Many::One(one) => std::slice::from_ref(one),
-        Many::List(list) => list,
+        TextList::One(one) => std::slice::from_ref(one),
+        TextList::List(list) => list,
     };
     let values = all
         .iter()
@@ -328,10 +328,10 @@ fn multiply<T: Copy>(cells: &mut Vec<Cell>, values: &[T], place: impl Fn(&mut Ce
 }
 
 /// The numbers of threads, each within [`THREADS_MAX`].
-fn threads_of(threads: &Spanned<Counts>) -> Result<Vec<Option<u32>>, Problem> {
+fn threads_of(threads: &Spanned<CountList>) -> Result<Vec<Option<u32>>, PlanProblem> {
     let counts = match threads.get_ref() {
-        Counts::One(one) => std::slice::from_ref(one),
-        Counts::List(list) => list,
+        CountList::One(one) => std::slice::from_ref(one),
+        CountList::List(list) => list,
     };
     if counts.is_empty() || !counts.iter().all(|count| (1..=THREADS_MAX).contains(count)) {
         let message = format!("expected numbers from 1 to {THREADS_MAX}");
@@ -395,14 +395,14 @@ fn direction(text: &str) -> Result<Direction, String> {
     }
 }
 
-fn positive(count: &Spanned<u32>) -> Result<u32, Problem> {
+fn positive(count: &Spanned<u32>) -> Result<u32, PlanProblem> {
     match *count.get_ref() {
         0 => Err((count.span(), "expected at least 1".to_owned())),
         count => Ok(count),
     }
 }
 
-fn read_limit(text: &Spanned<String>) -> Result<Limit, Problem> {
+fn read_limit(text: &Spanned<String>) -> Result<TrialLimit, PlanProblem> {
     let wrong = || {
         let message = "expected a time such as \"60 s\", or such as \"4 x ideal\"";
         (text.span(), message.to_owned())
@@ -412,15 +412,15 @@ fn read_limit(text: &Spanned<String>) -> Result<Limit, Problem> {
         number.filter(|number| (f64::MIN_POSITIVE..=86_400.0).contains(number))
     };
     if let Some(times) = text.get_ref().strip_suffix("x ideal") {
-        return number(times).map(Limit::Ideals).ok_or_else(wrong);
+        return number(times).map(TrialLimit::Ideals).ok_or_else(wrong);
     }
     let seconds = text.get_ref().trim().strip_suffix('s').and_then(number);
     seconds
-        .map(|seconds| Limit::Time(Duration::from_secs_f64(seconds)))
+        .map(|seconds| TrialLimit::Time(Duration::from_secs_f64(seconds)))
         .ok_or_else(wrong)
 }
 
-fn read_sides(sides: &Spanned<Vec<Side>>) -> Result<Vec<Side>, Problem> {
+fn read_sides(sides: &Spanned<Vec<Side>>) -> Result<Vec<Side>, PlanProblem> {
     if sides.get_ref().is_empty() {
         return Err((sides.span(), "expected at least one side".to_owned()));
     }

@@ -16,8 +16,8 @@ direction = ["down", "up"]
 size = ["10 MB", "1 GB"]
 "#;
 
-fn parse(text: &str, published: bool) -> Result<Plan, PlanError> {
-    Plan::parse(text, Path::new("small.toml"), published)
+fn parse(text: &str, published: bool) -> Result<EvaluationPlan, PlanError> {
+    EvaluationPlan::parse(text, Path::new("small.toml"), published)
 }
 
 #[test]
@@ -201,10 +201,12 @@ fn our_plans_are_plans() {
     for entry in std::fs::read_dir(folder).expect("plans") {
         let path = entry.expect("an entry").path();
         let text = std::fs::read_to_string(&path).expect("a plan");
-        let all = Plan::parse(&text, &path, false).unwrap_or_else(|error| panic!("{error}"));
+        let all =
+            EvaluationPlan::parse(&text, &path, false).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(path.file_stem(), Some(std::ffi::OsStr::new(&all.name)));
         if text.contains("[published]") {
-            let part = Plan::parse(&text, &path, true).unwrap_or_else(|error| panic!("{error}"));
+            let part =
+                EvaluationPlan::parse(&text, &path, true).unwrap_or_else(|error| panic!("{error}"));
             assert!(part.trials() <= all.trials(), "{}", all.name);
             assert!(part.estimate() < Duration::from_secs(3600), "{}", all.name);
         }

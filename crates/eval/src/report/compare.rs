@@ -6,26 +6,26 @@ use bench_kit::{stats::median, table::Table};
 use serde::Serialize;
 
 use super::{
-    Report, Row, Share,
+    EvaluationReport, ReportRow, SuccessShare,
     table::{NONE, fraction},
 };
 use crate::{
     cell::{Cell, Job},
-    record::{Outcome, Record},
+    record::{TrialEnd, TrialRecord},
     side::Side,
 };
 
 /// Comparison of the same cells in two files of records.
 #[derive(Debug, Clone, Serialize)]
-pub struct Comparison {
-    before: Option<Run>,
-    after: Option<Run>,
+pub struct RecordComparison {
+    before: Option<RecordOrigin>,
+    after: Option<RecordOrigin>,
     rows: Vec<Compared>,
 }
 
 /// Origin of the records: machine and version.
 #[derive(Debug, Clone, Serialize)]
-struct Run {
+struct RecordOrigin {
     versions: Vec<String>,
     machines: Vec<String>,
 }
@@ -41,23 +41,23 @@ struct Compared {
     after: Option<f64>,
     /// After by before.
     ratio: Option<f64>,
-    complete_before: Option<Share>,
-    complete_after: Option<Share>,
+    complete_before: Option<SuccessShare>,
+    complete_after: Option<SuccessShare>,
 }
 
 /// The same cell and side in two files; one may be missing.
-type Pair<'a> = [Option<&'a Row>; 2];
+type ComparedRow<'a> = [Option<&'a ReportRow>; 2];
 
-impl Comparison {
+impl RecordComparison {
     /// Compares the records of two runs.
-    pub fn of(before: &[Record], after: &[Record]) -> Self {
-        let reports = [before, after].map(|records| Report::new("", "", records).ok());
+    pub fn of(before: &[TrialRecord], after: &[TrialRecord]) -> Self {
+        let reports = [before, after].map(|records| EvaluationReport::new("", "", records).ok());
         let rows = match &reports {
             [Some(before), Some(after)] => rows(before, after),
             _ => Vec::new(),
         };
         let [before, after] = reports.map(|report| {
-            report.map(|report| Run {
+            report.map(|report| RecordOrigin {
                 versions: report.version,
                 machines: report.machine,
             })
@@ -101,8 +101,8 @@ impl Compared {
             (Some(seconds), Some(_)) => format!("{:.1}", seconds * 1e3),
             (Some(share), None) => format!("{share:.3}"),
         };
-        let counted = |counts: Option<Share>| {
-            counts.map_or(NONE.to_owned(), |Share { complete, wanted }| {
+        let counted = |counts: Option<SuccessShare>| {
+            counts.map_or(NONE.to_owned(), |SuccessShare { complete, wanted }| {
                 format!("{complete} of {wanted}")
             })
         };
@@ -120,30 +120,30 @@ impl Compared {
     }
 }
 
-fn rows(before: &Report, after: &Report) -> Vec<Compared> {
+fn rows(before: &EvaluationReport, after: &EvaluationReport) -> Vec<Compared> {
     let new = after.rows.iter();
     let new = new.filter(|row| before.row(&row.cell, row.side).is_none());
     let known = before.rows.iter();
     let known = known.map(|row| [Some(row), after.row(&row.cell, row.side)]);
-    let pairs: Vec<Pair<'_>> = known.chain(new.map(|row| [None, Some(row)])).collect();
+    let pairs: Vec<ComparedRow<'_>> = known.chain(new.map(|row| [None, Some(row)])).collect();
     let files = pairs.iter().filter_map(|pair| files(*pair));
     files
         .chain(pairs.iter().flat_map(|pair| waits(*pair)))
         .collect()
 }
 
-fn files(pair: Pair<'_>) -> Option<Compared> {
+fn files(pair: ComparedRow<'_>) -> Option<Compared> {
     let row = pair[0].or(pair[1])?;
     if row.cell.work.job != Job::Files {
         return None;
     }
-    let reached = |row: Option<&Row>| Some(row?.efficiency()?.median);
-    let complete = |row: Option<&Row>| {
+    let reached = |row: Option<&ReportRow>| Some(row?.efficiency()?.median);
+    let complete = |row: Option<&ReportRow>| {
         let records = &row?.records;
         let complete = records
             .iter()
-            .filter(|record| record.outcome == Outcome::Complete);
-        Some(Share {
+            .filter(|record| record.outcome == TrialEnd::Complete);
+        Some(SuccessShare {
             complete: complete.count() as u64,
             wanted: records.len() as u64,
         })
@@ -151,12 +151,12 @@ fn files(pair: Pair<'_>) -> Option<Compared> {
     Some(compared(row, None, pair.map(reached), pair.map(complete)))
 }
 
-fn waits(pair: Pair<'_>) -> Vec<Compared> {
+fn waits(pair: ComparedRow<'_>) -> Vec<Compared> {
     let Some(row) = pair[0].or(pair[1]) else {
         return Vec::new();
     };
     let rows = pair.into_iter().flatten();
-    let awaited: BTreeSet<_> = rows.flat_map(Row::awaited).collect();
+    let awaited: BTreeSet<_> = rows.flat_map(ReportRow::awaited).collect();
     let of = |wait: String| {
         let waited = pair.map(|row| median(&row?.waits_s(&wait)));
         let complete = pair.map(|row| row?.complete(&wait));
@@ -166,10 +166,10 @@ fn waits(pair: Pair<'_>) -> Vec<Compared> {
 }
 
 fn compared(
-    row: &Row,
+    row: &ReportRow,
     wait: Option<String>,
     [before, after]: [Option<f64>; 2],
-    [complete_before, complete_after]: [Option<Share>; 2],
+    [complete_before, complete_after]: [Option<SuccessShare>; 2],
 ) -> Compared {
     let ratio = before.zip(after).map(|(before, after)| after / before);
     Compared {

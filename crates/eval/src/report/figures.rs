@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Report, Row};
+use super::{EvaluationReport, ReportRow};
 use crate::cell::{Cell, Job};
 use bench_kit::plot::{Axis, Mark, Plot, Series};
 
@@ -77,7 +77,7 @@ const DIMENSIONS: [Dimension; 8] = [
     },
 ];
 
-impl Report {
+impl EvaluationReport {
     /// Goodput over each quantity that varies, and the distribution of all fractions of the ideal.
     pub(super) fn plots(&self) -> Vec<Plot> {
         let mut cells = self.cells();
@@ -139,7 +139,7 @@ impl Report {
             let rows: Vec<_> = self.rows.iter().filter(|row| row.cell == *cell).collect();
             let awaited: BTreeSet<_> = rows.iter().flat_map(|row| row.awaited()).collect();
             plots.extend(awaited.into_iter().map(|what| {
-                let waits = |row: &&Row| (row.side.title().to_owned(), row.waits_s(&what));
+                let waits = |row: &&ReportRow| (row.side.title().to_owned(), row.waits_s(&what));
                 let samples: Vec<_> = rows.iter().map(waits).collect();
                 let title = format!("Waits for {what}: {cell}");
                 Plot::cdf(&title, Axis::logarithmic("seconds"), &samples)

@@ -2,9 +2,9 @@
 
 use bench_kit::page::Page;
 
-use super::Report;
+use super::EvaluationReport;
 
-impl Report {
+impl EvaluationReport {
     /// Returns the report as one HTML page.
     pub fn html(&self) -> String {
         let mut page = Page::open(&self.title);

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use bench_kit::stats::Summary;
 use serde::Serialize;
 
-use super::{Report, Row};
-use crate::{cell::Cell, record::Outcome, side::Side};
+use super::{EvaluationReport, ReportRow};
+use crate::{cell::Cell, record::TrialEnd, side::Side};
 
 /// Content of all tables of a report.
 #[derive(Debug, Serialize)]
-pub struct Figures<'a> {
+pub struct ReportFigures<'a> {
     title: &'a str,
     versions: &'a [String],
     machines: &'a [String],
@@ -41,23 +41,23 @@ struct RowFigures<'a> {
     saturated: usize,
 }
 
-impl Report {
+impl EvaluationReport {
     /// The figures for programs.
-    pub fn figures(&self) -> Figures<'_> {
-        Figures {
+    pub fn figures(&self) -> ReportFigures<'_> {
+        ReportFigures {
             title: &self.title,
             versions: &self.version,
             machines: &self.machine,
             trials: self.trials,
-            rows: self.rows.iter().map(Row::figures).collect(),
+            rows: self.rows.iter().map(ReportRow::figures).collect(),
             misses: self.misses(),
         }
     }
 }
 
-impl Row {
+impl ReportRow {
     fn figures(&self) -> RowFigures<'_> {
-        let complete = |outcome: &Outcome| *outcome == Outcome::Complete;
+        let complete = |outcome: &TrialEnd| *outcome == TrialEnd::Complete;
         let records = &self.records;
         let waits = self.awaited().into_iter().filter_map(|what| {
             let summary = Summary::of(&self.waits_s(&what))?;

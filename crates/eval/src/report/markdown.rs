@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::Report;
+use super::EvaluationReport;
 
-impl Report {
+impl EvaluationReport {
     /// The report as Markdown: the tables and the trials that did not complete. Plots are in the
     /// HTML page only.
     pub fn markdown(&self) -> String {

@@ -15,37 +15,37 @@ use std::{
 
 use super::{
     cell::Cell,
-    record::{Outcome, Record},
+    record::{TrialEnd, TrialRecord},
     side::Side,
 };
 use bench_kit::stats::{Summary, median};
 
-pub use compare::Comparison;
+pub use compare::RecordComparison;
 
 /// The evaluated records of one plan.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct EvaluationReport {
     title: String,
     about: String,
     machine: Vec<String>,
     version: Vec<String>,
     /// In the order of the records.
-    rows: Vec<Row>,
+    rows: Vec<ReportRow>,
     sides: Vec<Side>,
     trials: usize,
 }
 
 /// All trials of one side in one cell.
 #[derive(Debug, Clone)]
-pub(crate) struct Row {
+pub(crate) struct ReportRow {
     pub(crate) cell: Cell,
     pub(crate) side: Side,
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<TrialRecord>,
 }
 
 /// A count of successes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Share {
+pub(crate) struct SuccessShare {
     pub(crate) complete: u64,
     pub(crate) wanted: u64,
 }
@@ -55,25 +55,25 @@ pub(crate) struct Share {
 #[error("there are no records to report")]
 pub struct NoRecords;
 
-impl Report {
+impl EvaluationReport {
     /// Groups the records of a plan by cell and side.
     ///
     /// # Errors
     /// [`NoRecords`] for an empty slice.
-    pub fn new(title: &str, about: &str, records: &[Record]) -> Result<Self, NoRecords> {
+    pub fn new(title: &str, about: &str, records: &[TrialRecord]) -> Result<Self, NoRecords> {
         if records.is_empty() {
             return Err(NoRecords);
         }
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<ReportRow> = Vec::new();
         let mut sides = Vec::new();
         for record in records {
             if !sides.contains(&record.side) {
                 sides.push(record.side);
             }
-            let same = |row: &&mut Row| row.side == record.side && row.cell == record.cell;
+            let same = |row: &&mut ReportRow| row.side == record.side && row.cell == record.cell;
             match rows.iter_mut().find(same) {
                 Some(row) => row.records.push(record.clone()),
-                None => rows.push(Row {
+                None => rows.push(ReportRow {
                     cell: record.cell.clone(),
                     side: record.side,
                     records: vec![record.clone()],
@@ -115,12 +115,12 @@ impl Report {
     }
 
     /// All trials of a side.
-    fn records(&self, side: Side) -> impl Iterator<Item = &Record> {
+    fn records(&self, side: Side) -> impl Iterator<Item = &TrialRecord> {
         let rows = self.rows.iter().filter(move |row| row.side == side);
         rows.flat_map(|row| &row.records)
     }
 
-    fn row(&self, cell: &Cell, side: Side) -> Option<&Row> {
+    fn row(&self, cell: &Cell, side: Side) -> Option<&ReportRow> {
         let mut rows = self.rows.iter();
         rows.find(|row| row.side == side && row.cell == *cell)
     }
@@ -142,14 +142,14 @@ impl Report {
                     misses.push(format!("{place}: failed: {failures}"));
                 }
                 match &record.outcome {
-                    Outcome::Complete => {}
-                    Outcome::CutOff => misses.push(format!(
+                    TrialEnd::Complete => {}
+                    TrialEnd::CutOff => misses.push(format!(
                         "{place}: cut off after {:.0} s with {:.1} % of the bytes",
                         record.seconds,
                         record.bytes as f64 * 100.0 / row.cell.work.bytes().bytes() as f64
                     )),
-                    Outcome::Failed(why) => misses.push(format!("{place}: failed: {why}")),
-                    Outcome::NotTried(why) => misses.push(format!("{place}: not tried: {why}")),
+                    TrialEnd::Failed(why) => misses.push(format!("{place}: failed: {why}")),
+                    TrialEnd::NotTried(why) => misses.push(format!("{place}: not tried: {why}")),
                 }
             }
         }
@@ -157,10 +157,14 @@ impl Report {
     }
 }
 
-impl Row {
+impl ReportRow {
     /// Fractions of the ideal, of all trials that were tried.
     pub(crate) fn efficiency(&self) -> Option<Summary> {
-        let values: Vec<f64> = self.records.iter().filter_map(Record::efficiency).collect();
+        let values: Vec<f64> = self
+            .records
+            .iter()
+            .filter_map(TrialRecord::efficiency)
+            .collect();
         Summary::of(&values)
     }
 
@@ -170,7 +174,7 @@ impl Row {
             .records
             .iter()
             .filter(|record| record.efficiency().is_some());
-        let rates: Vec<f64> = tried.map(Record::goodput_bits_per_s).collect();
+        let rates: Vec<f64> = tried.map(TrialRecord::goodput_bits_per_s).collect();
         median(&rates)
     }
 
@@ -199,15 +203,15 @@ impl Row {
     }
 
     /// How many waits of one kind ended well; `None` if no trial counted any.
-    pub(crate) fn complete(&self, what: &str) -> Option<Share> {
+    pub(crate) fn complete(&self, what: &str) -> Option<SuccessShare> {
         let answers = self
             .records
             .iter()
             .filter_map(|record| record.answers.as_ref());
         answers
             .filter_map(|answers| answers.complete.get(what))
-            .map(|&[complete, wanted]| Share { complete, wanted })
-            .reduce(|sum, trial| Share {
+            .map(|&[complete, wanted]| SuccessShare { complete, wanted })
+            .reduce(|sum, trial| SuccessShare {
                 complete: sum.complete + trial.complete,
                 wanted: sum.wanted + trial.wanted,
             })
@@ -281,7 +285,10 @@ fn by_kind(counts: impl Iterator<Item = (impl fmt::Display, impl fmt::Display)>)
     all.join(", ")
 }
 
-fn distinct<'a>(records: &'a [Record], of: impl Fn(&'a Record) -> &'a String) -> Vec<String> {
+fn distinct<'a>(
+    records: &'a [TrialRecord],
+    of: impl Fn(&'a TrialRecord) -> &'a String,
+) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for text in records.iter().map(of) {
         if !all.contains(text) {

@@ -1,9 +1,9 @@
 //! The tables of a report.
 
-use super::{Report, Row, Share};
+use super::{EvaluationReport, ReportRow, SuccessShare};
 use crate::{
     cell::{Cell, Job},
-    record::{Outcome, Record},
+    record::{TrialEnd, TrialRecord},
     side::Side,
 };
 use bench_kit::{
@@ -14,7 +14,7 @@ use bench_kit::{
 /// Stands in a table where a value is unknown.
 pub(super) const NONE: &str = "-";
 
-impl Report {
+impl EvaluationReport {
     /// All tables that have at least one line, with their titles.
     pub(super) fn tables(&self) -> Vec<(&'static str, Table)> {
         let all = [
@@ -75,7 +75,7 @@ impl Report {
                 .count(),
             trials_complete: self
                 .trials(side, cells)
-                .filter(|record| record.outcome == Outcome::Complete)
+                .filter(|record| record.outcome == TrialEnd::Complete)
                 .count(),
             trials: self.trials(side, cells).count(),
         };
@@ -139,7 +139,11 @@ impl Report {
     }
 
     /// All trials of a side in these cells.
-    fn trials<'a>(&'a self, side: Side, cells: &'a [&Cell]) -> impl Iterator<Item = &'a Record> {
+    fn trials<'a>(
+        &'a self,
+        side: Side,
+        cells: &'a [&Cell],
+    ) -> impl Iterator<Item = &'a TrialRecord> {
         self.records(side)
             .filter(|record| cells.contains(&&record.cell))
     }
@@ -195,7 +199,7 @@ impl Report {
                         .map_or(NONE.to_owned(), |waits| format!("{:.1}", of(waits) * 1e3))
                 };
                 let share = row.complete(&what);
-                let count = |of: fn(&Share) -> u64| {
+                let count = |of: fn(&SuccessShare) -> u64| {
                     let share = share.as_ref();
                     share.map_or(NONE.to_owned(), |share| of(share).to_string())
                 };
@@ -232,7 +236,7 @@ impl Report {
             let ours = row.goodput_bits_per_s()?;
             let peer = self.row(&row.cell, Side::FtpCubic);
             let keeps = peer
-                .and_then(Row::beside_bits_per_s)
+                .and_then(ReportRow::beside_bits_per_s)
                 .map(|rate| theirs / rate);
             let jain = (ours + theirs).powi(2) / (2.0 * (ours.powi(2) + theirs.powi(2)));
             Some(vec![
@@ -311,14 +315,14 @@ impl Headline {
 /// Formats a side's entry in the table of cells: fraction of the ideal, goodput in Mbit/s, and a
 /// mark. The marks are `c` for trials that were cut off, `f` for failed trials, and `m` for a
 /// saturated machine.
-fn shown(row: &Row) -> String {
+fn shown(row: &ReportRow) -> String {
     let Some(summary) = row.efficiency() else {
         return "not tried".to_owned();
     };
     let rate = row.goodput_bits_per_s().unwrap_or_default() / 1e6;
-    let any = |is: fn(&Record) -> bool| row.records.iter().any(is);
-    let is_cut_off = |record: &Record| record.outcome == Outcome::CutOff;
-    let has_failed = |record: &Record| matches!(record.outcome, Outcome::Failed(_));
+    let any = |is: fn(&TrialRecord) -> bool| row.records.iter().any(is);
+    let is_cut_off = |record: &TrialRecord| record.outcome == TrialEnd::CutOff;
+    let has_failed = |record: &TrialRecord| matches!(record.outcome, TrialEnd::Failed(_));
     let mut marks = String::new();
     for (mark, is_there) in [
         (" c", any(is_cut_off)),

@@ -1,10 +1,10 @@
 use super::*;
 use crate::{
     cell::Job,
-    record::{Answers, tests::record},
+    record::{UserExperience, tests::record},
 };
 
-fn records() -> Vec<Record> {
+fn records() -> Vec<TrialRecord> {
     let mut records = Vec::new();
     for repetition in 0..3 {
         for side in [Side::FtpCubic, Side::Longhaul] {
@@ -13,7 +13,7 @@ fn records() -> Vec<Record> {
                 record.cell.path.rtt_ms = rtt_ms;
                 record.seconds = 4.0 + f64::from(repetition);
                 if side == Side::FtpCubic {
-                    record.outcome = Outcome::CutOff;
+                    record.outcome = TrialEnd::CutOff;
                     record.bytes = 10_000_000;
                 }
                 records.push(record);
@@ -22,14 +22,14 @@ fn records() -> Vec<Record> {
     }
     let mut failed = record(Side::Uftp, 0);
     (failed.bytes, failed.seconds) = (0, 0.0);
-    failed.outcome = Outcome::Failed("<reset> by peer".to_owned());
+    failed.outcome = TrialEnd::Failed("<reset> by peer".to_owned());
     records.push(failed);
     records
 }
 
 #[test]
 fn figures_are_medians_of_the_records() {
-    let report = Report::new("Small", "About <this>", &records()).expect("records");
+    let report = EvaluationReport::new("Small", "About <this>", &records()).expect("records");
     let text = report.markdown();
     // The ideal 3.2 s divided by 4, 5 and 6 s.
     assert!(text.contains("0.640 (0.533..0.800), 160.0"), "{text}");
@@ -57,7 +57,7 @@ fn what_is_left_to_a_neighbour_is_told() {
         let is_plain = record.side == Side::FtpCubic;
         record.beside_bits_per_s = Some(if is_plain { 200e6 } else { 100e6 });
     }
-    let text = Report::new("Small", "", &records)
+    let text = EvaluationReport::new("Small", "", &records)
         .expect("records")
         .markdown();
     assert!(
@@ -83,15 +83,15 @@ fn times_of_movers_tell_what_did_not_end() {
             record.cell.work.threads = Some(8);
             record.seconds = seconds;
             if seconds >= 12.0 {
-                (record.outcome, record.bytes) = (Outcome::CutOff, 25_000_000);
+                (record.outcome, record.bytes) = (TrialEnd::CutOff, 25_000_000);
             }
             if side == Side::Wget && repetition == 1 {
-                record.outcome = Outcome::Failed("reset".to_owned());
+                record.outcome = TrialEnd::Failed("reset".to_owned());
             }
             records.push(record);
         }
     }
-    let text = Report::new("Small", "", &records)
+    let text = EvaluationReport::new("Small", "", &records)
         .expect("records")
         .markdown();
     for line in [
@@ -103,8 +103,8 @@ fn times_of_movers_tell_what_did_not_end() {
         assert!(text.contains(line), "{line} in {text}");
     }
     records.truncate(1);
-    records[0].outcome = Outcome::NotTried("no program".to_owned());
-    let text = Report::new("Small", "", &records)
+    records[0].outcome = TrialEnd::NotTried("no program".to_owned());
+    let text = EvaluationReport::new("Small", "", &records)
         .expect("records")
         .markdown();
     assert!(text.contains("by 8 threads | not tried |"), "{text}");
@@ -112,7 +112,7 @@ fn times_of_movers_tell_what_did_not_end() {
 
 #[test]
 fn a_page_needs_nothing_beside_itself() {
-    let report = Report::new("Small", "About <this>", &records()).expect("records");
+    let report = EvaluationReport::new("Small", "About <this>", &records()).expect("records");
     let page = report.html();
     assert!(page.contains("About &lt;this&gt;") && page.contains("&lt;reset&gt;"));
     for outside in ["http://", "https://", "<script", "<link", "src="] {
@@ -136,7 +136,7 @@ fn two_runs_are_compared_cell_by_cell() {
     }
     after.pop();
     after.push(session(0.5, 3));
-    let text = Comparison::of(&before, &after).text();
+    let text = RecordComparison::of(&before, &after).text();
     for line in [
         "| Longhaul | of ideal | 0.640 | 1.280 | 2.000 | 3 of 3 | 3 of 3 |",
         "| FTP, CUBIC | of ideal | 0.064 | 0.128 | 2.000 | 0 of 3 | 0 of 3 |",
@@ -144,16 +144,16 @@ fn two_runs_are_compared_cell_by_cell() {
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
-    let nothing = Comparison::of(&before, &[]).text();
+    let nothing = RecordComparison::of(&before, &[]).text();
     assert!(nothing.contains("no records"), "{nothing}");
 }
 
 /// Ten sessions, of which `failed` failed.
-fn session(seconds: f64, failed: u64) -> Record {
+fn session(seconds: f64, failed: u64) -> TrialRecord {
     let mut record = record(Side::Longhaul, 0);
     record.cell.work.job = Job::Sessions;
     record.bytes = 0;
-    record.answers = Some(Answers {
+    record.answers = Some(UserExperience {
         seconds: BTreeMap::from([("sessions".to_owned(), vec![seconds; 10])]),
         complete: BTreeMap::from([("sessions".to_owned(), [10 - failed, 10])]),
         failures: [("reset".to_owned(), failed)]
@@ -167,7 +167,7 @@ fn session(seconds: f64, failed: u64) -> Record {
 #[test]
 fn sessions_that_failed_are_among_what_did_not_complete() {
     let text = |failed| {
-        Report::new("Small", "", &[session(1.0, failed)])
+        EvaluationReport::new("Small", "", &[session(1.0, failed)])
             .expect("one")
             .markdown()
     };
@@ -177,13 +177,13 @@ fn sessions_that_failed_are_among_what_did_not_complete() {
 
 #[test]
 fn without_records_there_is_no_report() {
-    assert!(Report::new("Empty", "", &[]).is_err());
+    assert!(EvaluationReport::new("Empty", "", &[]).is_err());
 }
 
 #[test]
 fn cells_of_a_plot_differ_in_one_quantity_alone() {
     let mut records = records();
-    let mut with = |change: fn(&mut Record)| {
+    let mut with = |change: fn(&mut TrialRecord)| {
         let mut record = record(Side::Longhaul, 0);
         change(&mut record);
         records.push(record);
@@ -192,7 +192,9 @@ fn cells_of_a_plot_differ_in_one_quantity_alone() {
     with(|record| record.cell.work.size_bytes *= 2);
     with(|record| record.cell.path.duplication = 0.5);
     with(|record| record.cell.work.job = Job::Sessions);
-    let plots = Report::new("Small", "", &records).expect("records").plots();
+    let plots = EvaluationReport::new("Small", "", &records)
+        .expect("records")
+        .plots();
     let titles: Vec<_> = plots.iter().map(|plot| plot.title.as_str()).collect();
     assert_eq!(
         titles,
@@ -216,7 +218,7 @@ fn the_headline_counts_cells() {
         (bbr.cell.path.rtt_ms, bbr.seconds) = (rtt_ms, 4.0 + rtt_ms / 50.0);
         records.push(bbr);
     }
-    let text = Report::new("Small", "", &records)
+    let text = EvaluationReport::new("Small", "", &records)
         .expect("records")
         .markdown();
     for line in [

@@ -2,10 +2,10 @@
 
 use bench_kit::{stats::median, table::Table};
 
-use super::{Report, Row, table::NONE};
-use crate::record::{Outcome, Record};
+use super::{EvaluationReport, ReportRow, table::NONE};
+use crate::record::{TrialEnd, TrialRecord};
 
-impl Report {
+impl EvaluationReport {
     /// One line for each cell of movers.
     pub(super) fn times(&self) -> Table {
         let mut head = vec!["cell".to_owned()];
@@ -27,17 +27,18 @@ impl Report {
 }
 
 /// Formats the median of complete trials in seconds, and the outcomes of the others.
-fn time(row: &Row) -> String {
-    let of = |is: fn(&Outcome) -> bool| {
+fn time(row: &ReportRow) -> String {
+    let of = |is: fn(&TrialEnd) -> bool| {
         let records = row.records.iter().filter(move |record| is(&record.outcome));
-        records.collect::<Vec<&Record>>()
+        records.collect::<Vec<&TrialRecord>>()
     };
-    let seconds =
-        |records: &[&Record]| -> Vec<f64> { records.iter().map(|record| record.seconds).collect() };
-    let complete = of(|outcome| *outcome == Outcome::Complete);
-    let cut_off = of(|outcome| *outcome == Outcome::CutOff);
-    let failed = of(|outcome| matches!(outcome, Outcome::Failed(_)));
-    let share = |records: &[&Record]| match row.records.len() {
+    let seconds = |records: &[&TrialRecord]| -> Vec<f64> {
+        records.iter().map(|record| record.seconds).collect()
+    };
+    let complete = of(|outcome| *outcome == TrialEnd::Complete);
+    let cut_off = of(|outcome| *outcome == TrialEnd::CutOff);
+    let failed = of(|outcome| matches!(outcome, TrialEnd::Failed(_)));
+    let share = |records: &[&TrialRecord]| match row.records.len() {
         1 => String::new(),
         all => format!("{} of {all} ", records.len()),
     };
