@@ -17,12 +17,12 @@ use bench_kit::{
 
 /// A scratch folder with the files of the demonstration; removed when dropped.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct DemoFiles {
     folder: PathBuf,
     content: Content,
 }
 
-impl Files {
+impl DemoFiles {
     /// Makes the folder and the files to be downloaded.
     pub(super) fn new(config: &DemoConfig) -> anyhow::Result<Self> {
         let folder = scratch::folder("files")?;
@@ -73,7 +73,7 @@ impl Files {
     }
 }
 
-impl Drop for Files {
+impl Drop for DemoFiles {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }

@@ -18,13 +18,13 @@ use wansim::profile::Profile;
 
 pub use self::table::Demonstration;
 use self::{
-    sites::{CongestionControl, Sites},
-    table::Row,
+    sites::{CongestionControl, DemoSites},
+    table::DemoRow,
 };
 use crate::gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways};
 use crate::{
     ftp::Direction,
-    ftp::client::{self, Transfer},
+    ftp::client::{self, ClientTransfer},
 };
 use emulator::{
     WanError,
@@ -85,7 +85,7 @@ impl DemoConfig {
 pub fn run(config: &DemoConfig) -> anyhow::Result<Demonstration> {
     let profile = Profile::transatlantic();
     let (mut sites, forbidden) = match privilege::acquire().and_then(|privilege| {
-        let sites = Sites::in_namespaces(&profile)?;
+        let sites = DemoSites::in_namespaces(&profile)?;
         Ok((privilege, sites))
     }) {
         Ok((privilege, sites)) => {
@@ -106,11 +106,11 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<Demonstration> {
                  their datagrams\nlike the same path ({}). Plain FTP cannot be shown that way.",
                 profile.summary
             ));
-            (Sites::on_loopback(&profile)?, Some(error))
+            (DemoSites::on_loopback(&profile)?, Some(error))
         }
         Err(error) => return Err(error.into()),
     };
-    let files = files::Files::new(config)?;
+    let files = files::DemoFiles::new(config)?;
     let mut rows = Vec::new();
     if forbidden.is_none() {
         for name in ["cubic", "bbr"] {
@@ -130,10 +130,10 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<Demonstration> {
 /// Both directions directly, over the kernel's TCP.
 fn plain(
     config: &DemoConfig,
-    sites: &mut Sites,
-    files: &files::Files,
+    sites: &mut DemoSites,
+    files: &files::DemoFiles,
     name: &str,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<DemoRow>,
 ) -> anyhow::Result<()> {
     let label = format!("plain FTP, TCP {}", name.to_uppercase());
     match sites.set_congestion_control(name)? {
@@ -148,7 +148,7 @@ fn plain(
     let server = sites.start_server(files)?;
     for direction in [Direction::Down, Direction::Up] {
         let bar = config.progress(&label, direction, config.size);
-        let transfer = Transfer {
+        let transfer = ClientTransfer {
             address: server,
             direction,
             name: files.measured_name(direction),
@@ -173,7 +173,7 @@ fn plain(
             Direction::Up if !outcome.is_complete => files.uploaded_bytes()?,
             _ => outcome.bytes,
         };
-        rows.push(Row::new(
+        rows.push(DemoRow::new(
             &label,
             direction,
             bytes,
@@ -188,10 +188,10 @@ fn plain(
 /// Both directions through a pair of gateways.
 fn accelerated(
     config: &DemoConfig,
-    sites: &Sites,
-    files: &files::Files,
+    sites: &DemoSites,
+    files: &files::DemoFiles,
     is_relayed: bool,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<DemoRow>,
 ) -> anyhow::Result<()> {
     let label = if is_relayed {
         "Longhaul (loopback relay)"
@@ -230,7 +230,7 @@ fn accelerated(
                 format!("{label}, warming up")
             };
             let bar = config.progress(&what, direction, size);
-            let transfer = Transfer {
+            let transfer = ClientTransfer {
                 address: front_listener,
                 direction,
                 name,
@@ -261,7 +261,7 @@ fn accelerated(
                 "{what}, {direction}: the hashes differ"
             );
             if is_measured {
-                rows.push(Row::new(
+                rows.push(DemoRow::new(
                     label,
                     direction,
                     outcome.bytes,

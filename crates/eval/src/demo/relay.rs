@@ -14,19 +14,19 @@ use std::{
 use anyhow::Context;
 use wansim::{Packet, Path, profile::Profile};
 
-/// Two paths between a gateway that sends to [`Relay::address`] and a gateway that listens at
+/// Two paths between a gateway that sends to [`PathRelay::address`] and a gateway that listens at
 /// another address.
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(super) struct PathRelay {
     address: SocketAddr,
     is_stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Clone)]
-struct Datagram(Vec<u8>);
+struct RelayedDatagram(Vec<u8>);
 
-impl Packet for Datagram {
+impl Packet for RelayedDatagram {
     fn ip_bytes(&self) -> usize {
         self.0.len() + 28
     }
@@ -41,7 +41,7 @@ impl Packet for Datagram {
 const DATAGRAM_MAX: usize = 2048;
 const TICK: Duration = Duration::from_micros(250);
 
-impl Relay {
+impl PathRelay {
     pub(super) fn start(target: SocketAddr, profile: &Profile) -> anyhow::Result<Self> {
         let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("a port on loopback");
         let (near, far) = (bind()?, bind()?);
@@ -70,7 +70,7 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for PathRelay {
     fn drop(&mut self) {
         self.is_stopping.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -81,7 +81,7 @@ impl Drop for Relay {
 
 fn relay(
     sockets: [UdpSocket; 2],
-    mut paths: [Path<Datagram>; 2],
+    mut paths: [Path<RelayedDatagram>; 2],
     target: SocketAddr,
     stop: &AtomicBool,
 ) {
@@ -96,7 +96,7 @@ fn relay(
                 if side == 0 {
                     peers[0] = Some(from);
                 }
-                paths[side].send(Datagram(buffer[..len].to_vec()), now);
+                paths[side].send(RelayedDatagram(buffer[..len].to_vec()), now);
             }
         }
         for side in 0..2 {

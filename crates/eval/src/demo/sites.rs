@@ -15,21 +15,24 @@ use anyhow::{Context, bail};
 use units::ByteCount;
 use wansim::profile::Profile;
 
-use super::{files::Files, relay::Relay};
+use super::{files::DemoFiles, relay::PathRelay};
 use bench_kit::ftp_server;
 use emulator::{Site, Wan, WanConfig, WanError};
 
 /// Two sites with a path between them.
 #[derive(Debug)]
-pub(super) struct Sites {
-    place: Place,
+pub(super) struct DemoSites {
+    place: SiteSetup,
     next_port: Cell<u16>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum SiteSetup {
     Namespaces(Box<Wan>),
-    Loopback { relay: Relay, gateway_b: SocketAddr },
+    Loopback {
+        relay: PathRelay,
+        gateway_b: SocketAddr,
+    },
 }
 
 /// Result of a request for a congestion control.
@@ -41,7 +44,7 @@ pub(super) enum CongestionControl {
 /// Several times the bandwidth-delay product of the path.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(64);
 
-impl Sites {
+impl DemoSites {
     pub(super) fn in_namespaces(profile: &Profile) -> Result<Self, WanError> {
         let mut config = WanConfig {
             paths: [profile.forward.clone(), profile.backward.clone()],
@@ -54,16 +57,16 @@ impl Sites {
         // Without permission the kernel's defaults are sufficient; the table shows the result.
         let _ = wan.prepare_tcp(TCP_BUFFER);
         Ok(Self {
-            place: Place::Namespaces(Box::new(wan)),
+            place: SiteSetup::Namespaces(Box::new(wan)),
             next_port: Cell::new(2121),
         })
     }
 
     pub(super) fn on_loopback(profile: &Profile) -> anyhow::Result<Self> {
         let gateway_b = free_udp_address()?;
-        let relay = Relay::start(gateway_b, profile)?;
+        let relay = PathRelay::start(gateway_b, profile)?;
         Ok(Self {
-            place: Place::Loopback { relay, gateway_b },
+            place: SiteSetup::Loopback { relay, gateway_b },
             next_port: Cell::new(0),
         })
     }
@@ -73,7 +76,7 @@ impl Sites {
         &mut self,
         name: &str,
     ) -> anyhow::Result<CongestionControl> {
-        let Place::Namespaces(wan) = &mut self.place else {
+        let SiteSetup::Namespaces(wan) = &mut self.place else {
             bail!("there is no TCP over the relay")
         };
         for site in Site::BOTH {
@@ -88,10 +91,10 @@ impl Sites {
     }
 
     /// Starts an FTP server at site B. Returns its address once it accepts connections.
-    pub(super) fn start_server(&self, files: &Files) -> anyhow::Result<SocketAddr> {
+    pub(super) fn start_server(&self, files: &DemoFiles) -> anyhow::Result<SocketAddr> {
         let folder = files.folder().to_owned();
         let address = match &self.place {
-            Place::Namespaces(wan) => {
+            SiteSetup::Namespaces(wan) => {
                 // Each server has a port of its own: an earlier one may still be closing.
                 let port = self.next_port.get();
                 self.next_port.set(port + 1);
@@ -101,7 +104,7 @@ impl Sites {
                 })?;
                 address
             }
-            Place::Loopback { .. } => {
+            SiteSetup::Loopback { .. } => {
                 let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
                 let address = socket.local_addr()?;
                 drop(socket);
@@ -133,35 +136,35 @@ impl Sites {
     /// A command that runs at a site.
     pub(super) fn command(&self, site: Site, program: &std::path::Path) -> anyhow::Result<Command> {
         match &self.place {
-            Place::Namespaces(wan) => Ok(wan.command(site, program)?),
-            Place::Loopback { .. } => Ok(Command::new(program)),
+            SiteSetup::Namespaces(wan) => Ok(wan.command(site, program)?),
+            SiteSetup::Loopback { .. } => Ok(Command::new(program)),
         }
     }
 
     /// Where the gateway of site A listens.
     pub(super) fn gateway_a(&self) -> SocketAddr {
         match &self.place {
-            Place::Namespaces(wan) => SocketAddr::from((wan.address(Site::A), 4810)),
-            Place::Loopback { .. } => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            SiteSetup::Namespaces(wan) => SocketAddr::from((wan.address(Site::A), 4810)),
+            SiteSetup::Loopback { .. } => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         }
     }
 
     /// Where the gateway of site B listens, and where that of site A finds it.
     pub(super) fn gateway_b(&self) -> (SocketAddr, SocketAddr) {
         match &self.place {
-            Place::Namespaces(wan) => {
+            SiteSetup::Namespaces(wan) => {
                 let address = SocketAddr::from((wan.address(Site::B), 4810));
                 (address, address)
             }
-            Place::Loopback { relay, gateway_b } => (*gateway_b, relay.address()),
+            SiteSetup::Loopback { relay, gateway_b } => (*gateway_b, relay.address()),
         }
     }
 
     /// Returns an address for the listener at site A.
     pub(super) fn front_listener(&self) -> anyhow::Result<SocketAddr> {
         match &self.place {
-            Place::Namespaces(wan) => Ok(SocketAddr::from((wan.address(Site::A), 2121))),
-            Place::Loopback { .. } => {
+            SiteSetup::Namespaces(wan) => Ok(SocketAddr::from((wan.address(Site::A), 2121))),
+            SiteSetup::Loopback { .. } => {
                 let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
                 Ok(socket.local_addr()?)
             }
@@ -170,7 +173,7 @@ impl Sites {
 
     /// Whether the machine was too slow for the emulation, in words.
     pub(super) fn saturation(&self) -> Option<String> {
-        let Place::Namespaces(wan) = &self.place else {
+        let SiteSetup::Namespaces(wan) = &self.place else {
             return None;
         };
         let report = wan.report();
@@ -185,13 +188,13 @@ impl Sites {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> anyhow::Result<T> {
         match &self.place {
-            Place::Namespaces(wan) => {
+            SiteSetup::Namespaces(wan) => {
                 let thread = wan.spawn_thread_in(site, work)?;
                 Ok(thread
                     .join()
                     .map_err(|_| anyhow::anyhow!("a thread of a site panicked"))??)
             }
-            Place::Loopback { .. } => Ok(work()),
+            SiteSetup::Loopback { .. } => Ok(work()),
         }
     }
 }

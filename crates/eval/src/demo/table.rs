@@ -11,7 +11,7 @@ use units::calc::Transfer;
 
 /// One transfer.
 #[derive(Debug, Clone)]
-pub(super) struct Row {
+pub(super) struct DemoRow {
     label: String,
     direction: Direction,
     bytes: ByteCount,
@@ -19,7 +19,7 @@ pub(super) struct Row {
     is_complete: bool,
 }
 
-impl Row {
+impl DemoRow {
     pub(super) fn new(
         label: &str,
         direction: Direction,
@@ -50,7 +50,7 @@ impl Row {
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for DemoRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             label,
@@ -74,9 +74,9 @@ impl fmt::Display for Row {
     }
 }
 
-impl Serialize for Row {
+impl Serialize for DemoRow {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut row = serializer.serialize_struct("Row", 6)?;
+        let mut row = serializer.serialize_struct("DemoRow", 6)?;
         row.serialize_field("label", &self.label)?;
         row.serialize_field("direction", &self.direction)?;
         row.serialize_field("bytes", &self.bytes)?;
@@ -93,7 +93,7 @@ pub struct Demonstration {
     size_bytes: ByteCount,
     /// Time of a perfect sender for a file.
     ideal_s: f64,
-    transfers: Vec<Row>,
+    transfers: Vec<DemoRow>,
     /// Message if the machine could not keep up with the emulation.
     saturation: Option<String>,
 }
@@ -101,7 +101,7 @@ pub struct Demonstration {
 impl Demonstration {
     /// All transfers of `size` bytes over `path`.
     pub(super) fn new(
-        transfers: Vec<Row>,
+        transfers: Vec<DemoRow>,
         size: ByteCount,
         path: &PathConfig,
         saturation: Option<String>,

@@ -16,7 +16,7 @@ use super::Direction;
 use bench_kit::content::Content;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Transfer {
+pub(crate) struct ClientTransfer {
     pub(crate) address: SocketAddr,
     pub(crate) direction: Direction,
     pub(crate) name: String,
@@ -26,7 +26,7 @@ pub(crate) struct Transfer {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outcome {
+pub(crate) struct TransferOutcome {
     pub(crate) bytes: ByteCount,
     pub(crate) elapsed: Duration,
     pub(crate) is_complete: bool,
@@ -45,10 +45,10 @@ const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// A login that exceeds the limit counts as a transfer of zero bytes that was cut off.
 pub(crate) fn run(
-    transfer: &Transfer,
+    transfer: &ClientTransfer,
     source: &Content,
     progress: impl Fn(u64),
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<TransferOutcome> {
     let watch = Stopwatch::start(transfer.limit);
     let mut hash = Xxh3::new();
     let (mut ftp, control) = match log_in(transfer, &watch) {
@@ -133,7 +133,7 @@ pub(crate) fn run(
 ///
 /// # Errors
 /// If the login fails, or takes longer than the limit of `watch`.
-fn log_in(transfer: &Transfer, watch: &Stopwatch) -> anyhow::Result<(FtpStream, TcpStream)> {
+fn log_in(transfer: &ClientTransfer, watch: &Stopwatch) -> anyhow::Result<(FtpStream, TcpStream)> {
     let address = transfer.address;
     let connecting = || format!("connecting to {address}");
     let control = TcpStream::connect_timeout(&address, watch.left()).with_context(connecting)?;
@@ -153,9 +153,9 @@ fn log_in(transfer: &Transfer, watch: &Stopwatch) -> anyhow::Result<(FtpStream, 
     Ok((session, control))
 }
 
-fn outcome(bytes: u64, watch: &Stopwatch, is_complete: bool, hash: &Xxh3) -> Outcome {
+fn outcome(bytes: u64, watch: &Stopwatch, is_complete: bool, hash: &Xxh3) -> TransferOutcome {
     let elapsed = watch.elapsed();
-    Outcome {
+    TransferOutcome {
         bytes: ByteCount::new(bytes),
         elapsed,
         is_complete,
@@ -211,12 +211,12 @@ mod tests {
     use super::*;
 
     /// Downloads from a server that sends these replies and nothing else.
-    fn download(replies: &[&str], limit: Duration) -> anyhow::Result<Outcome> {
+    fn download(replies: &[&str], limit: Duration) -> anyhow::Result<TransferOutcome> {
         let server = FakeServer::start(Behaviour {
             script: Some(Script::then_silence(replies)),
             ..Behaviour::default()
         });
-        let transfer = Transfer {
+        let transfer = ClientTransfer {
             address: server.address(),
             direction: Direction::Down,
             name: "file".to_owned(),

@@ -12,7 +12,7 @@ use units::ByteCount;
 use super::TrialResult;
 use crate::{
     cell::{Cell, Direction},
-    ftp::client::{self, Transfer},
+    ftp::client::{self, ClientTransfer},
     stage::{self, Stage, WARM_UP},
 };
 use bench_kit::content::hash_file;
@@ -24,7 +24,7 @@ pub(super) fn plain(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Resu
 
 /// Runs one uncounted transfer, which lets the gateways' link measure the path.
 pub(super) fn warm_up(stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
-    let warm_up = Transfer {
+    let warm_up = ClientTransfer {
         address: stage.front_listener,
         direction: cell.work.direction,
         name: WARM_UP.to_owned(),
@@ -73,7 +73,7 @@ fn transfer_all(
         stage.at(Site::A, move || {
             let mut outcomes = Vec::new();
             for number in numbers {
-                let transfer = Transfer {
+                let transfer = ClientTransfer {
                     address,
                     direction: work.direction,
                     name: stage::name(work.direction, number),
