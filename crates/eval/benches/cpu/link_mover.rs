@@ -7,9 +7,9 @@ use bytes::Bytes;
 use link::{Class, Identity, Link, LinkConfig, PeerConfig, PeerId, Policy};
 use units::ByteCount;
 
-use crate::{Job, Meter, say_listening};
+use crate::{Meter, MoverTask, say_listening};
 
-pub fn send(job: &Job) -> anyhow::Result<()> {
+pub fn send(job: &MoverTask) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let link = start(job, 0)?;
         let (mut send, _recv) = link.open(PeerId(0), Class::Bulk).await?;
@@ -32,7 +32,7 @@ pub fn send(job: &Job) -> anyhow::Result<()> {
     })
 }
 
-pub fn receive(job: &Job) -> anyhow::Result<()> {
+pub fn receive(job: &MoverTask) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let link = start(job, 1)?;
         say_listening();
@@ -53,7 +53,7 @@ pub fn receive(job: &Job) -> anyhow::Result<()> {
 }
 
 /// The link of one site; the first site's connects.
-fn start(job: &Job, side: usize) -> anyhow::Result<Link> {
+fn start(job: &MoverTask, side: usize) -> anyhow::Result<Link> {
     let key = |side: usize| Identity::from_seed([1 + side as u8; 32]);
     let other = 1 - side;
     let config = LinkConfig {

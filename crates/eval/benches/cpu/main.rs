@@ -54,7 +54,7 @@ struct Options {
     size: u64,
     /// One path alone
     #[arg(long, value_name = "NAME")]
-    path: Option<Joint>,
+    path: Option<BenchPath>,
     /// One of the three alone
     #[arg(long, value_name = "NAME")]
     only: Option<Mover>,
@@ -68,7 +68,7 @@ struct Options {
 
 /// A path of the bench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Joint {
+enum BenchPath {
     /// A veth
     Wire,
     /// An emulated path
@@ -85,7 +85,7 @@ pub enum Mover {
 
 /// Task of a mover.
 #[derive(Debug, Clone, Copy)]
-pub struct Job {
+pub struct MoverTask {
     pub size: ByteCount,
     /// At most.
     pub rate: BitRate,
@@ -98,14 +98,14 @@ pub struct Job {
 }
 
 /// Connection between the two sites.
-enum Place {
+enum SiteConnection {
     Wire(Cable),
     Wan(Box<Wan>),
 }
 
 /// Usage of a process since the start of data flow.
 #[derive(Debug, Clone, Copy)]
-struct Used {
+struct ProcessUsage {
     user_s: f64,
     system_s: f64,
     elapsed_s: f64,
@@ -144,11 +144,11 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     println!("{machine}");
     let mut text = String::new();
     let mut is_reached = true;
-    for joint in Joint::value_variants() {
+    for joint in BenchPath::value_variants() {
         if options.path.is_some_and(|path| path != *joint) {
             continue;
         }
-        let place = Place::make(*joint)?;
+        let place = SiteConnection::make(*joint)?;
         let job = place.job(ByteCount::megabytes(options.size));
         if let Some(folder) = &options.profile {
             profile(&place, &job, &folder.join(joint.name()))?;
@@ -173,11 +173,16 @@ fn run(options: &Options) -> anyhow::Result<bool> {
 
 /// Runs all movers in turn over one path, and appends the table. Returns whether the link meets the
 /// requirements.
-fn compare(place: &Place, job: &Job, options: &Options, text: &mut String) -> anyhow::Result<bool> {
+fn compare(
+    place: &SiteConnection,
+    job: &MoverTask,
+    options: &Options,
+    text: &mut String,
+) -> anyhow::Result<bool> {
     let (moment, own) = (Moment::now()?, ProcessTime::own()?);
     let mut ours = Duration::ZERO;
     let movers = Mover::value_variants().iter().copied();
-    let mut used: Vec<(Mover, [Vec<Used>; 2])> = movers
+    let mut used: Vec<(Mover, [Vec<ProcessUsage>; 2])> = movers
         .filter(|mover| options.only.is_none_or(|only| only == *mover))
         .map(|mover| (mover, [Vec::new(), Vec::new()]))
         .collect();
@@ -207,9 +212,9 @@ fn compare(place: &Place, job: &Job, options: &Options, text: &mut String) -> an
     Ok(is_reached)
 }
 
-impl Place {
-    fn make(joint: Joint) -> anyhow::Result<Self> {
-        if joint == Joint::Wire {
+impl SiteConnection {
+    fn make(joint: BenchPath) -> anyhow::Result<Self> {
+        if joint == BenchPath::Wire {
             return Ok(Self::Wire(Cable::plug(MTU)?));
         }
         let path = PathConfig {
@@ -240,7 +245,7 @@ impl Place {
         }
     }
 
-    fn job(&self, size: ByteCount) -> Job {
+    fn job(&self, size: ByteCount) -> MoverTask {
         let (addresses, rate, rtt) = match self {
             Self::Wire(_) => (Cable::ADDRESSES, BitRate::gbit(1), Duration::ZERO),
             // The rate is below the line's, so paced senders meet no congestion.
@@ -249,7 +254,7 @@ impl Place {
                 (addresses, BitRate::mbit(900), WAN_RTT)
             }
         };
-        Job {
+        MoverTask {
             size,
             rate,
             rtt,
@@ -274,7 +279,7 @@ impl Place {
 }
 
 /// Seconds of processor time for a GB, and whether the link keeps within half of QUIC's.
-fn table(used: &[(Mover, [Vec<Used>; 2])]) -> (String, bool) {
+fn table(used: &[(Mover, [Vec<ProcessUsage>; 2])]) -> (String, bool) {
     let mut text = format!(
         "| {:<4} | {:<9} | {:>8} | {:>6} | {:>6} | {:>6} | {:>16} | {:>6} | {:>9} | {:>6} |\n|{}\n",
         "",
@@ -293,12 +298,12 @@ fn table(used: &[(Mover, [Vec<Used>; 2])]) -> (String, bool) {
     );
     let median_of = |mover: Mover, side: usize| {
         let sides = used.iter().find(|(found, _)| *found == mover);
-        sides.map(|(_, sides)| median(sides[side].iter().map(Used::cpu_s_per_gb)))
+        sides.map(|(_, sides)| median(sides[side].iter().map(ProcessUsage::cpu_s_per_gb)))
     };
     let mut is_reached = true;
     for (mover, sides) in used {
         for (side, runs) in sides.iter().enumerate() {
-            let figures = || runs.iter().map(Used::cpu_s_per_gb);
+            let figures = || runs.iter().map(ProcessUsage::cpu_s_per_gb);
             let reached = median(figures());
             let bound = (*mover == Mover::Link)
                 .then(|| median_of(Mover::Quic, side))
@@ -335,7 +340,11 @@ fn table(used: &[(Mover, [Vec<Used>; 2])]) -> (String, bool) {
 }
 
 /// One transfer: a process at each site.
-fn measure(place: &Place, mover: Mover, job: &Job) -> anyhow::Result<[Used; 2]> {
+fn measure(
+    place: &SiteConnection,
+    mover: Mover,
+    job: &MoverTask,
+) -> anyhow::Result<[ProcessUsage; 2]> {
     let program = std::env::current_exe()?;
     let start = |site: Site| start(place.command(site, &program)?, mover, site, job);
     let mut receiver = start(Site::B)?;
@@ -352,11 +361,11 @@ fn measure(place: &Place, mover: Mover, job: &Job) -> anyhow::Result<[Used; 2]> 
         sender.status.success() && status.success(),
         "a process has failed"
     );
-    let sent = Used::read(&String::from_utf8_lossy(&sender.stdout))?;
-    Ok([sent, Used::read(&rest)?])
+    let sent = ProcessUsage::read(&String::from_utf8_lossy(&sender.stdout))?;
+    Ok([sent, ProcessUsage::read(&rest)?])
 }
 
-fn start(mut command: Command, mover: Mover, site: Site, job: &Job) -> anyhow::Result<Child> {
+fn start(mut command: Command, mover: Mover, site: Site, job: &MoverTask) -> anyhow::Result<Child> {
     let side = ["send", "receive"][site as usize];
     command
         .args([CHILD, mover.name(), side])
@@ -371,7 +380,7 @@ fn start(mut command: Command, mover: Mover, site: Site, job: &Job) -> anyhow::R
 }
 
 /// Records both sides of the link with perf, and prints where their time goes.
-fn profile(place: &Place, job: &Job, folder: &Path) -> anyhow::Result<()> {
+fn profile(place: &SiteConnection, job: &MoverTask, folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let recordings = ["sending", "receiving"].map(|side| folder.join(format!("{side}.perf")));
     let program = std::env::current_exe()?;
@@ -422,7 +431,7 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
     let [mover, side, size, rate, rtt_ms, warm_up, ours, theirs, ..] = arguments else {
         bail!("{CHILD} MOVER SIDE BYTES BITS_PER_S RTT_MS WARM_UP_BYTES SENDER RECEIVER");
     };
-    let job = Job {
+    let job = MoverTask {
         size: ByteCount::new(size.parse()?),
         rate: BitRate::bits_per_s(rate.parse()?),
         rtt: Duration::from_millis(rtt_ms.parse()?),
@@ -467,7 +476,7 @@ impl Meter {
     }
 }
 
-impl Used {
+impl ProcessUsage {
     fn read(line: &str) -> anyhow::Result<Self> {
         let fields: Vec<f64> = line
             .split_whitespace()
@@ -498,7 +507,7 @@ impl Used {
     }
 }
 
-impl Joint {
+impl BenchPath {
     fn name(self) -> &'static str {
         match self {
             Self::Wire => "wire",

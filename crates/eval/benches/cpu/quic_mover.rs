@@ -26,9 +26,9 @@ use rustls::{
 
 use units::ByteCount;
 
-use crate::{DATAGRAM_BYTES, Job, Meter, say_listening};
+use crate::{DATAGRAM_BYTES, Meter, MoverTask, say_listening};
 
-pub fn send(job: &Job) -> anyhow::Result<()> {
+pub fn send(job: &MoverTask) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let mut roots = RootCertStore::empty();
         roots.add(certificate()?.0)?;
@@ -63,7 +63,7 @@ pub fn send(job: &Job) -> anyhow::Result<()> {
     })
 }
 
-pub fn receive(job: &Job) -> anyhow::Result<()> {
+pub fn receive(job: &MoverTask) -> anyhow::Result<()> {
     tokio::task::LocalSet::new().block_on(&runtime()?, async {
         let (certificate, key) = certificate()?;
         let mut tls = rustls::ServerConfig::builder_with_provider(provider())
@@ -103,7 +103,7 @@ pub fn receive(job: &Job) -> anyhow::Result<()> {
 }
 
 /// In turn, as fast as the rate allows.
-async fn write(job: &Job, size: ByteCount, streams: &mut [SendStream]) -> anyhow::Result<()> {
+async fn write(job: &MoverTask, size: ByteCount, streams: &mut [SendStream]) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut sent = 0;
     while sent < size.bytes() {
@@ -120,7 +120,7 @@ async fn write(job: &Job, size: ByteCount, streams: &mut [SendStream]) -> anyhow
 }
 
 fn endpoint(
-    job: &Job,
+    job: &MoverTask,
     side: usize,
     config: Option<quinn::ServerConfig>,
 ) -> anyhow::Result<Endpoint> {
@@ -137,7 +137,7 @@ fn endpoint(
     )?)
 }
 
-fn transport(job: &Job) -> Arc<TransportConfig> {
+fn transport(job: &MoverTask) -> Arc<TransportConfig> {
     let mut transport = TransportConfig::default();
     transport
         .initial_mtu(DATAGRAM_BYTES as u16)

@@ -11,9 +11,9 @@ use std::{
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 
-use crate::{DATAGRAM_BYTES, Job, Meter, say_listening};
+use crate::{DATAGRAM_BYTES, Meter, MoverTask, say_listening};
 
-pub fn send(job: &Job) -> anyhow::Result<()> {
+pub fn send(job: &MoverTask) -> anyhow::Result<()> {
     let (socket, state) = socket(job, 0)?;
     let meter = Meter::start()?;
     let batch = vec![7; DATAGRAM_BYTES * BATCH_PACKETS];
@@ -42,7 +42,7 @@ pub fn send(job: &Job) -> anyhow::Result<()> {
     meter.end(sent)
 }
 
-pub fn receive(job: &Job) -> anyhow::Result<()> {
+pub fn receive(job: &MoverTask) -> anyhow::Result<()> {
     let (socket, state) = socket(job, 1)?;
     say_listening();
     let mut buffers: Vec<_> = (0..BATCH_SIZE.min(16))
@@ -74,7 +74,7 @@ pub fn receive(job: &Job) -> anyhow::Result<()> {
     meter.expect("something came").end(bytes)
 }
 
-fn socket(job: &Job, side: usize) -> anyhow::Result<(UdpSocket, UdpSocketState)> {
+fn socket(job: &MoverTask, side: usize) -> anyhow::Result<(UdpSocket, UdpSocketState)> {
     let socket = UdpSocket::bind(job.addresses[side])?;
     let state = UdpSocketState::new((&socket).into())?;
     if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).is_err() {

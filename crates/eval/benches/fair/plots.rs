@@ -7,9 +7,9 @@ use link::sim::CrowdRecord;
 
 /// A link controller's view of the path, as far as a plot can show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+enum ControllerView {
     Alone,
-    Company,
+    Competing,
     Loss,
 }
 
@@ -75,11 +75,11 @@ fn queue(record: &CrowdRecord, spans: &[Range<Duration>]) -> Plot {
         mark: Mark::Line,
     }];
     let link = (0..record.flows()).find(|flow| is_link(record, *flow));
-    let mood = |span: &Range<Duration>| Mood::of(record.sample(link?, span.end).state);
+    let mood = |span: &Range<Duration>| ControllerView::of(record.sample(link?, span.end).state);
     for (wanted, label) in [
-        (Mood::Alone, "link: alone"),
-        (Mood::Company, "link: in company"),
-        (Mood::Loss, "link: losing too much"),
+        (ControllerView::Alone, "link: alone"),
+        (ControllerView::Competing, "link: in company"),
+        (ControllerView::Loss, "link: losing too much"),
     ] {
         let spans = spans.iter().filter(|span| mood(span) == Some(wanted));
         series.push(Series {
@@ -96,12 +96,12 @@ fn queue(record: &CrowdRecord, spans: &[Range<Duration>]) -> Plot {
     }
 }
 
-impl Mood {
+impl ControllerView {
     /// `None` before the link's connection stands.
     fn of(state: &str) -> Option<Self> {
         match state {
             "" | "none" => None,
-            "compete" | "compete test" => Some(Self::Company),
+            "compete" | "compete test" => Some(Self::Competing),
             "loss drain" | "experiment" | "policed" => Some(Self::Loss),
             _ => Some(Self::Alone),
         }

@@ -23,14 +23,14 @@ use crate::MS;
 
 /// A sender that always has data, and its receiver.
 #[derive(Debug, Clone)]
-pub struct Flow {
-    pub kind: Kind,
+pub struct KernelFlow {
+    pub kind: FlowSender,
     /// When it begins.
     pub starts: Duration,
 }
 
 #[derive(Debug, Clone)]
-pub enum Kind {
+pub enum FlowSender {
     /// A pair of links.
     Link,
     /// The kernel's TCP.
@@ -43,14 +43,14 @@ pub enum Kind {
 
 /// Outcome of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct KernelOutcome {
     pub record: CrowdRecord,
     /// Whether the machine was too slow for the path, by the emulator's own counters.
     pub is_distorted: bool,
 }
 
 /// Observation at one time.
-struct Look {
+struct Observation {
     at: Duration,
     path: Counters,
     /// A sample of each flow.
@@ -58,13 +58,17 @@ struct Look {
 }
 
 /// The receiver of a flow, once there is one.
-enum Receiver {
+enum FlowReceiver {
     Tcp(ByteSink),
     Link(OnceLock<[Link; 2]>),
 }
 
 /// Runs flows over a line in its own namespaces until `end`, each flow from its start time on.
-pub fn run(line: &SymmetricPath, flows: &[Flow], end: Duration) -> anyhow::Result<Outcome> {
+pub fn run(
+    line: &SymmetricPath,
+    flows: &[KernelFlow],
+    end: Duration,
+) -> anyhow::Result<KernelOutcome> {
     let mut config = WanConfig {
         paths: [line.path(), line.path()],
         ..WanConfig::default()
@@ -74,19 +78,19 @@ pub fn run(line: &SymmetricPath, flows: &[Flow], end: Duration) -> anyhow::Resul
     }
     let wan = Wan::up(config)?;
     wan.prepare_tcp(TCP_BUFFER)?;
-    let receiver = |(index, flow): (usize, &Flow)| -> anyhow::Result<Receiver> {
+    let receiver = |(index, flow): (usize, &KernelFlow)| -> anyhow::Result<FlowReceiver> {
         Ok(match flow.kind {
-            Kind::Link => Receiver::Link(OnceLock::new()),
-            Kind::Tcp { buffer, .. } => {
+            FlowSender::Link => FlowReceiver::Link(OnceLock::new()),
+            FlowSender::Tcp { buffer, .. } => {
                 let sink = ByteSink::start(&wan, Site::B, 6200 + index as u16)?;
                 if let Some(size) = buffer {
                     sink.set_buffer(size)?;
                 }
-                Receiver::Tcp(sink)
+                FlowReceiver::Tcp(sink)
             }
         })
     };
-    let receivers: Vec<Receiver> = flows
+    let receivers: Vec<FlowReceiver> = flows
         .iter()
         .enumerate()
         .map(receiver)
@@ -104,10 +108,10 @@ pub fn run(line: &SymmetricPath, flows: &[Flow], end: Duration) -> anyhow::Resul
                     thread::sleep(flow.starts);
                     match (&flow.kind, receiver) {
                         (
-                            Kind::Tcp {
+                            FlowSender::Tcp {
                                 congestion_control, ..
                             },
-                            Receiver::Tcp(sink),
+                            FlowReceiver::Tcp(sink),
                         ) => {
                             let bulk = BulkSender {
                                 limit: end.saturating_sub(began.elapsed()),
@@ -117,7 +121,7 @@ pub fn run(line: &SymmetricPath, flows: &[Flow], end: Duration) -> anyhow::Resul
                             wan.enter(Site::A, || bulk.send())??;
                             Ok(())
                         }
-                        (Kind::Link, Receiver::Link(links)) => {
+                        (FlowSender::Link, FlowReceiver::Link(links)) => {
                             let pair = start_links(wan, index)?;
                             let pair = links.get_or_init(|| pair);
                             send_by_link(pair, end.saturating_sub(began.elapsed()))
@@ -135,22 +139,22 @@ pub fn run(line: &SymmetricPath, flows: &[Flow], end: Duration) -> anyhow::Resul
         anyhow::Ok(looks)
     })?;
     let after = wan.report();
-    Ok(Outcome {
+    Ok(KernelOutcome {
         record: record(line, flows.len(), &looks),
         is_distorted: after.distorted_since(&before),
     })
 }
 
 /// Samples the path and all flows a hundred times a second.
-fn watch(wan: &Wan, receivers: &[Receiver], began: Instant, end: Duration) -> Vec<Look> {
+fn watch(wan: &Wan, receivers: &[FlowReceiver], began: Instant, end: Duration) -> Vec<Observation> {
     let mut looks = Vec::new();
     loop {
         let at = began.elapsed();
         let WanReport { directions, .. } = wan.report();
-        looks.push(Look {
+        looks.push(Observation {
             at,
             path: directions[0].counters,
-            flows: receivers.iter().map(Receiver::sample).collect(),
+            flows: receivers.iter().map(FlowReceiver::sample).collect(),
         });
         if at >= end {
             return looks;
@@ -160,7 +164,7 @@ fn watch(wan: &Wan, receivers: &[Receiver], began: Instant, end: Duration) -> Ve
     }
 }
 
-impl Receiver {
+impl FlowReceiver {
     fn sample(&self) -> FlowSample {
         match self {
             Self::Tcp(sink) => FlowSample {
@@ -193,7 +197,7 @@ fn sample_links([sender, receiver]: &[Link; 2]) -> FlowSample {
 
 /// Converts observations to samples at equal times. A link updates its counters ten times a second.
 /// Its bytes are assumed to arrive evenly between two updates.
-fn record(line: &SymmetricPath, flows: usize, looks: &[Look]) -> CrowdRecord {
+fn record(line: &SymmetricPath, flows: usize, looks: &[Observation]) -> CrowdRecord {
     let bytes_per_s = line.rate.as_bytes_per_s();
     let mut record = CrowdRecord::new(EVERY);
     let mut counts = Vec::new();

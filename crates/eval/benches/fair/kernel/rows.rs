@@ -6,7 +6,7 @@ use bench_kit::{figure::Figure, stats::mean};
 use link::sim::{CrowdRecord, SymmetricPath, offset};
 use units::ByteCount;
 
-use super::crowd::{self, Flow, Kind};
+use super::crowd::{self, FlowSender, KernelFlow};
 use crate::{
     S,
     report::Outcome,
@@ -135,13 +135,13 @@ fn beside(name: &'static str, cases: &[(u64, f64, u64)]) -> Vec<Row> {
         runs: 2,
         run: Box::new(move |times, seed| {
             let line = SymmetricPath::new(100, rtt_ms, queue);
-            let crowd = |first: Kind| {
+            let crowd = |first: FlowSender| {
                 let others = (1..=count).map(|which| soon(tcp(name), seed, which));
                 let flows: Vec<_> = [soon(first, seed, 0)].into_iter().chain(others).collect();
                 crowd::run(&line, &flows, times.end)
             };
             let control = crowd(tcp("cubic"))?;
-            let ours = crowd(Kind::Link)?;
+            let ours = crowd(FlowSender::Link)?;
             let judged = times.judged();
             let without_us = rates(&control.record, &judged);
             let record = &ours.record;
@@ -206,8 +206,8 @@ fn among_ourselves(cases: &[(u64, f64, u32)]) -> Vec<Row> {
                 which as u32 * apart_s * S + offset(seed, which, Duration::from_millis(100))
             };
             let flows: Vec<_> = (0..count)
-                .map(|which| Flow {
-                    kind: Kind::Link,
+                .map(|which| KernelFlow {
+                    kind: FlowSender::Link,
                     starts: begins(which),
                 })
                 .collect();
@@ -242,14 +242,14 @@ fn small_user() -> Vec<Row> {
         runs: 2,
         run: Box::new(|times, seed| {
             let line = SymmetricPath::new(100, 173, 1.0);
-            let user = Kind::Tcp {
+            let user = FlowSender::Tcp {
                 congestion_control: "cubic",
                 buffer: Some(SMALL_BUFFER),
             };
             let user = soon(user, seed, 1);
             let judged = times.judged();
             let solo = crowd::run(&line, std::slice::from_ref(&user), times.end)?;
-            let crowd = crowd::run(&line, &[soon(Kind::Link, seed, 0), user], times.end)?;
+            let crowd = crowd::run(&line, &[soon(FlowSender::Link, seed, 0), user], times.end)?;
             let solo_rate = solo.record.rate(0, &judged);
             let rates = rates(&crowd.record, &judged);
             let rest = line.bits_per_s() - rates[1];
@@ -286,7 +286,7 @@ fn line_figures(
     ]
 }
 
-fn outcome(line: &SymmetricPath, crowd: crowd::Outcome, figures: Vec<Figure>) -> Outcome {
+fn outcome(line: &SymmetricPath, crowd: crowd::KernelOutcome, figures: Vec<Figure>) -> Outcome {
     Outcome {
         figures,
         record: crowd.record,
@@ -295,16 +295,16 @@ fn outcome(line: &SymmetricPath, crowd: crowd::Outcome, figures: Vec<Figure>) ->
     }
 }
 
-fn tcp(congestion_control: &'static str) -> Kind {
-    Kind::Tcp {
+fn tcp(congestion_control: &'static str) -> FlowSender {
+    FlowSender::Tcp {
         congestion_control,
         buffer: None,
     }
 }
 
 /// A flow that begins within the first second, at a time that depends on the seed.
-fn soon(kind: Kind, seed: u64, which: u64) -> Flow {
-    Flow {
+fn soon(kind: FlowSender, seed: u64, which: u64) -> KernelFlow {
+    KernelFlow {
         kind,
         starts: offset(seed, which, S),
     }
