@@ -8,7 +8,7 @@ use std::time::Duration;
 use bench_kit::{jobs, stats::Summary};
 use link::{
     Class, Policy, congestion,
-    sim::{Crowd, CrowdConfig, FlowKind, Side, World, WorldConfig},
+    sim::{Crowd, CrowdConfig, FlowKind, SimSite, World, WorldConfig},
 };
 use units::ByteCount;
 use wansim::{Radio, profile::Profile};
@@ -120,7 +120,7 @@ fn tcp(seed: u64, kind: FlowKind) -> RadioRun {
     while crowd.delivered(0) < SIZE && crowd.now() < LIMIT {
         crowd.run_to(crowd.now() + Duration::from_millis(10));
     }
-    let [forward, backward] = [Side::A, Side::B].map(|side| crowd.path_counters(side));
+    let [forward, backward] = [SimSite::A, SimSite::B].map(|side| crowd.path_counters(side));
     RadioRun {
         time_s: crowd.now().as_secs_f64(),
         answers: backward.delivered as f64 / forward.delivered as f64,
@@ -142,9 +142,9 @@ fn link(seed: u64) -> RadioRun {
         },
         profile.radio,
     );
-    let id = world.send(Side::A, Class::Bulk, SIZE);
+    let id = world.send(SimSite::A, Class::Bulk, SIZE);
     let time = world.run_to_end(id, LIMIT).unwrap_or(LIMIT);
-    let [forward, backward] = [Side::A, Side::B].map(|side| world.path_counters(side));
+    let [forward, backward] = [SimSite::A, SimSite::B].map(|side| world.path_counters(side));
     RadioRun {
         time_s: time.as_secs_f64(),
         answers: backward.delivered as f64 / forward.delivered as f64,

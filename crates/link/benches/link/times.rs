@@ -8,7 +8,7 @@ use bench_kit::{
 };
 use link::{
     Class,
-    sim::{Side, World},
+    sim::{SimSite, World},
 };
 use units::{BitRate, ByteCount};
 
@@ -150,16 +150,16 @@ fn dialogues(trial: &Trial, is_busy: bool) -> f64 {
     let mut world = trial.world();
     trial.warm(&mut world, &mut |_| {});
     if is_busy {
-        world.send(Side::A, Class::Bulk, ByteCount::megabytes(20_000));
-        world.send(Side::B, Class::Bulk, ByteCount::megabytes(20_000));
+        world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20_000));
+        world.send(SimSite::B, Class::Bulk, ByteCount::megabytes(20_000));
         world.run_for(20 * trial.rtt);
     }
     let mut times: Vec<f64> = (0..60)
         .map(|_| {
             world.run_for(Duration::from_millis(17));
             let began = world.now();
-            one_way(&mut world, Side::A);
-            one_way(&mut world, Side::B);
+            one_way(&mut world, SimSite::A);
+            one_way(&mut world, SimSite::B);
             (world.now() - began).as_secs_f64()
         })
         .collect();
@@ -167,7 +167,7 @@ fn dialogues(trial: &Trial, is_busy: bool) -> f64 {
     times[(times.len() - 1) * 99 / 100]
 }
 
-fn one_way(world: &mut World, from: Side) {
+fn one_way(world: &mut World, from: SimSite) {
     let id = world.send(from, Class::Bulk, ByteCount::new(10_000));
     world.run_until(Duration::from_secs(60), |world| {
         world.progress(id).arrived.is_some()
@@ -187,7 +187,7 @@ fn first_contact(seeds: u64) -> Vec<MissedFigure> {
             .collect();
         let mut times = jobs::map(&trials, |trial| {
             let mut world = trial.world();
-            let id = world.send(Side::A, Class::Bulk, ByteCount::new(100));
+            let id = world.send(SimSite::A, Class::Bulk, ByteCount::new(100));
             world.run_until(Duration::from_secs(60), |world| {
                 world.progress(id).arrived.is_some()
             });

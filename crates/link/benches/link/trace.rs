@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use link::sim::{Side, World};
+use link::sim::{SimSite, World};
 
 use super::trial::Trial;
 
@@ -45,16 +45,16 @@ impl TraceLines {
             return;
         }
         self.next = world.now() + self.step;
-        let view = world.view(Side::A);
+        let view = world.view(SimSite::A);
         println!(
             "{:9.3} {:9.1} {:8.1} {:>13} {:9.1} {:9.2} {:9} {:9.1} {:9.2}",
             world.now().as_secs_f64(),
-            world.view(Side::B).stats.payload_received as f64 / 1e6,
+            world.view(SimSite::B).stats.payload_received as f64 / 1e6,
             view.allowed_bytes_per_s * 8e-6,
             view.controller_state,
             view.base_rtt.unwrap_or_default().as_secs_f64() * 1e3,
             view.queue_delay.as_secs_f64() * 1e3,
-            world.path_counters(Side::A).queue_drops,
+            world.path_counters(SimSite::A).queue_drops,
             view.stats.payload_sent as f64 / 1e6,
             view.loss * 100.0,
         );

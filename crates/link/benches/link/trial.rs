@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Class, Policy, congestion,
-    sim::{Side, World, WorldConfig},
+    sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -107,7 +107,11 @@ impl Trial {
             .forward
             .rate
             .map_or(0, |rate| rate.bytes_in(self.rtt).bytes());
-        let id = world.send(Side::A, Class::Bulk, ByteCount::new(4 * bdp.max(1_000_000)));
+        let id = world.send(
+            SimSite::A,
+            Class::Bulk,
+            ByteCount::new(4 * bdp.max(1_000_000)),
+        );
         world.run_until(LIMIT, |world| {
             watch(world);
             let progress = world.progress(id);
@@ -129,15 +133,15 @@ impl Trial {
         if self.is_warm && self.warm(&mut world, watch).is_none() {
             return TrialOutcome::default();
         }
-        let before = world.view(Side::A);
-        let feedback_before = world.view(Side::B).stats.feedback_bytes;
-        let drops_before = *world.path_counters(Side::A);
-        let id = world.send(Side::A, Class::Bulk, self.size);
+        let before = world.view(SimSite::A);
+        let feedback_before = world.view(SimSite::B).stats.feedback_bytes;
+        let drops_before = *world.path_counters(SimSite::A);
+        let id = world.send(SimSite::A, Class::Bulk, self.size);
         let mut last_sent = None;
         world.run_until(LIMIT, |world| {
             watch(world);
             if last_sent.is_none() {
-                let sent = world.view(Side::A).stats.payload_sent - before.stats.payload_sent;
+                let sent = world.view(SimSite::A).stats.payload_sent - before.stats.payload_sent;
                 last_sent = (sent >= self.size.bytes()).then(|| world.now());
             }
             let progress = world.progress(id);
@@ -151,9 +155,9 @@ impl Trial {
         let trips = if self.arrives < 1.0 { 2.0 } else { 1.0 };
         let ideal =
             self.size.bytes() as f64 / self.goodput_bytes_per_s() + trips * self.rtt.as_secs_f64();
-        let after = world.view(Side::A);
-        let receiver = world.view(Side::B);
-        let path = world.path_counters(Side::A);
+        let after = world.view(SimSite::A);
+        let receiver = world.view(SimSite::B);
+        let path = world.path_counters(SimSite::A);
         let sent = (path.sent - drops_before.sent).max(1) as f64;
         let forward_bytes = after.stats.bytes_sent - before.stats.bytes_sent;
         TrialOutcome {

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Side, inbox::Datagram, pair::identity, random::Random};
+use super::{SimSite, inbox::Datagram, pair::identity, random::Random};
 use crate::{
     AMPLIFICATION_MAX,
     handshake::envelope::{EnvelopeKey, Hello, HelloSender, KeyId},
@@ -58,7 +58,7 @@ pub struct Adversary {
 /// A datagram to be delivered.
 #[derive(Debug)]
 pub(super) struct HeldDatagram {
-    pub(super) to: Side,
+    pub(super) to: SimSite,
     pub(super) datagram: Datagram,
     /// Whether the datagram is as its sender made it.
     pub(super) is_original: bool,
@@ -81,7 +81,7 @@ enum AdversaryMood {
     /// Many datagrams are changed or lost.
     Wild,
     /// Datagrams of this side are lost, or all datagrams.
-    Cut(Option<Side>),
+    Cut(Option<SimSite>),
     /// Datagrams of site A come from this address, and datagrams to it reach A.
     Relay(SocketAddr),
 }
@@ -100,7 +100,7 @@ impl Adversary {
             recorded_handshakes: Default::default(),
             old_handshakes: Default::default(),
             envelope: config.knows_public_keys.then(|| {
-                let [a, b] = [Side::A, Side::B].map(|side| identity(side).public_key());
+                let [a, b] = [SimSite::A, SimSite::B].map(|side| identity(side).public_key());
                 (EnvelopeKey::new(&b, &a), KeyId::of(&a))
             }),
             deeds: BTreeMap::new(),
@@ -114,7 +114,7 @@ impl Adversary {
     }
 
     /// Records that a side has forgotten the hellos that it received without connecting.
-    pub(super) fn on_restart(&mut self, side: Side) {
+    pub(super) fn on_restart(&mut self, side: SimSite) {
         let side = side as usize;
         self.old_handshakes[side] = std::mem::take(&mut self.recorded_handshakes[side]);
     }
@@ -156,7 +156,7 @@ impl Adversary {
     /// Handles a datagram of one site that leaves its path.
     pub(super) fn take(
         &mut self,
-        from: Side,
+        from: SimSite,
         datagram: Datagram,
         sites: [SocketAddr; 2],
         now: Instant,
@@ -180,7 +180,7 @@ impl Adversary {
             AdversaryMood::Cut(only) if only.is_none_or(|side| side == from) => {
                 self.count("withheld")
             }
-            AdversaryMood::Relay(address) if from == Side::A => {
+            AdversaryMood::Relay(address) if from == SimSite::A => {
                 self.count("relayed");
                 let from = address;
                 self.hand_over(to, Datagram { from, ..datagram }, true, now);
@@ -224,7 +224,7 @@ impl Adversary {
         *self.deeds.entry(deed).or_default() += 1;
     }
 
-    fn hand_over(&mut self, to: Side, datagram: Datagram, is_original: bool, at: Instant) {
+    fn hand_over(&mut self, to: SimSite, datagram: Datagram, is_original: bool, at: Instant) {
         self.order += 1;
         let held = HeldDatagram {
             to,
@@ -240,7 +240,7 @@ impl Adversary {
             0..=3 => (AdversaryMood::Calm, 800),
             4 | 5 => (AdversaryMood::Wild, 800),
             6 => {
-                let sides = [None, Some(Side::A), Some(Side::B)];
+                let sides = [None, Some(SimSite::A), Some(SimSite::B)];
                 (AdversaryMood::Cut(sides[self.random.below(3)]), 2500)
             }
             _ => {
@@ -254,7 +254,13 @@ impl Adversary {
     }
 
     /// Handles a datagram from a site to another address than the two sites'.
-    fn take_answer(&mut self, to: Side, datagram: Datagram, sites: [SocketAddr; 2], now: Instant) {
+    fn take_answer(
+        &mut self,
+        to: SimSite,
+        datagram: Datagram,
+        sites: [SocketAddr; 2],
+        now: Instant,
+    ) {
         let is_relayed =
             matches!(self.mood, AdversaryMood::Relay(address) if address == datagram.to);
         if is_relayed || self.random.chance(0.03) {
@@ -286,7 +292,7 @@ impl Adversary {
     }
 
     /// Delivers a site's datagram, perhaps in another form.
-    fn mistreat(&mut self, to: Side, mut datagram: Datagram, now: Instant) {
+    fn mistreat(&mut self, to: SimSite, mut datagram: Datagram, now: Instant) {
         match self.random.below(20) {
             0 | 1 => self.count("withheld"),
             2 | 3 => {
@@ -311,7 +317,7 @@ impl Adversary {
     }
 
     /// Delivers an additional datagram to `to`, beside `present`.
-    fn add(&mut self, to: Side, present: &Datagram, sites: [SocketAddr; 2], now: Instant) {
+    fn add(&mut self, to: SimSite, present: &Datagram, sites: [SocketAddr; 2], now: Instant) {
         let mut datagram = Datagram {
             from: sites[to.other() as usize],
             to: sites[to as usize],
@@ -385,11 +391,11 @@ impl Adversary {
         (STRANGERS, 1 + self.random.below(1000) as u16).into()
     }
 
-    fn pick(&mut self, to: Side) -> Vec<u8> {
+    fn pick(&mut self, to: SimSite) -> Vec<u8> {
         pick(&mut self.random, &self.recorded[to as usize])
     }
 
-    fn pick_handshake(&mut self, to: Side) -> Vec<u8> {
+    fn pick_handshake(&mut self, to: SimSite) -> Vec<u8> {
         pick(&mut self.random, &self.recorded_handshakes[to as usize])
     }
 
@@ -434,8 +440,8 @@ impl Adversary {
     }
 
     /// Returns a hello with a valid MAC, or an answer to one.
-    fn forge(&mut self, to: Side, present: &Datagram) -> Vec<u8> {
-        let of_initiator = self.pick_handshake(Side::B);
+    fn forge(&mut self, to: SimSite, present: &Datagram) -> Vec<u8> {
+        let of_initiator = self.pick_handshake(SimSite::B);
         let seen = Hello::read(&of_initiator).ok();
         let Some((key, key_id)) = &self.envelope else {
             return Vec::new();
@@ -456,8 +462,8 @@ impl Adversary {
             _ => &noise,
         };
         let from = match to {
-            Side::B => HelloSender::Initiator(*key_id),
-            Side::A => HelloSender::Responder(match present.bytes.get(1..5) {
+            SimSite::B => HelloSender::Initiator(*key_id),
+            SimSite::A => HelloSender::Responder(match present.bytes.get(1..5) {
                 Some(id) if self.config.meddles => {
                     ConnectionId(id.try_into().expect("the slice has four bytes"))
                 }

@@ -14,7 +14,7 @@ use units::ByteCount;
 use wansim::{Counters, Duplex, ETHERNET_OVERHEAD, Jitter, Packet, Path, PathConfig, Radio};
 
 use super::{
-    GRANULARITY, Side,
+    GRANULARITY, SimSite,
     crowd_record::{CrowdRecord, FlowSample},
     flow::{FlowConfig, FlowKind},
     inbox::Datagram,
@@ -198,7 +198,7 @@ impl Crowd {
 
     /// Changes both directions in the same way.
     pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
-        for side in [Side::A, Side::B] {
+        for side in [SimSite::A, SimSite::B] {
             let mut config = self.paths.path(side.path_direction()).config().clone();
             change(&mut config);
             self.paths
@@ -212,7 +212,7 @@ impl Crowd {
     }
 
     /// Counters of the path for the packets of one site.
-    pub fn path_counters(&self, from: Side) -> &Counters {
+    pub fn path_counters(&self, from: SimSite) -> &Counters {
         self.paths.counters(from.path_direction())
     }
 
@@ -253,7 +253,7 @@ impl Crowd {
         let now = self.now;
         let since_start = now - self.start;
         let Self { paths, flows, .. } = self;
-        for from in [Side::A, Side::B] {
+        for from in [SimSite::A, SimSite::B] {
             while let Some(crossing) = paths.poll(from.path_direction(), now) {
                 let flow = &mut flows[crossing.flow];
                 flow.arrive(crossing, from, now, since_start, paths);
@@ -264,7 +264,7 @@ impl Crowd {
         for offset in 0..count {
             let index = (self.turn + offset) % count;
             let flow = &mut flows[index];
-            for from in [Side::A, Side::B] {
+            for from in [SimSite::A, SimSite::B] {
                 while let Some(crossing) = flow.leave_access(from, now) {
                     flow.enter(crossing, from, paths, now);
                 }
@@ -279,7 +279,7 @@ impl Crowd {
 
     fn sample(&mut self) {
         let at = self.next_sample;
-        let direction = Side::A.path_direction();
+        let direction = SimSite::A.path_direction();
         self.paths.catch_up(at);
         let queue_delay = self.paths.queue_delay(direction);
         self.record
@@ -310,7 +310,7 @@ impl Crowd {
 impl CrowdFlow {
     fn view(&self) -> Option<PeerView> {
         match &self.traffic {
-            Some(Traffic::Longhaul(pair)) => Some(pair.endpoint(Side::A).peer_view(0)),
+            Some(Traffic::Longhaul(pair)) => Some(pair.endpoint(SimSite::A).peer_view(0)),
             _ => None,
         }
     }
@@ -319,7 +319,7 @@ impl CrowdFlow {
     fn send(
         &mut self,
         crossing: CrowdPacket,
-        from: Side,
+        from: SimSite,
         paths: &mut Duplex<CrowdPacket>,
         now: Instant,
     ) {
@@ -329,20 +329,20 @@ impl CrowdFlow {
         }
     }
 
-    fn leave_access(&mut self, from: Side, now: Instant) -> Option<CrowdPacket> {
+    fn leave_access(&mut self, from: SimSite, now: Instant) -> Option<CrowdPacket> {
         self.access.as_mut()?[from as usize].poll(now)
     }
 
     fn enter(
         &mut self,
         crossing: CrowdPacket,
-        from: Side,
+        from: SimSite,
         paths: &mut Duplex<CrowdPacket>,
         now: Instant,
     ) {
         let drops_before = paths.counters(from.path_direction()).queue_drops;
         paths.send(from.path_direction(), crossing, now);
-        if from == Side::A {
+        if from == SimSite::A {
             self.sent += 1;
             self.drops += paths.counters(from.path_direction()).queue_drops - drops_before;
         }
@@ -352,12 +352,12 @@ impl CrowdFlow {
     fn arrive(
         &mut self,
         crossing: CrowdPacket,
-        from: Side,
+        from: SimSite,
         now: Instant,
         since_start: Duration,
         paths: &mut Duplex<CrowdPacket>,
     ) {
-        if from == Side::A && self.connected.is_some() {
+        if from == SimSite::A && self.connected.is_some() {
             self.arrived_bytes += (crossing.ip_bytes() + ETHERNET_OVERHEAD) as u64;
         }
         let answer = match (&mut self.traffic, crossing.load) {
@@ -383,7 +383,7 @@ impl CrowdFlow {
                 load: PacketContent::Ack(ack),
                 is_corrupt: false,
             };
-            self.send(crossing, Side::B, paths, now);
+            self.send(crossing, SimSite::B, paths, now);
         }
     }
 
@@ -416,7 +416,7 @@ impl CrowdFlow {
         };
         match &mut traffic {
             Traffic::Longhaul(pair) => {
-                for side in [Side::A, Side::B] {
+                for side in [SimSite::A, SimSite::B] {
                     pair.step(side, now, &mut |datagram| {
                         self.send(
                             crossing(PacketContent::Datagram(datagram)),
@@ -427,7 +427,7 @@ impl CrowdFlow {
                     });
                 }
                 if self.connected.is_none() {
-                    let view = pair.endpoint(Side::A).peer_view(0);
+                    let view = pair.endpoint(SimSite::A).peer_view(0);
                     self.connected = view.connected.map(|at| at - start);
                 }
                 self.wake = pair.next_timeout(now);
@@ -439,13 +439,13 @@ impl CrowdFlow {
                 while let Some(segment) = sender.poll_transmit(since_start) {
                     self.send(
                         crossing(PacketContent::Segment(segment)),
-                        Side::A,
+                        SimSite::A,
                         paths,
                         now,
                     );
                 }
                 if let Some(ack) = tcp.receiver.handle_timeout(since_start) {
-                    self.send(crossing(PacketContent::Ack(ack)), Side::B, paths, now);
+                    self.send(crossing(PacketContent::Ack(ack)), SimSite::B, paths, now);
                 }
                 let timeouts = [tcp.sender.next_timeout(), tcp.receiver.next_timeout()];
                 self.wake = timeouts.into_iter().flatten().min().map(|at| start + at);
@@ -472,7 +472,7 @@ impl Traffic {
                     idle_timeout: Duration::from_secs(600),
                 };
                 let mut pair = Pair::new(config, now);
-                pair.send(Side::A, Class::Bulk, ENDLESS, now);
+                pair.send(SimSite::A, Class::Bulk, ENDLESS, now);
                 Self::Longhaul(Box::new(pair))
             }
             FlowKind::Tcp {

@@ -42,7 +42,7 @@ pub use self::{
     crowd::{Crowd, CrowdConfig},
     crowd_record::{CrowdRecord, FlowSample},
     flow::{FlowConfig, FlowKind, LawFactory},
-    pair::{FlowControllerFactory, Side, TransferId, TransferProgress},
+    pair::{FlowControllerFactory, SimSite, TransferId, TransferProgress},
     steady_transfer::SteadyTransfer,
     symmetric_path::{PACKET_WIRE_BYTES, SymmetricPath, offset},
 };
@@ -55,7 +55,7 @@ pub struct World {
     /// The forward direction is from A to B.
     paths: Duplex<Datagram>,
     /// Datagrams that arrived at one side, kept for replay.
-    recording: Option<Side>,
+    recording: Option<SimSite>,
     recorded: Vec<Vec<u8>>,
     /// Number of datagrams to each address.
     sent_to: HashMap<SocketAddr, u64>,
@@ -134,13 +134,13 @@ impl World {
     }
 
     /// Begins to send `size` bytes from one side to the other, on a stream of their own.
-    pub fn send(&mut self, from: Side, class: Class, size: ByteCount) -> TransferId {
+    pub fn send(&mut self, from: SimSite, class: Class, size: ByteCount) -> TransferId {
         self.pair.send(from, class, size, self.now)
     }
 
     /// Begins a transfer of `size` bytes that its receiver requests: the receiver opens the stream,
     /// and the sender answers on it.
-    pub fn request(&mut self, from: Side, class: Class, size: ByteCount) -> TransferId {
+    pub fn request(&mut self, from: SimSite, class: Class, size: ByteCount) -> TransferId {
         let id = self.pair.send(from, class, size, self.now);
         self.pair.await_request(id);
         id
@@ -171,7 +171,7 @@ impl World {
 
     /// Sends an ICMP error to `side`, which reports that no program listens at the other site's
     /// address.
-    pub fn deny(&mut self, side: Side) {
+    pub fn deny(&mut self, side: SimSite) {
         self.pair.deny(side, self.now);
     }
 
@@ -219,14 +219,14 @@ impl World {
     }
 
     /// Changes the direction that begins at `from`.
-    pub fn set_path(&mut self, from: Side, config: PathConfig) {
+    pub fn set_path(&mut self, from: SimSite, config: PathConfig) {
         self.paths
             .configure(from.path_direction(), config, self.now);
     }
 
     /// Changes both directions in the same way.
     pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
-        for side in [Side::A, Side::B] {
+        for side in [SimSite::A, SimSite::B] {
             let mut config = self.paths.path(side.path_direction()).config().clone();
             change(&mut config);
             self.set_path(side, config);
@@ -234,22 +234,22 @@ impl World {
     }
 
     /// Returns counters of the path for the packets of one site.
-    pub fn path_counters(&self, from: Side) -> &Counters {
+    pub fn path_counters(&self, from: SimSite) -> &Counters {
         self.paths.counters(from.path_direction())
     }
 
     /// Returns one site's view of the other.
-    pub fn view(&self, side: Side) -> PeerView {
+    pub fn view(&self, side: SimSite) -> PeerView {
         self.pair.endpoint(side).peer_view(0)
     }
 
     /// Returns the endpoint of one site.
-    pub fn endpoint(&self, side: Side) -> &Endpoint {
+    pub fn endpoint(&self, side: SimSite) -> &Endpoint {
         self.pair.endpoint(side)
     }
 
     /// Restarts one site without a close: its whole state is gone.
-    pub fn restart(&mut self, side: Side, config: &WorldConfig) {
+    pub fn restart(&mut self, side: SimSite, config: &WorldConfig) {
         self.pair.restart(side, config.pair(), self.now);
         if let Some(adversary) = &mut self.adversary {
             adversary.on_restart(side);
@@ -257,19 +257,19 @@ impl World {
     }
 
     /// Changes the caps of one side: on all its sending, and on the traffic between the two sides.
-    pub fn set_rate_max(&mut self, side: Side, all: Option<BitRate>, peer: Option<BitRate>) {
+    pub fn set_rate_max(&mut self, side: SimSite, all: Option<BitRate>, peer: Option<BitRate>) {
         self.pair.set_rate_max(side, all, peer);
     }
 
     /// Stops one side (as SIGSTOP does) or lets it continue. Datagrams that arrive meanwhile wait
     /// in its socket.
-    pub fn set_stopped(&mut self, side: Side, is_stopped: bool) {
+    pub fn set_stopped(&mut self, side: SimSite, is_stopped: bool) {
         self.pair.set_stopped(side, is_stopped, false);
     }
 
     /// Stops one side or both for a time, as a suspension does. Datagrams that arrive meanwhile are
     /// lost. The clocks of the sides continue, or stand still, too.
-    pub fn suspend(&mut self, sides: &[Side], time: Duration, clock_runs_on: bool) {
+    pub fn suspend(&mut self, sides: &[SimSite], time: Duration, clock_runs_on: bool) {
         for side in sides {
             self.pair.set_stopped(*side, true, true);
         }
@@ -283,28 +283,28 @@ impl World {
     }
 
     /// Lets the clock of one side jump ahead, between two moments.
-    pub fn jump_clock(&mut self, side: Side, by: Duration) {
+    pub fn jump_clock(&mut self, side: SimSite, by: Duration) {
         self.pair.advance_clock(side, by);
     }
 
     /// Sets the time of day that one side finds at its next restart, in nanoseconds since the Unix
     /// epoch. At first it is 1 700 000 000 s.
-    pub fn set_time_of_day(&mut self, side: Side, unix_ns: u64) {
+    pub fn set_time_of_day(&mut self, side: SimSite, unix_ns: u64) {
         self.pair.set_unix_ns(side, unix_ns);
     }
 
     /// Gives one side another address, as a NAT does that lost its binding.
-    pub fn set_address(&mut self, side: Side, address: SocketAddr) {
+    pub fn set_address(&mut self, side: SimSite, address: SocketAddr) {
         self.pair.set_address(side, address);
     }
 
     /// Passes a datagram to one side as if the network had delivered it.
-    pub fn inject(&mut self, to: Side, from: SocketAddr, bytes: &[u8]) {
+    pub fn inject(&mut self, to: SimSite, from: SocketAddr, bytes: &[u8]) {
         self.pair.inject(to, from, bytes, self.now);
     }
 
     /// Records the datagrams that arrive at one site from now on.
-    pub fn record(&mut self, at: Side) {
+    pub fn record(&mut self, at: SimSite) {
         self.recording = Some(at);
     }
 
@@ -337,7 +337,7 @@ impl World {
     }
 
     /// Returns the number of streams that one site's endpoint reported as lost.
-    pub fn lost_streams(&self, side: Side) -> u64 {
+    pub fn lost_streams(&self, side: SimSite) -> u64 {
         self.pair.lost_streams(side)
     }
 
@@ -351,7 +351,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        for from in [Side::A, Side::B] {
+        for from in [SimSite::A, SimSite::B] {
             while let Some(datagram) = self.paths.poll(from.path_direction(), self.now) {
                 if self.recording.is_some_and(|side| side != from) {
                     self.recorded.push(datagram.bytes.clone());
@@ -374,7 +374,7 @@ impl World {
                 }
             }
         }
-        for side in [Side::A, Side::B] {
+        for side in [SimSite::A, SimSite::B] {
             let Self {
                 paths,
                 sent_to,

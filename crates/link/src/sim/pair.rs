@@ -25,14 +25,14 @@ use crate::{
 
 /// One of the two sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Side {
+pub enum SimSite {
     /// The site that connects.
     A,
     /// The site that waits.
     B,
 }
 
-impl Side {
+impl SimSite {
     /// Returns the site at the other end.
     pub fn other(self) -> Self {
         match self {
@@ -89,7 +89,7 @@ pub(super) struct Pair {
     start: Instant,
     sites: [Site; 2],
     transfers: Vec<PairTransfer>,
-    by_stream: HashMap<(Side, StreamKey), usize>,
+    by_stream: HashMap<(SimSite, StreamKey), usize>,
     seed: u64,
     scratch: Vec<u8>,
     /// Streams that each site's endpoint reported as lost.
@@ -108,7 +108,7 @@ struct Site {
 }
 
 struct PairTransfer {
-    from: Side,
+    from: SimSite,
     class: Class,
     total: u64,
     key: Option<StreamKey>,
@@ -133,7 +133,7 @@ impl Pair {
     pub(super) fn new(config: PairConfig, start: Instant) -> Self {
         let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
             .map(|text| text.parse().expect("the address is well formed"));
-        let sites = [Side::A, Side::B].map(|side| Site {
+        let sites = [SimSite::A, SimSite::B].map(|side| Site {
             endpoint: endpoint(&config, side, 1, UNIX_NS, RestartState::default(), start),
             inbox: Inbox::default(),
             address: addresses[side as usize],
@@ -155,7 +155,7 @@ impl Pair {
 
     pub(super) fn send(
         &mut self,
-        from: Side,
+        from: SimSite,
         class: Class,
         size: ByteCount,
         now: Instant,
@@ -195,7 +195,7 @@ impl Pair {
         transfer.is_finished = false;
     }
 
-    pub(super) fn deny(&mut self, side: Side, now: Instant) {
+    pub(super) fn deny(&mut self, side: SimSite, now: Instant) {
         let other = self.sites[1 - side as usize].address;
         let site = &mut self.sites[side as usize];
         let local = site.clock.local(now);
@@ -224,12 +224,12 @@ impl Pair {
         self.transfers[id.0].progress
     }
 
-    pub(super) fn endpoint(&self, side: Side) -> &Endpoint {
+    pub(super) fn endpoint(&self, side: SimSite) -> &Endpoint {
         &self.sites[side as usize].endpoint
     }
 
     /// Restarts a side, which loses all its state except for the part that it stores for a restart.
-    pub(super) fn restart(&mut self, side: Side, config: PairConfig, now: Instant) {
+    pub(super) fn restart(&mut self, side: SimSite, config: PairConfig, now: Instant) {
         let site = &mut self.sites[side as usize];
         site.instance += 1;
         let local = site.clock.local(now);
@@ -253,7 +253,12 @@ impl Pair {
         }
     }
 
-    pub(super) fn set_rate_max(&mut self, side: Side, all: Option<BitRate>, peer: Option<BitRate>) {
+    pub(super) fn set_rate_max(
+        &mut self,
+        side: SimSite,
+        all: Option<BitRate>,
+        peer: Option<BitRate>,
+    ) {
         self.sites[side as usize]
             .endpoint
             .set_rate_max(all, &[peer]);
@@ -261,7 +266,7 @@ impl Pair {
 
     /// Stops or continues a side. While it is stopped, its socket keeps arriving datagrams, unless
     /// the machine `is_deaf`.
-    pub(super) fn set_stopped(&mut self, side: Side, is_stopped: bool, is_deaf: bool) {
+    pub(super) fn set_stopped(&mut self, side: SimSite, is_stopped: bool, is_deaf: bool) {
         let site = &mut self.sites[side as usize];
         site.is_stopped = is_stopped;
         site.inbox.is_shut = is_deaf;
@@ -271,26 +276,26 @@ impl Pair {
         [self.sites[0].address, self.sites[1].address]
     }
 
-    pub(super) fn set_unix_ns(&mut self, side: Side, unix_ns: u64) {
+    pub(super) fn set_unix_ns(&mut self, side: SimSite, unix_ns: u64) {
         self.sites[side as usize].unix_ns = unix_ns;
     }
 
     /// Advances the clock of a side by `by`.
-    pub(super) fn advance_clock(&mut self, side: Side, by: Duration) {
+    pub(super) fn advance_clock(&mut self, side: SimSite, by: Duration) {
         self.sites[side as usize].clock.ahead += by;
     }
 
     /// Sets the clock of a side back by `by`, for which it stood still.
-    pub(super) fn hold_clock(&mut self, side: Side, by: Duration) {
+    pub(super) fn hold_clock(&mut self, side: SimSite, by: Duration) {
         self.sites[side as usize].clock.behind += by;
     }
 
-    pub(super) fn set_address(&mut self, side: Side, address: SocketAddr) {
+    pub(super) fn set_address(&mut self, side: SimSite, address: SocketAddr) {
         self.sites[side as usize].address = address;
     }
 
     /// Returns the number of streams that a site's endpoint reported as lost.
-    pub(super) fn lost_streams(&self, side: Side) -> u64 {
+    pub(super) fn lost_streams(&self, side: SimSite) -> u64 {
         self.lost_streams[side as usize]
     }
 
@@ -300,7 +305,7 @@ impl Pair {
     }
 
     /// Passes bytes to one side as if the network had delivered them.
-    pub(super) fn inject(&mut self, to: Side, from: SocketAddr, bytes: &[u8], now: Instant) {
+    pub(super) fn inject(&mut self, to: SimSite, from: SocketAddr, bytes: &[u8], now: Instant) {
         let mut bytes = bytes.to_vec();
         let site = &mut self.sites[to as usize];
         let local = site.clock.local(now);
@@ -309,7 +314,7 @@ impl Pair {
 
     /// Delivers a datagram to one side, if that has its address. The side handles it in its next
     /// turn, at the latest, or [`at once`](Self::handle_arrivals).
-    pub(super) fn deliver(&mut self, to: Side, datagram: Datagram, now: Instant) {
+    pub(super) fn deliver(&mut self, to: SimSite, datagram: Datagram, now: Instant) {
         let site = &mut self.sites[to as usize];
         if datagram.to == site.address {
             site.inbox.push(datagram, now);
@@ -317,7 +322,7 @@ impl Pair {
     }
 
     /// Handles the datagrams that have arrived at one side.
-    pub(super) fn handle_arrivals(&mut self, side: Side) {
+    pub(super) fn handle_arrivals(&mut self, side: SimSite) {
         let site = &mut self.sites[side as usize];
         if site.is_stopped {
             return;
@@ -350,7 +355,7 @@ impl Pair {
     }
 
     /// Whether one side lets arrivals wait for each other, and no other event is due there.
-    fn is_gathering(&mut self, side: Side, now: Instant) -> bool {
+    fn is_gathering(&mut self, side: SimSite, now: Instant) -> bool {
         let site = &mut self.sites[side as usize];
         let local = site.clock.local(now);
         site.inbox.gathers(now)
@@ -362,7 +367,7 @@ impl Pair {
 
     /// Advances the time on one side, moves data between application and core, and passes the
     /// outgoing datagrams to `send`.
-    pub(super) fn step(&mut self, side: Side, now: Instant, send: &mut impl FnMut(Datagram)) {
+    pub(super) fn step(&mut self, side: SimSite, now: Instant, send: &mut impl FnMut(Datagram)) {
         if self.sites[side as usize].is_stopped || self.is_gathering(side, now) {
             return;
         }
@@ -378,7 +383,7 @@ impl Pair {
         site.inbox.wait(turn, now);
     }
 
-    fn transmit(&mut self, side: Side, now: Instant, send: &mut impl FnMut(Datagram)) {
+    fn transmit(&mut self, side: SimSite, now: Instant, send: &mut impl FnMut(Datagram)) {
         let site = &mut self.sites[side as usize];
         loop {
             self.scratch.clear();
@@ -400,7 +405,7 @@ impl Pair {
 
 fn endpoint(
     config: &PairConfig,
-    side: Side,
+    side: SimSite,
     instance: u64,
     unix_ns: u64,
     remembered: RestartState,
@@ -411,7 +416,7 @@ fn endpoint(
         identity: identity(side),
         peers: vec![EndpointPeer {
             public_keys: vec![identity(side.other()).public_key()],
-            has_endpoint: side == Side::A,
+            has_endpoint: side == SimSite::A,
             rate_max: None,
             is_guest: false,
         }],
@@ -428,7 +433,7 @@ fn endpoint(
     Endpoint::new(endpoint, epoch).expect("seeded keys are valid")
 }
 
-pub(super) fn identity(side: Side) -> Identity {
+pub(super) fn identity(side: SimSite) -> Identity {
     Identity::from_seed([1 + side as u8; 32])
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use link::{
     Class, Policy, congestion,
-    sim::{Adversary, AdversaryConfig, Side, TransferId, World, WorldConfig},
+    sim::{Adversary, AdversaryConfig, SimSite, TransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -82,7 +82,7 @@ impl Siege {
         while self.deeds() < deeds {
             let next = self.deeds() + 1500;
             self.run_to(next.min(deeds));
-            let side = [Side::A, Side::B][self.turn as usize % 2];
+            let side = [SimSite::A, SimSite::B][self.turn as usize % 2];
             self.world.restart(side, &self.config);
             self.restarts += 1;
             // Its own transfers are lost with its state.
@@ -91,7 +91,7 @@ impl Siege {
     }
 
     fn keep_busy(&mut self) {
-        for side in [Side::A, Side::B] {
+        for side in [SimSite::A, SimSite::B] {
             let running = &mut self.running[side as usize];
             if let Some(id) = *running {
                 let progress = self.world.progress(id);
@@ -115,7 +115,7 @@ impl Siege {
             overpaid.is_empty(),
             "seed {seed}: strangers got {overpaid:?}"
         );
-        for side in [Side::A, Side::B] {
+        for side in [SimSite::A, SimSite::B] {
             let endpoint = self.world.endpoint(side);
             let footprint = endpoint.footprint();
             let is_small = footprint.attempts <= 5
@@ -136,7 +136,7 @@ impl Siege {
         // Restarts and their lost streams are detected by then.
         self.world.run_for(Duration::from_secs(5));
         self.keep_busy();
-        for side in [Side::A, Side::B] {
+        for side in [SimSite::A, SimSite::B] {
             let id = self.running[side as usize].expect("it was kept busy");
             self.world.run_until(Duration::from_secs(90), |world| {
                 let progress = world.progress(id);
@@ -171,7 +171,7 @@ impl Siege {
             self.confirmed,
             self.lost,
         );
-        for side in [Side::A, Side::B] {
+        for side in [SimSite::A, SimSite::B] {
             let endpoint = self.world.endpoint(side);
             println!(
                 "  {side:?}: {:?}, {:?}",
@@ -260,7 +260,7 @@ fn what_an_adversary_adds_costs_no_time() {
         if let Some(adversary) = adversary {
             world.admit_adversary(adversary);
         }
-        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
         let took = world.run_to_end(id, Duration::from_secs(60));
         let deeds = world.adversary().map_or(0, Adversary::deeds_in_all);
         (took.expect("it ends").as_secs_f64(), deeds)

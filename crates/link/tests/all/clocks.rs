@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Class, LostReason, Policy, congestion,
-    sim::{Side, TransferId, World, WorldConfig},
+    sim::{SimSite, TransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -33,7 +33,7 @@ fn config(seed: u64) -> WorldConfig {
 
 /// Returns a transfer of 40 MB that has delivered a quarter; alone it takes four seconds.
 fn under_way(world: &mut World) -> TransferId {
-    let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(40));
+    let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(40));
     let quarter = ByteCount::megabytes(10);
     let reached = world.run_until(Duration::from_secs(60), |w| {
         w.progress(id).delivered > quarter
@@ -42,7 +42,7 @@ fn under_way(world: &mut World) -> TransferId {
     id
 }
 
-const SIDES: [&[Side]; 3] = [&[Side::A], &[Side::B], &[Side::A, Side::B]];
+const SIDES: [&[SimSite]; 3] = [&[SimSite::A], &[SimSite::B], &[SimSite::A, SimSite::B]];
 /// Most time for the rest of the transfer, which takes 2.6 s alone.
 const REST_MAX: Duration = Duration::from_millis(3300);
 
@@ -93,7 +93,7 @@ fn two_machines_suspended_for_an_hour_go_on_where_they_were() {
     for clock_runs_on in [true, false] {
         let mut world = World::new(&config(1));
         let id = under_way(&mut world);
-        world.suspend(&[Side::A, Side::B], HOUR, clock_runs_on);
+        world.suspend(&[SimSite::A, SimSite::B], HOUR, clock_runs_on);
         let took = run_to_end(&mut world, id);
         assert!(took < REST_MAX, "{took:?}");
     }
@@ -102,7 +102,7 @@ fn two_machines_suspended_for_an_hour_go_on_where_they_were() {
 /// The peer has abandoned the connection after two minutes.
 #[test]
 fn who_slept_for_longer_than_its_peer_waits_learns_that_in_seconds() {
-    for side in [Side::A, Side::B] {
+    for side in [SimSite::A, SimSite::B] {
         // A clock that stood still does not show for how long.
         for (clock_runs_on, bound_s) in [(true, 6), (false, 25)] {
             let what = format!("{side:?}, {clock_runs_on}");
@@ -118,7 +118,7 @@ fn who_slept_for_longer_than_its_peer_waits_learns_that_in_seconds() {
                 other => panic!("{what}: {other:?}"),
             };
             assert!(!clock_runs_on || silence > HOUR, "{what}: {silence:?}");
-            let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+            let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
             let took = world.run_to_end(again, Duration::from_secs(5));
             assert!(took.is_some(), "{what}: {:?}", world.progress(again));
         }
@@ -127,7 +127,7 @@ fn who_slept_for_longer_than_its_peer_waits_learns_that_in_seconds() {
 
 #[test]
 fn after_a_long_sleep_the_link_is_up_within_two_seconds() {
-    for side in [Side::A, Side::B] {
+    for side in [SimSite::A, SimSite::B] {
         let mut world = World::new(&config(1));
         under_way(&mut world);
         world.suspend(&[side], HOUR, true);
@@ -147,16 +147,16 @@ fn a_time_of_day_that_was_a_year_ahead_locks_nobody_out() {
     let mut world = World::new(&config);
     let times = [NOW_NS, NOW_NS + YEAR_NS, NOW_NS, NOW_NS - YEAR_NS, 0];
     for (start, unix_ns) in times.into_iter().enumerate() {
-        world.set_time_of_day(Side::A, unix_ns);
-        world.restart(Side::A, &config);
+        world.set_time_of_day(SimSite::A, unix_ns);
+        world.restart(SimSite::A, &config);
         world.run_for(Duration::from_secs(1));
-        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
         let took = world.run_to_end(id, Duration::from_secs(5));
         assert!(took.is_some(), "start {start}: {:?}", world.progress(id));
         // The time of day of the waiting side does not matter.
-        world.set_time_of_day(Side::B, NOW_NS + unix_ns % 7 * YEAR_NS);
-        world.restart(Side::B, &config);
+        world.set_time_of_day(SimSite::B, NOW_NS + unix_ns % 7 * YEAR_NS);
+        world.restart(SimSite::B, &config);
         world.run_for(Duration::from_secs(5));
     }
-    assert_eq!(world.endpoint(Side::B).dropped().replayed, 0);
+    assert_eq!(world.endpoint(SimSite::B).dropped().replayed, 0);
 }

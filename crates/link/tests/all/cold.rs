@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Class, Policy, congestion,
-    sim::{Side, World, WorldConfig},
+    sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -30,7 +30,7 @@ fn config(seed: u64) -> WorldConfig {
 /// Returns the round trips by which a transfer exceeds the ideal on a link that has just come up.
 fn surplus_rtts(world: &mut World) -> f64 {
     world.run_for(Duration::from_secs(2));
-    let id = world.send(Side::A, Class::Bulk, SIZE);
+    let id = world.send(SimSite::A, Class::Bulk, SIZE);
     let took = world.run_to_end(id, Duration::from_secs(60));
     let ideal_s = SIZE.bytes() as f64 / (PAYLOAD * RATE.as_bytes_per_s()) + RTT.as_secs_f64();
     let took_s = took.map_or(f64::INFINITY, |took| took.as_secs_f64());
@@ -46,8 +46,8 @@ fn the_first_transfer_takes_four_round_trips_more_and_two_where_the_last_run_kne
         // Regression: the light traffic after a transfer is no evidence about the path. It replaced
         // the known capacity, and the second start was as slow as the first.
         exchange_commands(&mut world);
-        world.restart(Side::A, &config);
-        world.restart(Side::B, &config);
+        world.restart(SimSite::A, &config);
+        world.restart(SimSite::B, &config);
         let known = surplus_rtts(&mut world);
         println!("seed {seed}: {unknown:.2} and {known:.2} RTT more than ideal");
         assert!(
@@ -68,14 +68,14 @@ fn a_path_that_was_ten_times_faster_loses_next_to_nothing() {
         path.rate = Some(BitRate::mbit(30));
         path.queue = PathConfig::default_queue(BitRate::mbit(30), RTT);
     });
-    world.restart(Side::A, &config);
-    let before = *world.path_counters(Side::A);
+    world.restart(SimSite::A, &config);
+    let before = *world.path_counters(SimSite::A);
     world.run_for(Duration::from_secs(2));
-    let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+    let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
     world
         .run_to_end(id, Duration::from_secs(60))
         .expect("it arrives");
-    let after = world.path_counters(Side::A);
+    let after = world.path_counters(SimSite::A);
     let dropped = (after.queue_drops - before.queue_drops) as f64;
     let sent = (after.sent - before.sent) as f64;
     assert!(dropped <= 0.02 * sent, "{dropped} of {sent}");
@@ -111,13 +111,13 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
             });
             let size = ByteCount::new((3.0 * PAYLOAD * rate.as_bytes_per_s()) as u64);
             world.run_for(Duration::from_millis(up_for_ms));
-            let id = world.send(Side::A, Class::Bulk, size);
+            let id = world.send(SimSite::A, Class::Bulk, size);
             if is_both_ways {
-                world.send(Side::B, Class::Bulk, size);
+                world.send(SimSite::B, Class::Bulk, size);
             }
             let took = world.run_to_end(id, Duration::from_secs(60));
             let took_s = took.map_or(f64::INFINITY, |took| took.as_secs_f64());
-            let counters = world.path_counters(Side::A);
+            let counters = world.path_counters(SimSite::A);
             let dropped = counters.queue_drops as f64 / counters.sent as f64;
             let line = format!(
                 "{mbit} Mbit/s, {rtt_ms} ms, both ways {is_both_ways}, up for {up_for_ms} ms: \
@@ -152,10 +152,10 @@ fn packets_that_overtake_the_first_train_do_not_end_a_cold_start() {
         });
         let size = ByteCount::new((PAYLOAD * rate.as_bytes_per_s()) as u64);
         world.run_for(Duration::from_secs(2));
-        let id = world.send(Side::A, Class::Bulk, size);
+        let id = world.send(SimSite::A, Class::Bulk, size);
         let took = world.run_to_end(id, Duration::from_secs(60));
         let took_s = took.map_or(f64::INFINITY, |took| took.as_secs_f64());
-        assert!(world.path_counters(Side::A).reordered > 0, "seed {seed}");
+        assert!(world.path_counters(SimSite::A).reordered > 0, "seed {seed}");
         worst = f64::min(worst, (1.0 + rtt.as_secs_f64()) / took_s);
     }
     println!("worst of 40 seeds: {worst:.3} of ideal");
@@ -179,7 +179,7 @@ fn commands_before_the_data_do_not_use_up_the_first_train() {
         });
         exchange_commands(&mut world);
         let took = write_as_a_socket_does(&mut world, ByteCount::megabytes(25));
-        assert!(world.path_counters(Side::A).reordered > 0, "seed {seed}");
+        assert!(world.path_counters(SimSite::A).reordered > 0, "seed {seed}");
         took.as_secs_f64()
     };
     let mut took_s: Vec<f64> = (1..=60).map(took_s).collect();
@@ -195,22 +195,22 @@ fn small_files_take_up_the_rate_of_a_known_path() {
     let config = config(1);
     let mut world = World::new(&config);
     surplus_rtts(&mut world);
-    world.restart(Side::A, &config);
-    world.restart(Side::B, &config);
+    world.restart(SimSite::A, &config);
+    world.restart(SimSite::B, &config);
     world.run_for(Duration::from_secs(2));
     for _ in 0..5 {
-        let id = world.send(Side::A, Class::Bulk, ByteCount::new(30_000));
+        let id = world.send(SimSite::A, Class::Bulk, ByteCount::new(30_000));
         let took = world.run_to_end(id, Duration::from_secs(5));
         assert!(took.is_some(), "the path is in order");
     }
-    let allowed = world.view(Side::A).allowed_bytes_per_s / RATE.as_bytes_per_s();
+    let allowed = world.view(SimSite::A).allowed_bytes_per_s / RATE.as_bytes_per_s();
     println!("{allowed:.3} of the line");
     assert!(allowed > 0.5, "{allowed}");
 }
 
 /// Exchanges commands and replies for two seconds.
 fn exchange_commands(world: &mut World) {
-    let sessions = [Side::A, Side::B].map(|side| {
+    let sessions = [SimSite::A, SimSite::B].map(|side| {
         let id = world.send(side, Class::Control, ByteCount::new(20));
         world.keep_open(id);
         id
@@ -229,7 +229,7 @@ fn write_as_a_socket_does(world: &mut World, size: ByteCount) -> Duration {
     let began = world.now();
     let mut at_once = ByteCount::new(14_000);
     let mut written = at_once;
-    let id = world.send(Side::A, Class::Bulk, written);
+    let id = world.send(SimSite::A, Class::Bulk, written);
     world.keep_open(id);
     while written < size {
         world.run_for(Duration::from_micros(200));
@@ -259,10 +259,10 @@ fn most_cold_starts_do_not_take_two_lost_packets_of_three_for_a_full_line() {
     for seed in 1..=80 {
         let mut world = World::new(&WorldConfig::symmetric(lossy.clone(), seed));
         world.run_for(Duration::from_secs(2));
-        let id = world.send(Side::A, Class::Bulk, size);
+        let id = world.send(SimSite::A, Class::Bulk, size);
         let took = world.run_to_end(id, Duration::from_secs(60));
         assert!(
-            world.path_counters(Side::A).random_losses > 0,
+            world.path_counters(SimSite::A).random_losses > 0,
             "seed {seed}"
         );
         slow += u32::from(took.is_none_or(|took| took.as_secs_f64() > 5.0 * ideal_s));

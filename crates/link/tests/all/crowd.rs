@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Class, Policy, congestion,
-    sim::{Crowd, CrowdConfig, FlowKind, Side, World, WorldConfig},
+    sim::{Crowd, CrowdConfig, FlowKind, SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Policer, profile::Profile};
@@ -55,7 +55,7 @@ fn a_run_of_a_seed_repeats_itself_and_another_seed_differs() {
         crowd.add(FlowKind::cubic().flow().starting_at(S));
         crowd.run_to(8 * S);
         let arrived = [0, 1].map(|flow| crowd.record().sample(flow, 8 * S).arrived_bytes);
-        (arrived, crowd.path_counters(Side::A).queue_drops)
+        (arrived, crowd.path_counters(SimSite::A).queue_drops)
     };
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
@@ -102,7 +102,7 @@ fn what_a_policer_drops_is_loss_that_the_flows_caused() {
     });
     crowd.add(FlowKind::cubic().flow());
     crowd.run_to(20 * S);
-    assert!(crowd.path_counters(Side::A).policer_drops > 0);
+    assert!(crowd.path_counters(SimSite::A).policer_drops > 0);
     assert!(crowd.record().caused_loss(&(S..20 * S)) > 0.0);
     let rate = crowd.record().rate(0, &(5 * S..20 * S));
     assert!((0.5..1.01).contains(&(rate / 10e6)), "{rate}");
@@ -131,7 +131,7 @@ fn answers_take_airtime_on_a_radio() {
         };
         crowd.add(cubic.flow());
         crowd.run_to(20 * S);
-        let counters = [Side::A, Side::B].map(|side| *crowd.path_counters(side));
+        let counters = [SimSite::A, SimSite::B].map(|side| *crowd.path_counters(side));
         assert_eq!(counters[0].queue_drops, 0);
         let answers = counters[1].delivered as f64 / counters[0].delivered as f64;
         assert!(
@@ -164,7 +164,7 @@ fn links_over_a_radio_share_it_between_the_directions() {
     };
     let mut world = World::with_radio(&config, Some(radio));
     let size = ByteCount::megabytes(3);
-    let ids = [Side::A, Side::B].map(|from| world.send(from, Class::Bulk, size));
+    let ids = [SimSite::A, SimSite::B].map(|from| world.send(from, Class::Bulk, size));
     let is_done = |world: &World| ids.iter().all(|id| world.progress(*id).confirmed.is_some());
     assert!(world.run_until(60 * S, is_done));
     let [a, b] = ids.map(|id| world.progress(id).arrived.expect("all is confirmed"));
@@ -186,7 +186,7 @@ fn a_flow_that_begins_in_a_full_queue_does_not_flood_it() {
         let begins = (9 + seed) * S / 20;
         crowd.run_to(begins);
         assert!(
-            crowd.path_counters(Side::A).queue_drops > 0,
+            crowd.path_counters(SimSite::A).queue_drops > 0,
             "the queue is full"
         );
         crowd.add(ours().flow().starting_at(begins));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use link::{
     Class,
-    sim::{Side, World, WorldConfig},
+    sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -21,16 +21,16 @@ fn delivered(line: BitRate, loss: f64, is_forged: bool) -> (u64, f64) {
         ..PathConfig::line(line, Duration::from_millis(20))
     };
     let mut world = World::new(&WorldConfig::symmetric(path, 1));
-    let id = world.send(Side::A, Class::Bulk, ByteCount::gibibytes(1));
+    let id = world.send(SimSite::A, Class::Bulk, ByteCount::gibibytes(1));
     world.run_for(Duration::from_secs(2));
     let before = world.progress(id).delivered.bytes();
     let mut silent = 0;
     for _ in 0..LOOKS {
         if is_forged {
-            world.deny(Side::A);
+            world.deny(SimSite::A);
         }
         world.run_for(Duration::from_millis(10));
-        silent += u32::from(!world.endpoint(Side::A).is_up(0));
+        silent += u32::from(!world.endpoint(SimSite::A).is_up(0));
     }
     let after = world.progress(id).delivered.bytes();
     (after - before, f64::from(silent) / f64::from(LOOKS))
@@ -57,13 +57,13 @@ fn found_out(rtt: Duration, is_told: bool) -> Option<Duration> {
     let path = PathConfig::line(BitRate::mbit(100), rtt);
     let mut world = World::new(&WorldConfig::symmetric(path, 1));
     world.run_for(Duration::from_secs(2));
-    world.set_stopped(Side::B, true);
+    world.set_stopped(SimSite::B, true);
     if is_told {
-        world.deny(Side::A);
+        world.deny(SimSite::A);
     }
     let died = world.now();
     let is_found_out = world.run_until(Duration::from_secs(5), |world| {
-        !world.endpoint(Side::A).is_up(0)
+        !world.endpoint(SimSite::A).is_up(0)
     });
     is_found_out.then(|| world.now() - died)
 }

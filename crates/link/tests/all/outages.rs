@@ -8,7 +8,7 @@ use std::{
 use link::{
     Class, LostReason, Policy,
     congestion::{self, FixedRate},
-    sim::{Side, World, WorldConfig},
+    sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, PathConfig};
@@ -36,7 +36,7 @@ fn config(seed: u64) -> WorldConfig {
 
 /// Returns a transfer that has delivered a quarter of `size`.
 fn under_way(world: &mut World, size: ByteCount) -> link::sim::TransferId {
-    let id = world.send(Side::A, Class::Bulk, size);
+    let id = world.send(SimSite::A, Class::Bulk, size);
     let quarter = ByteCount::new(size.bytes() / 4);
     let reached = world.run_until(Duration::from_secs(60), |w| {
         w.progress(id).delivered > quarter
@@ -53,11 +53,11 @@ fn a_transfer_goes_on_after_a_twenty_second_outage() {
         world.change_paths(|path| path.outage = true);
         world.run_for(Duration::from_secs(20));
         assert!(
-            world.path_counters(Side::A).outage_drops > 0,
+            world.path_counters(SimSite::A).outage_drops > 0,
             "the outage must hit the transfer"
         );
         assert!(
-            world.view(Side::A).silent.is_some(),
+            world.view(SimSite::A).silent.is_some(),
             "the silence is noticed"
         );
         let before = world.progress(id).delivered;
@@ -82,9 +82,9 @@ fn a_transfer_goes_on_after_a_twenty_second_outage() {
 fn a_peer_stopped_for_twenty_seconds_goes_on() {
     let mut world = World::new(&config(1));
     let id = under_way(&mut world, ByteCount::megabytes(40));
-    world.set_stopped(Side::B, true);
+    world.set_stopped(SimSite::B, true);
     world.run_for(Duration::from_secs(20));
-    world.set_stopped(Side::B, false);
+    world.set_stopped(SimSite::B, false);
     world
         .run_to_end(id, Duration::from_secs(60))
         .expect("it ends");
@@ -97,19 +97,19 @@ fn a_site_stopped_for_longer_than_the_peer_waits_learns_within_seconds_that_its_
     let config = config(1);
     let mut world = World::new(&config);
     under_way(&mut world, ByteCount::megabytes(40));
-    world.set_stopped(Side::A, true);
+    world.set_stopped(SimSite::A, true);
     world.run_for(config.idle_timeout + Duration::from_secs(20));
-    assert!(world.lost_streams(Side::B) > 0, "B has given up");
-    world.set_stopped(Side::A, false);
+    assert!(world.lost_streams(SimSite::B) > 0, "B has given up");
+    world.set_stopped(SimSite::A, false);
     let woken = world.now();
-    world.run_until(Duration::from_secs(200), |w| w.lost_streams(Side::A) > 0);
+    world.run_until(Duration::from_secs(200), |w| w.lost_streams(SimSite::A) > 0);
     let took = world.now() - woken;
     assert!(took <= Duration::from_secs(6), "{took:?}");
 }
 
 #[test]
 fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
-    for side in [Side::A, Side::B] {
+    for side in [SimSite::A, SimSite::B] {
         let config = config(1);
         let mut world = World::new(&config);
         let id = under_way(&mut world, ByteCount::megabytes(40));
@@ -121,17 +121,21 @@ fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
         let returned = world.now();
         // The survivor learns of it: the sender that its transfer is lost, or the receiver that its
         // stream is.
-        let other = if side == Side::A { Side::B } else { Side::A };
+        let other = if side == SimSite::A {
+            SimSite::B
+        } else {
+            SimSite::A
+        };
         let known = world.run_until(Duration::from_secs(10), |world| {
             world.lost_streams(other) > 0
         });
         assert!(known, "{side:?} restarted unnoticed");
         let took = world.now() - returned;
         assert!(took <= Duration::from_secs(2), "{side:?}: {took:?}");
-        if side == Side::B {
+        if side == SimSite::B {
             assert_eq!(world.progress(id).lost, Some(LostReason::PeerRestarted));
         }
-        let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+        let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
         world
             .run_to_end(again, Duration::from_secs(20))
             .expect("new streams work");
@@ -145,17 +149,17 @@ fn a_receiver_learns_within_two_seconds_that_the_sender_has_restarted() {
         let config = config(seed);
         let mut world = World::new(&config);
         world.run_for(Duration::from_secs(2));
-        let id = world.send(Side::B, Class::Bulk, ByteCount::megabytes(40));
+        let id = world.send(SimSite::B, Class::Bulk, ByteCount::megabytes(40));
         let half = ByteCount::megabytes(20);
         world.run_until(Duration::from_secs(60), |w| w.progress(id).delivered > half);
         // Only A has the peer's address. Credit in flight has arrived before B dies.
-        world.set_stopped(Side::B, true);
+        world.set_stopped(SimSite::B, true);
         world.run_for(Duration::from_secs(1));
-        world.restart(Side::B, &config);
-        world.set_stopped(Side::B, false);
+        world.restart(SimSite::B, &config);
+        world.set_stopped(SimSite::B, false);
         let returned = world.now();
         let known = world.run_until(Duration::from_secs(10), |world| {
-            world.lost_streams(Side::A) > 0
+            world.lost_streams(SimSite::A) > 0
         });
         let took = world.now() - returned;
         assert!(known && took <= Duration::from_secs(2), "{took:?}");
@@ -173,7 +177,7 @@ fn a_peer_gone_for_the_idle_timeout_is_given_up() {
         matches!(world.progress(id).lost, Some(LostReason::Silence(time)) if time >= Duration::from_secs(120))
     );
     world.change_paths(|path| path.outage = false);
-    let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+    let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
     world
         .run_to_end(again, Duration::from_secs(30))
         .expect("the link comes back by itself");
@@ -184,27 +188,27 @@ fn a_new_address_of_the_peer_is_followed_after_a_challenge() {
     let mut world = World::new(&config(1));
     let id = under_way(&mut world, ByteCount::megabytes(40));
     let moved: SocketAddr = "10.77.0.1:60123".parse().expect("an address");
-    world.set_address(Side::A, moved);
+    world.set_address(SimSite::A, moved);
     world
         .run_to_end(id, Duration::from_secs(60))
         .expect("it ends");
-    assert_eq!(world.view(Side::B).address, Some(moved));
+    assert_eq!(world.view(SimSite::B).address, Some(moved));
 }
 
 /// A peer moves from a line to a satellite: measurements of the line do not apply to it.
 #[test]
 fn a_peer_that_moves_to_another_host_is_measured_anew() {
     let mut world = World::new(&config(1));
-    let id = world.send(Side::B, Class::Bulk, ByteCount::megabytes(200));
+    let id = world.send(SimSite::B, Class::Bulk, ByteCount::megabytes(200));
     world.run_for(Duration::from_secs(5));
-    let before = world.view(Side::B).base_rtt.expect("it was measured");
+    let before = world.view(SimSite::B).base_rtt.expect("it was measured");
     assert!(before < Duration::from_millis(110), "{before:?}");
     world.change_paths(|path| path.delay = Duration::from_millis(300));
     let elsewhere = "10.99.0.7:4810".parse().expect("well formed");
-    world.set_address(Side::A, elsewhere);
+    world.set_address(SimSite::A, elsewhere);
     world.run_for(Duration::from_secs(3));
-    assert_eq!(world.view(Side::B).address, Some(elsewhere));
-    let after = world.view(Side::B).base_rtt.expect("it was measured");
+    assert_eq!(world.view(SimSite::B).address, Some(elsewhere));
+    let after = world.view(SimSite::B).base_rtt.expect("it was measured");
     assert!(after > Duration::from_millis(590), "{after:?}");
     world
         .run_to_end(id, Duration::from_secs(120))
@@ -214,7 +218,7 @@ fn a_peer_that_moves_to_another_host_is_measured_anew() {
 /// The round trip of the new path is 600 times that of the former one.
 #[test]
 fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
-    for from in [Side::A, Side::B] {
+    for from in [SimSite::A, SimSite::B] {
         let mut world = World::new(&config(1));
         world.change_paths(|path| path.delay = Duration::from_micros(500));
         let id = world.send(from, Class::Bulk, ByteCount::megabytes(100));
@@ -222,10 +226,10 @@ fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
         assert!(world.progress(id).arrived.is_none(), "it is under way");
         world.change_paths(|path| path.delay = Duration::from_millis(300));
         let elsewhere = "10.99.0.7:4810".parse().expect("well formed");
-        world.set_address(Side::A, elsewhere);
+        world.set_address(SimSite::A, elsewhere);
         world.run_for(Duration::from_secs(2));
         assert_eq!(
-            world.view(Side::B).address,
+            world.view(SimSite::B).address,
             Some(elsewhere),
             "sent by {from:?}"
         );
@@ -239,7 +243,7 @@ fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
 fn a_first_flight_recorded_before_a_restart_is_not_answered_after_it() {
     let config = config(1);
     let mut world = World::new(&config);
-    world.record(Side::B);
+    world.record(SimSite::B);
     let id = under_way(&mut world, ByteCount::megabytes(1));
     world
         .run_to_end(id, Duration::from_secs(30))
@@ -249,20 +253,20 @@ fn a_first_flight_recorded_before_a_restart_is_not_answered_after_it() {
     assert!(!first_flights.is_empty(), "a first flight was recorded");
     let stranger: SocketAddr = "198.51.100.66:5555".parse().expect("an address");
     for restart in 1..=2 {
-        world.set_stopped(Side::A, true);
-        world.restart(Side::B, &config);
+        world.set_stopped(SimSite::A, true);
+        world.restart(SimSite::B, &config);
         for datagram in &first_flights {
-            world.inject(Side::B, stranger, datagram);
+            world.inject(SimSite::B, stranger, datagram);
         }
         world.run_for(Duration::from_secs(5));
         assert_eq!(world.sent_to(stranger), 0, "restart {restart}");
-        let replayed = world.endpoint(Side::B).dropped().replayed;
+        let replayed = world.endpoint(SimSite::B).dropped().replayed;
         assert_eq!(replayed, first_flights.len() as u64, "restart {restart}");
     }
-    world.set_stopped(Side::A, false);
+    world.set_stopped(SimSite::A, false);
     // It learns that its connection is gone.
     world.run_for(Duration::from_secs(5));
-    let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+    let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
     world
         .run_to_end(again, Duration::from_secs(20))
         .expect("the peer itself is let in");
@@ -277,8 +281,8 @@ fn a_clock_set_back_between_two_starts_locks_nobody_out() {
     world
         .run_to_end(id, Duration::from_secs(30))
         .expect("it ends");
-    world.restart(Side::A, &config);
-    let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+    world.restart(SimSite::A, &config);
+    let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
     world
         .run_to_end(again, Duration::from_secs(20))
         .expect("its timestamps go on from where they were");
@@ -288,7 +292,7 @@ fn a_clock_set_back_between_two_starts_locks_nobody_out() {
 fn strangers_replays_and_flipped_bits_are_never_answered() {
     let config = config(1);
     let mut world = World::new(&config);
-    world.record(Side::B);
+    world.record(SimSite::B);
     let id = under_way(&mut world, ByteCount::megabytes(4));
     world
         .run_to_end(id, Duration::from_secs(30))
@@ -308,15 +312,15 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
         .step_by(7)
         .chain(recorded.iter().enumerate().take(20))
     {
-        world.inject(Side::B, stranger, datagram);
+        world.inject(SimSite::B, stranger, datagram);
         let mut flipped = datagram.clone();
         let bit = index * 31 % (flipped.len() * 8);
         flipped[bit / 8] ^= 1 << (bit % 8);
-        world.inject(Side::B, stranger, &flipped);
+        world.inject(SimSite::B, stranger, &flipped);
     }
     for len in 0..200 {
         let noise: Vec<u8> = (0..len).map(|at| (at * 89 + len * 13) as u8).collect();
-        world.inject(Side::B, stranger, &noise);
+        world.inject(SimSite::B, stranger, &noise);
     }
     world.run_for(Duration::from_secs(5));
     assert_eq!(
@@ -324,12 +328,12 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
         sent_before,
         "a stranger got an answer"
     );
-    let dropped = world.endpoint(Side::B).dropped();
+    let dropped = world.endpoint(SimSite::B).dropped();
     assert!(
         dropped.replayed > 0 && dropped.bad_mac > 0 && dropped.malformed > 0,
         "{dropped:?}"
     );
-    let again = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
+    let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
     world
         .run_to_end(again, Duration::from_secs(20))
         .expect("the connection is unharmed");
@@ -343,14 +347,14 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
 fn a_seed_gives_the_same_run_every_time() {
     let run = || {
         let mut world = World::new(&config(42));
-        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
         let time = world
             .run_to_end(id, Duration::from_secs(60))
             .expect("it ends");
         (
             time,
-            world.view(Side::A).stats.datagrams_sent,
-            world.path_counters(Side::A).random_losses,
+            world.view(SimSite::A).stats.datagrams_sent,
+            world.path_counters(SimSite::A).random_losses,
         )
     };
     let began = Instant::now();
@@ -367,16 +371,16 @@ fn readers_that_stall_leave_room_for_others() {
         };
         let mut world = World::new(&config);
         for _ in 0..stalled {
-            let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(50));
+            let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(50));
             world.leave_unread(id);
         }
         world.run_for(Duration::from_secs(20));
         let what = format!("{memory_mebibytes} MiB, {stalled} stalled");
-        let command = world.send(Side::A, Class::Control, ByteCount::new(100));
+        let command = world.send(SimSite::A, Class::Control, ByteCount::new(100));
         let answered = world.run_to_end(command, Duration::from_secs(5));
         assert!(answered.is_some(), "{what}: a command must get through");
         // Both directions: data that readers hold up must not take the memory for sending, either.
-        for from in [Side::A, Side::B] {
+        for from in [SimSite::A, SimSite::B] {
             let id = world.send(from, Class::Bulk, ByteCount::megabytes(1));
             let took = world.run_to_end(id, Duration::from_secs(30));
             assert!(
@@ -384,7 +388,7 @@ fn readers_that_stall_leave_room_for_others() {
                 "{what}: 1 MB from {from:?} must get through"
             );
         }
-        let (sender, receiver) = (world.view(Side::A), world.view(Side::B));
+        let (sender, receiver) = (world.view(SimSite::A), world.view(SimSite::B));
         let refused = receiver.stats.no_memory;
         assert!(
             refused < 100,
@@ -414,7 +418,10 @@ fn a_transfer_goes_on_when_the_path_comes_to_carry_less() {
         world.run_until(Duration::from_secs(60), |w| {
             w.progress(id).delivered > delivered + ByteCount::megabytes(3)
         });
-        assert!(world.path_counters(Side::A).mtu_drops > 0, "packets vanish");
+        assert!(
+            world.path_counters(SimSite::A).mtu_drops > 0,
+            "packets vanish"
+        );
         let took = world.now() - before;
         // Where a third is lost anyway, the path is asked for longer.
         let most = Duration::from_secs(if loss < 0.1 { 6 } else { 15 });
@@ -438,12 +445,12 @@ fn long_bursts_of_losses_cost_no_stream() {
             path.bursts = Some(GilbertElliott::bursts_of(50.0, 0.3));
         }
         let mut world = World::new(&config);
-        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(2));
+        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(2));
         world.run_until(Duration::from_secs(300), |w| {
             let progress = w.progress(id);
             progress.confirmed.is_some() || progress.lost.is_some()
         });
-        assert!(world.path_counters(Side::A).burst_losses > 0);
+        assert!(world.path_counters(SimSite::A).burst_losses > 0);
         let progress = world.progress(id);
         assert!(progress.confirmed.is_some(), "seed {seed}: {progress:?}");
     }

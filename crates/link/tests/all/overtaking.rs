@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Class,
-    sim::{Side, World, WorldConfig},
+    sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Reordering, Straggler};
@@ -28,7 +28,7 @@ fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
     let size = ByteCount::megabytes(50);
     let ideal = Duration::from_secs_f64(size.bytes() as f64 * 8.0 / 270e6 / 0.95) + RTT;
     for number in 0..transfers {
-        let id = world.send(Side::A, Class::Bulk, size);
+        let id = world.send(SimSite::A, Class::Bulk, size);
         let took = world.run_to_end(id, Duration::from_secs(100));
         let share = took.map_or(0.0, |took| ideal.as_secs_f64() / took.as_secs_f64());
         let least = if number == 0 { 0.6 } else { 0.85 };
@@ -39,7 +39,7 @@ fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
         );
         world.run_for(Duration::from_secs(2));
     }
-    let counters = world.path_counters(Side::A);
+    let counters = world.path_counters(SimSite::A);
     assert!(counters.reordered > 1000, "{}", counters.reordered);
 }
 
@@ -53,11 +53,11 @@ fn overtakers_of_a_burst_behind_lone_ones_do_not_make_the_base() {
     config.forward.let_overtake(0.1, 0.5);
     let mut world = World::new(&config);
     world.run_until(Duration::from_secs(60), |world| {
-        world.endpoint(Side::A).is_up(0)
+        world.endpoint(SimSite::A).is_up(0)
     });
     world.run_for(Duration::from_millis(2435));
     for number in 0..5 {
-        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(25));
+        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(25));
         let took = world.run_to_end(id, Duration::from_secs(100));
         let share = took.map_or(0.0, |took| 0.968 / took.as_secs_f64());
         let least = if number == 0 { 0.6 } else { 0.85 };
@@ -128,14 +128,14 @@ fn one_in_five_that_is_ahead_of_the_others_is_the_path() {
     };
     for seed in 1..=3 {
         let mut world = World::new(&WorldConfig::symmetric(path.clone(), seed));
-        let id = world.send(Side::A, Class::Bulk, ByteCount::gibibytes(1));
+        let id = world.send(SimSite::A, Class::Bulk, ByteCount::gibibytes(1));
         world.run_for(Duration::from_secs(5));
         let before = world.progress(id).delivered;
         world.run_for(Duration::from_secs(10));
         let bytes = world.progress(id).delivered.bytes() - before.bytes();
         let used = bytes as f64 / (10.0 * rate.as_bytes_per_s());
         println!("seed {seed}: {used:.3} of the line");
-        let reordered = world.path_counters(Side::A).reordered;
+        let reordered = world.path_counters(SimSite::A).reordered;
         assert!(reordered > 1000, "{reordered} packets were late");
         assert!(used > 0.8, "{used:.3} of the line, seed {seed}");
     }

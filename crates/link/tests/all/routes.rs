@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Class, Policy, congestion,
-    sim::{Side, TransferId, World, WorldConfig},
+    sim::{SimSite, TransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -43,21 +43,21 @@ fn check(rate: BitRate, idle: Option<Duration>, changes_ms: &[(u64, u64)]) {
         let [before, after] = [before_ms, after_ms].map(Duration::from_millis);
         let mut world = world(before, before_ms + after_ms);
         let id = if let Some(idle) = idle {
-            let first = world.send(Side::A, Class::Bulk, ByteCount::megabytes(150));
+            let first = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(150));
             let ended = world.run_to_end(first, Duration::from_secs(60));
             assert!(ended.is_some(), "the path is in order");
             world.run_for(idle / 2);
             world.change_paths(|config| *config = PathConfig::line(rate, after));
             world.run_for(idle / 2);
-            world.send(Side::A, Class::Bulk, ENDLESS)
+            world.send(SimSite::A, Class::Bulk, ENDLESS)
         } else {
-            let id = world.send(Side::A, Class::Bulk, ENDLESS);
+            let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
             world.run_for(Duration::from_secs(15));
             world.change_paths(|config| *config = PathConfig::line(rate, after));
             id
         };
         let used = used_after_change(&mut world, id, rate, after);
-        let base = world.view(Side::A).base_rtt.unwrap_or_default();
+        let base = world.view(SimSite::A).base_rtt.unwrap_or_default();
         println!("{before_ms} -> {after_ms} ms, idle {idle:?}: {used:.3}, base RTT {base:?}");
         let is_known = base > after.mul_f64(0.99) && base < after.mul_f64(1.2);
         if used < 0.9 || !is_known {
@@ -86,14 +86,14 @@ fn a_shorter_route_is_not_flooded() {
     for (before_ms, after_ms) in [(1000, 40), (400, 20)] {
         let [before, after] = [before_ms, after_ms].map(Duration::from_millis);
         let mut world = world_at(rate, before, 1);
-        let id = world.send(Side::A, Class::Bulk, ENDLESS);
+        let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
         world.run_for(Duration::from_secs(10));
-        let dropped = world.path_counters(Side::A).queue_drops;
+        let dropped = world.path_counters(SimSite::A).queue_drops;
         world.change_paths(|config| *config = PathConfig::line(rate, after));
         let used = used_after_change(&mut world, id, rate, after);
-        let dropped = world.path_counters(Side::A).queue_drops - dropped;
+        let dropped = world.path_counters(SimSite::A).queue_drops - dropped;
         println!("{before_ms} -> {after_ms} ms: {used:.3}, {dropped} packets dropped");
-        let base = world.view(Side::A).base_rtt.unwrap_or_default();
+        let base = world.view(SimSite::A).base_rtt.unwrap_or_default();
         assert!(base < 2 * after, "the route has changed: {base:?}");
         assert!(used > 0.9, "{before_ms} -> {after_ms} ms: {used}");
         // Now 600 and 530 are dropped, and 7,100 and 3,900 if the reordering window stays as long.
@@ -125,12 +125,12 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     let [before, after] = [40, 600].map(Duration::from_millis);
     let judge = |world: &mut World, id| {
         let used = used_after_change(world, id, rate, after);
-        let base = world.view(Side::A).base_rtt.unwrap_or_default();
+        let base = world.view(SimSite::A).base_rtt.unwrap_or_default();
         (used, base > after && base < after.mul_f64(1.05))
     };
     let in_use = |moment: u32| {
         let mut world = world(before, 640);
-        let id = world.send(Side::A, Class::Bulk, ENDLESS);
+        let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
         world.run_for(Duration::from_secs(15) + moment * Duration::from_millis(170));
         world.change_paths(|config| *config = PathConfig::line(rate, after));
         judge(&mut world, id)
@@ -138,13 +138,13 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     let idle = |moment: u32| {
         let mut world = world(before, 640);
         let size = ByteCount::megabytes(150 + 2 * u64::from(moment));
-        let first = world.send(Side::A, Class::Bulk, size);
+        let first = world.send(SimSite::A, Class::Bulk, size);
         let ended = world.run_to_end(first, Duration::from_secs(60));
         assert!(ended.is_some(), "the path is in order");
         world.run_for(Duration::from_secs(2));
         world.change_paths(|config| *config = PathConfig::line(rate, after));
         world.run_for(Duration::from_secs(2));
-        let id = world.send(Side::A, Class::Bulk, ENDLESS);
+        let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
         judge(&mut world, id)
     };
     // In use the link reaches 0.91 on average and 0.85 at least; idle 0.93 and 0.81. At two moments
@@ -174,11 +174,11 @@ fn who_leaves_everything_to_others_finds_a_longer_and_slower_route_too() {
         controller: |memory, rate_max| congestion::for_policy(Policy::Background, memory, rate_max),
         ..WorldConfig::symmetric(path, 640)
     });
-    let id = world.send(Side::A, Class::Bulk, ENDLESS);
+    let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
     world.run_for(Duration::from_secs(15));
     world.change_paths(|config| *config = PathConfig::line(rate, after));
     let used = used_after_change(&mut world, id, rate, after);
-    let base = world.view(Side::A).base_rtt.unwrap_or_default();
+    let base = world.view(SimSite::A).base_rtt.unwrap_or_default();
     println!("{used:.3}, base RTT {base:?}");
     assert!(used > 0.75 && base > after, "{used:.3}, {base:?}");
 }
@@ -188,20 +188,20 @@ fn who_leaves_everything_to_others_finds_a_longer_and_slower_route_too() {
 fn both_sides_of_an_idle_link_know_its_round_trip_time() {
     let [before, after] = [40, 200].map(Duration::from_millis);
     let mut world = world(before, 1);
-    let first = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+    let first = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
     let ended = world.run_to_end(first, Duration::from_secs(60));
     assert!(ended.is_some(), "the path is in order");
     world.run_for(Duration::from_secs(3));
     world.change_paths(|config| *config = PathConfig::line(RATE, after));
-    let sent = world.path_counters(Side::A).sent;
+    let sent = world.path_counters(SimSite::A).sent;
     world.run_for(Duration::from_secs(45));
-    for side in [Side::A, Side::B] {
+    for side in [SimSite::A, SimSite::B] {
         let base = world.view(side).base_rtt.unwrap_or_default();
         assert!(
             base > after && base < after.mul_f64(1.05),
             "{side:?}: {base:?}"
         );
     }
-    let sent = world.path_counters(Side::A).sent - sent;
+    let sent = world.path_counters(SimSite::A).sent - sent;
     assert!(sent < 60, "{sent} packets in 45 s are no idle link");
 }

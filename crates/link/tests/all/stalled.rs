@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use link::{
     Class,
-    sim::{Side, TransferId, World, WorldConfig},
+    sim::{SimSite, TransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -59,8 +59,8 @@ struct Figures {
 
 fn begin(world: &mut World, opener: Opener, size: ByteCount) -> TransferId {
     match opener {
-        Opener::Sender => world.send(Side::A, Class::Bulk, size),
-        Opener::Receiver => world.request(Side::A, Class::Bulk, size),
+        Opener::Sender => world.send(SimSite::A, Class::Bulk, size),
+        Opener::Receiver => world.request(SimSite::A, Class::Bulk, size),
     }
 }
 
@@ -96,10 +96,11 @@ fn figures(kind: ReaderKind, arrival: StartOrder, opener: Opener, readers: usize
     world.run_for(Duration::from_secs(60));
     let healthy = begin(&mut world, opener, HEALTHY);
     world.run_for(Duration::from_secs(3));
-    let message = world.send(Side::A, Class::Control, ByteCount::new(500));
+    let message = world.send(SimSite::A, Class::Control, ByteCount::new(500));
     let dialogue = world.run_to_end(message, LIMIT);
     let transfer = world.run_to_end(healthy, LIMIT);
-    let memory = [Side::A, Side::B].map(|side| world.endpoint(side).footprint().buffered_bytes);
+    let memory =
+        [SimSite::A, SimSite::B].map(|side| world.endpoint(side).footprint().buffered_bytes);
     if let Some((id, _)) = paused.first() {
         world.set_reading_rate(*id, BitRate::mbit(LINE_MBIT));
         assert!(world.run_to_end(*id, LIMIT).is_some(), "it goes on");
@@ -178,7 +179,7 @@ fn credit_comes_back_however_often_a_reader_stalls() {
             ..PathConfig::line(BitRate::mbit(50), rtt)
         };
         let mut world = World::new(&WorldConfig::symmetric(path, seed));
-        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
         let mut state = seed;
         while world.progress(id).arrived.is_none() {
             state = state

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use link::{
     Class,
-    sim::{Side, World, WorldConfig},
+    sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -27,7 +27,7 @@ fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> World {
 
 /// Returns the ratio of bytes that A sent again to bytes that it sent for the first time.
 fn sent_again(world: &World) -> f64 {
-    let stats = world.view(Side::A).stats;
+    let stats = world.view(SimSite::A).stats;
     stats.payload_again as f64 / stats.payload_sent as f64
 }
 
@@ -35,10 +35,10 @@ fn sent_again(world: &World) -> f64 {
 /// link is warm.
 fn tail_round_trips(rtt: Duration, loss: f64, stays_open: bool, seed: u64) -> f64 {
     let mut world = world(rtt, loss, ByteCount::gibibytes(1), seed);
-    let first = world.send(Side::A, Class::Bulk, ByteCount::megabytes(40));
+    let first = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(40));
     world.run_to_end(first, TIMEOUT).expect("it ends");
     let size = ByteCount::megabytes(30);
-    let id = world.send(Side::A, Class::Bulk, size);
+    let id = world.send(SimSite::A, Class::Bulk, size);
     if stays_open {
         world.keep_open(id);
     }
@@ -71,7 +71,7 @@ fn who_writes_in_bursts_does_not_pay_for_each_pause() {
     for (rtt_ms, burst_bytes, pause_ms) in [(20, 100_000, 16), (100, 1_000_000, 100)] {
         let (rtt, burst) = (Duration::from_millis(rtt_ms), ByteCount::new(burst_bytes));
         let mut world = world(rtt, loss, ByteCount::gibibytes(1), 1);
-        let id = world.send(Side::A, Class::Bulk, burst);
+        let id = world.send(SimSite::A, Class::Bulk, burst);
         world.keep_open(id);
         for _ in 0..200 {
             world.run_for(Duration::from_millis(pause_ms));
@@ -81,7 +81,7 @@ fn who_writes_in_bursts_does_not_pay_for_each_pause() {
         let written = ByteCount::new(201 * burst_bytes);
         assert_eq!(world.progress(id).delivered, written);
         let again = sent_again(&world);
-        assert!(world.path_counters(Side::A).random_losses > 0);
+        assert!(world.path_counters(SimSite::A).random_losses > 0);
         println!("{rtt_ms} ms, {burst} each {pause_ms} ms: {again:.3} of the payload sent again");
         assert!(again < loss + 0.05, "{again}");
     }
@@ -91,11 +91,11 @@ fn who_writes_in_bursts_does_not_pay_for_each_pause() {
 fn who_writes_to_a_slow_reader_does_not_repeat_what_waits_for_it() {
     let loss = 0.1;
     let mut world = world(Duration::from_millis(100), loss, ByteCount::mebibytes(8), 1);
-    let id = world.send(Side::A, Class::Bulk, ByteCount::gibibytes(1));
+    let id = world.send(SimSite::A, Class::Bulk, ByteCount::gibibytes(1));
     world.set_reading_rate(id, BitRate::mbit(100));
     world.run_for(Duration::from_secs(6));
     let again = sent_again(&world);
-    assert!(world.path_counters(Side::A).random_losses > 0);
+    assert!(world.path_counters(SimSite::A).random_losses > 0);
     println!("{again:.3} of the payload sent again");
     assert!(again < loss + 0.05, "{again}");
 }

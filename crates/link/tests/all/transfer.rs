@@ -5,7 +5,7 @@ use std::time::Duration;
 use link::{
     Class,
     congestion::FixedRate,
-    sim::{Side, World, WorldConfig},
+    sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Straggler};
@@ -35,11 +35,11 @@ fn world(rtt: Duration, loss: f64, seed: u64) -> World {
 #[test]
 fn a_transfer_arrives_over_a_clean_path() {
     let mut world = world(Duration::from_millis(50), 0.0, 1);
-    let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+    let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
     let time = world
         .run_to_end(id, Duration::from_secs(20))
         .expect("it ends");
-    println!("{time:?} {:?}", world.view(Side::A));
+    println!("{time:?} {:?}", world.view(SimSite::A));
     assert!(time < Duration::from_secs_f64(2.2), "{time:?}");
 }
 
@@ -47,16 +47,16 @@ fn a_transfer_arrives_over_a_clean_path() {
 fn a_transfer_arrives_over_lossy_paths() {
     for loss in [0.001, 0.01, 0.1, 0.3, 0.5, 0.64] {
         let mut world = world(Duration::from_millis(50), loss, 1);
-        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
         let time = world
             .run_to_end(id, Duration::from_secs(60))
             .expect("it ends");
-        assert!(world.path_counters(Side::A).random_losses > 0);
+        assert!(world.path_counters(SimSite::A).random_losses > 0);
         let ideal = 20e6 * 8.0 / (100e6 * 0.94 * (1.0 - loss)) + 0.1;
         println!(
             "{loss} {time:?} {:.3} {:?}",
             ideal / time.as_secs_f64(),
-            world.view(Side::A).stats
+            world.view(SimSite::A).stats
         );
     }
 }
@@ -77,11 +77,11 @@ fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
             idle_timeout: Duration::from_secs(600),
         });
         for size in [60, 5, 60, 5] {
-            let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(size));
+            let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(size));
             let ended = world.run_to_end(id, Duration::from_secs(60));
             assert!(ended.is_some(), "seed {seed}, {size} MB");
         }
-        assert!(world.path_counters(Side::B).random_losses > 0);
+        assert!(world.path_counters(SimSite::B).random_losses > 0);
     }
 }
 
@@ -99,9 +99,9 @@ fn a_report_that_comes_two_seconds_late_does_no_harm() {
         memory_max: ByteCount::mebibytes(512),
         idle_timeout: Duration::from_secs(600),
     });
-    let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(60));
+    let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(60));
     assert!(world.run_to_end(id, Duration::from_secs(60)).is_some());
-    let late = world.path_counters(Side::B).reordered;
+    let late = world.path_counters(SimSite::B).reordered;
     assert!(late > 10, "{late} reports were late");
 }
 
@@ -114,11 +114,11 @@ fn first_words_arrive_within_five_round_trips_at_half_loss() {
     let mut times: Vec<_> = (1..=40)
         .map(|seed| {
             let mut world = world(rtt, 0.5, seed);
-            let id = world.send(Side::A, Class::Bulk, ByteCount::new(100));
+            let id = world.send(SimSite::A, Class::Bulk, ByteCount::new(100));
             world.run_until(Duration::from_secs(60), |w| {
                 w.progress(id).arrived.is_some()
             });
-            lost += world.path_counters(Side::A).random_losses;
+            lost += world.path_counters(SimSite::A).random_losses;
             world.now()
         })
         .collect();
@@ -135,12 +135,12 @@ fn a_cap_set_before_the_first_byte_holds_on_a_much_faster_path() {
     let rate = BitRate::mbit(1000);
     let path = PathConfig::line(rate, Duration::from_millis(200));
     let mut world = World::new(&WorldConfig::symmetric(path, 1));
-    world.set_rate_max(Side::A, None, Some(BitRate::mbit(10)));
-    world.send(Side::A, Class::Bulk, ByteCount::megabytes(500));
+    world.set_rate_max(SimSite::A, None, Some(BitRate::mbit(10)));
+    world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(500));
     world.run_for(Duration::from_secs(5));
-    let before = world.path_counters(Side::A).sent_bytes;
+    let before = world.path_counters(SimSite::A).sent_bytes;
     world.run_for(Duration::from_secs(10));
-    let sent = world.path_counters(Side::A).sent_bytes - before;
+    let sent = world.path_counters(SimSite::A).sent_bytes - before;
     let mbit = sent as f64 * 8e-6 / 10.0;
     assert!((9.0..10.5).contains(&mbit), "{mbit} Mbit/s");
 }
@@ -149,22 +149,22 @@ fn a_cap_set_before_the_first_byte_holds_on_a_much_faster_path() {
 #[test]
 fn a_cap_set_by_either_side_holds_at_once() {
     let mut world = world(Duration::from_millis(50), 0.01, 1);
-    let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(500));
+    let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(500));
     world.run_for(Duration::from_secs(2));
     let cap = Some(BitRate::mbit(20));
     let caps = [
-        (Side::A, cap, None, 20.0),
-        (Side::A, None, cap, 20.0),
-        (Side::A, None, None, 96.0),
-        (Side::B, None, cap, 20.0),
-        (Side::B, None, None, 96.0),
+        (SimSite::A, cap, None, 20.0),
+        (SimSite::A, None, cap, 20.0),
+        (SimSite::A, None, None, 96.0),
+        (SimSite::B, None, cap, 20.0),
+        (SimSite::B, None, None, 96.0),
     ];
     for (side, all, peer, expected_mbit) in caps {
         world.set_rate_max(side, all, peer);
         world.run_for(Duration::from_secs(1));
-        let before = world.path_counters(Side::A).sent_bytes;
+        let before = world.path_counters(SimSite::A).sent_bytes;
         world.run_for(Duration::from_secs(2));
-        let sent = world.path_counters(Side::A).sent_bytes - before;
+        let sent = world.path_counters(SimSite::A).sent_bytes - before;
         let mbit = sent as f64 * 8e-6 / 2.0;
         assert!(
             mbit < 1.05 * expected_mbit && mbit > 0.9 * expected_mbit,

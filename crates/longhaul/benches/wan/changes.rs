@@ -10,7 +10,7 @@ use std::{
 
 use link::{
     Class,
-    sim::{Side, World},
+    sim::{SimSite, World},
 };
 use units::{BitRate, ByteCount};
 
@@ -119,7 +119,7 @@ impl Row {
             self.change(&mut world);
             world.run_for(PAUSE / 2);
         }
-        let id = world.send(Side::A, Class::Bulk, ENDLESS);
+        let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
         if !self.is_idle {
             world.run_for(BEFORE);
             self.change(&mut world);
@@ -132,8 +132,8 @@ impl Row {
     }
 
     fn change(&self, world: &mut World) {
-        world.set_path(Side::A, self.after.forward.clone());
-        world.set_path(Side::B, self.after.backward.clone());
+        world.set_path(SimSite::A, self.after.forward.clone());
+        world.set_path(SimSite::B, self.after.backward.clone());
     }
 
     /// Returns the duration of a run without failures.

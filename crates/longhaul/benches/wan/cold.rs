@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use link::sim::Side;
+use link::sim::SimSite;
 use units::{BitRate, ByteCount};
 
 use crate::{page::Page, route::Route, setting::Setting, table, virtual_time};
@@ -40,7 +40,7 @@ fn in_virtual_time(seed: u64) -> Excess {
     let route = Route::plain(RATE, RTT);
     let mut world = virtual_time::world(&route, seed);
     let unknown_s = virtual_time::transfer_s(&mut world, SIZE);
-    for side in [Side::A, Side::B] {
+    for side in [SimSite::A, SimSite::B] {
         world.restart(side, &virtual_time::config(&route, seed));
     }
     virtual_time::settle(&mut world);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bench_kit::jobs;
 use link::{
     Class,
-    sim::{Side, World, WorldConfig},
+    sim::{SimSite, World, WorldConfig},
 };
 use units::ByteCount;
 
@@ -37,13 +37,13 @@ pub fn world(route: &Route, seed: u64) -> World {
 
 /// Waits until the link is up, and then for a while.
 pub fn settle(world: &mut World) {
-    world.run_until(LIMIT, |world| world.endpoint(Side::A).is_up(0));
+    world.run_until(LIMIT, |world| world.endpoint(SimSite::A).is_up(0));
     world.run_for(crate::setting::SETTLE);
 }
 
 /// Returns the seconds of a transfer. Infinite if it fails.
 pub fn transfer_s(world: &mut World, size: ByteCount) -> f64 {
-    let id = world.send(Side::A, Class::Bulk, size);
+    let id = world.send(SimSite::A, Class::Bulk, size);
     let took = world.run_to_end(id, LIMIT);
     took.map_or(f64::INFINITY, |took| took.as_secs_f64())
 }

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use units::ByteCount;
 
-use super::{Pair, Side};
+use super::{Pair, SimSite};
 use crate::{
     EndpointEvent, StreamKey, StreamRead,
     sim::pattern::{assert_pattern, pattern},
 };
 
 impl Pair {
-    pub(super) fn handle_events(&mut self, side: Side, now: Instant) {
+    pub(super) fn handle_events(&mut self, side: SimSite, now: Instant) {
         while let Some(event) = self.sites[side as usize].endpoint.poll_event() {
             let other = self.sites[1 - side as usize].address;
             let since_start = now - self.start;
@@ -64,7 +64,7 @@ impl Pair {
 
     /// Handles a stream that a receiver has opened to request a transfer. Returns whether it is
     /// one.
-    fn is_request(&mut self, side: Side, key: StreamKey) -> bool {
+    fn is_request(&mut self, side: SimSite, key: StreamKey) -> bool {
         let found = self.transfers.iter().position(|it| {
             let requested = it.incoming.filter(|_| it.is_requested && it.from == side);
             requested.is_some_and(|theirs| theirs.stream == key.stream) && it.key.is_none()
@@ -77,7 +77,7 @@ impl Pair {
     }
 
     /// Requests the transfers that the application of a side wants.
-    fn request(&mut self, side: Side, now: Instant) {
+    fn request(&mut self, side: SimSite, now: Instant) {
         let site = &mut self.sites[side as usize];
         let local = site.clock.local(now);
         for (index, transfer) in self.transfers.iter_mut().enumerate() {
@@ -96,7 +96,7 @@ impl Pair {
     }
 
     /// Reads for applications with a rate of their own.
-    pub(super) fn read_slowly(&mut self, side: Side, now: Instant) {
+    pub(super) fn read_slowly(&mut self, side: SimSite, now: Instant) {
         for index in 0..self.transfers.len() {
             let transfer = &self.transfers[index];
             let is_behind = transfer.reader.is_some_and(|reader| reader.is_behind);
@@ -109,7 +109,7 @@ impl Pair {
         }
     }
 
-    fn read(&mut self, side: Side, key: StreamKey, now: Instant) {
+    fn read(&mut self, side: SimSite, key: StreamKey, now: Instant) {
         let since_start = now - self.start;
         let index = self.by_stream.get(&(side, key)).copied();
         // A request carries no bytes of the transfer.
@@ -156,7 +156,7 @@ impl Pair {
         }
     }
 
-    pub(super) fn write(&mut self, side: Side, now: Instant) {
+    pub(super) fn write(&mut self, side: SimSite, now: Instant) {
         self.request(side, now);
         let site = &mut self.sites[side as usize];
         let local = site.clock.local(now);
