@@ -3,9 +3,9 @@
 
 use bytes::{Bytes, BytesMut};
 use optimiser::{
-    chunk::{CHUNK_MAX, KEPT_LEAST, Name},
-    decoder::{DecodeError, Decoder, Event},
-    frame::{Head, REFERENCE_BYTES, Reference},
+    chunk::{CHUNK_MAX, ChunkName, KEPT_LEAST},
+    decoder::{DecodeError, Decoder, DecoderEvent},
+    frame::{ChunkReference, FrameHead, REFERENCE_BYTES},
     zstd_block,
 };
 
@@ -14,12 +14,12 @@ use crate::{Tape, optimiser_pair};
 /// The input has a flag for reports of chunks, the size of pieces, and the frames.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
-    let tells_chunks = tape.byte() & 1 == 1;
+    let reports_chunks = tape.byte() & 1 == 1;
     let piece = usize::from(tape.short()).max(1);
     let bytes = data.get(3..).unwrap_or_default();
     head(bytes);
-    let whole = Told::of(bytes, tells_chunks, bytes.len().max(1));
-    let in_pieces = Told::of(bytes, tells_chunks, piece);
+    let whole = Told::of(bytes, reports_chunks, bytes.len().max(1));
+    let in_pieces = Told::of(bytes, reports_chunks, piece);
     if whole.is_too_much || in_pieces.is_too_much {
         return;
     }
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
 
 /// A head reads back as it was.
 fn head(bytes: &[u8]) {
-    if let Ok(Some((head, length))) = Head::decode(bytes) {
+    if let Ok(Some((head, length))) = FrameHead::decode(bytes) {
         let mut written = BytesMut::new();
         head.encode(&mut written);
         assert_eq!(written, bytes[..length]);
@@ -57,17 +57,17 @@ struct Told {
 /// A mark after a number of bytes.
 #[derive(Debug, PartialEq)]
 enum Mark {
-    Reference(usize, u64, Reference),
-    List(usize, u64, Reference),
+    Reference(usize, u64, ChunkReference),
+    List(usize, u64, ChunkReference),
     /// Where it ends depends on the pieces.
-    Chunk(Name),
-    End(usize, Head),
+    Chunk(ChunkName),
+    End(usize, FrameHead),
 }
 
 impl Told {
-    fn of(bytes: &[u8], tells_chunks: bool, piece: usize) -> Self {
+    fn of(bytes: &[u8], reports_chunks: bool, piece: usize) -> Self {
         let mut told = Self::default();
-        let mut decoder = Decoder::new(tells_chunks);
+        let mut decoder = Decoder::new(reports_chunks);
         let (mut numbers, mut referred_bytes, mut is_ended) = (0, 0, false);
         for piece in bytes.chunks(piece) {
             decoder.push(Bytes::copy_from_slice(piece));
@@ -83,29 +83,29 @@ impl Told {
                 assert!(!is_ended, "nothing is told behind the end");
                 let at = told.bytes.len();
                 match event {
-                    Event::Bytes(bytes) => {
+                    DecoderEvent::Bytes(bytes) => {
                         assert!(!bytes.is_empty() && bytes.len() <= zstd_block::BLOCK_MAX);
                         told.bytes.extend_from_slice(&bytes);
                     }
-                    Event::Reference { number, reference } => {
+                    DecoderEvent::Reference { number, reference } => {
                         assert_eq!(number, numbers);
                         assert!((1..=CHUNK_MAX).contains(&reference.bytes));
                         numbers += 1;
                         referred_bytes += reference.bytes;
                         told.marks.push(Mark::Reference(at, number, reference));
                     }
-                    Event::List { number, reference } => {
+                    DecoderEvent::List { number, reference } => {
                         assert_eq!(number, numbers);
                         numbers += 1 + (reference.bytes / REFERENCE_BYTES) as u64;
                         told.marks.push(Mark::List(at, number, reference));
                     }
-                    Event::Chunk { name, bytes } => {
-                        assert!(tells_chunks);
+                    DecoderEvent::Chunk { name, bytes } => {
+                        assert!(reports_chunks);
                         assert!((KEPT_LEAST..=CHUNK_MAX).contains(&bytes.len()));
-                        assert_eq!(name, Name::of(&bytes));
+                        assert_eq!(name, ChunkName::of(&bytes));
                         told.marks.push(Mark::Chunk(name));
                     }
-                    Event::End(head) => {
+                    DecoderEvent::End(head) => {
                         is_ended = true;
                         told.marks.push(Mark::End(at, head));
                     }
@@ -126,8 +126,8 @@ impl Told {
 
 /// Frames that an encoder makes, whole and cut into small pieces.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let seed = |wire: Vec<u8>, tells_chunks: bool, piece: u16| {
-        let mut seed = vec![u8::from(tells_chunks)];
+    let seed = |wire: Vec<u8>, reports_chunks: bool, piece: u16| {
+        let mut seed = vec![u8::from(reports_chunks)];
         seed.extend_from_slice(&piece.to_be_bytes());
         seed.extend_from_slice(&wire);
         seed

@@ -9,13 +9,13 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use optimiser::{
-    check::Check,
-    chunk::{Cutter, Name},
-    decoder::{Decoder, Event},
-    encoder::{Chunks, Encoder, Take},
-    frame::{self, Reference},
-    level::Spent,
-    list::Lister,
+    check::StreamCheck,
+    chunk::{ChunkName, Cutter},
+    decoder::{Decoder, DecoderEvent},
+    encoder::{EncodeScope, Encoder, SenderChunks},
+    frame::{self, ChunkReference},
+    level::BlockTimes,
+    list::ListBuilder,
 };
 
 use crate::Tape;
@@ -80,22 +80,22 @@ pub fn play(data: &[u8]) -> Played {
         };
         content.extend_from_slice(&fresh);
         buffer.extend_from_slice(&fresh);
-        let take = match step & 8 {
-            0 => Take::Blocks,
-            _ => Take::All,
+        let scope = match step & 8 {
+            0 => EncodeScope::Blocks,
+            _ => EncodeScope::All,
         };
-        encoder.encode(&mut buffer, take, &mut known, &mut frames);
+        encoder.encode(&mut buffer, scope, &mut known, &mut frames);
         let time = |shift: u32| Duration::from_millis(u64::from(step >> shift & 3));
-        encoder.spent(Spent {
+        encoder.record_times(BlockTimes {
             bytes: fresh.len(),
             coding: time(4),
             link: time(5),
             source: time(6),
         });
         let is_held = encoder.holds_back(&buffer);
-        assert!(take == Take::Blocks || !is_held, "all of it goes");
+        assert!(scope == EncodeScope::Blocks || !is_held, "all of it goes");
     }
-    encoder.encode(&mut buffer, Take::Rest, &mut known, &mut frames);
+    encoder.encode(&mut buffer, EncodeScope::Rest, &mut known, &mut frames);
     assert!(buffer.is_empty());
     let wire: Vec<u8> = frames.into_iter().flatten().collect();
     let counts = encoder.counts();
@@ -125,20 +125,20 @@ pub fn play(data: &[u8]) -> Played {
 /// Chunks of a sender. It forgets some names, and refuses some references.
 #[derive(Default)]
 struct Known {
-    names: HashSet<Name>,
-    sent: Vec<Name>,
+    names: HashSet<ChunkName>,
+    sent: Vec<ChunkName>,
     lent: Vec<Bytes>,
     forgets: u8,
     refuses: u8,
     asked: u8,
 }
 
-impl Chunks for Known {
-    fn knows(&mut self, name: &Name) -> bool {
+impl SenderChunks for Known {
+    fn receiver_may_have(&mut self, name: &ChunkName) -> bool {
         self.names.contains(name) && name.0[1] >= self.forgets
     }
 
-    fn lend(&mut self, chunks: &[Bytes]) -> bool {
+    fn keep_outstanding(&mut self, chunks: &[Bytes]) -> bool {
         self.asked = self.asked.wrapping_add(29);
         let lends = self.asked >= self.refuses;
         if lends {
@@ -147,8 +147,8 @@ impl Chunks for Known {
         lends
     }
 
-    fn sent(&mut self, name: Name, chunk: Bytes) {
-        assert_eq!(Name::of(&chunk), name);
+    fn record_sent(&mut self, name: ChunkName, chunk: Bytes) {
+        assert_eq!(ChunkName::of(&chunk), name);
         self.names.insert(name);
         self.sent.push(name);
     }
@@ -157,10 +157,10 @@ impl Chunks for Known {
 /// A receiver without a store, which keeps referenced chunks.
 struct Receiver {
     decoder: Decoder,
-    check: Check,
-    lister: Lister,
+    check: StreamCheck,
+    list_builder: ListBuilder,
     content: Vec<u8>,
-    names: HashSet<Name>,
+    names: HashSet<ChunkName>,
     references: usize,
     lists: usize,
 }
@@ -169,8 +169,8 @@ impl Receiver {
     fn new() -> Self {
         Self {
             decoder: Decoder::new(true),
-            check: Check::default(),
-            lister: Lister::default(),
+            check: StreamCheck::default(),
+            list_builder: ListBuilder::default(),
             content: Vec::new(),
             names: HashSet::new(),
             references: 0,
@@ -182,43 +182,45 @@ impl Receiver {
         self.decoder.push(bytes);
         while let Some(event) = self.decoder.poll().expect("what we write is well formed") {
             match event {
-                Event::Bytes(bytes) => self.deliver(&bytes),
-                Event::Reference { number, reference } => self.chunk(number, &reference, lent),
-                Event::List { number, reference } => {
+                DecoderEvent::Bytes(bytes) => self.deliver(&bytes),
+                DecoderEvent::Reference { number, reference } => {
+                    self.chunk(number, &reference, lent)
+                }
+                DecoderEvent::List { number, reference } => {
                     self.lists += 1;
                     let list = &lent[number as usize];
-                    assert_eq!(Name::of(list), reference.name);
+                    assert_eq!(ChunkName::of(list), reference.name);
                     assert_eq!(list.len(), reference.bytes);
                     for (at, reference) in frame::references(list).enumerate() {
-                        self.decoder.referred(reference.bytes);
+                        self.decoder.record_referenced(reference.bytes);
                         self.chunk(number + 1 + at as u64, &reference, lent);
                     }
                 }
-                Event::Chunk { name, bytes } => {
+                DecoderEvent::Chunk { name, bytes } => {
                     let bytes = bytes.len();
-                    self.known(&Reference { bytes, name });
+                    self.known(&ChunkReference { bytes, name });
                 }
-                Event::End(head) => {
+                DecoderEvent::End(head) => {
                     assert_eq!(head, self.check.end());
-                    let list = self.lister.end();
+                    let list = self.list_builder.end();
                     self.names.extend(list.map(|list| list.name));
                 }
             }
         }
     }
 
-    fn chunk(&mut self, number: u64, reference: &Reference, lent: &[Bytes]) {
+    fn chunk(&mut self, number: u64, reference: &ChunkReference, lent: &[Bytes]) {
         let chunk = &lent[number as usize];
-        assert_eq!(Name::of(chunk), reference.name);
+        assert_eq!(ChunkName::of(chunk), reference.name);
         assert_eq!(chunk.len(), reference.bytes);
         self.references += 1;
         self.deliver(chunk);
         self.known(reference);
     }
 
-    fn known(&mut self, reference: &Reference) {
+    fn known(&mut self, reference: &ChunkReference) {
         self.names.insert(reference.name);
-        let list = self.lister.push(reference);
+        let list = self.list_builder.push(reference);
         self.names.extend(list.map(|list| list.name));
     }
 

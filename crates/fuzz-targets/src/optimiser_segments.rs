@@ -9,7 +9,7 @@ pub fn run(data: &[u8]) {
 /// Returns records, complete and cut, tables, and other bytes.
 pub fn seeds() -> Vec<Vec<u8>> {
     let record = |content: &[u8]| {
-        let name = optimiser::chunk::Name::of(content);
+        let name = optimiser::chunk::ChunkName::of(content);
         let mut record = name.0.to_vec();
         record.extend_from_slice(&(content.len() as u32).to_le_bytes());
         // The reader corrects the checksum.

@@ -13,10 +13,10 @@ use bench_kit::{machine, options, table::Table};
 use bytes::{Bytes, BytesMut};
 use nix::time::{ClockId, clock_gettime};
 use optimiser::{
-    check::Check,
-    chunk::{Cutter, Name},
-    decoder::{Decoder, Event},
-    encoder::{Chunks, Encoder, NoChunks, Take},
+    check::StreamCheck,
+    chunk::{ChunkName, Cutter},
+    decoder::{Decoder, DecoderEvent},
+    encoder::{EncodeScope, Encoder, NoChunks, SenderChunks},
     zstd_block::{self, BLOCK_MAX},
 };
 use rand::{RngExt as _, SeedableRng as _};
@@ -34,16 +34,16 @@ struct Options {
 /// A store that has every chunk.
 struct Everything;
 
-impl Chunks for Everything {
-    fn knows(&mut self, _name: &Name) -> bool {
+impl SenderChunks for Everything {
+    fn receiver_may_have(&mut self, _name: &ChunkName) -> bool {
         true
     }
 
-    fn lend(&mut self, _chunks: &[Bytes]) -> bool {
+    fn keep_outstanding(&mut self, _chunks: &[Bytes]) -> bool {
         true
     }
 
-    fn sent(&mut self, _name: Name, _chunk: Bytes) {}
+    fn record_sent(&mut self, _name: ChunkName, _chunk: Bytes) {}
 }
 
 fn main() -> Result<()> {
@@ -63,13 +63,15 @@ fn main() -> Result<()> {
             format!("{}..{}", per_gb(taken[0]), per_gb(taken[RUNS - 1])),
         ]);
     };
-    row("XXH3 of all bytes", &mut || Check::default().update(&noise));
+    row("XXH3 of all bytes", &mut || {
+        StreamCheck::default().update(&noise)
+    });
     row("cut into chunks (FastCDC)", &mut || {
         cut(&cutter, &noise, |_| ())
     });
     row("names of chunks (BLAKE3), cuts included", &mut || {
         cut(&cutter, &noise, |chunk| {
-            std::hint::black_box(Name::of(chunk));
+            std::hint::black_box(ChunkName::of(chunk));
         });
     });
     for level in [-1, 1, 3] {
@@ -127,28 +129,28 @@ fn encode(
     bytes: &[u8],
     compresses: bool,
     cutter: Option<Arc<Cutter>>,
-    chunks: &mut dyn Chunks,
+    chunks: &mut dyn SenderChunks,
     mut frame: impl FnMut(Bytes),
 ) {
     let mut encoder = Encoder::new(compresses, cutter);
     let (mut buffer, mut out) = (BytesMut::new(), VecDeque::new());
     for piece in bytes.chunks(BLOCK_MAX) {
         buffer.extend_from_slice(piece);
-        encoder.encode(&mut buffer, Take::Blocks, chunks, &mut out);
+        encoder.encode(&mut buffer, EncodeScope::Blocks, chunks, &mut out);
         out.drain(..).for_each(&mut frame);
     }
-    encoder.encode(&mut buffer, Take::Rest, chunks, &mut out);
+    encoder.encode(&mut buffer, EncodeScope::Rest, chunks, &mut out);
     out.drain(..).for_each(frame);
 }
 
-fn decode(frames: &[Bytes], tells_chunks: bool) {
-    let (mut decoder, mut check) = (Decoder::new(tells_chunks), Check::default());
+fn decode(frames: &[Bytes], reports_chunks: bool) {
+    let (mut decoder, mut check) = (Decoder::new(reports_chunks), StreamCheck::default());
     for frame in frames {
         decoder.push(frame.clone());
         while let Some(event) = decoder.poll().expect("these are frames") {
             match event {
-                Event::Bytes(bytes) => check.update(&bytes),
-                Event::End(end) => assert_eq!(end, check.end()),
+                DecoderEvent::Bytes(bytes) => check.update(&bytes),
+                DecoderEvent::End(end) => assert_eq!(end, check.end()),
                 _ => {}
             }
         }

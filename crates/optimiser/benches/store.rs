@@ -23,7 +23,7 @@ use bench_kit::{
 use bytes::Bytes;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use optimiser::{
-    chunk::Name,
+    chunk::ChunkName,
     store::{
         Fresh, Settings, Store,
         index::{Index, Location},
@@ -195,7 +195,7 @@ fn store(folder: &Path, gigabytes: f64) -> Result<Vec<Vec<String>>> {
                 chunks.count.min(50_000)
             };
             let mut random = Pcg64Mcg::seed_from_u64(SEED);
-            let names: Vec<Name> = (0..count)
+            let names: Vec<ChunkName> = (0..count)
                 .map(|n| {
                     if in_order {
                         n
@@ -301,16 +301,16 @@ impl Chunks {
         content
     }
 
-    fn make(&self, n: u64) -> (Name, Bytes) {
+    fn make(&self, n: u64) -> (ChunkName, Bytes) {
         let content = self.content(n);
-        (Name::of(&content), content.into())
+        (ChunkName::of(&content), content.into())
     }
 }
 
-fn name(n: u64) -> Name {
+fn name(n: u64) -> ChunkName {
     let mut name = [0; 32];
     Pcg64Mcg::seed_from_u64(n).fill_bytes(&mut name);
-    Name(name)
+    ChunkName(name)
 }
 
 fn location(n: u64) -> Location {

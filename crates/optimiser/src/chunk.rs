@@ -11,16 +11,16 @@ use fastcdc::v2020::{MASKS, cut_gear};
 
 /// Name of a chunk: BLAKE3 of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(pub [u8; NAME_BYTES]);
+pub struct ChunkName(pub [u8; NAME_BYTES]);
 
-impl Name {
+impl ChunkName {
     /// Computes the name of `content`.
     pub fn of(content: &[u8]) -> Self {
         Self(*blake3::hash(content).as_bytes())
     }
 }
 
-impl std::fmt::Debug for Name {
+impl std::fmt::Debug for ChunkName {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for byte in &self.0[..8] {
             write!(formatter, "{byte:02x}")?;
@@ -115,10 +115,10 @@ mod tests {
 
     use super::*;
 
-    fn cuts(cutter: &Cutter, mut bytes: &[u8]) -> Vec<Name> {
+    fn cuts(cutter: &Cutter, mut bytes: &[u8]) -> Vec<ChunkName> {
         let mut names = Vec::new();
         while let Some(length) = cutter.cut(bytes, true) {
-            names.push(Name::of(&bytes[..length]));
+            names.push(ChunkName::of(&bytes[..length]));
             bytes = &bytes[length..];
         }
         names
@@ -159,7 +159,7 @@ mod tests {
         for piece in bytes.chunks(1_000) {
             buffer.extend_from_slice(piece);
             while let Some(length) = cutter.cut(&buffer, false) {
-                names.push(Name::of(&buffer[..length]));
+                names.push(ChunkName::of(&buffer[..length]));
                 buffer.drain(..length);
             }
         }

@@ -2,7 +2,7 @@
 
 /// Counts since the stream's start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct CodingCounts {
     /// Bytes before coding.
     pub bytes: u64,
     /// Bytes of the frames.
@@ -13,7 +13,7 @@ pub struct Counts {
     pub references_saved_bytes: u64,
 }
 
-impl Counts {
+impl CodingCounts {
     /// Returns the increase since `earlier` counts of the same stream.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

@@ -1,24 +1,24 @@
 //! Decoder: frames to the bytes of one direction of a stream.
 //!
 //! Frames after a reference can be decoded before the referenced chunk is available. The decoder
-//! therefore hashes no bytes. Its driver does that with a [`Check`](crate::check::Check), once the
-//! bytes are in order.
+//! therefore hashes no bytes. Its driver does that with a
+//! [`StreamCheck`](crate::check::StreamCheck), once the bytes are in order.
 
 use std::collections::VecDeque;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::{
-    chunk::{CHUNK_MAX, KEPT_LEAST, Name},
-    counts::Counts,
-    frame::{self, CUTS_MAX, FrameError, Head, REFERENCE_BYTES, Reference},
+    chunk::{CHUNK_MAX, ChunkName, KEPT_LEAST},
+    counts::CodingCounts,
+    frame::{self, CUTS_MAX, ChunkReference, FrameError, FrameHead, REFERENCE_BYTES},
     list::LIST_MAX,
     zstd_block,
 };
 
 /// Content of the frames, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum DecoderEvent {
     /// The next bytes.
     Bytes(Bytes),
     /// The next bytes belong to a chunk with this name. The first reference of a stream has the
@@ -27,7 +27,7 @@ pub enum Event {
         /// Number of the reference in its stream.
         number: u64,
         /// Name and length of the chunk.
-        reference: Reference,
+        reference: ChunkReference,
     },
     /// The next bytes belong to the chunks of a list with this name. The chunks have the following
     /// numbers.
@@ -35,17 +35,17 @@ pub enum Event {
         /// Number of the reference in its stream.
         number: u64,
         /// Name and length of the list.
-        reference: Reference,
+        reference: ChunkReference,
     },
     /// A chunk whose bytes have arrived.
     Chunk {
         /// Name of the chunk.
-        name: Name,
+        name: ChunkName,
         /// Bytes of the chunk.
         bytes: Bytes,
     },
     /// End of the bytes. Their count and hash must agree with this.
-    End(Head),
+    End(FrameHead),
 }
 
 /// Reason why bytes are no frames, or why frames do not fit each other.
@@ -83,8 +83,8 @@ pub struct Decoder {
     begun: Option<BytesMut>,
     references: u64,
     is_ended: bool,
-    counts: Counts,
-    events: VecDeque<Event>,
+    counts: CodingCounts,
+    events: VecDeque<DecoderEvent>,
 }
 
 /// Frame whose body arrives next.
@@ -94,20 +94,20 @@ enum Body {
     None,
     /// Number of remaining bytes, which can be used in parts.
     Stored(usize),
-    Whole(Head),
+    Whole(FrameHead),
 }
 
 impl Decoder {
-    /// Creates a decoder. With `tells_chunks` it reports complete chunks.
-    pub fn new(tells_chunks: bool) -> Self {
+    /// Creates a decoder. With `reports_chunks` it reports complete chunks.
+    pub fn new(reports_chunks: bool) -> Self {
         Self {
             input: BytesMut::new(),
             body: Body::None,
             lengths: VecDeque::new(),
-            begun: tells_chunks.then(BytesMut::new),
+            begun: reports_chunks.then(BytesMut::new),
             references: 0,
             is_ended: false,
-            counts: Counts::default(),
+            counts: CodingCounts::default(),
             events: VecDeque::new(),
         }
     }
@@ -127,7 +127,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`DecodeError`] if the bytes are no frames, or do not fit earlier frames.
-    pub fn poll(&mut self) -> Result<Option<Event>, DecodeError> {
+    pub fn poll(&mut self) -> Result<Option<DecoderEvent>, DecodeError> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
@@ -137,7 +137,7 @@ impl Decoder {
                     if self.is_ended && !self.input.is_empty() {
                         return Err(DecodeError::AfterEnd);
                     }
-                    let Some((head, length)) = Head::decode(&self.input)? else {
+                    let Some((head, length)) = FrameHead::decode(&self.input)? else {
                         return Ok(None);
                     };
                     self.input.advance(length);
@@ -167,7 +167,7 @@ impl Decoder {
     }
 
     /// Returns the counts so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CodingCounts {
         self.counts
     }
 
@@ -182,29 +182,29 @@ impl Decoder {
         }
     }
 
-    fn begin(&mut self, head: Head) -> Result<(), DecodeError> {
+    fn begin(&mut self, head: FrameHead) -> Result<(), DecodeError> {
         match head {
-            Head::End { .. } => {
+            FrameHead::End { .. } => {
                 if !self.lengths.is_empty() {
                     return Err(DecodeError::Chunks);
                 }
                 self.is_ended = true;
-                self.events.push_back(Event::End(head));
+                self.events.push_back(DecoderEvent::End(head));
             }
-            Head::Stored { bytes } => self.body = Body::Stored(bytes),
+            FrameHead::Stored { bytes } => self.body = Body::Stored(bytes),
             head => self.body = Body::Whole(head),
         }
         Ok(())
     }
 
-    fn whole(&mut self, head: Head, body: &[u8]) -> Result<(), DecodeError> {
+    fn whole(&mut self, head: FrameHead, body: &[u8]) -> Result<(), DecodeError> {
         match head {
-            Head::Compressed { bytes, .. } => {
+            FrameHead::Compressed { bytes, .. } => {
                 self.counts.compression_saved_bytes += (bytes - body.len()) as u64;
                 let block = zstd_block::decompress(body, bytes);
                 self.bytes(block.ok_or(DecodeError::Block)?)?;
             }
-            Head::Cuts { .. } => {
+            FrameHead::Cuts { .. } => {
                 if self.begun.is_none() {
                     return Ok(());
                 }
@@ -215,17 +215,17 @@ impl Decoder {
                 // A chunk may be complete already.
                 self.collect(Bytes::new())?;
             }
-            Head::References { .. } => {
+            FrameHead::References { .. } => {
                 self.outside_chunks()?;
                 for reference in frame::references(body) {
-                    self.referred(reference.bytes);
+                    self.record_referenced(reference.bytes);
                     let number = self.references;
                     self.references += 1;
-                    let event = Event::Reference { number, reference };
+                    let event = DecoderEvent::Reference { number, reference };
                     self.events.push_back(event);
                 }
             }
-            Head::Lists { .. } => {
+            FrameHead::Lists { .. } => {
                 self.outside_chunks()?;
                 for reference in frame::references(body) {
                     let count = reference.bytes / REFERENCE_BYTES;
@@ -235,16 +235,17 @@ impl Decoder {
                     }
                     let number = self.references;
                     self.references += 1 + count as u64;
-                    self.events.push_back(Event::List { number, reference });
+                    self.events
+                        .push_back(DecoderEvent::List { number, reference });
                 }
             }
-            Head::End { .. } | Head::Stored { .. } => {}
+            FrameHead::End { .. } | FrameHead::Stored { .. } => {}
         }
         Ok(())
     }
 
     /// Counts a chunk of `bytes` bytes that the frames do not contain.
-    pub fn referred(&mut self, bytes: usize) {
+    pub fn record_referenced(&mut self, bytes: usize) {
         self.counts.bytes += bytes as u64;
         self.counts.references_saved_bytes += bytes.saturating_sub(REFERENCE_BYTES) as u64;
     }
@@ -259,7 +260,7 @@ impl Decoder {
 
     fn bytes(&mut self, bytes: Bytes) -> Result<(), DecodeError> {
         self.counts.bytes += bytes.len() as u64;
-        self.events.push_back(Event::Bytes(bytes.clone()));
+        self.events.push_back(DecoderEvent::Bytes(bytes.clone()));
         self.collect(bytes)
     }
 
@@ -284,8 +285,9 @@ impl Decoder {
             };
             self.lengths.pop_front();
             if chunk.len() >= KEPT_LEAST {
-                let name = Name::of(&chunk);
-                self.events.push_back(Event::Chunk { name, bytes: chunk });
+                let name = ChunkName::of(&chunk);
+                self.events
+                    .push_back(DecoderEvent::Chunk { name, bytes: chunk });
             }
         }
         if begun.len() + rest.len() > CHUNK_MAX && self.lengths.is_empty() {

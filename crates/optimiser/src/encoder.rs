@@ -8,47 +8,47 @@ use std::{collections::VecDeque, sync::Arc};
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    check::Check,
-    chunk::{Cutter, KEPT_LEAST, Name},
-    counts::Counts,
-    frame::{self, CUTS_MAX, HEAD_MAX, Head, REFERENCE_BYTES, REFERENCES_MAX, Reference},
-    level::{Chooser, Spent},
-    list::{List, Lister},
+    check::StreamCheck,
+    chunk::{ChunkName, Cutter, KEPT_LEAST},
+    counts::CodingCounts,
+    frame::{self, CUTS_MAX, ChunkReference, FrameHead, HEAD_MAX, REFERENCE_BYTES, REFERENCES_MAX},
+    level::{BlockTimes, LevelChooser},
+    list::{ChunkList, ListBuilder},
     zstd_block::{self, BLOCK_MAX},
 };
 
 /// Knowledge of a sender about chunks and lists of chunks.
-pub trait Chunks {
+pub trait SenderChunks {
     /// Whether the receiver may have the chunk.
-    fn knows(&mut self, name: &Name) -> bool;
+    fn receiver_may_have(&mut self, name: &ChunkName) -> bool;
 
     /// Keeps chunks for references, the first one by the next number: the receiver may request
     /// their bytes. Returns false if they cannot be kept. They are then not referred to.
-    fn lend(&mut self, chunks: &[Bytes]) -> bool;
+    fn keep_outstanding(&mut self, chunks: &[Bytes]) -> bool;
 
     /// Records a chunk whose bytes the receiver gets, or can derive from earlier bytes.
-    fn sent(&mut self, name: Name, chunk: Bytes);
+    fn record_sent(&mut self, name: ChunkName, chunk: Bytes);
 }
 
 /// Chunks of a sender without a store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoChunks;
 
-impl Chunks for NoChunks {
-    fn knows(&mut self, _name: &Name) -> bool {
+impl SenderChunks for NoChunks {
+    fn receiver_may_have(&mut self, _name: &ChunkName) -> bool {
         false
     }
 
-    fn lend(&mut self, _chunks: &[Bytes]) -> bool {
+    fn keep_outstanding(&mut self, _chunks: &[Bytes]) -> bool {
         false
     }
 
-    fn sent(&mut self, _name: Name, _chunk: Bytes) {}
+    fn record_sent(&mut self, _name: ChunkName, _chunk: Bytes) {}
 }
 
 /// Part of the buffer to encode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Take {
+pub enum EncodeScope {
     /// Only complete blocks.
     Blocks,
     /// All bytes, since further bytes will not arrive soon.
@@ -60,33 +60,33 @@ pub enum Take {
 /// Encoder of one direction of a stream.
 #[derive(Debug)]
 pub struct Encoder {
-    check: Check,
-    chooser: Option<Chooser>,
+    check: StreamCheck,
+    chooser: Option<LevelChooser>,
     cutter: Option<Arc<Cutter>>,
     /// Bytes at the start of the buffer that were sent already: the start of a chunk.
-    gone_bytes: usize,
-    lister: Lister,
+    sent_ahead_bytes: usize,
+    list_builder: ListBuilder,
     /// Chunks of the present list that the receiver may have.
-    known: Vec<(Reference, Bytes)>,
+    known: Vec<(ChunkReference, Bytes)>,
     /// Whether the receiver may have the last chunk.
     is_among_known: bool,
     is_ended: bool,
-    counts: Counts,
+    counts: CodingCounts,
 }
 
 impl Encoder {
     /// Creates an encoder that compresses or not, and cuts chunks or not.
     pub fn new(compresses: bool, cutter: Option<Arc<Cutter>>) -> Self {
         Self {
-            check: Check::default(),
-            chooser: compresses.then(Chooser::default),
+            check: StreamCheck::default(),
+            chooser: compresses.then(LevelChooser::default),
             cutter,
-            gone_bytes: 0,
-            lister: Lister::default(),
+            sent_ahead_bytes: 0,
+            list_builder: ListBuilder::default(),
             known: Vec::new(),
             is_among_known: false,
             is_ended: false,
-            counts: Counts::default(),
+            counts: CodingCounts::default(),
         }
     }
 
@@ -94,31 +94,33 @@ impl Encoder {
     pub fn encode(
         &mut self,
         buffer: &mut BytesMut,
-        take: Take,
-        chunks: &mut dyn Chunks,
+        scope: EncodeScope,
+        chunks: &mut dyn SenderChunks,
         out: &mut VecDeque<Bytes>,
     ) {
         match self.cutter.take() {
             Some(cutter) => {
-                self.take_chunks(&cutter, buffer, take, chunks, out);
+                self.take_chunks(&cutter, buffer, scope, chunks, out);
                 self.cutter = Some(cutter);
             }
             None => {
-                while buffer.len() >= BLOCK_MAX || take != Take::Blocks && !buffer.is_empty() {
+                while buffer.len() >= BLOCK_MAX
+                    || scope != EncodeScope::Blocks && !buffer.is_empty()
+                {
                     let block = buffer.split_to(buffer.len().min(BLOCK_MAX)).freeze();
                     self.put_block(block, out);
                 }
             }
         }
-        if take == Take::Rest && !self.is_ended {
+        if scope == EncodeScope::Rest && !self.is_ended {
             self.is_ended = true;
-            self.put(frame::bare(self.check.end()), out);
+            self.put(frame::encode_head(self.check.end()), out);
         }
     }
 
     /// Whether bytes of `buffer` wait for further ones.
     pub fn holds_back(&self, buffer: &BytesMut) -> bool {
-        buffer.len() > self.gone_bytes || !self.known.is_empty()
+        buffer.len() > self.sent_ahead_bytes || !self.known.is_empty()
     }
 
     /// Whether the receiver probably has the next chunks, too. Waiting for their ends then saves
@@ -128,14 +130,14 @@ impl Encoder {
     }
 
     /// Records the time spent on the last encoded bytes.
-    pub fn spent(&mut self, spent: Spent) {
+    pub fn record_times(&mut self, times: BlockTimes) {
         if let Some(chooser) = &mut self.chooser {
-            chooser.spent(spent);
+            chooser.record_times(times);
         }
     }
 
     /// Returns the counts so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CodingCounts {
         self.counts
     }
 
@@ -143,30 +145,32 @@ impl Encoder {
         &mut self,
         cutter: &Cutter,
         buffer: &mut BytesMut,
-        take: Take,
-        chunks: &mut dyn Chunks,
+        scope: EncodeScope,
+        chunks: &mut dyn SenderChunks,
         out: &mut VecDeque<Bytes>,
     ) {
         let mut lengths = Vec::new();
         let mut cut_bytes = 0;
-        while let Some(length) = cutter.cut(&buffer[cut_bytes..], take == Take::Rest) {
+        while let Some(length) = cutter.cut(&buffer[cut_bytes..], scope == EncodeScope::Rest) {
             lengths.push(length);
             cut_bytes += length;
         }
         let whole = buffer.split_to(cut_bytes).freeze();
-        let mut run = Run::default();
+        let mut run = UnsentRun::default();
         let mut at = 0;
         for length in lengths {
             let chunk = whole.slice(at..at + length);
-            let gone_bytes = std::mem::take(&mut self.gone_bytes);
-            self.check.update(&chunk[gone_bytes..]);
-            let reference = (length >= KEPT_LEAST).then(|| Reference {
+            let sent_ahead_bytes = std::mem::take(&mut self.sent_ahead_bytes);
+            self.check.update(&chunk[sent_ahead_bytes..]);
+            let reference = (length >= KEPT_LEAST).then(|| ChunkReference {
                 bytes: length,
-                name: Name::of(&chunk),
+                name: ChunkName::of(&chunk),
             });
-            let list = reference.and_then(|reference| self.lister.push(&reference));
+            let list = reference.and_then(|reference| self.list_builder.push(&reference));
             match reference {
-                Some(reference) if gone_bytes == 0 && chunks.knows(&reference.name) => {
+                Some(reference)
+                    if sent_ahead_bytes == 0 && chunks.receiver_may_have(&reference.name) =>
+                {
                     self.put_run(&whole, &mut run, out);
                     self.is_among_known = true;
                     self.known.push((reference, chunk));
@@ -175,12 +179,12 @@ impl Encoder {
                     self.is_among_known = false;
                     self.put_known(chunks, out);
                     if run.lengths.is_empty() {
-                        run.bytes = at + gone_bytes..at;
+                        run.bytes = at + sent_ahead_bytes..at;
                     }
                     run.lengths.push(length);
                     run.bytes.end = at + length;
                     if let Some(reference) = reference {
-                        chunks.sent(reference.name, chunk);
+                        chunks.record_sent(reference.name, chunk);
                     }
                     if run.lengths.len() >= CUTS_MAX {
                         self.put_run(&whole, &mut run, out);
@@ -193,19 +197,19 @@ impl Encoder {
             at += length;
         }
         self.put_run(&whole, &mut run, out);
-        match take {
-            Take::Blocks => {}
-            Take::All => {
+        match scope {
+            EncodeScope::Blocks => {}
+            EncodeScope::All => {
                 self.put_known(chunks, out);
-                if buffer.len() > self.gone_bytes {
-                    let ahead = Bytes::copy_from_slice(&buffer[self.gone_bytes..]);
+                if buffer.len() > self.sent_ahead_bytes {
+                    let ahead = Bytes::copy_from_slice(&buffer[self.sent_ahead_bytes..]);
                     self.check.update(&ahead);
-                    self.gone_bytes = buffer.len();
+                    self.sent_ahead_bytes = buffer.len();
                     self.put_compressed(ahead, out);
                 }
             }
-            Take::Rest => {
-                if let Some(list) = self.lister.end() {
+            EncodeScope::Rest => {
+                if let Some(list) = self.list_builder.end() {
                     self.put_list(list, chunks, out);
                 }
                 self.put_known(chunks, out);
@@ -214,16 +218,21 @@ impl Encoder {
     }
 
     /// Handles a complete list. If its chunks have not been sent yet, its name may replace them.
-    fn put_list(&mut self, list: List, chunks: &mut dyn Chunks, out: &mut VecDeque<Bytes>) {
+    fn put_list(
+        &mut self,
+        list: ChunkList,
+        chunks: &mut dyn SenderChunks,
+        out: &mut VecDeque<Bytes>,
+    ) {
         let is_whole = self.known.len() * REFERENCE_BYTES == list.bytes.len();
-        if is_whole && chunks.knows(&list.name) {
+        if is_whole && chunks.receiver_may_have(&list.name) {
             let lent = [&list.bytes].into_iter();
             let lent = lent.chain(self.known.iter().map(|(_, chunk)| chunk));
             let lent: Vec<_> = lent.cloned().collect();
-            if chunks.lend(&lent) {
+            if chunks.keep_outstanding(&lent) {
                 let mut frame = BytesMut::with_capacity(HEAD_MAX + REFERENCE_BYTES);
-                Head::Lists { count: 1 }.encode(&mut frame);
-                let reference = Reference {
+                FrameHead::Lists { count: 1 }.encode(&mut frame);
+                let reference = ChunkReference {
                     bytes: list.bytes.len(),
                     name: list.name,
                 };
@@ -235,21 +244,21 @@ impl Encoder {
             }
         }
         self.put_known(chunks, out);
-        chunks.sent(list.name, list.bytes);
+        chunks.record_sent(list.name, list.bytes);
     }
 
     /// Sends the known chunks by their own names.
-    fn put_known(&mut self, chunks: &mut dyn Chunks, out: &mut VecDeque<Bytes>) {
+    fn put_known(&mut self, chunks: &mut dyn SenderChunks, out: &mut VecDeque<Bytes>) {
         let mut references = Vec::new();
         for (reference, chunk) in std::mem::take(&mut self.known) {
-            if chunks.lend(std::slice::from_ref(&chunk)) {
+            if chunks.keep_outstanding(std::slice::from_ref(&chunk)) {
                 references.push(reference);
                 if references.len() >= REFERENCES_MAX {
                     self.put_references(&mut references, out);
                 }
             } else {
                 self.put_references(&mut references, out);
-                let mut run = Run {
+                let mut run = UnsentRun {
                     bytes: 0..chunk.len(),
                     lengths: vec![chunk.len()],
                 };
@@ -272,32 +281,32 @@ impl Encoder {
             if let Some(zstd_level) = level.zstd() {
                 let coded = zstd_block::compress(&block, zstd_level);
                 let coded_bytes = coded.as_ref().map_or(block.len(), Bytes::len);
-                chooser.compressed(block.len(), coded_bytes);
+                chooser.record_sizes(block.len(), coded_bytes);
                 if let Some(coded) = coded {
                     self.counts.compression_saved_bytes += (block.len() - coded.len()) as u64;
-                    let head = Head::Compressed {
+                    let head = FrameHead::Compressed {
                         bytes: block.len(),
                         coded_bytes: coded.len(),
                     };
-                    self.put(frame::bare(head), out);
+                    self.put(frame::encode_head(head), out);
                     return self.put(coded, out);
                 }
             }
         }
         let bytes = block.len();
-        self.put(frame::bare(Head::Stored { bytes }), out);
+        self.put(frame::encode_head(FrameHead::Stored { bytes }), out);
         self.put(block, out);
     }
 
     /// Sends chunks with their bytes.
-    fn put_run(&mut self, whole: &Bytes, run: &mut Run, out: &mut VecDeque<Bytes>) {
-        let Run { bytes, lengths } = std::mem::take(run);
+    fn put_run(&mut self, whole: &Bytes, run: &mut UnsentRun, out: &mut VecDeque<Bytes>) {
+        let UnsentRun { bytes, lengths } = std::mem::take(run);
         if lengths.is_empty() {
             return;
         }
         let count = lengths.len();
         let mut frame = BytesMut::with_capacity(HEAD_MAX + 2 * count);
-        Head::Cuts { count }.encode(&mut frame);
+        FrameHead::Cuts { count }.encode(&mut frame);
         for length in lengths {
             frame::put_length(&mut frame, length);
         }
@@ -309,13 +318,13 @@ impl Encoder {
         }
     }
 
-    fn put_references(&mut self, references: &mut Vec<Reference>, out: &mut VecDeque<Bytes>) {
+    fn put_references(&mut self, references: &mut Vec<ChunkReference>, out: &mut VecDeque<Bytes>) {
         if references.is_empty() {
             return;
         }
         let count = references.len();
         let mut frame = BytesMut::with_capacity(HEAD_MAX + count * REFERENCE_BYTES);
-        Head::References { count }.encode(&mut frame);
+        FrameHead::References { count }.encode(&mut frame);
         for reference in references.drain(..) {
             frame::put_reference(&mut frame, &reference);
             self.count_reference(&reference);
@@ -323,7 +332,7 @@ impl Encoder {
         self.put(frame.freeze(), out);
     }
 
-    fn count_reference(&mut self, reference: &Reference) {
+    fn count_reference(&mut self, reference: &ChunkReference) {
         self.counts.bytes += reference.bytes as u64;
         self.counts.references_saved_bytes +=
             reference.bytes.saturating_sub(REFERENCE_BYTES) as u64;
@@ -337,7 +346,7 @@ impl Encoder {
 
 /// Consecutive chunks to send with their bytes.
 #[derive(Default)]
-struct Run {
+struct UnsentRun {
     /// Range of their unsent bytes.
     bytes: std::ops::Range<usize>,
     lengths: Vec<usize>,

@@ -15,13 +15,13 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::{
-    chunk::{CHUNK_MAX, NAME_BYTES, Name},
+    chunk::{CHUNK_MAX, ChunkName, NAME_BYTES},
     zstd_block::BLOCK_MAX,
 };
 
 /// The fixed part of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Head {
+pub enum FrameHead {
     /// End of the bytes.
     End {
         /// Number of all bytes.
@@ -60,11 +60,11 @@ pub enum Head {
 
 /// Reference to a chunk that the receiver may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reference {
+pub struct ChunkReference {
     /// Number of bytes of the chunk.
     pub bytes: usize,
     /// Name of the chunk.
-    pub name: Name,
+    pub name: ChunkName,
 }
 
 /// Error for bytes that are no frame.
@@ -78,7 +78,7 @@ pub enum FrameError {
     OutOfBounds(u8),
 }
 
-impl Head {
+impl FrameHead {
     /// Appends the head to `out`.
     pub fn encode(self, out: &mut BytesMut) {
         match self {
@@ -199,20 +199,20 @@ pub fn lengths(body: &[u8]) -> impl Iterator<Item = usize> + '_ {
 }
 
 /// Appends a reference.
-pub fn put_reference(out: &mut BytesMut, reference: &Reference) {
+pub fn put_reference(out: &mut BytesMut, reference: &ChunkReference) {
     put_length(out, reference.bytes);
     out.put_slice(&reference.name.0);
 }
 
 /// Decodes the references in the body of a frame.
-pub fn references(body: &[u8]) -> impl Iterator<Item = Reference> + '_ {
+pub fn references(body: &[u8]) -> impl Iterator<Item = ChunkReference> + '_ {
     body.chunks_exact(REFERENCE_BYTES).map(|field| {
         let (bytes, name) = field.split_at(LENGTH_BYTES);
         let mut of = [0; NAME_BYTES];
         of.copy_from_slice(name);
-        Reference {
+        ChunkReference {
             bytes: length(bytes),
-            name: Name(of),
+            name: ChunkName(of),
         }
     })
 }
@@ -222,7 +222,7 @@ fn length(field: &[u8]) -> usize {
 }
 
 /// Encodes a frame without a body.
-pub fn bare(head: Head) -> Bytes {
+pub fn encode_head(head: FrameHead) -> Bytes {
     let mut out = BytesMut::with_capacity(HEAD_MAX);
     head.encode(&mut out);
     out.freeze()
@@ -259,23 +259,27 @@ mod tests {
     #[test]
     fn heads_come_back_and_wait_for_their_last_byte() {
         for head in [
-            Head::End {
+            FrameHead::End {
                 total_bytes: u64::MAX,
                 hash: 1 << 127 | 3,
             },
-            Head::Stored { bytes: BLOCK_MAX },
-            Head::Compressed {
+            FrameHead::Stored { bytes: BLOCK_MAX },
+            FrameHead::Compressed {
                 bytes: BLOCK_MAX,
                 coded_bytes: 17,
             },
-            Head::Cuts { count: CUTS_MAX },
-            Head::References { count: 1 },
-            Head::Lists { count: 2 },
+            FrameHead::Cuts { count: CUTS_MAX },
+            FrameHead::References { count: 1 },
+            FrameHead::Lists { count: 2 },
         ] {
-            let bytes = bare(head);
-            assert_eq!(Head::decode(&bytes), Ok(Some((head, bytes.len()))));
+            let bytes = encode_head(head);
+            assert_eq!(FrameHead::decode(&bytes), Ok(Some((head, bytes.len()))));
             for end in 0..bytes.len() {
-                assert_eq!(Head::decode(&bytes[..end]), Ok(None), "{head:?} at {end}");
+                assert_eq!(
+                    FrameHead::decode(&bytes[..end]),
+                    Ok(None),
+                    "{head:?} at {end}"
+                );
             }
         }
     }
@@ -291,16 +295,19 @@ mod tests {
             &[CUTS, 4, 1],
             &[REFERENCES, 255, 255],
         ] {
-            assert_eq!(Head::decode(bytes), Err(FrameError::OutOfBounds(bytes[0])));
+            assert_eq!(
+                FrameHead::decode(bytes),
+                Err(FrameError::OutOfBounds(bytes[0]))
+            );
         }
-        assert_eq!(Head::decode(&[6]), Err(FrameError::UnknownType(6)));
+        assert_eq!(FrameHead::decode(&[6]), Err(FrameError::UnknownType(6)));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_a_head_or_an_error(bytes: Vec<u8>) {
-            if let Ok(Some((head, length))) = Head::decode(&bytes) {
-                prop_assert_eq!(&bare(head)[..], &bytes[..length]);
+            if let Ok(Some((head, length))) = FrameHead::decode(&bytes) {
+                prop_assert_eq!(&encode_head(head)[..], &bytes[..length]);
             }
         }
     }

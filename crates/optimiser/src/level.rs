@@ -15,7 +15,7 @@ use crate::zstd_block;
 
 /// Compression level of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Level {
+pub enum CompressionLevel {
     /// No compression.
     Off,
     /// zstd's -1.
@@ -29,7 +29,7 @@ pub enum Level {
 
 /// Time spent on a block, and on waiting before and after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct BlockTimes {
     /// Bytes of the block before compression.
     pub bytes: usize,
     /// Time for coding, by the clock: a processor that is busy with other work counts as slow.
@@ -42,29 +42,29 @@ pub struct Spent {
 
 /// Chooser of the level of each block.
 #[derive(Debug)]
-pub struct Chooser {
+pub struct LevelChooser {
     /// Level of compression, even while it is off.
-    level: Level,
+    level: CompressionLevel,
     /// Whether the last compressed block or sample has shrunk.
     shrinks: bool,
     /// Position of the next sample.
     samples: u64,
-    window: Spent,
+    window: BlockTimes,
     /// Recent time for a byte with compression.
     s_per_byte: Option<f64>,
     /// Present while the level is off.
-    off: Option<Off>,
+    off: Option<UncompressedTrial>,
     /// Bytes until compression may be turned off again.
     rest_bytes: usize,
 }
 
-impl Default for Chooser {
+impl Default for LevelChooser {
     fn default() -> Self {
         Self {
-            level: Level::default(),
+            level: CompressionLevel::default(),
             shrinks: true,
             samples: 0,
-            window: Spent::default(),
+            window: BlockTimes::default(),
             s_per_byte: None,
             off: None,
             rest_bytes: FIRST_BYTES,
@@ -74,7 +74,7 @@ impl Default for Chooser {
 
 /// Trial without compression.
 #[derive(Debug)]
-struct Off {
+struct UncompressedTrial {
     /// Time for a byte with compression.
     against_s_per_byte: f64,
     /// Consecutive windows in which the trial was slower.
@@ -83,7 +83,7 @@ struct Off {
     left_bytes: usize,
 }
 
-impl Level {
+impl CompressionLevel {
     /// Returns zstd's number of the level.
     pub fn zstd(self) -> Option<i32> {
         match self {
@@ -109,39 +109,43 @@ impl Level {
     }
 }
 
-impl Chooser {
+impl LevelChooser {
     /// Chooses the level for `block`.
-    pub fn choose(&mut self, block: &[u8]) -> Level {
+    pub fn choose(&mut self, block: &[u8]) -> CompressionLevel {
         let is_tried = self.off.is_none() && (self.shrinks || self.samples_shrink(block));
-        if is_tried { self.level } else { Level::Off }
+        if is_tried {
+            self.level
+        } else {
+            CompressionLevel::Off
+        }
     }
 
     /// Returns the level of blocks that shrink.
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> CompressionLevel {
         match self.off {
-            Some(_) => Level::Off,
+            Some(_) => CompressionLevel::Off,
             None => self.level,
         }
     }
 
     /// Records that a block of `bytes` was compressed to `coded_bytes`.
-    pub fn compressed(&mut self, bytes: usize, coded_bytes: usize) {
+    pub fn record_sizes(&mut self, bytes: usize, coded_bytes: usize) {
         self.shrinks = is_worth_it(bytes, coded_bytes);
     }
 
     /// Records the time spent on a block.
-    pub fn spent(&mut self, spent: Spent) {
-        self.window.bytes += spent.bytes;
-        self.window.coding += spent.coding;
-        self.window.link += spent.link;
-        self.window.source += spent.source;
+    pub fn record_times(&mut self, times: BlockTimes) {
+        self.window.bytes += times.bytes;
+        self.window.coding += times.coding;
+        self.window.link += times.link;
+        self.window.source += times.source;
         if self.window.bytes >= WINDOW_BYTES {
             let window = std::mem::take(&mut self.window);
             self.judge(window);
         }
     }
 
-    fn judge(&mut self, window: Spent) {
+    fn judge(&mut self, window: BlockTimes) {
         let total = window.coding + window.link + window.source;
         let total_s = total.as_secs_f64().max(1e-9);
         let coding = window.coding.as_secs_f64() / total_s;
@@ -163,11 +167,11 @@ impl Chooser {
         self.s_per_byte = Some(before + (s_per_byte - before) * RECENT);
         if !self.shrinks {
             // Uncompressed bytes give no measurement of the coding time.
-        } else if coding >= CODING_MOST && self.level > Level::Fastest {
+        } else if coding >= CODING_MOST && self.level > CompressionLevel::Fastest {
             self.level = self.level.lower();
         } else if coding >= CODING_MOST {
             if self.rest_bytes == 0 {
-                self.off = Some(Off {
+                self.off = Some(UncompressedTrial {
                     // A single window may have had a busy machine, or a few bytes that shrink much.
                     against_s_per_byte: before.min(s_per_byte),
                     slower: 0,
@@ -238,8 +242,8 @@ mod tests {
     /// Returns the level that settles over a line of `line_bytes_per_s`.
     ///
     /// The processor takes `ns_per_byte` at each level. The bytes shrink to the fractions `shares`.
-    fn settled(line_bytes_per_s: f64, ns_per_byte: [f64; 4], shares: [f64; 4]) -> Level {
-        let mut chooser = Chooser::default();
+    fn settled(line_bytes_per_s: f64, ns_per_byte: [f64; 4], shares: [f64; 4]) -> CompressionLevel {
+        let mut chooser = LevelChooser::default();
         let block = vec![0; zstd_block::BLOCK_MAX];
         let mut levels = [0_usize; 4];
         for turn in 0..8_000 {
@@ -247,10 +251,10 @@ mod tests {
             let at = level as usize;
             let coding = block.len() as f64 * ns_per_byte[at] * 1e-9;
             let sent = block.len() as f64 * shares[at] / line_bytes_per_s;
-            if level != Level::Off {
-                chooser.compressed(block.len(), (block.len() as f64 * shares[at]) as usize);
+            if level != CompressionLevel::Off {
+                chooser.record_sizes(block.len(), (block.len() as f64 * shares[at]) as usize);
             }
-            chooser.spent(Spent {
+            chooser.record_times(BlockTimes {
                 bytes: block.len(),
                 coding: Duration::from_secs_f64(coding),
                 // The queue drains in this time.
@@ -262,7 +266,12 @@ mod tests {
             }
         }
         let most = (0..4).max_by_key(|&at| levels[at]).expect("four");
-        [Level::Off, Level::Fastest, Level::Fast, Level::Normal][most]
+        [
+            CompressionLevel::Off,
+            CompressionLevel::Fastest,
+            CompressionLevel::Fast,
+            CompressionLevel::Normal,
+        ][most]
     }
 
     const TEXT: [f64; 4] = [1.0, 0.33, 0.28, 0.24];
@@ -270,26 +279,26 @@ mod tests {
 
     #[test]
     fn a_slow_line_gets_the_highest_level() {
-        assert_eq!(settled(12.5e6, NS_PER_BYTE, TEXT), Level::Normal);
+        assert_eq!(settled(12.5e6, NS_PER_BYTE, TEXT), CompressionLevel::Normal);
     }
 
     #[test]
     fn a_line_that_is_faster_than_the_processor_gets_none() {
-        assert_eq!(settled(1.25e9, NS_PER_BYTE, TEXT), Level::Off);
+        assert_eq!(settled(1.25e9, NS_PER_BYTE, TEXT), CompressionLevel::Off);
     }
 
     #[test]
     fn what_was_faster_without_is_compressed_once_it_is_slower() {
-        let mut chooser = Chooser::default();
+        let mut chooser = LevelChooser::default();
         let bytes = zstd_block::BLOCK_MAX;
         // Zeros, which a store already has: compression only takes time.
-        let spend = |chooser: &mut Chooser, line: Duration| {
+        let spend = |chooser: &mut LevelChooser, line: Duration| {
             let level = chooser.choose(&vec![0; bytes]);
-            if level != Level::Off {
-                chooser.compressed(bytes, bytes / 3);
+            if level != CompressionLevel::Off {
+                chooser.record_sizes(bytes, bytes / 3);
             }
-            let is_off = level == Level::Off;
-            chooser.spent(Spent {
+            let is_off = level == CompressionLevel::Off;
+            chooser.record_times(BlockTimes {
                 bytes,
                 coding: Duration::from_micros(if is_off { 300 } else { 700 }),
                 link: if is_off { line } else { line / 3 },
@@ -300,25 +309,25 @@ mod tests {
         for _ in 0..200 {
             spend(&mut chooser, Duration::ZERO);
         }
-        assert_eq!(chooser.level(), Level::Off);
+        assert_eq!(chooser.level(), CompressionLevel::Off);
         // A pause of the line.
         spend(&mut chooser, Duration::from_millis(300));
         for _ in 0..20 {
-            assert_eq!(spend(&mut chooser, Duration::ZERO), Level::Off);
+            assert_eq!(spend(&mut chooser, Duration::ZERO), CompressionLevel::Off);
         }
         // Then text over a line of 100 Mbit/s.
         let off = (0..200)
-            .filter(|_| spend(&mut chooser, Duration::from_millis(21)) == Level::Off)
+            .filter(|_| spend(&mut chooser, Duration::from_millis(21)) == CompressionLevel::Off)
             .count();
         assert!(off <= 4 * WINDOW_BYTES / bytes, "{off}");
-        assert_eq!(chooser.level(), Level::Normal);
+        assert_eq!(chooser.level(), CompressionLevel::Normal);
     }
 
     #[test]
     fn in_between_the_level_is_what_the_processor_can_do() {
-        assert_eq!(settled(125e6, NS_PER_BYTE, TEXT), Level::Fastest);
+        assert_eq!(settled(125e6, NS_PER_BYTE, TEXT), CompressionLevel::Fastest);
         let slow = NS_PER_BYTE.map(|ns| 8.0 * ns);
-        assert_eq!(settled(12.5e6, slow, TEXT), Level::Fastest);
+        assert_eq!(settled(12.5e6, slow, TEXT), CompressionLevel::Fastest);
     }
 
     fn random(bytes: usize, seed: u8) -> Vec<u8> {
@@ -332,17 +341,17 @@ mod tests {
 
     #[test]
     fn what_does_not_shrink_is_tried_again_wherever_it_begins_to() {
-        let mut chooser = Chooser::default();
+        let mut chooser = LevelChooser::default();
         let noise = random(zstd_block::BLOCK_MAX, 1);
-        assert_ne!(chooser.choose(&noise), Level::Off);
-        chooser.compressed(noise.len(), noise.len());
+        assert_ne!(chooser.choose(&noise), CompressionLevel::Off);
+        chooser.record_sizes(noise.len(), noise.len());
         for _ in 0..100 {
-            assert_eq!(chooser.choose(&noise), Level::Off);
+            assert_eq!(chooser.choose(&noise), CompressionLevel::Off);
         }
         let mut mixed = noise;
         mixed[100_000..].fill(b'a');
         let tried = (0..100)
-            .filter(|_| chooser.choose(&mixed) != Level::Off)
+            .filter(|_| chooser.choose(&mixed) != CompressionLevel::Off)
             .count();
         assert!(tried > 60, "{tried}");
     }

@@ -7,13 +7,13 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    chunk::{CHUNK_MAX, KEPT_LEAST, Name},
-    frame::{self, REFERENCE_BYTES, Reference},
+    chunk::{CHUNK_MAX, ChunkName, KEPT_LEAST},
+    frame::{self, ChunkReference, REFERENCE_BYTES},
 };
 
 /// Finder of the ends of lists in the chunks of a stream.
 #[derive(Debug, Default)]
-pub struct Lister {
+pub struct ListBuilder {
     begun: BytesMut,
     /// Bytes of the chunks in the present list.
     bytes: usize,
@@ -21,16 +21,16 @@ pub struct Lister {
 
 /// A complete list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct List {
+pub struct ChunkList {
     /// Name of the list.
-    pub name: Name,
+    pub name: ChunkName,
     /// References to its chunks.
     pub bytes: Bytes,
 }
 
-impl Lister {
+impl ListBuilder {
     /// Adds the next chunk of the stream. Returns the list that it ends.
-    pub fn push(&mut self, reference: &Reference) -> Option<List> {
+    pub fn push(&mut self, reference: &ChunkReference) -> Option<ChunkList> {
         frame::put_reference(&mut self.begun, reference);
         self.bytes += reference.bytes;
         let count = self.count();
@@ -43,7 +43,7 @@ impl Lister {
     }
 
     /// Ends the stream. Returns the last list, if it is long enough.
-    pub fn end(&mut self) -> Option<List> {
+    pub fn end(&mut self) -> Option<ChunkList> {
         match self.count() >= LIST_MIN {
             true => Some(self.take()),
             false => None,
@@ -55,11 +55,11 @@ impl Lister {
         self.begun.len() / REFERENCE_BYTES
     }
 
-    fn take(&mut self) -> List {
+    fn take(&mut self) -> ChunkList {
         self.bytes = 0;
         let bytes = self.begun.split().freeze();
-        List {
-            name: Name::of(&bytes),
+        ChunkList {
+            name: ChunkName::of(&bytes),
             bytes,
         }
     }

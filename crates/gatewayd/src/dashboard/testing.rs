@@ -8,7 +8,7 @@ use std::{
 
 use axum::{body::Bytes, extract::State, http::StatusCode};
 use link::PeerId;
-use optimiser::counts::Counts;
+use optimiser::counts::CodingCounts;
 use serde::Deserialize;
 use tokio::time::sleep;
 use units::BitRate;
@@ -92,7 +92,7 @@ fn finish(registry: &Arc<Registry>, number: usize) {
         let (bytes, coded_bytes) = (bytes as u64, (bytes / shrink) as u64);
         let saved = bytes - coded_bytes;
         let is_known = shrink > 4;
-        transfer.tally().add(&Counts {
+        transfer.tally().add(&CodingCounts {
             bytes,
             coded_bytes,
             compression_saved_bytes: if is_known { 0 } else { saved },

@@ -17,7 +17,7 @@ use std::{
 
 use fake_ftp::{Behaviour, FakeServer};
 use optimiser::{
-    chunk::Name,
+    chunk::ChunkName,
     store::{Fresh, Settings, Store},
 };
 use serde_json::Value;
@@ -43,7 +43,7 @@ fn fill(folder: &Path, count: u32) {
     let store = Store::open(settings, fresh).expect("nobody has it");
     for number in 0..count {
         let content: Vec<u8> = number.to_le_bytes().repeat(1250);
-        store.put(Name::of(&content), content.into());
+        store.put(ChunkName::of(&content), content.into());
     }
     store.settle();
 }

@@ -18,12 +18,12 @@
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::identity::StoreId;
-use crate::chunk::{CHUNK_MAX, NAME_BYTES, Name};
+use crate::chunk::{CHUNK_MAX, ChunkName, NAME_BYTES};
 
 /// Position of a record in its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub name: Name,
+    pub name: ChunkName,
     /// Offset of the record, a multiple of [`UNIT_BYTES`].
     pub offset: u32,
     /// Bytes of the content.
@@ -85,7 +85,7 @@ pub(super) fn read_record_header(
 ) -> Option<Entry> {
     let name: &[u8; NAME_BYTES] = bytes.first_chunk()?;
     let entry = Entry {
-        name: Name(*name),
+        name: ChunkName(*name),
         offset,
         length: number_at(bytes, 32)?,
     };
@@ -138,7 +138,7 @@ pub(super) fn read_footer(bytes: &[u8], footer_offset: u64) -> Option<Vec<Entry>
     for bytes in table.chunks_exact(TABLE_ENTRY_BYTES) {
         let name: &[u8; NAME_BYTES] = bytes.first_chunk()?;
         let entry = Entry {
-            name: Name(*name),
+            name: ChunkName(*name),
             offset: number_at(bytes, 32)?,
             length: number_at(bytes, 36)?,
         };
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_header_of_a_record_is_one_in_its_place_only() {
         let entry = Entry {
-            name: Name::of(b"content"),
+            name: ChunkName::of(b"content"),
             offset: 640,
             length: 7,
         };

@@ -46,7 +46,7 @@ fn read(file: &Memory) -> usize {
         let found = segment::content(file, NUMBER, entry.offset, &entry.name, length)
             .expect("memory can be read");
         if let Found::Content(content) = found {
-            assert_eq!(crate::chunk::Name::of(&content), entry.name);
+            assert_eq!(crate::chunk::ChunkName::of(&content), entry.name);
         }
     }
     entries.len()
@@ -62,7 +62,7 @@ fn correct_records(bytes: &mut [u8]) {
         // The upper half of a length of four bytes mostly makes it too large.
         let [low, high, ..]: [u8; 4] = *length;
         let entry = Entry {
-            name: crate::chunk::Name(*name),
+            name: crate::chunk::ChunkName(*name),
             offset: at as u32,
             length: u16::from_le_bytes([low, high]).into(),
         };
@@ -84,7 +84,7 @@ fn correct_footer(bytes: &mut Vec<u8>) {
         let length = u16::from_le_bytes([*low, *high]).into();
         // One offset in 256 is wrong.
         let offset = at + u32::from(*shift == u8::MAX) * UNIT_BYTES;
-        let name = crate::chunk::Name(*name);
+        let name = crate::chunk::ChunkName(*name);
         let entry = Entry {
             name,
             offset,
@@ -138,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::chunk::Name;
+    use crate::chunk::ChunkName;
 
     proptest! {
         #[test]
@@ -195,7 +195,7 @@ mod tests {
         for (n, length) in lengths.iter().enumerate() {
             let content = vec![n as u8; *length];
             let entry = Entry {
-                name: Name::of(&content),
+                name: ChunkName::of(&content),
                 offset: bytes.len() as u32,
                 length: *length as u32,
             };

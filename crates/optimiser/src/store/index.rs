@@ -21,7 +21,7 @@ use std::sync::{
 };
 
 use super::{format::UNIT_BYTES, lock};
-use crate::chunk::Name;
+use crate::chunk::ChunkName;
 
 /// Index of the positions of chunks by name.
 pub struct Index {
@@ -61,7 +61,7 @@ impl Index {
     }
 
     /// Whether the index may contain a chunk. Another chunk with the same tag also counts.
-    pub fn contains(&self, name: &Name) -> bool {
+    pub fn contains(&self, name: &ChunkName) -> bool {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);
         let at = first(&shard, tag);
@@ -70,7 +70,7 @@ impl Index {
 
     /// Yields up to four possible positions of a chunk. The newest segment is not necessarily
     /// first.
-    pub fn find(&self, name: &Name) -> impl Iterator<Item = Location> + use<> {
+    pub fn find(&self, name: &ChunkName) -> impl Iterator<Item = Location> + use<> {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);
         let at = first(&shard, tag);
@@ -85,7 +85,7 @@ impl Index {
     }
 
     /// Adds the position of a chunk.
-    pub fn insert(&self, name: &Name, location: Location) {
+    pub fn insert(&self, name: &ChunkName, location: Location) {
         let (shard, tag) = self.place(name);
         let mut shard = lock(shard);
         let entry = entry(tag, location);
@@ -104,7 +104,7 @@ impl Index {
     }
 
     /// Removes the entry from `name` to `location`, if there is one.
-    pub fn remove(&self, name: &Name, location: Location) {
+    pub fn remove(&self, name: &ChunkName, location: Location) {
         let (shard, tag) = self.place(name);
         let mut shard = lock(shard);
         if let Ok(at) = shard.binary_search(&entry(tag, location)) {
@@ -145,7 +145,7 @@ impl Index {
         }
     }
 
-    fn place(&self, name: &Name) -> (&Mutex<Vec<u64>>, u64) {
+    fn place(&self, name: &ChunkName) -> (&Mutex<Vec<u64>>, u64) {
         let [first, keys @ ..] = &self.keys;
         let (words, _) = name.0.as_chunks();
         let mut sum = *first;
@@ -208,8 +208,8 @@ const UNIT_BITS: u32 = 20;
 mod tests {
     use super::*;
 
-    fn name(n: u64) -> Name {
-        Name::of(&n.to_le_bytes())
+    fn name(n: u64) -> ChunkName {
+        ChunkName::of(&n.to_le_bytes())
     }
 
     fn location(n: u64) -> Location {

@@ -52,7 +52,7 @@ pub use identity::{Fresh, StoreId};
 pub use removal::{is_in_use, remove};
 pub use verify::{Damage, Listing, ReadError, Verification, list, verify};
 
-use crate::chunk::{CHUNK_MAX, KEPT_LEAST, Name};
+use crate::chunk::{CHUNK_MAX, ChunkName, KEPT_LEAST};
 use counts::Tallies;
 use identity::Identity;
 use index::Index;
@@ -233,21 +233,22 @@ impl Store {
     ///
     /// The result is wrong for one in 500,000 absent names. A present chunk may also turn out
     /// damaged when it is read.
-    pub fn has(&self, name: &Name) -> bool {
+    pub fn has(&self, name: &ChunkName) -> bool {
         let Shared { reader, queue, .. } = &*self.0.shared;
         // The order matters: a chunk is in the index before it leaves the queue.
         queue.contains(name) || reader.index.contains(name)
     }
 
     /// Reads a chunk of `length` bytes with this name. Blocks during the disk access.
-    pub fn get(&self, name: &Name, length: usize) -> Option<Bytes> {
+    pub fn get(&self, name: &ChunkName, length: usize) -> Option<Bytes> {
         let Shared { reader, queue, .. } = &*self.0.shared;
         let find = || {
             if length > CHUNK_MAX {
                 return None;
             }
             // The caller of `put` may have passed a wrong name.
-            let is_right = |content: &Bytes| content.len() == length && Name::of(content) == *name;
+            let is_right =
+                |content: &Bytes| content.len() == length && ChunkName::of(content) == *name;
             let waiting = queue.get(name).filter(is_right);
             waiting.or_else(|| reader.get(name, length))
         };
@@ -267,7 +268,7 @@ impl Store {
     /// Never waits for the disk. `has` and `get` find the chunk at once, in the queue. The queue
     /// counts only the bytes of `content`, which should not be a small part of a large buffer in
     /// memory.
-    pub fn put(&self, name: Name, content: Bytes) {
+    pub fn put(&self, name: ChunkName, content: Bytes) {
         let Shared { reader, queue, .. } = &*self.0.shared;
         if self.has(&name) {
             reader.tallies.known.add(1);
@@ -277,7 +278,7 @@ impl Store {
     }
 
     /// Removes a chunk from the index. The next start may find it again.
-    pub fn forget(&self, name: &Name) {
+    pub fn forget(&self, name: &ChunkName) {
         let Shared { reader, queue, .. } = &*self.0.shared;
         queue.remove(name);
         reader.forget(name);

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use super::lock;
-use crate::chunk::Name;
+use crate::chunk::ChunkName;
 
 /// A queue with a bound in bytes.
 pub(super) struct Queue {
@@ -22,9 +22,9 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    content: HashMap<Name, Bytes>,
+    content: HashMap<ChunkName, Bytes>,
     /// Names of chunks that the writer has not taken, in order.
-    order: VecDeque<Name>,
+    order: VecDeque<ChunkName>,
     size_bytes: usize,
     /// Whether the queue accepts no more chunks.
     is_closed: bool,
@@ -39,7 +39,7 @@ struct State {
 
 /// Next work of the writer.
 pub(super) enum Work {
-    Write(Vec<(Name, Bytes)>),
+    Write(Vec<(ChunkName, Bytes)>),
     /// No chunk waits: the writer continues with its other work.
     Other,
     /// All chunks are written, and no more will follow.
@@ -60,7 +60,7 @@ impl Queue {
     }
 
     /// Adds a chunk. Returns false if there is no room for it.
-    pub(super) fn push(&self, name: Name, content: Bytes) -> bool {
+    pub(super) fn push(&self, name: ChunkName, content: Bytes) -> bool {
         let mut state = lock(&self.state);
         if state.content.contains_key(&name) {
             return true;
@@ -77,11 +77,11 @@ impl Queue {
         true
     }
 
-    pub(super) fn contains(&self, name: &Name) -> bool {
+    pub(super) fn contains(&self, name: &ChunkName) -> bool {
         lock(&self.state).content.contains_key(name)
     }
 
-    pub(super) fn get(&self, name: &Name) -> Option<Bytes> {
+    pub(super) fn get(&self, name: &ChunkName) -> Option<Bytes> {
         lock(&self.state).content.get(name).cloned()
     }
 
@@ -95,7 +95,7 @@ impl Queue {
     }
 
     /// Removes a chunk. The writer may write it nevertheless.
-    pub(super) fn remove(&self, name: &Name) {
+    pub(super) fn remove(&self, name: &ChunkName) {
         let mut state = lock(&self.state);
         if state.take(name) {
             state.order.retain(|other| other != name);
@@ -137,7 +137,7 @@ impl Queue {
     }
 
     /// Removes a batch that the writer has written or dropped.
-    pub(super) fn done(&self, batch: &[(Name, Bytes)]) {
+    pub(super) fn done(&self, batch: &[(ChunkName, Bytes)]) {
         let mut state = lock(&self.state);
         for (name, _) in batch {
             state.take(name);
@@ -184,7 +184,7 @@ impl Queue {
 
 impl State {
     /// Removes a batch of chunks from the front.
-    fn batch(&mut self) -> Vec<(Name, Bytes)> {
+    fn batch(&mut self) -> Vec<(ChunkName, Bytes)> {
         let (mut batch, mut size_bytes) = (Vec::new(), 0);
         while size_bytes < BATCH_BYTES
             && let Some(name) = self.order.pop_front()
@@ -197,7 +197,7 @@ impl State {
         batch
     }
 
-    fn take(&mut self, name: &Name) -> bool {
+    fn take(&mut self, name: &ChunkName) -> bool {
         let content = self.content.remove(name);
         self.size_bytes -= content.as_ref().map_or(0, cost_bytes);
         content.is_some()

@@ -16,7 +16,7 @@ use super::{
     live::Live,
     segment::{self, Found},
 };
-use crate::chunk::Name;
+use crate::chunk::ChunkName;
 
 pub(super) struct Reader {
     pub files: Arc<dyn Files>,
@@ -30,7 +30,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Reads a chunk. Wrong entries are removed from the index.
-    pub(super) fn get(&self, name: &Name, length: usize) -> Option<Bytes> {
+    pub(super) fn get(&self, name: &ChunkName, length: usize) -> Option<Bytes> {
         for location in self.index.find(name) {
             match self.read(name, length, location) {
                 Ok(Some(Found::Content(content))) => return Some(content),
@@ -52,7 +52,7 @@ impl Reader {
         None
     }
 
-    fn read(&self, name: &Name, length: usize, at: Location) -> io::Result<Option<Found>> {
+    fn read(&self, name: &ChunkName, length: usize, at: Location) -> io::Result<Option<Found>> {
         let Some(number) = self.live.number(at.segment) else {
             return Ok(None);
         };
@@ -63,7 +63,7 @@ impl Reader {
         segment::content(&*file, number, at.offset, name, length).map(Some)
     }
 
-    pub(super) fn forget(&self, name: &Name) {
+    pub(super) fn forget(&self, name: &ChunkName) {
         for location in self.index.find(name) {
             self.index.remove(name, location);
         }

@@ -15,7 +15,7 @@ use super::{
     },
     identity::StoreId,
 };
-use crate::chunk::Name;
+use crate::chunk::ChunkName;
 
 /// Kind of a file.
 #[derive(Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub(super) fn content(
     file: &dyn File,
     number: u64,
     offset: u32,
-    name: &Name,
+    name: &ChunkName,
     length: usize,
 ) -> io::Result<Found> {
     let mut bytes = vec![0; RECORD_HEADER_BYTES + length];
@@ -122,7 +122,7 @@ pub(super) fn content(
         Some(_) if !is_whole => Found::Damaged,
         Some(_) => {
             let content = Bytes::from(bytes).slice(RECORD_HEADER_BYTES..);
-            if Name::of(&content) == *name {
+            if ChunkName::of(&content) == *name {
                 Found::Content(content)
             } else {
                 Found::Damaged

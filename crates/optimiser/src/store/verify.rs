@@ -12,7 +12,7 @@ use super::{
     live,
     segment::{self, Contents, Found},
 };
-use crate::chunk::Name;
+use crate::chunk::ChunkName;
 
 /// Content of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Damage {
     /// Offset of its record in bytes.
     pub offset: u64,
     /// Name of the chunk.
-    pub name: Name,
+    pub name: ChunkName,
 }
 
 /// Reason why a store cannot be read.

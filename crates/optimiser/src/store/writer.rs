@@ -30,7 +30,7 @@ use super::{
     reader::{self, Reader},
     segment::{self, Contents},
 };
-use crate::chunk::Name;
+use crate::chunk::ChunkName;
 
 pub(super) struct Writer {
     reader: Arc<Reader>,
@@ -132,7 +132,7 @@ impl Writer {
     }
 
     /// Writes chunks in order. Drops chunks that cannot be written.
-    pub(super) fn write(&mut self, batch: &[(Name, Bytes)]) {
+    pub(super) fn write(&mut self, batch: &[(ChunkName, Bytes)]) {
         let mut left = batch;
         let mut evictions = 0;
         while !left.is_empty() && self.lock.is_some() && !self.is_paused() {
@@ -346,7 +346,7 @@ impl Writer {
     }
 
     /// Writes the first chunks of a batch. Returns the number of chunks written or dropped.
-    fn write_some(&mut self, batch: &[(Name, Bytes)]) -> io::Result<usize> {
+    fn write_some(&mut self, batch: &[(ChunkName, Bytes)]) -> io::Result<usize> {
         if !self.is_listed {
             self.list()?;
         }
@@ -386,7 +386,7 @@ impl Writer {
     }
 
     /// Writes chunks that fit.
-    fn append(&mut self, chunks: &[(Name, Bytes)]) -> io::Result<()> {
+    fn append(&mut self, chunks: &[(ChunkName, Bytes)]) -> io::Result<()> {
         let reader = self.reader.clone();
         let mut bytes = Vec::new();
         let current = match &mut self.current {

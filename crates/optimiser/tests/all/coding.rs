@@ -7,12 +7,12 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use optimiser::{
-    check::Check,
-    chunk::{Cutter, Name},
-    decoder::{DecodeError, Decoder, Event},
-    encoder::{Chunks, Encoder, Take},
-    frame::{self, Head, Reference},
-    list::Lister,
+    check::StreamCheck,
+    chunk::{ChunkName, Cutter},
+    decoder::{DecodeError, Decoder, DecoderEvent},
+    encoder::{EncodeScope, Encoder, SenderChunks},
+    frame::{self, ChunkReference, FrameHead},
+    list::ListBuilder,
     zstd_block::BLOCK_MAX,
 };
 use proptest::prelude::*;
@@ -22,18 +22,18 @@ use rand_pcg::Pcg64;
 /// A sender that refers to every earlier chunk.
 #[derive(Default)]
 struct Known {
-    names: HashMap<Name, Bytes>,
+    names: HashMap<ChunkName, Bytes>,
     referred: Vec<Bytes>,
     turn: usize,
     has_room: bool,
 }
 
-impl Chunks for Known {
-    fn knows(&mut self, name: &Name) -> bool {
+impl SenderChunks for Known {
+    fn receiver_may_have(&mut self, name: &ChunkName) -> bool {
         self.names.contains_key(name)
     }
 
-    fn lend(&mut self, chunks: &[Bytes]) -> bool {
+    fn keep_outstanding(&mut self, chunks: &[Bytes]) -> bool {
         // References sometimes find no room.
         let has_room = self.has_room || self.turn % 7 != 3;
         self.turn += 1;
@@ -43,21 +43,21 @@ impl Chunks for Known {
         has_room
     }
 
-    fn sent(&mut self, name: Name, chunk: Bytes) {
+    fn record_sent(&mut self, name: ChunkName, chunk: Bytes) {
         self.names.insert(name, chunk);
     }
 }
 
 struct Decoded {
     bytes: Vec<u8>,
-    chunks: HashMap<Name, Bytes>,
+    chunks: HashMap<ChunkName, Bytes>,
     references: u64,
     lists: u64,
-    lister: Lister,
+    list_builder: ListBuilder,
 }
 
 impl Decoded {
-    fn refer(&mut self, reference: &Reference, check: &mut Check) {
+    fn refer(&mut self, reference: &ChunkReference, check: &mut StreamCheck) {
         self.references += 1;
         let chunk = self.chunks[&reference.name].clone();
         assert_eq!(chunk.len(), reference.bytes);
@@ -66,8 +66,8 @@ impl Decoded {
         self.list(reference);
     }
 
-    fn list(&mut self, reference: &Reference) {
-        let list = self.lister.push(reference);
+    fn list(&mut self, reference: &ChunkReference) {
+        let list = self.list_builder.push(reference);
         self.chunks.extend(list.map(|list| (list.name, list.bytes)));
     }
 }
@@ -75,13 +75,13 @@ impl Decoded {
 /// Decodes frames in pieces of these sizes, repeatedly.
 fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, DecodeError> {
     let mut decoder = Decoder::new(has_store);
-    let mut check = Check::default();
+    let mut check = StreamCheck::default();
     let mut decoded = Decoded {
         bytes: Vec::new(),
         chunks: HashMap::new(),
         references: 0,
         lists: 0,
-        lister: Lister::default(),
+        list_builder: ListBuilder::default(),
     };
     let mut end = None;
     let (mut rest, mut sizes) = (frames, pieces.iter().cycle());
@@ -91,35 +91,35 @@ fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, D
         decoder.push(Bytes::copy_from_slice(piece));
         while let Some(event) = decoder.poll()? {
             match event {
-                Event::Bytes(bytes) => {
+                DecoderEvent::Bytes(bytes) => {
                     check.update(&bytes);
                     decoded.bytes.extend_from_slice(&bytes);
                 }
-                Event::Reference { number, reference } => {
+                DecoderEvent::Reference { number, reference } => {
                     assert_eq!(number, decoded.references);
                     decoded.refer(&reference, &mut check);
                 }
-                Event::List { number, reference } => {
+                DecoderEvent::List { number, reference } => {
                     assert_eq!(number, decoded.references);
                     decoded.references += 1;
                     decoded.lists += 1;
                     let list = decoded.chunks[&reference.name].clone();
                     for reference in frame::references(&list) {
-                        decoder.referred(reference.bytes);
+                        decoder.record_referenced(reference.bytes);
                         decoded.refer(&reference, &mut check);
                     }
                 }
-                Event::Chunk { name, bytes } => {
-                    assert_eq!(name, Name::of(&bytes));
+                DecoderEvent::Chunk { name, bytes } => {
+                    assert_eq!(name, ChunkName::of(&bytes));
                     let bytes_of = bytes.len();
                     decoded.chunks.insert(name, bytes);
-                    decoded.list(&Reference {
+                    decoded.list(&ChunkReference {
                         bytes: bytes_of,
                         name,
                     });
                 }
-                Event::End(head) => {
-                    let list = decoded.lister.end();
+                DecoderEvent::End(head) => {
+                    let list = decoded.list_builder.end();
                     decoded
                         .chunks
                         .extend(list.map(|list| (list.name, list.bytes)));
@@ -139,24 +139,24 @@ fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, D
 /// Encodes `bytes` in pieces of these sizes, with these parts of the buffer.
 fn encode(
     bytes: &[u8],
-    pieces: &[(usize, Take)],
+    pieces: &[(usize, EncodeScope)],
     encoder: &mut Encoder,
     known: &mut Known,
 ) -> Vec<u8> {
     let (mut buffer, mut out) = (BytesMut::new(), VecDeque::new());
     let (mut rest, mut sizes) = (bytes, pieces.iter().cycle());
     while !rest.is_empty() {
-        let &(size, take) = sizes.next().expect("some");
+        let &(size, scope) = sizes.next().expect("some");
         let (piece, after) = rest.split_at(rest.len().min(size));
         rest = after;
         buffer.extend_from_slice(piece);
-        encoder.encode(&mut buffer, take, known, &mut out);
-        assert!(take != Take::All || !encoder.holds_back(&buffer));
+        encoder.encode(&mut buffer, scope, known, &mut out);
+        assert!(scope != EncodeScope::All || !encoder.holds_back(&buffer));
         assert!(buffer.len() < BLOCK_MAX + size);
     }
-    encoder.encode(&mut buffer, Take::Rest, known, &mut out);
+    encoder.encode(&mut buffer, EncodeScope::Rest, known, &mut out);
     // A second call yields no more frames.
-    encoder.encode(&mut buffer, Take::Rest, known, &mut out);
+    encoder.encode(&mut buffer, EncodeScope::Rest, known, &mut out);
     out.iter().flatten().copied().collect()
 }
 
@@ -184,8 +184,8 @@ fn mixed(count: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-fn take() -> impl Strategy<Value = Take> {
-    prop_oneof![3 => Just(Take::Blocks), 1 => Just(Take::All)]
+fn take() -> impl Strategy<Value = EncodeScope> {
+    prop_oneof![3 => Just(EncodeScope::Blocks), 1 => Just(EncodeScope::All)]
 }
 
 proptest! {
@@ -218,13 +218,13 @@ proptest! {
         seed: u64,
         flips in prop::collection::vec(any::<usize>(), 1..4),
     ) {
-        let forget = |event: Result<Option<Event>, DecodeError>| matches!(event, Ok(Some(_)));
+        let forget = |event: Result<Option<DecoderEvent>, DecodeError>| matches!(event, Ok(Some(_)));
         let mut decoder = Decoder::new(true);
         decoder.push(frames.into());
         while forget(decoder.poll()) {}
         // Frames with some flipped bits.
         let mut encoder = Encoder::new(true, Some(Cutter::new(&[9; 32]).into()));
-        let pieces = [(50_000, Take::All)];
+        let pieces = [(50_000, EncodeScope::All)];
         let mut frames = encode(&mixed(200_000, seed), &pieces, &mut encoder, &mut Known::default());
         let bits = 8 * frames.len();
         for flip in flips {
@@ -242,7 +242,7 @@ fn a_known_file_goes_by_lists() {
     let bytes = mixed(20_000_000, 11);
     let cutter = Arc::new(Cutter::new(&[9; 32]));
     let mut known = Known::default();
-    let pieces = [(200_000, Take::Blocks)];
+    let pieces = [(200_000, EncodeScope::Blocks)];
     let mut frames = Vec::new();
     for turn in 0..2 {
         let mut encoder = Encoder::new(true, Some(cutter.clone()));
@@ -259,7 +259,7 @@ fn a_known_file_goes_by_lists() {
 fn a_changed_byte_is_found() {
     let bytes = mixed(400_000, 5);
     let mut encoder = Encoder::new(false, None);
-    let pieces = [(100_000, Take::Blocks)];
+    let pieces = [(100_000, EncodeScope::Blocks)];
     let mut frames = encode(&bytes, &pieces, &mut encoder, &mut Known::default());
     assert!(decode(&frames, &[4_000], false).is_ok());
     frames[1_000] ^= 1;
@@ -272,7 +272,7 @@ fn a_changed_byte_is_found() {
 #[test]
 fn a_stream_that_is_cut_off_is_not_whole() {
     let mut encoder = Encoder::new(true, None);
-    let pieces = [(100_000, Take::Blocks)];
+    let pieces = [(100_000, EncodeScope::Blocks)];
     let frames = encode(
         &mixed(400_000, 6),
         &pieces,
@@ -317,7 +317,7 @@ fn a_whole_disk_of_zeros_is_small() {
     let bytes = vec![0; 20_000_000];
     for cuts in [false, true] {
         let mut encoder = Encoder::new(true, cuts.then(|| Cutter::new(&[9; 32]).into()));
-        let pieces = [(BLOCK_MAX, Take::Blocks)];
+        let pieces = [(BLOCK_MAX, EncodeScope::Blocks)];
         let frames = encode(&bytes, &pieces, &mut encoder, &mut Known::default());
         assert!(frames.len() < 20_000, "{}", frames.len());
         let decoded = decode(&frames, &[64 * 1024], cuts).expect("frames");
@@ -328,9 +328,14 @@ fn a_whole_disk_of_zeros_is_small() {
 #[test]
 fn the_end_tells_count_and_hash() {
     let mut encoder = Encoder::new(true, None);
-    let frames = encode(b"", &[(1, Take::All)], &mut encoder, &mut Known::default());
-    let (head, length) = Head::decode(&frames)
+    let frames = encode(
+        b"",
+        &[(1, EncodeScope::All)],
+        &mut encoder,
+        &mut Known::default(),
+    );
+    let (head, length) = FrameHead::decode(&frames)
         .expect("a frame")
         .expect("a whole one");
-    assert_eq!((head, length), (Check::default().end(), frames.len()));
+    assert_eq!((head, length), (StreamCheck::default().end(), frames.len()));
 }

@@ -11,9 +11,9 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use link::{Class, OpenError, RecvStream, SendStream, StreamError};
 use optimiser::{
-    chunk::Name,
-    decoder::{DecodeError, Decoder, Event},
-    frame::Reference,
+    chunk::ChunkName,
+    decoder::{DecodeError, Decoder, DecoderEvent},
+    frame::ChunkReference,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -29,7 +29,7 @@ use crate::wire::{Ask, Hello, Service, encode};
 pub(super) struct Filled {
     /// Number of its reference.
     pub(super) number: u64,
-    pub(super) name: Name,
+    pub(super) name: ChunkName,
     pub(super) chunk: Bytes,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Borrowing {
     taken: watch::Sender<u64>,
     /// Requested chunks. The receiver stops reading the stream while it waits for one, which bounds
     /// the channel.
-    missing: mpsc::UnboundedSender<(u64, Reference)>,
+    missing: mpsc::UnboundedSender<(u64, ChunkReference)>,
     filled: mpsc::UnboundedReceiver<Filled>,
     task: JoinHandle<Result<(), BorrowError>>,
 }
@@ -90,7 +90,7 @@ impl Borrowing {
         self.taken.send_replace(number);
     }
 
-    pub(super) fn missing(&self, number: u64, reference: Reference) {
+    pub(super) fn missing(&self, number: u64, reference: ChunkReference) {
         let _ = self.missing.send((number, reference));
     }
 
@@ -113,7 +113,7 @@ async fn borrow(
     sharing: Sharing,
     tally: Arc<Tally>,
     mut up_to: watch::Receiver<u64>,
-    mut asked: mpsc::UnboundedReceiver<(u64, Reference)>,
+    mut asked: mpsc::UnboundedReceiver<(u64, ChunkReference)>,
     fill: mpsc::UnboundedSender<Filled>,
 ) -> Result<(), BorrowError> {
     let (mut send, mut recv) = open(&sharing).await?;
@@ -172,7 +172,7 @@ async fn open(sharing: &Sharing) -> Result<(SendStream, RecvStream), BorrowError
 #[derive(Debug)]
 struct Fills {
     decoder: Decoder,
-    asked: VecDeque<(u64, Reference)>,
+    asked: VecDeque<(u64, ChunkReference)>,
     begun: BytesMut,
 }
 
@@ -196,7 +196,7 @@ impl Fills {
         tally.missed(0, bytes.len());
         self.decoder.push(bytes);
         while let Some(event) = self.decoder.poll()? {
-            let Event::Bytes(bytes) = event else {
+            let DecoderEvent::Bytes(bytes) = event else {
                 return Err(BorrowError::Other);
             };
             self.begun.extend_from_slice(&bytes);
@@ -208,7 +208,7 @@ impl Fills {
             }
             self.asked.pop_front();
             let chunk = self.begun.split().freeze();
-            if chunk.len() != reference.bytes || Name::of(&chunk) != reference.name {
+            if chunk.len() != reference.bytes || ChunkName::of(&chunk) != reference.name {
                 return Err(BorrowError::Other);
             }
             tally.missed(chunk.len(), 0);

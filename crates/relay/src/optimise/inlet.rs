@@ -5,12 +5,12 @@ use std::{collections::VecDeque, sync::Arc};
 use bytes::Bytes;
 use link::{RecvStream, StreamError};
 use optimiser::{
-    check::Check,
-    chunk::Name,
-    counts::Counts,
-    decoder::{DecodeError, Decoder, Event},
-    frame::{self, Head, Reference},
-    list::{LISTED_MAX, Lister},
+    check::StreamCheck,
+    chunk::ChunkName,
+    counts::CodingCounts,
+    decoder::{DecodeError, Decoder, DecoderEvent},
+    frame::{self, ChunkReference, FrameHead},
+    list::{LISTED_MAX, ListBuilder},
     store::Store,
 };
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -44,9 +44,9 @@ pub(crate) enum InletError {
 #[derive(Debug)]
 struct Coder {
     decoder: Decoder,
-    check: Check,
+    check: StreamCheck,
     tally: Arc<Tally>,
-    counted: Counts,
+    counted: CodingCounts,
     /// Deduplication, with a chunk store.
     sharing: Option<Sharing>,
     /// Decoded items that were not delivered yet, in order.
@@ -54,7 +54,7 @@ struct Coder {
     queued_bytes: usize,
     loading: Option<JoinHandle<Vec<Option<Bytes>>>>,
     /// Lists of the delivered chunks.
-    lister: Lister,
+    list_builder: ListBuilder,
     /// Requests for chunks. `Some` after the first reference.
     borrowing: Option<Borrowing>,
     /// Number below which all chunks of references are available, as last reported to the sender.
@@ -66,18 +66,18 @@ enum Item {
     Bytes(Bytes),
     Chunk {
         number: u64,
-        reference: Reference,
+        reference: ChunkReference,
         place: Place,
     },
     /// The next chunks belong to a list.
     List {
         number: u64,
-        reference: Reference,
+        reference: ChunkReference,
         place: Place,
     },
     /// The preceding bytes complete this chunk.
-    Whole(Reference),
-    End(Head),
+    Whole(ChunkReference),
+    End(FrameHead),
 }
 
 impl Item {
@@ -120,14 +120,14 @@ impl Inlet {
         let coder = coded.map(|coded| {
             Box::new(Coder {
                 decoder: Decoder::new(coded.sharing.is_some()),
-                check: Check::default(),
+                check: StreamCheck::default(),
                 tally: tally.clone(),
-                counted: Counts::default(),
+                counted: CodingCounts::default(),
                 sharing: coded.sharing.clone(),
                 queue: VecDeque::new(),
                 queued_bytes: 0,
                 loading: None,
-                lister: Lister::default(),
+                list_builder: ListBuilder::default(),
                 borrowing: None,
                 told: 0,
             })
@@ -223,7 +223,7 @@ impl Coder {
                 }) => self.expand(number, &list)?,
                 Some(Item::Whole(reference)) => self.list(&reference),
                 Some(Item::End(head)) if head == self.check.end() => {
-                    let list = self.lister.end();
+                    let list = self.list_builder.end();
                     self.keep(list.map(|list| (list.name, list.bytes)));
                 }
                 Some(Item::End(_)) => return Err(DecodeError::Differs.into()),
@@ -243,11 +243,11 @@ impl Coder {
             self.counted = counts;
             let Some(event) = event? else { break };
             match event {
-                Event::Bytes(bytes) => {
+                DecoderEvent::Bytes(bytes) => {
                     self.queued_bytes += bytes.len();
                     self.queue.push_back(Item::Bytes(bytes));
                 }
-                Event::Reference { number, reference } => {
+                DecoderEvent::Reference { number, reference } => {
                     self.queued_bytes += reference.bytes;
                     let place = self.find(number, reference)?;
                     self.queue.push_back(Item::Chunk {
@@ -256,7 +256,7 @@ impl Coder {
                         place,
                     });
                 }
-                Event::List { number, reference } => {
+                DecoderEvent::List { number, reference } => {
                     self.queued_bytes += reference.bytes;
                     let place = self.find(number, reference)?;
                     self.queue.push_back(Item::List {
@@ -265,15 +265,15 @@ impl Coder {
                         place,
                     });
                 }
-                Event::Chunk { name, bytes } => {
-                    let reference = Reference {
+                DecoderEvent::Chunk { name, bytes } => {
+                    let reference = ChunkReference {
                         bytes: bytes.len(),
                         name,
                     };
                     self.keep(Some((name, bytes)));
                     self.queue.push_back(Item::Whole(reference));
                 }
-                Event::End(head) => self.queue.push_back(Item::End(head)),
+                DecoderEvent::End(head) => self.queue.push_back(Item::End(head)),
             }
         }
         Ok(())
@@ -284,7 +284,7 @@ impl Coder {
     }
 
     /// Finds the chunk or list of a reference, and requests it if it is missing.
-    fn find(&mut self, number: u64, reference: Reference) -> Result<Place, DecodeError> {
+    fn find(&mut self, number: u64, reference: ChunkReference) -> Result<Place, DecodeError> {
         let store = self.store().ok_or(DecodeError::Chunks)?;
         if store.has(&reference.name) {
             return Ok(Place::Store);
@@ -302,7 +302,7 @@ impl Coder {
         }
         let mut items = Vec::new();
         for (number, reference) in (number + 1..).zip(frame::references(list)) {
-            self.decoder.referred(reference.bytes);
+            self.decoder.record_referenced(reference.bytes);
             self.queued_bytes += reference.bytes;
             let place = self.find(number, reference)?;
             items.push(Item::Chunk {
@@ -325,12 +325,12 @@ impl Coder {
     }
 
     /// Adds the next delivered chunk to the lists.
-    fn list(&mut self, reference: &Reference) {
-        let list = self.lister.push(reference);
+    fn list(&mut self, reference: &ChunkReference) {
+        let list = self.list_builder.push(reference);
         self.keep(list.map(|list| (list.name, list.bytes)));
     }
 
-    fn keep(&self, chunk: Option<(Name, Bytes)>) {
+    fn keep(&self, chunk: Option<(ChunkName, Bytes)>) {
         if let (Some(store), Some((name, bytes))) = (self.store(), chunk)
             && !store.has(&name)
         {
@@ -346,7 +346,7 @@ impl Coder {
         Ok(borrowing.get_or_insert_with(|| Borrowing::new(sharing.clone(), self.tally.clone())))
     }
 
-    fn ask(&mut self, number: u64, reference: Reference) -> Result<(), DecodeError> {
+    fn ask(&mut self, number: u64, reference: ChunkReference) -> Result<(), DecodeError> {
         self.borrowing()?.missing(number, reference);
         Ok(())
     }
@@ -372,7 +372,7 @@ impl Coder {
         let references: Vec<_> = references.take(LOADED_TOGETHER).collect();
         let tally = self.tally.clone();
         self.loading = Some(spawn_blocking(move || {
-            let get = |reference: &Reference| store.get(&reference.name, reference.bytes);
+            let get = |reference: &ChunkReference| store.get(&reference.name, reference.bytes);
             tally.processor(|| references.iter().map(get).collect())
         }));
     }

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use link::{RecvStream, SendStream};
 use optimiser::{
-    frame::{self, Head},
+    frame::{self, FrameHead},
     zstd_block,
 };
 use tracing::debug;
@@ -32,15 +32,15 @@ pub(crate) async fn serve(
                 let coded = zstd_block::compress(&chunk, MISSING_LEVEL);
                 let (head, bytes) = match coded {
                     Some(coded) => {
-                        let head = Head::Compressed {
+                        let head = FrameHead::Compressed {
                             bytes: chunk.len(),
                             coded_bytes: coded.len(),
                         };
                         (head, coded)
                     }
-                    None => (Head::Stored { bytes: chunk.len() }, chunk),
+                    None => (FrameHead::Stored { bytes: chunk.len() }, chunk),
                 };
-                let mut frame = BytesMut::from(&frame::bare(head)[..]);
+                let mut frame = BytesMut::from(&frame::encode_head(head)[..]);
                 frame.extend_from_slice(&bytes);
                 lending.answered(key, chunk_bytes, frame.len());
                 if send.write(frame.freeze()).await.is_err() {

@@ -17,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use ftp::session::TransferId;
 use link::PeerId;
-use optimiser::{chunk::Name, encoder::Chunks, store::Store};
+use optimiser::{chunk::ChunkName, encoder::SenderChunks, store::Store};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep, timeout},
@@ -329,12 +329,12 @@ impl Lender {
     }
 }
 
-impl Chunks for Lender {
-    fn knows(&mut self, name: &Name) -> bool {
+impl SenderChunks for Lender {
+    fn receiver_may_have(&mut self, name: &ChunkName) -> bool {
         self.store.has(name)
     }
 
-    fn lend(&mut self, chunks: &[Bytes]) -> bool {
+    fn keep_outstanding(&mut self, chunks: &[Bytes]) -> bool {
         let Self {
             lending,
             tally,
@@ -351,7 +351,7 @@ impl Chunks for Lender {
         has_room
     }
 
-    fn sent(&mut self, name: Name, chunk: Bytes) {
+    fn record_sent(&mut self, name: ChunkName, chunk: Bytes) {
         if !self.store.has(&name) {
             // A chunk is a part of a larger buffer, which must not stay in memory until the disk
             // has written it.

@@ -9,9 +9,9 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use link::{SendStream, StreamError};
 use optimiser::{
-    counts::Counts,
-    encoder::{Chunks, Encoder, NoChunks, Take},
-    level::Spent,
+    counts::CodingCounts,
+    encoder::{EncodeScope, Encoder, NoChunks, SenderChunks},
+    level::BlockTimes,
 };
 
 use super::{Coded, Tally, lending::Lender};
@@ -32,11 +32,11 @@ struct Coder {
     /// References, with a chunk store.
     lender: Option<Lender>,
     tally: Arc<Tally>,
-    counted: Counts,
+    counted: CodingCounts,
     /// Frames that are not in the stream yet.
     frames: VecDeque<Bytes>,
     /// Application bytes in these frames, and the time spent on coding them.
-    coding: Spent,
+    coding: BlockTimes,
     /// Time spent on waiting for the link and for the application, for the next frames.
     link: Duration,
     source: Duration,
@@ -74,9 +74,9 @@ impl Outlet {
                 encoder: Encoder::new(coded.compresses, cutter),
                 lender: lender.map(|sharing| Lender::new(sharing, tally.clone())),
                 tally: tally.clone(),
-                counted: Counts::default(),
+                counted: CodingCounts::default(),
                 frames: VecDeque::new(),
-                coding: Spent::default(),
+                coding: BlockTimes::default(),
                 link: Duration::ZERO,
                 source: Duration::ZERO,
                 idle_since: Instant::now(),
@@ -101,7 +101,7 @@ impl Outlet {
     pub(crate) async fn write(
         &mut self,
         buffer: &mut BytesMut,
-        take: Take,
+        scope: EncodeScope,
         moved: impl Fn(usize),
     ) -> Result<(), StreamError> {
         let Some(coder) = &mut self.coder else {
@@ -126,7 +126,7 @@ impl Outlet {
                 }
             }
             coder.link += wait.elapsed();
-            coder.encode(buffer, take);
+            coder.encode(buffer, scope);
         }
         let wait = Instant::now();
         while let Some(frame) = coder.frames.front() {
@@ -157,7 +157,7 @@ impl Outlet {
         let Some(coder) = &mut self.coder else {
             return self.send.finish();
         };
-        coder.encode(rest, Take::Rest);
+        coder.encode(rest, EncodeScope::Rest);
         let mut last = BytesMut::new();
         for frame in coder.frames.drain(..) {
             last.extend_from_slice(&frame);
@@ -170,7 +170,7 @@ impl Outlet {
 }
 
 impl Coder {
-    fn encode(&mut self, buffer: &mut BytesMut, take: Take) {
+    fn encode(&mut self, buffer: &mut BytesMut, scope: EncodeScope) {
         let begin = Instant::now();
         let Self {
             encoder,
@@ -179,16 +179,16 @@ impl Coder {
             tally,
             ..
         } = self;
-        let chunks: &mut dyn Chunks = match lender {
+        let chunks: &mut dyn SenderChunks = match lender {
             Some(lender) => lender,
             None => &mut NoChunks,
         };
-        tally.processor(|| encoder.encode(buffer, take, chunks, frames));
+        tally.processor(|| encoder.encode(buffer, scope, chunks, frames));
         let counts = self.encoder.counts();
         let fresh = counts.since(&self.counted);
         self.counted = counts;
         self.tally.add(&fresh);
-        self.coding = Spent {
+        self.coding = BlockTimes {
             bytes: fresh.bytes as usize,
             coding: begin.elapsed(),
             link: std::mem::take(&mut self.link),
@@ -201,7 +201,7 @@ impl Coder {
     fn went(&mut self, wait: Instant) -> usize {
         self.idle_since = Instant::now();
         let spent = std::mem::take(&mut self.coding);
-        self.encoder.spent(Spent {
+        self.encoder.record_times(BlockTimes {
             link: spent.link + (self.idle_since - wait),
             ..spent
         });

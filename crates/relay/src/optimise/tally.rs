@@ -9,7 +9,7 @@ use std::{
 };
 
 use nix::time::{ClockId, clock_gettime};
-use optimiser::{counts::Counts, frame::REFERENCE_BYTES};
+use optimiser::{counts::CodingCounts, frame::REFERENCE_BYTES};
 
 /// Counts of one transfer, both directions together, and of all transfers.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Tally {
     }
 
     /// Adds the bytes that were encoded or decoded since the last call.
-    pub fn add(&self, counts: &Counts) {
+    pub fn add(&self, counts: &CodingCounts) {
         self.each(|sums| {
             sums.bytes.fetch_add(counts.bytes, Relaxed);
             sums.wan_bytes.fetch_add(counts.coded_bytes, Relaxed);

@@ -5,7 +5,7 @@ use std::{io, time::Instant};
 use bytes::{BufMut, BytesMut};
 use ftp::session::data::{Flow, Input};
 use link::StreamError;
-use optimiser::encoder::Take;
+use optimiser::encoder::EncodeScope;
 use tokio::{io::AsyncReadExt, sync::watch, time::sleep};
 
 use crate::{
@@ -21,7 +21,7 @@ pub(super) struct Outbound {
     buffer: BytesMut,
     unread: KernelBuffer,
     /// Part of the buffer to send before the next read.
-    take: Option<Take>,
+    scope: Option<EncodeScope>,
     /// Bytes that the leg has sent.
     read_bytes: u64,
     /// Bytes that may be in flight to the server. `None` without a limit.
@@ -33,7 +33,7 @@ impl Default for Outbound {
         Self {
             buffer: BytesMut::new(),
             unread: KernelBuffer::unread(),
-            take: None,
+            scope: None,
             read_bytes: 0,
             grants: None,
         }
@@ -106,11 +106,11 @@ impl Outbound {
     ) -> Result<(), Broken> {
         loop {
             meter.waits_for_link();
-            if let Some(take) = self.take {
+            if let Some(scope) = self.scope {
                 let moved = |bytes| meter.moved(bytes);
-                send.write(&mut self.buffer, take, moved).await?;
-                self.take = None;
-                if take == Take::Rest {
+                send.write(&mut self.buffer, scope, moved).await?;
+                self.scope = None;
+                if scope == EncodeScope::Rest {
                     return Ok(());
                 }
             }
@@ -124,7 +124,7 @@ impl Outbound {
                 room = self.room() => room,
                 Err(error) = send.stream().closed() => return Err(error.into()),
                 () = sleep(held.unwrap_or_default()), if held.is_some() => {
-                    self.take = Some(Take::All);
+                    self.scope = Some(EncodeScope::All);
                     send.waited(since.elapsed());
                     continue;
                 }
@@ -137,18 +137,18 @@ impl Outbound {
             meter.waits_for_tcp();
             let before = self.buffer.len();
             let mut buffer = (&mut self.buffer).limit(room);
-            let take = tokio::select! {
+            let scope = tokio::select! {
                 biased;
                 count = leg.read_buf(&mut buffer) => match count? {
-                    0 => Take::Rest,
-                    _ => Take::Blocks,
+                    0 => EncodeScope::Rest,
+                    _ => EncodeScope::Blocks,
                 },
                 // While the leg sends nothing, no write would detect that the peer has stopped
                 // reading.
                 Err(error) = send.stream().closed() => return Err(error.into()),
-                () = sleep(held.unwrap_or_default()), if held.is_some() => Take::All,
+                () = sleep(held.unwrap_or_default()), if held.is_some() => EncodeScope::All,
             };
-            self.take = Some(take);
+            self.scope = Some(scope);
             self.read_bytes += (self.buffer.len() - before) as u64;
         }
     }

@@ -5,8 +5,8 @@ use std::{io::Write as _, sync::Arc, thread};
 
 use ftp::session::TransferId;
 use optimiser::{
-    decoder::{Decoder, Event},
-    frame::{self, Reference},
+    decoder::{Decoder, DecoderEvent},
+    frame::{self, ChunkReference},
 };
 use relay::wire::{Ask, Service, encode, reset};
 
@@ -20,8 +20,8 @@ use crate::{
 struct Got {
     literal_bytes: usize,
     /// Numbers and names of references.
-    references: Vec<(u64, Reference)>,
-    lists: Vec<(u64, Reference)>,
+    references: Vec<(u64, ChunkReference)>,
+    lists: Vec<(u64, ChunkReference)>,
     is_ended: bool,
 }
 
@@ -43,13 +43,13 @@ fn download(session: &mut Session, content: &[u8], times: usize) -> (Data, Got) 
             decoder.push(bytes);
             while let Some(event) = decoder.poll().expect("frames") {
                 match event {
-                    Event::Bytes(bytes) => got.literal_bytes += bytes.len(),
-                    Event::Reference { number, reference } => {
+                    DecoderEvent::Bytes(bytes) => got.literal_bytes += bytes.len(),
+                    DecoderEvent::Reference { number, reference } => {
                         got.references.push((number, reference));
                     }
-                    Event::List { number, reference } => got.lists.push((number, reference)),
-                    Event::Chunk { .. } => {}
-                    Event::End(_) => got.is_ended = true,
+                    DecoderEvent::List { number, reference } => got.lists.push((number, reference)),
+                    DecoderEvent::Chunk { .. } => {}
+                    DecoderEvent::End(_) => got.is_ended = true,
                 }
             }
         }
@@ -74,7 +74,7 @@ fn answer(asks: &mut Messages, decoder: &mut Decoder, bytes: usize) -> Vec<u8> {
     let mut answer = Vec::new();
     while answer.len() < bytes {
         while let Some(event) = decoder.poll().expect("frames") {
-            let Event::Bytes(bytes) = event else {
+            let DecoderEvent::Bytes(bytes) = event else {
                 panic!("no bytes: {event:?}");
             };
             answer.extend_from_slice(&bytes);
@@ -139,7 +139,7 @@ fn what_was_lent_is_told_once_and_only_to_whom_it_was_lent() {
     let mut decoder = Decoder::new(false);
     asks.say(encode(&Ask::Missing(0)));
     let told = answer(&mut asks, &mut decoder, reference.bytes);
-    assert_eq!(optimiser::chunk::Name::of(&told), reference.name);
+    assert_eq!(optimiser::chunk::ChunkName::of(&told), reference.name);
     // The peer repeats its requests, but may not exceed the number of chunks.
     let chunks =
         2 + got.references.len() + got.lists.len() + content.len() / frame::REFERENCE_BYTES;

@@ -12,7 +12,7 @@ mod versions;
 
 use std::{env, io::Read, process::Command, thread, time::Duration};
 
-use optimiser::{chunk::Name, frame::Reference, zstd_block};
+use optimiser::{chunk::ChunkName, frame::ChunkReference, zstd_block};
 use peer::{
     MOMENT, Messages, Session, World, body, compressed, end, lists, literal, memory, reference,
     references, stored, until,
@@ -204,9 +204,9 @@ fn a_name_stands_for_its_bytes_whatever_was_sent() {
     let mut asks = peer.asks();
     assert_eq!(asks.asked(), [Ask::Taken(3)], "nothing was missing");
     // The name is the same, and the length differs.
-    let wrong = Reference {
+    let wrong = ChunkReference {
         bytes: 8_999,
-        name: Name::of(&one),
+        name: ChunkName::of(&one),
     };
     let frames = [references(&[wrong]), end(&one[..8_999])].concat();
     let data = session.upload(frames);
@@ -281,9 +281,9 @@ fn a_reference_that_cannot_be_a_list_breaks_the_transfer() {
         let world = World::start();
         let peer = world.peer("a");
         let mut session = Session::begin(&world, &peer, 1, "");
-        let data = session.upload(lists(&[Reference {
+        let data = session.upload(lists(&[ChunkReference {
             bytes,
-            name: Name::of(b"list"),
+            name: ChunkName::of(b"list"),
         }]));
         expect_reset(&data.server);
         assert!(peer.is_left_alone(), "nothing is asked for");

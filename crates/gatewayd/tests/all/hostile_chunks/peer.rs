@@ -16,9 +16,9 @@ use link::{
 };
 use net::target::Endpoint;
 use optimiser::{
-    check::Check,
-    chunk::Name,
-    frame::{self, Head, Reference},
+    check::StreamCheck,
+    chunk::ChunkName,
+    frame::{self, ChunkReference, FrameHead},
     zstd_block,
 };
 use relay::wire::{
@@ -412,10 +412,10 @@ impl Session {
     }
 }
 
-pub(crate) fn reference(content: &[u8]) -> Reference {
-    Reference {
+pub(crate) fn reference(content: &[u8]) -> ChunkReference {
+    ChunkReference {
         bytes: content.len(),
-        name: Name::of(content),
+        name: ChunkName::of(content),
     }
 }
 
@@ -424,7 +424,7 @@ fn is_reply(message: &FarMessage, text: &[u8]) -> bool {
     matches!(message, FarMessage::Session(ToNear::Reply { line, .. }) if line == text)
 }
 
-fn framed(head: Head, body: &[u8]) -> Vec<u8> {
+fn framed(head: FrameHead, body: &[u8]) -> Vec<u8> {
     let mut bytes = BytesMut::new();
     head.encode(&mut bytes);
     bytes.extend_from_slice(body);
@@ -433,24 +433,28 @@ fn framed(head: Head, body: &[u8]) -> Vec<u8> {
 
 pub(crate) fn stored(content: &[u8]) -> Vec<u8> {
     let blocks = content.chunks(zstd_block::BLOCK_MAX);
-    let frame = |block: &[u8]| framed(Head::Stored { bytes: block.len() }, block);
+    let frame = |block: &[u8]| framed(FrameHead::Stored { bytes: block.len() }, block);
     blocks.flat_map(frame).collect()
 }
 
 /// Returns a block that claims to represent `bytes` bytes.
 pub(crate) fn compressed(coded: &[u8], bytes: usize) -> Vec<u8> {
     let coded_bytes = coded.len();
-    framed(Head::Compressed { bytes, coded_bytes }, coded)
+    framed(FrameHead::Compressed { bytes, coded_bytes }, coded)
 }
 
 /// Returns a chunk with its bytes.
 pub(crate) fn literal(content: &[u8]) -> Vec<u8> {
     let mut length = BytesMut::new();
     frame::put_length(&mut length, content.len());
-    [framed(Head::Cuts { count: 1 }, &length), stored(content)].concat()
+    [
+        framed(FrameHead::Cuts { count: 1 }, &length),
+        stored(content),
+    ]
+    .concat()
 }
 
-pub(crate) fn body(references: &[Reference]) -> Vec<u8> {
+pub(crate) fn body(references: &[ChunkReference]) -> Vec<u8> {
     let mut bytes = BytesMut::new();
     for reference in references {
         frame::put_reference(&mut bytes, reference);
@@ -458,19 +462,19 @@ pub(crate) fn body(references: &[Reference]) -> Vec<u8> {
     bytes.to_vec()
 }
 
-pub(crate) fn references(references: &[Reference]) -> Vec<u8> {
+pub(crate) fn references(references: &[ChunkReference]) -> Vec<u8> {
     let count = references.len();
-    framed(Head::References { count }, &body(references))
+    framed(FrameHead::References { count }, &body(references))
 }
 
-pub(crate) fn lists(references: &[Reference]) -> Vec<u8> {
+pub(crate) fn lists(references: &[ChunkReference]) -> Vec<u8> {
     let count = references.len();
-    framed(Head::Lists { count }, &body(references))
+    framed(FrameHead::Lists { count }, &body(references))
 }
 
 /// Returns the frame after all of `content`.
 pub(crate) fn end(content: &[u8]) -> Vec<u8> {
-    let mut check = Check::default();
+    let mut check = StreamCheck::default();
     check.update(content);
     framed(check.end(), &[])
 }

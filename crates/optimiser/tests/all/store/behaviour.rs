@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use optimiser::{
-    chunk::{CHUNK_MAX, Name},
+    chunk::{CHUNK_MAX, ChunkName},
     store::{self, OpenError, ReadError, Settings, Store, StoreId},
 };
 use tempfile::tempdir;
@@ -52,8 +52,8 @@ fn chunks_of_the_wrong_size_or_name_are_never_returned() {
     let store = open(folder.path());
     for length in [0, 100, CHUNK_MAX + 1] {
         let content = Bytes::from(vec![1; length]);
-        store.put(Name::of(&content), content.clone());
-        assert_eq!(store.get(&Name::of(&content), length), None);
+        store.put(ChunkName::of(&content), content.clone());
+        assert_eq!(store.get(&ChunkName::of(&content), length), None);
     }
     assert_eq!(store.counts().dropped, 3);
     let (name, content) = chunk(1);
@@ -76,7 +76,7 @@ fn the_largest_chunk_is_kept() {
     let folder = tempdir().expect("a folder");
     let store = open(folder.path());
     let content = Bytes::from(vec![1; CHUNK_MAX]);
-    let name = Name::of(&content);
+    let name = ChunkName::of(&content);
     store.put(name, content.clone());
     store.settle();
     assert_eq!(store.get(&name, CHUNK_MAX), Some(content));
@@ -127,7 +127,7 @@ fn small_chunks_are_bounded_by_their_number() {
     let store = Store::open(small, fresh(1)).expect("a store");
     for n in 0..3_000_u32 {
         let content = Bytes::from(n.to_le_bytes().repeat(256));
-        store.put(Name::of(&content), content);
+        store.put(ChunkName::of(&content), content);
     }
     store.settle();
     let counts = store.counts();

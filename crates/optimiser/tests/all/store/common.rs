@@ -5,25 +5,25 @@ use std::{collections::BTreeMap, env, path::Path, sync::Mutex, time::Duration};
 
 use bytes::Bytes;
 use optimiser::{
-    chunk::Name,
+    chunk::ChunkName,
     store::{Fresh, Settings, Store},
 };
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 /// Returns the chunk with this number: always the same, of 1 to 32 KiB.
-pub(crate) fn chunk(n: u64) -> (Name, Bytes) {
-    static MADE: Mutex<BTreeMap<u64, (Name, Bytes)>> = Mutex::new(BTreeMap::new());
+pub(crate) fn chunk(n: u64) -> (ChunkName, Bytes) {
+    static MADE: Mutex<BTreeMap<u64, (ChunkName, Bytes)>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().expect("no test panics with it");
     made.entry(n).or_insert_with(|| make(n)).clone()
 }
 
-fn make(n: u64) -> (Name, Bytes) {
+fn make(n: u64) -> (ChunkName, Bytes) {
     let mut random = Pcg64Mcg::seed_from_u64(n);
     let length = 1024 + random.next_u32() as usize % (31 * 1024);
     let mut content = vec![0; length];
     random.fill_bytes(&mut content);
-    (Name::of(&content), content.into())
+    (ChunkName::of(&content), content.into())
 }
 
 pub(crate) fn put(store: &Store, numbers: impl IntoIterator<Item = u64>) {
