@@ -25,8 +25,8 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use optimiser::{
     chunk::ChunkName,
     store::{
-        Fresh, Settings, Store,
-        index::{Index, Location},
+        IdentitySeed, Store, StoreSettings,
+        index::{ChunkIndex, RecordLocation},
     },
 };
 use rand::{Rng, RngExt, SeedableRng};
@@ -87,7 +87,7 @@ fn main() -> Result<()> {
 fn index(size: &str, bytes: f64) -> Vec<String> {
     let entries = (bytes / CHUNK_BYTES as f64) as u64;
     let resident_before = resident_bytes();
-    let index = Index::new(&[7; 16], entries);
+    let index = ChunkIndex::new(&[7; 16], entries);
     let (mut slowest, begun) = (Duration::ZERO, Instant::now());
     for group in 0..entries.div_ceil(100) {
         let begun = Instant::now();
@@ -129,7 +129,7 @@ fn index(size: &str, bytes: f64) -> Vec<String> {
 }
 
 /// Returns the look-ups in a second, and the number of hits.
-fn look_ups(index: &Index, which: impl Fn(u64) -> u64) -> (f64, u64) {
+fn look_ups(index: &ChunkIndex, which: impl Fn(u64) -> u64) -> (f64, u64) {
     let begun = Instant::now();
     let found = (0..LOOK_UPS).filter(|n| index.contains(&name(which(*n))));
     let found = hint::black_box(found.count() as u64);
@@ -251,14 +251,14 @@ fn rebuild(folder: &Path, chunks: u64) -> Result<Duration> {
 }
 
 fn open(folder: &Path) -> Result<Store> {
-    let settings = Settings {
+    let settings = StoreSettings {
         folder: folder.to_owned(),
         size_max_bytes: 1 << 40,
         queue_max_bytes: QUEUE_BYTES as usize,
         pause: Duration::from_secs(30),
         seed: [7; 16],
     };
-    let fresh = Fresh {
+    let fresh = IdentitySeed {
         id: [1; 16],
         secret: [2; 32],
     };
@@ -313,8 +313,8 @@ fn name(n: u64) -> ChunkName {
     ChunkName(name)
 }
 
-fn location(n: u64) -> Location {
-    Location {
+fn location(n: u64) -> RecordLocation {
+    RecordLocation {
         segment: (n / SEGMENT_CHUNKS) as u16,
         offset: ((n % SEGMENT_CHUNKS) * 16_384 + 64) as u32,
     }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use common::{MIB, chunk, count_of, fresh, gettable, put, settings};
-use optimiser::store::{self, Settings, Store};
+use optimiser::store::{self, Store, StoreSettings};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tempfile::tempdir;
@@ -80,7 +80,7 @@ fn the_child_that_is_killed() {
 }
 
 fn open(folder: &Path) -> Store {
-    let settings = Settings {
+    let settings = StoreSettings {
         size_max_bytes: SIZE_MAX_BYTES,
         ..settings(folder)
     };

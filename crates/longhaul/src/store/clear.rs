@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use gatewayd::config::Config;
-use optimiser::store::{self, OpenError};
+use optimiser::store::{self, StoreOpenError};
 use relay::optimise::{Settings, StoreName};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -74,8 +74,8 @@ pub(super) fn run(args: &Args, settings: &Settings, config: &Config) -> anyhow::
 fn clear(settings: &Settings, config: &Config, name: &StoreName) -> anyhow::Result<()> {
     match store::remove(&settings.folder.join(&name.folder)) {
         Ok(()) => Ok(()),
-        Err(OpenError::InUse { .. }) => ask(config, &name.folder),
-        Err(OpenError::Folder { folder, source }) => Err(not_allowed(&folder, source)),
+        Err(StoreOpenError::InUse { .. }) => ask(config, &name.folder),
+        Err(StoreOpenError::Folder { folder, source }) => Err(not_allowed(&folder, source)),
         Err(error) => Err(error.into()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use optimiser::store::{self, Listing, ReadError};
+use optimiser::store::{self, StoreContent, StoreReadError};
 use relay::optimise::{Settings, StoreName};
 use serde::Serialize;
 use units::ByteCount;
@@ -65,8 +65,8 @@ fn look(settings: &Settings, name: StoreName) -> anyhow::Result<Store> {
     let listing = match store::list(&folder) {
         Ok(listing) => listing,
         // The store was cleared, and has not been used since.
-        Err(ReadError::None { .. }) => Listing::default(),
-        Err(ReadError::Folder { folder, source }) => return Err(not_allowed(&folder, source)),
+        Err(StoreReadError::None { .. }) => StoreContent::default(),
+        Err(StoreReadError::Folder { folder, source }) => return Err(not_allowed(&folder, source)),
         Err(error) => return Err(error.into()),
     };
     Ok(Store {

@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode, time::Duration};
 
 use indicatif::ProgressStyle;
-use optimiser::store::{self, ReadError, Verification};
+use optimiser::store::{self, StoreReadError, Verification};
 use relay::optimise::{Settings, StoreName};
 use serde::Serialize;
 use units::ByteCount;
@@ -92,8 +92,8 @@ fn verify(settings: &Settings, name: StoreName) -> anyhow::Result<Store> {
     let found = match verified {
         Ok(found) => found,
         // The store was cleared, and has not been used since.
-        Err(ReadError::None { .. }) => Verification::default(),
-        Err(ReadError::Folder { folder, source }) => return Err(not_allowed(&folder, source)),
+        Err(StoreReadError::None { .. }) => Verification::default(),
+        Err(StoreReadError::Folder { folder, source }) => return Err(not_allowed(&folder, source)),
         Err(error) => return Err(error.into()),
     };
     let damage = found.damage.iter().map(|it| Damage {

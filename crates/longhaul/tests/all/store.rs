@@ -18,7 +18,7 @@ use std::{
 use fake_ftp::{Behaviour, FakeServer};
 use optimiser::{
     chunk::ChunkName,
-    store::{Fresh, Settings, Store},
+    store::{IdentitySeed, Store, StoreSettings},
 };
 use serde_json::Value;
 
@@ -29,14 +29,14 @@ use crate::common::{
 
 /// Puts `count` chunks of 5,000 bytes into the store in a folder.
 fn fill(folder: &Path, count: u32) {
-    let settings = Settings {
+    let settings = StoreSettings {
         folder: folder.to_owned(),
         size_max_bytes: 64 << 20,
         queue_max_bytes: 32 << 20,
         pause: Duration::from_secs(1),
         seed: [7; 16],
     };
-    let fresh = Fresh {
+    let fresh = IdentitySeed {
         id: [1; 16],
         secret: [2; 32],
     };

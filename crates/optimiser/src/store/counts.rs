@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// State of a store, and counts of events since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct StoreCounts {
     /// Chunks in the index, without chunks in the queue.
     pub entries: u64,
     /// Number of segments.
@@ -41,22 +41,22 @@ pub struct Counts {
 
 /// The counters that only rise.
 #[derive(Default)]
-pub(super) struct Tallies {
-    pub written: Tally,
-    pub written_bytes: Tally,
-    pub known: Tally,
-    pub dropped: Tally,
-    pub hits: Tally,
-    pub misses: Tally,
-    pub damaged: Tally,
-    pub evicted: Tally,
-    pub write_errors: Tally,
+pub(super) struct EventCounters {
+    pub written: EventCounter,
+    pub written_bytes: EventCounter,
+    pub known: EventCounter,
+    pub dropped: EventCounter,
+    pub hits: EventCounter,
+    pub misses: EventCounter,
+    pub damaged: EventCounter,
+    pub evicted: EventCounter,
+    pub write_errors: EventCounter,
 }
 
 #[derive(Default)]
-pub(super) struct Tally(AtomicU64);
+pub(super) struct EventCounter(AtomicU64);
 
-impl Tally {
+impl EventCounter {
     pub(super) fn add(&self, count: usize) {
         self.0.fetch_add(count as u64, Relaxed);
     }

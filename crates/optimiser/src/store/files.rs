@@ -9,7 +9,7 @@ use std::{
 };
 
 /// A file system.
-pub trait Files: Send + Sync {
+pub trait FileSystem: Send + Sync {
     /// Makes a folder that only its owner can enter, and its parent. Both may exist.
     ///
     /// If the parent's parent is missing, a disk is not mounted, and the folder must not be made in
@@ -17,21 +17,21 @@ pub trait Files: Send + Sync {
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
 
     /// Lists the files in a folder, in no order. Files that vanish during the call may be left out.
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>>;
+    fn list(&self, folder: &Path) -> io::Result<Vec<FolderEntry>>;
 
     /// Locks a file against other processes. Creates the file if it is missing. `None` if another
     /// process has the lock.
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
 
     /// Creates an empty file for reading and writing that only its owner can read. An existing file
     /// is emptied.
-    fn create(&self, path: &Path) -> io::Result<Box<dyn File>>;
+    fn create(&self, path: &Path) -> io::Result<Box<dyn OpenFile>>;
 
     /// Opens a file for reading.
-    fn open(&self, path: &Path) -> io::Result<Box<dyn File>>;
+    fn open(&self, path: &Path) -> io::Result<Box<dyn OpenFile>>;
 
     /// Opens a file for reading and writing.
-    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn File>>;
+    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn OpenFile>>;
 
     /// Renames a file, and replaces a file with the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -44,7 +44,7 @@ pub trait Files: Send + Sync {
 }
 
 /// An open file.
-pub trait File: Send + Sync {
+pub trait OpenFile: Send + Sync {
     /// Returns the size of the file.
     fn size_bytes(&self) -> io::Result<u64>;
 
@@ -67,7 +67,7 @@ pub trait File: Send + Sync {
 }
 
 /// A lock, which is released when it is dropped.
-pub trait Lock: Send {
+pub trait FileLock: Send {
     /// Whether the locked file still has its name. The removal of the folder removes the file, too.
     fn is_in_place(&self) -> bool {
         true
@@ -76,7 +76,7 @@ pub trait Lock: Send {
 
 /// A file in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct FolderEntry {
     /// Name of the file within its folder.
     pub name: String,
     /// Size of the file.
@@ -85,9 +85,9 @@ pub struct Listed {
 
 /// The file system of this machine.
 #[derive(Debug, Clone, Copy)]
-pub struct RealFiles;
+pub struct RealFileSystem;
 
-impl Files for RealFiles {
+impl FileSystem for RealFileSystem {
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700);
@@ -104,7 +104,7 @@ impl Files for RealFiles {
         }
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, folder: &Path) -> io::Result<Vec<FolderEntry>> {
         let mut listed = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -113,13 +113,13 @@ impl Files for RealFiles {
             };
             if found.is_file() {
                 let size_bytes = found.len();
-                listed.push(Listed { name, size_bytes });
+                listed.push(FolderEntry { name, size_bytes });
             }
         }
         Ok(listed)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
         let file = to_write().create(true).open(path)?;
         match file.try_lock() {
             Ok(()) => {
@@ -131,15 +131,15 @@ impl Files for RealFiles {
         }
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
         Ok(Box::new(to_write().create(true).truncate(true).open(path)?))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Box<dyn File>> {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
         Ok(Box::new(fs::File::open(path)?))
     }
 
-    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn File>> {
+    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
         Ok(Box::new(to_write().open(path)?))
     }
 
@@ -162,7 +162,7 @@ fn to_write() -> OpenOptions {
     options
 }
 
-impl File for fs::File {
+impl OpenFile for fs::File {
     fn size_bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
@@ -194,7 +194,7 @@ struct RealLock {
     path: PathBuf,
 }
 
-impl Lock for RealLock {
+impl FileLock for RealLock {
     fn is_in_place(&self) -> bool {
         match (self.file.metadata(), fs::metadata(&self.path)) {
             (Ok(locked), Ok(named)) => (locked.dev(), locked.ino()) == (named.dev(), named.ino()),
@@ -217,7 +217,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// `UnexpectedEof` if the file ends before, or the error of the file.
-pub(super) fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+pub(super) fn read_exact_at(file: &dyn OpenFile, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
         match file.read_at(&mut buffer[done..], offset + done as u64) {
@@ -234,7 +234,7 @@ pub(super) fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> 
 ///
 /// # Errors
 /// The error of the file. A part may have been written.
-pub(super) fn write_all_at(file: &dyn File, bytes: &[u8], offset: u64) -> io::Result<()> {
+pub(super) fn write_all_at(file: &dyn OpenFile, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
         match file.write_at(&bytes[done..], offset + done as u64) {

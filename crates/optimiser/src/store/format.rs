@@ -22,7 +22,7 @@ use crate::chunk::{CHUNK_MAX, ChunkName, NAME_BYTES};
 
 /// Position of a record in its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct RecordPosition {
     pub name: ChunkName,
     /// Offset of the record, a multiple of [`UNIT_BYTES`].
     pub offset: u32,
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub length: u32,
 }
 
-impl Entry {
+impl RecordPosition {
     /// Returns the offset of the content.
     pub(super) fn content_offset(&self) -> u64 {
         u64::from(self.offset) + RECORD_HEADER_BYTES as u64
@@ -64,7 +64,7 @@ pub(super) fn header(id: StoreId, number: u64) -> [u8; HEADER_BYTES] {
     bytes
 }
 
-pub(super) fn record_header(number: u64, entry: &Entry) -> [u8; RECORD_HEADER_BYTES] {
+pub(super) fn record_header(number: u64, entry: &RecordPosition) -> [u8; RECORD_HEADER_BYTES] {
     let mut bytes = [0; RECORD_HEADER_BYTES];
     bytes[..32].copy_from_slice(&entry.name.0);
     bytes[32..36].copy_from_slice(&entry.length.to_le_bytes());
@@ -82,9 +82,9 @@ pub(super) fn read_record_header(
     number: u64,
     offset: u32,
     bytes: &[u8; RECORD_HEADER_BYTES],
-) -> Option<Entry> {
+) -> Option<RecordPosition> {
     let name: &[u8; NAME_BYTES] = bytes.first_chunk()?;
-    let entry = Entry {
+    let entry = RecordPosition {
         name: ChunkName(*name),
         offset,
         length: number_at(bytes, 32)?,
@@ -100,7 +100,7 @@ pub(super) fn read_record_header(
     is_one.then_some(entry)
 }
 
-pub(super) fn footer(number: u64, entries: &[Entry]) -> Vec<u8> {
+pub(super) fn footer(number: u64, entries: &[RecordPosition]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(entries.len() * TABLE_ENTRY_BYTES + TRAILER_BYTES);
     for entry in entries {
         bytes.extend_from_slice(&entry.name.0);
@@ -127,7 +127,7 @@ pub(super) fn records_of_trailer(number: u64, trailer: &[u8; TRAILER_BYTES]) -> 
 
 /// Decodes the table of a footer at `footer_offset`. `None` if its checksum is wrong, or if its
 /// records do not follow each other from the header to the footer.
-pub(super) fn read_footer(bytes: &[u8], footer_offset: u64) -> Option<Vec<Entry>> {
+pub(super) fn read_footer(bytes: &[u8], footer_offset: u64) -> Option<Vec<RecordPosition>> {
     let (table, checksum) = bytes.split_last_chunk::<8>()?;
     if xxh3_64(table) != u64::from_le_bytes(*checksum) {
         return None;
@@ -137,7 +137,7 @@ pub(super) fn read_footer(bytes: &[u8], footer_offset: u64) -> Option<Vec<Entry>
     let mut at = HEADER_BYTES as u64;
     for bytes in table.chunks_exact(TABLE_ENTRY_BYTES) {
         let name: &[u8; NAME_BYTES] = bytes.first_chunk()?;
-        let entry = Entry {
+        let entry = RecordPosition {
             name: ChunkName(*name),
             offset: number_at(bytes, 32)?,
             length: number_at(bytes, 36)?,
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_header_of_a_record_is_one_in_its_place_only() {
-        let entry = Entry {
+        let entry = RecordPosition {
             name: ChunkName::of(b"content"),
             offset: 640,
             length: 7,

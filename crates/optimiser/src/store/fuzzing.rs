@@ -4,12 +4,13 @@
 use std::io;
 
 use super::{
-    files::File,
+    files::OpenFile,
     format::{
-        self, Entry, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, TABLE_ENTRY_BYTES, UNIT_BYTES,
+        self, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, RecordPosition, TABLE_ENTRY_BYTES,
+        UNIT_BYTES,
     },
     identity::StoreId,
-    segment::{self, Contents, Found},
+    segment::{self, RecordContent, SegmentContent},
 };
 
 /// Parses `bytes` in four ways, and returns the number of records found in all.
@@ -28,13 +29,13 @@ pub fn segment(bytes: &[u8]) -> usize {
     correct_footer(&mut footer);
     [bytes.to_vec(), behind_header, records, footer]
         .into_iter()
-        .map(|bytes| read(&Memory(bytes)))
+        .map(|bytes| read(&MemoryFile(bytes)))
         .sum()
 }
 
-fn read(file: &Memory) -> usize {
-    let contents = segment::contents(file, ID, NUMBER).expect("memory can be read");
-    let (Contents::Sealed(entries) | Contents::Unsealed(entries)) = contents else {
+fn read(file: &MemoryFile) -> usize {
+    let contents = segment::read_segment(file, ID, NUMBER).expect("memory can be read");
+    let (SegmentContent::Sealed(entries) | SegmentContent::Unsealed(entries)) = contents else {
         return 0;
     };
     assert!(entries.len() <= RECORDS_MAX);
@@ -43,9 +44,9 @@ fn read(file: &Memory) -> usize {
         assert_eq!(u64::from(entry.offset), at);
         at = entry.end();
         let length = entry.length as usize;
-        let found = segment::content(file, NUMBER, entry.offset, &entry.name, length)
+        let found = segment::read_record(file, NUMBER, entry.offset, &entry.name, length)
             .expect("memory can be read");
-        if let Found::Content(content) = found {
+        if let RecordContent::Content(content) = found {
             assert_eq!(crate::chunk::ChunkName::of(&content), entry.name);
         }
     }
@@ -61,7 +62,7 @@ fn correct_records(bytes: &mut [u8]) {
         };
         // The upper half of a length of four bytes mostly makes it too large.
         let [low, high, ..]: [u8; 4] = *length;
-        let entry = Entry {
+        let entry = RecordPosition {
             name: crate::chunk::ChunkName(*name),
             offset: at as u32,
             length: u16::from_le_bytes([low, high]).into(),
@@ -85,7 +86,7 @@ fn correct_footer(bytes: &mut Vec<u8>) {
         // One offset in 256 is wrong.
         let offset = at + u32::from(*shift == u8::MAX) * UNIT_BYTES;
         let name = crate::chunk::ChunkName(*name);
-        let entry = Entry {
+        let entry = RecordPosition {
             name,
             offset,
             length,
@@ -99,9 +100,9 @@ fn correct_footer(bytes: &mut Vec<u8>) {
 }
 
 /// A readable file in memory.
-struct Memory(Vec<u8>);
+struct MemoryFile(Vec<u8>);
 
-impl File for Memory {
+impl OpenFile for MemoryFile {
     fn size_bytes(&self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }
@@ -163,16 +164,16 @@ mod tests {
                 damaged.truncate(cut.index(bytes.len()));
             }
             let is_damaged = damaged != bytes;
-            let file = Memory(damaged);
+            let file = MemoryFile(damaged);
             read(&file);
-            match segment::contents(&file, ID, NUMBER).expect("memory can be read") {
-                Contents::Sealed(found) => prop_assert!(is_sealed && found == entries),
-                Contents::Unsealed(found) => {
+            match segment::read_segment(&file, ID, NUMBER).expect("memory can be read") {
+                SegmentContent::Sealed(found) => prop_assert!(is_sealed && found == entries),
+                SegmentContent::Unsealed(found) => {
                     prop_assert!(!is_sealed || is_damaged);
                     prop_assert!(entries.starts_with(&found));
                     prop_assert!(is_damaged || found == entries);
                 }
-                Contents::Foreign => prop_assert!(is_damaged),
+                SegmentContent::Foreign => prop_assert!(is_damaged),
             }
         }
     }
@@ -189,12 +190,12 @@ mod tests {
         assert!(segment(&[record, vec![0; 24]].concat()) >= 1, "a record");
     }
 
-    fn written(lengths: &[usize], is_sealed: bool) -> (Vec<u8>, Vec<Entry>) {
+    fn written(lengths: &[usize], is_sealed: bool) -> (Vec<u8>, Vec<RecordPosition>) {
         let mut bytes = format::header(ID, NUMBER).to_vec();
         let mut entries = Vec::new();
         for (n, length) in lengths.iter().enumerate() {
             let content = vec![n as u8; *length];
-            let entry = Entry {
+            let entry = RecordPosition {
                 name: ChunkName::of(&content),
                 offset: bytes.len() as u32,
                 length: *length as u32,

@@ -8,7 +8,7 @@ use std::{fmt, io, path::Path};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::files::{self, Files};
+use super::files::{self, FileSystem};
 
 /// Id of a store. A cleared store gets another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,28 +25,28 @@ impl fmt::Debug for StoreId {
 
 /// Random bytes for a new store. The store has no source of randomness.
 #[derive(Clone, Copy)]
-pub struct Fresh {
+pub struct IdentitySeed {
     /// Bytes of the id.
     pub id: [u8; 16],
     /// Secret for cutting chunks.
     pub secret: [u8; 32],
 }
 
-impl fmt::Debug for Fresh {
+impl fmt::Debug for IdentitySeed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Fresh(***)")
+        formatter.write_str("IdentitySeed(***)")
     }
 }
 
 /// Content of the identity file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct StoreIdentity {
     pub id: StoreId,
     pub secret: [u8; 32],
 }
 
-impl From<Fresh> for Identity {
-    fn from(fresh: Fresh) -> Self {
+impl From<IdentitySeed> for StoreIdentity {
+    fn from(fresh: IdentitySeed) -> Self {
         Self {
             id: StoreId(fresh.id),
             secret: fresh.secret,
@@ -59,7 +59,7 @@ impl From<Fresh> for Identity {
 /// # Errors
 /// The error of the file if this process may not read it. The folder then has another user's store,
 /// which must not be replaced.
-pub(super) fn read(files: &dyn Files, folder: &Path) -> io::Result<Option<Identity>> {
+pub(super) fn read(files: &dyn FileSystem, folder: &Path) -> io::Result<Option<StoreIdentity>> {
     let mut bytes = [0; FILE_BYTES];
     let read = files
         .open(&folder.join(FILE))
@@ -75,7 +75,11 @@ pub(super) fn read(files: &dyn Files, folder: &Path) -> io::Result<Option<Identi
 ///
 /// # Errors
 /// The error of the files. The folder then has the old identity or the new one.
-pub(super) fn write(files: &dyn Files, folder: &Path, identity: &Identity) -> io::Result<()> {
+pub(super) fn write(
+    files: &dyn FileSystem,
+    folder: &Path,
+    identity: &StoreIdentity,
+) -> io::Result<()> {
     let (new, place) = (folder.join(NEW_FILE), folder.join(FILE));
     let file = files.create(&new)?;
     files::write_all_at(&*file, &encode(identity), 0)?;
@@ -84,7 +88,7 @@ pub(super) fn write(files: &dyn Files, folder: &Path, identity: &Identity) -> io
     files.sync_folder(folder)
 }
 
-fn encode(identity: &Identity) -> [u8; FILE_BYTES] {
+fn encode(identity: &StoreIdentity) -> [u8; FILE_BYTES] {
     let mut bytes = [0; FILE_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -97,9 +101,9 @@ fn encode(identity: &Identity) -> [u8; FILE_BYTES] {
 
 /// Decodes an identity. An unknown version counts as damaged, so the store starts empty after a
 /// return to an older program.
-fn decode(bytes: &[u8; FILE_BYTES]) -> Option<Identity> {
+fn decode(bytes: &[u8; FILE_BYTES]) -> Option<StoreIdentity> {
     let (id, secret) = (bytes[16..32].try_into(), bytes[32..64].try_into());
-    let identity = Identity {
+    let identity = StoreIdentity {
         id: StoreId(id.ok()?),
         secret: secret.ok()?,
     };

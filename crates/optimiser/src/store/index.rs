@@ -24,7 +24,7 @@ use super::{format::UNIT_BYTES, lock};
 use crate::chunk::ChunkName;
 
 /// Index of the positions of chunks by name.
-pub struct Index {
+pub struct ChunkIndex {
     keys: [u128; 5],
     shards: Box<[Mutex<Vec<u64>>]>,
     entries: AtomicU64,
@@ -34,14 +34,14 @@ pub struct Index {
 
 /// Possible position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Location {
+pub struct RecordLocation {
     /// Last bits of the segment's number.
     pub segment: u16,
     /// Offset of the record, a multiple of 64. Never 0, the offset of the segment's header.
     pub offset: u32,
 }
 
-impl Index {
+impl ChunkIndex {
     /// Creates an empty index that works best with about `entries` entries.
     pub fn new(seed: &[u8; 16], entries: u64) -> Self {
         let shards = (entries / SHARD_ENTRIES).clamp(1, SHARDS_MAX);
@@ -70,7 +70,7 @@ impl Index {
 
     /// Yields up to four possible positions of a chunk. The newest segment is not necessarily
     /// first.
-    pub fn find(&self, name: &ChunkName) -> impl Iterator<Item = Location> + use<> {
+    pub fn find(&self, name: &ChunkName) -> impl Iterator<Item = RecordLocation> + use<> {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);
         let at = first(&shard, tag);
@@ -85,7 +85,7 @@ impl Index {
     }
 
     /// Adds the position of a chunk.
-    pub fn insert(&self, name: &ChunkName, location: Location) {
+    pub fn insert(&self, name: &ChunkName, location: RecordLocation) {
         let (shard, tag) = self.place(name);
         let mut shard = lock(shard);
         let entry = entry(tag, location);
@@ -104,7 +104,7 @@ impl Index {
     }
 
     /// Removes the entry from `name` to `location`, if there is one.
-    pub fn remove(&self, name: &ChunkName, location: Location) {
+    pub fn remove(&self, name: &ChunkName, location: RecordLocation) {
         let (shard, tag) = self.place(name);
         let mut shard = lock(shard);
         if let Ok(at) = shard.binary_search(&entry(tag, location)) {
@@ -135,7 +135,7 @@ impl Index {
         shards + self.capacity.load(Relaxed) * size_of::<u64>() as u64
     }
 
-    fn retain(&self, keep: impl Fn(Location) -> bool) {
+    fn retain(&self, keep: impl Fn(RecordLocation) -> bool) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             let before = shard.len();
@@ -165,7 +165,7 @@ fn first(shard: &[u64], tag: u64) -> usize {
     shard.partition_point(|entry| *entry < least)
 }
 
-fn entry(tag: u64, location: Location) -> u64 {
+fn entry(tag: u64, location: RecordLocation) -> u64 {
     let segment = u64::from(location.segment) << UNIT_BITS;
     let unit = u64::from(location.offset / UNIT_BYTES);
     (tag << LOCATION_BITS) | segment | unit
@@ -175,9 +175,9 @@ fn tag_of(entry: u64) -> u64 {
     entry >> LOCATION_BITS
 }
 
-fn location_of(entry: u64) -> Location {
+fn location_of(entry: u64) -> RecordLocation {
     let unit = entry as u32 & ((1 << UNIT_BITS) - 1);
-    Location {
+    RecordLocation {
         segment: (entry >> UNIT_BITS) as u16,
         offset: unit * UNIT_BYTES,
     }
@@ -212,8 +212,8 @@ mod tests {
         ChunkName::of(&n.to_le_bytes())
     }
 
-    fn location(n: u64) -> Location {
-        Location {
+    fn location(n: u64) -> RecordLocation {
+        RecordLocation {
             segment: (n >> 12) as u16,
             offset: (n as u32 % 4096 + 1) * 256,
         }
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_is_inserted_is_found_until_it_is_removed() {
-        let index = Index::new(&[7; 16], 4_096);
+        let index = ChunkIndex::new(&[7; 16], 4_096);
         for n in 0..20_000 {
             index.insert(&name(n), location(n));
         }
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_segment_goes_with_all_its_entries() {
-        let index = Index::new(&[7; 16], 4_096);
+        let index = ChunkIndex::new(&[7; 16], 4_096);
         for n in 0..12_288 {
             index.insert(&name(n), location(n));
         }
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_same_place_twice_is_one_entry_and_two_places_are_two() {
-        let index = Index::new(&[7; 16], 0);
+        let index = ChunkIndex::new(&[7; 16], 0);
         for place in [1, 1, 5_000] {
             index.insert(&name(1), location(place));
         }
@@ -266,8 +266,8 @@ mod tests {
 
     #[test]
     fn the_extreme_places_survive() {
-        let index = Index::new(&[7; 16], 0);
-        let last = Location {
+        let index = ChunkIndex::new(&[7; 16], 0);
+        let last = RecordLocation {
             segment: u16::MAX,
             offset: ((1 << UNIT_BITS) - 1) * UNIT_BYTES,
         };

@@ -28,12 +28,12 @@ mod format;
 pub mod fuzzing;
 mod identity;
 pub mod index;
-mod live;
-mod queue;
+mod live_segments;
 mod reader;
 mod removal;
 mod segment;
 mod verify;
+mod write_queue;
 mod writer;
 
 use std::{
@@ -46,24 +46,24 @@ use std::{
 
 use bytes::Bytes;
 
-pub use counts::Counts;
-pub use files::{File, Files, Listed, Lock, RealFiles};
-pub use identity::{Fresh, StoreId};
+pub use counts::StoreCounts;
+pub use files::{FileLock, FileSystem, FolderEntry, OpenFile, RealFileSystem};
+pub use identity::{IdentitySeed, StoreId};
 pub use removal::{is_in_use, remove};
-pub use verify::{Damage, Listing, ReadError, Verification, list, verify};
+pub use verify::{DamagedChunk, StoreContent, StoreReadError, Verification, list, verify};
 
 use crate::chunk::{CHUNK_MAX, ChunkName, KEPT_LEAST};
-use counts::Tallies;
-use identity::Identity;
-use index::Index;
-use live::Live;
-use queue::{Queue, Work};
-use reader::Reader;
-use writer::{Limits, Writer};
+use counts::EventCounters;
+use identity::StoreIdentity;
+use index::ChunkIndex;
+use live_segments::LiveSegments;
+use reader::StoreReader;
+use write_queue::{WriteQueue, WriterTask};
+use writer::{StoreLimits, StoreWriter};
 
 /// Settings of a store.
 #[derive(Clone)]
-pub struct Settings {
+pub struct StoreSettings {
     /// Folder of the store alone. It is created with mode 0700 if it is missing, and so is its
     /// parent.
     pub folder: PathBuf,
@@ -79,10 +79,10 @@ pub struct Settings {
     pub seed: [u8; 16],
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for StoreSettings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Settings")
+            .debug_struct("StoreSettings")
             .field("folder", &self.folder)
             .field("size_max_bytes", &self.size_max_bytes)
             .field("queue_max_bytes", &self.queue_max_bytes)
@@ -95,7 +95,7 @@ impl fmt::Debug for Settings {
 /// Reason why a store cannot be opened. The gateway then works without it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum StoreOpenError {
     /// Another process, or another store of this one, has the folder.
     #[error("the chunk store {folder:?} is in use")]
     InUse {
@@ -136,7 +136,7 @@ pub struct ClearError {
 /// A store of chunks. Clones are the same store. Dropping the last one writes all queued chunks
 /// first.
 #[derive(Clone)]
-pub struct Store(Arc<Owner>);
+pub struct Store(Arc<StoreOwner>);
 
 impl fmt::Debug for Store {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -144,16 +144,16 @@ impl fmt::Debug for Store {
     }
 }
 
-struct Owner {
-    shared: Arc<Shared>,
+struct StoreOwner {
+    shared: Arc<StoreParts>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    reader: Arc<Reader>,
-    queue: Queue,
-    writer: Mutex<Writer>,
-    identity: Mutex<Identity>,
+struct StoreParts {
+    reader: Arc<StoreReader>,
+    queue: WriteQueue,
+    writer: Mutex<StoreWriter>,
+    identity: Mutex<StoreIdentity>,
 }
 
 impl Store {
@@ -161,9 +161,10 @@ impl Store {
     /// segment after the other, the newest first.
     ///
     /// # Errors
-    /// [`OpenError`]. A damaged identity is not an error: the store starts empty, with `fresh`.
-    pub fn open(settings: Settings, fresh: Fresh) -> Result<Self, OpenError> {
-        Self::open_with(settings, fresh, Arc::new(RealFiles))
+    /// [`StoreOpenError`]. A damaged identity is not an error: the store starts empty, with
+    /// `fresh`.
+    pub fn open(settings: StoreSettings, fresh: IdentitySeed) -> Result<Self, StoreOpenError> {
+        Self::open_with(settings, fresh, Arc::new(RealFileSystem))
     }
 
     /// Opens a store over other files than this machine's, as [`Store::open`] does.
@@ -171,15 +172,15 @@ impl Store {
     /// # Errors
     /// The errors of [`Store::open`].
     pub fn open_with(
-        settings: Settings,
-        fresh: Fresh,
-        files: Arc<dyn Files>,
-    ) -> Result<Self, OpenError> {
+        settings: StoreSettings,
+        fresh: IdentitySeed,
+        files: Arc<dyn FileSystem>,
+    ) -> Result<Self, StoreOpenError> {
         let folder = settings.folder;
-        let in_use = || OpenError::InUse {
+        let in_use = || StoreOpenError::InUse {
             folder: folder.clone(),
         };
-        let failed = |source| OpenError::Folder {
+        let failed = |source| StoreOpenError::Folder {
             folder: folder.clone(),
             source,
         };
@@ -194,19 +195,19 @@ impl Store {
                 identity
             }
         };
-        let reader = Arc::new(Reader {
+        let reader = Arc::new(StoreReader {
             files,
             folder: folder.clone(),
-            index: Index::new(&settings.seed, settings.size_max_bytes / CHUNK_USUAL_BYTES),
-            live: Live::default(),
-            tallies: Tallies::default(),
+            index: ChunkIndex::new(&settings.seed, settings.size_max_bytes / CHUNK_USUAL_BYTES),
+            segments: LiveSegments::default(),
+            counters: EventCounters::default(),
             trouble: Mutex::default(),
         });
-        let limits = Limits::new(settings.size_max_bytes, settings.pause);
-        let writer = Writer::new(reader.clone(), limits, identity, lock);
-        let shared = Arc::new(Shared {
+        let limits = StoreLimits::new(settings.size_max_bytes, settings.pause);
+        let writer = StoreWriter::new(reader.clone(), limits, identity, lock);
+        let shared = Arc::new(StoreParts {
             reader,
-            queue: Queue::new(settings.queue_max_bytes),
+            queue: WriteQueue::new(settings.queue_max_bytes),
             writer: Mutex::new(writer),
             identity: Mutex::new(identity),
         });
@@ -214,9 +215,9 @@ impl Store {
         let thread = thread::Builder::new()
             .name("chunk-store".into())
             .spawn(move || its.work())
-            .map_err(|source| OpenError::Thread { folder, source })?;
+            .map_err(|source| StoreOpenError::Thread { folder, source })?;
         let thread = Some(thread);
-        Ok(Self(Arc::new(Owner { shared, thread })))
+        Ok(Self(Arc::new(StoreOwner { shared, thread })))
     }
 
     /// Returns the id of the store, which changes with [`Store::clear`].
@@ -234,14 +235,14 @@ impl Store {
     /// The result is wrong for one in 500,000 absent names. A present chunk may also turn out
     /// damaged when it is read.
     pub fn has(&self, name: &ChunkName) -> bool {
-        let Shared { reader, queue, .. } = &*self.0.shared;
+        let StoreParts { reader, queue, .. } = &*self.0.shared;
         // The order matters: a chunk is in the index before it leaves the queue.
         queue.contains(name) || reader.index.contains(name)
     }
 
     /// Reads a chunk of `length` bytes with this name. Blocks during the disk access.
     pub fn get(&self, name: &ChunkName, length: usize) -> Option<Bytes> {
-        let Shared { reader, queue, .. } = &*self.0.shared;
+        let StoreParts { reader, queue, .. } = &*self.0.shared;
         let find = || {
             if length > CHUNK_MAX {
                 return None;
@@ -253,12 +254,12 @@ impl Store {
             waiting.or_else(|| reader.get(name, length))
         };
         let found = find();
-        let tally = if found.is_some() {
-            &reader.tallies.hits
+        let counter = if found.is_some() {
+            &reader.counters.hits
         } else {
-            &reader.tallies.misses
+            &reader.counters.misses
         };
-        tally.add(1);
+        counter.add(1);
         found
     }
 
@@ -269,17 +270,17 @@ impl Store {
     /// counts only the bytes of `content`, which should not be a small part of a large buffer in
     /// memory.
     pub fn put(&self, name: ChunkName, content: Bytes) {
-        let Shared { reader, queue, .. } = &*self.0.shared;
+        let StoreParts { reader, queue, .. } = &*self.0.shared;
         if self.has(&name) {
-            reader.tallies.known.add(1);
+            reader.counters.known.add(1);
         } else if !(KEPT_LEAST..=CHUNK_MAX).contains(&content.len()) || !queue.push(name, content) {
-            reader.tallies.dropped.add(1);
+            reader.counters.dropped.add(1);
         }
     }
 
     /// Removes a chunk from the index. The next start may find it again.
     pub fn forget(&self, name: &ChunkName) {
-        let Shared { reader, queue, .. } = &*self.0.shared;
+        let StoreParts { reader, queue, .. } = &*self.0.shared;
         queue.remove(name);
         reader.forget(name);
     }
@@ -290,15 +291,15 @@ impl Store {
     /// # Errors
     /// [`ClearError`] if the new identity cannot be written, or the store is retired. The store is
     /// then unchanged.
-    pub fn clear(&self, fresh: Fresh) -> Result<(), ClearError> {
-        let Shared { reader, queue, .. } = &*self.0.shared;
+    pub fn clear(&self, fresh: IdentitySeed) -> Result<(), ClearError> {
+        let StoreParts { reader, queue, .. } = &*self.0.shared;
         queue.hold();
         let mut writer = lock(&self.0.shared.writer);
-        let identity = Identity::from(fresh);
+        let identity = StoreIdentity::from(fresh);
         let restarted = writer.restart(&identity);
         if restarted.is_ok() {
             *lock(&self.0.shared.identity) = identity;
-            reader.tallies.dropped.add(queue.clear());
+            reader.counters.dropped.add(queue.clear());
         }
         drop(writer);
         queue.release();
@@ -313,9 +314,9 @@ impl Store {
     ///
     /// Indexed chunks can still be read until the other process removes them.
     pub fn retire(&self) {
-        let Shared { reader, queue, .. } = &*self.0.shared;
+        let StoreParts { reader, queue, .. } = &*self.0.shared;
         queue.close();
-        reader.tallies.dropped.add(queue.clear());
+        reader.counters.dropped.add(queue.clear());
         queue.hold();
         lock(&self.0.shared.writer).retire();
         queue.release();
@@ -333,45 +334,45 @@ impl Store {
     }
 
     /// Returns the counters of the store.
-    pub fn counts(&self) -> Counts {
-        let Shared { reader, queue, .. } = &*self.0.shared;
-        let tallies = &reader.tallies;
-        Counts {
+    pub fn counts(&self) -> StoreCounts {
+        let StoreParts { reader, queue, .. } = &*self.0.shared;
+        let counters = &reader.counters;
+        StoreCounts {
             entries: reader.index.entries(),
-            segments: reader.live.count() as u64,
-            disk_bytes: reader.live.total_bytes(),
+            segments: reader.segments.count() as u64,
+            disk_bytes: reader.segments.total_bytes(),
             index_bytes: reader.index.memory_bytes(),
             queue_bytes: queue.size_bytes() as u64,
-            written: tallies.written.get(),
-            written_bytes: tallies.written_bytes.get(),
-            known: tallies.known.get(),
-            dropped: tallies.dropped.get(),
-            hits: tallies.hits.get(),
-            misses: tallies.misses.get(),
-            damaged: tallies.damaged.get(),
-            evicted: tallies.evicted.get(),
-            write_errors: tallies.write_errors.get(),
+            written: counters.written.get(),
+            written_bytes: counters.written_bytes.get(),
+            known: counters.known.get(),
+            dropped: counters.dropped.get(),
+            hits: counters.hits.get(),
+            misses: counters.misses.get(),
+            damaged: counters.damaged.get(),
+            evicted: counters.evicted.get(),
+            write_errors: counters.write_errors.get(),
             is_rebuilding: queue.is_busy(),
         }
     }
 }
 
-impl Shared {
+impl StoreParts {
     /// Runs the thread: writes queued chunks, and rebuilds the index in between.
     fn work(&self) {
-        let _ended = Ended(&self.queue);
+        let _ended = EndNotifier(&self.queue);
         loop {
             let has_unread = lock(&self.writer).has_unread();
             match self.queue.next(has_unread) {
-                Work::Write(batch) => {
+                WriterTask::Write(batch) => {
                     let mut writer = lock(&self.writer);
                     writer.write(&batch);
                     self.queue.done(&batch);
                     // Both kinds of work alternate, so that neither delays the other.
                     writer.rebuild_some();
                 }
-                Work::Other => lock(&self.writer).rebuild_some(),
-                Work::End => break,
+                WriterTask::Other => lock(&self.writer).rebuild_some(),
+                WriterTask::End => break,
             }
         }
         lock(&self.writer).seal();
@@ -379,15 +380,15 @@ impl Shared {
 }
 
 /// Notifier of the threads that wait for the end of the store's thread, even after a panic.
-struct Ended<'a>(&'a Queue);
+struct EndNotifier<'a>(&'a WriteQueue);
 
-impl Drop for Ended<'_> {
+impl Drop for EndNotifier<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
-impl Drop for Owner {
+impl Drop for StoreOwner {
     fn drop(&mut self) {
         self.shared.queue.close();
         if let Some(thread) = self.thread.take() {

@@ -9,42 +9,42 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    counts::Tallies,
-    files::Files,
+    counts::EventCounters,
+    files::FileSystem,
     format::SEGMENT_MAX_BYTES,
-    index::{Index, Location},
-    live::Live,
-    segment::{self, Found},
+    index::{ChunkIndex, RecordLocation},
+    live_segments::LiveSegments,
+    segment::{self, RecordContent},
 };
 use crate::chunk::ChunkName;
 
-pub(super) struct Reader {
-    pub files: Arc<dyn Files>,
+pub(super) struct StoreReader {
+    pub files: Arc<dyn FileSystem>,
     pub folder: PathBuf,
-    pub index: Index,
-    pub live: Live,
-    pub tallies: Tallies,
+    pub index: ChunkIndex,
+    pub segments: LiveSegments,
+    pub counters: EventCounters,
     /// Reason why no chunks can be written at present.
     pub trouble: Mutex<Option<String>>,
 }
 
-impl Reader {
+impl StoreReader {
     /// Reads a chunk. Wrong entries are removed from the index.
     pub(super) fn get(&self, name: &ChunkName, length: usize) -> Option<Bytes> {
         for location in self.index.find(name) {
             match self.read(name, length, location) {
-                Ok(Some(Found::Content(content))) => return Some(content),
+                Ok(Some(RecordContent::Content(content))) => return Some(content),
                 // The record has another chunk with the same tag.
-                Ok(Some(Found::Other)) => {}
-                Ok(Some(Found::Damaged)) => {
-                    self.tallies.damaged.add(1);
+                Ok(Some(RecordContent::Other)) => {}
+                Ok(Some(RecordContent::Damaged)) => {
+                    self.counters.damaged.add(1);
                     self.index.remove(name, location);
                 }
                 // The segment was removed in this time.
                 Ok(None) => self.index.remove(name, location),
                 Err(error) if is_passing(&error) => {}
                 Err(_) => {
-                    self.tallies.damaged.add(1);
+                    self.counters.damaged.add(1);
                     self.index.remove(name, location);
                 }
             }
@@ -52,15 +52,20 @@ impl Reader {
         None
     }
 
-    fn read(&self, name: &ChunkName, length: usize, at: Location) -> io::Result<Option<Found>> {
-        let Some(number) = self.live.number(at.segment) else {
+    fn read(
+        &self,
+        name: &ChunkName,
+        length: usize,
+        at: RecordLocation,
+    ) -> io::Result<Option<RecordContent>> {
+        let Some(number) = self.segments.number(at.segment) else {
             return Ok(None);
         };
-        let file = match self.live.file(&*self.files, &self.folder, number) {
+        let file = match self.segments.file(&*self.files, &self.folder, number) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
-        segment::content(&*file, number, at.offset, name, length).map(Some)
+        segment::read_record(&*file, number, at.offset, name, length).map(Some)
     }
 
     pub(super) fn forget(&self, name: &ChunkName) {

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::{LOCK_FILE, OpenError, identity, live};
+use super::{LOCK_FILE, StoreOpenError, identity, live_segments};
 
 /// Whether a process has the store in a folder open. A process that opens it during this call may
 /// find it in use.
@@ -32,9 +32,9 @@ pub fn is_in_use(folder: &Path) -> io::Result<bool> {
 /// Creates no file, so that no file belongs to another user than before.
 ///
 /// # Errors
-/// [`OpenError::InUse`], or [`OpenError::Folder`] after the removal of a part.
-pub fn remove(folder: &Path) -> Result<(), OpenError> {
-    let failed = |source| OpenError::Folder {
+/// [`StoreOpenError::InUse`], or [`StoreOpenError::Folder`] after the removal of a part.
+pub fn remove(folder: &Path) -> Result<(), StoreOpenError> {
+    let failed = |source| StoreOpenError::Folder {
         folder: folder.to_owned(),
         source,
     };
@@ -47,7 +47,7 @@ pub fn remove(folder: &Path) -> Result<(), OpenError> {
     match lock.as_ref().map(fs::File::try_lock) {
         None | Some(Ok(())) => {}
         Some(Err(TryLockError::WouldBlock)) => {
-            return Err(OpenError::InUse {
+            return Err(StoreOpenError::InUse {
                 folder: folder.to_owned(),
             });
         }
@@ -58,7 +58,10 @@ pub fn remove(folder: &Path) -> Result<(), OpenError> {
     let mut names: Vec<String> = identity::FILES.map(str::to_owned).into();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name().into_string();
-        names.extend(name.ok().filter(|name| live::number_of(name).is_some()));
+        names.extend(
+            name.ok()
+                .filter(|name| live_segments::number_of(name).is_some()),
+        );
     }
     for name in names {
         match fs::remove_file(folder.join(name)) {

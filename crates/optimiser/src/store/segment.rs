@@ -8,9 +8,9 @@ use std::io;
 use bytes::Bytes;
 
 use super::{
-    files::{File, read_exact_at},
+    files::{OpenFile, read_exact_at},
     format::{
-        self, Entry, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, SEGMENT_MAX_BYTES,
+        self, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, RecordPosition, SEGMENT_MAX_BYTES,
         TRAILER_BYTES, footer_bytes,
     },
     identity::StoreId,
@@ -19,11 +19,11 @@ use crate::chunk::ChunkName;
 
 /// Kind of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Contents {
+pub(super) enum SegmentContent {
     /// A segment with an intact footer.
-    Sealed(Vec<Entry>),
+    Sealed(Vec<RecordPosition>),
     /// A segment without an intact footer: the valid records from its start on.
-    Unsealed(Vec<Entry>),
+    Unsealed(Vec<RecordPosition>),
     /// Not a segment of this number in this store.
     Foreign,
 }
@@ -32,23 +32,31 @@ pub(super) enum Contents {
 ///
 /// # Errors
 /// The error of the file, except for its end.
-pub(super) fn contents(file: &dyn File, id: StoreId, number: u64) -> io::Result<Contents> {
+pub(super) fn read_segment(
+    file: &dyn OpenFile,
+    id: StoreId,
+    number: u64,
+) -> io::Result<SegmentContent> {
     let size_bytes = file.size_bytes()?;
     let mut header = [0; HEADER_BYTES];
     if size_bytes > SEGMENT_MAX_BYTES
         || !read_whole(file, &mut header, 0)?
         || header != format::header(id, number)
     {
-        return Ok(Contents::Foreign);
+        return Ok(SegmentContent::Foreign);
     }
     if let Some(entries) = sealed(file, number, size_bytes)? {
-        return Ok(Contents::Sealed(entries));
+        return Ok(SegmentContent::Sealed(entries));
     }
-    Ok(Contents::Unsealed(scan(file, number, size_bytes)?))
+    Ok(SegmentContent::Unsealed(scan(file, number, size_bytes)?))
 }
 
 /// Reads the table of an intact footer.
-fn sealed(file: &dyn File, number: u64, size_bytes: u64) -> io::Result<Option<Vec<Entry>>> {
+fn sealed(
+    file: &dyn OpenFile,
+    number: u64,
+    size_bytes: u64,
+) -> io::Result<Option<Vec<RecordPosition>>> {
     let Some(trailer_offset) = size_bytes.checked_sub(TRAILER_BYTES as u64) else {
         return Ok(None);
     };
@@ -71,7 +79,7 @@ fn sealed(file: &dyn File, number: u64, size_bytes: u64) -> io::Result<Option<Ve
 }
 
 /// Reads record by record.
-fn scan(file: &dyn File, number: u64, size_bytes: u64) -> io::Result<Vec<Entry>> {
+fn scan(file: &dyn OpenFile, number: u64, size_bytes: u64) -> io::Result<Vec<RecordPosition>> {
     let mut entries = Vec::new();
     let mut at = HEADER_BYTES as u64;
     let mut header = [0; RECORD_HEADER_BYTES];
@@ -91,7 +99,7 @@ fn scan(file: &dyn File, number: u64, size_bytes: u64) -> io::Result<Vec<Entry>>
 
 /// Content at the offset of a record.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum RecordContent {
     /// Content that matches the name.
     Content(Bytes),
     /// An intact header with another name, or with another length.
@@ -104,35 +112,37 @@ pub(super) enum Found {
 ///
 /// # Errors
 /// The error of the file, except for its end.
-pub(super) fn content(
-    file: &dyn File,
+pub(super) fn read_record(
+    file: &dyn OpenFile,
     number: u64,
     offset: u32,
     name: &ChunkName,
     length: usize,
-) -> io::Result<Found> {
+) -> io::Result<RecordContent> {
     let mut bytes = vec![0; RECORD_HEADER_BYTES + length];
     let is_whole = read_whole(file, &mut bytes, u64::from(offset))?;
     let Some((header, _)) = bytes.split_first_chunk() else {
-        return Ok(Found::Damaged);
+        return Ok(RecordContent::Damaged);
     };
     Ok(match format::read_record_header(number, offset, header) {
-        None => Found::Damaged,
-        Some(entry) if entry.name != *name || entry.length as usize != length => Found::Other,
-        Some(_) if !is_whole => Found::Damaged,
+        None => RecordContent::Damaged,
+        Some(entry) if entry.name != *name || entry.length as usize != length => {
+            RecordContent::Other
+        }
+        Some(_) if !is_whole => RecordContent::Damaged,
         Some(_) => {
             let content = Bytes::from(bytes).slice(RECORD_HEADER_BYTES..);
             if ChunkName::of(&content) == *name {
-                Found::Content(content)
+                RecordContent::Content(content)
             } else {
-                Found::Damaged
+                RecordContent::Damaged
             }
         }
     })
 }
 
 /// Fills `buffer`. Returns false if the file ends before.
-fn read_whole(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+fn read_whole(file: &dyn OpenFile, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
     match read_exact_at(file, buffer, offset) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),

@@ -7,17 +7,17 @@ use std::{
 };
 
 use super::{
-    files::{Files, RealFiles},
-    identity::{self, Identity},
-    live,
-    segment::{self, Contents, Found},
+    files::{FileSystem, RealFileSystem},
+    identity::{self, StoreIdentity},
+    live_segments,
+    segment::{self, RecordContent, SegmentContent},
 };
 use crate::chunk::ChunkName;
 
 /// Content of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Listing {
+pub struct StoreContent {
     /// Number of segments.
     pub segments: u64,
     /// Segments without an intact footer. In a store that is in use only the last one lacks it.
@@ -37,17 +37,17 @@ pub struct Listing {
 #[non_exhaustive]
 pub struct Verification {
     /// Content of the store.
-    pub listing: Listing,
+    pub listing: StoreContent,
     /// Number of damaged chunks.
     pub damaged: u64,
     /// The first thousand damaged chunks.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<DamagedChunk>,
 }
 
 /// A damaged chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Damage {
+pub struct DamagedChunk {
     /// File of the segment.
     pub segment: PathBuf,
     /// Offset of its record in bytes.
@@ -59,7 +59,7 @@ pub struct Damage {
 /// Reason why a store cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReadError {
+pub enum StoreReadError {
     /// The identity is missing or damaged. A gateway would start with an empty store there.
     #[error("{folder:?} has no chunk store")]
     None {
@@ -80,9 +80,9 @@ pub enum ReadError {
 /// Counts the content of the store in a folder, from its tables.
 ///
 /// # Errors
-/// [`ReadError`].
-pub fn list(folder: &Path) -> Result<Listing, ReadError> {
-    let mut listing = Listing::default();
+/// [`StoreReadError`].
+pub fn list(folder: &Path) -> Result<StoreContent, StoreReadError> {
+    let mut listing = StoreContent::default();
     walk(folder, &mut listing, &mut |_, _| {})?;
     Ok(listing)
 }
@@ -92,24 +92,25 @@ pub fn list(folder: &Path) -> Result<Listing, ReadError> {
 /// Calls `progress` after each segment with the bytes read so far, and the bytes at the start.
 ///
 /// # Errors
-/// [`ReadError`].
+/// [`StoreReadError`].
 pub fn verify(
     folder: &Path,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Verification, ReadError> {
+) -> Result<Verification, StoreReadError> {
     let mut verification = Verification::default();
-    let mut listing = Listing::default();
-    let mut check = |segment: &Segment<'_>, total_bytes: u64| {
+    let mut listing = StoreContent::default();
+    let mut check = |segment: &OpenSegment<'_>, total_bytes: u64| {
         for entry in segment.entries {
             let (name, length) = (&entry.name, entry.length as usize);
-            let found = segment::content(segment.file, segment.number, entry.offset, name, length);
-            if matches!(found, Ok(Found::Content(_))) {
+            let found =
+                segment::read_record(segment.file, segment.number, entry.offset, name, length);
+            if matches!(found, Ok(RecordContent::Content(_))) {
                 continue;
             }
             verification.damaged += 1;
             if verification.damage.len() < DAMAGE_MAX {
-                verification.damage.push(Damage {
-                    segment: live::path(folder, segment.number),
+                verification.damage.push(DamagedChunk {
+                    segment: live_segments::path(folder, segment.number),
                     offset: entry.offset.into(),
                     name: *name,
                 });
@@ -123,10 +124,10 @@ pub fn verify(
 }
 
 /// A segment during a visit.
-struct Segment<'a> {
+struct OpenSegment<'a> {
     number: u64,
-    file: &'a dyn super::File,
-    entries: &'a [super::format::Entry],
+    file: &'a dyn super::OpenFile,
+    entries: &'a [super::format::RecordPosition],
     size_bytes: u64,
     /// Bytes of earlier segments.
     bytes_before: u64,
@@ -135,42 +136,42 @@ struct Segment<'a> {
 /// Visits the segments, the oldest first.
 fn walk(
     folder: &Path,
-    listing: &mut Listing,
-    visit: &mut dyn FnMut(&Segment<'_>, u64),
-) -> Result<(), ReadError> {
-    let files = RealFiles;
-    let failed = |source| ReadError::Folder {
+    listing: &mut StoreContent,
+    visit: &mut dyn FnMut(&OpenSegment<'_>, u64),
+) -> Result<(), StoreReadError> {
+    let files = RealFileSystem;
+    let failed = |source| StoreReadError::Folder {
         folder: folder.to_owned(),
         source,
     };
-    let none = || ReadError::None {
+    let none = || StoreReadError::None {
         folder: folder.to_owned(),
     };
     let identity = identity::read(&files, folder).map_err(failed)?;
-    let Identity { id, .. } = identity.ok_or_else(none)?;
+    let StoreIdentity { id, .. } = identity.ok_or_else(none)?;
     let listed = files.list(folder).map_err(failed)?;
     let mut segments: Vec<(u64, u64)> = listed
         .iter()
-        .filter_map(|listed| Some((live::number_of(&listed.name)?, listed.size_bytes)))
+        .filter_map(|listed| Some((live_segments::number_of(&listed.name)?, listed.size_bytes)))
         .collect();
     segments.sort_unstable();
     let total_bytes = segments.iter().map(|(_, size_bytes)| size_bytes).sum();
     for (number, size_bytes) in segments {
         let bytes_before = listing.disk_bytes;
-        let opened = files.open(&live::path(folder, number));
+        let opened = files.open(&live_segments::path(folder, number));
         let file = match opened {
             // The segment was removed in this time, to make room.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             opened => opened.map_err(failed)?,
         };
         listing.disk_bytes += size_bytes;
-        let entries = match segment::contents(&*file, id, number).map_err(failed)? {
-            Contents::Foreign => {
+        let entries = match segment::read_segment(&*file, id, number).map_err(failed)? {
+            SegmentContent::Foreign => {
                 listing.foreign += 1;
                 continue;
             }
-            Contents::Sealed(entries) => entries,
-            Contents::Unsealed(entries) => {
+            SegmentContent::Sealed(entries) => entries,
+            SegmentContent::Unsealed(entries) => {
                 listing.unsealed += 1;
                 entries
             }
@@ -179,7 +180,7 @@ fn walk(
         listing.chunks += entries.len() as u64;
         let lengths = entries.iter().map(|entry| u64::from(entry.length));
         listing.content_bytes += lengths.sum::<u64>();
-        let segment = Segment {
+        let segment = OpenSegment {
             number,
             file: &*file,
             entries: &entries,

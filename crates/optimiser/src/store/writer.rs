@@ -19,48 +19,48 @@ use bytes::Bytes;
 
 use super::{
     LOCK_FILE,
-    files::{self, File, Lock},
+    files::{self, FileLock, OpenFile},
     format::{
-        self, Entry, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, SEGMENT_MAX_BYTES,
+        self, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, RecordPosition, SEGMENT_MAX_BYTES,
         footer_bytes, record_bytes,
     },
-    identity::{self, Identity},
-    index::Location,
-    live, lock,
-    reader::{self, Reader},
-    segment::{self, Contents},
+    identity::{self, StoreIdentity},
+    index::RecordLocation,
+    live_segments, lock,
+    reader::{self, StoreReader},
+    segment::{self, SegmentContent},
 };
 use crate::chunk::ChunkName;
 
-pub(super) struct Writer {
-    reader: Arc<Reader>,
-    limits: Limits,
+pub(super) struct StoreWriter {
+    reader: Arc<StoreReader>,
+    limits: StoreLimits,
     /// Start of a period with smaller limits because of a full disk, and the limits before.
-    shrunk: Option<(Instant, Limits)>,
-    identity: Identity,
+    shrunk: Option<(Instant, StoreLimits)>,
+    identity: StoreIdentity,
     /// `None` if another process may have the folder.
-    lock: Option<Box<dyn Lock>>,
+    lock: Option<Box<dyn FileLock>>,
     /// Whether the segments of earlier runs have been listed.
     is_listed: bool,
     /// Numbers of segments whose chunks are not in the index yet.
     unread: VecDeque<u64>,
     next_number: u64,
-    current: Option<Current>,
+    current: Option<CurrentSegment>,
     paused_until: Option<Instant>,
 }
 
 /// Segment to which chunks are appended.
-struct Current {
+struct CurrentSegment {
     number: u64,
-    file: Box<dyn File>,
-    entries: Vec<Entry>,
+    file: Box<dyn OpenFile>,
+    entries: Vec<RecordPosition>,
     /// Offset of the next record.
     end: u64,
 }
 
 /// Bounds that follow from the size of a store.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct StoreLimits {
     size_max_bytes: u64,
     segment_max_bytes: u64,
     records_max: usize,
@@ -68,7 +68,7 @@ pub(super) struct Limits {
     pause: Duration,
 }
 
-impl Limits {
+impl StoreLimits {
     pub(super) fn new(size_max_bytes: u64, pause: Duration) -> Self {
         // A full store loses a sixteenth at once, or at least some large chunks.
         let segment_max_bytes = (size_max_bytes / 16).clamp(SEGMENT_LEAST_BYTES, SEGMENT_MAX_BYTES);
@@ -88,12 +88,12 @@ impl Limits {
     }
 }
 
-impl Writer {
+impl StoreWriter {
     pub(super) fn new(
-        reader: Arc<Reader>,
-        limits: Limits,
-        identity: Identity,
-        lock: Box<dyn Lock>,
+        reader: Arc<StoreReader>,
+        limits: StoreLimits,
+        identity: StoreIdentity,
+        lock: Box<dyn FileLock>,
     ) -> Self {
         Self {
             reader,
@@ -154,7 +154,7 @@ impl Writer {
                 }
             }
         }
-        self.reader.tallies.dropped.add(left.len());
+        self.reader.counters.dropped.add(left.len());
     }
 
     /// Writes the footer of the present segment. The next chunk begins another one.
@@ -172,7 +172,7 @@ impl Writer {
     /// # Errors
     /// The error of writing the identity. The store is then unchanged, or the next start finds the
     /// new identity.
-    pub(super) fn restart(&mut self, identity: &Identity) -> io::Result<()> {
+    pub(super) fn restart(&mut self, identity: &StoreIdentity) -> io::Result<()> {
         if self.lock.is_none() {
             return Err(io::Error::other("the store is retired"));
         }
@@ -184,14 +184,14 @@ impl Writer {
         self.identity = *identity;
         self.current = None;
         self.unread.clear();
-        for number in reader.live.numbers() {
+        for number in reader.segments.numbers() {
             // A segment that cannot be removed belongs to another store from now on, and the next
             // start tries again.
             if self.remove_file(number).is_err() {
-                reader.tallies.write_errors.add(1);
+                reader.counters.write_errors.add(1);
             }
         }
-        reader.live.clear();
+        reader.segments.clear();
         reader.index.clear();
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Writer {
     /// Stops writing for a while. Logs a new reason.
     fn pause(&mut self, error: &io::Error) {
         let reader = &self.reader;
-        reader.tallies.write_errors.add(1);
+        reader.counters.write_errors.add(1);
         self.paused_until = Some(Instant::now() + self.limits.pause);
         let reason = error.to_string();
         let mut trouble = lock(&reader.trouble);
@@ -243,7 +243,7 @@ impl Writer {
     fn keep_folder(&mut self) -> io::Result<()> {
         let reader = self.reader.clone();
         if self.lock.as_ref().is_some_and(|it| !it.is_in_place()) {
-            reader.live.clear();
+            reader.segments.clear();
             reader.index.clear();
             self.current = None;
             self.unread.clear();
@@ -257,7 +257,7 @@ impl Writer {
             tracing::warn!(%folder, "the folder of the chunk store was removed; it is made again, and empty");
         }
         if let Some(current) = self.current.take_if(|it| !it.file.is_in_place()) {
-            reader.live.remove(current.number);
+            reader.segments.remove(current.number);
             reader.index.remove_segment(current.number as u16);
         }
         Ok(())
@@ -267,13 +267,13 @@ impl Writer {
     /// there was a segment.
     fn shrink(&mut self) -> bool {
         let reader = self.reader.clone();
-        let Some(oldest) = reader.live.oldest() else {
+        let Some(oldest) = reader.segments.oldest() else {
             return false;
         };
-        let size_max_bytes = reader.live.total_bytes() / 16 * 15;
+        let size_max_bytes = reader.segments.total_bytes() / 16 * 15;
         let before = self.limits;
         if size_max_bytes < before.size_max_bytes {
-            self.limits = Limits::new(size_max_bytes, before.pause);
+            self.limits = StoreLimits::new(size_max_bytes, before.pause);
         }
         if self.shrunk.is_none() {
             let folder = reader.folder.display();
@@ -289,14 +289,14 @@ impl Writer {
         let reader = self.reader.clone();
         let mut numbers = Vec::new();
         for listed in reader.files.list(&reader.folder)? {
-            let Some(number) = live::number_of(&listed.name) else {
+            let Some(number) = live_segments::number_of(&listed.name) else {
                 continue;
             };
             // A file that is too large is found foreign later. It does not count until then, so
             // that it displaces no segment.
             let is_one = listed.size_bytes <= SEGMENT_MAX_BYTES;
             let size_bytes = if is_one { listed.size_bytes } else { 0 };
-            reader.live.set(number, size_bytes);
+            reader.segments.set(number, size_bytes);
             numbers.push(number);
         }
         numbers.sort_unstable();
@@ -309,29 +309,29 @@ impl Writer {
     /// Adds the chunks of a segment to the index. Seals the segment if necessary.
     fn read(&mut self, number: u64) -> io::Result<()> {
         let reader = self.reader.clone();
-        let path = live::path(&reader.folder, number);
+        let path = live_segments::path(&reader.folder, number);
         let contents = reader
             .files
             .open(&path)
-            .and_then(|file| segment::contents(&*file, self.identity.id, number));
+            .and_then(|file| segment::read_segment(&*file, self.identity.id, number));
         let (entries, is_sealed) = match contents {
-            Ok(Contents::Sealed(entries)) => (entries, true),
-            Ok(Contents::Unsealed(entries)) => (entries, false),
-            Ok(Contents::Foreign) => {
-                reader.tallies.damaged.add(1);
+            Ok(SegmentContent::Sealed(entries)) => (entries, true),
+            Ok(SegmentContent::Unsealed(entries)) => (entries, false),
+            Ok(SegmentContent::Foreign) => {
+                reader.counters.damaged.add(1);
                 (Vec::new(), false)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), false),
             // The segment stays unknown, and is removed when it is the oldest.
             Err(error) if reader::is_passing(&error) => return Ok(()),
             Err(_) => {
-                reader.tallies.damaged.add(1);
+                reader.counters.damaged.add(1);
                 (Vec::new(), false)
             }
         };
         let Some(last) = entries.last() else {
             self.remove_file(number)?;
-            reader.live.remove(number);
+            reader.segments.remove(number);
             return Ok(());
         };
         for entry in &entries {
@@ -340,7 +340,7 @@ impl Writer {
         if !is_sealed {
             let file = reader.files.open_to_write(&path)?;
             let size_bytes = seal(&*file, number, &entries, last.end())?;
-            reader.live.set(number, size_bytes);
+            reader.segments.set(number, size_bytes);
         }
         Ok(())
     }
@@ -351,8 +351,9 @@ impl Writer {
             self.list()?;
         }
         let limits = self.limits;
-        let has_room =
-            |current: &Current, length| limits.has_room(current.end, current.entries.len(), length);
+        let has_room = |current: &CurrentSegment, length| {
+            limits.has_room(current.end, current.entries.len(), length)
+        };
         if let (Some(current), Some((_, next))) = (&self.current, batch.first())
             && !has_room(current, next.len())
         {
@@ -381,7 +382,7 @@ impl Writer {
             self.try_seal()?;
             return Ok(0);
         }
-        self.reader.tallies.dropped.add(batch.len());
+        self.reader.counters.dropped.add(batch.len());
         Ok(batch.len())
     }
 
@@ -394,9 +395,11 @@ impl Writer {
             none => {
                 let number = self.next_number;
                 self.next_number += 1;
-                let file = reader.files.create(&live::path(&reader.folder, number))?;
+                let file = reader
+                    .files
+                    .create(&live_segments::path(&reader.folder, number))?;
                 bytes.extend_from_slice(&format::header(self.identity.id, number));
-                none.insert(Current {
+                none.insert(CurrentSegment {
                     number,
                     file,
                     entries: Vec::new(),
@@ -409,7 +412,7 @@ impl Writer {
         bytes.reserve_exact(sizes.map(|length| record_bytes(length) as usize).sum());
         let mut entries = Vec::with_capacity(chunks.len());
         for (name, content) in chunks {
-            let entry = Entry {
+            let entry = RecordPosition {
                 name: *name,
                 offset: (begin + bytes.len() as u64) as u32,
                 length: content.len() as u32,
@@ -423,14 +426,14 @@ impl Writer {
         // The bytes count before the write, since a failed write may leave a part.
         let end = begin + bytes.len() as u64;
         let size_bytes = end + footer_bytes(known + entries.len());
-        reader.live.set(number, size_bytes);
+        reader.segments.set(number, size_bytes);
         files::write_all_at(&*current.file, &bytes, begin)?;
         current.end = end;
         for entry in &entries {
             reader.index.insert(&entry.name, location(number, entry));
-            reader.tallies.written_bytes.add(entry.length as usize);
+            reader.counters.written_bytes.add(entry.length as usize);
         }
-        reader.tallies.written.add(entries.len());
+        reader.counters.written.add(entries.len());
         current.entries.append(&mut entries);
         Ok(())
     }
@@ -445,7 +448,7 @@ impl Writer {
             &current.entries,
             current.end,
         )?;
-        self.reader.live.set(current.number, size_bytes);
+        self.reader.segments.set(current.number, size_bytes);
         Ok(())
     }
 
@@ -456,10 +459,10 @@ impl Writer {
         if current.entries.is_empty() {
             self.current = None;
             if self.remove_file(number).is_ok() {
-                self.reader.live.remove(number);
+                self.reader.segments.remove(number);
             }
         } else if self.try_seal().is_err() {
-            self.reader.tallies.write_errors.add(1);
+            self.reader.counters.write_errors.add(1);
         }
     }
 
@@ -468,10 +471,10 @@ impl Writer {
     fn make_room(&mut self, more_bytes: u64, more_entries: u64) -> io::Result<bool> {
         let reader = self.reader.clone();
         loop {
-            let Some(oldest) = reader.live.oldest() else {
+            let Some(oldest) = reader.segments.oldest() else {
                 return Ok(more_bytes <= self.limits.size_max_bytes);
             };
-            let has_room = reader.live.total_bytes() + more_bytes <= self.limits.size_max_bytes
+            let has_room = reader.segments.total_bytes() + more_bytes <= self.limits.size_max_bytes
                 && reader.index.entries() + more_entries <= self.limits.entries_max
                 && self.next_number - oldest < NUMBERS_MAX;
             if has_room {
@@ -488,8 +491,10 @@ impl Writer {
     fn evict(&mut self, number: u64) -> io::Result<()> {
         let reader = self.reader.clone();
         let read = || {
-            let file = reader.files.open(&live::path(&reader.folder, number))?;
-            segment::contents(&*file, self.identity.id, number)
+            let file = reader
+                .files
+                .open(&live_segments::path(&reader.folder, number))?;
+            segment::read_segment(&*file, self.identity.id, number)
         };
         // If the oldest segment is unread, it is the oldest of the unread ones.
         let is_unread = self.unread.front() == Some(&number);
@@ -498,11 +503,11 @@ impl Writer {
         if is_unread {
             self.unread.pop_front();
         }
-        reader.live.remove(number);
-        reader.tallies.evicted.add(1);
+        reader.segments.remove(number);
+        reader.counters.evicted.add(1);
         match contents {
             None => {}
-            Some(Ok(Contents::Sealed(entries))) => {
+            Some(Ok(SegmentContent::Sealed(entries))) => {
                 for entry in &entries {
                     reader.index.remove(&entry.name, location(number, entry));
                 }
@@ -516,22 +521,25 @@ impl Writer {
     /// Removes a segment's file, if it exists.
     fn remove_file(&self, number: u64) -> io::Result<()> {
         let reader = &self.reader;
-        match reader.files.remove(&live::path(&reader.folder, number)) {
+        match reader
+            .files
+            .remove(&live_segments::path(&reader.folder, number))
+        {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
     }
 }
 
-fn location(number: u64, entry: &Entry) -> Location {
-    Location {
+fn location(number: u64, entry: &RecordPosition) -> RecordLocation {
+    RecordLocation {
         segment: number as u16,
         offset: entry.offset,
     }
 }
 
 /// Cuts a segment off after its records, and writes the footer. Returns its size in bytes.
-fn seal(file: &dyn File, number: u64, entries: &[Entry], end: u64) -> io::Result<u64> {
+fn seal(file: &dyn OpenFile, number: u64, entries: &[RecordPosition], end: u64) -> io::Result<u64> {
     let footer = format::footer(number, entries);
     file.truncate(end)?;
     files::write_all_at(file, &footer, end)?;

@@ -15,7 +15,7 @@ use std::{
 
 use aws_lc_rs::{digest, rand};
 use link::PublicKey;
-use optimiser::store::{ClearError, Counts, Fresh, OpenError, Store};
+use optimiser::store::{ClearError, IdentitySeed, Store, StoreCounts, StoreOpenError};
 use tracing::{info, warn};
 use units::ByteCount;
 
@@ -100,7 +100,7 @@ impl Stores {
         let folder = self.settings.folder.join(&name);
         let mut seed = [0; 16];
         fill(&mut seed);
-        let settings = optimiser::store::Settings {
+        let settings = optimiser::store::StoreSettings {
             folder: folder.clone(),
             size_max_bytes: self.settings.size_max.bytes(),
             queue_max_bytes: QUEUE_MAX_BYTES,
@@ -115,7 +115,7 @@ impl Stores {
                 Some(store)
             }
             // The replaced process releases the store in a moment.
-            Err(OpenError::InUse { .. }) => None,
+            Err(StoreOpenError::InUse { .. }) => None,
             Err(error) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 // Repeated attempts are logged only once.
@@ -129,7 +129,7 @@ impl Stores {
 
     /// Returns for each open store its name, its counts, and the reason why it stores no new
     /// chunks.
-    pub(crate) fn counts(&self) -> Vec<(StoreName, Counts, Option<String>)> {
+    pub(crate) fn counts(&self) -> Vec<(StoreName, StoreCounts, Option<String>)> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let stores = open.stores.iter();
         stores
@@ -248,8 +248,8 @@ fn unescaped(name: &str) -> Option<String> {
     (escaped(&text) == name).then_some(text)
 }
 
-fn fresh() -> Fresh {
-    let mut fresh = Fresh {
+fn fresh() -> IdentitySeed {
+    let mut fresh = IdentitySeed {
         id: [0; 16],
         secret: [0; 32],
     };

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use optimiser::{
     chunk::{CHUNK_MAX, ChunkName},
-    store::{self, OpenError, ReadError, Settings, Store, StoreId},
+    store::{self, Store, StoreId, StoreOpenError, StoreReadError, StoreSettings},
 };
 use tempfile::tempdir;
 
@@ -85,7 +85,7 @@ fn the_largest_chunk_is_kept() {
 #[test]
 fn the_oldest_chunks_go_when_the_store_is_full() {
     let folder = tempdir().expect("a folder");
-    let small = Settings {
+    let small = StoreSettings {
         size_max_bytes: 4 * MIB,
         ..settings(folder.path())
     };
@@ -107,7 +107,7 @@ fn the_oldest_chunks_go_when_the_store_is_full() {
     assert_eq!(gettable(&store, 600 - kept as u64..600), kept);
     drop(store);
 
-    let smaller = Settings {
+    let smaller = StoreSettings {
         size_max_bytes: 2 * MIB,
         ..small
     };
@@ -120,7 +120,7 @@ fn the_oldest_chunks_go_when_the_store_is_full() {
 #[test]
 fn small_chunks_are_bounded_by_their_number() {
     let folder = tempdir().expect("a folder");
-    let small = Settings {
+    let small = StoreSettings {
         size_max_bytes: 4 * MIB,
         ..settings(folder.path())
     };
@@ -139,7 +139,7 @@ fn small_chunks_are_bounded_by_their_number() {
 #[test]
 fn a_full_queue_drops_instead_of_waiting() {
     let folder = tempdir().expect("a folder");
-    let narrow = Settings {
+    let narrow = StoreSettings {
         queue_max_bytes: 40 * 1024,
         ..settings(folder.path())
     };
@@ -245,7 +245,7 @@ fn a_folder_whose_disk_is_not_mounted_is_not_made_in_its_place() {
     let all = tempdir().expect("a folder");
     let folder = all.path().join("disk/stores/one");
     let opened = Store::open(settings(&folder), fresh(1));
-    assert!(matches!(opened, Err(OpenError::Folder { .. })));
+    assert!(matches!(opened, Err(StoreOpenError::Folder { .. })));
     assert!(!all.path().join("disk").exists());
 }
 
@@ -254,7 +254,7 @@ fn only_one_store_has_a_folder() {
     let folder = tempdir().expect("a folder");
     let store = open(folder.path());
     let second = Store::open(settings(folder.path()), fresh(2));
-    assert!(matches!(second, Err(OpenError::InUse { .. })));
+    assert!(matches!(second, Err(StoreOpenError::InUse { .. })));
     drop(store);
     assert_eq!(open(folder.path()).id(), StoreId([1; 16]));
 }
@@ -265,7 +265,7 @@ fn a_folder_that_cannot_be_made_is_an_error() {
     let file = folder.path().join("file");
     fs::write(&file, "").expect("a file");
     let opened = Store::open(settings(&file.join("store")), fresh(1));
-    assert!(matches!(opened, Err(OpenError::Folder { .. })));
+    assert!(matches!(opened, Err(StoreOpenError::Folder { .. })));
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn a_store_is_listed_and_verified_while_it_is_in_use() {
     let folder = tempdir().expect("a folder");
     assert!(matches!(
         store::list(folder.path()),
-        Err(ReadError::None { .. })
+        Err(StoreReadError::None { .. })
     ));
     let store = open(folder.path());
     put(&store, 0..50);
@@ -466,7 +466,7 @@ fn a_store_is_removed_unless_it_is_in_use() {
     let in_use = || store::is_in_use(folder.path()).expect("readable");
     assert!(in_use());
     let refused = store::remove(folder.path());
-    assert!(matches!(refused, Err(OpenError::InUse { .. })));
+    assert!(matches!(refused, Err(StoreOpenError::InUse { .. })));
     assert_eq!(gettable(&store, 0..100), 100);
     drop(store);
 
@@ -474,7 +474,7 @@ fn a_store_is_removed_unless_it_is_in_use() {
     fs::write(folder.path().join("notes"), "of somebody else").expect("room");
     store::remove(folder.path()).expect("nobody has it");
     let listed = store::list(folder.path());
-    assert!(matches!(listed, Err(ReadError::None { .. })));
+    assert!(matches!(listed, Err(StoreReadError::None { .. })));
     assert!(segments(folder.path()).is_empty());
     assert!(folder.path().join("notes").exists());
     let store = Store::open(settings(folder.path()), fresh(2)).expect("a store");
@@ -486,7 +486,7 @@ fn a_store_is_removed_unless_it_is_in_use() {
 #[test]
 fn a_store_may_be_used_by_many_threads() {
     let folder = tempdir().expect("a folder");
-    let small = Settings {
+    let small = StoreSettings {
         size_max_bytes: 4 * MIB,
         ..settings(folder.path())
     };

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, env, path::Path, sync::Mutex, time::Duration};
 use bytes::Bytes;
 use optimiser::{
     chunk::ChunkName,
-    store::{Fresh, Settings, Store},
+    store::{IdentitySeed, Store, StoreSettings},
 };
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -47,8 +47,8 @@ pub(crate) fn gettable(store: &Store, numbers: impl IntoIterator<Item = u64>) ->
     numbers.into_iter().filter(is_there).count()
 }
 
-pub(crate) fn settings(folder: &Path) -> Settings {
-    Settings {
+pub(crate) fn settings(folder: &Path) -> StoreSettings {
+    StoreSettings {
         folder: folder.to_owned(),
         size_max_bytes: 64 * MIB,
         queue_max_bytes: 64 * MIB as usize,
@@ -57,8 +57,8 @@ pub(crate) fn settings(folder: &Path) -> Settings {
     }
 }
 
-pub(crate) fn fresh(n: u8) -> Fresh {
-    Fresh {
+pub(crate) fn fresh(n: u8) -> IdentitySeed {
+    IdentitySeed {
         id: [n; 16],
         secret: [n + 100; 32],
     }

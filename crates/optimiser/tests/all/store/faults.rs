@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use optimiser::store::{Counts, OpenError, Settings, Store};
+use optimiser::store::{Store, StoreCounts, StoreOpenError, StoreSettings};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -79,7 +79,7 @@ fn power_cuts(seed: u64, seen: &mut Seen) {
 
 #[test]
 fn with_errors_and_flipped_bits_what_is_returned_is_right_and_the_store_works_afterwards() {
-    let mut happened = Counts::default();
+    let mut happened = StoreCounts::default();
     for seed in 0..count_of("LONGHAUL_STORE_FAULTS", 100) {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let files = FaultyFiles::new(seed);
@@ -133,7 +133,7 @@ fn on_a_full_disk_the_oldest_chunks_make_room_for_new_ones() {
 #[test]
 fn a_disk_without_room_is_told_until_there_is_some() {
     let files = FaultyFiles::new(1);
-    let patient = Settings {
+    let patient = StoreSettings {
         pause: Duration::from_secs(1),
         ..small()
     };
@@ -157,7 +157,7 @@ fn an_identity_that_cannot_be_written_is_an_error_and_the_lock_is_let_go() {
     let files = FaultyFiles::new(1);
     files.set_capacity(10);
     let opened = open(&files, 1);
-    assert!(matches!(opened, Err(OpenError::Folder { .. })));
+    assert!(matches!(opened, Err(StoreOpenError::Folder { .. })));
     files.set_capacity(usize::MAX);
     open(&files, 1).expect("a store");
 }
@@ -199,12 +199,12 @@ fn works(store: &Store, seed: u64) {
     assert!(counts.disk_bytes <= MIB, "seed {seed}");
 }
 
-fn open(files: &FaultyFiles, life: u8) -> Result<Store, OpenError> {
+fn open(files: &FaultyFiles, life: u8) -> Result<Store, StoreOpenError> {
     Store::open_with(small(), fresh(life), Arc::new(files.clone()))
 }
 
-fn small() -> Settings {
-    Settings {
+fn small() -> StoreSettings {
+    StoreSettings {
         size_max_bytes: MIB,
         pause: Duration::ZERO,
         ..settings(Path::new("/store"))

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use optimiser::store::{File, Files, Listed, Lock};
+use optimiser::store::{FileLock, FileSystem, FolderEntry, OpenFile};
 use rand::{RngExt, SeedableRng, seq::IndexedRandom};
 use rand_pcg::Pcg64Mcg;
 
@@ -256,19 +256,19 @@ fn pages(mut offset: usize, mut bytes: &[u8]) -> Vec<Change> {
     pages
 }
 
-impl Files for FaultyFiles {
+impl FileSystem for FaultyFiles {
     fn make_folder(&self, _folder: &Path) -> io::Result<()> {
         self.call().map(|_| ())
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, folder: &Path) -> io::Result<Vec<FolderEntry>> {
         let state = self.call()?;
         let mut listed = Vec::new();
         for (path, number) in &state.names {
             if path.parent() == Some(folder)
                 && let Some(name) = path.file_name().and_then(|name| name.to_str())
             {
-                listed.push(Listed {
+                listed.push(FolderEntry {
                     name: name.to_owned(),
                     size_bytes: state.files[number].bytes.len() as u64,
                 });
@@ -277,13 +277,13 @@ impl Files for FaultyFiles {
         Ok(listed)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
         let is_free = self.call()?.locks.insert(path.to_owned());
         let lock = FaultyLock(self.clone(), path.to_owned());
-        Ok(is_free.then(|| Box::new(lock) as Box<dyn Lock>))
+        Ok(is_free.then(|| Box::new(lock) as Box<dyn FileLock>))
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
         let number = {
             let state = &mut *self.call()?;
             let number = state.files.len();
@@ -294,13 +294,13 @@ impl Files for FaultyFiles {
         Ok(Box::new(FaultyFile(self.clone(), number)))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Box<dyn File>> {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
         let number = self.call()?.names.get(path).copied();
         let number = number.ok_or(io::ErrorKind::NotFound)?;
         Ok(Box::new(FaultyFile(self.clone(), number)))
     }
 
-    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn File>> {
+    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
         self.open(path)
     }
 
@@ -322,7 +322,7 @@ impl Files for FaultyFiles {
 
 struct FaultyLock(FaultyFiles, PathBuf);
 
-impl Lock for FaultyLock {}
+impl FileLock for FaultyLock {}
 
 impl Drop for FaultyLock {
     fn drop(&mut self) {
@@ -342,7 +342,7 @@ impl FaultyFile {
     }
 }
 
-impl File for FaultyFile {
+impl OpenFile for FaultyFile {
     fn size_bytes(&self) -> io::Result<u64> {
         self.with(|_, file| Ok(file.bytes.len() as u64))
     }

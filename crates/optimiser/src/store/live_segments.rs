@@ -8,23 +8,23 @@ use std::{
 };
 
 use super::{
-    files::{File, Files},
+    files::{FileSystem, OpenFile},
     lock,
 };
 
 /// Segments by their numbers, which only rise.
 #[derive(Default)]
-pub(super) struct Live(Mutex<State>);
+pub(super) struct LiveSegments(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     size_bytes: BTreeMap<u64, u64>,
     total_bytes: u64,
     /// Open files. The last one used is at the end.
-    open: VecDeque<(u64, Arc<dyn File>)>,
+    open: VecDeque<(u64, Arc<dyn OpenFile>)>,
 }
 
-impl Live {
+impl LiveSegments {
     /// Records a segment, or its new size.
     pub(super) fn set(&self, number: u64, size_bytes: u64) {
         let mut state = lock(&self.0);
@@ -75,10 +75,10 @@ impl Live {
     /// The error of opening it.
     pub(super) fn file(
         &self,
-        files: &dyn Files,
+        files: &dyn FileSystem,
         folder: &Path,
         number: u64,
-    ) -> io::Result<Arc<dyn File>> {
+    ) -> io::Result<Arc<dyn OpenFile>> {
         let mut state = lock(&self.0);
         if let Some(at) = state.open.iter().position(|(open, _)| *open == number)
             && let Some(found) = state.open.remove(at)
@@ -88,7 +88,7 @@ impl Live {
             return Ok(file);
         }
         drop(state);
-        let file: Arc<dyn File> = files.open(&path(folder, number))?.into();
+        let file: Arc<dyn OpenFile> = files.open(&path(folder, number))?.into();
         let mut state = lock(&self.0);
         // Another thread may have opened or removed it in this time.
         let is_open = state.open.iter().any(|(open, _)| *open == number);
@@ -128,16 +128,16 @@ mod tests {
 
     #[test]
     fn a_number_is_known_by_its_last_bits_while_it_is_there() {
-        let live = Live::default();
+        let segments = LiveSegments::default();
         for number in 65_530..65_540 {
-            live.set(number, 10);
+            segments.set(number, 10);
         }
-        assert_eq!(live.number(65_530), Some(65_530));
-        assert_eq!(live.number(3), Some(65_539));
-        assert_eq!(live.number(4), None, "there is none yet");
-        live.remove(65_539);
-        assert_eq!(live.number(3), None);
-        assert_eq!((live.count(), live.total_bytes()), (9, 90));
+        assert_eq!(segments.number(65_530), Some(65_530));
+        assert_eq!(segments.number(3), Some(65_539));
+        assert_eq!(segments.number(4), None, "there is none yet");
+        segments.remove(65_539);
+        assert_eq!(segments.number(3), None);
+        assert_eq!((segments.count(), segments.total_bytes()), (9, 90));
     }
 
     #[test]

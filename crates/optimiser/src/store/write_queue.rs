@@ -11,7 +11,7 @@ use super::lock;
 use crate::chunk::ChunkName;
 
 /// A queue with a bound in bytes.
-pub(super) struct Queue {
+pub(super) struct WriteQueue {
     size_max_bytes: usize,
     state: Mutex<State>,
     /// Signals work for the writer.
@@ -38,7 +38,7 @@ struct State {
 }
 
 /// Next work of the writer.
-pub(super) enum Work {
+pub(super) enum WriterTask {
     Write(Vec<(ChunkName, Bytes)>),
     /// No chunk waits: the writer continues with its other work.
     Other,
@@ -46,7 +46,7 @@ pub(super) enum Work {
     End,
 }
 
-impl Queue {
+impl WriteQueue {
     pub(super) fn new(size_max_bytes: usize) -> Self {
         Self {
             size_max_bytes,
@@ -114,19 +114,19 @@ impl Queue {
 
     /// Returns the writer's next work. Waits for work unless `is_busy`, that is, unless the writer
     /// has other work.
-    pub(super) fn next(&self, is_busy: bool) -> Work {
+    pub(super) fn next(&self, is_busy: bool) -> WriterTask {
         let mut state = lock(&self.state);
         state.is_busy = is_busy;
         loop {
             if state.holds == 0 {
                 if !state.order.is_empty() {
-                    return Work::Write(state.batch());
+                    return WriterTask::Write(state.batch());
                 }
                 if state.is_closed {
-                    return Work::End;
+                    return WriterTask::End;
                 }
                 if is_busy {
-                    return Work::Other;
+                    return WriterTask::Other;
                 }
             }
             state.is_resting = true;
@@ -151,7 +151,7 @@ impl Queue {
     }
 
     /// Returns when the writer rests with no chunks in hand. It keeps resting until
-    /// [`Queue::release`].
+    /// [`WriteQueue::release`].
     pub(super) fn hold(&self) {
         let mut state = lock(&self.state);
         state.holds += 1;
