@@ -7,7 +7,7 @@ use ftp::session::{
 use gatewayd::enrolment::Invite;
 use net::{
     target::{Endpoint, Host},
-    tls::{Mode, ServerTls, Verify},
+    tls::{CertificateCheck, ServerTls, TlsStart},
 };
 use relay::wire::{
     Ask, Coding, Cutting, Decoder, Delivered, EnrolReply, FarMessage, Grant, Hello, Limit,
@@ -116,8 +116,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
             mode: session::Mode::Strict,
             server_data: DataWay::Active,
             tls: Some(ServerTls {
-                mode: Mode::Implicit,
-                verify: Verify::Off,
+                mode: TlsStart::Implicit,
+                verify: CertificateCheck::Off,
             }),
             coding: Some(Coding {
                 compresses: true,

@@ -41,7 +41,7 @@ pub(crate) struct Doors {
 pub(crate) struct Parts {
     listeners: HashMap<Place, Arc<TcpListener>>,
     /// TLS acceptors in the order of the configuration's listeners, with their settings.
-    acceptors: Vec<(DoorTls, tls::Rules, DoorAcceptor)>,
+    acceptors: Vec<(DoorTls, tls::TlsRules, DoorAcceptor)>,
 }
 
 /// Error: the listeners cannot be opened.
@@ -257,11 +257,11 @@ fn listening(parts: &Parts, place: &Place) -> SocketAddr {
 /// is kept, so that clients can resume their sessions. It reads its certificate again.
 fn acceptors(
     config: &Config,
-    present: &[(DoorTls, tls::Rules, DoorAcceptor)],
-) -> Result<Vec<(DoorTls, tls::Rules, DoorAcceptor)>, DoorError> {
+    present: &[(DoorTls, tls::TlsRules, DoorAcceptor)],
+) -> Result<Vec<(DoorTls, tls::TlsRules, DoorAcceptor)>, DoorError> {
     let doors = config.ftp.iter().map(|door| {
         let is_same =
-            |tls: &DoorTls, rules: &tls::Rules| *tls == door.tls && *rules == door.tls_rules;
+            |tls: &DoorTls, rules: &tls::TlsRules| *tls == door.tls && *rules == door.tls_rules;
         let same = present.iter().find(|(tls, rules, _)| is_same(tls, rules));
         let acceptor = match same {
             Some((.., acceptor)) => {

@@ -15,7 +15,7 @@ use mover::{
     server::{Dial, GatewayListener, Password, Route},
     web::WebDial,
 };
-use net::tls::{Fingerprint, Verify as VerifyTls};
+use net::tls::{CertificateCheck, Fingerprint};
 
 use crate::{exit, peers};
 
@@ -58,7 +58,7 @@ pub(crate) struct ConnectionArgs {
 #[derive(Debug)]
 pub(crate) struct Access {
     credentials: Credentials,
-    verify_tls: VerifyTls,
+    verify_tls: CertificateCheck,
     /// Listener of a gateway.
     door: Option<GatewayListener>,
     /// The far gateway, and the file of this process's key.
@@ -131,14 +131,14 @@ impl ConnectionArgs {
         Ok(credentials)
     }
 
-    fn verify_tls(&self) -> anyhow::Result<VerifyTls> {
+    fn verify_tls(&self) -> anyhow::Result<CertificateCheck> {
         match &self.tls_pin {
             Some(pin) => {
                 let pin: Fingerprint = pin.parse().map_err(exit::wrong_use)?;
-                Ok(VerifyTls::Pin(pin))
+                Ok(CertificateCheck::Pin(pin))
             }
-            None if self.tls_insecure => Ok(VerifyTls::Off),
-            None => Ok(VerifyTls::Roots(None)),
+            None if self.tls_insecure => Ok(CertificateCheck::Off),
+            None => Ok(CertificateCheck::Roots(None)),
         }
     }
 
@@ -241,7 +241,7 @@ impl Access {
     }
 
     /// Returns the verification of the servers' certificates.
-    pub(crate) fn verify_tls(&self) -> &VerifyTls {
+    pub(crate) fn verify_tls(&self) -> &CertificateCheck {
         &self.verify_tls
     }
 

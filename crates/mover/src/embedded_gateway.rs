@@ -19,7 +19,7 @@ use link::{Identity, IdentityError, Link, LinkError, PeerConfig, PublicKey};
 use net::{
     pipe::PipeNetwork,
     target::Endpoint,
-    tls::{Mode, ServerTls, Verify},
+    tls::{CertificateCheck, ServerTls, TlsStart},
 };
 use relay::{
     Relay, Sessions, far,
@@ -45,7 +45,7 @@ pub struct EmbeddedGateway {
     network: PipeNetwork,
     /// Addresses of the listeners in the network, in the order of the peers.
     doors: Vec<SocketAddr>,
-    manner: (Scheme, Verify),
+    manner: (Scheme, CertificateCheck),
     relay: Relay,
     sessions: Sessions,
     serving: JoinSet<()>,
@@ -133,7 +133,7 @@ impl EmbeddedGateway {
         peers: &[FarGateway],
         key_file: &Path,
         scheme: Scheme,
-        verify: &Verify,
+        verify: &CertificateCheck,
     ) -> Result<Self, EmbeddedGatewayError> {
         let key = lock(key_file)?;
         let identity = Identity::read(key_file)?;
@@ -186,7 +186,7 @@ impl EmbeddedGateway {
     }
 
     /// Returns the scheme and the verification that the far gateway applies to servers.
-    pub fn tls_settings(&self) -> &(Scheme, Verify) {
+    pub fn tls_settings(&self) -> &(Scheme, CertificateCheck) {
         &self.manner
     }
 
@@ -256,11 +256,11 @@ fn of_link(peers: &[FarGateway], own: PublicKey) -> Result<Vec<PeerConfig>, Embe
 }
 
 /// Returns the TLS options between far gateways and servers.
-fn server_tls(scheme: Scheme, verify: &Verify) -> Option<ServerTls> {
+fn server_tls(scheme: Scheme, verify: &CertificateCheck) -> Option<ServerTls> {
     let mode = match scheme {
         Scheme::Ftp | Scheme::Https => return None,
-        Scheme::Explicit => Mode::Explicit,
-        Scheme::Implicit => Mode::Implicit,
+        Scheme::Explicit => TlsStart::Explicit,
+        Scheme::Implicit => TlsStart::Implicit,
     };
     Some(ServerTls {
         mode,
@@ -354,15 +354,15 @@ mod tests {
     #[test]
     fn far_gateways_verify_servers_as_we_would() {
         let verifies = [
-            Verify::Roots(None),
-            Verify::Pin(Fingerprint([7; 32])),
-            Verify::Off,
+            CertificateCheck::Roots(None),
+            CertificateCheck::Pin(Fingerprint([7; 32])),
+            CertificateCheck::Off,
         ];
         for verify in verifies {
             assert_eq!(server_tls(Scheme::Ftp, &verify), None);
             for (scheme, mode) in [
-                (Scheme::Explicit, Mode::Explicit),
-                (Scheme::Implicit, Mode::Implicit),
+                (Scheme::Explicit, TlsStart::Explicit),
+                (Scheme::Implicit, TlsStart::Implicit),
             ] {
                 let tls = server_tls(scheme, &verify).expect("TLS");
                 assert_eq!((tls.mode, tls.verify), (mode, verify.clone()));
@@ -377,7 +377,8 @@ mod tests {
         Identity::generate().write_new(&key).expect("room");
         let far = Identity::generate().public_key().to_string();
         let peers = [peer(&far, "127.0.0.1:1")];
-        let near = EmbeddedGateway::start(&peers, &key, Scheme::Ftp, &Verify::Off).expect("a link");
+        let near = EmbeddedGateway::start(&peers, &key, Scheme::Ftp, &CertificateCheck::Off)
+            .expect("a link");
         let door = near.door(0);
         let network = door.network.expect("its own network");
         let at = format!("{}:{}", door.host, door.port);

@@ -19,7 +19,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::target::{AllowList, Denied, Endpoint, Host};
+use crate::target::{AllowList, DialRefusal, Endpoint, Host};
 
 /// Reason of a failed connection. The text is fit for users.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum DialError {
         /// The target.
         target: Endpoint,
         /// Reason of the refusal.
-        denied: Denied,
+        denied: DialRefusal,
     },
     /// The name does not resolve here.
     #[error("the name in {target} is unknown: {source}")]
@@ -76,7 +76,7 @@ pub async fn dial(
     };
     let addresses = match &target.host {
         Host::Ip(ip) => vec![*ip],
-        Host::Name(_) if !allow.may_resolve(target) => return Err(denied(Denied::NotListed)),
+        Host::Name(_) if !allow.may_resolve(target) => return Err(denied(DialRefusal::NotListed)),
         Host::Name(name) => resolve(name).await.map_err(|source| DialError::Unknown {
             target: target.clone(),
             source,
@@ -84,7 +84,7 @@ pub async fn dial(
     };
     let is_own = |address| is_own(own, address);
     let allowed = allowed(allow, target, addresses, is_own).map_err(denied)?;
-    let connected = first_to_connect(in_turns(allowed), TcpStream::connect).await;
+    let connected = first_to_connect(alternate_families(allowed), TcpStream::connect).await;
     connected.map_err(|source| DialError::Unreachable {
         target: target.clone(),
         source,
@@ -94,14 +94,14 @@ pub async fn dial(
 /// Returns the addresses of `target` that may be dialled, in the same order.
 ///
 /// # Errors
-/// [`Denied`] if no address may be dialled.
+/// [`DialRefusal`] if no address may be dialled.
 fn allowed(
     allow: &AllowList,
     target: &Endpoint,
     addresses: Vec<IpAddr>,
     is_own: impl Fn(SocketAddr) -> bool,
-) -> Result<Vec<SocketAddr>, Denied> {
-    let mut reason = Denied::NotListed;
+) -> Result<Vec<SocketAddr>, DialRefusal> {
+    let mut reason = DialRefusal::NotListed;
     let mut allowed = Vec::new();
     for ip in addresses {
         let address = SocketAddr::new(ip, target.port);
@@ -118,7 +118,7 @@ fn allowed(
 
 /// Alternates the address families, starting with the first address (RFC 8305 section 4). Within a
 /// family the resolver's order stays.
-fn in_turns(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+fn alternate_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else {
         return addresses;
     };
@@ -337,10 +337,10 @@ mod tests {
     fn families_take_turns() {
         let mixed = addresses(&["2001:db8::1", "2001:db8::2", "2001:db8::3", "192.0.2.1"]);
         let expected = addresses(&["2001:db8::1", "192.0.2.1", "2001:db8::2", "2001:db8::3"]);
-        assert_eq!(in_turns(mixed), expected);
+        assert_eq!(alternate_families(mixed), expected);
         let many: Vec<_> = (0..100).map(|n| format!("192.0.2.{n}")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
-        assert_eq!(in_turns(addresses(&many)).len(), ADDRESSES_MAX);
+        assert_eq!(alternate_families(addresses(&many)).len(), ADDRESSES_MAX);
     }
 
     #[test]
@@ -356,10 +356,13 @@ mod tests {
         );
         assert_eq!(found, Ok(addresses(&["192.0.2.1"])));
         let none = allowed(&list, &target, ips(&["192.0.2.1"]), |_| true);
-        assert_eq!(none, Err(Denied::Own));
+        assert_eq!(none, Err(DialRefusal::Own));
         let none = allowed(&list, &target, ips(&["192.0.2.1", "10.0.0.1"]), |address| {
             address.ip().to_string() == "192.0.2.1"
         });
-        assert!(matches!(none, Err(Denied::Internal { .. })), "{none:?}");
+        assert!(
+            matches!(none, Err(DialRefusal::Internal { .. })),
+            "{none:?}"
+        );
     }
 }

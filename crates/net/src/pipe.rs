@@ -27,7 +27,7 @@ use tokio::{
     task::coop::poll_proceed,
 };
 
-use self::direction::Direction;
+use self::direction::PipeDirection;
 pub use self::{
     direction::CAPACITY_BYTES,
     network::{PipeListener, PipeNetwork},
@@ -38,9 +38,9 @@ pub use self::{
 #[derive(Debug)]
 pub struct Pipe {
     /// The direction that this end reads.
-    inbound: Arc<Direction>,
+    inbound: Arc<PipeDirection>,
     /// The direction that this end writes.
-    outbound: Arc<Direction>,
+    outbound: Arc<PipeDirection>,
     local: SocketAddr,
     peer: SocketAddr,
     network: Option<PipeNetwork>,
@@ -58,7 +58,10 @@ impl Pipe {
 
     /// Returns the ends at `here` and `there`.
     fn joined(here: SocketAddr, there: SocketAddr, network: Option<PipeNetwork>) -> (Self, Self) {
-        let (one, other) = (Arc::<Direction>::default(), Arc::<Direction>::default());
+        let (one, other) = (
+            Arc::<PipeDirection>::default(),
+            Arc::<PipeDirection>::default(),
+        );
         let near = Self {
             inbound: one.clone(),
             outbound: other.clone(),
@@ -131,13 +134,13 @@ impl Pipe {
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset.
-    pub async fn ended(&self) -> io::Result<()> {
-        self.inbound.ended().await
+    pub async fn wait_for_end(&self) -> io::Result<()> {
+        self.inbound.wait_for_end().await
     }
 
     /// Waits for a reset. An orderly end does not count.
-    pub async fn until_error(&self) -> io::Error {
-        self.inbound.reset().await
+    pub async fn wait_for_error(&self) -> io::Error {
+        self.inbound.wait_for_reset().await
     }
 
     /// Waits until the other end has read all bytes written here, and the end if there is one.
@@ -145,8 +148,8 @@ impl Pipe {
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset. [`io::ErrorKind::BrokenPipe`] after a
     /// close with unread bytes.
-    pub async fn acknowledged(&self) -> io::Result<()> {
-        self.outbound.acknowledged().await
+    pub async fn wait_for_acknowledgement(&self) -> io::Result<()> {
+        self.outbound.wait_for_acknowledgement().await
     }
 
     /// Returns the number of written bytes that the other end has not read.

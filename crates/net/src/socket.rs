@@ -20,7 +20,7 @@ use tokio::{
 
 use tracing::info;
 
-use crate::{Connection, Listener, pipe::Pipe, tls::Writer};
+use crate::{Connection, Listener, pipe::Pipe, tls::LegWriter};
 
 /// The system call that counts bytes that the other end has not acknowledged.
 mod queue {
@@ -242,14 +242,14 @@ pub fn abort(connection: impl Into<Connection>) {
 }
 
 /// Sends the FIN after all bytes have been written and are complete.
-pub async fn end_orderly(writer: &mut Writer) -> io::Result<()> {
+pub async fn end_orderly(writer: &mut LegWriter) -> io::Result<()> {
     mark_orderly(writer.leg().connection())?;
     writer.shutdown().await
 }
 
 /// Sends the FIN without the close_notify that marks a complete end under TLS. All bytes must be
 /// flushed.
-pub fn end_without_notify(writer: &Writer) -> io::Result<()> {
+pub fn end_without_notify(writer: &LegWriter) -> io::Result<()> {
     let connection = writer.leg().connection();
     mark_orderly(connection)?;
     connection.finish()
@@ -294,14 +294,14 @@ pub fn acknowledge_now(connection: &Connection) {
 /// # Errors
 /// The connection's error if it broke with unacknowledged bytes. [`io::ErrorKind::TimedOut`] after
 /// 30 s without progress.
-pub async fn acknowledged(connection: &Connection) -> io::Result<()> {
+pub async fn wait_for_acknowledgement(connection: &Connection) -> io::Result<()> {
     match connection {
-        Connection::Tcp(tcp) => tcp_acknowledged(tcp).await,
-        Connection::Pipe(pipe) => pipe_acknowledged(pipe).await,
+        Connection::Tcp(tcp) => wait_for_tcp_acknowledgement(tcp).await,
+        Connection::Pipe(pipe) => wait_for_pipe_acknowledgement(pipe).await,
     }
 }
 
-async fn pipe_acknowledged(pipe: &Pipe) -> io::Result<()> {
+async fn wait_for_pipe_acknowledgement(pipe: &Pipe) -> io::Result<()> {
     let mut least_bytes = usize::MAX;
     loop {
         let unacknowledged_bytes = pipe.unacknowledged_bytes();
@@ -309,7 +309,7 @@ async fn pipe_acknowledged(pipe: &Pipe) -> io::Result<()> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         least_bytes = unacknowledged_bytes;
-        if let Ok(result) = tokio::time::timeout(STALLED, pipe.acknowledged()).await {
+        if let Ok(result) = tokio::time::timeout(STALLED, pipe.wait_for_acknowledgement()).await {
             return result;
         }
     }
@@ -318,7 +318,7 @@ async fn pipe_acknowledged(pipe: &Pipe) -> io::Result<()> {
 /// Polls for acknowledgements, since no event reports them.
 ///
 /// Most clients close the connection when they have read the end. Their FIN then acknowledges it.
-async fn tcp_acknowledged(stream: &TcpStream) -> io::Result<()> {
+async fn wait_for_tcp_acknowledgement(stream: &TcpStream) -> io::Result<()> {
     let begun = Instant::now();
     let mut least = i32::MAX;
     let mut since = begun;
@@ -345,13 +345,13 @@ async fn tcp_acknowledged(stream: &TcpStream) -> io::Result<()> {
         let pause = (begun.elapsed() / 8).clamp(PAUSE_MIN, PAUSE_MAX);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = closed(stream), if is_open => is_open = false,
+            () = wait_for_close(stream), if is_open => is_open = false,
         }
     }
 }
 
 /// Resolves when the other end has ended its direction.
-async fn closed(stream: &TcpStream) {
+async fn wait_for_close(stream: &TcpStream) {
     loop {
         match stream.ready(Interest::READABLE).await {
             Ok(ready) if !ready.is_read_closed() => {
@@ -377,10 +377,10 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
 /// Resolves when the other end has ended the connection, even if unread bytes precede the end.
 ///
 /// The runtime reports readability at once because of such bytes.
-pub async fn ended(connection: &Connection) -> io::Result<()> {
+pub async fn wait_for_end(connection: &Connection) -> io::Result<()> {
     let tcp = match connection {
         Connection::Tcp(tcp) => tcp,
-        Connection::Pipe(pipe) => return pipe.ended().await,
+        Connection::Pipe(pipe) => return pipe.wait_for_end().await,
     };
     while !tcp.ready(Interest::READABLE).await?.is_read_closed() {
         tokio::time::sleep(END_CHECK).await;
@@ -389,13 +389,13 @@ pub async fn ended(connection: &Connection) -> io::Result<()> {
 }
 
 /// Waits for an error of the connection, in most cases a reset. An orderly end does not count.
-pub async fn until_error(connection: &Connection) -> io::Error {
+pub async fn wait_for_error(connection: &Connection) -> io::Error {
     match connection {
         Connection::Tcp(tcp) => match tcp.ready(Interest::ERROR).await {
             Ok(_) => io::ErrorKind::ConnectionReset.into(),
             Err(error) => error,
         },
-        Connection::Pipe(pipe) => pipe.until_error().await,
+        Connection::Pipe(pipe) => pipe.wait_for_error().await,
     }
 }
 
@@ -527,13 +527,15 @@ mod tests {
                 receiver.read_exact(&mut [0; 6]).await.expect("open");
                 if is_orderly {
                     end_orderly(&mut writer).await.expect("open");
-                    ended(receiver.connection()).await.expect("orderly");
+                    wait_for_end(receiver.connection()).await.expect("orderly");
                     assert_eq!(receiver.read(&mut [0]).await.expect("orderly"), 0);
-                    acknowledged(writer.leg().connection()).await.expect("read");
+                    wait_for_acknowledgement(writer.leg().connection())
+                        .await
+                        .expect("read");
                 }
                 drop((reader, writer));
                 if !is_orderly {
-                    let error = until_error(receiver.connection()).await;
+                    let error = wait_for_error(receiver.connection()).await;
                     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
                 }
             }
@@ -551,7 +553,7 @@ mod tests {
                 tokio::time::sleep(PAUSE_MIN).await;
             }
             abort(sender.into_plain().expect("no TLS"));
-            until_error(&receiver).await;
+            wait_for_error(&receiver).await;
             assert!(!has_unread(&receiver));
         }
     }
@@ -562,7 +564,9 @@ mod tests {
         let mut sender = Leg::plain(sender);
         sender.write_all(b"x").await.expect("open");
         let begun = tokio::time::Instant::now();
-        let error = acknowledged(sender.connection()).await.expect_err("unread");
+        let error = wait_for_acknowledgement(sender.connection())
+            .await
+            .expect_err("unread");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed(), STALLED);
         drop(receiver);

@@ -69,7 +69,7 @@ pub enum ServesPattern {
 
 /// Closeness of a match. Later variants take precedence over earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fit {
+pub enum MatchRank {
     /// The peer serves every host.
     Everything,
     /// The address lies in a network of this prefix length.
@@ -83,7 +83,7 @@ pub enum Fit {
 /// One entry of `allow`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowEntry {
-    what: AllowHost,
+    host: AllowHost,
     ports: RangeInclusive<u16>,
 }
 
@@ -99,7 +99,7 @@ pub struct AllowList(pub Vec<AllowEntry>);
 
 /// Reason of a refusal to dial an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Denied {
+pub enum DialRefusal {
     /// No entry of the list covers the address.
     #[error("not allowed")]
     NotListed,
@@ -315,17 +315,17 @@ impl FromStr for ServesPattern {
 impl ServesPattern {
     /// Returns the closeness of the pattern to `host`. `None` if it does not match. Names are not
     /// resolved.
-    fn fit(&self, host: &Host) -> Option<Fit> {
+    fn rank(&self, host: &Host) -> Option<MatchRank> {
         match (self, host) {
-            (Self::Name(name), Host::Name(host)) => (name == host).then_some(Fit::Exact),
+            (Self::Name(name), Host::Name(host)) => (name == host).then_some(MatchRank::Exact),
             (Self::Wildcard(suffix), Host::Name(host)) => host
                 .ends_with(suffix.as_str())
-                .then_some(Fit::Wildcard(suffix.len())),
+                .then_some(MatchRank::Wildcard(suffix.len())),
             (Self::Network(network), Host::Ip(ip)) => {
                 network.contains(*ip).then_some(if network.is_single() {
-                    Fit::Exact
+                    MatchRank::Exact
                 } else {
-                    Fit::Prefix(network.prefix_bits)
+                    MatchRank::Prefix(network.prefix_bits)
                 })
             }
             _ => None,
@@ -340,28 +340,28 @@ pub fn choose<'a>(
     host: &Host,
     peers: impl IntoIterator<Item = Option<&'a [ServesPattern]>>,
 ) -> Vec<usize> {
-    let mut fits: Vec<(Fit, usize)> = peers
+    let mut ranks: Vec<(MatchRank, usize)> = peers
         .into_iter()
         .enumerate()
         .filter_map(|(index, serves)| {
-            let fit = match serves {
-                None => Some(Fit::Everything),
-                Some(patterns) => patterns.iter().filter_map(|p| p.fit(host)).max(),
+            let rank = match serves {
+                None => Some(MatchRank::Everything),
+                Some(patterns) => patterns.iter().filter_map(|p| p.rank(host)).max(),
             };
-            fit.map(|fit| (fit, index))
+            rank.map(|rank| (rank, index))
         })
         .collect();
-    let Some(best) = fits.iter().map(|(fit, _)| *fit).max() else {
+    let Some(best) = ranks.iter().map(|(rank, _)| *rank).max() else {
         return Vec::new();
     };
-    fits.retain(|(fit, _)| *fit == best);
-    fits.into_iter().map(|(_, index)| index).collect()
+    ranks.retain(|(rank, _)| *rank == best);
+    ranks.into_iter().map(|(_, index)| index).collect()
 }
 
 impl AllowEntry {
     /// Returns the server that the entry names. `None` if the entry covers several.
     pub fn server(&self) -> Option<Endpoint> {
-        let host = match &self.what {
+        let host = match &self.host {
             AllowHost::Name(name) => Host::Name(name.clone()),
             AllowHost::Network(network) => Host::Ip(network.only()?),
         };
@@ -397,12 +397,12 @@ impl FromStr for AllowEntry {
         if ports.is_empty() {
             return Err(error());
         }
-        let what = match host.parse() {
+        let host = match host.parse() {
             Ok(network) => AllowHost::Network(network),
             Err(_) if is_name(host) => AllowHost::Name(host.to_ascii_lowercase()),
             Err(_) => return Err(error()),
         };
-        Ok(Self { what, ports })
+        Ok(Self { host, ports })
     }
 }
 
@@ -416,69 +416,70 @@ fn ends_in_a_port(text: &str) -> bool {
 }
 
 impl AllowList {
-    /// Whether the name in `asked` is worth resolving, since some entry may then permit it. An
+    /// Whether the name in `target` is worth resolving, since some entry may then permit it. An
     /// address is always worth a check.
-    pub fn may_resolve(&self, asked: &Endpoint) -> bool {
-        match &asked.host {
+    pub fn may_resolve(&self, target: &Endpoint) -> bool {
+        match &target.host {
             Host::Ip(_) => true,
             Host::Name(_) => self.0.iter().any(|entry| {
-                entry.ports.contains(&asked.port)
-                    && (self.names(asked) || matches!(entry.what, AllowHost::Network(_)))
+                entry.ports.contains(&target.port)
+                    && (self.names(target) || matches!(entry.host, AllowHost::Network(_)))
             }),
         }
     }
 
-    /// Whether `asked` itself is listed. A name needs an entry with that name, and is not resolved.
-    pub fn lists(&self, asked: &Endpoint) -> bool {
-        match asked.host {
-            Host::Ip(ip) => self.check(asked, ip, false).is_ok(),
-            Host::Name(_) => self.names(asked),
+    /// Whether `target` itself is listed. A name needs an entry with that name, and is not
+    /// resolved.
+    pub fn lists(&self, target: &Endpoint) -> bool {
+        match target.host {
+            Host::Ip(ip) => self.check(target, ip, false).is_ok(),
+            Host::Name(_) => self.names(target),
         }
     }
 
-    /// Checks whether `address` may be dialled for `asked`. `address` is `asked` itself, or its
+    /// Checks whether `address` may be dialled for `target`. `address` is `target` itself, or its
     /// name resolves to it. `own` is true if the gateway itself listens there.
     ///
     /// # Errors
-    /// [`Denied`] with the reason.
-    pub fn check(&self, asked: &Endpoint, address: IpAddr, own: bool) -> Result<(), Denied> {
+    /// [`DialRefusal`] with the reason.
+    pub fn check(&self, target: &Endpoint, address: IpAddr, own: bool) -> Result<(), DialRefusal> {
         let networks = || {
             self.0
                 .iter()
-                .filter(|entry| entry.ports.contains(&asked.port))
-                .filter_map(|entry| match entry.what {
+                .filter(|entry| entry.ports.contains(&target.port))
+                .filter_map(|entry| match entry.host {
                     AllowHost::Network(network) => Some(network).filter(|n| n.contains(address)),
                     AllowHost::Name(_) => None,
                 })
         };
-        if !self.names(asked) && networks().next().is_none() {
-            return Err(Denied::NotListed);
+        if !self.names(target) && networks().next().is_none() {
+            return Err(DialRefusal::NotListed);
         }
         if own && !networks().any(|n| n.is_single()) {
-            return Err(Denied::Own);
+            return Err(DialRefusal::Own);
         }
         if let Some((kind, range)) = special(address)
             && !networks().any(|n| range.contains(n.base) && n.prefix_bits >= range.prefix_bits)
         {
-            return Err(Denied::Special(kind));
+            return Err(DialRefusal::Special(kind));
         }
         match internal(address) {
-            Some(kind) if networks().next().is_none() => Err(Denied::Internal {
+            Some(kind) if networks().next().is_none() => Err(DialRefusal::Internal {
                 kind,
                 address,
-                port: asked.port,
+                port: target.port,
             }),
             _ => Ok(()),
         }
     }
 
-    fn names(&self, asked: &Endpoint) -> bool {
-        let Host::Name(name) = &asked.host else {
+    fn names(&self, target: &Endpoint) -> bool {
+        let Host::Name(name) = &target.host else {
             return false;
         };
         self.0.iter().any(|entry| {
-            entry.ports.contains(&asked.port)
-                && matches!(&entry.what, AllowHost::Name(n) if n == name)
+            entry.ports.contains(&target.port)
+                && matches!(&entry.host, AllowHost::Name(n) if n == name)
         })
     }
 }

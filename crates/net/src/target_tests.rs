@@ -11,7 +11,7 @@ fn allow(entries: &[&str]) -> AllowList {
 }
 
 /// Checks a target that is an address.
-fn check(list: &AllowList, target: &str) -> Result<(), Denied> {
+fn check(list: &AllowList, target: &str) -> Result<(), DialRefusal> {
     let asked: Endpoint = target.parse().expect("a valid target");
     let Host::Ip(ip) = asked.host else {
         panic!("{target} is no address")
@@ -72,14 +72,14 @@ fn an_entry_permits_its_port_only() {
         "10.40.0.1",
     ]);
     assert_eq!(check(&list, "10.20.255.1"), Ok(()));
-    assert_eq!(check(&list, "10.20.0.1:22"), Err(Denied::NotListed));
-    assert_eq!(check(&list, "10.21.0.1:21"), Err(Denied::NotListed));
+    assert_eq!(check(&list, "10.20.0.1:22"), Err(DialRefusal::NotListed));
+    assert_eq!(check(&list, "10.21.0.1:21"), Err(DialRefusal::NotListed));
     assert_eq!(check(&list, "10.30.0.5:2121"), Ok(()));
     assert_eq!(check(&list, "[2001:db8::7]:21"), Ok(()));
     assert_eq!(check(&list, "10.40.0.1:21"), Ok(()));
     assert_eq!(
         check(&AllowList::default(), "10.0.0.1"),
-        Err(Denied::NotListed)
+        Err(DialRefusal::NotListed)
     );
 }
 
@@ -101,7 +101,7 @@ fn special_addresses_need_an_entry_of_their_own() {
     ];
     for target in special {
         assert!(
-            matches!(check(&wide, target), Err(Denied::Special(_))),
+            matches!(check(&wide, target), Err(DialRefusal::Special(_))),
             "{target}"
         );
     }
@@ -110,7 +110,10 @@ fn special_addresses_need_an_entry_of_their_own() {
     for target in ["127.0.0.1", "[::1]", "[::ffff:10.0.0.1]"] {
         assert_eq!(check(&list, target), Ok(()), "{target}");
     }
-    assert_eq!(check(&list, "[::ffff:127.0.0.1]"), Err(Denied::NotListed));
+    assert_eq!(
+        check(&list, "[::ffff:127.0.0.1]"),
+        Err(DialRefusal::NotListed)
+    );
 }
 
 #[test]
@@ -152,8 +155,11 @@ fn a_name_permits_that_name_and_not_its_address() {
     let other: Endpoint = "www.example.com".parse().expect("a target");
     let address = IpAddr::from([192, 0, 2, 1]);
     assert_eq!(list.check(&by_name, address, false), Ok(()));
-    assert_eq!(check(&list, "192.0.2.1"), Err(Denied::NotListed));
-    assert_eq!(list.check(&other, address, false), Err(Denied::NotListed));
+    assert_eq!(check(&list, "192.0.2.1"), Err(DialRefusal::NotListed));
+    assert_eq!(
+        list.check(&other, address, false),
+        Err(DialRefusal::NotListed)
+    );
     assert!(list.may_resolve(&by_name) && !list.may_resolve(&other));
     let loopback = IpAddr::from([127, 0, 0, 1]);
     assert!(
@@ -192,7 +198,10 @@ fn a_name_does_not_open_internal_networks() {
         "2002:c0a8:1:1::1",
     ] {
         let denied = at(&list, address);
-        assert!(matches!(denied, Err(Denied::Internal { .. })), "{address}");
+        assert!(
+            matches!(denied, Err(DialRefusal::Internal { .. })),
+            "{address}"
+        );
         let ip: IpAddr = address.parse().expect("an address");
         let text = denied.expect_err("it is denied").to_string();
         let entry = Endpoint {
@@ -235,7 +244,7 @@ fn the_gateways_own_listener_needs_its_very_address() {
     let ip = IpAddr::from([10, 0, 0, 1]);
     assert_eq!(
         allow(&["10.0.0.0/8:21"]).check(&asked, ip, true),
-        Err(Denied::Own)
+        Err(DialRefusal::Own)
     );
     assert_eq!(allow(&["10.0.0.1:21"]).check(&asked, ip, true), Ok(()));
 }

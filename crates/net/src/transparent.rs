@@ -67,17 +67,17 @@ pub async fn connect_from(
         match connect(
             SocketAddr::new(server, FTP_DATA_PORT),
             client,
-            GivenUp::Reset,
+            CancelledEnd::Reset,
         )
         .await
         {
-            Err(error) if cannot_be_had(&error) => {
-                connect(SocketAddr::new(server, 0), client, GivenUp::Reset).await
+            Err(error) if is_unavailable(&error) => {
+                connect(SocketAddr::new(server, 0), client, CancelledEnd::Reset).await
             }
             result => result,
         }
     };
-    within(patience, connect).await
+    connect_in_time(patience, connect).await
 }
 
 /// Connects to a server from the address `client`.
@@ -90,10 +90,10 @@ pub async fn connect_as(
     patience: Duration,
 ) -> io::Result<TcpStream> {
     let from = SocketAddr::new(client.to_canonical(), 0);
-    within(patience, connect(from, server, GivenUp::Ended)).await
+    connect_in_time(patience, connect(from, server, CancelledEnd::Ended)).await
 }
 
-async fn within(
+async fn connect_in_time(
     patience: Duration,
     connect: impl Future<Output = io::Result<TcpStream>>,
 ) -> io::Result<TcpStream> {
@@ -104,14 +104,14 @@ async fn within(
 
 /// End of a cancelled attempt, as the other end receives it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum GivenUp {
+enum CancelledEnd {
     /// A reset, since an orderly end would be an empty file.
     Reset,
     /// An orderly end.
     Ended,
 }
 
-async fn connect(from: SocketAddr, to: SocketAddr, given_up: GivenUp) -> io::Result<TcpStream> {
+async fn connect(from: SocketAddr, to: SocketAddr, end: CancelledEnd) -> io::Result<TcpStream> {
     let socket = match from {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -122,7 +122,7 @@ async fn connect(from: SocketAddr, to: SocketAddr, given_up: GivenUp) -> io::Res
     if from.port() == 0 {
         choose_port_late(&socket);
     }
-    if given_up == GivenUp::Reset {
+    if end == CancelledEnd::Reset {
         SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
     }
     socket.bind(from)?;
@@ -130,7 +130,7 @@ async fn connect(from: SocketAddr, to: SocketAddr, given_up: GivenUp) -> io::Res
 }
 
 /// Whether the port is in use towards that client, or forbidden for this user.
-fn cannot_be_had(error: &io::Error) -> bool {
+fn is_unavailable(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::AddrInUse

@@ -58,8 +58,8 @@ impl Control {
             return std::future::pending().await;
         };
         tokio::select! {
-            error = socket::until_error(connection) => Err(error),
-            ended = socket::ended(connection), if or_end => ended.map(|()| false),
+            error = socket::wait_for_error(connection) => Err(error),
+            ended = socket::wait_for_end(connection), if or_end => ended.map(|()| false),
         }
     }
 

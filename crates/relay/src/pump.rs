@@ -35,7 +35,7 @@ use crate::{
 };
 use net::{
     Connection, socket,
-    tls::{Leg, Reader, Writer},
+    tls::{Leg, LegReader, LegWriter},
 };
 
 /// A future that a pump keeps.
@@ -133,7 +133,7 @@ struct Pump<M: Machine> {
     connecting: Option<Boxed<Result<Leg, Input>>>,
     secure: Option<Secure>,
     awaited: Option<oneshot::Receiver<Stream>>,
-    leg: Option<(Reader, Writer)>,
+    leg: Option<(LegReader, LegWriter)>,
     stream: Option<(Outlet, Source)>,
     coded: Option<Coded>,
     hold: Hold,
@@ -308,7 +308,7 @@ impl<M: Machine> Pump<M> {
     fn progress(&self) -> Progress {
         let (to_link, from_link) = self.transfer.meters();
         let has_unread =
-            |(reader, _): &(Reader, Writer)| socket::has_unread(reader.leg().connection());
+            |(reader, _): &(LegReader, LegWriter)| socket::has_unread(reader.leg().connection());
         Progress {
             outbound_bytes: to_link.bytes(),
             inbound_bytes: from_link.bytes(),

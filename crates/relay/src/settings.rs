@@ -103,7 +103,7 @@ pub struct FtpDoor {
     /// TLS with the clients.
     pub tls: DoorTls,
     /// Requirements for that TLS.
-    pub tls_rules: tls::Rules,
+    pub tls_rules: tls::TlsRules,
     /// TLS between the far gateway and the server. `None` for no TLS.
     pub server_tls: Option<ServerTls>,
     /// Whether data may be compressed on the link.
@@ -264,7 +264,7 @@ impl FtpDoor {
             server_data: DataWay::default(),
             external_address: None,
             tls: DoorTls::Off,
-            tls_rules: tls::Rules::default(),
+            tls_rules: tls::TlsRules::default(),
             server_tls,
             compresses: true,
             deduplicates: true,

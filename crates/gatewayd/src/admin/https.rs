@@ -54,7 +54,7 @@ impl Handshakes for ByConfiguration {
             let leg = self.acceptor.accept(tcp, roots).await;
             let leg = leg.inspect_err(|error| debug!(%client, %error, "no TLS"));
             let leg = leg.ok()?;
-            let mut shown = leg.shown();
+            let mut shown = leg.peer_certificates();
             if !shown.is_empty()
                 && let Err(error) = tls::judge(&shown, roots)
             {

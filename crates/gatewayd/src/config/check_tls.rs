@@ -12,7 +12,8 @@ use super::{
     problem::{Problem, problem},
 };
 use net::tls::{
-    self, CertError, CertSource, ENCODED_MAX, Fingerprint, Mode, Rules, ServerTls, Verify, Version,
+    self, CertError, CertSource, CertificateCheck, ENCODED_MAX, Fingerprint, ServerTls, TlsRules,
+    TlsStart, TlsVersion,
 };
 
 /// Returns the TLS with clients.
@@ -39,16 +40,16 @@ pub(super) fn door(
 }
 
 /// Reads the requirements for the clients' TLS.
-pub(super) fn rules(section: &FtpSection, folder: &Path) -> Result<Rules, Problem> {
-    let default = Rules::default();
+pub(super) fn rules(section: &FtpSection, folder: &Path) -> Result<TlsRules, Problem> {
+    let default = TlsRules::default();
     let Some(tls) = &section.tls else {
         return Ok(default);
     };
     let version_min = match &tls.min_version {
         None => default.version_min,
         Some(version) => match version.get_ref().as_str() {
-            "1.2" => Version::Tls12,
-            "1.3" => Version::Tls13,
+            "1.2" => TlsVersion::Tls12,
+            "1.3" => TlsVersion::Tls13,
             other => {
                 let message = format!("unknown TLS version {other:?}, expected \"1.2\" or \"1.3\"");
                 return Err(problem(version, message));
@@ -60,7 +61,7 @@ pub(super) fn rules(section: &FtpSection, folder: &Path) -> Result<Rules, Proble
         Some(file) => Some(client_roots(file, folder)?),
     };
     let set = |key: &Option<Spanned<bool>>, default| key.as_ref().map_or(default, |k| *k.get_ref());
-    Ok(Rules {
+    Ok(TlsRules {
         is_required: set(&tls.required, default.is_required),
         version_min,
         client_roots,
@@ -83,8 +84,8 @@ pub(super) fn server(section: &FtpSection, folder: &Path) -> Result<Option<Serve
         return Ok(None);
     };
     let mode = match tls.mode.get_ref().as_str() {
-        "explicit" => Mode::Explicit,
-        "implicit" => Mode::Implicit,
+        "explicit" => TlsStart::Explicit,
+        "implicit" => TlsStart::Implicit,
         "off" => return no_verification(tls).map(|()| None),
         other => {
             let message = format!(
@@ -168,7 +169,7 @@ pub(super) fn no_tls_keys(tls: &TlsSection) -> Result<(), Problem> {
     refuse(must_resume, "require_reuse = true")
 }
 
-fn verify(tls: &ServerTlsSection, folder: &Path) -> Result<Verify, Problem> {
+fn verify(tls: &ServerTlsSection, folder: &Path) -> Result<CertificateCheck, Problem> {
     let off = tls.verify.as_ref().is_some_and(|verify| !verify.get_ref());
     match (&tls.roots_file, &tls.pin) {
         (Some(file), _) if off => Err(problem(
@@ -183,22 +184,22 @@ fn verify(tls: &ServerTlsSection, folder: &Path) -> Result<Verify, Problem> {
             pin,
             "a certificate is verified by pin or by roots_file, expected one of them",
         )),
-        (None, None) if off => Ok(Verify::Off),
-        (None, None) => Ok(Verify::Roots(None)),
+        (None, None) if off => Ok(CertificateCheck::Off),
+        (None, None) => Ok(CertificateCheck::Roots(None)),
         (None, Some(pin)) => match pin.get_ref().parse::<Fingerprint>() {
-            Ok(fingerprint) => Ok(Verify::Pin(fingerprint)),
+            Ok(fingerprint) => Ok(CertificateCheck::Pin(fingerprint)),
             Err(error) => Err(problem(pin, error.to_string())),
         },
         (Some(file), None) => roots(file, folder),
     }
 }
 
-fn roots(file: &Spanned<PathBuf>, folder: &Path) -> Result<Verify, Problem> {
+fn roots(file: &Spanned<PathBuf>, folder: &Path) -> Result<CertificateCheck, Problem> {
     let path = folder.join(file.get_ref());
     let roots = tls::read_roots(&path).map_err(|error| file_problem(file, &error))?;
     let tls = ServerTls {
-        mode: Mode::Explicit,
-        verify: Verify::Roots(Some(roots)),
+        mode: TlsStart::Explicit,
+        verify: CertificateCheck::Roots(Some(roots)),
     };
     let bytes = tls.encoded_bytes();
     if bytes > ENCODED_MAX {

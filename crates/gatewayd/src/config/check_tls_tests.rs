@@ -106,17 +106,20 @@ fn every_mode_is_read() {
 
     let server = |rest: &str| read(&format!("server_tls = {{ {rest} }}")).1.expect("TLS");
     let system = server("mode = \"explicit\"");
-    assert_eq!(system.mode, Mode::Explicit);
-    assert_eq!(system.verify, Verify::Roots(None));
+    assert_eq!(system.mode, TlsStart::Explicit);
+    assert_eq!(system.verify, CertificateCheck::Roots(None));
     assert_eq!(server("mode = \"explicit\", verify = true"), system);
-    assert_eq!(server("mode = \"implicit\"").mode, Mode::Implicit);
+    assert_eq!(server("mode = \"implicit\"").mode, TlsStart::Implicit);
     assert_eq!(
         server("mode = \"explicit\", verify = false").verify,
-        Verify::Off
+        CertificateCheck::Off
     );
     let pin = format!("mode = \"explicit\", pin = \"{}\"", "ab".repeat(32));
-    assert_eq!(server(&pin).verify, Verify::Pin(Fingerprint([0xab; 32])));
-    let Verify::Roots(Some(roots)) =
+    assert_eq!(
+        server(&pin).verify,
+        CertificateCheck::Pin(Fingerprint([0xab; 32]))
+    );
+    let CertificateCheck::Roots(Some(roots)) =
         server("mode = \"explicit\", roots_file = \"cert.pem\"").verify
     else {
         panic!("given roots");
@@ -282,13 +285,13 @@ fn rules_for_clients_are_read_and_need_tls() {
         rules(&file.ftp[0], &folder.0)
     };
     let default = read("mode = \"explicit\"").ok().expect("the defaults");
-    assert_eq!(default, Rules::default());
+    assert_eq!(default, TlsRules::default());
     assert!(default.must_resume && !default.is_required);
     let all = "mode = \"explicit\", required = true, min_version = \"1.3\", \
                client_roots_file = \"ca.pem\", require_reuse = false";
     let all = read(all).ok().expect("well-formed");
     assert!(all.is_required && !all.must_resume);
-    assert_eq!(all.version_min, Version::Tls13);
+    assert_eq!(all.version_min, TlsVersion::Tls13);
     assert_eq!(all.client_roots.map(|roots| roots.len()), Some(1));
     for (keys, expected) in [
         (

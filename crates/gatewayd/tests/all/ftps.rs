@@ -7,7 +7,7 @@
 
 use std::{io::Write, net::TcpListener};
 
-use net::tls::Kind;
+use net::tls::ConnectionKind;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
@@ -41,7 +41,7 @@ fn a_client_with_tls_reaches_a_server_without() {
     drop(server_data);
     server.send("226 done");
     let mut data = secure(&runtime, data, |tcp| {
-        connector.connect(tcp, NAME, Kind::Data)
+        connector.connect(tcp, NAME, ConnectionKind::Data)
     });
     assert!(data.is_resumed(), "the control connection's session");
     let mut bytes = Vec::new();
@@ -66,7 +66,7 @@ fn an_upload_under_tls_arrives_whole() {
     server.send("150 go");
     client.expect("150 go");
     let mut data = secure(&runtime, data, |tcp| {
-        connector.connect(tcp, NAME, Kind::Data)
+        connector.connect(tcp, NAME, ConnectionKind::Data)
     });
     runtime.block_on(async {
         data.write_all(&pattern(200_000)).await.expect("TLS");
@@ -102,7 +102,7 @@ fn a_server_with_tls_need_not_await_the_clients_end_of_a_download() {
     client.expect("220 ready");
     let (client_data, server_data) = transferring(&mut client, &mut server, "RETR a");
     let mut server_data = secure(&runtime, server_data, |tcp| {
-        acceptor.accept(tcp, Kind::Data)
+        acceptor.accept(tcp, ConnectionKind::Data)
     });
     runtime
         .block_on(async {
@@ -130,7 +130,7 @@ fn a_server_that_sends_no_further_tickets_sees_all_data_connections_resumed() {
         let (client_data, server_data) = transferring(&mut client, &mut server, "STOR a");
         drop(client_data);
         let mut server_data = secure(&runtime, server_data, |tcp| {
-            acceptor.accept(tcp, Kind::Data)
+            acceptor.accept(tcp, ConnectionKind::Data)
         });
         assert!(server_data.is_resumed());
         runtime.block_on(tls_common::receive(&mut server_data));
@@ -156,7 +156,7 @@ fn a_client_without_tls_reaches_a_server_that_demands_it() {
         .expect("the gateway reads");
     drop(client_data);
     let mut server_data = secure(&runtime, server_data, |tcp| {
-        acceptor.accept(tcp, Kind::Data)
+        acceptor.accept(tcp, ConnectionKind::Data)
     });
     assert!(server_data.is_resumed(), "servers refuse others");
     let mut bytes = Vec::new();
@@ -218,7 +218,11 @@ fn a_server_that_is_not_trusted_gets_no_account() {
         .expect("a socket option");
     runtime.block_on(async {
         let tcp = tokio::net::TcpStream::from_std(server.stream).expect("a connection");
-        let refused = timeout(common::PATIENCE, acceptor.accept(tcp, Kind::Control)).await;
+        let refused = timeout(
+            common::PATIENCE,
+            acceptor.accept(tcp, ConnectionKind::Control),
+        )
+        .await;
         refused
             .expect("in time")
             .expect_err("the gateway does not go on");

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use net::tls::{Connector, Kind, Leg};
+use net::tls::{ConnectionKind, Connector, Leg};
 use rustls::{
     ClientConfig,
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
@@ -53,7 +53,7 @@ fn expect_refused(runtime: &Runtime, data: TcpStream, other: &Connector) {
     data.set_nonblocking(true).expect("a socket option");
     let read = runtime.block_on(tls_common::soon(async {
         let tcp = tokio::net::TcpStream::from_std(data).expect("a connection");
-        let mut leg = other.connect(tcp, NAME, Kind::Data).await?;
+        let mut leg = other.connect(tcp, NAME, ConnectionKind::Data).await?;
         leg.read_to_end(&mut Vec::new()).await
     }));
     assert!(read.is_err(), "{read:?}");
@@ -88,7 +88,9 @@ fn a_data_connection_of_another_session_of_the_same_door_is_reset() {
     client.expect("426 gateway: ");
     // The client's own next data connection is accepted.
     let (data, _listener) = downloading(&mut client, &mut server);
-    let mut data = secure(&runtime, data, |tcp| own.connect(tcp, NAME, Kind::Data));
+    let mut data = secure(&runtime, data, |tcp| {
+        own.connect(tcp, NAME, ConnectionKind::Data)
+    });
     assert!(data.is_resumed());
     server.send("226 done");
     assert_eq!(
@@ -105,7 +107,9 @@ fn a_door_may_take_data_connections_that_do_not_resume() {
     let (mut client, mut server) = secured_client(&world, &runtime, &trusting());
     let (data, _listener) = downloading(&mut client, &mut server);
     let other = trusting();
-    let mut data = secure(&runtime, data, |tcp| other.connect(tcp, NAME, Kind::Data));
+    let mut data = secure(&runtime, data, |tcp| {
+        other.connect(tcp, NAME, ConnectionKind::Data)
+    });
     assert!(!data.is_resumed());
     server.send("226 done");
     assert_eq!(

@@ -9,7 +9,7 @@ use std::{
     net::TcpStream,
 };
 
-use net::tls::Kind;
+use net::tls::ConnectionKind;
 use rustls::{
     HandshakeKind, ProtocolVersion,
     version::{TLS12, TLS13},
@@ -34,7 +34,7 @@ fn refuse_tls(runtime: &Runtime, tcp: TcpStream, tls: &Server) {
     tcp.set_nonblocking(true).expect("a socket option");
     runtime.block_on(async {
         let tcp = tokio::net::TcpStream::from_std(tcp).expect("a connection");
-        let refused = timeout(common::PATIENCE, tls.accept(tcp, Kind::Control)).await;
+        let refused = timeout(common::PATIENCE, tls.accept(tcp, ConnectionKind::Control)).await;
         refused
             .expect("in time")
             .expect_err("TLS 1.2 only is offered");
@@ -55,7 +55,7 @@ fn session_with<'a>(
     first.send("234 go");
     refuse_tls(runtime, first.stream, tls);
     let server = secured_server_by(world.accept(), runtime, |tcp| {
-        tls.accept(tcp, Kind::Control)
+        tls.accept(tcp, ConnectionKind::Control)
     });
     client.expect("220-ready");
     client.expect("220 the first time");
@@ -71,7 +71,9 @@ fn upload(
 ) -> bool {
     let (client_data, server_data) = transferring(client, server, "STOR a");
     drop(client_data);
-    let mut server_data = secure(runtime, server_data, |tcp| tls.accept(tcp, Kind::Data));
+    let mut server_data = secure(runtime, server_data, |tcp| {
+        tls.accept(tcp, ConnectionKind::Data)
+    });
     let kind = server_data.get_ref().1.handshake_kind();
     runtime.block_on(tls_common::receive(&mut server_data));
     drop(server_data);
@@ -94,7 +96,7 @@ fn a_server_that_takes_tls_1_3_only_is_connected_again_and_the_client_sees_one_s
     // The gateway remembers the trait.
     let mut client = Control::connect(world.near.ftp[0]);
     secured_server_by(world.accept(), &runtime, |tcp| {
-        tls.accept(tcp, Kind::Control)
+        tls.accept(tcp, ConnectionKind::Control)
     });
     client.expect("220 ready");
 }
@@ -118,7 +120,7 @@ fn a_server_with_implicit_tls_1_3_only_is_connected_again_too() {
     let mut client = Control::connect(world.near.ftp[0]);
     refuse_tls(&runtime, world.accept().stream, &tls);
     let leg = secure(&runtime, world.accept().stream, |tcp| {
-        tls.accept(tcp, Kind::Control)
+        tls.accept(tcp, ConnectionKind::Control)
     });
     let mut server = Secured {
         runtime: &runtime,
@@ -150,7 +152,7 @@ fn a_server_that_lacks_suites_or_just_closes_is_connected_again_too() {
         first.send("234 go");
         answer_and_close(first.stream, answer);
         let mut server = secured_server_by(world.accept(), &runtime, |tcp| {
-            tls.accept(tcp, Kind::Control)
+            tls.accept(tcp, ConnectionKind::Control)
         });
         client.expect("220 ready");
         assert!(upload(&runtime, &mut client, &mut server, &tls));
@@ -168,13 +170,13 @@ fn a_server_that_takes_tls_1_2_the_second_time_is_offered_that_first_again() {
     first.send("234 go");
     answer_and_close(first.stream, b"");
     let _server = secured_server_by(world.accept(), &runtime, |tcp| {
-        tls.accept(tcp, Kind::Control)
+        tls.accept(tcp, ConnectionKind::Control)
     });
     client.expect("220 ready");
     let both = Server::new(&Authority::new().issue(), &[&TLS13, &TLS12]);
     let mut client = Control::connect(world.near.ftp[0]);
     let server = secured_server_by(world.accept(), &runtime, |tcp| {
-        both.accept(tcp, Kind::Control)
+        both.accept(tcp, ConnectionKind::Control)
     });
     client.expect("220 ready");
     let version = server.leg.get_ref().1.protocol_version();

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use net::tls::{Acceptor, Connector, Kind, Leg};
+use net::tls::{Acceptor, ConnectionKind, Connector, Leg};
 use socket2::SockRef;
 use tokio::{io::AsyncWriteExt, runtime::Runtime};
 
@@ -60,7 +60,7 @@ impl Private {
     ) -> (Leg, Leg) {
         let (client_data, server_data) = transferring(client, server, command);
         let server_data = secure(&self.runtime, server_data, |tcp| {
-            self.acceptor.accept(tcp, Kind::Data)
+            self.acceptor.accept(tcp, ConnectionKind::Data)
         });
         (self.client_end(client_data), server_data)
     }
@@ -72,7 +72,7 @@ impl Private {
 
 fn client_end(runtime: &Runtime, connector: &Connector, data: TcpStream) -> Leg {
     secure(runtime, data, |tcp| {
-        connector.connect(tcp, NAME, Kind::Data)
+        connector.connect(tcp, NAME, ConnectionKind::Data)
     })
 }
 
@@ -168,7 +168,7 @@ fn an_upload_that_is_over_before_the_server_has_a_port_for_it_is_judged_too() {
     client.expect("150 go");
     let server_data = accept(&listener);
     let mut server_data = secure(&private.runtime, server_data, |tcp| {
-        private.acceptor.accept(tcp, Kind::Data)
+        private.acceptor.accept(tcp, ConnectionKind::Data)
     });
     let got = private.runtime.block_on(receive(&mut server_data));
     assert_eq!(got, b"some");
@@ -207,7 +207,7 @@ fn to_a_client_without_tls_such_a_download_ends_as_tcp_alone_would() {
     client.expect("220 ready");
     let (client_data, server_data) = transferring(&mut client, &mut server, "RETR a");
     let mut server_data = secure(&private.runtime, server_data, |tcp| {
-        private.acceptor.accept(tcp, Kind::Data)
+        private.acceptor.accept(tcp, ConnectionKind::Data)
     });
     send_and_truncate(&private.runtime, &mut server_data, b"some");
     assert_eq!(read_all(&client_data), b"some");

@@ -8,7 +8,7 @@ use std::sync::{
 use net::{
     Connection,
     pipe::Pipe,
-    tls::{Acceptor, Connector, Kind, Leg, Verify},
+    tls::{Acceptor, CertificateCheck, ConnectionKind, Connector, Leg},
 };
 use rustls::{
     HandshakeKind, NamedGroup, ProtocolVersion,
@@ -30,7 +30,7 @@ use crate::tls_common::{
 const BYTES: usize = 300_000;
 
 /// Joins a connector and an acceptor.
-async fn joined(connector: &Connector, acceptor: &Acceptor, kind: Kind) -> (Leg, Leg) {
+async fn joined(connector: &Connector, acceptor: &Acceptor, kind: ConnectionKind) -> (Leg, Leg) {
     joined_over(tcp_pair().await, connector, acceptor, kind).await
 }
 
@@ -39,7 +39,7 @@ async fn joined_over<C: Into<Connection>>(
     (near, far): (C, C),
     connector: &Connector,
     acceptor: &Acceptor,
-    kind: Kind,
+    kind: ConnectionKind,
 ) -> (Leg, Leg) {
     let both = async {
         tokio::join!(
@@ -67,12 +67,12 @@ fn acceptor(folder: &Folder, authority: &Authority) -> Acceptor {
 }
 
 fn connector(authority: &Authority) -> Connector {
-    let roots = Verify::Roots(Some(vec![authority.root()]));
+    let roots = CertificateCheck::Roots(Some(vec![authority.root()]));
     Connector::new(&server_tls(roots)).expect("roots")
 }
 
 fn tls12_connector(authority: &Authority) -> Connector {
-    let roots = Verify::Roots(Some(vec![authority.root()]));
+    let roots = CertificateCheck::Roots(Some(vec![authority.root()]));
     Connector::new_tls12(&server_tls(roots)).expect("roots")
 }
 
@@ -85,8 +85,8 @@ async fn a_server_sees_every_data_connection_resumed() {
         let (near, far) = tcp_pair().await;
         let both = async {
             tokio::join!(
-                connector.connect(near, NAME, Kind::Control),
-                server.accept(far, Kind::Control)
+                connector.connect(near, NAME, ConnectionKind::Control),
+                server.accept(far, ConnectionKind::Control)
             )
         };
         let (control, server_control) = soon(both).await;
@@ -100,8 +100,8 @@ async fn a_server_sees_every_data_connection_resumed() {
             let (near, far) = tcp_pair().await;
             let both = async {
                 tokio::join!(
-                    connector.connect(near, NAME, Kind::Data),
-                    server.accept(far, Kind::Data)
+                    connector.connect(near, NAME, ConnectionKind::Data),
+                    server.accept(far, ConnectionKind::Data)
                 )
             };
             let (data, server_data) = soon(both).await;
@@ -142,11 +142,11 @@ async fn a_client_resumes_its_control_connection_on_every_data_connection() {
     // once.
     for (version, transfers) in [(&TLS12, 50), (&TLS13, 2)] {
         let config = Arc::new(client(&authority, &[version]));
-        let (control, leg) = handshake(&config, &acceptor, Kind::Control).await;
+        let (control, leg) = handshake(&config, &acceptor, ConnectionKind::Control).await;
         let (mut control, mut leg) = (control.expect("connected"), leg.expect("accepted"));
         say(&mut leg, &mut control).await;
         for transfer in 0..transfers {
-            let (data, leg) = handshake(&config, &acceptor, Kind::Data).await;
+            let (data, leg) = handshake(&config, &acceptor, ConnectionKind::Data).await;
             let (mut data, mut leg) = (data.expect("connected"), leg.expect("accepted"));
             assert!(leg.is_resumed(), "{version:?}, transfer {transfer}");
             let bytes = vec![7; BYTES];
@@ -168,11 +168,11 @@ async fn over_tls_1_2_a_server_needs_to_send_no_further_tickets() {
     let acceptor = acceptor(&folder, &authority);
     let (newer, older) = (connector(&authority), tls12_connector(&authority));
     for (connector, lasting) in [(newer, false), (older, true)] {
-        let (mut near, mut far) = joined(&connector, &acceptor, Kind::Control).await;
+        let (mut near, mut far) = joined(&connector, &acceptor, ConnectionKind::Control).await;
         say(&mut far, &mut near).await;
         for transfer in 0..4 {
             let expected = lasting || transfer < 2;
-            let (mut near, mut far) = joined(&connector, &acceptor, Kind::Data).await;
+            let (mut near, mut far) = joined(&connector, &acceptor, ConnectionKind::Data).await;
             assert_eq!(near.is_resumed(), expected, "transfer {transfer}");
             send(&mut far, b"x").await;
             assert_eq!(receive(&mut near).await, b"x");
@@ -225,7 +225,11 @@ async fn clients_get_tickets_on_the_control_connection_and_none_on_data_connecti
     config.resumption = Resumption::store(counting.clone());
     let config = Arc::new(config);
     // The first data connection comes before any session. The second one is resumed.
-    let expected = [(Kind::Data, 0), (Kind::Control, 2), (Kind::Data, 2)];
+    let expected = [
+        (ConnectionKind::Data, 0),
+        (ConnectionKind::Control, 2),
+        (ConnectionKind::Data, 2),
+    ];
     for (kind, tickets) in expected {
         let (stream, leg) = handshake(&config, &acceptor, kind).await;
         let (mut stream, mut leg) = (stream.expect("connected"), leg.expect("accepted"));
@@ -251,7 +255,7 @@ async fn both_ways_to_end_are_told_apart_and_mirrored() {
         (&older, true),
         (&older, false),
     ] {
-        let (mut near, mut far) = joined(connector, &acceptor, Kind::Data).await;
+        let (mut near, mut far) = joined(connector, &acceptor, ConnectionKind::Data).await;
         for turn in 0..2 {
             let (from, to) = if turn == 0 {
                 (&mut near, &mut far)
@@ -282,7 +286,7 @@ async fn a_clients_tls_library_sees_our_close_notify() {
     let authority = Authority::new();
     let acceptor = acceptor(&folder, &authority);
     let config = Arc::new(client(&authority, &[&TLS13]));
-    let (stream, leg) = handshake(&config, &acceptor, Kind::Data).await;
+    let (stream, leg) = handshake(&config, &acceptor, ConnectionKind::Data).await;
     let (mut stream, mut leg) = (stream.expect("connected"), leg.expect("accepted"));
     send(&mut leg, b"x").await;
     assert_eq!(
@@ -291,7 +295,7 @@ async fn a_clients_tls_library_sees_our_close_notify() {
         "the library makes an error of a bare FIN"
     );
 
-    let (stream, leg) = handshake(&config, &acceptor, Kind::Data).await;
+    let (stream, leg) = handshake(&config, &acceptor, ConnectionKind::Data).await;
     let (mut stream, mut leg) = (stream.expect("connected"), leg.expect("accepted"));
     soon(end_without_notify(&mut leg)).await;
     let error = soon(stream.read(&mut [0])).await.expect_err("a bare FIN");
@@ -303,7 +307,7 @@ async fn both_halves_move_at_once_and_a_plain_leg_is_plain() {
     let folder = Folder::new("halves");
     let authority = Authority::new();
     let acceptor = acceptor(&folder, &authority);
-    let (near, far) = joined(&connector(&authority), &acceptor, Kind::Data).await;
+    let (near, far) = joined(&connector(&authority), &acceptor, ConnectionKind::Data).await;
     let (plain_near, plain_far) = tcp_pair().await;
     let plain = (Leg::plain(plain_near), Leg::plain(plain_far));
     for (is_tls, (near, far)) in [(true, (near, far)), (false, plain)] {
@@ -330,11 +334,13 @@ async fn tls_over_a_pipe_resumes_sessions_and_distinguishes_ends() {
     let authority = Authority::new();
     let (acceptor, connector) = (acceptor(&folder, &authority), connector(&authority));
     let over = Pipe::pair();
-    let (mut near, mut far) = joined_over(over, &connector, &acceptor, Kind::Control).await;
+    let (mut near, mut far) =
+        joined_over(over, &connector, &acceptor, ConnectionKind::Control).await;
     say(&mut far, &mut near).await;
     for has_notify in [true, false] {
         let over = Pipe::pair();
-        let (mut near, mut far) = joined_over(over, &connector, &acceptor, Kind::Data).await;
+        let (mut near, mut far) =
+            joined_over(over, &connector, &acceptor, ConnectionKind::Data).await;
         assert!(near.is_resumed() && far.is_resumed());
         let bytes = vec![9; 10 * BYTES];
         let sending = async {
@@ -356,7 +362,7 @@ async fn a_connection_that_breaks_is_an_error_and_no_end() {
     let folder = Folder::new("broken");
     let authority = Authority::new();
     let acceptor = acceptor(&folder, &authority);
-    let (near, mut far) = joined(&connector(&authority), &acceptor, Kind::Data).await;
+    let (near, mut far) = joined(&connector(&authority), &acceptor, ConnectionKind::Data).await;
     let zero = Some(std::time::Duration::ZERO);
     socket2::SockRef::from(near.connection().tcp().expect("TCP"))
         .set_linger(zero)
@@ -384,7 +390,7 @@ async fn clients_are_not_refused_for_what_they_offer_beside_ftp() {
             .iter()
             .map(|name| name.as_bytes().to_vec())
             .collect();
-        let (stream, leg) = handshake(&Arc::new(config), &acceptor, Kind::Control).await;
+        let (stream, leg) = handshake(&Arc::new(config), &acceptor, ConnectionKind::Control).await;
         let stream = stream.expect("connected");
         leg.expect("accepted");
         let got = stream.get_ref().1.alpn_protocol();
@@ -403,7 +409,7 @@ async fn what_is_no_tls_is_said_to_be_none() {
     near.write_all(b"USER anonymous\r\n")
         .await
         .expect("written");
-    let error = soon(acceptor.accept(far, Kind::Control))
+    let error = soon(acceptor.accept(far, ConnectionKind::Control))
         .await
         .expect_err("no TLS");
     assert!(error.to_string().contains("no TLS"), "{error}");
@@ -413,7 +419,7 @@ async fn what_is_no_tls_is_said_to_be_none() {
         .await
         .expect("written");
     let connector = connector(&authority);
-    let connecting = connector.connect(near, NAME, Kind::Control);
+    let connecting = connector.connect(near, NAME, ConnectionKind::Control);
     let error = soon(connecting).await.expect_err("no TLS");
     assert!(error.to_string().contains("no TLS"), "{error}");
 }
@@ -430,14 +436,14 @@ async fn silence_ends_in_a_timeout() {
     // Virtual time jumps to the next timer as soon as all tasks wait.
     tokio::time::pause();
     let control = acceptor
-        .accept(far, Kind::Control)
+        .accept(far, ConnectionKind::Control)
         .await
         .expect_err("silence");
     let data = acceptor
-        .accept(data, Kind::Data)
+        .accept(data, ConnectionKind::Data)
         .await
         .expect_err("silence");
-    let connecting = connector.connect(server, NAME, Kind::Control);
+    let connecting = connector.connect(server, NAME, ConnectionKind::Control);
     let connecting = connecting.await.expect_err("silence");
     for error in [control, data, connecting] {
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");

@@ -3,8 +3,8 @@
 use std::{fs, io, os::unix::fs::PermissionsExt, sync::Arc};
 
 use net::tls::{
-    Acceptor, AcceptorError, CertError, CertSource, Connector, Distrust, Fingerprint, Kind,
-    RootsError, Verify,
+    Acceptor, AcceptorError, CertError, CertSource, CertificateCheck, CertificateRejection,
+    ConnectionKind, Connector, Fingerprint, RootsError,
 };
 use rustls::version::{TLS12, TLS13};
 
@@ -14,7 +14,7 @@ use crate::tls_common::{
 };
 
 /// Connects to a server with `issued` under `name`, and returns the result.
-async fn connect(issued: &Issued, verify: Verify, name: &str) -> Result<(), io::Error> {
+async fn connect(issued: &Issued, verify: CertificateCheck, name: &str) -> Result<(), io::Error> {
     let mut results = Vec::new();
     for version in [&TLS12, &TLS13] {
         let server = Server::new(issued, &[version]);
@@ -22,8 +22,8 @@ async fn connect(issued: &Issued, verify: Verify, name: &str) -> Result<(), io::
         let (near, far) = tcp_pair().await;
         let both = async {
             tokio::join!(
-                connector.connect(near, name, Kind::Control),
-                server.accept(far, Kind::Control)
+                connector.connect(near, name, ConnectionKind::Control),
+                server.accept(far, ConnectionKind::Control)
             )
         };
         results.push(soon(both).await.0.map(drop));
@@ -37,9 +37,11 @@ async fn connect(issued: &Issued, verify: Verify, name: &str) -> Result<(), io::
     newer
 }
 
-fn distrust(result: Result<(), io::Error>) -> Distrust {
+fn rejection(result: Result<(), io::Error>) -> CertificateRejection {
     let error = result.expect_err("the certificate is not accepted");
-    let inner = error.get_ref().and_then(|e| e.downcast_ref::<Distrust>());
+    let inner = error
+        .get_ref()
+        .and_then(|e| e.downcast_ref::<CertificateRejection>());
     inner.unwrap_or_else(|| panic!("{error}")).clone()
 }
 
@@ -47,38 +49,43 @@ fn distrust(result: Result<(), io::Error>) -> Distrust {
 async fn roots_decide_whom_to_trust() {
     let (ours, other) = (Authority::new(), Authority::new());
     let issued = ours.issue();
-    let roots = |authority: &Authority| Verify::Roots(Some(vec![authority.root()]));
+    let roots = |authority: &Authority| CertificateCheck::Roots(Some(vec![authority.root()]));
     connect(&issued, roots(&ours), NAME)
         .await
         .expect("our root");
     connect(&issued, roots(&ours), "127.0.0.1")
         .await
         .expect("its address");
-    let both = Verify::Roots(Some(vec![other.root(), ours.root()]));
+    let both = CertificateCheck::Roots(Some(vec![other.root(), ours.root()]));
     connect(&issued, both, NAME)
         .await
         .expect("one of two roots");
 
-    let wrong = distrust(connect(&issued, roots(&other), NAME).await);
+    let wrong = rejection(connect(&issued, roots(&other), NAME).await);
     let fingerprint = Fingerprint::of(&issued.cert);
-    assert!(matches!(wrong, Distrust::Untrusted { fingerprint: got, .. } if got == fingerprint));
+    assert!(
+        matches!(wrong, CertificateRejection::Untrusted { fingerprint: got, .. } if got == fingerprint)
+    );
     assert!(
         wrong
             .to_string()
             .contains("is not trusted: none of the roots"),
         "{wrong}"
     );
-    let system = connect(&issued, Verify::Roots(None), NAME);
-    if Connector::new(&server_tls(Verify::Roots(None))).is_ok() {
-        assert!(matches!(distrust(system.await), Distrust::Untrusted { .. }));
+    let system = connect(&issued, CertificateCheck::Roots(None), NAME);
+    if Connector::new(&server_tls(CertificateCheck::Roots(None))).is_ok() {
+        assert!(matches!(
+            rejection(system.await),
+            CertificateRejection::Untrusted { .. }
+        ));
     }
 }
 
 #[tokio::test]
 async fn a_certificate_of_another_name_or_time_says_so() {
     let authority = Authority::new();
-    let roots = Verify::Roots(Some(vec![authority.root()]));
-    let name = distrust(connect(&authority.issue(), roots.clone(), "ftp.example.org").await);
+    let roots = CertificateCheck::Roots(Some(vec![authority.root()]));
+    let name = rejection(connect(&authority.issue(), roots.clone(), "ftp.example.org").await);
     let text = name.to_string();
     assert!(
         text.contains(
@@ -86,10 +93,13 @@ async fn a_certificate_of_another_name_or_time_says_so() {
         ),
         "{text}"
     );
-    let address = distrust(connect(&authority.issue(), roots.clone(), "[::1]").await);
-    assert!(matches!(address, Distrust::Name { .. }), "{address}");
+    let address = rejection(connect(&authority.issue(), roots.clone(), "[::1]").await);
+    assert!(
+        matches!(address, CertificateRejection::Name { .. }),
+        "{address}"
+    );
 
-    let expired = distrust(connect(&authority.issue_until(2001), roots.clone(), NAME).await);
+    let expired = rejection(connect(&authority.issue_until(2001), roots.clone(), NAME).await);
     assert!(
         expired
             .to_string()
@@ -108,10 +118,10 @@ async fn a_pin_replaces_roots_names_and_dates() {
     let authority = Authority::new();
     let (issued, other) = (authority.issue_until(2001), authority.issue());
     let pin = Fingerprint::of(&issued.cert);
-    connect(&issued, Verify::Pin(pin), "a_b")
+    connect(&issued, CertificateCheck::Pin(pin), "a_b")
         .await
         .expect("the pinned certificate");
-    let wrong = distrust(connect(&other, Verify::Pin(pin), NAME).await);
+    let wrong = rejection(connect(&other, CertificateCheck::Pin(pin), NAME).await);
     let got = Fingerprint::of(&other.cert);
     assert!(
         wrong
@@ -124,16 +134,16 @@ async fn a_pin_replaces_roots_names_and_dates() {
 #[tokio::test]
 async fn without_verification_everybody_is_trusted() {
     let issued = Authority::new().issue_until(2001);
-    connect(&issued, Verify::Off, "whoever it is")
+    connect(&issued, CertificateCheck::Off, "whoever it is")
         .await
         .expect("anybody");
 }
 
 #[tokio::test]
 async fn roots_that_are_none_are_refused_at_once() {
-    let none = Connector::new(&server_tls(Verify::Roots(Some(Vec::new()))));
+    let none = Connector::new(&server_tls(CertificateCheck::Roots(Some(Vec::new()))));
     assert_eq!(none.expect_err("no roots"), RootsError::None);
-    let odd = Verify::Roots(Some(vec![b"odd".to_vec().into()]));
+    let odd = CertificateCheck::Roots(Some(vec![b"odd".to_vec().into()]));
     let odd = Connector::new(&server_tls(odd)).expect_err("no certificate");
     assert!(matches!(odd, RootsError::Unusable(_)), "{odd}");
 }
@@ -145,7 +155,7 @@ async fn a_client_that_does_not_trust_us_is_said_to() {
     let files = (folder.path("cert.pem"), folder.path("key.pem"));
     let acceptor = acceptor(authority.issue().write(&files.0, &files.1)).expect("files");
     let config = Arc::new(client(&Authority::new(), &[&TLS13]));
-    let (client, leg) = handshake(&config, &acceptor, Kind::Control).await;
+    let (client, leg) = handshake(&config, &acceptor, ConnectionKind::Control).await;
     client.expect_err("an unknown root");
     let error = leg.expect_err("the client leaves");
     assert!(error.to_string().contains("does not trust"), "{error}");
@@ -154,7 +164,7 @@ async fn a_client_that_does_not_trust_us_is_said_to() {
 /// Returns the certificate that clients get.
 async fn shown(acceptor: &Acceptor, authority: &Authority) -> Fingerprint {
     let config = Arc::new(client(authority, &[&TLS13]));
-    let (client, leg) = handshake(&config, acceptor, Kind::Control).await;
+    let (client, leg) = handshake(&config, acceptor, ConnectionKind::Control).await;
     leg.expect("accepted");
     let client = client.expect("connected");
     let chain = client
@@ -221,11 +231,11 @@ async fn a_session_outlives_a_change_of_certificate() {
     let files = (folder.path("cert.pem"), folder.path("key.pem"));
     let acceptor = acceptor(authority.issue().write(&files.0, &files.1)).expect("files");
     let config = Arc::new(client(&authority, &[&TLS12]));
-    let (control, leg) = handshake(&config, &acceptor, Kind::Control).await;
+    let (control, leg) = handshake(&config, &acceptor, ConnectionKind::Control).await;
     let _control = (control.expect("connected"), leg.expect("accepted"));
     authority.issue().write(&files.0, &files.1);
     acceptor.reload();
-    let (data, leg) = handshake(&config, &acceptor, Kind::Data).await;
+    let (data, leg) = handshake(&config, &acceptor, ConnectionKind::Data).await;
     data.expect("connected");
     assert!(leg.expect("accepted").is_resumed());
 }
@@ -273,13 +283,13 @@ async fn a_self_signed_certificate_can_be_pinned() {
         self_signed: true,
     };
     let acceptor = acceptor(source).expect("made");
-    let pin = Verify::Pin(acceptor.fingerprint());
+    let pin = CertificateCheck::Pin(acceptor.fingerprint());
     let connector = Connector::new(&server_tls(pin)).expect("a pin");
     let (near, far) = tcp_pair().await;
     let both = async {
         tokio::join!(
-            connector.connect(near, NAME, Kind::Control),
-            acceptor.accept(far, Kind::Control)
+            connector.connect(near, NAME, ConnectionKind::Control),
+            acceptor.accept(far, ConnectionKind::Control)
         )
     };
     let (near, far) = soon(both).await;

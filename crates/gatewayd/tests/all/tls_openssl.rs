@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use net::tls::{Connector, Fingerprint, Kind, Verify};
+use net::tls::{CertificateCheck, ConnectionKind, Connector, Fingerprint};
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpStream},
@@ -119,7 +119,7 @@ mod installed {
             };
             let control = run(arguments(["-sess_out", &session]), None);
             let (tcp, _) = soon(listener.accept()).await.expect("a client");
-            let mut leg = soon(acceptor.accept(tcp, Kind::Control))
+            let mut leg = soon(acceptor.accept(tcp, ConnectionKind::Control))
                 .await
                 .expect("TLS");
             send(&mut leg, b"220 ready\r\n").await;
@@ -133,7 +133,9 @@ mod installed {
                 let upload = (transfer % 2 == 0).then(|| bytes.clone());
                 let data = run(arguments(["-sess_in", &session]), upload.clone());
                 let (tcp, _) = soon(listener.accept()).await.expect("a client");
-                let mut leg = soon(acceptor.accept(tcp, Kind::Data)).await.expect("TLS");
+                let mut leg = soon(acceptor.accept(tcp, ConnectionKind::Data))
+                    .await
+                    .expect("TLS");
                 assert!(leg.is_resumed(), "{version:?}, transfer {transfer}");
                 if upload.is_some() {
                     assert_eq!(
@@ -164,13 +166,13 @@ mod installed {
         issued.write(&cert, &key);
         for version in ["-tls1_3", "-tls1_2"] {
             let server = SServer::start(&cert, &key, version);
-            let pin = server_tls(Verify::Pin(Fingerprint::of(&issued.cert)));
+            let pin = server_tls(CertificateCheck::Pin(Fingerprint::of(&issued.cert)));
             let connector = Connector::new(&pin).expect("a pin");
             for connection in 0..=TRANSFERS {
                 let kind = if connection == 0 {
-                    Kind::Control
+                    ConnectionKind::Control
                 } else {
-                    Kind::Data
+                    ConnectionKind::Data
                 };
                 let tcp = soon(TcpStream::connect(server.address)).await.expect("TCP");
                 let mut leg = soon(connector.connect(tcp, NAME, kind)).await.expect("TLS");

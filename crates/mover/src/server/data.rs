@@ -14,7 +14,7 @@ use ftp::{
 };
 use net::{
     Connection, Listener,
-    tls::{Connector, Kind, Leg},
+    tls::{ConnectionKind, Connector, Leg},
 };
 use tokio::{net::TcpListener, time::timeout};
 
@@ -205,7 +205,11 @@ impl DataDial {
     /// [`ServerError::Tls`] if the handshake fails.
     pub(super) async fn secure(&self, connection: Connection) -> Result<Leg, ServerError> {
         match &self.connector {
-            Some(connector) => self.dial.handshake(connector, connection, Kind::Data).await,
+            Some(connector) => {
+                self.dial
+                    .handshake(connector, connection, ConnectionKind::Data)
+                    .await
+            }
             None => Ok(Leg::plain(connection)),
         }
     }

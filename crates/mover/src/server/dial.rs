@@ -9,7 +9,7 @@ use std::{
 use net::{
     Connection,
     pipe::PipeNetwork,
-    tls::{Connector, Kind, Leg, Mode, ServerTls, Verify},
+    tls::{CertificateCheck, ConnectionKind, Connector, Leg, ServerTls, TlsStart},
 };
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
@@ -32,7 +32,7 @@ pub struct Dial {
     /// Its password.
     pub password: Password,
     /// Verification of the certificate, if the URL requests TLS.
-    pub verify: Verify,
+    pub verify: CertificateCheck,
     /// Whether the server connects to this side for data.
     pub is_active: bool,
     /// Longest wait for a connection, and for a reply.
@@ -104,7 +104,7 @@ impl Dial {
             route: Route::Direct,
             user: "joe".to_owned(),
             password: Password(b"secret".to_vec()),
-            verify: Verify::Off,
+            verify: CertificateCheck::Off,
             is_active: false,
             reply_timeout: Duration::from_secs(10),
             stall_max: Duration::from_secs(10),
@@ -142,21 +142,21 @@ impl Dial {
     }
 
     /// Returns the TLS mode with the next hop, if any.
-    pub(super) fn tls(&self) -> Option<Mode> {
+    pub(super) fn tls(&self) -> Option<TlsStart> {
         if matches!(&self.route, Route::Gateway(door) if door.has_tls) {
             return None;
         }
         match self.server.scheme {
             // A web server does not use FTP.
             Scheme::Ftp | Scheme::Https => None,
-            Scheme::Explicit => Some(Mode::Explicit),
-            Scheme::Implicit => Some(Mode::Implicit),
+            Scheme::Explicit => Some(TlsStart::Explicit),
+            Scheme::Implicit => Some(TlsStart::Implicit),
         }
     }
 
     /// Creates the connector of one session. All connections of the session share a TLS session.
     /// TLS sessions of other connectors are not offered.
-    pub(super) fn connector(&self, mode: Mode) -> Result<Connector, ServerError> {
+    pub(super) fn connector(&self, mode: TlsStart) -> Result<Connector, ServerError> {
         let tls = ServerTls {
             mode,
             verify: self.verify.clone(),
@@ -201,7 +201,7 @@ impl Dial {
         &self,
         connector: &Connector,
         connection: Connection,
-        kind: Kind,
+        kind: ConnectionKind,
     ) -> Result<Leg, ServerError> {
         let (host, _) = self.next_hop();
         let made = connector.connect(connection, host, kind).await;

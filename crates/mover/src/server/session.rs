@@ -10,7 +10,7 @@ use ftp::{
     address::PassiveForm,
     client::{Features, Reply},
 };
-use net::tls::{Connector, Kind, Leg, Mode};
+use net::tls::{ConnectionKind, Connector, Leg, TlsStart};
 use tokio::time::timeout;
 
 use super::{
@@ -72,7 +72,7 @@ impl Session {
         // A server without TLS 1.2 is connected once more, with a newer version.
         let newer = |error: &ServerError| match (&connector, error) {
             (Some(connector), ServerError::Tls { source, .. }) => {
-                connector.in_place_of_tls12(source)
+                connector.fallback_for_tls12(source)
             }
             _ => None,
         };
@@ -92,20 +92,24 @@ impl Session {
         let peer = connection.peer_addr().map_err(unusable)?;
         let tls = dial.tls();
         let leg = match (&connector, tls) {
-            (Some(connector), Some(Mode::Implicit)) => {
-                dial.handshake(connector, connection, Kind::Control).await?
+            (Some(connector), Some(TlsStart::Implicit)) => {
+                dial.handshake(connector, connection, ConnectionKind::Control)
+                    .await?
             }
             _ => Leg::plain(connection),
         };
         let mut control = ControlConnection::new(leg, (peer, dial.whom()), dial.reply_timeout);
         let greeting = greet(&mut control).await?;
-        if let (Some(connector), Some(Mode::Explicit)) = (&connector, tls) {
+        if let (Some(connector), Some(TlsStart::Explicit)) = (&connector, tls) {
             let reply = control.ask("AUTH", b"TLS").await?;
             if !reply.is_completed() {
                 return Err(ServerError::NoTls(reply));
             }
             control = control
-                .upgrade(async |plain| dial.handshake(connector, plain, Kind::Control).await)
+                .upgrade(async |plain| {
+                    dial.handshake(connector, plain, ConnectionKind::Control)
+                        .await
+                })
                 .await?;
         }
         let mut session = Self {

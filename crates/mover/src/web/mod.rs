@@ -12,7 +12,7 @@ mod session;
 
 use std::time::Duration;
 
-use net::tls::Verify;
+use net::tls::CertificateCheck;
 
 pub(crate) use self::{body::Body, session::WebSession};
 use crate::{location::Server, server::Password};
@@ -25,7 +25,7 @@ pub struct WebDial {
     /// The account, if one is known.
     pub account: Option<(String, Password)>,
     /// Verification of the certificate.
-    pub verify: Verify,
+    pub verify: CertificateCheck,
     /// Longest wait for a connection, and for an answer.
     pub reply_timeout: Duration,
     /// Longest time in which no byte of a file arrives.

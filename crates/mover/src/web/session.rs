@@ -16,7 +16,7 @@ use hyper::{
     },
 };
 use hyper_util::rt::TokioIo;
-use net::tls::{Connector, Kind as Connection, Mode, ServerTls};
+use net::tls::{ConnectionKind, Connector, ServerTls, TlsStart};
 use tokio::time::timeout;
 use url::{Position, Url};
 
@@ -257,10 +257,14 @@ impl WebSession {
         let name = place.host.trim_start_matches('[').trim_end_matches(']');
         let tcp = reach(name, place.port, self.dial.reply_timeout).await?;
         let leg = match place == self.home {
-            true => self.connector.connect(tcp, name, Connection::Control).await,
+            true => {
+                self.connector
+                    .connect(tcp, name, ConnectionKind::Control)
+                    .await
+            }
             false => {
                 let theirs = connector(&self.dial)?;
-                theirs.connect(tcp, name, Connection::Control).await
+                theirs.connect(tcp, name, ConnectionKind::Control).await
             }
         };
         let leg = leg.map_err(|source| ServerError::Tls {
@@ -292,7 +296,7 @@ impl ServerAddress {
 /// Creates the connector for one server.
 fn connector(dial: &WebDial) -> Result<Connector, ServerError> {
     let tls = ServerTls {
-        mode: Mode::Implicit,
+        mode: TlsStart::Implicit,
         verify: dial.verify.clone(),
     };
     Connector::new(&tls).map_err(|it| ServerError::TlsSettings(it.to_string()))

@@ -24,7 +24,7 @@ use mover::{
     server::Route,
     spool_sharing::SpoolSharing,
 };
-use net::{target::AllowList, tls::Verify};
+use net::{target::AllowList, tls::CertificateCheck};
 use relay::{Relay, Sessions, far, settings::Settings, spool};
 use tokio::sync::watch;
 use units::ByteCount;
@@ -65,7 +65,12 @@ impl Gateways {
         let (_, current) = watch::channel(far.clone());
         tokio::spawn(far::serve(current, None, []));
         let peer = FarGateway::parse(&format!("{far_key}@{endpoint}")).expect("a peer");
-        let near = EmbeddedGateway::start(&[peer], &near_key, Scheme::Ftp, &Verify::Roots(None));
+        let near = EmbeddedGateway::start(
+            &[peer],
+            &near_key,
+            Scheme::Ftp,
+            &CertificateCheck::Roots(None),
+        );
         Self {
             near: near.expect("a near gateway"),
             far,

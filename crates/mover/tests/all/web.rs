@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use mover::{job::Job, web::WebDial};
-use net::tls::Verify;
+use net::tls::CertificateCheck;
 
 use crate::common::{
     World, content,
@@ -409,7 +409,7 @@ fn told_to_an_impostor(has_session: bool) -> (usize, Vec<String>) {
     let web = Web::start_as("127.0.0.1", manners, (ours, Some(impostor)));
     let world = World::new();
     let mut dial = web.dial_as("me", "secret");
-    dial.verify = Verify::Roots(Some(vec![our_root, their_root]));
+    dial.verify = CertificateCheck::Roots(Some(vec![our_root, their_root]));
     let mut job = job(&world, dial, PATH);
     job.plan.lanes_max = 1;
     job.plan.retries = 0;

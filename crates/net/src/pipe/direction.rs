@@ -11,7 +11,7 @@ use tokio::{io::ReadBuf, sync::Notify};
 
 /// One direction of a pipe.
 #[derive(Debug, Default)]
-pub(super) struct Direction {
+pub(super) struct PipeDirection {
     state: Mutex<State>,
     /// Signals the end, a reset, the close of the reading end, and an empty buffer.
     changed: Notify,
@@ -35,7 +35,7 @@ struct State {
     writer: Option<Waker>,
 }
 
-impl Direction {
+impl PipeDirection {
     pub(super) fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -176,8 +176,8 @@ impl Direction {
     }
 
     /// Waits for the writer's end.
-    pub(super) async fn ended(&self) -> io::Result<()> {
-        self.when(|state| match state {
+    pub(super) async fn wait_for_end(&self) -> io::Result<()> {
+        self.wait_for(|state| match state {
             State { is_reset: true, .. } => Some(Err(io::ErrorKind::ConnectionReset.into())),
             state => state.is_finished.then_some(Ok(())),
         })
@@ -185,14 +185,14 @@ impl Direction {
     }
 
     /// Waits for a reset.
-    pub(super) async fn reset(&self) -> io::Error {
+    pub(super) async fn wait_for_reset(&self) -> io::Error {
         let is_reset = |state: &State| state.is_reset.then_some(io::ErrorKind::ConnectionReset);
-        self.when(is_reset).await.into()
+        self.wait_for(is_reset).await.into()
     }
 
     /// Waits until the reader has all bytes, and the end if there is one.
-    pub(super) async fn acknowledged(&self) -> io::Result<()> {
-        self.when(|state| {
+    pub(super) async fn wait_for_acknowledgement(&self) -> io::Result<()> {
+        self.wait_for(|state| {
             if state.is_lossy {
                 return Some(Err(match state.is_reset {
                     true => io::ErrorKind::ConnectionReset.into(),
@@ -207,7 +207,7 @@ impl Direction {
     }
 
     /// Waits until `find` returns a value.
-    async fn when<T>(&self, find: impl Fn(&State) -> Option<T>) -> T {
+    async fn wait_for<T>(&self, find: impl Fn(&State) -> Option<T>) -> T {
         loop {
             // The subscription covers all changes after its creation.
             let changed = self.changed.notified();

@@ -59,7 +59,7 @@ async fn a_full_buffer_holds_the_writer_until_the_reader_reads() {
 async fn an_end_follows_unread_bytes_and_leaves_the_other_direction_open() {
     let (mut one, mut other) = Pipe::pair();
     one.write_all(b"rest").await.expect("open");
-    assert!(is_pending(other.ended()).await);
+    assert!(is_pending(other.wait_for_end()).await);
     one.shutdown().await.expect("open");
     assert_eq!(
         one.write(b"x").await.expect_err("ended").kind(),
@@ -85,9 +85,9 @@ async fn an_end_wakes_a_waiting_reader() {
 async fn ended_sees_an_end_behind_unread_bytes() {
     let (mut one, other) = Pipe::pair();
     one.write_all(b"unread").await.expect("open");
-    assert!(is_pending(other.ended()).await);
+    assert!(is_pending(other.wait_for_end()).await);
     one.shutdown().await.expect("open");
-    other.ended().await.expect("orderly");
+    other.wait_for_end().await.expect("orderly");
     assert!(other.has_unread());
 }
 
@@ -95,7 +95,7 @@ async fn ended_sees_an_end_behind_unread_bytes() {
 async fn an_abort_loses_unread_bytes_and_fails_reads_and_writes() {
     let (mut one, mut other) = Pipe::pair();
     one.write_all(b"part of a file").await.expect("open");
-    assert!(is_pending(other.until_error()).await);
+    assert!(is_pending(other.wait_for_error()).await);
     one.mark_abort();
     drop(one);
     assert!(!other.has_unread());
@@ -103,9 +103,9 @@ async fn an_abort_loses_unread_bytes_and_fails_reads_and_writes() {
         other.read(&mut [0; 9]).await.expect_err("reset"),
         other.write(b"x").await.expect_err("reset"),
         other.shutdown().await.expect_err("reset"),
-        other.ended().await.expect_err("reset"),
+        other.wait_for_end().await.expect_err("reset"),
         other.peek(&mut [0]).await.expect_err("reset"),
-        other.until_error().await,
+        other.wait_for_error().await,
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -139,7 +139,7 @@ async fn a_drop_is_an_orderly_end_and_breaks_writes() {
         other.write(b"x").await.expect_err("closed").kind(),
         ErrorKind::BrokenPipe
     );
-    assert!(is_pending(other.until_error()).await);
+    assert!(is_pending(other.wait_for_error()).await);
     let mut read = Vec::new();
     other.read_to_end(&mut read).await.expect("orderly");
     assert_eq!(read, b"all");
@@ -148,15 +148,20 @@ async fn a_drop_is_an_orderly_end_and_breaks_writes() {
 #[tokio::test(start_paused = true)]
 async fn bytes_and_end_are_acknowledged_once_they_are_read() {
     let (mut one, mut other) = Pipe::pair();
-    one.acknowledged().await.expect("nothing is open");
+    one.wait_for_acknowledgement()
+        .await
+        .expect("nothing is open");
     one.write_all(b"all").await.expect("open");
-    assert!(is_pending(one.acknowledged()).await);
+    assert!(is_pending(one.wait_for_acknowledgement()).await);
     one.shutdown().await.expect("open");
     assert_eq!(one.unacknowledged_bytes(), 3);
     assert_eq!(other.read(&mut [0; 9]).await.expect("open"), 3);
-    assert!(is_pending(one.acknowledged()).await, "the end is unread");
+    assert!(
+        is_pending(one.wait_for_acknowledgement()).await,
+        "the end is unread"
+    );
     assert_eq!(other.read(&mut [0; 9]).await.expect("open"), 0);
-    one.acknowledged().await.expect("all is read");
+    one.wait_for_acknowledgement().await.expect("all is read");
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,7 +177,10 @@ async fn acknowledgement_fails_where_unread_bytes_are_lost() {
             other.mark_abort();
         }
         drop(other);
-        let error = one.acknowledged().await.expect_err("three bytes are lost");
+        let error = one
+            .wait_for_acknowledgement()
+            .await
+            .expect_err("three bytes are lost");
         assert_eq!(error.kind(), kind);
     }
 }
@@ -188,7 +196,9 @@ async fn a_close_after_all_bytes_acknowledges_the_end() {
             other.mark_abort();
         }
         drop(other);
-        one.acknowledged().await.expect("all bytes are read");
+        one.wait_for_acknowledgement()
+            .await
+            .expect("all bytes are read");
     }
 }
 

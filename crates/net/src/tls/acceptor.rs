@@ -23,18 +23,18 @@ use tokio_rustls::LazyConfigAcceptor;
 use tracing::debug;
 
 use super::{
-    HANDSHAKE_PATIENCE, Kind,
+    ConnectionKind, HANDSHAKE_PATIENCE,
     certificate::{CertError, CertSource},
-    current::Current,
+    current_certificate::CurrentCertificate,
     fingerprint::Fingerprint,
     hello,
     leg::Leg,
     provider,
     roots::{self, RootsError},
-    rules::{Rules, Version},
     session_tickets::SessionTickets,
     tcp::Tcp,
-    too_slow,
+    timeout_error,
+    tls_rules::{TlsRules, TlsVersion},
 };
 use crate::Connection;
 
@@ -42,7 +42,7 @@ use crate::Connection;
 /// for a session.
 #[derive(Debug)]
 pub struct Acceptor {
-    current: Arc<Current>,
+    current: Arc<CurrentCertificate>,
     control: Configs,
     data: Configs,
     must_resume: bool,
@@ -85,16 +85,16 @@ impl Acceptor {
     ///
     /// # Errors
     /// [`AcceptorError`] if the certificate or the roots for clients are unusable.
-    pub fn new(source: CertSource, rules: &Rules) -> Result<Self, AcceptorError> {
-        let current = Arc::new(Current::new(source)?);
+    pub fn new(source: CertSource, rules: &TlsRules) -> Result<Self, AcceptorError> {
+        let current = Arc::new(CurrentCertificate::new(source)?);
         let clients = match &rules.client_roots {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(given) => roots::client_verifier(given)?,
         };
         let configs = |kind| Configs::new(kind, &current, rules, &clients);
         let acceptor = Self {
-            control: configs(Kind::Control),
-            data: configs(Kind::Data),
+            control: configs(ConnectionKind::Control),
+            data: configs(ConnectionKind::Data),
             current,
             must_resume: rules.must_resume,
         };
@@ -143,25 +143,29 @@ impl Acceptor {
     /// - `InvalidData` if the client sends other bytes than TLS, or rejects the certificate,
     /// - `PermissionDenied` if a data connection must resume the control connection's session, and
     ///   does not.
-    pub async fn accept(&self, connection: impl Into<Connection>, kind: Kind) -> io::Result<Leg> {
+    pub async fn accept(
+        &self,
+        connection: impl Into<Connection>,
+        kind: ConnectionKind,
+    ) -> io::Result<Leg> {
         let connection = connection.into();
         let configs = match kind {
-            Kind::Control => {
+            ConnectionKind::Control => {
                 self.current.refresh();
                 &self.control
             }
-            Kind::Data => {
+            ConnectionKind::Data => {
                 let first = timeout(BEGIN_PATIENCE, connection.peek(&mut [0])).await;
-                first.map_err(|_| too_slow())??;
+                first.map_err(|_| timeout_error())??;
                 &self.data
             }
         };
         let leg = timeout(HANDSHAKE_PATIENCE, configs.handshake(Tcp::new(connection)))
             .await
-            .map_err(|_| too_slow())?
-            .map_err(explained)?;
+            .map_err(|_| timeout_error())?
+            .map_err(explain_error)?;
         debug!(?kind, resumed = leg.is_resumed(), "TLS with the client");
-        if kind == Kind::Data && self.must_resume && !leg.is_resumed() {
+        if kind == ConnectionKind::Data && self.must_resume && !leg.is_resumed() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "the data connection does not resume the TLS session of the control connection, so another program may \
@@ -188,20 +192,20 @@ impl Acceptor {
 
 impl Configs {
     fn new(
-        kind: Kind,
-        current: &Arc<Current>,
-        rules: &Rules,
+        kind: ConnectionKind,
+        current: &Arc<CurrentCertificate>,
+        rules: &TlsRules,
         clients: &Arc<dyn ClientCertVerifier>,
     ) -> Self {
         let of = |versions: &[&'static SupportedProtocolVersion]| {
             Alpn::new(kind, current, versions, clients)
         };
         match rules.version_min {
-            Version::Tls12 => Self {
+            TlsVersion::Tls12 => Self {
                 versions: of(&[&TLS13, &TLS12]),
                 tls12: rules.must_resume.then(|| of(&[&TLS12])),
             },
-            Version::Tls13 => Self {
+            TlsVersion::Tls13 => Self {
                 versions: of(&[&TLS13]),
                 tls12: None,
             },
@@ -225,8 +229,8 @@ impl Configs {
 
 impl Alpn {
     fn new(
-        kind: Kind,
-        current: &Arc<Current>,
+        kind: ConnectionKind,
+        current: &Arc<CurrentCertificate>,
         versions: &[&'static SupportedProtocolVersion],
         clients: &Arc<dyn ClientCertVerifier>,
     ) -> Self {
@@ -236,8 +240,8 @@ impl Alpn {
             .with_client_cert_verifier(clients.clone())
             .with_cert_resolver(current.clone());
         config.send_tls13_tickets = match kind {
-            Kind::Control => CONTROL_TICKETS,
-            Kind::Data => 0,
+            ConnectionKind::Control => CONTROL_TICKETS,
+            ConnectionKind::Data => 0,
         };
         let no_alpn = Arc::new(config.clone());
         config.alpn_protocols = vec![ALPN_FTP.to_vec()];
@@ -249,7 +253,7 @@ impl Alpn {
 }
 
 /// Translates an error of the TLS library into one about the client.
-fn explained(error: io::Error) -> io::Error {
+fn explain_error(error: io::Error) -> io::Error {
     let message = match error.get_ref().and_then(|e| e.downcast_ref::<Error>()) {
         Some(Error::InvalidMessage(_)) => "the client does not send TLS",
         Some(Error::NoCertificatesPresented) => {

@@ -89,7 +89,7 @@ impl CertSource {
     /// [`CertError`] names the unusable file. An expired certificate is not an error, since clients
     /// check the expiry.
     pub(super) fn load(&self) -> Result<Arc<CertifiedKey>, CertError> {
-        let chain = certificates(&self.cert_file)?;
+        let chain = read_certificates(&self.cert_file)?;
         let not_a_key = |why: String| CertError::NotAKey {
             path: self.key_file.clone(),
             why,
@@ -148,7 +148,7 @@ impl CertError {
 ///
 /// # Errors
 /// [`CertError::Io`] or [`CertError::NotACertificate`].
-pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
+pub(super) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
     let not_a_certificate = |why: String| CertError::NotACertificate {
         path: path.to_owned(),
         why,

@@ -7,7 +7,7 @@ use rustls::{CertificateError, Error};
 use super::fingerprint::Fingerprint;
 
 /// Formats seconds since 1970 as `2024-02-29T12:00:00Z`.
-fn utc(unix_s: u64) -> String {
+fn format_utc(unix_s: u64) -> String {
     let time = i64::try_from(unix_s)
         .ok()
         .and_then(|s| Timestamp::from_second(s).ok());
@@ -17,7 +17,7 @@ fn utc(unix_s: u64) -> String {
 /// Reason why a server's certificate is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Distrust {
+pub enum CertificateRejection {
     /// No root has issued the certificate.
     #[error("the server's certificate is not trusted: {why}; its fingerprint is {fingerprint}")]
     Untrusted {
@@ -60,18 +60,18 @@ pub enum Distrust {
     },
 }
 
-impl Distrust {
+impl CertificateRejection {
     /// Converts a failed verification by roots, for the certificate with `fingerprint`.
-    pub(super) fn of(error: &Error, fingerprint: Fingerprint) -> Self {
+    pub(super) fn from_error(error: &Error, fingerprint: Fingerprint) -> Self {
         let why = match error {
             Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
-                let not_after = utc(not_after.as_secs());
+                let not_after = format_utc(not_after.as_secs());
                 return Self::Expired { not_after };
             }
             Error::InvalidCertificate(CertificateError::NotValidYetContext {
                 not_before, ..
             }) => {
-                let not_before = utc(not_before.as_secs());
+                let not_before = format_utc(not_before.as_secs());
                 return Self::NotYetValid { not_before };
             }
             Error::InvalidCertificate(CertificateError::NotValidForNameContext {
@@ -82,7 +82,7 @@ impl Distrust {
                     presented: if presented.is_empty() {
                         "no name at all".to_owned()
                     } else {
-                        let names: Vec<_> = presented.iter().map(|name| bare(name)).collect();
+                        let names: Vec<_> = presented.iter().map(|name| strip_type(name)).collect();
                         names.join(", ")
                     },
                     expected: expected.to_str().into_owned(),
@@ -97,12 +97,12 @@ impl Distrust {
     }
 
     /// Wraps the reason in an error of the TLS library.
-    pub(super) fn carried(self) -> Error {
+    pub(super) fn into_tls_error(self) -> Error {
         CertificateError::Other(rustls::OtherError(std::sync::Arc::new(self))).into()
     }
 
-    /// Unwraps the reason that [`carried`](Self::carried) wrapped.
-    pub(super) fn delivered(error: &Error) -> Option<&Self> {
+    /// Unwraps the reason that [`into_tls_error`](Self::into_tls_error) wrapped.
+    pub(super) fn from_tls_error(error: &Error) -> Option<&Self> {
         match error {
             Error::InvalidCertificate(CertificateError::Other(rustls::OtherError(inner))) => {
                 inner.downcast_ref()
@@ -113,7 +113,7 @@ impl Distrust {
 }
 
 /// Returns a name in a certificate without the type that the TLS library adds: `DnsName("a.b")`.
-fn bare(presented: &str) -> &str {
+fn strip_type(presented: &str) -> &str {
     let inner = presented
         .split_once('(')
         .and_then(|(_, rest)| rest.strip_suffix(')'));

@@ -14,15 +14,15 @@ use tokio_rustls::TlsConnector;
 use tracing::{debug, info};
 
 use super::{
-    HANDSHAKE_PATIENCE, Kind,
-    distrust::Distrust,
+    ConnectionKind, HANDSHAKE_PATIENCE,
+    certificate_rejection::CertificateRejection,
     leg::Leg,
     provider,
     roots::RootsError,
-    server_tls::{ServerTls, Verify},
-    sessions::Sessions,
+    server_tls::{CertificateCheck, ServerTls},
+    sessions::TlsSessions,
     tcp::Tcp,
-    too_slow,
+    timeout_error,
     verifier::Verifier,
 };
 use crate::Connection;
@@ -32,7 +32,7 @@ use crate::Connection;
 #[derive(Debug, Clone)]
 pub struct Connector {
     config: Arc<ClientConfig>,
-    sessions: Arc<Sessions>,
+    sessions: Arc<TlsSessions>,
     verifier: Arc<Verifier>,
     by_roots: bool,
     is_tls12_only: bool,
@@ -61,14 +61,14 @@ impl Connector {
 
     fn for_versions(tls: &ServerTls, versions: Versions) -> Result<Self, RootsError> {
         let verifier = Arc::new(Verifier::new(&tls.verify, provider())?);
-        let by_roots = matches!(tls.verify, Verify::Roots(_));
+        let by_roots = matches!(tls.verify, CertificateCheck::Roots(_));
         Ok(Self::with_versions(verifier, by_roots, versions))
     }
 
     /// Returns a connector for TLS 1.3, too, if `error` may result from an offer of TLS 1.2 alone.
     ///
     /// The server may lack the version or its suites, or end the connection without an answer.
-    pub fn in_place_of_tls12(&self, error: &io::Error) -> Option<Self> {
+    pub fn fallback_for_tls12(&self, error: &io::Error) -> Option<Self> {
         let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
         let lacks_version = matches!(
             tls,
@@ -78,7 +78,7 @@ impl Connector {
                     | AlertDescription::InsufficientSecurity
             ))
         );
-        let is_unanswered = error.get_ref().is_some_and(|e| e.is::<Unanswered>());
+        let is_unanswered = error.get_ref().is_some_and(|e| e.is::<NoServerHello>());
         (self.is_tls12_only && (lacks_version || is_unanswered))
             .then(|| Self::with_versions(self.verifier.clone(), self.by_roots, BOTH))
     }
@@ -90,7 +90,7 @@ impl Connector {
             .dangerous()
             .with_custom_certificate_verifier(verifier.clone())
             .with_no_client_auth();
-        let sessions = Arc::new(Sessions::default());
+        let sessions = Arc::new(TlsSessions::default());
         config.resumption = Resumption::store(sessions.clone());
         Self {
             config: Arc::new(config),
@@ -111,13 +111,13 @@ impl Connector {
     /// The error of the connection, or one of these:
     ///
     /// - `TimedOut` if the server is too slow,
-    /// - `InvalidData` with a [`Distrust`] if the server's certificate is not accepted,
+    /// - `InvalidData` with a [`CertificateRejection`] if the server's certificate is not accepted,
     /// - `InvalidInput` if a certificate cannot contain such a name.
     pub async fn connect(
         &self,
         connection: impl Into<Connection>,
         server_name: &str,
-        kind: Kind,
+        kind: ConnectionKind,
     ) -> io::Result<Leg> {
         let name = self.name(server_name)?;
         let offered = self.sessions.any();
@@ -125,13 +125,13 @@ impl Connector {
         let tcp = Tcp::new(connection.into());
         let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(name, tcp.clone()))
             .await
-            .map_err(|_| too_slow())?
-            .map_err(|error| explained(error, tcp.has_read()))?;
+            .map_err(|_| timeout_error())?
+            .map_err(|error| explain_error(error, tcp.has_read()))?;
         drop(tcp);
         let leg = Leg::tls(stream);
         let resumed = leg.is_resumed();
         debug!(?kind, offered, resumed, "TLS with the server");
-        if kind == Kind::Data && !resumed {
+        if kind == ConnectionKind::Data && !resumed {
             info!(
                 offered,
                 "the TLS session was not resumed: some servers refuse such data"
@@ -159,17 +159,17 @@ impl Connector {
 /// Error for a server that ends the connection instead of sending its first message.
 #[derive(Debug, thiserror::Error)]
 #[error("the server closes the connection instead of answering: {0}")]
-struct Unanswered(io::Error);
+struct NoServerHello(io::Error);
 
-/// Unwraps a [`Distrust`] from the TLS library's error, and detects a connection that ended without
-/// an answer.
-fn explained(error: io::Error, has_answered: bool) -> io::Error {
+/// Unwraps a [`CertificateRejection`] from the TLS library's error, and detects a connection that
+/// ended without an answer.
+fn explain_error(error: io::Error, has_answered: bool) -> io::Error {
     let is_end = matches!(
         error.kind(),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
     );
     if is_end && !has_answered {
-        return io::Error::new(error.kind(), Unanswered(error));
+        return io::Error::new(error.kind(), NoServerHello(error));
     }
     let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
     match tls {
@@ -177,8 +177,8 @@ fn explained(error: io::Error, has_answered: bool) -> io::Error {
             let message = format!("the server does not send TLS: {error}");
             io::Error::new(error.kind(), message)
         }
-        Some(tls) => match Distrust::delivered(tls) {
-            Some(distrust) => io::Error::new(error.kind(), distrust.clone()),
+        Some(tls) => match CertificateRejection::from_tls_error(tls) {
+            Some(rejection) => io::Error::new(error.kind(), rejection.clone()),
             None => error,
         },
         None => error,

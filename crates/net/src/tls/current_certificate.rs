@@ -22,7 +22,7 @@ use super::{
 
 /// The certificate that clients get at present.
 #[derive(Debug)]
-pub(super) struct Current {
+pub(super) struct CurrentCertificate {
     source: CertSource,
     state: RwLock<State>,
 }
@@ -30,19 +30,19 @@ pub(super) struct Current {
 #[derive(Debug)]
 struct State {
     certified: Arc<CertifiedKey>,
-    stamps: [Stamp; 2],
+    stamps: [FileStamp; 2],
 }
 
 /// Stamp that distinguishes two states of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     inode: u64,
     length_bytes: u64,
     modified_s: i64,
     modified_ns: i64,
 }
 
-impl Current {
+impl CurrentCertificate {
     /// Loads the files of `source`. Missing files of a self-signed certificate are created.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Current {
     }
 }
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.read(|state| state.certified.clone()))
     }
@@ -106,15 +106,15 @@ fn fingerprint(certified: &CertifiedKey) -> Fingerprint {
     Fingerprint::of(certified.cert.first().expect("a chain is never empty"))
 }
 
-fn stamps(source: &CertSource) -> [Stamp; 2] {
+fn stamps(source: &CertSource) -> [FileStamp; 2] {
     [stamp(&source.cert_file), stamp(&source.key_file)]
 }
 
 /// Returns the stamp of a file. Zeros for a missing file.
-fn stamp(path: &Path) -> Stamp {
+fn stamp(path: &Path) -> FileStamp {
     let metadata = fs::metadata(path).ok();
     let of = |what: fn(&fs::Metadata) -> i64| metadata.as_ref().map_or(0, what);
-    Stamp {
+    FileStamp {
         inode: metadata.as_ref().map_or(0, MetadataExt::ino),
         length_bytes: metadata.as_ref().map_or(0, MetadataExt::size),
         modified_s: of(MetadataExt::mtime),

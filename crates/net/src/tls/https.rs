@@ -19,18 +19,18 @@ use tokio_rustls::LazyConfigAcceptor;
 use super::{
     HANDSHAKE_PATIENCE,
     certificate::{CertError, CertSource},
-    current::Current,
+    current_certificate::CurrentCertificate,
     leg::Leg,
     provider,
     roots::{self, RootsError},
     tcp::Tcp,
-    too_slow,
+    timeout_error,
 };
 
 /// Acceptor of TLS handshakes from browsers.
 #[derive(Debug)]
 pub struct HttpsAcceptor {
-    current: Arc<Current>,
+    current: Arc<CurrentCertificate>,
 }
 
 impl HttpsAcceptor {
@@ -39,7 +39,7 @@ impl HttpsAcceptor {
     /// # Errors
     /// [`CertError`] if the certificate is unusable.
     pub fn new(source: CertSource) -> Result<Self, CertError> {
-        let current = Arc::new(Current::new(source)?);
+        let current = Arc::new(CurrentCertificate::new(source)?);
         Ok(Self { current })
     }
 
@@ -63,16 +63,19 @@ impl HttpsAcceptor {
             let start = LazyConfigAcceptor::new(Acceptor::default(), Tcp::new(tcp.into()));
             // The browser asks its user only after the first message.
             let start = timeout(HANDSHAKE_PATIENCE, start).await;
-            start.map_err(|_| too_slow())??.into_stream(config).await
+            start
+                .map_err(|_| timeout_error())??
+                .into_stream(config)
+                .await
         };
         let stream = timeout(patience, handshake).await;
-        Ok(Leg::tls(stream.map_err(|_| too_slow())??))
+        Ok(Leg::tls(stream.map_err(|_| timeout_error())??))
     }
 
     fn config(&self, roots: &[CertificateDer<'static>]) -> Result<Arc<ServerConfig>, RootsError> {
         let clients: Arc<dyn ClientCertVerifier> = match roots {
             [] => WebPkiClientVerifier::no_client_auth(),
-            _ => roots::client_asker(roots)?,
+            _ => roots::optional_client_verifier(roots)?,
         };
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13, &TLS12])

@@ -30,11 +30,11 @@ pub struct Leg(Arc<Shared>);
 
 /// The reading half of a [`Leg`].
 #[derive(Debug)]
-pub struct Reader(Leg);
+pub struct LegReader(Leg);
 
 /// The writing half of a [`Leg`].
 #[derive(Debug)]
-pub struct Writer(Leg);
+pub struct LegWriter(Leg);
 
 #[derive(Debug)]
 struct Shared {
@@ -96,7 +96,7 @@ impl Leg {
     }
 
     /// Returns the certificates that the peer has presented, its own first.
-    pub fn shown(&self) -> Vec<CertificateDer<'static>> {
+    pub fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {
         let tls = self.lock();
         let shown = tls
             .as_ref()
@@ -113,8 +113,8 @@ impl Leg {
     }
 
     /// Splits the leg into two halves for two tasks. The socket is closed when both are dropped.
-    pub fn into_split(self) -> (Reader, Writer) {
-        (Reader(Self(self.0.clone())), Writer(self))
+    pub fn into_split(self) -> (LegReader, LegWriter) {
+        (LegReader(Self(self.0.clone())), LegWriter(self))
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, TlsStream<Tcp>>> {
@@ -158,14 +158,14 @@ impl Leg {
     }
 }
 
-impl Reader {
+impl LegReader {
     /// Returns the leg of both halves.
     pub fn leg(&self) -> &Leg {
         &self.0
     }
 }
 
-impl Writer {
+impl LegWriter {
     /// Returns the leg of both halves.
     pub fn leg(&self) -> &Leg {
         &self.0
@@ -217,7 +217,7 @@ impl AsyncWrite for Leg {
     }
 }
 
-impl AsyncRead for Reader {
+impl AsyncRead for LegReader {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -227,7 +227,7 @@ impl AsyncRead for Reader {
     }
 }
 
-impl AsyncWrite for Writer {
+impl AsyncWrite for LegWriter {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

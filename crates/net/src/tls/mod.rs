@@ -7,21 +7,21 @@
 
 mod acceptor;
 mod certificate;
+mod certificate_rejection;
 mod connector;
-mod current;
-mod distrust;
+mod current_certificate;
 mod fingerprint;
 mod hello;
 mod https;
 mod leg;
 mod roots;
-mod rules;
 mod self_signed;
 mod server_tls;
 mod session_tickets;
 mod sessions;
 mod short_chain;
 mod tcp;
+mod tls_rules;
 mod verifier;
 
 use std::{io, sync::Arc, time::Duration};
@@ -30,19 +30,19 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 pub use acceptor::{Acceptor, AcceptorError};
 pub use certificate::{CertError, CertSource};
+pub use certificate_rejection::CertificateRejection;
 pub use connector::Connector;
-pub use distrust::Distrust;
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use https::{HttpsAcceptor, judge};
-pub use leg::{Leg, Reader, Writer};
+pub use leg::{Leg, LegReader, LegWriter};
 pub use roots::RootsError;
-pub use roots::{read as read_roots, read_cas};
-pub use rules::{Rules, Version};
-pub use server_tls::{ENCODED_MAX, Mode, ServerTls, Verify};
+pub use roots::{read_cas, read_roots};
+pub use server_tls::{CertificateCheck, ENCODED_MAX, ServerTls, TlsStart};
+pub use tls_rules::{TlsRules, TlsVersion};
 
 /// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ConnectionKind {
     /// Commands and replies. Data connections resume its TLS session.
     Control,
     /// One transfer.
@@ -53,7 +53,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-fn too_slow() -> io::Error {
+fn timeout_error() -> io::Error {
     let message = format!("no TLS handshake within {} s", HANDSHAKE_PATIENCE.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, message)
 }

@@ -36,9 +36,9 @@ pub enum RootsError {
 ///
 /// # Errors
 /// [`CertError`] names the unusable file.
-pub fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
-    let roots = certificate::certificates(path)?;
-    match store(&roots) {
+pub fn read_roots(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
+    let roots = certificate::read_certificates(path)?;
+    match build_root_store(&roots) {
         Ok(_) => Ok(roots),
         Err(error) => Err(CertError::NotACertificate {
             path: path.to_owned(),
@@ -55,7 +55,7 @@ pub fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
 /// # Errors
 /// [`CertError`] names the unusable file.
 pub fn read_cas(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
-    let roots = read(path)?;
+    let roots = read_roots(path)?;
     for (number, root) in (1..).zip(&roots) {
         let is_ca = x509_parser::parse_x509_certificate(root)
             .is_ok_and(|(_, certificate)| certificate.is_ca());
@@ -70,7 +70,9 @@ pub fn read_cas(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> 
 }
 
 /// Converts certificates to roots.
-pub(super) fn store(given: &[CertificateDer<'static>]) -> Result<RootCertStore, RootsError> {
+pub(super) fn build_root_store(
+    given: &[CertificateDer<'static>],
+) -> Result<RootCertStore, RootsError> {
     let mut store = RootCertStore::empty();
     for root in given {
         store.add(root.clone()).map_err(RootsError::Unusable)?;
@@ -83,29 +85,37 @@ pub(super) fn store(given: &[CertificateDer<'static>]) -> Result<RootCertStore, 
 pub(super) fn client_verifier(
     given: &[CertificateDer<'static>],
 ) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
-    let by = by_roots(given)?;
+    let verifier = webpki_client_verifier(given)?;
     let asks_only = false;
-    Ok(Arc::new(ShortChains { by, asks_only }))
+    Ok(Arc::new(ShortChains {
+        verifier,
+        asks_only,
+    }))
 }
 
 /// Creates a verifier that requests a certificate issued by one of these roots. It accepts any
 /// certificate, and none.
-pub(super) fn client_asker(
+pub(super) fn optional_client_verifier(
     given: &[CertificateDer<'static>],
 ) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
-    let by = by_roots(given)?;
+    let verifier = webpki_client_verifier(given)?;
     let asks_only = true;
-    Ok(Arc::new(ShortChains { by, asks_only }))
+    Ok(Arc::new(ShortChains {
+        verifier,
+        asks_only,
+    }))
 }
 
-fn by_roots(given: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
-    let store = Arc::new(store(given)?);
+fn webpki_client_verifier(
+    given: &[CertificateDer<'static>],
+) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
+    let store = Arc::new(build_root_store(given)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(store, provider());
     verifier.build().map_err(|_| RootsError::None)
 }
 
 /// Returns the system's roots, read from its files once.
-pub(super) fn of_system() -> Result<Arc<RootCertStore>, RootsError> {
+pub(super) fn system_roots() -> Result<Arc<RootCertStore>, RootsError> {
     static READ: OnceLock<Result<Arc<RootCertStore>, RootsError>> = OnceLock::new();
     READ.get_or_init(|| {
         let read = rustls_native_certs::load_native_certs();

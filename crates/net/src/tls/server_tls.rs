@@ -12,14 +12,14 @@ use super::fingerprint::Fingerprint;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
     /// Begin of TLS.
-    pub mode: Mode,
+    pub mode: TlsStart,
     /// Verification of the server's certificate.
-    pub verify: Verify,
+    pub verify: CertificateCheck,
 }
 
 /// Start of TLS on a control connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum TlsStart {
     /// After `AUTH TLS` (RFC 4217).
     Explicit,
     /// From the first byte, by custom on port 990.
@@ -28,7 +28,7 @@ pub enum Mode {
 
 /// Verification of a server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verify {
+pub enum CertificateCheck {
     /// One of these roots has issued the certificate, in the server's name. `None`: one of the
     /// roots of the system that connects to the server.
     Roots(Option<Vec<CertificateDer<'static>>>),
@@ -42,9 +42,11 @@ impl ServerTls {
     /// Returns the number of bytes that [`encode`](Self::encode) appends.
     pub fn encoded_bytes(&self) -> usize {
         2 + match &self.verify {
-            Verify::Roots(Some(roots)) => roots.iter().map(|r| LENGTH_BYTES + r.len()).sum(),
-            Verify::Pin(pin) => pin.0.len(),
-            Verify::Roots(None) | Verify::Off => 0,
+            CertificateCheck::Roots(Some(roots)) => {
+                roots.iter().map(|r| LENGTH_BYTES + r.len()).sum()
+            }
+            CertificateCheck::Pin(pin) => pin.0.len(),
+            CertificateCheck::Roots(None) | CertificateCheck::Off => 0,
         }
     }
 
@@ -55,23 +57,23 @@ impl ServerTls {
             "the configuration bounds the roots"
         );
         out.push(match self.mode {
-            Mode::Explicit => EXPLICIT,
-            Mode::Implicit => IMPLICIT,
+            TlsStart::Explicit => EXPLICIT,
+            TlsStart::Implicit => IMPLICIT,
         });
         match &self.verify {
-            Verify::Roots(None) => out.push(SYSTEM_ROOTS),
-            Verify::Roots(Some(roots)) => {
+            CertificateCheck::Roots(None) => out.push(SYSTEM_ROOTS),
+            CertificateCheck::Roots(Some(roots)) => {
                 out.push(GIVEN_ROOTS);
                 for root in roots {
                     out.extend_from_slice(&(root.len() as u16).to_be_bytes());
                     out.extend_from_slice(root);
                 }
             }
-            Verify::Pin(pin) => {
+            CertificateCheck::Pin(pin) => {
                 out.push(PIN);
                 out.extend_from_slice(&pin.0);
             }
-            Verify::Off => out.push(OFF),
+            CertificateCheck::Off => out.push(OFF),
         }
     }
 
@@ -83,12 +85,12 @@ impl ServerTls {
         }
         let (&[mode, verify], mut rest) = bytes.split_first_chunk()?;
         let mode = match mode {
-            EXPLICIT => Mode::Explicit,
-            IMPLICIT => Mode::Implicit,
+            EXPLICIT => TlsStart::Explicit,
+            IMPLICIT => TlsStart::Implicit,
             _ => return None,
         };
         let verify = match (verify, rest) {
-            (SYSTEM_ROOTS, []) => Verify::Roots(None),
+            (SYSTEM_ROOTS, []) => CertificateCheck::Roots(None),
             (GIVEN_ROOTS, _) => {
                 let mut roots = Vec::new();
                 while !rest.is_empty() {
@@ -98,10 +100,10 @@ impl ServerTls {
                     roots.push(CertificateDer::from(root.to_vec()));
                     rest = behind;
                 }
-                Verify::Roots(Some(roots))
+                CertificateCheck::Roots(Some(roots))
             }
-            (PIN, pin) => Verify::Pin(Fingerprint(pin.try_into().ok()?)),
-            (OFF, []) => Verify::Off,
+            (PIN, pin) => CertificateCheck::Pin(Fingerprint(pin.try_into().ok()?)),
+            (OFF, []) => CertificateCheck::Off,
             _ => return None,
         };
         Some(Self { mode, verify })
@@ -133,12 +135,12 @@ mod tests {
     fn any_server_tls() -> impl Strategy<Value = ServerTls> {
         let root = vec(any::<u8>(), 0..2_000).prop_map(CertificateDer::from);
         let verify = prop_oneof![
-            Just(Verify::Roots(None)),
-            vec(root, 0..20).prop_map(|roots| Verify::Roots(Some(roots))),
-            any::<[u8; 32]>().prop_map(|bytes| Verify::Pin(Fingerprint(bytes))),
-            Just(Verify::Off),
+            Just(CertificateCheck::Roots(None)),
+            vec(root, 0..20).prop_map(|roots| CertificateCheck::Roots(Some(roots))),
+            any::<[u8; 32]>().prop_map(|bytes| CertificateCheck::Pin(Fingerprint(bytes))),
+            Just(CertificateCheck::Off),
         ];
-        let mode = prop_oneof![Just(Mode::Explicit), Just(Mode::Implicit)];
+        let mode = prop_oneof![Just(TlsStart::Explicit), Just(TlsStart::Implicit)];
         (mode, verify).prop_map(|(mode, verify)| ServerTls { mode, verify })
     }
 
@@ -173,8 +175,8 @@ mod tests {
     fn more_than_the_bound_is_refused() {
         let root = CertificateDer::from(vec![7; ENCODED_MAX - 4]);
         let tls = ServerTls {
-            mode: Mode::Explicit,
-            verify: Verify::Roots(Some(vec![root])),
+            mode: TlsStart::Explicit,
+            verify: CertificateCheck::Roots(Some(vec![root])),
         };
         let mut bytes = Vec::new();
         tls.encode(&mut bytes);

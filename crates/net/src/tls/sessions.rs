@@ -21,30 +21,30 @@ use rustls::{
 
 /// TLS sessions that can be resumed. All of them are with one server.
 #[derive(Default)]
-pub(super) struct Sessions(Mutex<Held>);
+pub(super) struct TlsSessions(Mutex<StoredSessions>);
 
 #[derive(Default)]
-struct Held {
+struct StoredSessions {
     /// Tickets, oldest first.
     tickets: VecDeque<Tls13ClientSessionValue>,
     tls12: Option<Tls12ClientSessionValue>,
     group: Option<NamedGroup>,
 }
 
-impl Sessions {
+impl TlsSessions {
     /// Whether the next connection offers a session.
     pub(super) fn any(&self) -> bool {
         let held = self.lock();
         !held.tickets.is_empty() || held.tls12.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, StoredSessions> {
         // No code panics between two changes, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ClientSessionStore for Sessions {
+impl ClientSessionStore for TlsSessions {
     fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
         self.lock().group = Some(group);
     }
@@ -79,7 +79,7 @@ impl ClientSessionStore for Sessions {
     }
 }
 
-impl fmt::Debug for Sessions {
+impl fmt::Debug for TlsSessions {
     /// Formats the sessions without secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = self.lock();

@@ -29,7 +29,7 @@ pub(super) fn check(others: &[CertificateDer<'_>]) -> Result<(), Error> {
 /// Verifier of clients' certificates with short chains.
 #[derive(Debug)]
 pub(super) struct ShortChains {
-    pub(super) by: Arc<dyn ClientCertVerifier>,
+    pub(super) verifier: Arc<dyn ClientCertVerifier>,
     /// Whether any certificate, or none, is accepted for a later check. The handshake still checks
     /// that the client has the key.
     pub(super) asks_only: bool,
@@ -37,12 +37,12 @@ pub(super) struct ShortChains {
 
 impl ClientCertVerifier for ShortChains {
     fn client_auth_mandatory(&self) -> bool {
-        !self.asks_only && self.by.client_auth_mandatory()
+        !self.asks_only && self.verifier.client_auth_mandatory()
     }
 
     /// Returns the names by which a browser selects the certificates to offer.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.by.root_hint_subjects()
+        self.verifier.root_hint_subjects()
     }
 
     fn verify_client_cert(
@@ -55,7 +55,7 @@ impl ClientCertVerifier for ShortChains {
             return Ok(ClientCertVerified::assertion());
         }
         check(others)?;
-        self.by.verify_client_cert(own, others, now)
+        self.verifier.verify_client_cert(own, others, now)
     }
 
     fn verify_tls12_signature(
@@ -64,7 +64,7 @@ impl ClientCertVerifier for ShortChains {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by.verify_tls12_signature(message, cert, dss)
+        self.verifier.verify_tls12_signature(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -73,11 +73,11 @@ impl ClientCertVerifier for ShortChains {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by.verify_tls13_signature(message, cert, dss)
+        self.verifier.verify_tls13_signature(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.by.supported_verify_schemes()
+        self.verifier.supported_verify_schemes()
     }
 }
 

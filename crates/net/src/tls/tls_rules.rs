@@ -4,12 +4,12 @@ use rustls::pki_types::CertificateDer;
 
 /// The TLS rules of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
+pub struct TlsRules {
     /// Whether TLS is required: clients without it get no further than `AUTH TLS`, and data is
     /// always encrypted.
     pub is_required: bool,
     /// Lowest version of TLS.
-    pub version_min: Version,
+    pub version_min: TlsVersion,
     /// Roots that verify clients' certificates. A client without a valid certificate is refused.
     /// `None`: no certificate is requested.
     pub client_roots: Option<Vec<CertificateDer<'static>>>,
@@ -19,18 +19,18 @@ pub struct Rules {
 
 /// A version of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
+pub enum TlsVersion {
     /// TLS 1.2 (RFC 5246).
     Tls12,
     /// TLS 1.3 (RFC 8446).
     Tls13,
 }
 
-impl Default for Rules {
+impl Default for TlsRules {
     fn default() -> Self {
         Self {
             is_required: false,
-            version_min: Version::Tls12,
+            version_min: TlsVersion::Tls12,
             client_roots: None,
             must_resume: true,
         }

@@ -15,22 +15,22 @@ use rustls::{
 };
 
 use super::{
-    distrust::Distrust,
+    certificate_rejection::CertificateRejection,
     fingerprint::Fingerprint,
     roots::{self, RootsError},
-    server_tls::Verify,
+    server_tls::CertificateCheck,
     short_chain,
 };
 
 /// Verifier of the certificates of one server.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    by: By,
+    method: CheckMethod,
     provider: Arc<CryptoProvider>,
 }
 
 #[derive(Debug)]
-enum By {
+enum CheckMethod {
     Roots(Arc<WebPkiServerVerifier>),
     Pin(Fingerprint),
     Nothing,
@@ -41,23 +41,26 @@ impl Verifier {
     ///
     /// # Errors
     /// [`RootsError`] if there are no roots to verify by.
-    pub(super) fn new(verify: &Verify, provider: Arc<CryptoProvider>) -> Result<Self, RootsError> {
-        let by = match verify {
-            Verify::Roots(given) => {
+    pub(super) fn new(
+        verify: &CertificateCheck,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, RootsError> {
+        let method = match verify {
+            CertificateCheck::Roots(given) => {
                 let roots = match given {
-                    None => roots::of_system()?,
-                    Some(given) => Arc::new(roots::store(given)?),
+                    None => roots::system_roots()?,
+                    Some(given) => Arc::new(roots::build_root_store(given)?),
                 };
-                By::Roots(
+                CheckMethod::Roots(
                     WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
                         .build()
                         .map_err(|_| RootsError::None)?,
                 )
             }
-            Verify::Pin(pin) => By::Pin(*pin),
-            Verify::Off => By::Nothing,
+            CertificateCheck::Pin(pin) => CheckMethod::Pin(*pin),
+            CertificateCheck::Off => CheckMethod::Nothing,
         };
-        Ok(Self { by, provider })
+        Ok(Self { method, provider })
     }
 }
 
@@ -70,10 +73,10 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match &self.by {
-            By::Roots(by) => short_chain::check(intermediates)
+        match &self.method {
+            CheckMethod::Roots(verifier) => short_chain::check(intermediates)
                 .and_then(|()| {
-                    by.verify_server_cert(
+                    verifier.verify_server_cert(
                         end_entity,
                         intermediates,
                         server_name,
@@ -81,16 +84,19 @@ impl ServerCertVerifier for Verifier {
                         now,
                     )
                 })
-                .map_err(|error| Distrust::of(&error, Fingerprint::of(end_entity)).carried()),
-            By::Pin(expected) => match Fingerprint::of(end_entity) {
+                .map_err(|error| {
+                    CertificateRejection::from_error(&error, Fingerprint::of(end_entity))
+                        .into_tls_error()
+                }),
+            CheckMethod::Pin(expected) => match Fingerprint::of(end_entity) {
                 got if got == *expected => Ok(ServerCertVerified::assertion()),
-                got => Err(Distrust::Pin {
+                got => Err(CertificateRejection::Pin {
                     got,
                     expected: *expected,
                 }
-                .carried()),
+                .into_tls_error()),
             },
-            By::Nothing => Ok(ServerCertVerified::assertion()),
+            CheckMethod::Nothing => Ok(ServerCertVerified::assertion()),
         }
     }
 

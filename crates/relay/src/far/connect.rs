@@ -18,7 +18,7 @@ use net::{
     Connection,
     dial::{self, DialError},
     socket,
-    tls::{self, Connector, Kind, Leg},
+    tls::{self, ConnectionKind, Connector, Leg},
 };
 
 /// Returns the connection, and the TLS connector for other connections to the same server.
@@ -39,22 +39,27 @@ pub(super) async fn connect(
         false => Connector::new_tls12(tls),
     };
     let connector = connector.map_err(|error| (530, format!("no TLS with the server: {error}")))?;
-    if tls.mode == tls::Mode::Explicit {
+    if tls.mode == tls::TlsStart::Explicit {
         return Ok((Leg::plain(stream), Some(Arc::new(connector))));
     }
     let name = opened.target.host.to_string();
     let server = stream.peer_addr().map_err(|error| unreachable(&error))?;
-    let error = match connector.connect(stream, &name, Kind::Control).await {
+    let error = match connector
+        .connect(stream, &name, ConnectionKind::Control)
+        .await
+    {
         Ok(leg) => return Ok((leg, Some(Arc::new(connector)))),
         Err(error) => error,
     };
-    let Some(connector) = connector.in_place_of_tls12(&error) else {
+    let Some(connector) = connector.fallback_for_tls12(&error) else {
         return Err(no_tls(&error));
     };
     info!(%server, "connecting again: the server does not accept TLS 1.2");
     let stream = dial::connect(server).await;
     let stream = stream.map_err(|error| unreachable(&error))?;
-    let leg = connector.connect(stream, &name, Kind::Control).await;
+    let leg = connector
+        .connect(stream, &name, ConnectionKind::Control)
+        .await;
     let leg = leg.map_err(|error| no_tls(&error))?;
     if leg.is_tls13() {
         known.learn(&opened.target, Trait::LacksTls12, Instant::now());
@@ -83,7 +88,7 @@ pub(super) async fn again(
     let in_time = timeout(GREETING_PATIENCE, greeted).await;
     let greeted = in_time.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let mut control = greeted.map_err(|error| unreachable(&error))?;
-    let handshake = async |tcp| tls.connect(tcp, name, Kind::Control).await;
+    let handshake = async |tcp| tls.connect(tcp, name, ConnectionKind::Control).await;
     let begun = control.begin_tls(handshake).await;
     begun.map_err(|error| no_tls(&error))?;
     Ok(control)
@@ -102,7 +107,7 @@ pub(super) async fn reconnect(
         let stream = Connection::from(dial::connect(server).await?);
         socket::tune_control(&stream, false)?;
         match tls {
-            Some(tls) => tls.connect(stream, name, Kind::Control).await,
+            Some(tls) => tls.connect(stream, name, ConnectionKind::Control).await,
             None => Ok(Leg::plain(stream)),
         }
     };

@@ -58,7 +58,7 @@ use crate::{
 use net::{
     socket,
     target::Endpoint,
-    tls::{self, Connector, Kind, Leg},
+    tls::{self, ConnectionKind, Connector, Leg},
 };
 
 /// Serves one session until the server or the client leaves, or the link is lost.
@@ -163,7 +163,7 @@ async fn run(
         is_tls_implicit: opened
             .tls
             .as_ref()
-            .is_some_and(|tls| tls.mode == tls::Mode::Implicit),
+            .is_some_and(|tls| tls.mode == tls::TlsStart::Implicit),
         target: opened.target,
         server,
         local,
@@ -178,8 +178,8 @@ async fn run(
                 mode: opened.mode,
                 tls: match opened.tls.as_ref().map(|tls| tls.mode) {
                     None => TlsWay::Off,
-                    Some(tls::Mode::Explicit) => TlsWay::Explicit,
-                    Some(tls::Mode::Implicit) => TlsWay::Implicit,
+                    Some(tls::TlsStart::Explicit) => TlsWay::Explicit,
+                    Some(tls::TlsStart::Implicit) => TlsWay::Implicit,
                 },
                 known,
             },
@@ -296,10 +296,10 @@ impl Session<'_> {
             return self.refuse(530, "TLS is not configured".to_owned()).await;
         };
         let name = self.target.host.to_string();
-        let handshake = async |tcp| tls.connect(tcp, &name, Kind::Control).await;
+        let handshake = async |tcp| tls.connect(tcp, &name, ConnectionKind::Control).await;
         let begun = match self.control.begin_tls(handshake).await {
             Ok(()) => Ok(()),
-            Err(error) => match tls.in_place_of_tls12(&error) {
+            Err(error) => match tls.fallback_for_tls12(&error) {
                 Some(tls) => self.begin_again(tls).await,
                 None => Err(connect::no_tls(&error)),
             },
@@ -543,7 +543,7 @@ impl Session<'_> {
         let name = self.target.host.to_string();
         Box::new(move |tcp| -> Boxed<_> {
             Box::pin(async move {
-                let connected = tls.connect(tcp, &name, Kind::Data).await;
+                let connected = tls.connect(tcp, &name, ConnectionKind::Data).await;
                 connected.map_err(|error| DataInput::NotSecured(error.to_string()))
             })
         })

@@ -14,7 +14,7 @@ use net::{
     Connection, Listener,
     pipe::PipeNetwork,
     socket,
-    tls::{Acceptor, Kind, Leg},
+    tls::{Acceptor, ConnectionKind, Leg},
     transparent,
 };
 
@@ -79,7 +79,7 @@ pub(super) async fn connect(leg: ClientLeg, client: Client) -> Result<Leg, Input
 pub(super) fn secure(tls: Arc<Acceptor>) -> Secure {
     Box::new(move |tcp| -> Boxed<_> {
         Box::pin(async move {
-            let accepted = tls.accept(tcp, Kind::Data).await;
+            let accepted = tls.accept(tcp, ConnectionKind::Data).await;
             accepted.map_err(|error| Input::NotSecured(error.to_string()))
         })
     })

@@ -47,7 +47,7 @@ use net::{
     Connection,
     pipe::PipeNetwork,
     socket,
-    tls::{Acceptor, Kind, Leg},
+    tls::{Acceptor, ConnectionKind, Leg},
 };
 
 /// The listener of one session.
@@ -87,7 +87,7 @@ async fn run(
     let tls = door.config.client_tls();
     let leg = match (tls, &door.tls) {
         (ClientTls::Implicit { .. }, Some(tls)) => {
-            let accepted = tls.accept(connection, Kind::Control).await;
+            let accepted = tls.accept(connection, ConnectionKind::Control).await;
             accepted.inspect_err(|error| info!(%error, "no TLS with the client"))?
         }
         _ => Leg::plain(connection),
@@ -323,7 +323,7 @@ impl Session {
         let Some(tls) = self.door.tls.clone() else {
             return self.near.handle(Input::ClientClosed);
         };
-        let handshake = async |tcp| tls.accept(tcp, Kind::Control).await;
+        let handshake = async |tcp| tls.accept(tcp, ConnectionKind::Control).await;
         match self.control.begin_tls(handshake).await {
             Ok(()) => self.near.handle(Input::TlsBegun),
             Err(error) => {

@@ -16,7 +16,7 @@ use crate::{
 };
 use net::{
     socket::{self, KernelBuffer},
-    tls::Writer,
+    tls::LegWriter,
 };
 
 /// Task at the leg's writing side.
@@ -65,7 +65,7 @@ impl Inbound {
     pub(super) async fn advance(
         &mut self,
         task: Task,
-        leg: Option<&mut Writer>,
+        leg: Option<&mut LegWriter>,
         recv: Option<&mut Source>,
         meter: &Meter,
         truncation: Option<&Truncation>,
@@ -98,7 +98,7 @@ impl Inbound {
                 }
             }
             (Task::Acknowledge, Some(leg), _) => {
-                match socket::acknowledged(leg.leg().connection()).await {
+                match socket::wait_for_acknowledgement(leg.leg().connection()).await {
                     Ok(()) => Input::Acknowledged,
                     Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                         info!("the client acknowledges nothing; the final reply waits no longer");
@@ -114,7 +114,7 @@ impl Inbound {
     async fn move_to_leg(
         &mut self,
         recv: &mut Source,
-        leg: &mut Writer,
+        leg: &mut LegWriter,
         meter: &Meter,
     ) -> Result<(), Undelivered> {
         loop {
@@ -139,7 +139,7 @@ impl Inbound {
     }
 
     /// Counts bytes once the socket has them.
-    async fn flush(&mut self, leg: &mut Writer, meter: &Meter) -> io::Result<()> {
+    async fn flush(&mut self, leg: &mut LegWriter, meter: &Meter) -> io::Result<()> {
         if self.unflushed_bytes > 0 {
             leg.flush().await?;
             meter.moved(std::mem::take(&mut self.unflushed_bytes));

@@ -14,7 +14,7 @@ use crate::{
     status::Meter,
     wire::Grant,
 };
-use net::{socket::KernelBuffer, tls::Reader};
+use net::{socket::KernelBuffer, tls::LegReader};
 
 /// Bytes read from the leg.
 pub(super) struct Outbound {
@@ -59,7 +59,7 @@ impl Outbound {
         &mut self,
         flow: Flow,
         watches_stream: bool,
-        leg: Option<&mut Reader>,
+        leg: Option<&mut LegReader>,
         send: Option<&mut Outlet>,
         hold: Hold,
         meter: &Meter,
@@ -77,7 +77,7 @@ impl Outbound {
 
     async fn relay(
         &mut self,
-        leg: &mut Reader,
+        leg: &mut LegReader,
         send: &mut Outlet,
         hold: Hold,
         meter: &Meter,
@@ -99,7 +99,7 @@ impl Outbound {
 
     async fn move_to_link(
         &mut self,
-        leg: &mut Reader,
+        leg: &mut LegReader,
         send: &mut Outlet,
         hold: Hold,
         meter: &Meter,
@@ -183,7 +183,7 @@ fn read_failed(error: &io::Error) -> Input {
 }
 
 /// Reads to the end of the leg, and discards the bytes.
-async fn discard(leg: &mut Reader) -> Input {
+async fn discard(leg: &mut LegReader) -> Input {
     let mut buffer = vec![0; DISCARD_BYTES];
     loop {
         match leg.read(&mut buffer).await {

@@ -1,6 +1,6 @@
 use super::*;
 use ftp::session::{CommandId, Mode, Stage, Tag, ToFar, ToNear, TransferId, far::DataWay};
-use net::tls::{self, ServerTls, Verify};
+use net::tls::{self, CertificateCheck, ServerTls};
 use proptest::prelude::*;
 
 fn round_trip<M: Wire + PartialEq + std::fmt::Debug>(message: &M) {
@@ -51,8 +51,8 @@ fn every_message_reads_back() {
             mode: Mode::Fast,
             server_data: DataWay::Active,
             tls: Some(ServerTls {
-                mode: tls::Mode::Explicit,
-                verify: Verify::Roots(Some(vec![vec![7; 300].into()])),
+                mode: tls::TlsStart::Explicit,
+                verify: CertificateCheck::Roots(Some(vec![vec![7; 300].into()])),
             }),
             coding: Some(Coding {
                 compresses: true,

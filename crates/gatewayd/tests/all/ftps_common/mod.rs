@@ -12,7 +12,7 @@
 
 use std::net::{TcpListener, TcpStream};
 
-use net::tls::{Acceptor, Connector, Kind, Leg, Verify};
+use net::tls::{Acceptor, CertificateCheck, ConnectionKind, Connector, Leg};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     runtime::Runtime,
@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Secured<'_, S> {
 }
 
 pub fn trusting() -> Connector {
-    Connector::new(&server_tls(Verify::Off)).expect("no roots are needed")
+    Connector::new(&server_tls(CertificateCheck::Off)).expect("no roots are needed")
 }
 
 /// Returns a client that has started TLS with the gateway, and the server without TLS.
@@ -119,7 +119,7 @@ pub fn protected<'a>(
     client.send("AUTH TLS");
     client.expect_code("234 ");
     let leg = secure(runtime, client.stream, |tcp| {
-        connector.connect(tcp, NAME, Kind::Control)
+        connector.connect(tcp, NAME, ConnectionKind::Control)
     });
     let mut client = Secured {
         runtime,
@@ -155,7 +155,9 @@ pub fn secured_server<'a>(
     runtime: &'a Runtime,
     acceptor: &Acceptor,
 ) -> Secured<'a> {
-    secured_server_by(server, runtime, |tcp| acceptor.accept(tcp, Kind::Control))
+    secured_server_by(server, runtime, |tcp| {
+        acceptor.accept(tcp, ConnectionKind::Control)
+    })
 }
 
 /// Accepts TLS as a server, with another handshake.

@@ -19,7 +19,8 @@ use std::{
 };
 
 use net::tls::{
-    Acceptor, AcceptorError, CertSource, Fingerprint, Kind, Leg, Mode, Rules, ServerTls, Verify,
+    Acceptor, AcceptorError, CertSource, CertificateCheck, ConnectionKind, Fingerprint, Leg,
+    ServerTls, TlsRules, TlsStart,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType,
@@ -187,11 +188,11 @@ impl Server {
     pub async fn accept(
         &self,
         tcp: TcpStream,
-        kind: Kind,
+        kind: ConnectionKind,
     ) -> std::io::Result<server::TlsStream<TcpStream>> {
         let config = match kind {
-            Kind::Control => &self.control,
-            Kind::Data => &self.data,
+            ConnectionKind::Control => &self.control,
+            ConnectionKind::Data => &self.data,
         };
         TlsAcceptor::from(config.clone()).accept(tcp).await
     }
@@ -212,9 +213,9 @@ pub fn client(authority: &Authority, versions: Versions<'_>) -> ClientConfig {
 
 /// Creates an acceptor without requirements for clients.
 pub fn acceptor(source: CertSource) -> Result<Acceptor, AcceptorError> {
-    let rules = Rules {
+    let rules = TlsRules {
         must_resume: false,
-        ..Rules::default()
+        ..TlsRules::default()
     };
     Acceptor::new(source, &rules)
 }
@@ -223,7 +224,7 @@ pub fn acceptor(source: CertSource) -> Result<Acceptor, AcceptorError> {
 pub async fn handshake(
     config: &Arc<ClientConfig>,
     acceptor: &Acceptor,
-    kind: Kind,
+    kind: ConnectionKind,
 ) -> (
     std::io::Result<client::TlsStream<TcpStream>>,
     std::io::Result<Leg>,
@@ -235,9 +236,9 @@ pub async fn handshake(
     soon(both).await
 }
 
-pub fn server_tls(verify: Verify) -> ServerTls {
+pub fn server_tls(verify: CertificateCheck) -> ServerTls {
     ServerTls {
-        mode: Mode::Explicit,
+        mode: TlsStart::Explicit,
         verify,
     }
 }

@@ -7,7 +7,7 @@ use mover::{
     location::{Scheme, Server},
     server::{Dial, GatewayListener, Password, Route},
 };
-use net::tls::Verify;
+use net::tls::CertificateCheck;
 
 /// Extension of a fake server for the mover.
 pub(crate) trait FakeServerExt {
@@ -38,7 +38,7 @@ impl FakeServerExt for FakeServer {
             route,
             user: "me".to_owned(),
             password: Password(b"x".to_vec()),
-            verify: Verify::Roots(None),
+            verify: CertificateCheck::Roots(None),
             is_active: false,
             reply_timeout: Duration::from_secs(5),
             stall_max: Duration::from_secs(5),

@@ -31,7 +31,7 @@ use mover::{
     server::{Dial, Password, Route},
     web::WebDial,
 };
-use net::tls::Verify as VerifyTls;
+use net::tls::CertificateCheck;
 use tokio::{runtime::Runtime, sync::oneshot};
 
 /// A folder on disk, one on the server, and the server.
@@ -111,7 +111,7 @@ impl World {
             route: Route::Direct,
             user: "anonymous".to_owned(),
             password: Password(b"x".to_vec()),
-            verify: VerifyTls::Roots(None),
+            verify: CertificateCheck::Roots(None),
             is_active: false,
             reply_timeout: Duration::from_secs(5),
             stall_max: Duration::from_secs(5),

@@ -13,7 +13,7 @@ use mover::{
     server::Password,
     web::WebDial,
 };
-use net::tls::Verify as VerifyTls;
+use net::tls::CertificateCheck;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{
     ServerConfig, ServerConnection, StreamOwned,
@@ -126,7 +126,7 @@ impl Web {
                 port: self.address.port(),
             },
             account: None,
-            verify: VerifyTls::Off,
+            verify: CertificateCheck::Off,
             reply_timeout: Duration::from_secs(5),
             stall_max: Duration::from_secs(5),
         }
