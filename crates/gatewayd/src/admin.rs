@@ -38,7 +38,7 @@ use crate::{
     running::Running,
     upgrade,
 };
-use pages::{BoundedListener, Client, Names, as_metrics};
+use pages::{BoundedListener, HostNames, PageClient, as_metrics};
 use relay::{limits::Refusal, status::Snapshot};
 
 /// The running gateway, with its present settings.
@@ -133,7 +133,7 @@ pub(crate) async fn serve(
         );
     let router = with_trace.merge(elsewhere);
     let at_both = |listener, tls, router| {
-        let names = Names {
+        let names = HostNames {
             section: "[admin]",
             hosts: others.clone(),
         };
@@ -142,7 +142,7 @@ pub(crate) async fn serve(
     let local = async {
         match socket {
             Some(socket) => {
-                let service = at_socket.into_make_service_with_connect_info::<Client>();
+                let service = at_socket.into_make_service_with_connect_info::<PageClient>();
                 axum::serve(BoundedListener::at_socket(socket), service).await
             }
             None => std::future::pending().await,
@@ -170,7 +170,7 @@ pub(crate) async fn serve(
 
 async fn reload(
     State(reloads): State<mpsc::Sender<reload::Request>>,
-    ConnectInfo(from): ConnectInfo<Client>,
+    ConnectInfo(from): ConnectInfo<PageClient>,
 ) -> Result<(StatusCode, Json<Outcome>), (StatusCode, &'static str)> {
     let (request, answered) = reload::Request::new(reload::Cause::Order);
     let outcome = ask(&reloads, request, answered).await?;
@@ -181,7 +181,7 @@ async fn reload(
 
 async fn upgrade(
     State(upgrades): State<mpsc::Sender<upgrade::Request>>,
-    ConnectInfo(from): ConnectInfo<Client>,
+    ConnectInfo(from): ConnectInfo<PageClient>,
 ) -> Result<(StatusCode, Json<upgrade::Outcome>), (StatusCode, &'static str)> {
     audit::changed(&Principal::of(&from), "upgrade", "");
     let (request, answered) = oneshot::channel();
@@ -193,7 +193,7 @@ async fn upgrade(
 /// Sets the filter of log messages, which is the body.
 async fn log(
     State(set_log): State<Option<SetLog>>,
-    ConnectInfo(from): ConnectInfo<Client>,
+    ConnectInfo(from): ConnectInfo<PageClient>,
     filter: String,
 ) -> Result<&'static str, (StatusCode, String)> {
     let Some(set_log) = set_log else {
@@ -217,7 +217,7 @@ async fn order_elsewhere(State(socket): State<Arc<str>>) -> (StatusCode, String)
 
 /// # Errors
 /// The request does not come from a program on this machine.
-fn check_program(from: &Client, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
+fn check_program(from: &PageClient, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
     // A browser names the requesting page, or the purpose of the request. Pages have no need for
     // this.
     let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
@@ -251,7 +251,7 @@ fn code_of(error: Option<&str>) -> StatusCode {
 
 async fn status(
     State(views): State<Views>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
 ) -> Json<Snapshot> {
     let mut snapshot = views.current.borrow().snapshot();

@@ -31,7 +31,7 @@ use nix::{
     libc::{O_DIRECTORY, O_PATH},
     unistd::{User, geteuid},
 };
-use pages::process_behind;
+use pages::peer_process;
 
 /// Returns the path of the admin socket of the gateway with this configuration file, as far as the
 /// file names it. The rest of the file may be wrong.
@@ -94,7 +94,7 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// The error of the system. `PermissionDenied` if the listening program belongs to another user.
 pub fn connect(path: &Path, key_file: Option<&Path>) -> io::Result<UnixStream> {
     let stream = connect_to(path)?;
-    let process = process_behind(&stream)?;
+    let process = peer_process(&stream)?;
     let owner = || Some(fs::metadata(key_file?).ok()?.uid());
     let service = || Some(User::from_name(SERVICE_USER).ok()??.uid.as_raw());
     let is_trusted = [0, geteuid().as_raw()].contains(&process.uid)
@@ -146,7 +146,7 @@ const ADDRESS_BYTES_MAX: usize = 107;
 
 #[cfg(test)]
 mod tests {
-    use pages::may_order;
+    use pages::may_give_orders;
 
     use super::*;
 
@@ -165,9 +165,9 @@ mod tests {
             assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
             let stream = connect(&path, None).expect("it is ours");
             let (served, _) = listener.accept().expect("it connects");
-            let process = process_behind(&served).expect("the kernel knows");
+            let process = peer_process(&served).expect("the kernel knows");
             assert_eq!(process.pid as u32, std::process::id());
-            assert!(may_order(process));
+            assert!(may_give_orders(process));
             drop((listener, stream, served));
             drop(bind(&path).expect("the old one is of no use"));
             fs::remove_file(&path).expect("it is there");

@@ -7,7 +7,7 @@ use relay::AUDIT;
 use tracing::info;
 use x509_parser::parse_x509_certificate;
 
-use pages::{Client, Process};
+use pages::{PageClient, Process};
 
 /// The origin of a change.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) enum Principal<'a> {
 
 impl<'a> Principal<'a> {
     /// Returns the principal of a client that may change settings.
-    pub(crate) fn of(client: &'a Client) -> Self {
+    pub(crate) fn of(client: &'a PageClient) -> Self {
         match (client.process, client.certificates.first()) {
             (Some(process), _) => Principal::Process(process),
             (None, Some(certificate)) => Principal::Certificate(certificate, client.address),

@@ -8,7 +8,7 @@ use crate::Process;
 
 /// A client of a listener, and the way in which it connected.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct PageClient {
     /// Address of the client.
     pub address: SocketAddr,
     /// Address of the listener.
@@ -25,7 +25,7 @@ pub struct Client {
     pub is_forwarded: bool,
 }
 
-impl Client {
+impl PageClient {
     /// Creates a client without certificates and process.
     pub fn new(address: SocketAddr, at: SocketAddr, is_tls: bool) -> Self {
         Self {

@@ -17,13 +17,13 @@ use tokio::net::TcpListener;
 use tracing::warn;
 
 use crate::{
-    bounded::{BoundedListener, Handshakes},
-    client::Client,
+    bounded_listener::{BoundedListener, TlsHandshaker},
+    client::PageClient,
 };
 
 /// Names of a listener beside its address and loopback.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct HostNames {
     /// Section of the configuration with the key `hosts`.
     pub section: &'static str,
     /// The names.
@@ -40,12 +40,12 @@ pub struct Names {
 /// The error of the listener.
 pub async fn serve(
     listener: TcpListener,
-    tls: Option<Arc<dyn Handshakes>>,
-    names: Names,
+    tls: Option<Arc<dyn TlsHandshaker>>,
+    names: HostNames,
     router: Router,
     refused: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
 ) -> io::Result<()> {
-    let own = Own {
+    let own = OwnNames {
         listen: listener.local_addr()?.ip().to_canonical(),
         others: names.hosts,
     };
@@ -55,7 +55,7 @@ pub async fn serve(
         refused: Box::new(refused),
     });
     let router = router.layer(middleware::from_fn_with_state(guard, check_host));
-    let service = router.into_make_service_with_connect_info::<Client>();
+    let service = router.into_make_service_with_connect_info::<PageClient>();
     axum::serve(BoundedListener::at_address(listener, tls)?, service).await
 }
 
@@ -67,7 +67,7 @@ pub fn as_metrics(text: String) -> impl IntoResponse {
 
 /// A filter that passes requests for this gateway.
 struct Guard {
-    names: Own,
+    names: OwnNames,
     /// Section of the configuration.
     section: &'static str,
     refused: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
@@ -81,21 +81,24 @@ impl fmt::Debug for Guard {
 
 /// Names that requests may be for.
 #[derive(Debug)]
-struct Own {
+struct OwnNames {
     listen: IpAddr,
     others: Vec<Host>,
 }
 
 async fn check_host(
     State(guard): State<Arc<Guard>>,
-    ConnectInfo(Client { address, .. }): ConnectInfo<Client>,
+    ConnectInfo(PageClient { address, .. }): ConnectInfo<PageClient>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let host = match guard.names.check(&request) {
         Ok(is_by_other_name) => {
             let is_forwarded = is_by_other_name || is_forwarded(request.headers());
-            if let Some(info) = request.extensions_mut().get_mut::<ConnectInfo<Client>>() {
+            if let Some(info) = request
+                .extensions_mut()
+                .get_mut::<ConnectInfo<PageClient>>()
+            {
                 info.0.is_forwarded = is_forwarded;
             }
             return next.run(request).await;
@@ -116,12 +119,12 @@ async fn check_host(
 fn is_forwarded(headers: &HeaderMap) -> bool {
     let mut names = headers.keys().map(HeaderName::as_str);
     names.any(|name| {
-        OF_PROXIES.contains(&name) || OF_PROXIES_BEGIN.iter().any(|it| name.starts_with(it))
+        PROXY_HEADERS.contains(&name) || PROXY_HEADER_PREFIXES.iter().any(|it| name.starts_with(it))
     })
 }
 
 /// Headers that proxies add: RFC 7239, RFC 9110, older names, and names of one product.
-const OF_PROXIES: [&str; 7] = [
+const PROXY_HEADERS: [&str; 7] = [
     "forwarded",
     "via",
     "x-real-ip",
@@ -130,9 +133,9 @@ const OF_PROXIES: [&str; 7] = [
     "true-client-ip",
     "client-ip",
 ];
-const OF_PROXIES_BEGIN: [&str; 3] = ["x-forwarded", "x-original-", "cf-"];
+const PROXY_HEADER_PREFIXES: [&str; 3] = ["x-forwarded", "x-original-", "cf-"];
 
-impl Own {
+impl OwnNames {
     /// Returns whether the request is for one of `others`.
     ///
     /// # Errors
@@ -144,7 +147,7 @@ impl Own {
             return Ok(false);
         }
         let is_by_other_name = said.iter().any(|host| !self.is_own(host));
-        match said.into_iter().find(|host| !self.have(host)) {
+        match said.into_iter().find(|host| !self.contains(host)) {
             Some(other) => Err(other),
             None if request.headers().contains_key(header::HOST) => Ok(is_by_other_name),
             None => Err(String::new()),
@@ -152,7 +155,7 @@ impl Own {
     }
 
     /// Whether `authority`, a host with or without a port, is this gateway.
-    fn have(&self, authority: &str) -> bool {
+    fn contains(&self, authority: &str) -> bool {
         let host = host_of(authority);
         self.is_own(authority) || host.is_some_and(|host| self.others.contains(&host))
     }
@@ -195,7 +198,7 @@ mod tests {
     #[test]
     fn its_own_names_are_the_listen_address_loopback_and_those_of_the_file() {
         let others = vec![Host::parse("gw.example.com").expect("a name")];
-        let names = Own {
+        let names = OwnNames {
             listen: [10, 0, 0, 1].into(),
             others,
         };
@@ -211,7 +214,7 @@ mod tests {
             "gw.example.com",
             "GW.example.com:443",
         ] {
-            assert!(names.have(host), "{host}");
+            assert!(names.contains(host), "{host}");
         }
         for host in [
             "",
@@ -224,12 +227,12 @@ mod tests {
             "0x7f.1",
             "user@localhost",
         ] {
-            assert!(!names.have(host), "{host}");
+            assert!(!names.contains(host), "{host}");
         }
-        let everywhere = Own {
+        let everywhere = OwnNames {
             listen: [0, 0, 0, 0].into(),
             others: Vec::new(),
         };
-        assert!(everywhere.have("10.0.0.2") && !everywhere.have("evil.example"));
+        assert!(everywhere.contains("10.0.0.2") && !everywhere.contains("evil.example"));
     }
 }

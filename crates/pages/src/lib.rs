@@ -3,14 +3,14 @@
 //! The number of connections is bounded. Requests must be for the listener's own names. Each
 //! request carries the identity of its client.
 
-mod bounded;
+mod bounded_listener;
 mod client;
 mod guard;
 mod local;
-mod places;
+mod permits;
 mod process;
 
-pub use bounded::{BoundedListener, Handshakes};
-pub use client::Client;
-pub use guard::{Names, as_metrics, serve};
-pub use process::{Process, may_order, process_behind};
+pub use bounded_listener::{BoundedListener, TlsHandshaker};
+pub use client::PageClient;
+pub use guard::{HostNames, as_metrics, serve};
+pub use process::{Process, may_give_orders, peer_process};

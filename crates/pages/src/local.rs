@@ -12,7 +12,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use crate::process::{Process, may_order, process_behind};
+use crate::process::{Process, may_give_orders, peer_process};
 
 /// Returns the next connection of a process that may give orders. Closes connections of other users
 /// at once.
@@ -27,8 +27,8 @@ pub(super) async fn accept(listener: &UnixListener) -> (UnixStream, Process) {
                 continue;
             }
         };
-        match process_behind(&stream) {
-            Ok(process) if may_order(process) => return (stream, process),
+        match peer_process(&stream) {
+            Ok(process) if may_give_orders(process) => return (stream, process),
             Ok(Process { pid, uid }) => {
                 warn!(target: "audit", uid, pid, "another user is refused at the admin socket");
             }

@@ -20,7 +20,7 @@ pub struct Process {
 ///
 /// # Errors
 /// The error of the system call.
-pub fn process_behind(socket: impl AsFd) -> io::Result<Process> {
+pub fn peer_process(socket: impl AsFd) -> io::Result<Process> {
     // The kernel reports 0 for a process of another namespace.
     let credentials = getsockopt(&socket, PeerCredentials)?;
     Ok(Process {
@@ -30,7 +30,7 @@ pub fn process_behind(socket: impl AsFd) -> io::Result<Process> {
 }
 
 /// Whether a process may give orders to this one.
-pub fn may_order(process: Process) -> bool {
+pub fn may_give_orders(process: Process) -> bool {
     [0, geteuid().as_raw()].contains(&process.uid)
 }
 
@@ -44,7 +44,7 @@ mod tests {
             pid: 1,
             uid: geteuid().as_raw() + 1,
         };
-        assert!(!may_order(stranger));
-        assert!(may_order(Process { pid: 1, uid: 0 }));
+        assert!(!may_give_orders(stranger));
+        assert!(may_give_orders(Process { pid: 1, uid: 0 }));
     }
 }

@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr, sync::Arc};
 
 use futures_util::future::BoxFuture;
-use pages::Handshakes;
+use pages::TlsHandshaker;
 use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, warn};
@@ -30,7 +30,7 @@ impl Https {
 
     /// Returns the listener, and the handshakes with its clients, which follow the present
     /// settings.
-    pub(super) fn split(self, current: Current) -> (TcpListener, Arc<dyn Handshakes>) {
+    pub(super) fn split(self, current: Current) -> (TcpListener, Arc<dyn TlsHandshaker>) {
         let Self { listener, acceptor } = self;
         (listener, Arc::new(ByConfiguration { acceptor, current }))
     }
@@ -42,8 +42,8 @@ struct ByConfiguration {
     current: Current,
 }
 
-impl Handshakes for ByConfiguration {
-    fn take(
+impl TlsHandshaker for ByConfiguration {
+    fn handshake(
         self: Arc<Self>,
         tcp: TcpStream,
         client: SocketAddr,

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tracing::info;
 
 use super::{Current, check_program, qlog};
-use pages::Client;
+use pages::PageClient;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Wanted {
@@ -21,7 +21,7 @@ pub(super) struct Wanted {
 
 pub(super) async fn trace(
     State(current): State<Current>,
-    ConnectInfo(from): ConnectInfo<Client>,
+    ConnectInfo(from): ConnectInfo<PageClient>,
     headers: HeaderMap,
     Query(wanted): Query<Wanted>,
 ) -> Result<Response, (StatusCode, String)> {

@@ -18,7 +18,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use super::{Dashboard, refused::Refused};
 use crate::config::{AdminToken, Config};
 use net::tls;
-use pages::Client;
+use pages::PageClient;
 
 /// Permission that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Access {
     fn allows(
         &self,
         wanted: Wanted,
-        client: &Client,
+        client: &PageClient,
         headers: &HeaderMap,
         token: Option<&AdminToken>,
     ) -> Result<(), Refused> {
@@ -62,7 +62,7 @@ impl Access {
         }
     }
 
-    fn has_token(&self, client: &Client, headers: &HeaderMap, token: &AdminToken) -> bool {
+    fn has_token(&self, client: &PageClient, headers: &HeaderMap, token: &AdminToken) -> bool {
         let said = headers.get(header::AUTHORIZATION);
         let said = said.and_then(|it| it.to_str().ok()?.strip_prefix("Bearer "));
         let cookies = headers.get_all(header::COOKIE).into_iter();
@@ -77,14 +77,20 @@ impl Access {
     }
 
     /// Returns a cookie for a client that has shown the token.
-    pub(super) fn cookie(&self, token: &AdminToken, client: &Client) -> String {
+    pub(super) fn cookie(&self, token: &AdminToken, client: &PageClient) -> String {
         let until_unix_s = unix_s() + SESSION.as_secs();
         let tag = hmac::sign(&self.key, &signed(until_unix_s, token, client));
         let tag = BASE64_URL_SAFE_NO_PAD.encode(tag);
         set_cookie(client, &format!("{until_unix_s}.{tag}"), SESSION.as_secs())
     }
 
-    fn is_good(&self, value: &str, token: &AdminToken, client: &Client, now_unix_s: u64) -> bool {
+    fn is_good(
+        &self,
+        value: &str,
+        token: &AdminToken,
+        client: &PageClient,
+        now_unix_s: u64,
+    ) -> bool {
         let check = || {
             let (until, tag) = value.split_once('.')?;
             let until_unix_s: u64 = until.parse().ok()?;
@@ -102,7 +108,7 @@ impl Dashboard {
     pub(super) fn allows(
         &self,
         wanted: Wanted,
-        client: &Client,
+        client: &PageClient,
         headers: &HeaderMap,
     ) -> Result<(), Refused> {
         let running = self.running();
@@ -114,34 +120,34 @@ impl Dashboard {
     }
 
     /// Whether the client with these headers sees the names of users, files and clients.
-    pub(crate) fn shows_names(&self, client: &Client, headers: &HeaderMap) -> bool {
+    pub(crate) fn shows_names(&self, client: &PageClient, headers: &HeaderMap) -> bool {
         self.allows(Wanted::Change, client, headers).is_ok()
     }
 }
 
 /// Whether a client's certificate is valid by `config`, and has not expired.
-pub(super) fn is_known(client: &Client, config: &Config) -> bool {
+pub(super) fn is_known(client: &PageClient, config: &Config) -> bool {
     let shown = &client.certificates;
     !shown.is_empty() && tls::judge(shown, config.client_ca()).is_ok()
 }
 
 /// Returns the header that deletes a browser's cookie.
-pub(super) fn no_cookie(client: &Client) -> String {
+pub(super) fn no_cookie(client: &PageClient) -> String {
     set_cookie(client, "", 0)
 }
 
-fn set_cookie(client: &Client, value: &str, age_s: u64) -> String {
+fn set_cookie(client: &PageClient, value: &str, age_s: u64) -> String {
     let name = cookie_name(client);
     let over_tls = if client.is_tls { "; Secure" } else { "" };
     format!("{name}={value}; Max-Age={age_s}; Path=/; HttpOnly; SameSite=Strict{over_tls}")
 }
 
 /// Returns the name of the cookie. Browsers keep one set of cookies for all ports of a host.
-fn cookie_name(client: &Client) -> String {
+fn cookie_name(client: &PageClient) -> String {
     format!("longhaul_{}", client.at.port())
 }
 
-fn signed(until_unix_s: u64, token: &AdminToken, client: &Client) -> Vec<u8> {
+fn signed(until_unix_s: u64, token: &AdminToken, client: &PageClient) -> Vec<u8> {
     let port = client.at.port().to_be_bytes();
     [&until_unix_s.to_be_bytes()[..], &port, token.hash()].concat()
 }
@@ -166,9 +172,9 @@ mod tests {
     }
 
     /// Creates a client at this address of the gateway.
-    fn client(at: &str) -> Client {
+    fn client(at: &str) -> PageClient {
         let at = at.parse().expect("an address");
-        Client::new(at, at, false)
+        PageClient::new(at, at, false)
     }
 
     fn with(name: header::HeaderName, value: &str) -> HeaderMap {
@@ -187,7 +193,7 @@ mod tests {
             let denied = access.allows(wanted, &local, &nobody, None);
             assert!(matches!(denied, Err(Refused::NeedsTokenFile)));
         }
-        let forwarded = Client {
+        let forwarded = PageClient {
             is_forwarded: true,
             ..local.clone()
         };
@@ -228,7 +234,7 @@ mod tests {
     #[test]
     fn over_tls_a_loopback_address_is_like_any_other() {
         let (access, nobody) = (Access::new(), HeaderMap::new());
-        let over_tls = Client {
+        let over_tls = PageClient {
             is_tls: true,
             ..client("127.0.0.1:1")
         };

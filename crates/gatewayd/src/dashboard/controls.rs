@@ -23,7 +23,7 @@ use crate::{
     running::Running,
 };
 use net::target::Endpoint;
-use pages::Client;
+use pages::PageClient;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,7 +37,7 @@ struct Rate {
 /// Limits the rate of a peer, or of all peers, until the next reload.
 pub(super) async fn rate(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     body: Bytes,
 ) -> Result<StatusCode, Refused> {
     let Rate { peer, rate_max } = read(&body)?;
@@ -78,7 +78,7 @@ struct Stop {
 /// Ends a transfer now.
 pub(super) async fn stop(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     body: Bytes,
 ) -> Result<StatusCode, Refused> {
     let Stop { transfer } = read(&body)?;
@@ -105,7 +105,7 @@ struct Clear {
 /// Empties an open chunk store of this gateway.
 pub(super) async fn clear(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     body: Bytes,
 ) -> Result<StatusCode, Refused> {
     let Clear { store } = read(&body)?;
@@ -143,7 +143,7 @@ struct Made {
 /// Creates an invite, by which another gateway becomes a peer.
 pub(super) async fn invite(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refused> {

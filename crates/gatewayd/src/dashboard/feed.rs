@@ -29,7 +29,7 @@ use tokio::{
 
 use super::{Dashboard, lock, refused::Refused, view::Gateway};
 use crate::config::AdminToken;
-use pages::Client;
+use pages::PageClient;
 use relay::status::TransferStatus;
 
 /// Stream of events for pages.
@@ -177,7 +177,7 @@ impl<'a> Transfers<'a> {
 
 pub(super) async fn events(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     if dashboard.feed.is_over() {

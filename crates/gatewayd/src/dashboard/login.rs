@@ -18,7 +18,7 @@ use super::{
     json,
     refused::Refused,
 };
-use pages::Client;
+use pages::PageClient;
 use relay::limits;
 
 #[derive(Deserialize)]
@@ -41,7 +41,7 @@ struct May {
 
 pub(super) async fn login(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     body: Bytes,
 ) -> Result<Response, Refused> {
     let Login { token: said } = read(&body)?;
@@ -67,7 +67,7 @@ pub(super) async fn login(
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
 }
 
-pub(super) async fn logout(ConnectInfo(client): ConnectInfo<Client>) -> impl IntoResponse {
+pub(super) async fn logout(ConnectInfo(client): ConnectInfo<PageClient>) -> impl IntoResponse {
     (
         StatusCode::NO_CONTENT,
         [(header::SET_COOKIE, no_cookie(&client))],
@@ -76,7 +76,7 @@ pub(super) async fn logout(ConnectInfo(client): ConnectInfo<Client>) -> impl Int
 
 pub(super) async fn access(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
 ) -> Response {
     let may = |wanted| dashboard.allows(wanted, &client, &headers);

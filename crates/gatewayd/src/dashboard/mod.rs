@@ -51,7 +51,7 @@ use self::{
     refused::Refused,
 };
 use crate::{reload, running::Running};
-use pages::Client;
+use pages::PageClient;
 
 /// Parts of a gateway's dashboard.
 pub(crate) struct Dashboard {
@@ -186,7 +186,7 @@ impl Drop for EndOfFeed<'_> {
 
 async fn may_read(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     request: Request,
     next: Next,
 ) -> Result<Response, Refused> {
@@ -209,7 +209,7 @@ async fn may_read(
 
 async fn may_change(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     request: Request,
     next: Next,
 ) -> Result<Response, Refused> {
@@ -221,7 +221,7 @@ async fn may_change(
 /// it. Its pages load nothing from elsewhere.
 async fn close_off(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     request: Request,
     next: Next,
 ) -> Response {

@@ -12,12 +12,12 @@ use axum::{
 };
 
 use super::refused::Refused;
-use pages::Client;
+use pages::PageClient;
 
 /// Accepts requests of this gateway's own page, and of programs. They must be JSON, which a form of
 /// another page cannot send.
 pub(super) async fn check(
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     request: Request,
     next: Next,
 ) -> Result<Response, Refused> {

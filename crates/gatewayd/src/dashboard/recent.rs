@@ -10,7 +10,7 @@ use axum::{
 use serde::Deserialize;
 
 use super::{Dashboard, json, refused::Refused};
-use pages::Client;
+use pages::PageClient;
 use relay::status::Search;
 
 #[derive(Deserialize)]
@@ -25,7 +25,7 @@ pub(super) struct Asked {
 
 pub(super) async fn recent(
     State(dashboard): State<Arc<Dashboard>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
     Query(asked): Query<Asked>,
 ) -> Result<Response, Refused> {

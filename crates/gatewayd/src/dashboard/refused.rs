@@ -7,7 +7,7 @@ use axum::{
 };
 use serde_json::json;
 
-use pages::Client;
+use pages::PageClient;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
@@ -51,7 +51,7 @@ pub(super) enum Refused {
 
 impl Refused {
     /// Returns the refusal if no token is configured.
-    pub(super) fn without_token(client: &Client) -> Self {
+    pub(super) fn without_token(client: &PageClient) -> Self {
         match client.is_tls {
             true => Self::NoCertificate,
             false => Self::Off,

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 
 use axum::{Json, Router, extract::State, response::IntoResponse, routing::get};
 use net::target::Host;
-use pages::{Names, as_metrics};
+use pages::{HostNames, as_metrics};
 use tokio::net::TcpListener;
 
 use super::status::{AgentSnapshot, AgentStatus};
@@ -24,7 +24,7 @@ pub async fn serve(
         .route("/status.json", get(snapshot))
         .route("/metrics", get(metrics))
         .with_state(status);
-    let names = Names {
+    let names = HostNames {
         section: "[agent]",
         hosts,
     };

@@ -1,6 +1,6 @@
-//! Places for connections: a number in all, and a number for each client.
+//! Permits for connections: a number in all, and a number for each client.
 //!
-//! When all places are taken, a new connection can replace another one. A client that opens many
+//! When all permits are in use, a new connection can replace another one. A client that opens many
 //! connections without sending a request therefore blocks no other client.
 
 use std::{
@@ -13,45 +13,45 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use net::target::network;
 
-/// The places of a listener.
+/// The permits of a listener.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionPermits {
     all: Arc<Semaphore>,
     of_client: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    holders: Arc<Mutex<Holders>>,
+    holders: Arc<Mutex<PermitHolders>>,
     max: usize,
     per_client_max: usize,
 }
 
-/// The connections with a place.
+/// The connections with a permit.
 #[derive(Debug, Default)]
-struct Holders {
+struct PermitHolders {
     /// Last number. Connections and responses share one sequence of numbers.
     last: u64,
-    by_number: BTreeMap<u64, Holder>,
+    by_number: BTreeMap<u64, PermitHolder>,
 }
 
 #[derive(Debug)]
-struct Holder {
+struct PermitHolder {
     /// Number of the connection's last response. `None` before the first response.
-    answered: Option<u64>,
+    last_response: Option<u64>,
     /// Ends the connection when it is dropped.
-    _keep: oneshot::Sender<()>,
+    _end_on_drop: oneshot::Sender<()>,
 }
 
-/// A place, which becomes free when it is dropped.
+/// A permit, which becomes free when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     client: IpAddr,
     number: u64,
-    holders: Arc<Mutex<Holders>>,
+    holders: Arc<Mutex<PermitHolders>>,
     /// Resolves when another connection replaces this one.
-    pub(super) kept: oneshot::Receiver<()>,
+    pub(super) replaced: oneshot::Receiver<()>,
     of_client: Arc<Mutex<HashMap<IpAddr, usize>>>,
     _one_of_all: OwnedSemaphorePermit,
 }
 
-impl Places {
+impl ConnectionPermits {
     pub(super) fn new(max: usize, per_client_max: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(max)),
@@ -62,28 +62,28 @@ impl Places {
         }
     }
 
-    /// Waits for a free place.
-    pub(super) async fn free(&self) -> OwnedSemaphorePermit {
+    /// Waits for a free permit.
+    pub(super) async fn wait_for_free(&self) -> OwnedSemaphorePermit {
         let free = self.all.clone().acquire_owned().await;
         free.expect("nobody closes the semaphore")
     }
 
-    /// Waits for a free place. If none is free, ends the connection that uses its place least.
+    /// Waits for a free permit. If none is free, ends the connection that uses its permit least.
     ///
-    /// Connections without a response go first, the oldest before the others, if they occupy more
-    /// than half of the places. Otherwise the connection with the oldest last response goes.
-    pub(super) async fn take(&self) -> OwnedSemaphorePermit {
+    /// Connections without a response go first, the oldest before the others, if they hold more
+    /// than half of the permits. Otherwise the connection with the oldest last response goes.
+    pub(super) async fn acquire(&self) -> OwnedSemaphorePermit {
         if let Ok(free) = self.all.clone().try_acquire_owned() {
             return free;
         }
         {
             let mut holders = lock(&self.holders);
             let silent = holders.by_number.iter();
-            let mut silent = silent.filter(|(_, it)| it.answered.is_none());
+            let mut silent = silent.filter(|(_, it)| it.last_response.is_none());
             let oldest_silent = silent.next().map(|(number, _)| *number);
             let are_many = silent.count() >= self.max / 2;
             let answered = holders.by_number.iter();
-            let answered = answered.filter_map(|(number, it)| Some((it.answered?, *number)));
+            let answered = answered.filter_map(|(number, it)| Some((it.last_response?, *number)));
             let least_used = answered.min().map(|(_, number)| number);
             let goes = match are_many {
                 true => oldest_silent,
@@ -93,12 +93,16 @@ impl Places {
                 holders.by_number.remove(&number);
             }
         }
-        self.free().await
+        self.wait_for_free().await
     }
 
-    /// Assigns a free place to a client. `None` if the client has the most places that a client may
-    /// have.
-    pub(super) fn give(&self, free: OwnedSemaphorePermit, client: IpAddr) -> Option<Place> {
+    /// Assigns a free permit to a client. `None` if the client has the most permits that a client
+    /// may have.
+    pub(super) fn assign(
+        &self,
+        free: OwnedSemaphorePermit,
+        client: IpAddr,
+    ) -> Option<ConnectionPermit> {
         let client = network(client);
         let mut of_client = lock(&self.of_client);
         let count = of_client.entry(client).or_default();
@@ -109,36 +113,36 @@ impl Places {
         let mut holders = lock(&self.holders);
         holders.last += 1;
         let number = holders.last;
-        let (keep, kept) = oneshot::channel();
-        let holder = Holder {
-            answered: None,
-            _keep: keep,
+        let (keep, replaced) = oneshot::channel();
+        let holder = PermitHolder {
+            last_response: None,
+            _end_on_drop: keep,
         };
         holders.by_number.insert(number, holder);
-        Some(Place {
+        Some(ConnectionPermit {
             client,
             number,
             holders: self.holders.clone(),
-            kept,
+            replaced,
             of_client: self.of_client.clone(),
             _one_of_all: free,
         })
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Records a response on the connection.
-    pub(super) fn answered(&self) {
+    pub(super) fn record_response(&self) {
         let mut holders = lock(&self.holders);
         holders.last += 1;
         let last = holders.last;
         if let Some(holder) = holders.by_number.get_mut(&self.number) {
-            holder.answered = Some(last);
+            holder.last_response = Some(last);
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         lock(&self.holders).by_number.remove(&self.number);
         let mut of_client = lock(&self.of_client);
@@ -162,15 +166,19 @@ mod tests {
 
     #[tokio::test]
     async fn newcomers_get_the_places_of_those_who_say_nothing() {
-        let places = Places::new(4, 4);
+        let permits = ConnectionPermits::new(4, 4);
         let client = IpAddr::from([127, 0, 0, 1]);
         let mut held = Vec::new();
         for _ in 0..4 {
-            held.push(places.give(places.take().await, client).expect("room"));
+            held.push(
+                permits
+                    .assign(permits.acquire().await, client)
+                    .expect("room"),
+            );
         }
-        held[0].answered();
-        let is_kept = |place: &mut Place| {
-            let received = place.kept.try_recv();
+        held[0].record_response();
+        let is_kept = |permit: &mut ConnectionPermit| {
+            let received = permit.replaced.try_recv();
             matches!(received, Err(oneshot::error::TryRecvError::Empty))
         };
         // Three of four have sent no request: the oldest of the three ends first, and then the next
@@ -184,17 +192,19 @@ mod tests {
                     drop(held.remove(goes));
                     held.insert(
                         goes,
-                        places.give(places.free().await, client).expect("room"),
+                        permits
+                            .assign(permits.wait_for_free().await, client)
+                            .expect("room"),
                     );
                 },
-                async { drop(places.take().await) },
+                async { drop(permits.acquire().await) },
             );
             let () = newcomer;
             assert!(is_kept(&mut held[0]), "it was answered");
         }
         // Most have a response: the connection with the oldest response ends.
-        for place in held.iter().rev() {
-            place.answered();
+        for permit in held.iter().rev() {
+            permit.record_response();
         }
         let (..) = tokio::join!(
             async {
@@ -203,23 +213,35 @@ mod tests {
                 }
                 held.pop();
             },
-            async { drop(places.take().await) },
+            async { drop(permits.acquire().await) },
         );
         assert!(held.iter_mut().all(is_kept));
     }
 
     #[tokio::test]
     async fn one_client_leaves_places_to_others() {
-        let places = Places::new(3, 2);
+        let permits = ConnectionPermits::new(3, 2);
         let of = |last| IpAddr::from([10, 0, 0, last]);
-        let first = places.give(places.free().await, of(1));
-        let second = places.give(places.free().await, of(1));
+        let first = permits.assign(permits.wait_for_free().await, of(1));
+        let second = permits.assign(permits.wait_for_free().await, of(1));
         assert!(first.is_some() && second.is_some());
-        assert!(places.give(places.free().await, of(1)).is_none());
-        assert!(places.give(places.free().await, of(2)).is_some());
+        assert!(
+            permits
+                .assign(permits.wait_for_free().await, of(1))
+                .is_none()
+        );
+        assert!(
+            permits
+                .assign(permits.wait_for_free().await, of(2))
+                .is_some()
+        );
         drop(second);
-        assert!(places.give(places.free().await, of(1)).is_some());
+        assert!(
+            permits
+                .assign(permits.wait_for_free().await, of(1))
+                .is_some()
+        );
         drop(first);
-        assert!(lock(&places.of_client).is_empty());
+        assert!(lock(&permits.of_client).is_empty());
     }
 }

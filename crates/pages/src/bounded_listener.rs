@@ -1,14 +1,14 @@
 //! A listener of the admin interface with a bound on its connections, at a TCP address or at the
 //! admin socket.
 //!
-//! Each connection ends if it stays idle for too long. A connection occupies a place, and each
-//! listener has its own places. Without TLS all clients run on this machine. When all places are
-//! taken, the new connection then replaces the connection that uses its place least.
+//! Each connection ends if it stays idle for too long. A connection holds a permit, and each
+//! listener has its own permits. Without TLS all clients run on this machine. When all permits are
+//! taken, the new connection then replaces the connection that uses its permit least.
 //!
 //! The deadline of a connection starts when the connection is accepted, and only bytes written by
 //! this side extend it. A request that arrives byte by byte gains no time. A client that reads no
 //! bytes of a response has less time, since it may have opened an endless stream. A TLS handshake
-//! occupies a place, has its own timeout, and delays no other client.
+//! holds a permit, has its own timeout, and delays no other client.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: bounds how long clients may take"
@@ -43,16 +43,16 @@ use net::tls::Leg;
 use rustls::pki_types::CertificateDer;
 
 use crate::{
-    client::Client,
+    client::PageClient,
     local,
-    places::{Place, Places},
+    permits::{ConnectionPermit, ConnectionPermits},
 };
 
 /// TLS of a listener.
-pub trait Handshakes: fmt::Debug + Send + Sync {
+pub trait TlsHandshaker: fmt::Debug + Send + Sync {
     /// Performs the handshake with a client. Returns the client's certificates if they are valid,
     /// its own certificate first. `None` if the handshake fails.
-    fn take(
+    fn handshake(
         self: Arc<Self>,
         tcp: TcpStream,
         client: SocketAddr,
@@ -62,48 +62,48 @@ pub trait Handshakes: fmt::Debug + Send + Sync {
 /// A listener with a bound on its connections.
 #[derive(Debug)]
 pub struct BoundedListener {
-    source: Source,
-    places: Places,
-    /// Handshakes in progress, each with its place.
-    shaking: JoinSet<Option<Bounded>>,
+    source: ConnectionSource,
+    permits: ConnectionPermits,
+    /// Handshakes in progress, each with its permit.
+    handshakes: JoinSet<Option<BoundedConnection>>,
 }
 
 /// Origin of connections.
 #[derive(Debug)]
-enum Source {
+enum ConnectionSource {
     Tcp {
         listener: TcpListener,
         at: SocketAddr,
         /// `None` without TLS.
-        tls: Option<Arc<dyn Handshakes>>,
+        tls: Option<Arc<dyn TlsHandshaker>>,
     },
     /// The admin socket.
     Socket(UnixListener),
 }
 
 /// An accepted connection.
-enum Accepted {
+enum AcceptedStream {
     Tcp(TcpStream),
     /// Connection of a process that may give orders.
     Process(UnixStream),
 }
 
 /// The bytes of a connection, below its bounds.
-trait Connection: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Connection for T {}
+impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> ByteStream for T {}
 
-/// A connection with a deadline and a place.
+/// A connection with a deadline and a permit.
 #[derive(Debug)]
-pub struct Bounded {
+pub struct BoundedConnection {
     /// The stream above TLS. Bytes that TLS writes on its own, at the client's request, do not
     /// extend the deadline.
-    stream: Box<dyn Connection>,
-    client: Client,
-    late: Pin<Box<Sleep>>,
+    stream: Box<dyn ByteStream>,
+    client: PageClient,
+    deadline: Pin<Box<Sleep>>,
     /// Whether the last write is incomplete because the client does not read.
     is_blocked: bool,
-    place: Place,
+    permit: ConnectionPermit,
 }
 
 impl BoundedListener {
@@ -111,7 +111,10 @@ impl BoundedListener {
     ///
     /// # Errors
     /// The system's error if the socket has no address.
-    pub fn at_address(listener: TcpListener, tls: Option<Arc<dyn Handshakes>>) -> io::Result<Self> {
+    pub fn at_address(
+        listener: TcpListener,
+        tls: Option<Arc<dyn TlsHandshaker>>,
+    ) -> io::Result<Self> {
         // Without TLS all clients are programs of this machine, or pass through a proxy.
         let per_client_max = match &tls {
             Some(_) => CONNECTIONS_PER_CLIENT_MAX,
@@ -119,31 +122,31 @@ impl BoundedListener {
         };
         let at = listener.local_addr()?;
         Ok(Self {
-            source: Source::Tcp { listener, at, tls },
-            places: Places::new(CONNECTIONS_MAX, per_client_max),
-            shaking: JoinSet::new(),
+            source: ConnectionSource::Tcp { listener, at, tls },
+            permits: ConnectionPermits::new(CONNECTIONS_MAX, per_client_max),
+            handshakes: JoinSet::new(),
         })
     }
 
     /// Creates the listener of the admin socket, for processes that may give orders.
     pub fn at_socket(listener: UnixListener) -> Self {
         Self {
-            source: Source::Socket(listener),
-            places: Places::new(CONNECTIONS_MAX, CONNECTIONS_MAX),
-            shaking: JoinSet::new(),
+            source: ConnectionSource::Socket(listener),
+            permits: ConnectionPermits::new(CONNECTIONS_MAX, CONNECTIONS_MAX),
+            handshakes: JoinSet::new(),
         }
     }
 }
 
 impl Listener for BoundedListener {
-    type Io = Bounded;
+    type Io = BoundedConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Bounded, SocketAddr) {
+    async fn accept(&mut self) -> (BoundedConnection, SocketAddr) {
         loop {
-            let (accepted, mut client, place) = tokio::select! {
-                accepted = self.source.accept(&self.places) => accepted,
-                Some(shaken) = self.shaking.join_next() => match shaken {
+            let (accepted, mut client, permit) = tokio::select! {
+                accepted = self.source.accept(&self.permits) => accepted,
+                Some(finished) = self.handshakes.join_next() => match finished {
                     Ok(Some(connection)) => {
                         let address = connection.client.address;
                         return (connection, address);
@@ -153,11 +156,11 @@ impl Listener for BoundedListener {
             };
             let address = client.address;
             let stream = match accepted {
-                Accepted::Process(stream) => {
-                    let connection = Bounded::new(stream, client, place, ORDER_TIMEOUT);
+                AcceptedStream::Process(stream) => {
+                    let connection = BoundedConnection::new(stream, client, permit, ORDER_TIMEOUT);
                     return (connection, address);
                 }
-                Accepted::Tcp(stream) => stream,
+                AcceptedStream::Tcp(stream) => stream,
             };
             // A client that does not read must not fill much memory.
             let bounded = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
@@ -165,116 +168,127 @@ impl Listener for BoundedListener {
                 debug!(%error, "socket options");
             }
             let Some(tls) = self.source.tls() else {
-                let connection = Bounded::new(Leg::plain(stream), client, place, REQUEST_PATIENCE);
+                let connection =
+                    BoundedConnection::new(Leg::plain(stream), client, permit, REQUEST_PATIENCE);
                 return (connection, address);
             };
-            self.shaking.spawn(async move {
-                let (stream, shown) = tls.take(stream, address).await?;
+            self.handshakes.spawn(async move {
+                let (stream, shown) = tls.handshake(stream, address).await?;
                 client.certificates = shown.into();
-                Some(Bounded::new(stream, client, place, REQUEST_PATIENCE))
+                Some(BoundedConnection::new(
+                    stream,
+                    client,
+                    permit,
+                    REQUEST_PATIENCE,
+                ))
             });
         }
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(match &self.source {
-            Source::Tcp { at, .. } => *at,
-            Source::Socket(_) => NOWHERE,
+            ConnectionSource::Tcp { at, .. } => *at,
+            ConnectionSource::Socket(_) => NO_ADDRESS,
         })
     }
 }
 
-impl Source {
-    fn tls(&self) -> Option<Arc<dyn Handshakes>> {
+impl ConnectionSource {
+    fn tls(&self) -> Option<Arc<dyn TlsHandshaker>> {
         match self {
             Self::Tcp { tls, .. } => tls.clone(),
             Self::Socket(_) => None,
         }
     }
 
-    /// Returns the next connection with its place.
+    /// Returns the next connection with its permit.
     ///
-    /// With TLS the connection is accepted once a place is free. Otherwise it is accepted at once,
+    /// With TLS the connection is accepted once a permit is free. Otherwise it is accepted at once,
     /// and replaces another connection if necessary.
-    async fn accept(&mut self, places: &Places) -> (Accepted, Client, Place) {
+    async fn accept(
+        &mut self,
+        permits: &ConnectionPermits,
+    ) -> (AcceptedStream, PageClient, ConnectionPermit) {
         let mut free = None;
         loop {
             if self.tls().is_some() && free.is_none() {
-                free = Some(places.free().await);
+                free = Some(permits.wait_for_free().await);
             }
             let (accepted, client) = match self {
                 Self::Tcp { listener, at, tls } => {
                     // The listener waits while the process has no free descriptor.
                     let (stream, address) = Listener::accept(listener).await;
-                    let client = Client::new(address, *at, tls.is_some());
-                    (Accepted::Tcp(stream), client)
+                    let client = PageClient::new(address, *at, tls.is_some());
+                    (AcceptedStream::Tcp(stream), client)
                 }
                 Self::Socket(listener) => {
                     let (stream, process) = local::accept(listener).await;
-                    let client = Client {
+                    let client = PageClient {
                         process: Some(process),
-                        ..Client::new(NOWHERE, NOWHERE, false)
+                        ..PageClient::new(NO_ADDRESS, NO_ADDRESS, false)
                     };
-                    (Accepted::Process(stream), client)
+                    (AcceptedStream::Process(stream), client)
                 }
             };
-            let place = match free.take() {
+            let permit = match free.take() {
                 Some(free) => free,
-                None => places.take().await,
+                None => permits.acquire().await,
             };
-            match places.give(place, client.address.ip()) {
-                Some(place) => return (accepted, client, place),
+            match permits.assign(permit, client.address.ip()) {
+                Some(permit) => return (accepted, client, permit),
                 None => debug!(client = %client.address, "too many connections of one client"),
             }
         }
     }
 }
 
-impl Connected<IncomingStream<'_, BoundedListener>> for Client {
+impl Connected<IncomingStream<'_, BoundedListener>> for PageClient {
     fn connect_info(stream: IncomingStream<'_, BoundedListener>) -> Self {
         stream.io().client.clone()
     }
 }
 
-impl Bounded {
+impl BoundedConnection {
     /// Creates a connection that ends unless a response is written within `timeout`.
     fn new(
-        stream: impl Connection + 'static,
-        client: Client,
-        place: Place,
+        stream: impl ByteStream + 'static,
+        client: PageClient,
+        permit: ConnectionPermit,
         timeout: Duration,
     ) -> Self {
         Self {
             stream: Box::new(stream),
             client,
-            late: Box::pin(sleep(timeout)),
+            deadline: Box::pin(sleep(timeout)),
             is_blocked: false,
-            place,
+            permit,
         }
     }
 
     /// Shortens the deadline while the client does not read the written bytes.
-    fn taken<T>(
+    fn limit_write_time<T>(
         &mut self,
         cx: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if polled.is_pending() && !self.is_blocked {
             self.is_blocked = true;
-            self.late.as_mut().reset(Instant::now() + WRITE_PATIENCE);
+            self.deadline
+                .as_mut()
+                .reset(Instant::now() + WRITE_PATIENCE);
         }
-        self.in_time(cx, polled)
+        self.fail_if_over(cx, polled)
     }
 
     /// Extends the deadline after the client has read some bytes.
-    fn goes_on(&mut self) {
-        self.place.answered();
+    fn extend_deadline(&mut self) {
+        self.permit.record_response();
         self.is_blocked = false;
-        self.late.as_mut().reset(Instant::now() + IDLE_PATIENCE);
+        self.deadline.as_mut().reset(Instant::now() + IDLE_PATIENCE);
     }
 
     /// Turns a pending result into an error once the connection is over.
-    fn in_time<T>(
+    fn fail_if_over<T>(
         &mut self,
         cx: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
@@ -285,14 +299,14 @@ impl Bounded {
         polled
     }
 
-    /// Whether the deadline has passed, or another connection has the place.
+    /// Whether the deadline has passed, or another connection has received the permit.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_given_away = Pin::new(&mut self.place.kept).poll(cx).is_ready();
-        is_given_away || self.late.as_mut().poll(cx).is_ready()
+        let is_replaced = Pin::new(&mut self.permit.replaced).poll(cx).is_ready();
+        is_replaced || self.deadline.as_mut().poll(cx).is_ready()
     }
 }
 
-impl AsyncRead for Bounded {
+impl AsyncRead for BoundedConnection {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -306,7 +320,7 @@ impl AsyncRead for Bounded {
     }
 }
 
-impl AsyncWrite for Bounded {
+impl AsyncWrite for BoundedConnection {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -315,24 +329,24 @@ impl AsyncWrite for Bounded {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_write(cx, bytes);
         if matches!(polled, Poll::Ready(Ok(_))) {
-            this.goes_on();
+            this.extend_deadline();
         }
-        this.taken(cx, polled)
+        this.limit_write_time(cx, polled)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_flush(cx);
         if this.is_blocked && matches!(polled, Poll::Ready(Ok(()))) {
-            this.goes_on();
+            this.extend_deadline();
         }
-        this.taken(cx, polled)
+        this.limit_write_time(cx, polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_shutdown(cx);
-        this.taken(cx, polled)
+        this.limit_write_time(cx, polled)
     }
 }
 
@@ -351,7 +365,7 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Address of processes, which have none.
-const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Timeout of a client that reads no bytes of a response, long enough for a few lost packets.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
@@ -376,7 +390,7 @@ mod tests {
     use net::tls::{CertSource, HttpsAcceptor};
 
     /// Writes until the listener disconnects the client, which reads no bytes.
-    async fn expect_cut_off(mut served: Bounded) {
+    async fn expect_cut_off(mut served: BoundedConnection) {
         let begun = Instant::now();
         let mut written = 0;
         let error = loop {
@@ -420,13 +434,13 @@ mod tests {
         let process = served[0].client.process.expect("the kernel knows");
         assert_eq!(process.pid as u32, std::process::id());
         let newcomer = UnixStream::connect(&path).await.expect("it listens");
-        let ends_when_its_place_goes = async {
+        let ends_when_it_is_replaced = async {
             let mut byte = [0];
             let error = served[0].read(&mut byte).await;
             assert_eq!(error.expect_err("it ends").kind(), io::ErrorKind::TimedOut);
             drop(served.remove(0));
         };
-        let both = async { tokio::join!(listener.accept(), ends_when_its_place_goes) };
+        let both = async { tokio::join!(listener.accept(), ends_when_it_is_replaced) };
         let accepted = tokio::time::timeout(Duration::from_secs(20), both).await;
         accepted.expect("the newcomer is served");
         drop(newcomer);
@@ -436,10 +450,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_process_that_takes_nothing_is_cut_off() {
         let (client, served) = UnixStream::pair().expect("sockets");
-        let places = Places::new(1, 1);
-        let place = places.give(places.free().await, NOWHERE.ip());
-        let client_of = Client::new(NOWHERE, NOWHERE, false);
-        let served = Bounded::new(served, client_of, place.expect("the first"), ORDER_TIMEOUT);
+        let permits = ConnectionPermits::new(1, 1);
+        let permit = permits.assign(permits.wait_for_free().await, NO_ADDRESS.ip());
+        let client_of = PageClient::new(NO_ADDRESS, NO_ADDRESS, false);
+        let served =
+            BoundedConnection::new(served, client_of, permit.expect("the first"), ORDER_TIMEOUT);
         expect_cut_off(served).await;
         drop(client);
     }
@@ -453,7 +468,7 @@ mod tests {
     }
 
     /// Returns both ends of a connection with TLS.
-    async fn over_tls() -> (TlsStream<TcpStream>, Bounded) {
+    async fn over_tls() -> (TlsStream<TcpStream>, BoundedConnection) {
         let path = std::env::temp_dir().join(format!("longhaul-bound-{}", std::process::id()));
         let source = CertSource {
             cert_file: path.with_extension("pem"),
@@ -483,11 +498,11 @@ mod tests {
             connector.connect(name, client),
             acceptor.accept(served, &[])
         );
-        let client = Client::new(address, address, true);
-        let places = Places::new(1, 1);
-        let place = places.give(places.free().await, address.ip());
-        let place = place.expect("the first");
-        let served = Bounded::new(both.1.expect("TLS"), client, place, REQUEST_PATIENCE);
+        let client = PageClient::new(address, address, true);
+        let permits = ConnectionPermits::new(1, 1);
+        let permit = permits.assign(permits.wait_for_free().await, address.ip());
+        let permit = permit.expect("the first");
+        let served = BoundedConnection::new(both.1.expect("TLS"), client, permit, REQUEST_PATIENCE);
         (both.0.expect("TLS"), served)
     }
 }
