@@ -1,6 +1,6 @@
 //! Batches of files for workers.
 
-use ftp::listing::Precision;
+use ftp::listing::TimePrecision;
 use mover::plan::{RelativePath, Version};
 
 use crate::message::{BatchFile, Word};
@@ -24,7 +24,7 @@ impl Batches {
         let path = Word::new(&path.to_bytes());
         let size_bytes = version.size_bytes;
         let modified = version.modified;
-        let modified = modified.filter(|it| it.precision == Precision::Second);
+        let modified = modified.filter(|it| it.precision == TimePrecision::Second);
         self.path_bytes += path.encoded().len();
         // A file without a known size may be large.
         self.bytes = self

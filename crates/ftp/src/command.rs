@@ -22,7 +22,7 @@ pub struct Command<'a> {
 
 /// Meaning of a verb for the gateways. All other verbs are relayed unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CommandKind {
     /// `USER`: names the account, and in a proxy logon the server.
     User,
     /// `PASS`.
@@ -126,30 +126,32 @@ impl<'a> Command<'a> {
     }
 
     /// Returns the meaning of the verb for the gateways.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> CommandKind {
         match self.verb.as_str() {
-            _ if self.is_split => Kind::Split,
-            "" => Kind::Blank,
-            "USER" => Kind::User,
-            "PASS" => Kind::Pass,
-            "PASV" => Kind::Passive(PassiveForm::Pasv),
-            "EPSV" => Kind::Passive(PassiveForm::Epsv),
-            "LPSV" => Kind::Passive(PassiveForm::Lpsv),
-            "PORT" => Kind::Active(ActiveForm::Port),
-            "EPRT" => Kind::Active(ActiveForm::Eprt),
-            "LPRT" => Kind::Active(ActiveForm::Lprt),
-            "SPAS" | "SPOR" | "CPSV" | "SSCN" => Kind::OtherData,
-            "AUTH" | "ADAT" | "PBSZ" | "PROT" | "CCC" | "MIC" | "CONF" | "ENC" => Kind::Protection,
-            "RETR" | "LIST" | "NLST" | "MLSD" => Kind::Transfer(Direction::Download),
-            "STOR" | "STOU" | "APPE" => Kind::Transfer(Direction::Upload),
-            "ABOR" => Kind::Abort,
-            "QUIT" => Kind::Quit,
-            "TYPE" => Kind::Type,
+            _ if self.is_split => CommandKind::Split,
+            "" => CommandKind::Blank,
+            "USER" => CommandKind::User,
+            "PASS" => CommandKind::Pass,
+            "PASV" => CommandKind::Passive(PassiveForm::Pasv),
+            "EPSV" => CommandKind::Passive(PassiveForm::Epsv),
+            "LPSV" => CommandKind::Passive(PassiveForm::Lpsv),
+            "PORT" => CommandKind::Active(ActiveForm::Port),
+            "EPRT" => CommandKind::Active(ActiveForm::Eprt),
+            "LPRT" => CommandKind::Active(ActiveForm::Lprt),
+            "SPAS" | "SPOR" | "CPSV" | "SSCN" => CommandKind::OtherData,
+            "AUTH" | "ADAT" | "PBSZ" | "PROT" | "CCC" | "MIC" | "CONF" | "ENC" => {
+                CommandKind::Protection
+            }
+            "RETR" | "LIST" | "NLST" | "MLSD" => CommandKind::Transfer(Direction::Download),
+            "STOR" | "STOU" | "APPE" => CommandKind::Transfer(Direction::Upload),
+            "ABOR" => CommandKind::Abort,
+            "QUIT" => CommandKind::Quit,
+            "TYPE" => CommandKind::Type,
             // The refusal of `STAT` with a path would look like the refusal of a transfer.
-            "STAT" if self.argument.trim_ascii().is_empty() => Kind::Overtaking,
-            "NOOP" | "REIN" => Kind::Overtaking,
-            _ if self.is_malformed => Kind::Malformed,
-            _ => Kind::Other,
+            "STAT" if self.argument.trim_ascii().is_empty() => CommandKind::Overtaking,
+            "NOOP" | "REIN" => CommandKind::Overtaking,
+            _ if self.is_malformed => CommandKind::Malformed,
+            _ => CommandKind::Other,
         }
     }
 }
@@ -305,7 +307,7 @@ mod tests {
         ];
         for form in forms {
             let command = Command::parse(form);
-            assert_eq!(command.kind(), Kind::Abort, "{form:?}");
+            assert_eq!(command.kind(), CommandKind::Abort, "{form:?}");
             assert!(command.line().eq_ignore_ascii_case(b"ABOR"));
         }
         assert!(!Command::parse(b"ABOR").synch());
@@ -341,7 +343,7 @@ mod tests {
     fn what_servers_take_for_a_verb_is_one() {
         for line in [&b"PORT 1,2"[..], b"port\t1,2", b" PORT\x0b1,2"] {
             let command = Command::parse(line);
-            assert!(matches!(command.kind(), Kind::Active(_)), "{line:?}");
+            assert!(matches!(command.kind(), CommandKind::Active(_)), "{line:?}");
             assert_eq!(command.argument(), b"1,2");
             assert_eq!(command.line(), line);
         }
@@ -352,7 +354,7 @@ mod tests {
         let command = Command::parse(b"STOR  two  spaces \xff\xff");
         assert_eq!(command.argument(), b" two  spaces \xff");
         assert_eq!(command.line(), b"STOR  two  spaces \xff\xff");
-        assert_eq!(command.kind(), Kind::Transfer(Direction::Upload));
+        assert_eq!(command.kind(), CommandKind::Transfer(Direction::Upload));
     }
 
     #[test]
@@ -375,14 +377,14 @@ mod tests {
             b"ABCDEFGHIJKLMNOPQ\xff\xfbx y",
         ] {
             let command = Command::parse(line);
-            assert_eq!(command.kind(), Kind::Malformed, "{line:?}");
+            assert_eq!(command.kind(), CommandKind::Malformed, "{line:?}");
         }
     }
 
     #[test]
     fn verbs_of_extensions_are_for_the_server() {
         for line in [&b"MD5 a"[..], b"xsha256 a", b"XSHA1", b"STRANGE \xff\xfbx"] {
-            assert_eq!(Command::parse(line).kind(), Kind::Other, "{line:?}");
+            assert_eq!(Command::parse(line).kind(), CommandKind::Other, "{line:?}");
         }
     }
 
@@ -396,13 +398,13 @@ mod tests {
             b"PASS a\rb",
             b"RETR a\r\rDELE b",
         ] {
-            assert_eq!(Command::parse(line).kind(), Kind::Split, "{line:?}");
+            assert_eq!(Command::parse(line).kind(), CommandKind::Split, "{line:?}");
         }
         for line in [&b"\rNOOP"[..], b"NOOP\r", b"NOOP\r\0", b"\0\rNOOP\r\r"] {
             let command = Command::parse(line);
             assert_eq!(
                 (command.kind(), command.line()),
-                (Kind::Overtaking, &b"NOOP"[..])
+                (CommandKind::Overtaking, &b"NOOP"[..])
             );
         }
     }
@@ -410,7 +412,7 @@ mod tests {
     #[test]
     fn a_line_without_a_word_is_blank() {
         for line in [&b""[..], b" ", b"\r", b"\0", b" \t ", b"\xff\xf4\xff\xf2"] {
-            assert_eq!(Command::parse(line).kind(), Kind::Blank, "{line:?}");
+            assert_eq!(Command::parse(line).kind(), CommandKind::Blank, "{line:?}");
         }
     }
 
@@ -483,8 +485,8 @@ mod tests {
             let command = Command::parse(&line);
             let is_relayed = !matches!(
                 command.kind(),
-                Kind::Passive(_) | Kind::Active(_) | Kind::OtherData | Kind::Protection | Kind::Malformed
-                    | Kind::Split | Kind::Blank
+                CommandKind::Passive(_) | CommandKind::Active(_) | CommandKind::OtherData | CommandKind::Protection | CommandKind::Malformed
+                    | CommandKind::Split | CommandKind::Blank
             );
             prop_assert!(!is_relayed || !command.line().iter().any(|b| is_line_end(*b)));
             for what in [Remove::Telnet, Remove::Options, Remove::Pairs, Remove::Unprintable] {

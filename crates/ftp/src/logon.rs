@@ -10,12 +10,12 @@ pub struct Logon {
     /// The account on the server, as it is sent there.
     pub user: Vec<u8>,
     /// The server.
-    pub server: Server,
+    pub server: NamedServer,
 }
 
 /// A server as a client writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
+pub struct NamedServer {
     /// Name or address, without brackets.
     pub host: String,
     /// The port. 21 if the client named none.
@@ -55,12 +55,12 @@ impl Logon {
         if user.is_empty() {
             return Err(LogonError::Malformed);
         }
-        let server = Server::parse(server)?;
+        let server = NamedServer::parse(server)?;
         Ok(Self { user, server })
     }
 }
 
-impl Server {
+impl NamedServer {
     /// Reads the forms that [`split_port`] does.
     ///
     /// # Errors

@@ -5,9 +5,9 @@
 
 /// Position of a line within its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct LinePosition {
     /// Code of the reply. `None` for a line outside any reply, without a code.
-    pub code: Option<Code>,
+    pub code: Option<ReplyCode>,
     /// Whether the line opens a reply.
     pub first: bool,
     /// Whether the line ends a reply.
@@ -19,11 +19,11 @@ pub struct Place {
 
 /// A three-digit reply code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Code(pub u16);
+pub struct ReplyCode(pub u16);
 
 /// The first digit of a code, which determines the client's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum ReplyClass {
     /// `1yz`: another reply follows.
     Preliminary,
     /// `2yz`: done.
@@ -34,14 +34,14 @@ pub enum Class {
     Failed,
 }
 
-impl Code {
+impl ReplyCode {
     /// Returns the class of the code.
-    pub fn class(self) -> Class {
+    pub fn class(self) -> ReplyClass {
         match self.0 / 100 {
-            1 => Class::Preliminary,
-            2 => Class::Completed,
-            3 => Class::Intermediate,
-            _ => Class::Failed,
+            1 => ReplyClass::Preliminary,
+            2 => ReplyClass::Completed,
+            3 => ReplyClass::Intermediate,
+            _ => ReplyClass::Failed,
         }
     }
 }
@@ -49,12 +49,12 @@ impl Code {
 /// Tracker of the replies on one control connection.
 #[derive(Debug, Default)]
 pub struct ReplyTracker {
-    open: Option<Code>,
+    open: Option<ReplyCode>,
 }
 
 impl ReplyTracker {
     /// Determines the position of `line`, which carries no terminator.
-    pub fn place(&mut self, line: &[u8]) -> Place {
+    pub fn locate(&mut self, line: &[u8]) -> LinePosition {
         let code = leading_code(line);
         let separator = line.get(3).copied();
         if let Some(open) = self.open {
@@ -63,7 +63,7 @@ impl ReplyTracker {
             if last {
                 self.open = None;
             }
-            return Place {
+            return LinePosition {
                 code: Some(open),
                 first: false,
                 last,
@@ -73,20 +73,20 @@ impl ReplyTracker {
         match (code, separator) {
             (Some(code), Some(b'-')) => {
                 self.open = Some(code);
-                Place {
+                LinePosition {
                     code: Some(code),
                     first: true,
                     last: false,
                     in_doubt: false,
                 }
             }
-            (Some(code), _) => Place {
+            (Some(code), _) => LinePosition {
                 code: Some(code),
                 first: true,
                 last: true,
                 in_doubt: false,
             },
-            (None, _) => Place {
+            (None, _) => LinePosition {
                 code: None,
                 first: false,
                 last: false,
@@ -103,13 +103,13 @@ impl ReplyTracker {
 
 /// Returns the code at the start of `line`. The code is three digits, followed by a space, a hyphen
 /// or the end.
-pub fn leading_code(line: &[u8]) -> Option<Code> {
+pub fn leading_code(line: &[u8]) -> Option<ReplyCode> {
     let digits = line.get(..3)?;
     let separated = matches!(line.get(3), None | Some(b' ' | b'-'));
     if !separated || !(b'1'..=b'6').contains(&digits[0]) || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    Some(Code(
+    Some(ReplyCode(
         digits
             .iter()
             .fold(0, |code, d| code * 10 + u16::from(d - b'0')),
@@ -121,12 +121,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn places(lines: &[&str]) -> Vec<(Option<u16>, bool)> {
+    fn positions(lines: &[&str]) -> Vec<(Option<u16>, bool)> {
         let mut tracker = ReplyTracker::default();
         lines
             .iter()
-            .map(|line| tracker.place(line.as_bytes()))
-            .map(|place| (place.code.map(|c| c.0), place.last))
+            .map(|line| tracker.locate(line.as_bytes()))
+            .map(|position| (position.code.map(|c| c.0), position.last))
             .collect()
     }
 
@@ -141,40 +141,43 @@ mod tests {
             "211 End",
         ];
         let expected = [false, false, false, false, false, true].map(|last| (Some(211), last));
-        assert_eq!(places(&lines), expected);
+        assert_eq!(positions(&lines), expected);
     }
 
     #[test]
     fn single_lines_end_at_once() {
         assert_eq!(
-            places(&["220", "331 x", "150"]),
+            positions(&["220", "331 x", "150"]),
             [(Some(220), true), (Some(331), true), (Some(150), true)]
         );
-        assert_eq!(places(&["", "hello", "2200 x", "99 x"]), [(None, false); 4]);
+        assert_eq!(
+            positions(&["", "hello", "2200 x", "99 x"]),
+            [(None, false); 4]
+        );
     }
 
     #[test]
     fn a_line_with_another_code_may_end_its_reply() {
         let mut tracker = ReplyTracker::default();
-        assert!(!tracker.place(b"234-AUTH").in_doubt);
-        assert!(!tracker.place(b" 200 done").in_doubt);
-        assert!(!tracker.place(b"200-done").in_doubt);
-        let place = tracker.place(b"200 done");
+        assert!(!tracker.locate(b"234-AUTH").in_doubt);
+        assert!(!tracker.locate(b" 200 done").in_doubt);
+        assert!(!tracker.locate(b"200-done").in_doubt);
+        let position = tracker.locate(b"200 done");
         assert_eq!(
-            (place.code, place.last, place.in_doubt),
-            (Some(Code(234)), false, true)
+            (position.code, position.last, position.in_doubt),
+            (Some(ReplyCode(234)), false, true)
         );
         tracker.end_in_doubt();
-        assert!(tracker.place(b"331 next").last);
+        assert!(tracker.locate(b"331 next").last);
     }
 
     proptest! {
         #[test]
-        fn any_lines_can_be_placed(lines in proptest::collection::vec("[0-9 -]{0,6}", 0..20)) {
+        fn any_lines_can_be_located(lines in proptest::collection::vec("[0-9 -]{0,6}", 0..20)) {
             let mut tracker = ReplyTracker::default();
             for line in &lines {
-                let place = tracker.place(line.as_bytes());
-                prop_assert!(!place.first || place.code.is_some());
+                let position = tracker.locate(line.as_bytes());
+                prop_assert!(!position.first || position.code.is_some());
             }
         }
     }

@@ -5,7 +5,7 @@ use std::str::SplitAsciiWhitespace;
 use crate::command::Command;
 
 /// Returns the words after `SITE` and the words of `name`. `None` for another command.
-pub(crate) fn words_behind<'a>(
+pub(crate) fn words_after<'a>(
     name: &str,
     command: &'a Command<'_>,
 ) -> Option<SplitAsciiWhitespace<'a>> {

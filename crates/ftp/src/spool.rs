@@ -42,16 +42,16 @@ pub struct SpoolRequest {
 #[error(
     "expected SITE LONGHAUL SPOOL, then 32 hexadecimal digits, a size, an offset within it, and a number of uploads"
 )]
-pub struct NoSpoolRequest;
+pub struct SpoolRequestError;
 
 impl SpoolRequest {
     /// Parses a command. `None` for a command to the server.
     ///
     /// # Errors
-    /// [`NoSpoolRequest`] if the start of a request is followed by other text.
-    pub fn of(command: &Command<'_>) -> Option<Result<Self, NoSpoolRequest>> {
-        let words = site::words_behind(NAME, command)?;
-        Some(Self::read(words).ok_or(NoSpoolRequest))
+    /// [`SpoolRequestError`] if the start of a request is followed by other text.
+    pub fn from_command(command: &Command<'_>) -> Option<Result<Self, SpoolRequestError>> {
+        let words = site::words_after(NAME, command)?;
+        Some(Self::read(words).ok_or(SpoolRequestError))
     }
 
     fn read<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
@@ -93,7 +93,7 @@ pub struct SpoolAnswer {
 impl SpoolAnswer {
     /// Parses the line of a reply. `None` for the reply of a server that interprets the command
     /// differently.
-    pub fn of(line: &[u8]) -> Option<Self> {
+    pub fn from_line(line: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(line).ok()?;
         let have = text.strip_prefix("200 ")?.strip_prefix(NAME)?;
         let (have, instance) = have.strip_prefix(' ')?.split_once(' ')?;
@@ -124,8 +124,8 @@ mod tests {
 
     use super::*;
 
-    fn read(line: &str) -> Option<Result<SpoolRequest, NoSpoolRequest>> {
-        SpoolRequest::of(&Command::parse(line.as_bytes()))
+    fn read(line: &str) -> Option<Result<SpoolRequest, SpoolRequestError>> {
+        SpoolRequest::from_command(&Command::parse(line.as_bytes()))
     }
 
     proptest! {
@@ -140,13 +140,13 @@ mod tests {
             let request = SpoolRequest { id, size_bytes, offset_bytes: offset_bytes.min(size_bytes), readers };
             prop_assert_eq!(read(&format!("SITE {}", request.argument())), Some(Ok(request)));
             let answer = SpoolAnswer { have_bytes: size_bytes, instance: id as u64 };
-            prop_assert_eq!(SpoolAnswer::of(answer.to_string().as_bytes()), Some(answer));
+            prop_assert_eq!(SpoolAnswer::from_line(answer.to_string().as_bytes()), Some(answer));
         }
 
         #[test]
         fn any_line_can_be_read(line in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = SpoolRequest::of(&Command::parse(&line));
-            let _ = SpoolAnswer::of(&line);
+            let _ = SpoolRequest::from_command(&Command::parse(&line));
+            let _ = SpoolAnswer::from_line(&line);
         }
     }
 
@@ -161,8 +161,8 @@ mod tests {
         ] {
             assert_eq!(read(line), None, "{line}");
         }
-        assert_eq!(SpoolAnswer::of(b"200 SITE command okay"), None);
-        assert_eq!(SpoolAnswer::of(b"250 LONGHAUL SPOOL 1 1"), None);
+        assert_eq!(SpoolAnswer::from_line(b"200 SITE command okay"), None);
+        assert_eq!(SpoolAnswer::from_line(b"250 LONGHAUL SPOOL 1 1"), None);
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
             format!("{id} 10 0 4294967296"),
         ] {
             let line = format!("SITE LONGHAUL SPOOL {rest}");
-            assert_eq!(read(&line), Some(Err(NoSpoolRequest)), "{line}");
+            assert_eq!(read(&line), Some(Err(SpoolRequestError)), "{line}");
         }
     }
 }

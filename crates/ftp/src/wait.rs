@@ -16,15 +16,15 @@ use crate::{command::Command, site};
 /// Error: a text is no such command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected SITE LONGHAUL WAIT, then a number of seconds from 1 to {MAX_S}")]
-pub struct NoWait;
+pub struct WaitRequestError;
 
 /// Returns the client's timeout for the reply to an upload. `None` for a command to the server.
 ///
 /// # Errors
-/// [`NoWait`] if the start of such a command is followed by other text.
-pub fn of(command: &Command<'_>) -> Option<Result<Duration, NoWait>> {
-    let words = site::words_behind(NAME, command)?;
-    Some(read(words).ok_or(NoWait))
+/// [`WaitRequestError`] if the start of such a command is followed by other text.
+pub fn from_command(command: &Command<'_>) -> Option<Result<Duration, WaitRequestError>> {
+    let words = site::words_after(NAME, command)?;
+    Some(read(words).ok_or(WaitRequestError))
 }
 
 /// Returns the argument of `SITE`. Fractions of a second are dropped.
@@ -53,8 +53,8 @@ mod tests {
 
     use super::*;
 
-    fn wait(line: &str) -> Option<Result<Duration, NoWait>> {
-        of(&Command::parse(line.as_bytes()))
+    fn wait(line: &str) -> Option<Result<Duration, WaitRequestError>> {
+        from_command(&Command::parse(line.as_bytes()))
     }
 
     proptest! {
@@ -83,7 +83,7 @@ mod tests {
         ] {
             assert_eq!(
                 wait(&format!("SITE LONGHAUL WAIT{rest}")),
-                Some(Err(NoWait)),
+                Some(Err(WaitRequestError)),
                 "{rest:?}"
             );
         }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use ftp::{
-    reply::{Class, ReplyTracker},
+    reply::{ReplyClass, ReplyTracker},
     session::{
         Mode, TransferId,
         data::{
@@ -267,9 +267,9 @@ impl World {
 
     fn client_reads(&mut self, line: &[u8]) {
         let line = line.strip_suffix(b"\r\n").expect("a whole line is written");
-        let place = self.replies.place(line);
-        let code = place.code.expect("a line of a reply");
-        if !place.last || code.class() == Class::Preliminary {
+        let position = self.replies.locate(line);
+        let code = position.code.expect("a line of a reply");
+        if !position.last || code.class() == ReplyClass::Preliminary {
             return;
         }
         let text = String::from_utf8_lossy(line);

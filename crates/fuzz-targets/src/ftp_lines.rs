@@ -26,8 +26,11 @@ pub fn run(data: &[u8]) {
         let Line::Complete(line) = line else { continue };
         assert!(line.len() <= LINE_MAX && !line.contains(&b'\n'));
         read_command(line);
-        let place = tracker.place(line);
-        assert!(place.code.is_some() || !place.last, "a reply has a code");
+        let position = tracker.locate(line);
+        assert!(
+            position.code.is_some() || !position.last,
+            "a reply has a code"
+        );
         for form in [PassiveForm::Pasv, PassiveForm::Epsv] {
             assert_ne!(announced_port(form, line), Some(0));
         }

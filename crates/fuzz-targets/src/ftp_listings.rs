@@ -1,7 +1,7 @@
 //! Listings of FTP servers, in pieces of any size. Each line is an entry with a name that leads to
 //! no other place, or is counted.
 
-use ftp::listing::{Entry, Form, Listing};
+use ftp::listing::{ListingEntry, ListingForm, ListingParser};
 
 use crate::Tape;
 
@@ -13,8 +13,8 @@ pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let setup = tape.byte();
     let form = match setup & 1 {
-        0 => Form::Machine,
-        _ => Form::Human {
+        0 => ListingForm::Machine,
+        _ => ListingForm::Human {
             now_unix_s: NOW_UNIX_S,
         },
     };
@@ -26,9 +26,9 @@ pub fn run(data: &[u8]) {
         self::read(form, bytes, usize::MAX),
         "pieces make no difference"
     );
-    let (entries, not_understood, _) = read;
+    let (entries, unparsed_lines, _) = read;
     let lines = bytes.split(|it| *it == b'\n').count() as u64;
-    assert!(entries.len() as u64 + not_understood <= lines);
+    assert!(entries.len() as u64 + unparsed_lines <= lines);
     for entry in &entries {
         let name = &entry.name[..];
         assert!(!matches!(name, b"" | b"." | b".."));
@@ -38,8 +38,8 @@ pub fn run(data: &[u8]) {
     assert!(names <= bytes.len(), "names are what the server sends");
 }
 
-fn read(form: Form, bytes: &[u8], piece_bytes: usize) -> (Vec<Entry>, u64, bool) {
-    let mut listing = Listing::new(form);
+fn read(form: ListingForm, bytes: &[u8], piece_bytes: usize) -> (Vec<ListingEntry>, u64, bool) {
+    let mut listing = ListingParser::new(form);
     let mut entries = Vec::new();
     for piece in bytes.chunks(piece_bytes) {
         listing.push(piece);
@@ -47,7 +47,7 @@ fn read(form: Form, bytes: &[u8], piece_bytes: usize) -> (Vec<Entry>, u64, bool)
     }
     listing.end();
     entries.extend(std::iter::from_fn(|| listing.next_entry()));
-    (entries, listing.not_understood(), listing.has_itself())
+    (entries, listing.unparsed_lines(), listing.lists_itself())
 }
 
 /// Listings of servers, in both forms.

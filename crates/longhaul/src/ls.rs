@@ -5,7 +5,7 @@ mod listing_printer;
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
-use ftp::listing::{Entry, Kind};
+use ftp::listing::{EntryKind, ListingEntry};
 use gatewayd::config::LogLevel;
 use mover::{
     filter::Filter,
@@ -159,7 +159,7 @@ impl Lister<'_> {
     async fn all(&mut self) -> anyhow::Result<()> {
         let root = self.browser.look(&self.root).await?;
         let root = root.context("there is no such file or directory")?;
-        if root.kind != Kind::Directory {
+        if root.kind != EntryKind::Directory {
             let mut names = self.root.split(|it| *it == b'/');
             let name = names.next_back().unwrap_or_default().to_vec();
             return self.printer.print_entry(&name, &root);
@@ -201,9 +201,9 @@ impl Lister<'_> {
             b"" => self.root.clone(),
             below => join(&self.root, below),
         };
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<ListingEntry> = Vec::new();
         let mut count = 0;
-        let take = |some: Vec<Entry>| {
+        let take = |some: Vec<ListingEntry>| {
             count += some.len();
             if count <= ENTRIES_THERE_MAX {
                 entries.extend(some);
@@ -218,9 +218,9 @@ impl Lister<'_> {
         let mut below = Vec::new();
         for entry in entries {
             let path = join(directory, &entry.name);
-            let is_directory = entry.kind == Kind::Directory;
+            let is_directory = entry.kind == EntryKind::Directory;
             let is_shown = match entry.kind {
-                Kind::Directory => self.filter.enters(&path),
+                EntryKind::Directory => self.filter.enters(&path),
                 _ => {
                     self.filter
                         .takes_file(&path, entry.size_bytes, entry.modified, self.now_unix_s)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ftp::listing::{Modified, Precision};
+use ftp::listing::{ModifiedTime, TimePrecision};
 use mover::{
     job::Job,
     plan::{File, FileEvent, RelativePath},
@@ -150,9 +150,9 @@ fn known_file((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> Fil
         root: *root,
         path: path.clone(),
         size_bytes: file.size_bytes,
-        modified: file.modified_unix_s.map(|unix_s| Modified {
+        modified: file.modified_unix_s.map(|unix_s| ModifiedTime {
             unix_s,
-            precision: Precision::Second,
+            precision: TimePrecision::Second,
         }),
         link: None,
     }

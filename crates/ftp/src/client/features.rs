@@ -30,7 +30,7 @@ pub struct Features {
 
 impl Features {
     /// Reads the reply to `FEAT`. A refusal means no features.
-    pub fn of(reply: &Reply) -> Self {
+    pub fn from_reply(reply: &Reply) -> Self {
         let mut features = Self::default();
         if !reply.is_completed() {
             return features;
@@ -85,13 +85,13 @@ const HASH_COMMANDS: [&str; 7] = ["XSHA512", "XSHA256", "XSHA1", "XSHA", "XMD5",
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Client;
+    use crate::client::FtpClient;
 
     fn features(reply: &str) -> Features {
-        let mut client = Client::default();
+        let mut client = FtpClient::default();
         client.receive(reply.as_bytes());
-        let answer = client.next_answer().expect("a reply").expect("a whole one");
-        Features::of(&answer.reply)
+        let answer = client.next_reply().expect("a reply").expect("a whole one");
+        Features::from_reply(&answer.reply)
     }
 
     #[test]

@@ -11,39 +11,39 @@ use std::collections::VecDeque;
 
 use crate::{
     line::{Line, LineSplitter, REPLY_MAX},
-    reply::{Class, Place, ReplyTracker},
+    reply::{LinePosition, ReplyClass, ReplyTracker},
 };
 
 pub use self::{features::Features, reply::Reply};
 
 /// One control connection.
 #[derive(Debug)]
-pub struct Client {
+pub struct FtpClient {
     lines: LineSplitter,
     replies: ReplyTracker,
     /// Lines of the reply that is not complete yet.
     open: Vec<Vec<u8>>,
     open_bytes: usize,
     /// Commands without a final reply, in the order in which they were sent.
-    waiting: VecDeque<Ticket>,
+    waiting: VecDeque<CommandTicket>,
     next: u64,
 }
 
 /// Identifies a command until its final reply has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(u64);
+pub struct CommandTicket(u64);
 
-impl Ticket {
+impl CommandTicket {
     /// Identifies the server's greeting, which precedes all commands.
     pub const GREETING: Self = Self(0);
 }
 
 /// A reply, and the command that it answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct MatchedReply {
     /// The command. `None` if no command waits for a reply, for example if a server sends `421` and
     /// leaves.
-    pub ticket: Option<Ticket>,
+    pub ticket: Option<CommandTicket>,
     /// The reply. If it is preliminary, another one follows for the same command.
     pub reply: Reply,
 }
@@ -72,20 +72,20 @@ pub enum ReplyError {
     NoCode,
 }
 
-impl Default for Client {
+impl Default for FtpClient {
     fn default() -> Self {
         Self {
             lines: LineSplitter::new(REPLY_MAX),
             replies: ReplyTracker::default(),
             open: Vec::new(),
             open_bytes: 0,
-            waiting: VecDeque::from([Ticket::GREETING]),
+            waiting: VecDeque::from([CommandTicket::GREETING]),
             next: 1,
         }
     }
 }
 
-impl Client {
+impl FtpClient {
     /// Appends a command to `out`, the bytes for the server. An empty argument is left out.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Client {
         verb: &str,
         argument: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Ticket, UnsendableError> {
+    ) -> Result<CommandTicket, UnsendableError> {
         if argument.contains(&b'\n') || argument.contains(&b'\r') {
             return Err(UnsendableError::LineBreak);
         }
@@ -108,13 +108,13 @@ impl Client {
             out.extend_from_slice(argument);
         }
         out.extend_from_slice(b"\r\n");
-        let ticket = Ticket(self.next);
+        let ticket = CommandTicket(self.next);
         self.next += 1;
         self.waiting.push_back(ticket);
         Ok(ticket)
     }
 
-    /// Adds bytes from the server. Callers drain [`next_answer`](Self::next_answer) before they add
+    /// Adds bytes from the server. Callers drain [`next_reply`](Self::next_reply) before they add
     /// more, which bounds the memory.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
@@ -125,12 +125,12 @@ impl Client {
     /// # Errors
     /// [`ReplyError`] if the server's bytes cannot be a reply. The connection cannot be used any
     /// more.
-    pub fn next_answer(&mut self) -> Result<Option<Answer>, ReplyError> {
+    pub fn next_reply(&mut self) -> Result<Option<MatchedReply>, ReplyError> {
         while let Some(line) = self.lines.next_line() {
             let Line::Complete(line) = line else {
                 return Err(ReplyError::TooLong);
             };
-            let Place { code, last, .. } = self.replies.place(&line);
+            let LinePosition { code, last, .. } = self.replies.locate(&line);
             let Some(code) = code else {
                 // Some servers send blank lines between replies.
                 if line.trim_ascii().is_empty() {
@@ -148,18 +148,18 @@ impl Client {
             }
             self.open_bytes = 0;
             let reply = Reply::new(code, std::mem::take(&mut self.open));
-            let ticket = if code.class() == Class::Preliminary {
+            let ticket = if code.class() == ReplyClass::Preliminary {
                 self.waiting.front().copied()
             } else {
                 self.waiting.pop_front()
             };
-            return Ok(Some(Answer { ticket, reply }));
+            return Ok(Some(MatchedReply { ticket, reply }));
         }
         Ok(None)
     }
 
     /// Whether every command has its final reply, and no further bytes have arrived.
-    pub fn is_at_rest(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.open.is_empty() && self.lines.is_empty()
     }
 
@@ -180,10 +180,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn answers(client: &mut Client, bytes: &[u8]) -> Vec<(Option<u64>, u16)> {
+    fn answers(client: &mut FtpClient, bytes: &[u8]) -> Vec<(Option<u64>, u16)> {
         client.receive(bytes);
         let mut answers = Vec::new();
-        while let Some(answer) = client.next_answer().expect("these are replies") {
+        while let Some(answer) = client.next_reply().expect("these are replies") {
             answers.push((answer.ticket.map(|it| it.0), answer.reply.code().0));
         }
         answers
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn each_reply_finds_its_command_among_several() {
-        let mut client = Client::default();
+        let mut client = FtpClient::default();
         let mut out = Vec::new();
         client.command("EPSV", b"", &mut out).expect("sent");
         client.command("RETR", b"a b", &mut out).expect("sent");
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn no_name_becomes_two_commands() {
-        let mut client = Client::default();
+        let mut client = FtpClient::default();
         let mut out = Vec::new();
         for name in [&b"a\r\nDELE b"[..], b"a\nDELE b", b"a\rb"] {
             let refused = client.command("RETR", name, &mut out);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn blank_lines_between_replies_are_skipped() {
-        let mut client = Client::default();
+        let mut client = FtpClient::default();
         let mut out = Vec::new();
         client.command("TYPE", b"I", &mut out).expect("sent");
         let replies = b"\r\n220 there\r\n\r\n \r\n200 ok\r\n\r\n";
@@ -236,21 +236,21 @@ mod tests {
             answers(&mut client, replies),
             [(Some(0), 220), (Some(1), 200)]
         );
-        assert!(client.is_at_rest());
+        assert!(client.is_idle());
     }
 
     #[test]
     fn what_is_no_reply_ends_the_connection() {
-        let mut client = Client::default();
+        let mut client = FtpClient::default();
         client.receive(b"SSH-2.0-OpenSSH_9.2\r\n");
-        assert_eq!(client.next_answer(), Err(ReplyError::NoCode));
-        let mut client = Client::default();
+        assert_eq!(client.next_reply(), Err(ReplyError::NoCode));
+        let mut client = FtpClient::default();
         let mut line = b"220-".to_vec();
         line.resize(60_000, b'x');
         line.extend_from_slice(b"\r\n");
         let refused = (0..100).find_map(|_| {
             client.receive(&line);
-            client.next_answer().err()
+            client.next_reply().err()
         });
         assert_eq!(refused, Some(ReplyError::TooLong));
     }
@@ -260,10 +260,10 @@ mod tests {
         fn any_bytes_are_replies_or_an_error(
             pieces in proptest::collection::vec("[0-9 \r\n-]{0,12}", 0..40),
         ) {
-            let mut client = Client::default();
+            let mut client = FtpClient::default();
             for piece in &pieces {
                 client.receive(piece.as_bytes());
-                while let Ok(Some(answer)) = client.next_answer() {
+                while let Ok(Some(answer)) = client.next_reply() {
                     prop_assert!(!answer.reply.lines().is_empty());
                 }
             }

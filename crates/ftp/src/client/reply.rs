@@ -4,36 +4,36 @@ use std::fmt;
 
 use crate::{
     command::escape,
-    reply::{Class, Code},
+    reply::{ReplyClass, ReplyCode},
 };
 
 /// A code, and the lines of the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    code: Code,
+    code: ReplyCode,
     lines: Vec<Vec<u8>>,
 }
 
 impl Reply {
     /// Creates a reply of at least one line.
-    pub(super) fn new(code: Code, lines: Vec<Vec<u8>>) -> Self {
+    pub(super) fn new(code: ReplyCode, lines: Vec<Vec<u8>>) -> Self {
         debug_assert!(!lines.is_empty());
         Self { code, lines }
     }
 
     /// Returns the code.
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> ReplyCode {
         self.code
     }
 
     /// Returns the class of the code, which determines the client's next step.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> ReplyClass {
         self.code.class()
     }
 
     /// Whether the command was carried out (`2yz`).
     pub fn is_completed(&self) -> bool {
-        self.class() == Class::Completed
+        self.class() == ReplyClass::Completed
     }
 
     /// Whether the same command may succeed later (`4yz`).

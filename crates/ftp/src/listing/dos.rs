@@ -2,14 +2,14 @@
 
 use jiff::civil::DateTime;
 
-use super::{Entry, Kind, Modified, Precision, Read, unix_s};
+use super::{EntryKind, ListingEntry, ModifiedTime, ParsedLine, TimePrecision, unix_s};
 
 /// Reads `line`.
-pub(super) fn read(line: &[u8]) -> Read {
-    read_entry(line).map_or(Read::Unknown, Read::Entry)
+pub(super) fn read(line: &[u8]) -> ParsedLine {
+    read_entry(line).map_or(ParsedLine::Unknown, ParsedLine::Entry)
 }
 
-fn read_entry(line: &[u8]) -> Option<Entry> {
+fn read_entry(line: &[u8]) -> Option<ListingEntry> {
     let (date, rest) = word(line)?;
     let (time, rest) = word(rest)?;
     let (size, rest) = word(rest)?;
@@ -17,22 +17,22 @@ fn read_entry(line: &[u8]) -> Option<Entry> {
     let (kind, size_bytes, name) = if size == "<DIR>" {
         // The size column is padded with spaces, so names of directories and files begin in the
         // same column.
-        (Kind::Directory, None, rest.trim_ascii_start())
+        (EntryKind::Directory, None, rest.trim_ascii_start())
     } else {
         let size = size.replace(',', "").parse().ok()?;
         (
-            Kind::File,
+            EntryKind::File,
             Some(size),
             rest.strip_prefix(b" ").unwrap_or(rest),
         )
     };
-    Some(Entry {
+    Some(ListingEntry {
         name: name.to_vec(),
         kind,
         size_bytes,
-        modified: Some(Modified {
+        modified: Some(ModifiedTime {
             unix_s,
-            precision: Precision::Minute,
+            precision: TimePrecision::Minute,
         }),
     })
 }

@@ -1,14 +1,14 @@
 //! A line of `MLSD` (RFC 3659 section 7.2): facts, a space, the name.
 
-use super::{Entry, Kind, Read, read_time};
+use super::{EntryKind, ListingEntry, ParsedLine, read_time};
 
 /// Reads `line`. `MLST` puts a space before it, which the caller has removed.
-pub(super) fn read(line: &[u8]) -> Read {
+pub(super) fn read(line: &[u8]) -> ParsedLine {
     if line.is_empty() {
-        return Read::Nothing;
+        return ParsedLine::Nothing;
     }
     let Some(space) = line.iter().position(|b| *b == b' ') else {
-        return Read::Unknown;
+        return ParsedLine::Unknown;
     };
     let (facts, name) = (&line[..space], &line[space + 1..]);
     let mut kind = None;
@@ -16,13 +16,13 @@ pub(super) fn read(line: &[u8]) -> Read {
     let mut modified = None;
     for fact in facts.split(|b| *b == b';').filter(|it| !it.is_empty()) {
         let Some(equals) = fact.iter().position(|b| *b == b'=') else {
-            return Read::Unknown;
+            return ParsedLine::Unknown;
         };
         let (fact, value) = (&fact[..equals], &fact[equals + 1..]);
         if fact.eq_ignore_ascii_case(b"type") {
             kind = Some(match read_kind(value) {
                 Some(kind) => kind,
-                None => return Read::Nothing,
+                None => return ParsedLine::Nothing,
             });
         } else if fact.eq_ignore_ascii_case(b"size") {
             size_bytes = std::str::from_utf8(value)
@@ -33,12 +33,12 @@ pub(super) fn read(line: &[u8]) -> Read {
         }
     }
     let Some(kind) = kind else {
-        return Read::Unknown;
+        return ParsedLine::Unknown;
     };
     #[cfg(fuzz_canary)]
     assert!(size_bytes != Some(77), "canary: in the reader of facts");
-    let size_bytes = size_bytes.filter(|_| kind != Kind::Directory);
-    Read::Entry(Entry {
+    let size_bytes = size_bytes.filter(|_| kind != EntryKind::Directory);
+    ParsedLine::Entry(ListingEntry {
         name: name.to_vec(),
         kind,
         size_bytes,
@@ -47,26 +47,26 @@ pub(super) fn read(line: &[u8]) -> Read {
 }
 
 /// Returns the kind. `None` for the directory itself and its parent.
-fn read_kind(value: &[u8]) -> Option<Kind> {
+fn read_kind(value: &[u8]) -> Option<EntryKind> {
     let is = |name: &[u8]| value.eq_ignore_ascii_case(name);
     if is(b"cdir") || is(b"pdir") {
         return None;
     }
     if is(b"file") {
-        return Some(Kind::File);
+        return Some(EntryKind::File);
     }
     if is(b"dir") {
-        return Some(Kind::Directory);
+        return Some(EntryKind::Directory);
     }
     // "OS.unix=slink:target" (ProFTPD, Pure-FTPd), "OS.unix=symlink".
     let lower = value.to_ascii_lowercase();
     for prefix in [&b"os.unix=slink"[..], b"os.unix=symlink"] {
         if lower.starts_with(prefix) {
             let target = value[prefix.len()..].strip_prefix(b":");
-            return Some(Kind::Symlink {
+            return Some(EntryKind::Symlink {
                 target: target.filter(|it| !it.is_empty()).map(<[u8]>::to_vec),
             });
         }
     }
-    Some(Kind::Other)
+    Some(EntryKind::Other)
 }

@@ -2,19 +2,19 @@
 
 use jiff::civil::DateTime;
 
-use super::{Entry, Kind, Modified, Precision, Read, unix_s};
+use super::{EntryKind, ListingEntry, ModifiedTime, ParsedLine, TimePrecision, unix_s};
 
 /// Reads `line`. `now_unix_s` determines the year if `ls` omits it.
-pub(super) fn read(line: &[u8], now_unix_s: i64) -> Read {
+pub(super) fn read(line: &[u8], now_unix_s: i64) -> ParsedLine {
     if line.trim_ascii().is_empty() || line.starts_with(b"total ") {
-        return Read::Nothing;
+        return ParsedLine::Nothing;
     }
     let kind = match line[0] {
-        b'-' => Kind::File,
-        b'd' => Kind::Directory,
-        b'l' => Kind::Symlink { target: None },
-        b'b' | b'c' | b'p' | b's' | b'D' => Kind::Other,
-        _ => return Read::Unknown,
+        b'-' => EntryKind::File,
+        b'd' => EntryKind::Directory,
+        b'l' => EntryKind::Symlink { target: None },
+        b'b' | b'c' | b'p' | b's' | b'D' => EntryKind::Other,
+        _ => return ParsedLine::Unknown,
     };
     let words = words(line);
     // The name follows the date, and the month identifies the date. Owners may have spaces, groups
@@ -23,33 +23,38 @@ pub(super) fn read(line: &[u8], now_unix_s: i64) -> Read {
         .filter_map(|at| Some((at, read_date(line, &words[at..at + 3], now_unix_s)?)));
     for (at, modified) in dates {
         let size = text(line, words[at - 1]).and_then(|it| it.parse::<u64>().ok());
-        if size.is_none() && kind != Kind::Other {
+        if size.is_none() && kind != EntryKind::Other {
             continue;
         }
         // One space separates the date from the name. Further spaces belong to the name.
         let name = &line[words[at + 2].1 + 1..];
-        return Read::Entry(entry(name, kind, size, modified));
+        return ParsedLine::Entry(entry(name, kind, size, modified));
     }
-    Read::Unknown
+    ParsedLine::Unknown
 }
 
-fn entry(name: &[u8], kind: Kind, size_bytes: Option<u64>, modified: Modified) -> Entry {
+fn entry(
+    name: &[u8],
+    kind: EntryKind,
+    size_bytes: Option<u64>,
+    modified: ModifiedTime,
+) -> ListingEntry {
     let (name, kind) = match kind {
-        Kind::Symlink { .. } => {
+        EntryKind::Symlink { .. } => {
             let arrow = name.windows(4).position(|it| it == b" -> ");
             match arrow {
                 Some(at) => {
                     let target = Some(name[at + 4..].to_vec());
-                    (&name[..at], Kind::Symlink { target })
+                    (&name[..at], EntryKind::Symlink { target })
                 }
-                None => (name, Kind::Symlink { target: None }),
+                None => (name, EntryKind::Symlink { target: None }),
             }
         }
         kind => (name, kind),
     };
-    Entry {
+    ListingEntry {
         name: name.to_vec(),
-        size_bytes: size_bytes.filter(|_| kind == Kind::File),
+        size_bytes: size_bytes.filter(|_| kind == EntryKind::File),
         kind,
         modified: Some(modified),
     }
@@ -78,7 +83,7 @@ fn words(line: &[u8]) -> Vec<(usize, usize)> {
 }
 
 /// Parses `Jan 2 2024` or `Jan 2 03:04`. No common server writes `2024-01-02 03:04`.
-fn read_date(line: &[u8], words: &[(usize, usize)], now_unix_s: i64) -> Option<Modified> {
+fn read_date(line: &[u8], words: &[(usize, usize)], now_unix_s: i64) -> Option<ModifiedTime> {
     let month = text(line, words[0])?;
     let month = MONTHS
         .iter()
@@ -96,15 +101,15 @@ fn read_date(line: &[u8], words: &[(usize, usize)], now_unix_s: i64) -> Option<M
         let unix_s = in_year(this_year)
             .filter(|it| *it <= now_unix_s + DAY_S)
             .or_else(|| in_year(this_year - 1))?;
-        return Some(Modified {
+        return Some(ModifiedTime {
             unix_s,
-            precision: Precision::Minute,
+            precision: TimePrecision::Minute,
         });
     }
     let year = last.parse().ok().filter(|it| (1900..=9999).contains(it))?;
-    Some(Modified {
+    Some(ModifiedTime {
         unix_s: unix_s(DateTime::new(year, month, day, 0, 0, 0, 0).ok()?)?,
-        precision: Precision::Day,
+        precision: TimePrecision::Day,
     })
 }
 

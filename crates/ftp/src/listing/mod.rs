@@ -16,20 +16,20 @@ use crate::line::{Line, LineSplitter};
 
 /// A file, a directory or another object in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ListingEntry {
     /// Name within its directory, in the server's bytes.
     pub name: Vec<u8>,
     /// Type of the object.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Size in bytes. `None` if the server does not report it.
     pub size_bytes: Option<u64>,
     /// Time of the last change. `None` if the server does not report it.
-    pub modified: Option<Modified>,
+    pub modified: Option<ModifiedTime>,
 }
 
 /// Type of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A file.
     File,
     /// A directory.
@@ -45,17 +45,17 @@ pub enum Kind {
 
 /// Time of a file's last change, in the precision of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Modified {
+pub struct ModifiedTime {
     /// Seconds since 1970. `MLSD` and `MDTM` use UTC. `LIST` uses the server's own time zone, which
     /// it does not report.
     pub unix_s: i64,
     /// Precision of the time.
-    pub precision: Precision,
+    pub precision: TimePrecision,
 }
 
 /// The unit of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Precision {
+pub enum TimePrecision {
     /// A second.
     Second,
     /// A minute, in an unknown time zone.
@@ -66,7 +66,7 @@ pub enum Precision {
 
 /// The form of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ListingForm {
     /// The form of `MLSD`.
     Machine,
     /// The form of `LIST`, as in `ls -l` or DOS.
@@ -79,21 +79,21 @@ pub enum Form {
 
 /// Parser of a listing that arrives in parts.
 #[derive(Debug)]
-pub struct Listing {
-    form: Form,
+pub struct ListingParser {
+    form: ListingForm,
     lines: LineSplitter,
-    has_itself: bool,
-    not_understood: u64,
+    lists_itself: bool,
+    unparsed_lines: u64,
 }
 
-impl Listing {
+impl ListingParser {
     /// Creates an empty listing.
-    pub fn new(form: Form) -> Self {
+    pub fn new(form: ListingForm) -> Self {
         Self {
             form,
             lines: LineSplitter::new(ENTRY_BYTES_MAX),
-            has_itself: false,
-            not_understood: 0,
+            lists_itself: false,
+            unparsed_lines: 0,
         }
     }
 
@@ -112,47 +112,47 @@ impl Listing {
 
     /// Returns the next entry. `None` until more bytes arrive. The directory itself and its parent
     /// are omitted.
-    pub fn next_entry(&mut self) -> Option<Entry> {
+    pub fn next_entry(&mut self) -> Option<ListingEntry> {
         while let Some(line) = self.lines.next_line() {
             let read = match &line {
-                Line::TooLong => Read::Unknown,
+                Line::TooLong => ParsedLine::Unknown,
                 Line::Complete(line) => match self.form {
-                    Form::Machine => facts::read(line),
-                    Form::Human { now_unix_s } => read_human(line, now_unix_s),
+                    ListingForm::Machine => facts::read(line),
+                    ListingForm::Human { now_unix_s } => read_human(line, now_unix_s),
                 },
             };
             match read {
-                Read::Entry(entry) if is_name(&entry.name) => return Some(entry),
-                Read::Entry(entry) if entry.name == b"." => self.has_itself = true,
-                Read::Entry(entry) if entry.name == b".." => {}
-                Read::Nothing => {}
-                Read::Entry(_) | Read::Unknown => self.not_understood += 1,
+                ParsedLine::Entry(entry) if is_name(&entry.name) => return Some(entry),
+                ParsedLine::Entry(entry) if entry.name == b"." => self.lists_itself = true,
+                ParsedLine::Entry(entry) if entry.name == b".." => {}
+                ParsedLine::Nothing => {}
+                ParsedLine::Entry(_) | ParsedLine::Unknown => self.unparsed_lines += 1,
             }
         }
         None
     }
 
     /// Whether the listing contained the directory itself, as `LIST -a` does.
-    pub fn has_itself(&self) -> bool {
-        self.has_itself
+    pub fn lists_itself(&self) -> bool {
+        self.lists_itself
     }
 
     /// Returns the number of lines that could not be parsed so far.
-    pub fn not_understood(&self) -> u64 {
-        self.not_understood
+    pub fn unparsed_lines(&self) -> u64 {
+        self.unparsed_lines
     }
 }
 
 /// Content of a line.
 #[derive(Debug, PartialEq, Eq)]
-enum Read {
-    Entry(Entry),
+enum ParsedLine {
+    Entry(ListingEntry),
     /// No entry: the total of `ls`, an empty line, or the directory itself.
     Nothing,
     Unknown,
 }
 
-fn read_human(line: &[u8], now_unix_s: i64) -> Read {
+fn read_human(line: &[u8], now_unix_s: i64) -> ParsedLine {
     if line.first().is_some_and(u8::is_ascii_digit) {
         dos::read(line)
     } else {
@@ -170,7 +170,7 @@ fn is_name(name: &[u8]) -> bool {
 /// fraction.
 ///
 /// Some servers write years from 2000 on as `191` and the years since 1900: 19100 is 2000.
-pub fn read_time(text: &[u8]) -> Option<Modified> {
+pub fn read_time(text: &[u8]) -> Option<ModifiedTime> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
     let (digits, fraction) = text.split_at(digits);
     if !matches!(fraction.first(), None | Some(b'.')) {
@@ -186,9 +186,9 @@ pub fn read_time(text: &[u8]) -> Option<Modified> {
     // A leap second counts as the second before it.
     let second = two(8)?.min(59);
     let time = DateTime::new(year, two(0)?, two(2)?, two(4)?, two(6)?, second, 0).ok()?;
-    Some(Modified {
+    Some(ModifiedTime {
         unix_s: unix_s(time)?,
-        precision: Precision::Second,
+        precision: TimePrecision::Second,
     })
 }
 
@@ -208,7 +208,7 @@ fn unix_s(time: DateTime) -> Option<i64> {
     Some(zoned.timestamp().as_second())
 }
 
-impl fmt::Display for Precision {
+impl fmt::Display for TimePrecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Second => "second",

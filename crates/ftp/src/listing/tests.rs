@@ -5,19 +5,19 @@ use super::*;
 /// 2026-11-23 12:00:00 UTC.
 const NOW: i64 = 1_795_435_200;
 
-fn entries(form: Form, lines: &[&[u8]]) -> (Vec<Entry>, u64) {
-    let mut listing = Listing::new(form);
+fn entries(form: ListingForm, lines: &[&[u8]]) -> (Vec<ListingEntry>, u64) {
+    let mut listing = ListingParser::new(form);
     let mut entries = Vec::new();
     for line in lines {
         listing.push(line);
         listing.push(b"\r\n");
         entries.extend(std::iter::from_fn(|| listing.next_entry()));
     }
-    (entries, listing.not_understood())
+    (entries, listing.unparsed_lines())
 }
 
-fn human(line: &str) -> Entry {
-    let form = Form::Human { now_unix_s: NOW };
+fn human(line: &str) -> ListingEntry {
+    let form = ListingForm::Human { now_unix_s: NOW };
     let (mut entries, unknown) = entries(form, &[line.as_bytes()]);
     assert_eq!((entries.len(), unknown), (1, 0), "{line}");
     entries.remove(0)
@@ -39,18 +39,18 @@ fn facts_of_real_servers_are_read() {
         b"type=OS.unix=chr-1/3; null",
         b"Size=5;Modify=19240102030405;Type=file;  leading space",
     ];
-    let (found, unknown) = entries(Form::Machine, &lines);
+    let (found, unknown) = entries(ListingForm::Machine, &lines);
     assert_eq!(unknown, 0);
     let names: Vec<&[u8]> = found.iter().map(|it| it.name.as_slice()).collect();
     let expected: [&[u8]; 5] = [b"a  b; c", b"caf\xe9", b"link", b"null", b" leading space"];
     assert_eq!(names, expected);
-    assert_eq!(found[0].kind, Kind::File);
+    assert_eq!(found[0].kind, EntryKind::File);
     assert_eq!(found[0].size_bytes, Some(1024));
     assert_eq!(found[0].modified.map(|it| it.unix_s), Some(1_704_164_645));
-    assert_eq!(found[1].kind, Kind::Directory);
+    assert_eq!(found[1].kind, EntryKind::Directory);
     let target = Some(b"/to/there".to_vec());
-    assert_eq!(found[2].kind, Kind::Symlink { target });
-    assert_eq!(found[3].kind, Kind::Other);
+    assert_eq!(found[2].kind, EntryKind::Symlink { target });
+    assert_eq!(found[3].kind, EntryKind::Other);
     assert!(found[4].modified.is_some_and(|it| it.unix_s < 0));
 }
 
@@ -58,16 +58,16 @@ fn facts_of_real_servers_are_read() {
 fn long_lines_of_real_servers_are_read() {
     let file = human("-rw-r--r--    1 1000     1000         1024 Jan 02  2024 a  b ");
     assert_eq!(file.name, b"a  b ");
-    assert_eq!((file.kind, file.size_bytes), (Kind::File, Some(1024)));
+    assert_eq!((file.kind, file.size_bytes), (EntryKind::File, Some(1024)));
     let modified = file.modified.expect("a date");
     assert_eq!(modified.unix_s, time("20240102000000"));
-    assert_eq!(modified.precision, Precision::Day);
+    assert_eq!(modified.precision, TimePrecision::Day);
 
     let recent = human("drwxr-xr-x   2 owner with spaces group 4096 Nov 23 11:59 sub");
-    assert_eq!(recent.kind, Kind::Directory);
+    assert_eq!(recent.kind, EntryKind::Directory);
     let modified = recent.modified.expect("a date");
     assert_eq!(modified.unix_s, time("20261123115900"));
-    assert_eq!(modified.precision, Precision::Minute);
+    assert_eq!(modified.precision, TimePrecision::Minute);
 
     let last_year = human("-rw-r--r-- 1 u g 5 Dec 31 23:59 x").modified;
     assert_eq!(last_year.map(|it| it.unix_s), Some(time("20251231235900")));
@@ -75,21 +75,24 @@ fn long_lines_of_real_servers_are_read() {
     let link = human("lrwxrwxrwx   1 u g   9 Jan 02  2024 here -> ../there -> x");
     assert_eq!(link.name, b"here");
     let target = Some(b"../there -> x".to_vec());
-    assert_eq!(link.kind, Kind::Symlink { target });
+    assert_eq!(link.kind, EntryKind::Symlink { target });
 
     let no_group = human("-rw-r--r-- 1 owner 77 Jan 02 2024 May 05 2020 x");
     assert_eq!(no_group.size_bytes, Some(77));
     assert_eq!(no_group.name, b"May 05 2020 x");
 
     let device = human("crw-rw-rw- 1 root root 1, 3 Jan 02 2024 null");
-    assert_eq!((device.kind, device.name), (Kind::Other, b"null".to_vec()));
+    assert_eq!(
+        (device.kind, device.name),
+        (EntryKind::Other, b"null".to_vec())
+    );
 }
 
 #[test]
 fn lines_of_dos_are_read() {
     let directory = human("01-02-24  03:04PM       <DIR>          My Documents");
     assert_eq!(directory.name, b"My Documents");
-    assert_eq!(directory.kind, Kind::Directory);
+    assert_eq!(directory.kind, EntryKind::Directory);
     let at = directory.modified.map(|it| it.unix_s);
     assert_eq!(at, Some(time("20240102150400")));
     let file = human("12-31-1999  12:00AM              1,024 a b");
@@ -107,7 +110,7 @@ fn what_is_not_understood_is_counted_and_leads_nowhere() {
         b"size=1; no type",
         b"type=file",
     ];
-    let (found, unknown) = entries(Form::Machine, &lines);
+    let (found, unknown) = entries(ListingForm::Machine, &lines);
     assert!(found.is_empty());
     assert_eq!(unknown, 5);
     let lines: [&[u8]; 4] = [
@@ -116,14 +119,14 @@ fn what_is_not_understood_is_counted_and_leads_nowhere() {
         b"ls: cannot open directory",
         b"-rw-r--r-- 1 u g 5 Foo 31 23:59 x",
     ];
-    let (found, unknown) = entries(Form::Human { now_unix_s: NOW }, &lines);
+    let (found, unknown) = entries(ListingForm::Human { now_unix_s: NOW }, &lines);
     assert!(found.is_empty());
     assert_eq!(unknown, 2);
 }
 
 #[test]
 fn a_last_line_without_its_end_is_read() {
-    let mut listing = Listing::new(Form::Machine);
+    let mut listing = ListingParser::new(ListingForm::Machine);
     listing.push(b"type=file;size=1; a");
     assert_eq!(listing.next_entry(), None);
     listing.end();
@@ -157,8 +160,8 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..400),
         lines in proptest::collection::vec("[-dlc0-9 =;:>.A-Za-z]{0,60}", 0..10),
     ) {
-        for form in [Form::Machine, Form::Human { now_unix_s: NOW }] {
-            let mut listing = Listing::new(form);
+        for form in [ListingForm::Machine, ListingForm::Human { now_unix_s: NOW }] {
+            let mut listing = ListingParser::new(form);
             listing.push(&bytes);
             for line in &lines {
                 listing.push(line.as_bytes());
@@ -178,9 +181,9 @@ proptest! {
         piece_bytes in 1..80_usize,
     ) {
         let sent = [lines.join("\r\n").into_bytes(), bytes].concat();
-        for form in [Form::Machine, Form::Human { now_unix_s: NOW }] {
+        for form in [ListingForm::Machine, ListingForm::Human { now_unix_s: NOW }] {
             let read = |piece_bytes| {
-                let mut listing = Listing::new(form);
+                let mut listing = ListingParser::new(form);
                 let mut entries = Vec::new();
                 for piece in sent.chunks(piece_bytes) {
                     listing.push(piece);
@@ -188,11 +191,11 @@ proptest! {
                 }
                 listing.end();
                 entries.extend(std::iter::from_fn(|| listing.next_entry()));
-                (entries, listing.not_understood())
+                (entries, listing.unparsed_lines())
             };
-            let (entries, not_understood) = read(piece_bytes);
+            let (entries, unparsed_lines) = read(piece_bytes);
             let whole = read(usize::MAX);
-            prop_assert_eq!((&entries, not_understood), (&whole.0, whole.1));
+            prop_assert_eq!((&entries, unparsed_lines), (&whole.0, whole.1));
             let names: usize = entries.iter().map(|it| it.name.len()).sum();
             prop_assert!(names <= sent.len());
         }
@@ -211,14 +214,14 @@ proptest! {
         let time = unix_s.and_then(write_time);
         let time = time.map(|it| format!("modify={it};")).unwrap_or_default();
         let line = format!("type={kind};{size}{time} {name}");
-        let (found, unknown) = entries(Form::Machine, &[line.as_bytes()]);
+        let (found, unknown) = entries(ListingForm::Machine, &[line.as_bytes()]);
         prop_assert_eq!(unknown, 0);
-        let precision = Precision::Second;
-        let expected = Entry {
+        let precision = TimePrecision::Second;
+        let expected = ListingEntry {
             name: name.into_bytes(),
-            kind: if is_directory { Kind::Directory } else { Kind::File },
+            kind: if is_directory { EntryKind::Directory } else { EntryKind::File },
             size_bytes: size_bytes.filter(|_| !is_directory),
-            modified: unix_s.map(|unix_s| Modified { unix_s, precision }),
+            modified: unix_s.map(|unix_s| ModifiedTime { unix_s, precision }),
         };
         prop_assert_eq!(found, [expected]);
     }

@@ -15,9 +15,9 @@ pub mod near;
 pub use message::{Request, ToFar, ToNear};
 
 use crate::{
-    command::{Command, Kind},
+    command::{Command, CommandKind},
     line::COMMAND_MAX,
-    reply::Code,
+    reply::ReplyCode,
 };
 
 /// Behaviour of a pair of gateways: fewer round trips, or plain relaying.
@@ -55,8 +55,8 @@ impl Subject {
     }
 
     /// Returns the code of the answer (RFC 959 section 5.4, RFC 2389 section 3.2).
-    fn answer_code(self) -> Code {
-        Code(match self {
+    fn answer_code(self) -> ReplyCode {
+        ReplyCode(match self {
             Self::System => 215,
             Self::Features => 211,
             Self::Directory => 257,
@@ -110,14 +110,14 @@ pub enum Stage {
 /// Returns the gateway's own reply to a command that must never reach a server.
 fn refusal(command: &Command<'_>) -> Option<&'static str> {
     match command.kind() {
-        Kind::Passive(_) | Kind::Active(_) | Kind::OtherData => {
+        CommandKind::Passive(_) | CommandKind::Active(_) | CommandKind::OtherData => {
             Some("502 gateway: this form of data connection is not offered here")
         }
-        Kind::Protection => Some("502 gateway: TLS is not offered here"),
-        Kind::Malformed => Some("500 gateway: a command has letters only"),
-        Kind::Split => Some("501 gateway: a command has no line end inside"),
-        Kind::Blank => Some("500 gateway: a command has a word"),
-        Kind::Other if keeps_data_open(command) => {
+        CommandKind::Protection => Some("502 gateway: TLS is not offered here"),
+        CommandKind::Malformed => Some("500 gateway: a command has letters only"),
+        CommandKind::Split => Some("501 gateway: a command has no line end inside"),
+        CommandKind::Blank => Some("500 gateway: a command has a word"),
+        CommandKind::Other if keeps_data_open(command) => {
             Some("504 gateway: the transfer mode is not offered here, use MODE S")
         }
         _ => None,

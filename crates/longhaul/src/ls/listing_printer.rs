@@ -1,6 +1,6 @@
 //! Output of a listing: a line for each entry, as text or as JSON.
 
-use ftp::listing::{Entry, Kind, Modified, Precision, write_time};
+use ftp::listing::{EntryKind, ListingEntry, ModifiedTime, TimePrecision, write_time};
 use mover::names::printable;
 use serde::Serialize;
 
@@ -58,12 +58,12 @@ impl ListingPrinter {
     }
 
     /// Prints an entry. `path` is relative to the listed directory.
-    pub(super) fn print_entry(&mut self, path: &[u8], entry: &Entry) -> anyhow::Result<()> {
+    pub(super) fn print_entry(&mut self, path: &[u8], entry: &ListingEntry) -> anyhow::Result<()> {
         self.entries += 1;
         let path = printable(path);
         if self.is_json {
             let target = match &entry.kind {
-                Kind::Symlink { target } => target.as_deref().map(printable),
+                EntryKind::Symlink { target } => target.as_deref().map(printable),
                 _ => None,
             };
             return output::print(&output::json(&Line::Entry {
@@ -117,34 +117,34 @@ impl ListingPrinter {
     }
 }
 
-fn kind(kind: &Kind) -> &'static str {
+fn kind(kind: &EntryKind) -> &'static str {
     match kind {
-        Kind::File => "file",
-        Kind::Directory => "directory",
-        Kind::Symlink { .. } => "symlink",
-        Kind::Other => "other",
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Symlink { .. } => "symlink",
+        EntryKind::Other => "other",
     }
 }
 
-fn name(path: &str, kind: &Kind) -> String {
+fn name(path: &str, kind: &EntryKind) -> String {
     match kind {
-        Kind::Directory => format!("{path}/"),
-        Kind::Symlink { target: Some(to) } => format!("{path} -> {}", printable(to)),
+        EntryKind::Directory => format!("{path}/"),
+        EntryKind::Symlink { target: Some(to) } => format!("{path} -> {}", printable(to)),
         _ => path.to_owned(),
     }
 }
 
 /// Formats a time as `2026-11-24 01:26:03`. Missing digits stay out, and a question mark indicates
 /// an unknown zone.
-fn time(modified: Modified) -> Option<String> {
+fn time(modified: ModifiedTime) -> Option<String> {
     let digits = write_time(modified.unix_s)?;
     let part = |from: usize, to: usize| &digits[from..to];
     let day = format!("{}-{}-{}", part(0, 4), part(4, 6), part(6, 8));
     let minute = format!("{day} {}:{}", part(8, 10), part(10, 12));
     Some(match modified.precision {
-        Precision::Second => format!("{minute}:{}", part(12, 14)),
-        Precision::Minute => format!("{minute} ?"),
-        Precision::Day => format!("{day} ?"),
+        TimePrecision::Second => format!("{minute}:{}", part(12, 14)),
+        TimePrecision::Minute => format!("{minute} ?"),
+        TimePrecision::Day => format!("{day} ?"),
     })
 }
 
@@ -155,12 +155,17 @@ mod tests {
     #[test]
     fn a_time_tells_what_is_known() {
         let at = |precision| {
-            time(Modified {
+            time(ModifiedTime {
                 unix_s: 1_700_000_000,
                 precision,
             })
         };
-        let said = [Precision::Second, Precision::Minute, Precision::Day].map(at);
+        let said = [
+            TimePrecision::Second,
+            TimePrecision::Minute,
+            TimePrecision::Day,
+        ]
+        .map(at);
         let expected = ["2023-11-14 22:13:20", "2023-11-14 22:13 ?", "2023-11-14 ?"];
         assert_eq!(said, expected.map(|it| Some(it.to_owned())));
     }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ftp::listing::{Modified, Precision};
+use ftp::listing::{ModifiedTime, TimePrecision};
 use redb::{
     Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, StorageError,
     TableDefinition,
@@ -489,9 +489,9 @@ impl FileRecord {
             size_bytes: version.size_bytes,
             modified_unix_s: version.modified.map(|it| it.unix_s),
             unit_s: match version.modified.map(|it| it.precision) {
-                None | Some(Precision::Second) => 1,
-                Some(Precision::Minute) => 60,
-                Some(Precision::Day) => 86_400,
+                None | Some(TimePrecision::Second) => 1,
+                Some(TimePrecision::Minute) => 60,
+                Some(TimePrecision::Day) => 86_400,
             },
             at_unix_s,
         }
@@ -499,15 +499,15 @@ impl FileRecord {
 
     fn version(&self) -> Version {
         let precision = match self.unit_s {
-            ..=1 => Precision::Second,
-            2..=60 => Precision::Minute,
-            _ => Precision::Day,
+            ..=1 => TimePrecision::Second,
+            2..=60 => TimePrecision::Minute,
+            _ => TimePrecision::Day,
         };
         Version {
             size_bytes: self.size_bytes,
             modified: self
                 .modified_unix_s
-                .map(|unix_s| Modified { unix_s, precision }),
+                .map(|unix_s| ModifiedTime { unix_s, precision }),
         }
     }
 

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ftp::listing::{Modified, Precision};
+use ftp::listing::{ModifiedTime, TimePrecision};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -217,9 +217,9 @@ fn file(number: u8) -> File {
         root: 0,
         path: RelativePath::default().join(&[b'a' + number]),
         size_bytes: Some(u64::from(number)),
-        modified: Some(Modified {
+        modified: Some(ModifiedTime {
             unix_s: 7,
-            precision: Precision::Second,
+            precision: TimePrecision::Second,
         }),
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ftp::listing::{Modified, Precision};
+use ftp::listing::{ModifiedTime, TimePrecision};
 use jiff::{SignedDuration, Timestamp, Zoned, tz::TimeZone};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -201,13 +201,13 @@ impl World {
 }
 
 fn file(name: &[u8], size_bytes: u64, unix_s: i64) -> File {
-    let precision = Precision::Second;
+    let precision = TimePrecision::Second;
     File {
         link: None,
         root: 0,
         path: RelativePath::default().join(name),
         size_bytes: Some(size_bytes),
-        modified: Some(Modified { unix_s, precision }),
+        modified: Some(ModifiedTime { unix_s, precision }),
     }
 }
 

@@ -23,7 +23,7 @@ use std::{
     time::Instant,
 };
 
-use ftp::listing::{Entry, Kind, Modified, Precision};
+use ftp::listing::{EntryKind, ListingEntry, ModifiedTime, TimePrecision};
 use tokio::task::spawn_blocking;
 
 pub(crate) use self::machine::Machine;
@@ -196,7 +196,7 @@ impl LocalFiles {
 
     /// Returns the entry of a path, or `None` if it does not exist. A link that is a root is
     /// followed.
-    pub(crate) fn look(&self, path: &[u8]) -> io::Result<Option<Entry>> {
+    pub(crate) fn look(&self, path: &[u8]) -> io::Result<Option<ListingEntry>> {
         Ok(self.stat(path)?.map(|it| entry(b"", &it)))
     }
 
@@ -257,7 +257,7 @@ impl LocalFiles {
         &self,
         path: &[u8],
         follows_links: bool,
-        mut take: impl FnMut(Vec<Entry>) -> bool,
+        mut take: impl FnMut(Vec<ListingEntry>) -> bool,
     ) -> io::Result<()> {
         let folder = self.folder(path, self.links)?;
         let mut entries = Vec::new();
@@ -274,7 +274,7 @@ impl LocalFiles {
                     Some(stat) => found = entry(&name, &stat),
                     None => {
                         let target = folder.read_link(&name).ok();
-                        found.kind = Kind::Symlink { target };
+                        found.kind = EntryKind::Symlink { target };
                     }
                 }
             }
@@ -613,7 +613,7 @@ impl LocalFiles {
     pub(crate) fn remove_source(
         &self,
         path: &[u8],
-        is_taken: impl FnOnce(&Entry) -> bool,
+        is_taken: impl FnOnce(&ListingEntry) -> bool,
     ) -> io::Result<SourceRemoval> {
         let stamp = self.read.as_ref().and_then(|read| {
             let mut read = read.lock().expect("nobody panics with it");
@@ -771,20 +771,20 @@ pub(crate) fn never_fits(path: &Path, size_bytes: u64) -> bool {
     found.is_ok_and(|it| it.blocks() * it.fragment_size() < size_bytes)
 }
 
-fn entry(name: &[u8], stat: &FileStat) -> Entry {
+fn entry(name: &[u8], stat: &FileStat) -> ListingEntry {
     let is_file = stat.kind == FileKind::File;
-    Entry {
+    ListingEntry {
         name: name.to_vec(),
         size_bytes: is_file.then_some(stat.size_bytes),
         kind: match stat.kind {
-            FileKind::File => Kind::File,
-            FileKind::Folder => Kind::Directory,
-            FileKind::Link => Kind::Symlink { target: None },
-            FileKind::Other => Kind::Other,
+            FileKind::File => EntryKind::File,
+            FileKind::Folder => EntryKind::Directory,
+            FileKind::Link => EntryKind::Symlink { target: None },
+            FileKind::Other => EntryKind::Other,
         },
-        modified: Some(Modified {
+        modified: Some(ModifiedTime {
             unix_s: stat.modified_unix_s,
-            precision: Precision::Second,
+            precision: TimePrecision::Second,
         }),
     }
 }

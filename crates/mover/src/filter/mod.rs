@@ -7,7 +7,7 @@ mod pattern;
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, time::Duration};
 
-use ftp::listing::Modified;
+use ftp::listing::ModifiedTime;
 use globset::{GlobSet, GlobSetBuilder};
 use units::ByteCount;
 
@@ -112,7 +112,7 @@ impl Filter {
         &self,
         path: &[u8],
         size_bytes: Option<u64>,
-        modified: Option<Modified>,
+        modified: Option<ModifiedTime>,
         now_unix_s: i64,
     ) -> bool {
         self.bounds.hold(size_bytes, modified, now_unix_s) && self.takes_path(path)
@@ -219,7 +219,12 @@ impl Rule {
 }
 
 impl Bounds {
-    fn hold(&self, size_bytes: Option<u64>, modified: Option<Modified>, now_unix_s: i64) -> bool {
+    fn hold(
+        &self,
+        size_bytes: Option<u64>,
+        modified: Option<ModifiedTime>,
+        now_unix_s: i64,
+    ) -> bool {
         let size = |holds: &dyn Fn(u64) -> bool| size_bytes.is_some_and(holds);
         let age_s = modified.map(|it| i128::from(now_unix_s) - i128::from(it.unix_s));
         let age = |holds: &dyn Fn(i128) -> bool| age_s.is_some_and(holds);

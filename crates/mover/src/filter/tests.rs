@@ -1,4 +1,4 @@
-use ftp::listing::Precision;
+use ftp::listing::TimePrecision;
 use proptest::{prelude::*, sample::select};
 
 use super::*;
@@ -113,9 +113,9 @@ fn a_directory_in_which_nothing_is_taken_is_not_entered() {
 #[test]
 fn sizes_and_ages_are_bounded() {
     let at = |unix_s| {
-        Some(Modified {
+        Some(ModifiedTime {
             unix_s,
-            precision: Precision::Second,
+            precision: TimePrecision::Second,
         })
     };
     let filter = |bounds| Filter::new(Vec::new(), bounds).expect("a filter");

@@ -1,6 +1,6 @@
 //! Comparison of a source's file with the file at the destination.
 
-use ftp::listing::{Entry, Kind, Modified, Precision};
+use ftp::listing::{EntryKind, ListingEntry, ModifiedTime, TimePrecision};
 
 use super::{options::Options, task::File};
 
@@ -16,7 +16,7 @@ pub(super) enum FileDecision {
     /// The content decides.
     Compare,
     /// The destination has an entry of another kind with this name.
-    Conflict(Kind),
+    Conflict(EntryKind),
 }
 
 /// Result of a check.
@@ -31,16 +31,16 @@ pub(super) enum Difference {
 }
 
 /// Compares a file with the destination's entry of the same name.
-pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> FileDecision {
+pub(super) fn decide(file: &File, there: Option<&ListingEntry>, options: &Options) -> FileDecision {
     let Some(there) = there else {
         return FileDecision::Move;
     };
     match (&file.link, &there.kind) {
-        (Some(ours), Kind::Symlink { target }) if target.as_ref() == Some(ours) => {
+        (Some(ours), EntryKind::Symlink { target }) if target.as_ref() == Some(ours) => {
             return FileDecision::Skip;
         }
-        (Some(_), Kind::Symlink { .. }) => return FileDecision::Move,
-        (None, Kind::File) => {}
+        (Some(_), EntryKind::Symlink { .. }) => return FileDecision::Move,
+        (None, EntryKind::File) => {}
         (_, kind) => return FileDecision::Conflict(kind.clone()),
     }
     let age = compare_times(file.modified, there.modified);
@@ -58,8 +58,8 @@ pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> F
 }
 
 /// Compares a file with the destination's entry of the same name, for a check.
-pub(super) fn compare(file: &File, there: &Entry, compares_content: bool) -> Difference {
-    if there.kind != Kind::File {
+pub(super) fn compare(file: &File, there: &ListingEntry, compares_content: bool) -> Difference {
+    if there.kind != EntryKind::File {
         return Difference::In(what_is_there(&there.kind));
     }
     if let (Some(ours), Some(theirs)) = (file.size_bytes, there.size_bytes)
@@ -81,12 +81,12 @@ pub(super) fn compare(file: &File, there: &Entry, compares_content: bool) -> Dif
 }
 
 /// Returns words for an entry of an unexpected kind.
-pub(super) fn what_is_there(kind: &Kind) -> &'static str {
+pub(super) fn what_is_there(kind: &EntryKind) -> &'static str {
     match kind {
-        Kind::File => "a file",
-        Kind::Directory => "a directory",
-        Kind::Symlink { .. } => "a symbolic link",
-        Kind::Other => "a device or a socket",
+        EntryKind::File => "a file",
+        EntryKind::Directory => "a directory",
+        EntryKind::Symlink { .. } => "a symbolic link",
+        EntryKind::Other => "a device or a socket",
     }
 }
 
@@ -99,9 +99,9 @@ enum RelativeAge {
 }
 
 /// Compares two times. `None` if a time is missing, or too imprecise.
-fn compare_times(source: Option<Modified>, destination: Option<Modified>) -> Option<RelativeAge> {
+fn compare_times(source: Option<ModifiedTime>, destination: Option<ModifiedTime>) -> Option<RelativeAge> {
     let (source, destination) = (source?, destination?);
-    if source.precision.max(destination.precision) > Precision::Second {
+    if source.precision.max(destination.precision) > TimePrecision::Second {
         return None;
     }
     let difference_s = source.unix_s - destination.unix_s;
@@ -122,14 +122,14 @@ mod tests {
     use super::*;
     use crate::plan::task::RelativePath;
 
-    fn at(unix_s: i64) -> Option<Modified> {
-        let precision = Precision::Second;
-        Some(Modified { unix_s, precision })
+    fn at(unix_s: i64) -> Option<ModifiedTime> {
+        let precision = TimePrecision::Second;
+        Some(ModifiedTime { unix_s, precision })
     }
 
     fn decide_for(
-        source: (u64, Option<Modified>),
-        there: (u64, Option<Modified>),
+        source: (u64, Option<ModifiedTime>),
+        there: (u64, Option<ModifiedTime>),
         keeps_newer: bool,
     ) -> FileDecision {
         let file = File {
@@ -139,9 +139,9 @@ mod tests {
             modified: source.1,
             link: None,
         };
-        let there = Entry {
+        let there = ListingEntry {
             name: b"a".to_vec(),
-            kind: Kind::File,
+            kind: EntryKind::File,
             size_bytes: Some(there.0),
             modified: there.1,
         };
@@ -178,9 +178,9 @@ mod tests {
             decide_for((5, None), (5, at(10)), false),
             FileDecision::Move
         );
-        let day = Some(Modified {
+        let day = Some(ModifiedTime {
             unix_s: 10,
-            precision: Precision::Day,
+            precision: TimePrecision::Day,
         });
         assert_eq!(decide_for((5, at(10)), (5, day), false), FileDecision::Move);
     }
@@ -198,9 +198,9 @@ mod tests {
             modified: at(10),
             link: None,
         };
-        let there = Entry {
+        let there = ListingEntry {
             name: b"a".to_vec(),
-            kind: Kind::File,
+            kind: EntryKind::File,
             size_bytes: Some(5),
             modified: at(10),
         };
@@ -220,21 +220,22 @@ mod tests {
             modified: at(10),
             link: Some(to.to_vec()),
         };
-        let there = |kind| Entry {
+        let there = |kind| ListingEntry {
             name: b"a".to_vec(),
             kind,
             size_bytes: None,
             modified: at(20),
         };
         let target = Some(b"x".to_vec());
-        let linked = there(Kind::Symlink { target });
-        let decide = |file: &File, there: &Entry| decide(file, Some(there), &Options::default());
+        let linked = there(EntryKind::Symlink { target });
+        let decide =
+            |file: &File, there: &ListingEntry| decide(file, Some(there), &Options::default());
         assert_eq!(decide(&link(b"x"), &linked), FileDecision::Skip);
         assert_eq!(decide(&link(b"y"), &linked), FileDecision::Move);
-        let file = there(Kind::File);
+        let file = there(EntryKind::File);
         assert_eq!(
             decide(&link(b"x"), &file),
-            FileDecision::Conflict(Kind::File)
+            FileDecision::Conflict(EntryKind::File)
         );
     }
 

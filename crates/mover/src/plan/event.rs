@@ -1,6 +1,6 @@
 //! Input and output of a plan.
 
-use ftp::listing::{Entry, Modified};
+use ftp::listing::{ListingEntry, ModifiedTime};
 
 use super::{
     piece::Piece,
@@ -22,7 +22,7 @@ pub enum LaneEvent {
     /// The lane still waits for an answer. The text names the expected answer.
     Waiting(String),
     /// The source has these entries in the directory that the task lists.
-    Found(TaskId, Vec<Entry>),
+    Found(TaskId, Vec<ListingEntry>),
     /// A task of the lane is done.
     Done(TaskId, TaskResult),
     /// A task of the lane has failed. If the connection is lost as well, the lane's other tasks
@@ -41,7 +41,7 @@ pub enum TaskResult {
     /// Outcome of [`Task::Make`], [`Task::Replace`] and [`Task::MakeParents`].
     Made,
     /// Outcome of [`Task::ListDestination`], [`Task::ListExtra`] and [`Task::ListAgain`].
-    Listed(Vec<Entry>),
+    Listed(Vec<ListingEntry>),
     /// Outcome of [`Task::ListSource`].
     Ended {
         /// Lines of the listing that could not be parsed.
@@ -83,7 +83,7 @@ pub enum TaskResult {
     /// Outcome of [`Task::LookAgain`], [`Task::FindDirectory`] and [`Task::FindEntry`]: the
     /// entry
     /// that the destination has now.
-    Looked(Option<Entry>),
+    Looked(Option<ListingEntry>),
     /// Outcome of [`Task::Delete`], [`Task::RemoveDirectory`] and [`Task::RemoveSource`].
     Deleted,
     /// Outcome of [`Task::RemoveSource`] if the source has changed since it was taken, and stays.
@@ -98,9 +98,9 @@ pub enum RootKind {
         /// Size of the file.
         size_bytes: Option<u64>,
         /// Time of the last change.
-        modified: Option<Modified>,
+        modified: Option<ModifiedTime>,
         /// Entry of the destination.
-        there: Option<Entry>,
+        there: Option<ListingEntry>,
         /// The destination's directory into which the file goes, if it may be missing.
         above: Option<Vec<u8>>,
     },

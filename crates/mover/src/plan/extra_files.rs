@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ftp::listing::{Entry, Kind};
+use ftp::listing::{EntryKind, ListingEntry};
 
 use super::{
     Planner,
@@ -88,7 +88,7 @@ impl ExtraFiles {
 
 impl Planner {
     /// Processes the destination's listing of a directory.
-    pub(super) fn there(&mut self, directory: Directory, entries: Vec<Entry>) {
+    pub(super) fn there(&mut self, directory: Directory, entries: Vec<ListingEntry>) {
         if let Err(message) = self.count_there(&entries) {
             return self.note_failure(directory.root, directory.path, &message);
         }
@@ -99,7 +99,7 @@ impl Planner {
     }
 
     /// Processes the destination's listing of a directory that the source lacks.
-    pub(super) fn surplus_listed(&mut self, directory: &Directory, entries: Vec<Entry>) {
+    pub(super) fn surplus_listed(&mut self, directory: &Directory, entries: Vec<ListingEntry>) {
         if let Err(message) = self.count_there(&entries) {
             return self.note_failure(directory.root, directory.path.clone(), &message);
         }
@@ -110,7 +110,11 @@ impl Planner {
 
     /// Returns the entries of a destination's directory without parts of files. Parts are not extra
     /// files, since a run resumes them.
-    fn without_parts(&mut self, directory: &Directory, mut entries: Vec<Entry>) -> Vec<Entry> {
+    fn without_parts(
+        &mut self,
+        directory: &Directory,
+        mut entries: Vec<ListingEntry>,
+    ) -> Vec<ListingEntry> {
         let count = entries.len();
         entries.retain(|it| !self.options.is_part(it));
         let parts = count - entries.len();
@@ -121,7 +125,7 @@ impl Planner {
         entries
     }
 
-    fn count_there(&mut self, entries: &[Entry]) -> Result<(), String> {
+    fn count_there(&mut self, entries: &[ListingEntry]) -> Result<(), String> {
         self.extra_files.there += entries.len() as u64;
         let most = self.limits.entries_there_max;
         if entries.len() > most {
@@ -150,7 +154,8 @@ impl Planner {
             return;
         }
         let entries = there.entries.into_values();
-        let mut extra_files: Vec<Entry> = entries.filter(|it| !seen.contains(&it.name)).collect();
+        let mut extra_files: Vec<ListingEntry> =
+            entries.filter(|it| !seen.contains(&it.name)).collect();
         extra_files.sort_by(|a, b| a.name.cmp(&b.name));
         if seen.is_empty() && self.is_suspicious(directory, &extra_files) {
             let message = format!(
@@ -166,11 +171,11 @@ impl Planner {
     }
 
     /// Whether an empty listing of the source may be wrong, and would cause deletions.
-    fn is_suspicious(&self, directory: &Directory, extra_files: &[Entry]) -> bool {
+    fn is_suspicious(&self, directory: &Directory, extra_files: &[ListingEntry]) -> bool {
         let Some(deletion) = self.options.deletion() else {
             return false;
         };
-        let is_doomed = |it: &Entry| {
+        let is_doomed = |it: &ListingEntry| {
             let path = directory.path.join(&it.name);
             deletion.takes_excluded || !self.is_excluded(&path, it)
         };
@@ -178,7 +183,7 @@ impl Planner {
     }
 
     /// Processes an entry of the destination that the source lacks or leaves out.
-    pub(super) fn surplus_one(&mut self, directory: &Directory, entry: Entry) {
+    pub(super) fn surplus_one(&mut self, directory: &Directory, entry: ListingEntry) {
         let root = directory.root;
         let path = directory.path.join(&entry.name);
         let deletion = self.options.deletion();
@@ -191,7 +196,7 @@ impl Planner {
             let result = FileOutcome::Extra;
             return self.notes.push_back(FileEvent { root, path, result });
         }
-        if entry.kind == Kind::Directory {
+        if entry.kind == EntryKind::Directory {
             self.doom_directory(Directory { root, path });
         } else if self.dooms() {
             self.extra_files.files.push(RootedPath { root, path });

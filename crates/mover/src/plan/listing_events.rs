@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ftp::{
     command::escape,
-    listing::{Entry, Kind, Modified},
+    listing::{EntryKind, ListingEntry, ModifiedTime},
 };
 
 use super::{
@@ -154,7 +154,13 @@ impl Planner {
         }
     }
 
-    pub(super) fn found(&mut self, lane: usize, id: TaskId, entries: Vec<Entry>, now: Instant) {
+    pub(super) fn found(
+        &mut self,
+        lane: usize,
+        id: TaskId,
+        entries: Vec<ListingEntry>,
+        now: Instant,
+    ) {
         let given = self.lanes.find(lane, |it| it.id == id);
         let Some(Task::ListSource(directory)) = given.map(|it| &it.queued.task) else {
             return;
@@ -182,7 +188,7 @@ impl Planner {
         }
     }
 
-    fn found_one(&mut self, directory: &Directory, entry: Entry, now: Instant) {
+    fn found_one(&mut self, directory: &Directory, entry: ListingEntry, now: Instant) {
         let path = directory.path.join(&entry.name);
         let root = directory.root;
         if self.options.is_part(&entry) {
@@ -217,9 +223,9 @@ impl Planner {
     pub(super) fn take_one(
         &mut self,
         directory: &Directory,
-        entry: Entry,
-        there: Option<Entry>,
-        alike: Option<Entry>,
+        entry: ListingEntry,
+        there: Option<ListingEntry>,
+        alike: Option<ListingEntry>,
         now: Instant,
     ) {
         let path = directory.path.join(&entry.name);
@@ -228,13 +234,13 @@ impl Planner {
             let message = format!("the name {:?} has a line break", escape(&entry.name));
             return self.note_failure(root, path, &message);
         }
-        if let Err(message) = check_path(&path, entry.kind == Kind::Directory) {
+        if let Err(message) = check_path(&path, entry.kind == EntryKind::Directory) {
             return self.note_failure(root, path, &message);
         }
         let copies_links = self.options.links == Links::Copy;
         match entry.kind {
-            Kind::File | Kind::Symlink { target: Some(_) }
-                if copies_links || entry.kind == Kind::File =>
+            EntryKind::File | EntryKind::Symlink { target: Some(_) }
+                if copies_links || entry.kind == EntryKind::File =>
             {
                 let file = File {
                     root,
@@ -242,7 +248,7 @@ impl Planner {
                     size_bytes: entry.size_bytes,
                     modified: entry.modified,
                     link: match entry.kind {
-                        Kind::Symlink { target } => target,
+                        EntryKind::Symlink { target } => target,
                         _ => None,
                     },
                 };
@@ -256,8 +262,8 @@ impl Planner {
                     self.move_below(directory, file);
                 }
             }
-            Kind::Directory => {
-                let is_alike = alike.is_some_and(|it| it.kind == Kind::Directory);
+            EntryKind::Directory => {
+                let is_alike = alike.is_some_and(|it| it.kind == EntryKind::Directory);
                 let directory = Directory { root, path };
                 if is_alike {
                     let task = Task::FindDirectory(directory);
@@ -265,11 +271,11 @@ impl Planner {
                 }
                 self.found_directory(directory, there);
             }
-            Kind::Symlink { .. } if self.options.links == Links::Follow => {
+            EntryKind::Symlink { .. } if self.options.links == Links::Follow => {
                 self.leave_out(root, path, "a symbolic link to nothing, or in a circle");
             }
-            Kind::Symlink { .. } => self.leave_out(root, path, "a symbolic link"),
-            Kind::File | Kind::Other => {
+            EntryKind::Symlink { .. } => self.leave_out(root, path, "a symbolic link"),
+            EntryKind::File | EntryKind::Other => {
                 self.leave_out(root, path, "neither a file nor a directory")
             }
         }
@@ -281,7 +287,7 @@ impl Planner {
         &mut self,
         directory: &Directory,
         file: File,
-        there: Option<&Entry>,
+        there: Option<&ListingEntry>,
         now: Instant,
     ) -> Option<File> {
         // Listings of this machine have no zone.
@@ -296,7 +302,7 @@ impl Planner {
             .and_then(|it| it.taken(&file.path));
         let known = taken.or_else(|| {
             // A source is removed only if the destination has it with its time.
-            let there = there.filter(|it| it.kind == Kind::File && !self.removes_sources())?;
+            let there = there.filter(|it| it.kind == EntryKind::File && !self.removes_sources())?;
             Some(Version {
                 size_bytes: there.size_bytes,
                 modified: there.modified,
@@ -369,7 +375,7 @@ impl Planner {
         }
     }
 
-    pub(super) fn found_directory(&mut self, directory: Directory, there: Option<Entry>) {
+    pub(super) fn found_directory(&mut self, directory: Directory, there: Option<ListingEntry>) {
         if self.tree.paths_bytes() > self.limits.paths_bytes_max {
             let message = "the names of all directories are too long together";
             return self.note_failure(directory.root, directory.path, message);
@@ -381,11 +387,11 @@ impl Planner {
         }
         match there.map(|it| it.kind) {
             None => self.enter(directory, false),
-            Some(Kind::Directory) => self.enter(directory, true),
+            Some(EntryKind::Directory) => self.enter(directory, true),
             Some(kind) if self.options.is_check() => {
                 self.differs(directory.root, directory.path, what_is_there(&kind));
             }
-            Some(Kind::File | Kind::Symlink { .. }) if self.options.is_sync() => {
+            Some(EntryKind::File | EntryKind::Symlink { .. }) if self.options.is_sync() => {
                 self.enter_in_place_of_a_file(directory);
             }
             Some(kind) => self.conflict(directory.root, directory.path, &kind),
@@ -393,10 +399,10 @@ impl Planner {
     }
 
     /// Whether the filter leaves out an entry of the source or of the destination.
-    pub(super) fn is_excluded(&self, path: &RelativePath, entry: &Entry) -> bool {
+    pub(super) fn is_excluded(&self, path: &RelativePath, entry: &ListingEntry) -> bool {
         let (filter, path) = (&self.options.filter, path.to_bytes());
         match entry.kind {
-            Kind::Directory => !filter.enters(&path),
+            EntryKind::Directory => !filter.enters(&path),
             _ => {
                 let now = self.options.begun_unix_s;
                 !filter.takes_file(&path, entry.size_bytes, entry.modified, now)
@@ -408,8 +414,8 @@ impl Planner {
     fn choose(
         &mut self,
         file: File,
-        there: Option<&Entry>,
-        alike: Option<Entry>,
+        there: Option<&ListingEntry>,
+        alike: Option<ListingEntry>,
         is_below: bool,
         now: Instant,
     ) -> Option<File> {
@@ -466,10 +472,10 @@ impl Planner {
             FileDecision::KeepNewer => self.keep_newer(file),
             FileDecision::Conflict(kind) => match kind {
                 // A link replaces a file, and a file replaces a link.
-                Kind::Symlink { .. } | Kind::File if self.options.is_sync() => {
+                EntryKind::Symlink { .. } | EntryKind::File if self.options.is_sync() => {
                     return Some(self.wanted(file));
                 }
-                Kind::Directory if self.options.is_sync() && is_below => {
+                EntryKind::Directory if self.options.is_sync() && is_below => {
                     let file = self.wanted(file);
                     self.replace_directory(file);
                 }
@@ -490,7 +496,12 @@ impl Planner {
     }
 
     /// Processes a new query of a file that the destination has listed.
-    pub(super) fn looked_again(&mut self, file: File, listed: &Entry, now: Option<Entry>) {
+    pub(super) fn looked_again(
+        &mut self,
+        file: File,
+        listed: &ListingEntry,
+        now: Option<ListingEntry>,
+    ) {
         let name = file.path.names().last();
         let is_listed = name.is_none_or(|it| *it == listed.name);
         if now.is_some() && !is_listed && !name.is_some_and(|it| is_equivalent(it, &listed.name)) {
@@ -498,7 +509,7 @@ impl Planner {
             return self.note_failure(file.root, file.path, &message);
         }
         // Some servers report a size or a time only in listings.
-        let now = now.map(|now| Entry {
+        let now = now.map(|now| ListingEntry {
             size_bytes: now.size_bytes.or(listed.size_bytes),
             modified: now.modified.or(listed.modified),
             ..now
@@ -547,7 +558,7 @@ impl Planner {
 
     /// Whether a file was changed just before the job began.
     fn is_unsettled(&self, file: &File) -> bool {
-        let since = |it: Modified| self.options.begun_unix_s - it.unix_s;
+        let since = |it: ModifiedTime| self.options.begun_unix_s - it.unix_s;
         let settle_s = self.options.settle_s;
         settle_s > 0 && file.modified.is_some_and(|it| since(it) < settle_s)
     }
@@ -575,7 +586,7 @@ impl Planner {
         }
     }
 
-    fn check(&mut self, file: File, there: Option<&Entry>, compares_content: bool) {
+    fn check(&mut self, file: File, there: Option<&ListingEntry>, compares_content: bool) {
         let Some(there) = there else {
             return self.missing(file.root, file.path);
         };
@@ -660,7 +671,7 @@ impl Planner {
         self.notes.push_back(FileEvent { root, path, result });
     }
 
-    fn conflict(&mut self, root: usize, path: RelativePath, there: &Kind) {
+    fn conflict(&mut self, root: usize, path: RelativePath, there: &EntryKind) {
         let message = format!(
             "the destination has {} with this name",
             what_is_there(there)
@@ -689,8 +700,8 @@ pub(super) fn check_path(path: &RelativePath, is_directory: bool) -> Result<(), 
 }
 
 /// Whether an entry has a name that another program gives to incomplete files.
-fn is_partial(entry: &Entry) -> bool {
-    !matches!(entry.kind, Kind::Directory) && part_name::is_partial_of_others(&entry.name)
+fn is_partial(entry: &ListingEntry) -> bool {
+    !matches!(entry.kind, EntryKind::Directory) && part_name::is_partial_of_others(&entry.name)
 }
 
 /// Whether FTP can transmit a name.

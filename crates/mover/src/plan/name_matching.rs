@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use ftp::{command::escape, listing::Entry};
+use ftp::{command::escape, listing::ListingEntry};
 use unicode_normalization::UnicodeNormalization as _;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -35,9 +35,9 @@ pub(super) struct DoubtfulEntries {
 #[derive(Debug, Default)]
 struct DoubtfulDirectory {
     /// Entries of the source that look like others, with the names of the others.
-    twins: Vec<(Entry, Vec<Vec<u8>>)>,
+    twins: Vec<(ListingEntry, Vec<Vec<u8>>)>,
     /// Extra files, with the names of the source that look like them.
-    surplus: Vec<(Entry, Vec<Vec<u8>>)>,
+    surplus: Vec<(ListingEntry, Vec<Vec<u8>>)>,
     /// Moved files whose names the destination may have changed.
     uploads: Vec<DoubtfulUpload>,
     /// Purpose of the repeated listing in progress.
@@ -80,7 +80,7 @@ enum NameTreatment {
 pub(super) struct NameForms {
     seen: HashMap<u64, FormNames>,
     /// Entries of the source that look like another one.
-    twins: Vec<Entry>,
+    twins: Vec<ListingEntry>,
 }
 
 /// Names of one form.
@@ -96,7 +96,7 @@ pub(super) enum NameMatch {
     /// No other name looks like this one, or each similar name is listed.
     None,
     /// The destination has an entry that may be this file.
-    There(Entry),
+    There(ListingEntry),
     /// Another name of the source looks like this one.
     Twin,
     /// Too many names look like this one.
@@ -110,7 +110,7 @@ impl NameForms {
     }
 
     /// Records a name of the source. `there` is the destination's listing.
-    pub(super) fn note(&mut self, entry: &Entry, there: &DestinationListing) -> NameMatch {
+    pub(super) fn note(&mut self, entry: &ListingEntry, there: &DestinationListing) -> NameMatch {
         let form = form(&entry.name);
         let is_listed = there.entries.contains_key(&entry.name);
         let seen = self.seen.entry(form).or_default();
@@ -134,13 +134,13 @@ impl NameForms {
 /// Listing of a directory at the destination.
 #[derive(Debug, Default)]
 pub(super) struct DestinationListing {
-    pub(super) entries: HashMap<Vec<u8>, Entry>,
+    pub(super) entries: HashMap<Vec<u8>, ListingEntry>,
     /// One name for each form.
     forms: HashMap<u64, Vec<u8>>,
 }
 
 impl DestinationListing {
-    pub(super) fn new(entries: Vec<Entry>) -> Self {
+    pub(super) fn new(entries: Vec<ListingEntry>) -> Self {
         let forms = entries.iter().map(|it| (form(&it.name), it.name.clone()));
         Self {
             forms: forms.collect(),
@@ -169,8 +169,8 @@ impl Planner {
         directory: &Directory,
         forms: NameForms,
         seen: &HashSet<Vec<u8>>,
-        surplus: Vec<Entry>,
-    ) -> Vec<Entry> {
+        surplus: Vec<ListingEntry>,
+    ) -> Vec<ListingEntry> {
         let (doubtful, certain): (Vec<_>, Vec<_>) = surplus
             .into_iter()
             .partition(|it| forms.has_unlisted(&it.name));
@@ -188,7 +188,7 @@ impl Planner {
                 alike.push(name.clone());
             }
         }
-        let with_names = |entry: Entry| {
+        let with_names = |entry: ListingEntry| {
             let alike = names[&form(&entry.name)].iter();
             let alike = alike.filter(|it| **it != entry.name).cloned().collect();
             (entry, alike)
@@ -254,7 +254,7 @@ impl Planner {
     pub(super) fn listed_again(
         &mut self,
         directory: &Directory,
-        entries: Vec<Entry>,
+        entries: Vec<ListingEntry>,
         now: Instant,
     ) {
         let listed = DestinationListing::new(entries);
@@ -354,7 +354,7 @@ impl Planner {
     fn settle_twin(
         &mut self,
         directory: &Directory,
-        entry: Entry,
+        entry: ListingEntry,
         alike: &[Vec<u8>],
         listed: &DestinationListing,
         now: Instant,
@@ -380,8 +380,8 @@ impl Planner {
     pub(super) fn looked_for_twin(
         &mut self,
         directory: &Directory,
-        entry: Entry,
-        there: Option<Entry>,
+        entry: ListingEntry,
+        there: Option<ListingEntry>,
         now: Instant,
     ) {
         match there {
@@ -390,7 +390,7 @@ impl Planner {
         }
     }
 
-    fn fall_together(&mut self, directory: &Directory, entry: &Entry) {
+    fn fall_together(&mut self, directory: &Directory, entry: &ListingEntry) {
         let message = "another name of the source differs in case, Unicode form or blanks alone, and is the same to the \
                        destination";
         let path = directory.path.join(&entry.name);
@@ -398,7 +398,7 @@ impl Planner {
     }
 
     /// Keeps an entry of the destination that may be a changed name of the source.
-    fn keep_alike(&mut self, directory: &Directory, entry: Entry) {
+    fn keep_alike(&mut self, directory: &Directory, entry: ListingEntry) {
         self.extra_files.keep(directory.root, &directory.path);
         if self.options.deletion().is_some() {
             let path = directory.path.join(&entry.name);

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use ftp::listing::{Entry, Kind};
+use ftp::listing::{EntryKind, ListingEntry};
 use units::parse_share;
 
 use super::memory::RunMemory;
@@ -122,8 +122,8 @@ impl Options {
     }
 
     /// Whether an entry is the part of an incomplete file.
-    pub(super) fn is_part(&self, entry: &Entry) -> bool {
-        let is_file = !matches!(entry.kind, Kind::Directory);
+    pub(super) fn is_part(&self, entry: &ListingEntry) -> bool {
+        let is_file = !matches!(entry.kind, EntryKind::Directory);
         is_file && part_name::is_part(&entry.name, self.part_suffix.as_deref())
     }
 

@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use ftp::listing::{Entry, Precision};
+use ftp::listing::{ListingEntry, TimePrecision};
 
 use super::{task::File, version::Version};
 
@@ -27,7 +27,7 @@ pub(super) struct Shifts {
 pub(super) struct HeldFile {
     pub(super) file: File,
     /// The destination's file.
-    pub(super) there: Option<Entry>,
+    pub(super) there: Option<ListingEntry>,
     pub(super) shift_s: i64,
     /// Time of the listing.
     pub(super) found: Instant,
@@ -52,9 +52,9 @@ impl TimeChange {
         }
         let (before, now) = (known.modified?, listed.modified?);
         let unit_s = match before.precision.max(now.precision) {
-            Precision::Second => 1,
-            Precision::Minute => 60,
-            Precision::Day => return None,
+            TimePrecision::Second => 1,
+            TimePrecision::Minute => 60,
+            TimePrecision::Day => return None,
         };
         let moved_s = now.unix_s - before.unix_s;
         let quarters = (moved_s + QUARTER_S / 2).div_euclid(QUARTER_S);
@@ -123,14 +123,14 @@ const FILES_LEAST: usize = 3;
 
 #[cfg(test)]
 mod tests {
-    use ftp::listing::Modified;
+    use ftp::listing::ModifiedTime;
 
     use super::*;
 
-    fn version(size_bytes: u64, unix_s: i64, precision: Precision) -> Version {
+    fn version(size_bytes: u64, unix_s: i64, precision: TimePrecision) -> Version {
         Version {
             size_bytes: Some(size_bytes),
-            modified: Some(Modified { unix_s, precision }),
+            modified: Some(ModifiedTime { unix_s, precision }),
         }
     }
 
@@ -149,14 +149,14 @@ mod tests {
             (10_000, 13_603, TimeChange::Changed),
             (10_000, 10_000 + 27 * 3600, TimeChange::Changed),
         ] {
-            let found = likeness(before, now, Precision::Second);
+            let found = likeness(before, now, TimePrecision::Second);
             assert_eq!(found, Some(expected), "{before} to {now}");
         }
-        let minutes = likeness(10_020, 13_580, Precision::Minute);
+        let minutes = likeness(10_020, 13_580, TimePrecision::Minute);
         assert_eq!(minutes, Some(TimeChange::Shifted(3600)));
-        assert_eq!(likeness(0, 86_400, Precision::Day), None);
-        let other_size = version(6, 13_600, Precision::Second);
-        let known = version(5, 10_000, Precision::Second);
+        assert_eq!(likeness(0, 86_400, TimePrecision::Day), None);
+        let other_size = version(6, 13_600, TimePrecision::Second);
+        let known = version(5, 10_000, TimePrecision::Second);
         assert_eq!(TimeChange::of(&known, &other_size), None);
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use ftp::{
     command::escape,
-    listing::{Entry, Modified},
+    listing::{ListingEntry, ModifiedTime},
 };
 
 use super::{limits::RESUME_LEAST, piece::Piece, version::Version};
@@ -55,7 +55,7 @@ pub struct File {
     /// Size, as the source lists it. `None` if the source lists none.
     pub size_bytes: Option<u64>,
     /// Time of the source's last change.
-    pub modified: Option<Modified>,
+    pub modified: Option<ModifiedTime>,
     /// Target of a symbolic link that is to be made as a link.
     pub link: Option<Vec<u8>>,
 }
@@ -122,7 +122,7 @@ pub enum Task {
     FindDirectory(Directory),
     /// Query whether the destination has an entry in a directory that it does not list under its
     /// name.
-    FindEntry(Directory, Entry),
+    FindEntry(Directory, ListingEntry),
     /// List a directory at the source. Entries are reported as they arrive.
     ListSource(Directory),
     /// Move a file, or determine the pieces in which it is to be moved.
@@ -140,7 +140,7 @@ pub enum Task {
     /// Remove an empty directory at the destination.
     RemoveDirectory(Directory),
     /// Query the present state of a file that the destination has listed.
-    LookAgain(File, Entry),
+    LookAgain(File, ListingEntry),
     /// Remove a file at the source, if it still has the version that the destination has.
     RemoveSource(File, Version),
 }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use ftp::listing::{Entry, Kind, Modified, Precision};
+use ftp::listing::{EntryKind, ListingEntry, ModifiedTime, TimePrecision};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -57,13 +57,13 @@ struct World {
     notes: Vec<FileEvent>,
 }
 
-fn entry(name: &[u8], kind: Kind, size_bytes: Option<u64>, unix_s: i64) -> Entry {
-    let precision = Precision::Second;
-    Entry {
+fn entry(name: &[u8], kind: EntryKind, size_bytes: Option<u64>, unix_s: i64) -> ListingEntry {
+    let precision = TimePrecision::Second;
+    ListingEntry {
         name: name.to_vec(),
         kind,
         size_bytes,
-        modified: Some(Modified { unix_s, precision }),
+        modified: Some(ModifiedTime { unix_s, precision }),
     }
 }
 
@@ -267,7 +267,7 @@ fn failure(retry_action: RetryAction) -> TaskFailure {
 }
 
 /// Returns the entries of a directory.
-fn children(files: &Files, directories: &BTreeSet<Vec<u8>>, path: &[u8]) -> Vec<Entry> {
+fn children(files: &Files, directories: &BTreeSet<Vec<u8>>, path: &[u8]) -> Vec<ListingEntry> {
     let below = |it: &[u8]| -> Option<Vec<u8>> {
         let rest = if path.is_empty() {
             it
@@ -276,12 +276,12 @@ fn children(files: &Files, directories: &BTreeSet<Vec<u8>>, path: &[u8]) -> Vec<
         };
         (!rest.is_empty() && !rest.contains(&b'/')).then(|| rest.to_vec())
     };
-    let files = files
-        .iter()
-        .filter_map(|(it, (size, time))| Some(entry(&below(it)?, Kind::File, Some(*size), *time)));
+    let files = files.iter().filter_map(|(it, (size, time))| {
+        Some(entry(&below(it)?, EntryKind::File, Some(*size), *time))
+    });
     let directories = directories
         .iter()
-        .filter_map(|it| Some(entry(&below(it)?, Kind::Directory, None, 0)));
+        .filter_map(|it| Some(entry(&below(it)?, EntryKind::Directory, None, 0)));
     files.chain(directories).collect()
 }
 
@@ -428,7 +428,9 @@ fn a_file_that_fails_for_good_harms_no_other() {
             Task::ListDestination(_) => TaskResult::Listed(Vec::new()),
             Task::ListSource(_) => {
                 let names = [&b"a"[..], b"b", b"line\nbreak", b"c"];
-                let entries = names.map(|it| entry(it, Kind::File, Some(1), 0)).to_vec();
+                let entries = names
+                    .map(|it| entry(it, EntryKind::File, Some(1), 0))
+                    .to_vec();
                 planner.handle(lane, LaneEvent::Found(id, entries), now);
                 TaskResult::Ended { not_understood: 0 }
             }

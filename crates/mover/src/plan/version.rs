@@ -1,6 +1,6 @@
 //! Version of a file's content: its size, and the time of its last change.
 
-use ftp::listing::{Modified, Precision};
+use ftp::listing::{ModifiedTime, TimePrecision};
 
 /// Version of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,17 +8,17 @@ pub struct Version {
     /// Size. `None` if the source does not report it.
     pub size_bytes: Option<u64>,
     /// Time of the last change.
-    pub modified: Option<Modified>,
+    pub modified: Option<ModifiedTime>,
 }
 
 impl Version {
     /// Returns this listed version with the observations of its transfer, in the precision of later
     /// listings.
     pub fn seen(self, bytes: u64, modified_unix_s: Option<i64>) -> Self {
-        let is_exact = |it: &Modified| it.precision == Precision::Second;
-        let seen = modified_unix_s.map(|unix_s| Modified {
+        let is_exact = |it: &ModifiedTime| it.precision == TimePrecision::Second;
+        let seen = modified_unix_s.map(|unix_s| ModifiedTime {
             unix_s,
-            precision: Precision::Second,
+            precision: TimePrecision::Second,
         });
         let modified = match self.modified {
             Some(listed) if !is_exact(&listed) => Some(listed),
@@ -40,9 +40,9 @@ impl Version {
             (Some(ours), Some(theirs)) => {
                 let unit_s = match ours.precision.max(theirs.precision) {
                     // The same source reports the same second.
-                    Precision::Second => 0,
-                    Precision::Minute => 60,
-                    Precision::Day => 86_400,
+                    TimePrecision::Second => 0,
+                    TimePrecision::Minute => 60,
+                    TimePrecision::Day => 86_400,
                 };
                 (ours.unix_s - theirs.unix_s).abs() <= unit_s
             }

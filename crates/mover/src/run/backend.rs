@@ -2,7 +2,7 @@
 
 use std::{io::ErrorKind, sync::Arc};
 
-use ftp::listing::{Entry, Kind};
+use ftp::listing::{EntryKind, ListingEntry};
 use tokio::task::spawn_blocking;
 
 use super::{
@@ -79,7 +79,7 @@ impl Backend {
     }
 
     /// Returns the entry of a path. `None` if it does not exist.
-    pub(super) async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, TaskError> {
+    pub(super) async fn look(&mut self, path: &[u8]) -> Result<Option<ListingEntry>, TaskError> {
         Ok(self.look_at(&[path]).await?.swap_remove(0))
     }
 
@@ -88,7 +88,7 @@ impl Backend {
     pub(super) async fn look_at(
         &mut self,
         paths: &[&[u8]],
-    ) -> Result<Vec<Option<Entry>>, TaskError> {
+    ) -> Result<Vec<Option<ListingEntry>>, TaskError> {
         let mut found = Vec::new();
         match self {
             Self::Remote(session) => return Ok(session.look(paths).await?),
@@ -109,11 +109,14 @@ impl Backend {
     }
 
     /// Returns the entry of a path, if it is a file. On a server this takes one round trip.
-    pub(super) async fn look_for_file(&mut self, path: &[u8]) -> Result<Option<Entry>, TaskError> {
+    pub(super) async fn look_for_file(
+        &mut self,
+        path: &[u8],
+    ) -> Result<Option<ListingEntry>, TaskError> {
         match self {
             Self::Local(_) => Ok(Box::pin(self.look(path))
                 .await?
-                .filter(|it| it.kind == Kind::File)),
+                .filter(|it| it.kind == EntryKind::File)),
             Self::Remote(session) => Ok(session.stat(path).await?.entry()),
             Self::Web(session) => Ok(session.look(path).await?),
         }

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use ftp::listing::Entry;
+use ftp::listing::ListingEntry;
 
 use super::{backend::Backend, blocking::on_disk, delete::delete_file, failure::TaskError, lane};
 use crate::{
@@ -60,7 +60,7 @@ impl Browser {
     ///
     /// # Errors
     /// [`BrowseError`] if the disk or the server gives no answer.
-    pub async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, BrowseError> {
+    pub async fn look(&mut self, path: &[u8]) -> Result<Option<ListingEntry>, BrowseError> {
         Ok(self.backend.look(path).await?)
     }
 
@@ -73,7 +73,7 @@ impl Browser {
     pub async fn list(
         &mut self,
         path: &[u8],
-        take: impl FnMut(Vec<Entry>),
+        take: impl FnMut(Vec<ListingEntry>),
     ) -> Result<u64, BrowseError> {
         Ok(lane::list(&mut self.backend, path, false, take).await?)
     }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use ftp::listing::{Entry, Kind, Precision};
+use ftp::listing::{EntryKind, ListingEntry, TimePrecision};
 use tokio::{task::spawn_blocking, time::sleep};
 
 use super::{
@@ -95,7 +95,7 @@ pub(super) async fn forget_missing(shared: &Arc<JobContext>) {
         for part in journal.left().into_iter().flatten() {
             let look = |path: &[u8]| files.look(path);
             let is_missing = |name: &Vec<u8>| look(name).is_ok_and(|it| it.is_none());
-            let is_file = |it: Entry| it.kind == Kind::File;
+            let is_file = |it: ListingEntry| it.kind == EntryKind::File;
             let has_name = |path: &Vec<u8>| look(path).is_ok_and(|it| it.is_some_and(is_file));
             let is_whole = part.is_absolute() && part.path.as_ref().is_some_and(has_name);
             if is_whole && part.names.iter().all(is_missing) {
@@ -115,7 +115,7 @@ struct Cleaner<'a> {
     source: Option<Backend>,
     destination: Backend,
     /// Parts without a record in the journal that are not removed yet.
-    found: BTreeMap<Vec<u8>, Entry>,
+    found: BTreeMap<Vec<u8>, ListingEntry>,
     /// Whether a server has listed a part without a time.
     has_undated: bool,
     cleaned: CleanResult,
@@ -189,7 +189,7 @@ impl<'a> Cleaner<'a> {
         let target = &root.destination;
         let directory = target.directory().to_vec();
         let there = self.destination.look(&directory).await?;
-        let is_directory = there.is_some_and(|it| it.kind == Kind::Directory);
+        let is_directory = there.is_some_and(|it| it.kind == EntryKind::Directory);
         let suffix = self.suffix().to_vec();
         if target.needs_look() {
             target.found(is_directory);
@@ -210,7 +210,7 @@ impl<'a> Cleaner<'a> {
             Some(source) => source.look(&root.source).await.ok().flatten(),
             None => None,
         };
-        let is_file = source.is_some_and(|it| it.kind != Kind::Directory);
+        let is_file = source.is_some_and(|it| it.kind != EntryKind::Directory);
         if is_file || !is_directory {
             return Ok(());
         }
@@ -245,11 +245,11 @@ impl<'a> Cleaner<'a> {
         let PendingDirectory { from, to, depth } = directory;
         let suffix = self.suffix().to_vec();
         let (mut below, mut parts) = (Vec::new(), Vec::new());
-        let take = |entries: Vec<Entry>| {
+        let take = |entries: Vec<ListingEntry>| {
             for entry in entries {
                 match entry.kind {
-                    Kind::Directory => below.push(entry.name),
-                    Kind::File if stem_and_digits(&entry.name, &suffix).is_some() => {
+                    EntryKind::Directory => below.push(entry.name),
+                    EntryKind::File if stem_and_digits(&entry.name, &suffix).is_some() => {
                         parts.push(entry);
                     }
                     _ => {}
@@ -291,7 +291,7 @@ impl<'a> Cleaner<'a> {
     }
 
     /// Searches for parts with shortened names. The source has the complete names.
-    async fn find_cut(&mut self, (from, to): (&[u8], &[u8]), cut: Vec<Entry>) {
+    async fn find_cut(&mut self, (from, to): (&[u8], &[u8]), cut: Vec<ListingEntry>) {
         let Some(source) = self.source.as_mut().filter(|_| !cut.is_empty()) else {
             return;
         };
@@ -305,7 +305,7 @@ impl<'a> Cleaner<'a> {
                 by_digits.entry(digits).or_default().push((at, stem));
             }
         }
-        let take = |entries: Vec<Entry>| {
+        let take = |entries: Vec<ListingEntry>| {
             for entry in entries {
                 let alike = by_digits.get(&digits_of(&join(from, &entry.name)));
                 for (at, stem) in alike.into_iter().flatten() {
@@ -324,10 +324,10 @@ impl<'a> Cleaner<'a> {
 
     /// Records a part for removal. A young part at a server may be another machine's upload in
     /// progress.
-    fn find(&mut self, part: Vec<u8>, entry: Entry) {
+    fn find(&mut self, part: Vec<u8>, entry: ListingEntry) {
         let precise = entry
             .modified
-            .filter(|it| it.precision == Precision::Second);
+            .filter(|it| it.precision == TimePrecision::Second);
         let is_dated = precise.is_some();
         let is_old =
             precise.is_some_and(|it| now_unix_s().saturating_sub(it.unix_s) >= AGE_LEAST_S);
@@ -358,7 +358,11 @@ impl<'a> Cleaner<'a> {
         Ok(())
     }
 
-    async fn remove_one(&mut self, part: &[u8], before: &Entry) -> Result<PartRemoval, TaskError> {
+    async fn remove_one(
+        &mut self,
+        part: &[u8],
+        before: &ListingEntry,
+    ) -> Result<PartRemoval, TaskError> {
         if !self.is_local() {
             let now = self.destination.look_for_file(part).await?;
             if now.is_none() && self.destination.tells_size() {
@@ -400,7 +404,8 @@ impl<'a> Cleaner<'a> {
     async fn is_listed(&mut self, part: &[u8]) -> Result<bool, TaskError> {
         let (above, name) = (parent(part).unwrap_or_default(), last_name(part));
         let mut is_listed = false;
-        let take = |entries: Vec<Entry>| is_listed |= entries.iter().any(|it| it.name == name);
+        let take =
+            |entries: Vec<ListingEntry>| is_listed |= entries.iter().any(|it| it.name == name);
         match list(&mut self.destination, above, false, take).await {
             Err(TaskError::Server(ServerError::Refused { .. })) => Ok(false),
             listed => listed.map(|_| is_listed),

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use ftp::listing::Kind;
+use ftp::listing::EntryKind;
 
 use super::{
     backend::Backend,
@@ -51,7 +51,7 @@ impl Lane {
         match (self.destination.make_directory(&path, false).await, refused) {
             // An earlier attempt may have made the directory. A link that cannot be deleted looks
             // the same, but leads to another place.
-            (Ok(()), Some(refused)) if self.kind_of(&path).await? != Some(Kind::Directory) => {
+            (Ok(()), Some(refused)) if self.kind_of(&path).await? != Some(EntryKind::Directory) => {
                 Err(refused)
             }
             (Err(error), Some(refused)) if is_refused(&error) => Err(refused),
@@ -139,11 +139,11 @@ impl Lane {
 
     /// Returns the kind of a path from the listing of the directory above. Links are not followed,
     /// and an unlisted path counts as missing.
-    async fn kind_of(&mut self, path: &[u8]) -> Result<Option<Kind>, TaskError> {
+    async fn kind_of(&mut self, path: &[u8]) -> Result<Option<EntryKind>, TaskError> {
         let above = parent(path).unwrap_or_default();
         let name = path.rsplit(|it| *it == b'/').next().unwrap_or_default();
         let mut found = None;
-        let take = |entries: Vec<ftp::listing::Entry>| {
+        let take = |entries: Vec<ftp::listing::ListingEntry>| {
             let mut entries = entries.into_iter();
             let same = entries.find(|it| it.name == name);
             found = found.take().or(same.map(|it| it.kind));

@@ -156,14 +156,14 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ftp::client::{Client, Reply};
+    use ftp::client::{FtpClient, Reply};
 
     use super::*;
 
     fn reply(line: &str) -> Reply {
-        let mut client = Client::default();
+        let mut client = FtpClient::default();
         client.receive(format!("{line}\r\n").as_bytes());
-        let answer = client.next_answer().expect("a reply");
+        let answer = client.next_reply().expect("a reply");
         answer.expect("it is whole").reply
     }
 

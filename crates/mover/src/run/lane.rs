@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use ftp::listing::{Entry, Kind, Precision};
+use ftp::listing::{EntryKind, ListingEntry, TimePrecision};
 use tokio::{sync::mpsc, task::spawn_blocking};
 use units::ByteCount;
 
@@ -43,7 +43,7 @@ pub(super) struct Lane {
 struct SourceRoot {
     root: usize,
     at: Instant,
-    entry: Entry,
+    entry: ListingEntry,
 }
 
 /// Connects, and does the tasks from `tasks` until they end or the connection is lost.
@@ -348,14 +348,16 @@ impl Lane {
             return Ok(RootKind::Missing);
         };
         let target = &root.destination;
-        let is_directory =
-            |it: &Option<Entry>| it.as_ref().is_some_and(|it| it.kind == Kind::Directory);
-        if found.kind == Kind::Directory {
+        let is_directory = |it: &Option<ListingEntry>| {
+            it.as_ref()
+                .is_some_and(|it| it.kind == EntryKind::Directory)
+        };
+        if found.kind == EntryKind::Directory {
             let there = self.destination.look(target.directory()).await?;
             let is_there = is_directory(&there);
             return Ok(RootKind::Directory { is_there });
         }
-        if found.kind == Kind::Other {
+        if found.kind == EntryKind::Other {
             return Err(TaskError::NoFile);
         }
         let mut path = target.file();
@@ -409,7 +411,7 @@ pub(super) async fn list(
     backend: &mut Backend,
     path: &[u8],
     follows_links: bool,
-    mut take: impl FnMut(Vec<Entry>),
+    mut take: impl FnMut(Vec<ListingEntry>),
 ) -> Result<u64, TaskError> {
     let session = match backend {
         Backend::Remote(session) => session,
@@ -440,14 +442,15 @@ pub(super) async fn list(
             }));
         }
         if follows_links {
-            let is_link = |it: &mut Entry| matches!(it.kind, Kind::Symlink { .. });
+            let is_link = |it: &mut ListingEntry| matches!(it.kind, EntryKind::Symlink { .. });
             links.extend(entries.extract_if(.., is_link));
         }
-        let is_imprecise = |it: &Entry| {
+        let is_imprecise = |it: &ListingEntry| {
             let precision = it.modified.map(|it| it.precision);
-            it.kind == Kind::File && precision.is_some_and(|it| it > Precision::Second)
+            it.kind == EntryKind::File && precision.is_some_and(|it| it > TimePrecision::Second)
         };
-        let (later, now): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(is_imprecise);
+        let (later, now): (Vec<ListingEntry>, Vec<ListingEntry>) =
+            entries.into_iter().partition(is_imprecise);
         imprecise.extend(later);
         if !now.is_empty() {
             take(now);
@@ -469,7 +472,7 @@ async fn list_locally(
     files: Arc<LocalFiles>,
     path: &[u8],
     follows_links: bool,
-    mut take: impl FnMut(Vec<Entry>),
+    mut take: impl FnMut(Vec<ListingEntry>),
 ) -> Result<(), TaskError> {
     let what = format!("listing {}", shown(&local(path)));
     let path = path.to_vec();

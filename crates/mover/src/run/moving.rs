@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use ftp::listing::{Entry, Precision};
+use ftp::listing::{ListingEntry, TimePrecision};
 use tokio::time::sleep;
 
 use self::growing::{FOLLOW_EVERY, FOLLOW_QUIET, ReadRange};
@@ -41,7 +41,7 @@ pub(super) struct Mover<'a> {
     /// Whether a server has confirmed that it resumes a part, or takes a file from a spool.
     pub(super) has_begun: bool,
     /// The source's entry, if it was queried just now.
-    pub(super) found: Option<Entry>,
+    pub(super) found: Option<ListingEntry>,
 }
 
 /// Difference between the name of a part and the usual name.
@@ -706,7 +706,7 @@ impl Mover<'_> {
 /// Whether a time is exact. A listing's time may lack seconds, or be in another zone.
 fn is_exact(stat: server::Stat) -> bool {
     let modified = stat.modified;
-    modified.is_some_and(|it| it.precision == Precision::Second)
+    modified.is_some_and(|it| it.precision == TimePrecision::Second)
 }
 
 /// A finished copy.

@@ -1,7 +1,7 @@
 //! Copy of a byte stream of unknown length, such as standard input, to one file. The stream can be
 //! read only once, so there are no retries. The file appears complete, or not at all.
 
-use ftp::listing::Kind;
+use ftp::listing::EntryKind;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::{backend::Backend, browse::BrowseError, failure::TaskError, progress::Progress};
@@ -36,11 +36,11 @@ pub async fn pour(
     let files = LocalFiles::without_roots();
     let mut backend = Backend::open(site, &files, None).await?;
     let there = backend.look(path).await?;
-    if there.as_ref().is_some_and(|it| it.kind == Kind::Other) {
+    if there.as_ref().is_some_and(|it| it.kind == EntryKind::Other) {
         let message = "the destination is neither a file nor a directory";
         return Err(BrowseError::Unusable(message.to_owned()));
     }
-    if there.is_some_and(|it| it.kind == Kind::Directory) {
+    if there.is_some_and(|it| it.kind == EntryKind::Directory) {
         let message =
             "the destination is a directory: standard input has no name, so name the file";
         return Err(BrowseError::Unusable(message.to_owned()));

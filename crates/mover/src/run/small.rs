@@ -7,8 +7,8 @@ use std::{
 };
 
 use ftp::{
-    listing::{Modified, Precision},
-    reply::Code,
+    listing::{ModifiedTime, TimePrecision},
+    reply::ReplyCode,
 };
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::{
@@ -194,9 +194,9 @@ impl<'a> SmallFiles<'a> {
         };
         self.shared.progress.moved(content.len()).await;
         file.size_bytes = Some(content.len() as u64);
-        file.modified = Some(Modified {
+        file.modified = Some(ModifiedTime {
             unix_s: modified_unix_s,
-            precision: Precision::Second,
+            precision: TimePrecision::Second,
         });
         let upload = SmallUpload {
             part,
@@ -315,7 +315,7 @@ fn is_small(shared: &JobContext, task: &Task) -> bool {
     };
     let is_precise = file
         .modified
-        .is_some_and(|it| it.precision == Precision::Second);
+        .is_some_and(|it| it.precision == TimePrecision::Second);
     task.is_quick() && is_precise && matches!(shared.job.moving.verify, Verify::None | Verify::Size)
 }
 
@@ -341,7 +341,7 @@ fn is_out_of_reach(error: &ServerError) -> bool {
     }
 }
 
-const NO_DATA_CONNECTION: Code = Code(425);
+const NO_DATA_CONNECTION: ReplyCode = ReplyCode(425);
 
 /// Most files that are being written to the disk.
 const WRITING_MAX: usize = 64;

@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
 
 use ftp::{
-    client::{Client, Reply, ReplyError, Ticket},
-    reply::{Class, Code},
+    client::{CommandTicket, FtpClient, Reply, ReplyError},
+    reply::{ReplyClass, ReplyCode},
 };
 use net::{Connection, tls::Leg};
 use tokio::{
@@ -21,7 +21,7 @@ pub(super) struct ControlConnection {
     peer: SocketAddr,
     /// The server and its route, for display.
     whom: String,
-    client: Client,
+    client: FtpClient,
     /// Unwritten bytes for the server.
     out: Vec<u8>,
     /// Whether written bytes may still be in the TLS layer.
@@ -33,9 +33,9 @@ pub(super) struct ControlConnection {
     /// Whether commands are sent before earlier ones are answered.
     pipelines: bool,
     /// Replies that no caller has requested yet.
-    answers: VecDeque<(Ticket, Reply)>,
+    answers: VecDeque<(CommandTicket, Reply)>,
     /// Commands whose replies no caller will request.
-    disregarded: Vec<Ticket>,
+    disregarded: Vec<CommandTicket>,
     /// The server's notice that it ends the connection.
     farewell: Option<Reply>,
     /// Longest wait for a reply.
@@ -46,7 +46,7 @@ pub(super) struct ControlConnection {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingReply {
     verb: &'static str,
-    ticket: Ticket,
+    ticket: CommandTicket,
 }
 
 impl ControlConnection {
@@ -60,7 +60,7 @@ impl ControlConnection {
             io: Some(io),
             peer,
             whom,
-            client: Client::default(),
+            client: FtpClient::default(),
             out: Vec::new(),
             needs_flush: false,
             unsent: VecDeque::new(),
@@ -76,7 +76,7 @@ impl ControlConnection {
     /// Ticket of the greeting, which no command precedes.
     pub(super) const GREETING: PendingReply = PendingReply {
         verb: "the connection",
-        ticket: Ticket::GREETING,
+        ticket: CommandTicket::GREETING,
     };
 
     /// Returns the peer's address.
@@ -97,7 +97,7 @@ impl ControlConnection {
 
     /// Whether all commands have been answered.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.client.is_at_rest()
+        self.client.is_idle()
     }
 
     /// Discards the reply to this command.
@@ -191,7 +191,7 @@ impl ControlConnection {
         let final_reply = timeout(reply_timeout, async {
             loop {
                 let reply = self.next_reply(sent).await?;
-                if reply.class() != Class::Preliminary {
+                if reply.class() != ReplyClass::Preliminary {
                     return Ok(reply);
                 }
             }
@@ -239,7 +239,7 @@ impl ControlConnection {
         F: Future<Output = Result<Leg, ServerError>>,
     {
         // An attacker on the path has inserted plain text after the reply to AUTH (CVE-2011-0411).
-        if !self.client.is_at_rest() {
+        if !self.client.is_idle() {
             return Err(ServerError::Reply(ReplyError::NoCode));
         }
         let plain = self.io.and_then(Leg::into_plain);
@@ -292,7 +292,7 @@ impl ControlConnection {
             return Err(self.lost(io::ErrorKind::UnexpectedEof.into()));
         }
         self.client.receive(&bytes[..count]);
-        while let Some(answer) = self.client.next_answer()? {
+        while let Some(answer) = self.client.next_reply()? {
             if answer.reply.code() == SERVICE_ENDS {
                 self.farewell = Some(answer.reply.clone());
                 return Err(ServerError::Full(answer.reply));
@@ -301,7 +301,7 @@ impl ControlConnection {
                 // From here on replies cannot be assigned to commands.
                 return Err(self.useless(NOT_ASKED_FOR));
             }
-            if answer.reply.class() != Class::Preliminary {
+            if answer.reply.class() != ReplyClass::Preliminary {
                 self.on_wire -= 1;
             }
             let ticket = answer.ticket.expect("a command on the wire has a ticket");
@@ -349,6 +349,6 @@ impl PendingReply {
     }
 }
 
-const SERVICE_ENDS: Code = Code(421);
+const SERVICE_ENDS: ReplyCode = ReplyCode(421);
 
 const NOT_ASKED_FOR: &str = "the server sent a reply that no command asked for";

@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use ftp::{
     client::{Reply, ReplyError, UnsendableError},
-    reply::Code,
+    reply::ReplyCode,
 };
 use hyper::StatusCode;
 
@@ -253,4 +253,4 @@ impl ServerError {
     }
 }
 
-const NOT_LOGGED_IN: Code = Code(530);
+const NOT_LOGGED_IN: ReplyCode = ReplyCode(530);

@@ -2,8 +2,8 @@
 
 use ftp::{
     client::Reply,
-    listing::{Entry, Form, Listing, write_time},
-    reply::{Class, Code},
+    listing::{ListingEntry, ListingForm, ListingParser, write_time},
+    reply::{ReplyClass, ReplyCode},
 };
 
 use crate::{
@@ -21,7 +21,7 @@ use super::{
 /// A running listing.
 pub struct Lister<'a> {
     transfer: Transfer<'a>,
-    listing: Listing,
+    listing: ListingParser,
     /// Whether the directory itself must be in the listing.
     shows_itself: bool,
     has_ended: bool,
@@ -103,8 +103,8 @@ impl Session {
         let from_reply = self.control.last(from).await?;
         let to_reply = self.control.last(to).await?;
         match from_reply.class() {
-            Class::Intermediate if to_reply.is_completed() => Ok(()),
-            Class::Intermediate => Err(to.refused(to_reply)),
+            ReplyClass::Intermediate if to_reply.is_completed() => Ok(()),
+            ReplyClass::Intermediate => Err(to.refused(to_reply)),
             _ => Err(from.refused(from_reply)),
         }
     }
@@ -182,9 +182,9 @@ impl Session {
     /// [`ServerError`] if the server refuses.
     pub async fn list(&mut self, path: &[u8], now_unix_s: i64) -> Result<Lister<'_>, ServerError> {
         let (verb, form, argument) = if self.features.machine_listings {
-            (TransferVerb::MachineListing, Form::Machine, path.to_vec())
+            (TransferVerb::MachineListing, ListingForm::Machine, path.to_vec())
         } else {
-            let form = Form::Human { now_unix_s };
+            let form = ListingForm::Human { now_unix_s };
             let argument = list_argument(path, self.lists_hidden_by_option);
             (TransferVerb::Listing, form, argument)
         };
@@ -192,7 +192,7 @@ impl Session {
         let transfer = self.transfer(verb, &argument, 0, false).await?;
         Ok(Lister {
             transfer,
-            listing: Listing::new(form),
+            listing: ListingParser::new(form),
             shows_itself,
             has_ended: false,
         })
@@ -206,7 +206,7 @@ impl Session {
     pub async fn refine_times(
         &mut self,
         directory: &[u8],
-        entries: &mut [Entry],
+        entries: &mut [ListingEntry],
     ) -> Result<(), ServerError> {
         if !self.features.modified {
             return Ok(());
@@ -231,7 +231,7 @@ impl Lister<'_> {
     ///
     /// # Errors
     /// [`ServerError`] if the listing broke off. Earlier entries may then be incomplete.
-    pub async fn next(&mut self) -> Result<Vec<Entry>, ServerError> {
+    pub async fn next(&mut self) -> Result<Vec<ListingEntry>, ServerError> {
         let mut entries = Vec::new();
         let mut bytes = vec![0; 64 * 1024];
         while entries.is_empty() && !self.has_ended {
@@ -256,10 +256,10 @@ impl Lister<'_> {
         if !ended.is_sure {
             return Err(ServerError::Cut);
         }
-        if self.shows_itself && !self.listing.has_itself() {
+        if self.shows_itself && !self.listing.lists_itself() {
             return Err(ServerError::Unlisted);
         }
-        Ok(self.listing.not_understood())
+        Ok(self.listing.unparsed_lines())
     }
 }
 
@@ -280,7 +280,7 @@ const ASIDE: &[u8] = b".old";
 
 /// Whether a reply may mean that the name is in use. 550 and 553 may have other reasons as well.
 fn is_name_taken(reply: &Reply) -> bool {
-    matches!(reply.code(), Code(550 | 553 | 521))
+    matches!(reply.code(), ReplyCode(550 | 553 | 521))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ftp::{
     client::{Features, Reply},
-    reply::Class,
+    reply::ReplyClass,
     wait,
 };
 
@@ -41,7 +41,7 @@ impl Session {
 
     async fn begin_by_steps(&mut self) -> Result<(), ServerError> {
         let mut reply = self.control.ask("USER", &self.dial.logon()).await?;
-        if reply.class() == Class::Intermediate {
+        if reply.class() == ReplyClass::Intermediate {
             reply = self.control.ask("PASS", &self.dial.password.0).await?;
         }
         let_in(reply)?;
@@ -65,12 +65,12 @@ impl Session {
             // A server that requires TLS refuses the name. The password then has not been sent
             // unencrypted.
             let reply = self.control.last(user).await?;
-            if reply.class() != Class::Intermediate {
+            if reply.class() != ReplyClass::Intermediate {
                 let_in(reply.clone())?;
             }
             answered = Some(reply);
         }
-        let wants_password = |reply: &Reply| reply.class() == Class::Intermediate;
+        let wants_password = |reply: &Reply| reply.class() == ReplyClass::Intermediate;
         let pass = match answered.as_ref().is_none_or(wants_password) {
             true => Some(self.control.send("PASS", &self.dial.password.0)?),
             false => None,
@@ -135,7 +135,7 @@ impl Session {
             self.data_is_plain = false;
         }
         let reply = control.last(settings.features).await?;
-        self.features = Features::of(&reply);
+        self.features = Features::from_reply(&reply);
         control.done(settings.binary).await?;
         // vsftpd sets times by MDTM. Another server looks for a file with an odd name.
         self.sets_time_by_mdtm = self.features.modified && !self.features.set_modified;

@@ -24,7 +24,7 @@ impl Session {
         let argument = request.argument();
         let reply = self.control.ask("SITE", argument.as_bytes()).await?;
         let line = reply.lines().last().map_or(&b""[..], Vec::as_slice);
-        Ok(match SpoolAnswer::of(line) {
+        Ok(match SpoolAnswer::from_line(line) {
             Some(answer) => {
                 // Until the upload has ended, the session is unusable for other purposes. The next
                 // data connection would take the bytes.

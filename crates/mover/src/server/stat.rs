@@ -2,7 +2,7 @@
 
 use ftp::{
     client::Reply,
-    listing::{Entry, Kind, Modified, read_time},
+    listing::{EntryKind, ListingEntry, ModifiedTime, read_time},
 };
 
 use super::{ServerError, Session, control::PendingReply};
@@ -14,7 +14,7 @@ pub struct Stat {
     /// Size. `None` if the server does not report it.
     pub size_bytes: Option<u64>,
     /// Time of the last change. `None` if the server does not report it.
-    pub modified: Option<Modified>,
+    pub modified: Option<ModifiedTime>,
 }
 
 /// Pending queries about one path.
@@ -86,12 +86,15 @@ impl Session {
     /// # Errors
     /// [`ServerError`] if a path cannot be sent, the connection is lost, or the server does not
     /// report its directory.
-    pub async fn look(&mut self, paths: &[&[u8]]) -> Result<Vec<Option<Entry>>, ServerError> {
+    pub async fn look(
+        &mut self,
+        paths: &[&[u8]],
+    ) -> Result<Vec<Option<ListingEntry>>, ServerError> {
         if !self.control.pipelines() {
             let mut found = Vec::new();
             for path in paths {
                 found.push(match self.is_directory(path).await? {
-                    true => Some(entry(Kind::Directory, Stat::default())),
+                    true => Some(entry(EntryKind::Directory, Stat::default())),
                     false => self.stat(path).await?.entry(),
                 });
             }
@@ -125,10 +128,13 @@ impl Session {
         })
     }
 
-    async fn receive_stat(&mut self, request: StatRequest) -> Result<Option<Entry>, ServerError> {
+    async fn receive_stat(
+        &mut self,
+        request: StatRequest,
+    ) -> Result<Option<ListingEntry>, ServerError> {
         let stat = self.answered([request.size, request.modified]).await?;
         let Some([there, back]) = request.there_and_back else {
-            return Ok(Some(entry(Kind::Directory, Stat::default())));
+            return Ok(Some(entry(EntryKind::Directory, Stat::default())));
         };
         let reply = self.control.last(there).await?;
         let is_back = self.control.last(back).await?.is_completed();
@@ -136,7 +142,7 @@ impl Session {
             return Err(there.refused(reply));
         }
         match (reply.is_completed(), is_back) {
-            (true, true) => Ok(Some(entry(Kind::Directory, Stat::default()))),
+            (true, true) => Ok(Some(entry(EntryKind::Directory, Stat::default()))),
             // In another directory, names without a slash in front would lead to other files.
             (true, false) => Err(self.control.useless(NOT_AT_HOME)),
             (false, _) => Ok(stat.entry()),
@@ -176,12 +182,16 @@ impl Session {
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.
-    pub async fn follow(&mut self, directory: &[u8], link: &mut Entry) -> Result<(), ServerError> {
+    pub async fn follow(
+        &mut self,
+        directory: &[u8],
+        link: &mut ListingEntry,
+    ) -> Result<(), ServerError> {
         let path = join(directory, &link.name);
         let Some(place) = self.place_of(&path).await? else {
             let stat = self.stat(&path).await?;
             if stat.size_bytes.is_some() {
-                link.kind = Kind::File;
+                link.kind = EntryKind::File;
                 link.size_bytes = stat.size_bytes;
                 link.modified = stat.modified.or(link.modified);
             }
@@ -203,7 +213,7 @@ impl Session {
                 None => break,
             }
         }
-        link.kind = Kind::Directory;
+        link.kind = EntryKind::Directory;
         link.size_bytes = None;
         Ok(())
     }
@@ -247,7 +257,7 @@ impl Session {
 
 impl Stat {
     /// Returns the attributes of an entry in a listing.
-    pub fn of(entry: &Entry) -> Self {
+    pub fn of(entry: &ListingEntry) -> Self {
         Self {
             size_bytes: entry.size_bytes,
             modified: entry.modified,
@@ -255,14 +265,14 @@ impl Stat {
     }
 
     /// Returns a file with these attributes. `None` without any, since the file is then missing.
-    pub fn entry(self) -> Option<Entry> {
+    pub fn entry(self) -> Option<ListingEntry> {
         let is_there = self.size_bytes.is_some() || self.modified.is_some();
-        is_there.then(|| entry(Kind::File, self))
+        is_there.then(|| entry(EntryKind::File, self))
     }
 }
 
-fn entry(kind: Kind, stat: Stat) -> Entry {
-    Entry {
+fn entry(kind: EntryKind, stat: Stat) -> ListingEntry {
+    ListingEntry {
         name: Vec::new(),
         kind,
         size_bytes: stat.size_bytes,
@@ -282,7 +292,7 @@ pub(super) fn size_of(reply: &Reply) -> Option<u64> {
 }
 
 /// Returns the time from the reply to `MDTM`.
-pub(super) fn time_of(reply: &Reply) -> Option<Modified> {
+pub(super) fn time_of(reply: &Reply) -> Option<ModifiedTime> {
     read_time(number(reply)?.as_bytes())
 }
 

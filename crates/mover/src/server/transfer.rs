@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use ftp::{address::PassiveForm, client::Reply, reply::Class};
+use ftp::{address::PassiveForm, client::Reply, reply::ReplyClass};
 use net::tls::Leg;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -94,7 +94,7 @@ impl Session {
                     restart = Some(rest);
                 } else {
                     let reply = self.control.last(rest).await?;
-                    if reply.class() == Class::Failed {
+                    if reply.class() == ReplyClass::Failed {
                         return Err(rest.refused(reply));
                     }
                 }
@@ -117,7 +117,7 @@ impl Session {
         };
         if let Some(rest) = restart {
             let reply = self.control.last(rest).await?;
-            if reply.class() == Class::Failed {
+            if reply.class() == ReplyClass::Failed {
                 // A transfer that begins at the first byte is useless.
                 drop(opened);
                 return Err(self.reason(sent, rest.refused(reply)).await);
@@ -179,7 +179,7 @@ impl Session {
         };
         let reply = self.control.last(asked.sent()).await?;
         let is_ipv4 = self.control.peer().ip().to_canonical().is_ipv4();
-        let is_unknown = reply.class() == Class::Failed && !reply.is_temporary();
+        let is_unknown = reply.class() == ReplyClass::Failed && !reply.is_temporary();
         let is_passive = !self.dial.is_active;
         if is_passive && is_unknown && is_ipv4 && self.passive == PassiveForm::Epsv {
             self.passive = PassiveForm::Pasv;
@@ -281,7 +281,7 @@ impl Transfer<'_> {
                 }
             };
             match reply.class() {
-                Class::Preliminary => self.replies.has_begun = true,
+                ReplyClass::Preliminary => self.replies.has_begun = true,
                 _ => self.replies.early = Some(reply),
             }
         }
@@ -510,16 +510,16 @@ impl TransferReplies {
         sent: PendingReply,
     ) -> Result<(), ServerError> {
         match reply.class() {
-            Class::Preliminary => {
+            ReplyClass::Preliminary => {
                 self.has_begun = true;
                 Ok(())
             }
-            Class::Completed if verb == TransferVerb::Store => Err(ServerError::TooEarly(reply)),
-            Class::Completed => {
+            ReplyClass::Completed if verb == TransferVerb::Store => Err(ServerError::TooEarly(reply)),
+            ReplyClass::Completed => {
                 self.early = Some(reply);
                 Ok(())
             }
-            Class::Intermediate | Class::Failed => Err(sent.refused(reply)),
+            ReplyClass::Intermediate | ReplyClass::Failed => Err(sent.refused(reply)),
         }
     }
 }

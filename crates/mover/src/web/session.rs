@@ -4,7 +4,7 @@ use std::{io, time::SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use ftp::listing::{Entry, Kind, Modified, Precision};
+use ftp::listing::{EntryKind, ListingEntry, ModifiedTime, TimePrecision};
 use http_body_util::Empty;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
@@ -77,7 +77,7 @@ impl WebSession {
     ///
     /// # Errors
     /// [`ServerError`] with the server's refusal.
-    pub(crate) async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, ServerError> {
+    pub(crate) async fn look(&mut self, path: &[u8]) -> Result<Option<ListingEntry>, ServerError> {
         let (mut response, _) = self.request(&Method::HEAD, path, None).await?;
         if matches!(
             response.status(),
@@ -108,9 +108,9 @@ impl WebSession {
             size_bytes,
             modified,
         } = stat(&response);
-        Ok(Some(Entry {
+        Ok(Some(ListingEntry {
             name: Vec::new(),
-            kind: Kind::File,
+            kind: EntryKind::File,
             size_bytes,
             modified,
         }))
@@ -343,9 +343,9 @@ pub(super) fn stat(response: &Response<Incoming>) -> Stat {
         header(headers, &LAST_MODIFIED).and_then(|it| httpdate::parse_http_date(it).ok());
     Stat {
         size_bytes: size.and_then(|it| it.parse().ok()),
-        modified: modified.and_then(unix_s).map(|unix_s| Modified {
+        modified: modified.and_then(unix_s).map(|unix_s| ModifiedTime {
             unix_s,
-            precision: Precision::Second,
+            precision: TimePrecision::Second,
         }),
     }
 }

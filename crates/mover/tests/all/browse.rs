@@ -1,6 +1,6 @@
 //! Listings of a real FTP server on loopback, without a job.
 
-use ftp::listing::Kind;
+use ftp::listing::EntryKind;
 use mover::{
     job::Site,
     run::{BrowseError, Browser},
@@ -29,17 +29,21 @@ fn a_server_tells_what_it_has() {
         assert_eq!(
             found,
             [
-                (&b"a"[..], &Kind::File, Some(7)),
-                (b"below", &Kind::Directory, None)
+                (&b"a"[..], &EntryKind::File, Some(7)),
+                (b"below", &EntryKind::Directory, None)
             ]
         );
         let file = browser.look(b"folder/a").await?.expect("a file");
-        assert_eq!((file.kind, file.size_bytes), (Kind::File, Some(7)));
+        assert_eq!((file.kind, file.size_bytes), (EntryKind::File, Some(7)));
         assert_eq!(browser.look(b"folder/nothing").await?, None);
         let refused = browser.list(b"folder/nothing", |_| {}).await;
         assert!(matches!(refused, Err(BrowseError::Server(_))));
         let directory = browser.look(b"folder").await?.expect("a directory");
-        assert_eq!(directory.kind, Kind::Directory, "the refusal harms nothing");
+        assert_eq!(
+            directory.kind,
+            EntryKind::Directory,
+            "the refusal harms nothing"
+        );
         browser.close().await;
         Ok::<(), BrowseError>(())
     };

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use ftp::listing::{Modified, Precision};
+use ftp::listing::{ModifiedTime, TimePrecision};
 use mover::{
     job::Job,
     plan::{DryRunStep, File, FileEvent, FileOutcome, RelativePath, Version},
@@ -99,9 +99,9 @@ fn a_file_that_has_changed_since_it_was_found_is_moved_as_it_is_now() {
     let (_, mut job) = found(&world, || world.upload(&here, "copy"));
     let files = job.files.as_mut().expect("they were found");
     files[0].size_bytes = Some(77);
-    files[1].modified = Some(Modified {
+    files[1].modified = Some(ModifiedTime {
         unix_s: 5,
-        precision: Precision::Second,
+        precision: TimePrecision::Second,
     });
     let moved = world.run(job);
     assert_eq!((moved.failures(), moved.summary.tally.moved), (vec![], 5));

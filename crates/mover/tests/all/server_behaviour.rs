@@ -22,7 +22,7 @@ use std::{
 };
 
 use fake_ftp::{Behaviour, FakeServer, Overwrites};
-use ftp::listing::{Modified, Precision};
+use ftp::listing::{ModifiedTime, TimePrecision};
 use mover::{
     job::Job,
     journal::{Journal, Origin, Part},
@@ -559,9 +559,9 @@ fn a_small_upload_that_has_become_large_is_moved_alone() {
         root: 0,
         path: RelativePath::default().join(name),
         size_bytes: Some(5),
-        modified: Some(Modified {
+        modified: Some(ModifiedTime {
             unix_s: 1_000,
-            precision: Precision::Second,
+            precision: TimePrecision::Second,
         }),
         link: None,
     };

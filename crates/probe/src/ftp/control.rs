@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use ::ftp::{
     line::{Line, LineSplitter, REPLY_MAX},
-    reply::{Code, ReplyTracker},
+    reply::{ReplyCode, ReplyTracker},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -24,7 +24,7 @@ pub(super) struct FtpControl {
 /// A whole reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FtpReply {
-    pub(super) code: Code,
+    pub(super) code: ReplyCode,
     /// The last line, with the code.
     pub(super) line: String,
 }
@@ -89,10 +89,10 @@ impl FtpControl {
                 if bytes > WHOLE_REPLY_MAX {
                     return Err(unexpected(format!("longer than {WHOLE_REPLY_MAX} bytes")));
                 }
-                let place = tracker.place(&line);
+                let position = tracker.locate(&line);
                 let text = String::from_utf8_lossy(&line).into_owned();
-                match place.code {
-                    Some(code) if place.last => return Ok(FtpReply { code, line: text }),
+                match position.code {
+                    Some(code) if position.last => return Ok(FtpReply { code, line: text }),
                     Some(_) => {}
                     None => return Err(unexpected(shortened(&text))),
                 }

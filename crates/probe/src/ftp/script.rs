@@ -16,7 +16,7 @@ use std::{fmt, time::Duration};
 
 use ::ftp::{
     address::{ActiveForm, PassiveForm},
-    reply::Code,
+    reply::ReplyCode,
 };
 
 /// The steps of a session.
@@ -193,7 +193,7 @@ impl ScriptCommand {
 }
 
 impl ExpectedReply {
-    pub(super) fn is(self, code: Code, verb: &str) -> bool {
+    pub(super) fn is(self, code: ReplyCode, verb: &str) -> bool {
         match self {
             Self::Code(wanted) => code.0 == wanted,
             Self::Class(digit) => code.0 / 100 == digit,
@@ -407,9 +407,9 @@ mod tests {
             ScriptStep::Sleep(_) => panic!("a command"),
         };
         let [mdtm, rmd, rnfr, dele] = [0, 1, 2, 3].map(|at: usize| expected(&script.steps[at]));
-        assert!(mdtm.is(Code(550), "MDTM") && !mdtm.is(Code(213), "MDTM"));
-        assert!(rmd.is(Code(501), "RMD") && !rmd.is(Code(250), "RMD"));
-        assert!(rnfr.is(Code(350), "RNFR") && !dele.is(Code(350), "DELE"));
+        assert!(mdtm.is(ReplyCode(550), "MDTM") && !mdtm.is(ReplyCode(213), "MDTM"));
+        assert!(rmd.is(ReplyCode(501), "RMD") && !rmd.is(ReplyCode(250), "RMD"));
+        assert!(rnfr.is(ReplyCode(350), "RNFR") && !dele.is(ReplyCode(350), "DELE"));
     }
 
     proptest! {

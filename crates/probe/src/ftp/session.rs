@@ -11,7 +11,7 @@ use std::{
 
 use ::ftp::{
     address::{ActiveForm, PassiveForm, active_line, announced_port},
-    reply::Class,
+    reply::ReplyClass,
 };
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -88,7 +88,7 @@ impl RunningSession<'_> {
         self.record.connected_us = Some(self.now_us());
         let greeting = control.reply("greeting").await?;
         self.record.greeted_us = Some(self.now_us());
-        if greeting.code.class() != Class::Completed {
+        if greeting.code.class() != ReplyClass::Completed {
             return Err(unexpected("greeting", &greeting));
         }
         let probe = self.probe;
@@ -201,7 +201,10 @@ impl RunningSession<'_> {
         if !command.expected.is(reply.code, verb) && !was_logged_in {
             return Err(unexpected(verb, &reply));
         }
-        if !matches!(reply.code.class(), Class::Completed | Class::Intermediate) {
+        if !matches!(
+            reply.code.class(),
+            ReplyClass::Completed | ReplyClass::Intermediate
+        ) {
             return Ok(());
         }
         self.follow(verb, argument, &reply)
@@ -259,7 +262,7 @@ impl RunningSession<'_> {
             PassiveForm::Epsv | PassiveForm::Lpsv => "EPSV",
         };
         let reply = self.exchange(control, verb, verb).await?;
-        let port = (reply.code.class() == Class::Completed)
+        let port = (reply.code.class() == ReplyClass::Completed)
             .then(|| announced_port(form, reply.line.as_bytes()))
             .flatten();
         let Some(port) = port else {
@@ -291,7 +294,7 @@ impl RunningSession<'_> {
         let at = listener.local_addr().map_err(local)?;
         let line = active_line(form, at).expect("the form carries this address family");
         let reply = self.exchange(control, verb, &line).await?;
-        if reply.code.class() != Class::Completed {
+        if reply.code.class() != ReplyClass::Completed {
             return Err(unexpected(verb, &reply));
         }
         self.data = Some(PreparedDataConnection::Awaited(listener));
@@ -341,7 +344,7 @@ impl RunningSession<'_> {
         if !command.expected.is(reply.code, verb) {
             return Err(unexpected(verb, &reply));
         }
-        if reply.code.class() != Class::Completed {
+        if reply.code.class() != ReplyClass::Completed {
             return Ok(());
         }
         match flow {

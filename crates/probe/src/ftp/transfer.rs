@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ::ftp::reply::Class;
+use ::ftp::reply::ReplyClass;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -82,7 +82,7 @@ impl FtpTransfer<'_> {
         tokio::select! {
             ended = &mut replies => {
                 let ended = ended?;
-                if ended.reply.code.class() == Class::Completed {
+                if ended.reply.code.class() == ReplyClass::Completed {
                     bytes.await?;
                 }
                 Ok(ended)
@@ -108,7 +108,7 @@ impl FtpTransfer<'_> {
         let first = control.reply(self.verb).await?;
         exchange.replied_us = Some(self.now_us());
         exchange.code = Some(first.code.0);
-        if first.code.class() != Class::Preliminary {
+        if first.code.class() != ReplyClass::Preliminary {
             return Ok(TransferEnd {
                 reply: first,
                 final_us: None,

@@ -7,7 +7,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use ftp::{
     command::escape,
     line::{Line, REPLY_MAX},
-    reply::{Class, ReplyTracker},
+    reply::{ReplyClass, ReplyTracker},
 };
 use tokio::time::{Instant, timeout};
 use tracing::info;
@@ -123,10 +123,14 @@ async fn success(control: &mut Control) -> io::Result<()> {
             let Line::Complete(line) = line else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
-            let place = tracker.place(&line);
-            match place.code.filter(|_| place.last).map(|code| code.class()) {
-                Some(Class::Completed) => return Ok(()),
-                None | Some(Class::Preliminary) => {}
+            let position = tracker.locate(&line);
+            match position
+                .code
+                .filter(|_| position.last)
+                .map(|code| code.class())
+            {
+                Some(ReplyClass::Completed) => return Ok(()),
+                None | Some(ReplyClass::Preliminary) => {}
                 Some(_) => return Err(io::Error::other(escape(&line))),
             }
         }

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use ftp::command::{Command, Kind};
+use ftp::command::{Command, CommandKind};
 
 use net::target::Endpoint;
 
@@ -15,7 +15,7 @@ pub(super) fn without_target<'a>(
     target: impl FnOnce() -> Option<Endpoint>,
 ) -> Cow<'a, [u8]> {
     let command = Command::parse(line);
-    if command.kind() != Kind::User {
+    if command.kind() != CommandKind::User {
         return line.into();
     }
     let argument = command.argument();

@@ -8,7 +8,7 @@ use super::{
     port_request::{PortAnswer, PortRequest},
 };
 use crate::{
-    reply::Code,
+    reply::ReplyCode,
     session::{CommandId, ToNear, TransferId, data::far::Order},
 };
 
@@ -73,7 +73,7 @@ impl FarSession {
         &mut self,
         id: Option<CommandId>,
         asked: PortRequest,
-        code: Code,
+        code: ReplyCode,
     ) -> Option<Expect> {
         let (transfer, answered) = (asked.transfer, asked.answered);
         let is_active = asked.is_active();

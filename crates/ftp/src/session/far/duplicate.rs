@@ -11,7 +11,7 @@
 //! is not detected.
 
 use crate::{
-    reply::{Class, Code},
+    reply::{ReplyClass, ReplyCode},
     session::Subject,
 };
 
@@ -28,7 +28,7 @@ impl DuplicateAnswer {
     /// With `is_question` that command is a question, too.
     pub(super) fn may_begin(
         &self,
-        code: Code,
+        code: ReplyCode,
         line: &[u8],
         (awaited, is_question): (Option<&str>, bool),
     ) -> bool {
@@ -39,7 +39,7 @@ impl DuplicateAnswer {
             return false;
         }
         // Refusals of different questions may be equal.
-        let is_refusal = code.class() == Class::Failed;
+        let is_refusal = code.class() == ReplyClass::Failed;
         awaited.and_then(Subject::of) != Some(*subject) && !(is_refusal && is_question)
     }
 

@@ -2,7 +2,7 @@
 //! and sends the account. Only a refusal is relayed.
 
 use super::reply_buffer::ReplyBuffer;
-use crate::reply::{Class, Code};
+use crate::reply::{ReplyClass, ReplyCode};
 
 #[derive(Debug)]
 pub(super) struct Greeting {
@@ -27,11 +27,11 @@ impl Greeting {
         Self { then, held }
     }
 
-    pub(super) fn ended(self, code: Code) -> Greeted {
+    pub(super) fn ended(self, code: ReplyCode) -> Greeted {
         match code.class() {
-            Class::Preliminary => Greeted::Wait(Self::new(self.then)),
-            Class::Completed => Greeted::Send(self.then),
-            Class::Intermediate | Class::Failed => Greeted::Refused(self.held),
+            ReplyClass::Preliminary => Greeted::Wait(Self::new(self.then)),
+            ReplyClass::Completed => Greeted::Send(self.then),
+            ReplyClass::Intermediate | ReplyClass::Failed => Greeted::Refused(self.held),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     reply_buffer::ReplyBuffer,
 };
 use crate::{
-    reply::{Class, Code, Place, ReplyTracker, leading_code},
+    reply::{LinePosition, ReplyClass, ReplyCode, ReplyTracker, leading_code},
     session::{CommandId, Stage, Subject, TransferId},
 };
 
@@ -56,7 +56,7 @@ pub(super) enum Expect {
     /// A question: a command that the client has not sent.
     Question(Question),
     /// A step of the repeated log-in, and the class that its reply must have.
-    Relogin(Class, ReplyBuffer),
+    Relogin(ReplyClass, ReplyBuffer),
     /// No reply. The session connects again this long after the first attempt.
     Pause(Duration),
     /// The session has stopped waiting for this reply. A late one is dropped.
@@ -97,7 +97,7 @@ impl Late {
     /// Whether a reply with `code` is this reply, and not the reply to the later command `next`.
     ///
     /// Servers answer in order, so the next reply is the late one, or the late one never comes.
-    fn is_answered_by(self, code: Code, next: Option<&Entry>) -> bool {
+    fn is_answered_by(self, code: ReplyCode, next: Option<&Entry>) -> bool {
         if code.0 == 421 {
             return false;
         }
@@ -233,9 +233,9 @@ impl InFlight {
     }
 
     /// Determines the position of a server's line in its reply, and the command that it answers.
-    pub(super) fn place(&mut self, line: &[u8]) -> Place {
-        let place = self.tracker.place(line);
-        if let (Some(code), true) = (place.code, place.first) {
+    pub(super) fn locate(&mut self, line: &[u8]) -> LinePosition {
+        let position = self.tracker.locate(line);
+        if let (Some(code), true) = (position.code, position.first) {
             let awaited = self.entries.iter().find(|entry| !entry.is_late());
             let duplicate = if self.repeats_log_in(code, awaited) {
                 Some(Expect::DuplicateLogIn)
@@ -259,12 +259,12 @@ impl InFlight {
                     && answered.is_some_and(|entry| matches!(entry.expect, Expect::Relogin(..)));
             }
         }
-        place
+        position
     }
 
     /// Whether a reply with `code` is a second one to a repeated log-in, and not the reply to
     /// `awaited`.
-    fn repeats_log_in(&self, code: Code, awaited: Option<&Entry>) -> bool {
+    fn repeats_log_in(&self, code: ReplyCode, awaited: Option<&Entry>) -> bool {
         let logs_in = awaited.is_some_and(|entry| LOGS_IN.contains(&entry.verb.as_str()));
         self.follows_log_in && !logs_in && matches!(code.0, 220 | 230 | 232)
     }
@@ -301,8 +301,8 @@ impl InFlight {
     }
 
     /// Whether an entry before the index awaits its reply.
-    pub(super) fn is_passed_over(&self, place: usize) -> bool {
-        let mut before = self.entries.iter().take(place);
+    pub(super) fn is_passed_over(&self, index: usize) -> bool {
+        let mut before = self.entries.iter().take(index);
         before.any(|entry| !entry.is_late())
     }
 
@@ -322,7 +322,7 @@ impl InFlight {
 
     /// Whether `line` begins the reply to another command. It follows a line in doubt of a reply
     /// with code `open`.
-    pub(super) fn begins_next(&self, line: &[u8], open: Option<Code>) -> bool {
+    pub(super) fn begins_next(&self, line: &[u8], open: Option<ReplyCode>) -> bool {
         let awaited = self.entries.iter().filter(|entry| !entry.is_late());
         let code = leading_code(line);
         let is_end = code == open && line.get(3) != Some(&b'-');
@@ -337,7 +337,7 @@ impl InFlight {
     /// Returns the index of the command that a reply with `code` answers. Servers answer in order
     /// until a transfer has begun. During a transfer, the replies to overtaking commands have codes
     /// that end no transfer.
-    fn attribute(&self, code: Code) -> Option<usize> {
+    fn attribute(&self, code: ReplyCode) -> Option<usize> {
         let late = self.entries.iter().take_while(|entry| entry.is_late());
         let first = late.count();
         let next = self.entries.get(first);
@@ -374,8 +374,8 @@ impl InFlight {
 }
 
 /// Whether `code` may answer ABOR. Successes of other commands may not.
-fn may_answer_abort(code: Code) -> bool {
-    code.class() != Class::Completed || matches!(code.0, 225 | 226 | 250)
+fn may_answer_abort(code: ReplyCode) -> bool {
+    code.class() != ReplyClass::Completed || matches!(code.0, 225 | 226 | 250)
 }
 
 /// Commands that a reply to a log-in may answer.
@@ -384,9 +384,9 @@ const LOGS_IN: [&str; 6] = ["USER", "PASS", "ACCT", "REIN", "HOST", "AUTH"];
 /// Commands that every server supports.
 const NEVER_UNKNOWN: [&str; 7] = ["CWD", "NOOP", "RETR", "STOR", "TYPE", "USER", "PASS"];
 
-pub(super) fn stage_of(code: Code) -> Stage {
+pub(super) fn stage_of(code: ReplyCode) -> Stage {
     match code.class() {
-        Class::Preliminary => Stage::Preliminary,
+        ReplyClass::Preliminary => Stage::Preliminary,
         _ => Stage::Final,
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     command::Command,
-    reply::{Class, Code},
+    reply::{ReplyClass, ReplyCode},
 };
 
 #[derive(Debug, Clone)]
@@ -29,21 +29,23 @@ pub(super) struct Step {
     pub(super) verb: String,
     /// Class of the reply, which the server must repeat on another connection. `None` before the
     /// reply.
-    reply: Option<Class>,
+    reply: Option<ReplyClass>,
 }
 
 impl Step {
     /// Returns the class of the reply on the first connection.
-    pub(super) fn needs(&self) -> Class {
-        self.reply.unwrap_or(Class::Completed)
+    pub(super) fn needs(&self) -> ReplyClass {
+        self.reply.unwrap_or(ReplyClass::Completed)
     }
 }
 
 /// Whether a step with this reply has the same result as on the first connection.
-pub(super) fn is_as_good(reply: Class, needs: Class) -> bool {
+pub(super) fn is_as_good(reply: ReplyClass, needs: ReplyClass) -> bool {
     match needs {
-        Class::Intermediate => matches!(reply, Class::Completed | Class::Intermediate),
-        _ => reply == Class::Completed,
+        ReplyClass::Intermediate => {
+            matches!(reply, ReplyClass::Completed | ReplyClass::Intermediate)
+        }
+        _ => reply == ReplyClass::Completed,
     }
 }
 
@@ -74,14 +76,14 @@ impl LogIn {
     }
 
     /// Records the final reply to a command. A failed command is not repeated.
-    pub(super) fn answered(&mut self, verb: &str, code: Code) {
+    pub(super) fn answered(&mut self, verb: &str, code: ReplyCode) {
         let Self::Recorded(steps) = self else {
             return;
         };
         let is_it = |step: &Step| step.reply.is_none() && step.verb == verb;
         if let Some(at) = steps.iter().position(is_it) {
             match code.class() {
-                Class::Failed => {
+                ReplyClass::Failed => {
                     steps.remove(at);
                 }
                 class => steps[at].reply = Some(class),

@@ -48,8 +48,8 @@ use super::{
     refusal,
 };
 use crate::{
-    command::{Command, Kind},
-    reply::{Class, Code, Place},
+    command::{Command, CommandKind},
+    reply::{LinePosition, ReplyClass, ReplyCode},
     spool::SpoolRequest,
     wait,
 };
@@ -91,7 +91,7 @@ pub struct FarSession {
     /// Latest request and the log-in before it, if both may be sent on another connection.
     resendable: Option<(Request, LogIn)>,
     /// A line that may be the last of its reply.
-    doubtful: Option<(Vec<u8>, Place)>,
+    doubtful: Option<(Vec<u8>, LinePosition)>,
     /// Number of lines and commands exchanged with the server.
     heard: u64,
     /// Lines of replies to `ABOR` that have overtaken replies to earlier commands.
@@ -332,7 +332,7 @@ impl FarSession {
             return self.answer(id, None, text);
         }
         self.log_in.record(&line);
-        match SpoolRequest::of(&command) {
+        match SpoolRequest::from_command(&command) {
             Some(Ok(_)) if !self.is_logged_in => {
                 return self.answer(id, None, "530 gateway: log in first");
             }
@@ -343,7 +343,7 @@ impl FarSession {
             Some(Err(wrong)) => return self.answer(id, None, &format!("501 gateway: {wrong}")),
             None => {}
         }
-        match wait::of(&command) {
+        match wait::from_command(&command) {
             Some(Ok(wait)) => {
                 self.out.push_back(Output::Wait(wait));
                 return self.answer(id, None, &wait::answer());
@@ -359,12 +359,12 @@ impl FarSession {
             return self.answer(id, None, &text);
         }
         let kind = command.kind();
-        if kind == Kind::User || command.verb() == "REIN" {
+        if kind == CommandKind::User || command.verb() == "REIN" {
             self.is_logged_in = false;
         }
         let mut expect = Expect::Plain(self.prefetch.cause(&command));
         match kind {
-            Kind::Transfer(direction) => match self.prepared.take() {
+            CommandKind::Transfer(direction) => match self.prepared.take() {
                 // The server may have other objections.
                 Found::Nothing => {}
                 Found::Refused(transfer, text) => {
@@ -377,18 +377,18 @@ impl FarSession {
                     self.connections.commanded(transfer, direction);
                 }
             },
-            Kind::User if !self.has_account => self.has_account = true,
-            Kind::User => self.forgets_protection = Some(id),
+            CommandKind::User if !self.has_account => self.has_account = true,
+            CommandKind::User => self.forgets_protection = Some(id),
             _ if command.verb() == "REIN" => self.forgets_protection = Some(id),
-            Kind::Quit => expect = Expect::Quit,
-            Kind::Abort => expect = Expect::Abort,
-            Kind::Type => expect = Expect::Type(ReplyBuffer::default(), answered),
+            CommandKind::Quit => expect = Expect::Quit,
+            CommandKind::Abort => expect = Expect::Abort,
+            CommandKind::Type => expect = Expect::Type(ReplyBuffer::default(), answered),
             _ => {}
         }
         let verb = command.verb().to_owned();
         self.heard += 1;
         self.out.push_back(Output::ToServer { line, synch });
-        if kind == Kind::Abort {
+        if kind == CommandKind::Abort {
             self.abort_transfer();
         }
         self.in_flight
@@ -397,7 +397,8 @@ impl FarSession {
 
     /// Returns the refusal of a command that depends on the transfer type, while the type is wrong.
     fn wrong_type(&self, command: &Command<'_>) -> Option<String> {
-        let depends = matches!(command.kind(), Kind::Transfer(_)) || command.verb() == "SIZE";
+        let depends =
+            matches!(command.kind(), CommandKind::Transfer(_)) || command.verb() == "SIZE";
         self.type_refusal.clone().filter(|_| depends)
     }
 

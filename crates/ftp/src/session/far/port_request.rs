@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::reply_buffer::ReplyBuffer;
 use crate::{
     address::{ActiveForm, PassiveForm, active_line, announced_port},
-    reply::{Class, Code},
+    reply::{ReplyClass, ReplyCode},
     session::TransferId,
 };
 
@@ -108,8 +108,8 @@ impl PortRequest {
         }
     }
 
-    pub(super) fn ended(self, code: Code) -> PortAnswer {
-        let has_agreed = code.class() == Class::Completed;
+    pub(super) fn ended(self, code: ReplyCode) -> PortAnswer {
+        let has_agreed = code.class() == ReplyClass::Completed;
         match self.asked {
             Ask::Active(..) if has_agreed => return PortAnswer::Connects,
             Ask::Passive(form) if has_agreed => {
@@ -129,7 +129,7 @@ impl PortRequest {
                 ..Self::new(self.transfer, self.answered, other, None)
             }),
             (_, Ask::Passive(_)) if is_refused => PortAnswer::NoPassive { is_unknown },
-            _ if code.class() == Class::Failed => PortAnswer::Refused(self.held),
+            _ if code.class() == ReplyClass::Failed => PortAnswer::Refused(self.held),
             _ => PortAnswer::Unreadable,
         }
     }

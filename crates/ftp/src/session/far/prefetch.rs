@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::reply_buffer::ReplyBuffer;
 use crate::{
     command::Command,
-    reply::{Class, Code},
+    reply::{ReplyClass, ReplyCode},
     session::{Mode, Subject},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Question {
 impl Question {
     /// Whether a reply with `code` is another reply to the preceding command of the client: some
     /// servers answer twice.
-    pub(super) fn is_stray(&self, code: Code) -> bool {
+    pub(super) fn is_stray(&self, code: ReplyCode) -> bool {
         match self.cause {
             Cause::LogIn => matches!(code.0, 202 | 220 | 230 | 232),
             Cause::Directory => matches!(code.0, 200 | 250),
@@ -46,7 +46,7 @@ impl Question {
     }
 
     /// Whether a reply with `code` is the answer.
-    pub(super) fn is_answer(&self, code: Code) -> bool {
+    pub(super) fn is_answer(&self, code: ReplyCode) -> bool {
         code == self.subject.answer_code()
     }
 }
@@ -86,7 +86,7 @@ impl Prefetch {
     }
 
     /// Records the final reply to a command. Returns whether questions follow now.
-    pub(super) fn answered(&mut self, cause: Cause, code: Code) -> bool {
+    pub(super) fn answered(&mut self, cause: Cause, code: ReplyCode) -> bool {
         if self.is_off {
             return false;
         }
@@ -95,7 +95,7 @@ impl Prefetch {
                 self.logged_in = true;
                 &[Subject::System, Subject::Features, Subject::Directory]
             }
-            Cause::Directory if self.logged_in && code.class() == Class::Completed => {
+            Cause::Directory if self.logged_in && code.class() == ReplyClass::Completed => {
                 &[Subject::Directory]
             }
             _ => &[],
@@ -127,8 +127,8 @@ impl Prefetch {
     ///
     /// The first sign is a refusal where this answer has the code of another question. The second
     /// sign is a refused `PWD`, which every server supports.
-    pub(super) fn is_out_of_step(&mut self, subject: Subject, code: Code) -> bool {
-        let is_refusal = code.class() == Class::Failed;
+    pub(super) fn is_out_of_step(&mut self, subject: Subject, code: ReplyCode) -> bool {
+        let is_refusal = code.class() == ReplyClass::Failed;
         let mut others = self.asked.iter().filter(|it| **it != subject);
         let is_of_another = others.any(|it| it.answer_code() == code);
         let is_odd = is_of_another || is_refusal && subject == Subject::Directory;

@@ -1,7 +1,7 @@
 //! TLS with the server (RFC 4217): its negotiation before the client's first command.
 
 use super::reply_buffer::ReplyBuffer;
-use crate::reply::{Class, Code};
+use crate::reply::{ReplyClass, ReplyCode};
 
 /// TLS between the gateway and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,8 +101,8 @@ impl Protection {
     }
 
     /// Records the server's reply. Returns the next action.
-    pub(super) fn answered(&mut self, code: Code, held: &ReplyBuffer) -> Next {
-        let is_ok = code.class() == Class::Completed;
+    pub(super) fn answered(&mut self, code: ReplyCode, held: &ReplyBuffer) -> Next {
+        let is_ok = code.class() == ReplyClass::Completed;
         match self.step {
             Step::Auth if is_ok => {
                 self.step = Step::Handshake;
@@ -116,8 +116,8 @@ impl Protection {
         }
     }
 
-    fn prot_answered(&mut self, code: Code, held: &ReplyBuffer) -> Next {
-        let is_ok = code.class() == Class::Completed;
+    fn prot_answered(&mut self, code: ReplyCode, held: &ReplyBuffer) -> Next {
+        let is_ok = code.class() == ReplyClass::Completed;
         // Some servers accept `PROT` only after the log-in, and refuse it with different codes.
         let asks_again = !is_ok && !self.has_asked && !matches!(code.0, 504 | 534 | 536);
         self.has_asked = true;

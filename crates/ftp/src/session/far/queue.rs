@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::TooManyCommands;
 use crate::{
-    command::{Command, Kind},
+    command::{Command, CommandKind},
     session::{CommandId, PIPELINED_BYTES_MAX, PIPELINED_MAX, Request},
 };
 
@@ -22,7 +22,7 @@ impl Request {
         }
     }
 
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<CommandKind> {
         match self {
             Self::Command { line, .. } => Some(Command::parse(line).kind()),
             Self::Data { .. } => None,
@@ -30,14 +30,20 @@ impl Request {
     }
 
     fn is_abort(&self) -> bool {
-        self.kind() == Some(Kind::Abort)
+        self.kind() == Some(CommandKind::Abort)
     }
 
     /// Whether it may be sent before the final reply of a transfer.
     fn may_overtake(&self) -> bool {
         matches!(
             self.kind(),
-            Some(Kind::Abort | Kind::Quit | Kind::Overtaking | Kind::User | Kind::Pass)
+            Some(
+                CommandKind::Abort
+                    | CommandKind::Quit
+                    | CommandKind::Overtaking
+                    | CommandKind::User
+                    | CommandKind::Pass
+            )
         )
     }
 }

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use super::{
-    Class, Code, DataWay, Entry, Expect, FarSession, InFlight, Lesson, LogIn, Output, Protection,
-    Request,
+    DataWay, Entry, Expect, FarSession, InFlight, Lesson, LogIn, Output, Protection, ReplyClass,
+    ReplyCode, Request,
     log_in::{self, Step},
     reply_buffer::ReplyBuffer,
 };
@@ -114,7 +114,10 @@ impl FarSession {
 
     /// Connects to the server that the session has left.
     pub(super) fn connect_again(&mut self) {
-        self.await_only(Expect::Relogin(Class::Completed, ReplyBuffer::default()));
+        self.await_only(Expect::Relogin(
+            ReplyClass::Completed,
+            ReplyBuffer::default(),
+        ));
         self.protection = Protection::new(self.manner.tls);
         self.out.push_back(Output::Reconnect);
     }
@@ -153,7 +156,12 @@ impl FarSession {
     }
 
     /// Handles the reply to a step of the repeated log-in.
-    pub(super) fn relogin_answered(&mut self, needs: Class, held: &ReplyBuffer, code: Code) {
+    pub(super) fn relogin_answered(
+        &mut self,
+        needs: ReplyClass,
+        held: &ReplyBuffer,
+        code: ReplyCode,
+    ) {
         if code.0 == 421 || !log_in::is_as_good(code.class(), needs) {
             self.relogin_refused(&held.quoted());
         } else if self.protection.is_done() {

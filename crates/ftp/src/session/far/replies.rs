@@ -4,53 +4,53 @@ use super::{
     CommandId, Entry, Expect, FarSession, Found, Greeted, Greeting, Order, Output, Question,
     ReplyBuffer, Stage, Tag, ToNear, TransferId, in_flight::stage_of,
 };
-use crate::reply::{Class, Code, Place, leading_code};
+use crate::reply::{LinePosition, ReplyClass, ReplyCode, leading_code};
 
 impl FarSession {
     pub(super) fn server_line(&mut self, line: &[u8]) {
-        let open = self.doubtful.as_ref().map(|(_, place)| place.code);
+        let open = self.doubtful.as_ref().map(|(_, position)| position.code);
         if open.is_some_and(|open| self.in_flight.begins_next(line, open)) {
             self.end_doubtful();
         }
-        if let Some((line, place)) = self.doubtful.take() {
+        if let Some((line, position)) = self.doubtful.take() {
             // Another line follows, so this line was text within its reply.
-            self.placed_line(&line, place);
+            self.handle_located_line(&line, position);
         }
-        let place = self.in_flight.place(line);
-        if place.first && self.in_flight.is_duplicate() {
+        let position = self.in_flight.locate(line);
+        if position.first && self.in_flight.is_duplicate() {
             self.duplicate_begun();
             if !self.in_flight.is_duplicate() {
                 return;
             }
         }
-        if place.in_doubt {
-            self.doubtful = Some((line.to_vec(), place));
+        if position.in_doubt {
+            self.doubtful = Some((line.to_vec(), position));
         } else {
-            self.placed_line(line, place);
+            self.handle_located_line(line, position);
         }
     }
 
     /// Ends a reply whose last line was in doubt, since no line has followed. The code of that line
     /// counts.
     pub(super) fn end_doubtful(&mut self) {
-        let Some((line, place)) = self.doubtful.take() else {
+        let Some((line, position)) = self.doubtful.take() else {
             return;
         };
         self.in_flight.end_in_doubt();
-        let code = leading_code(&line).or(place.code);
+        let code = leading_code(&line).or(position.code);
         let last = true;
-        self.placed_line(
+        self.handle_located_line(
             &line,
-            Place {
+            LinePosition {
                 code,
                 last,
-                ..place
+                ..position
             },
         );
     }
 
-    fn placed_line(&mut self, line: &[u8], place: Place) {
-        let Some(code) = place.code else {
+    fn handle_located_line(&mut self, line: &[u8], position: LinePosition) {
+        let Some(code) = position.code else {
             // The line is outside any reply.
             if self.log_in.is_in_relogin() {
                 return;
@@ -65,15 +65,15 @@ impl FarSession {
             };
             return self.reply(tag, line.to_vec());
         };
-        self.is_logged_in |= matches!(code.0, 230 | 232) && place.last;
+        self.is_logged_in |= matches!(code.0, 230 | 232) && position.last;
         if !self.keeps(line, code) {
-            let prefetches = place.last && self.prefetches(code);
+            let prefetches = position.last && self.prefetches(code);
             let (command, transfer) = self.answered_by(code);
             if let (Some(transfer), Stage::Final) = (transfer, stage_of(code)) {
-                let succeeded = code.class() == Class::Completed;
+                let succeeded = code.class() == ReplyClass::Completed;
                 match code.0 {
                     425 => self.substitute_failed(transfer),
-                    _ if succeeded && place.last => self.substitute_succeeded(transfer),
+                    _ if succeeded && position.last => self.substitute_succeeded(transfer),
                     _ => {}
                 }
                 let worth = self.connections.answered(transfer, succeeded);
@@ -84,7 +84,7 @@ impl FarSession {
                 transfer,
                 stage: stage_of(code),
                 code: code.0,
-                last: place.last,
+                last: position.last,
                 prefetches,
             };
             match self.overtaking(&tag) {
@@ -92,7 +92,7 @@ impl FarSession {
                 None => self.reply(tag, line.to_vec()),
             }
         }
-        if place.last {
+        if position.last {
             self.reply_ended(code);
         }
     }
@@ -154,7 +154,7 @@ impl FarSession {
     }
 
     /// Whether the open reply, which has this code, permits questions.
-    pub(super) fn prefetches(&mut self, code: Code) -> bool {
+    pub(super) fn prefetches(&mut self, code: ReplyCode) -> bool {
         match self.in_flight.answering().map(|entry| &entry.expect) {
             Some(Expect::Plain(cause)) => self.prefetch.answered(*cause, code),
             _ => false,
@@ -162,7 +162,7 @@ impl FarSession {
     }
 
     /// Keeps a line of a reply that is not relayed at once.
-    pub(super) fn keeps(&mut self, line: &[u8], code: Code) -> bool {
+    pub(super) fn keeps(&mut self, line: &[u8], code: ReplyCode) -> bool {
         let is_farewell = matches!(code.0, 221 | 421);
         let repeats = self.log_in.is_recorded();
         let is_in_relogin = self.log_in.is_in_relogin();
@@ -195,7 +195,10 @@ impl FarSession {
     }
 
     /// Returns the command that the open reply answers, and its transfer. The reply has this code.
-    pub(super) fn answered_by(&mut self, code: Code) -> (Option<CommandId>, Option<TransferId>) {
+    pub(super) fn answered_by(
+        &mut self,
+        code: ReplyCode,
+    ) -> (Option<CommandId>, Option<TransferId>) {
         let Some(entry) = self.in_flight.answering() else {
             return (None, None);
         };
@@ -215,7 +218,7 @@ impl FarSession {
         }
     }
 
-    pub(super) fn reply_ended(&mut self, code: Code) {
+    pub(super) fn reply_ended(&mut self, code: ReplyCode) {
         let Some((index, entry)) = self.in_flight.reply_ended() else {
             return;
         };
@@ -256,7 +259,7 @@ impl FarSession {
             }
             Expect::Greeted if is_preliminary => Some(expect),
             Expect::Greeted => {
-                if code.class() == Class::Completed {
+                if code.class() == ReplyClass::Completed {
                     let next = self.protection.greeted();
                     self.protect(next);
                 } else {
@@ -281,7 +284,7 @@ impl FarSession {
             }
             Expect::Transfer { transfer, begun } => {
                 // Without TLS the data of a success may have arrived nevertheless.
-                let is_over = code.class() != Class::Completed || self.protection.is_private();
+                let is_over = code.class() != ReplyClass::Completed || self.protection.is_private();
                 if !begun && is_over {
                     self.order(transfer, Order::Unlisten);
                 } else if !begun && self.connections.is_open_download(transfer) {
@@ -319,7 +322,7 @@ impl FarSession {
         &mut self,
         id: Option<CommandId>,
         greeting: Greeting,
-        code: Code,
+        code: ReplyCode,
     ) -> Option<Expect> {
         match greeting.ended(code) {
             Greeted::Wait(greeting) => Some(Expect::Greeting(greeting)),
@@ -337,11 +340,11 @@ impl FarSession {
         }
     }
 
-    pub(super) fn type_answered(&mut self, held: &ReplyBuffer, answered: bool, code: Code) {
+    pub(super) fn type_answered(&mut self, held: &ReplyBuffer, answered: bool, code: ReplyCode) {
         if answered {
             self.tell_near(ToNear::Taken);
         }
-        if code.class() == Class::Completed {
+        if code.class() == ReplyClass::Completed {
             self.type_refusal = None;
         } else if answered {
             let text = format!(
@@ -352,12 +355,12 @@ impl FarSession {
         }
     }
 
-    fn prefetched(&mut self, question: Question, code: Code) {
+    fn prefetched(&mut self, question: Question, code: ReplyCode) {
         let is_answer = question.is_answer(code);
         if self.prefetch.is_out_of_step(question.subject, code) && !self.dislikes_questions {
             return self.answered_out_of_step(question.subject);
         }
-        if !is_answer && code.class() != Class::Failed {
+        if !is_answer && code.class() != ReplyClass::Failed {
             // The server uses non-standard codes, so a stray reply cannot be distinguished from an
             // answer.
             self.prefetch.stop();
@@ -376,7 +379,12 @@ impl FarSession {
         });
     }
 
-    pub(super) fn relay_held(&mut self, command: Option<CommandId>, code: Code, held: ReplyBuffer) {
+    pub(super) fn relay_held(
+        &mut self,
+        command: Option<CommandId>,
+        code: ReplyCode,
+        held: ReplyBuffer,
+    ) {
         for (line, last) in held.into_lines() {
             let tag = Tag {
                 command,

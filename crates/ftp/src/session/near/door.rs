@@ -2,8 +2,8 @@
 //! named a server, the gateway itself answers.
 
 use crate::{
-    command::{Command, Kind},
-    logon::{Logon, LogonError, Server},
+    command::{Command, CommandKind},
+    logon::{Logon, LogonError, NamedServer},
 };
 
 /// Source of the server.
@@ -32,7 +32,7 @@ pub(super) struct Door {
     front: FrontDoor,
     has_server: bool,
     /// Server for all further logons, whose accounts may contain an `@`.
-    named: Option<Server>,
+    named: Option<NamedServer>,
 }
 
 impl Door {
@@ -55,7 +55,7 @@ impl Door {
             return Admission::Server;
         }
         if self.names_server(command) {
-            return match Server::parse(command.argument()) {
+            return match NamedServer::parse(command.argument()) {
                 Ok(server) => {
                     self.named = Some(server);
                     Admission::Answer("220 gateway: continue with USER")
@@ -65,7 +65,7 @@ impl Door {
                 }
             };
         }
-        if command.kind() == Kind::User
+        if command.kind() == CommandKind::User
             && let Some(server) = self.named.clone()
         {
             self.has_server = true;
@@ -73,11 +73,11 @@ impl Door {
             return Admission::LogOn(Logon { user, server });
         }
         match (command.kind(), Logon::parse(command.argument())) {
-            (Kind::User, Ok(logon)) => {
+            (CommandKind::User, Ok(logon)) => {
                 self.has_server = true;
                 Admission::LogOn(logon)
             }
-            (Kind::User, Err(LogonError::Malformed)) => {
+            (CommandKind::User, Err(LogonError::Malformed)) => {
                 Admission::Answer("501 gateway: expected USER name@server[:port]")
             }
             _ if self.has_server => Admission::Server,
@@ -106,9 +106,9 @@ impl Door {
 /// `USER`, `PASS`, `USER name@server`. The gateway has no accounts, and accepts any.
 fn before_logon(command: &Command<'_>) -> Admission {
     Admission::Answer(match command.kind() {
-        Kind::User => "331 gateway: any password, then USER name@server[:port]",
-        Kind::Pass => "230 gateway: continue with USER name@server[:port]",
-        Kind::Quit => return Admission::Goodbye("221 Goodbye"),
+        CommandKind::User => "331 gateway: any password, then USER name@server[:port]",
+        CommandKind::Pass => "230 gateway: continue with USER name@server[:port]",
+        CommandKind::Quit => return Admission::Goodbye("221 Goodbye"),
         _ => match command.verb() {
             "NOOP" => "200 NOOP ok",
             _ => LOG_IN_FIRST,

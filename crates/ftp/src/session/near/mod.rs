@@ -47,9 +47,9 @@ use super::{
 };
 use crate::{
     address::passive_reply,
-    command::{Command, Kind},
+    command::{Command, CommandKind},
     logon::Logon,
-    reply::{Class, Code},
+    reply::{ReplyClass, ReplyCode},
 };
 
 /// Properties of a session.
@@ -247,14 +247,14 @@ impl NearSession {
 
     fn client_line(&mut self, line: &[u8]) {
         let command = Command::parse(line);
-        if command.kind() == Kind::Blank {
+        if command.kind() == CommandKind::Blank {
             // Some servers answer a blank line and others do not, so no client waits for a reply.
             return;
         }
         self.pending.client_went_on(line);
         match command.kind() {
-            Kind::Protection => return self.protect(&command),
-            Kind::Malformed | Kind::Split => {
+            CommandKind::Protection => return self.protect(&command),
+            CommandKind::Malformed | CommandKind::Split => {
                 let text = refusal(&command).unwrap_or("500 gateway: no command");
                 return self.pending.answer(text.as_bytes());
             }
@@ -307,7 +307,7 @@ impl NearSession {
     }
 
     fn for_server(&mut self, command: &Command<'_>) {
-        if let (Kind::Other, Some(text)) = (command.kind(), refusal(command)) {
+        if let (CommandKind::Other, Some(text)) = (command.kind(), refusal(command)) {
             return self.pending.answer(text.as_bytes());
         }
         // After a transfer, a reply of the gateway would come before the server's replies to later
@@ -334,44 +334,44 @@ impl NearSession {
                 return self.relay(id, command, true);
             }
         }
-        if command.kind() == Kind::User {
+        if command.kind() == CommandKind::User {
             self.user = command.argument().to_vec();
         }
         match command.kind() {
-            Kind::OtherData => {
+            CommandKind::OtherData => {
                 let text = refusal(command).unwrap_or("502 gateway: not offered");
                 self.pending.answer(text.as_bytes());
             }
-            Kind::Passive(form) => {
+            CommandKind::Passive(form) => {
                 let way = self.data_port.passive(form, command.argument());
                 self.ask_data(way);
             }
-            Kind::Active(form) => {
+            CommandKind::Active(form) => {
                 let way = self.data_port.active(form, command.argument());
                 self.ask_data(way);
             }
             // The server has not received the refused request. It would wait for a connection that
             // never comes.
-            Kind::Transfer(_) if self.is_data_refused => {
+            CommandKind::Transfer(_) if self.is_data_refused => {
                 let text =
                     "425 gateway: there is no data connection, the request for one was refused";
                 self.pending.answer(text.as_bytes());
             }
             kind => {
-                if let Kind::Transfer(direction) = kind
+                if let CommandKind::Transfer(direction) = kind
                     && let Some(id) = self.transfers.start(command, direction)
                 {
                     self.order(id, Order::Start(Some(direction)));
                 }
                 let asked = match (kind, Subject::of(command.verb())) {
-                    (Kind::User | Kind::Pass, _) => Asked::Login,
+                    (CommandKind::User | CommandKind::Pass, _) => Asked::Login,
                     _ if command.verb() == "ACCT" => Asked::Login,
-                    (Kind::Transfer(_), _) => Asked::Transfer,
+                    (CommandKind::Transfer(_), _) => Asked::Transfer,
                     (_, Some(Subject::Features)) => Asked::Features,
                     _ => Asked::Anything,
                 };
                 let id = self.pending.command(asked);
-                if kind == Kind::Abort {
+                if kind == CommandKind::Abort {
                     self.transfers.abort(id);
                 }
                 self.relay(id, command, false);
@@ -647,7 +647,7 @@ pub const HALF_CLOSED_TIMEOUT: std::time::Duration = std::time::Duration::from_s
 
 /// Whether the reply is a success. For a transfer, a `3yz` is a failure, too (RFC 959 section 6).
 fn succeeded(tag: Tag) -> bool {
-    Code(tag.code).class() == Class::Completed
+    ReplyCode(tag.code).class() == ReplyClass::Completed
 }
 
 #[cfg(test)]

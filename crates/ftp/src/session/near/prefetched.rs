@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    command::{Command, Kind},
+    command::{Command, CommandKind},
     session::{CommandId, Mode, Subject},
 };
 
@@ -151,7 +151,7 @@ impl Prefetched {
 
 /// Returns the argument of a `TYPE` that every server supports (RFC 1123 section 4.1.2.12).
 fn representation_type(command: &Command<'_>) -> Option<&'static str> {
-    if command.kind() != Kind::Type {
+    if command.kind() != CommandKind::Type {
         return None;
     }
     match command.argument().to_ascii_uppercase().as_slice() {

@@ -1,6 +1,6 @@
 //! TLS with the client (RFC 4217): its start, and its use on data connections.
 
-use crate::command::{Command, Kind};
+use crate::command::{Command, CommandKind};
 
 /// TLS with the clients of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,11 +81,13 @@ impl Protection {
             return None;
         }
         match command.kind() {
-            Kind::Protection => None,
+            CommandKind::Protection => None,
             _ if !self.is_on && !BEFORE_TLS.contains(&command.verb()) => {
                 Some("530 gateway: TLS is required here, AUTH TLS comes first")
             }
-            Kind::Passive(_) | Kind::Active(_) | Kind::Transfer(_) if !self.is_private => {
+            CommandKind::Passive(_) | CommandKind::Active(_) | CommandKind::Transfer(_)
+                if !self.is_private =>
+            {
                 Some("521 gateway: data connections need TLS here, PROT P comes first")
             }
             _ => None,

@@ -64,7 +64,7 @@ impl PlannerHarness {
         task
     }
 
-    fn found(&mut self, entries: Vec<Entry>) {
+    fn found(&mut self, entries: Vec<ListingEntry>) {
         let (lane, id, _) = self.work[0];
         self.planner
             .handle(lane, LaneEvent::Found(id, entries), self.now);
@@ -94,12 +94,12 @@ fn lanes(lanes_max: usize) -> Options {
     }
 }
 
-fn directory(name: &str) -> Entry {
-    entry(name.as_bytes(), Kind::Directory, None, 0)
+fn directory(name: &str) -> ListingEntry {
+    entry(name.as_bytes(), EntryKind::Directory, None, 0)
 }
 
-fn file(name: &str) -> Entry {
-    entry(name.as_bytes(), Kind::File, Some(1), 0)
+fn file(name: &str) -> ListingEntry {
+    entry(name.as_bytes(), EntryKind::File, Some(1), 0)
 }
 
 const ENDED: TaskResult = TaskResult::Ended { not_understood: 0 };
@@ -401,12 +401,12 @@ fn what_has_the_name_of_a_file_or_directory_is_told() {
     let mut desk = PlannerHarness::new(1, lanes(1));
     desk.enter(true);
     let there = |name: &str, kind| entry(name.as_bytes(), kind, None, 0);
-    let link = || Kind::Symlink { target: None };
+    let link = || EntryKind::Symlink { target: None };
     desk.done(TaskResult::Listed(vec![
-        there("a", Kind::Directory),
+        there("a", EntryKind::Directory),
         there("b", link()),
-        there("c", Kind::Other),
-        there("d", Kind::File),
+        there("c", EntryKind::Other),
+        there("d", EntryKind::File),
         there("e", link()),
     ]));
     desk.found(vec![

@@ -295,7 +295,7 @@ impl Trees {
     }
 }
 
-fn children_of(tree: &Tree, path: &str) -> Vec<Entry> {
+fn children_of(tree: &Tree, path: &str) -> Vec<ListingEntry> {
     let below = |it: &String| -> Option<String> {
         let rest = match path {
             "" => it.as_str(),
@@ -306,9 +306,9 @@ fn children_of(tree: &Tree, path: &str) -> Vec<Entry> {
     let entries = tree.iter().filter_map(|(path, thing)| {
         let name = below(path)?.into_bytes();
         Some(match thing {
-            TreeEntry::Directory => entry(&name, Kind::Directory, None, 0),
-            TreeEntry::File(size, time, _) => entry(&name, Kind::File, Some(*size), *time),
-            TreeEntry::Link => entry(&name, Kind::Symlink { target: None }, None, 0),
+            TreeEntry::Directory => entry(&name, EntryKind::Directory, None, 0),
+            TreeEntry::File(size, time, _) => entry(&name, EntryKind::File, Some(*size), *time),
+            TreeEntry::Link => entry(&name, EntryKind::Symlink { target: None }, None, 0),
         })
     });
     entries.collect()

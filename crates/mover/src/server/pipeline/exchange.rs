@@ -1,6 +1,6 @@
 //! Exchange for one small file: its commands, its data connection, and the server's replies so far.
 
-use ftp::{client::Reply, reply::Class};
+use ftp::{client::Reply, reply::ReplyClass};
 use net::tls::Leg;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -352,7 +352,7 @@ impl CommandExchange {
         while self.answer.is_none()
             && let Some(reply) = session.control.arrived(self.sent)
         {
-            if reply.class() != Class::Preliminary {
+            if reply.class() != ReplyClass::Preliminary {
                 self.answer = Some(reply);
             }
         }
@@ -367,10 +367,10 @@ fn renamed(
     let [from, to] = renaming;
     let (from_reply, to_reply) = (from.answer.as_ref()?, to.answer.as_ref()?);
     Some(match from_reply.class() {
-        Class::Intermediate if to_reply.is_completed() => Ok(CompletedFile::Stored {
+        ReplyClass::Intermediate if to_reply.is_completed() => Ok(CompletedFile::Stored {
             has_time: has_time(),
         }),
-        Class::Intermediate => Err(to.sent.refused(to_reply.clone())),
+        ReplyClass::Intermediate => Err(to.sent.refused(to_reply.clone())),
         _ => Err(from.sent.refused(from_reply.clone())),
     })
 }

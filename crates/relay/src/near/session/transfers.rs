@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Instant};
 
 use ftp::{
-    command::{Command, Direction, Kind, escape},
+    command::{Command, CommandKind, Direction, escape},
     session::near::Record,
 };
 
@@ -43,7 +43,7 @@ impl Session {
     /// Records a command that describes or starts a transfer.
     pub(super) fn note(&mut self, command: &Command<'_>) {
         match command.kind() {
-            Kind::Transfer(direction) => {
+            CommandKind::Transfer(direction) => {
                 // The command uses the newest data connection.
                 let newest = self.data.values_mut().next_back();
                 let whole = !std::mem::take(&mut self.begins_inside);
@@ -60,10 +60,10 @@ impl Session {
                     });
                 }
             }
-            Kind::Other if matches!(command.verb(), "REST" | "RANG") => {
+            CommandKind::Other if matches!(command.verb(), "REST" | "RANG") => {
                 self.begins_inside = command.argument() != b"0";
             }
-            Kind::Type => {
+            CommandKind::Type => {
                 let asked = command.argument().first().map(u8::to_ascii_uppercase);
                 self.transfer_type = match asked {
                     Some(b'I' | b'L') => TransferType::Binary,
