@@ -12,13 +12,15 @@ use std::{
 use ftp::{
     reply::{ReplyClass, ReplyTracker},
     session::{
-        Mode, TransferId,
+        SessionMode, TransferId,
         data::{
-            far::{Event as FarEvent, Order as FarOrder},
-            near::{Event, Order},
+            far::{FarDataEvent, FarDataOrder},
+            near::{NearDataEvent, NearDataOrder},
         },
-        far::{self, DataWay, FarSession, Manner, Opening, ServerTls, ServerTraits},
-        near::{self, ClientTls, FrontDoor, NearSession, Setup},
+        far::{
+            self, DataOpener, FarSession, FarSetup, ServerTlsMode, ServerTraits, SessionOpening,
+        },
+        near::{self, ClientTlsMode, NearSession, NearSetup, ServerSource},
     },
 };
 
@@ -56,8 +58,8 @@ const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 struct World {
     near: NearSession,
     far: FarSession,
-    to_far: VecDeque<near::Output>,
-    to_near: VecDeque<far::Output>,
+    to_far: VecDeque<near::NearOutput>,
+    to_near: VecDeque<far::FarOutput>,
     /// Commands that the server has received and not answered.
     server: VecDeque<String>,
     /// The server has begun the first of these.
@@ -77,32 +79,32 @@ struct World {
 /// Returns how many commands have been answered.
 pub(crate) fn play(data: &[u8]) -> usize {
     let mut tape = Tape::new(data);
-    let setup = tape.byte();
-    let mode = if setup & 8 == 0 {
-        Mode::Strict
+    let options = tape.byte();
+    let mode = if options & 8 == 0 {
+        SessionMode::Strict
     } else {
-        Mode::Fast
+        SessionMode::Fast
     };
-    let manner = Manner {
+    let setup = FarSetup {
         server_is_v6: false,
-        data: if setup & 16 == 0 {
-            DataWay::Passive
+        data: if options & 16 == 0 {
+            DataOpener::Passive
         } else {
-            DataWay::Active
+            DataOpener::Active
         },
         mode,
-        tls: ServerTls::Off,
+        tls: ServerTlsMode::Off,
         known: ServerTraits::default(),
     };
     let mut world = World {
-        near: NearSession::new(Setup {
-            front: FrontDoor::Fixed,
+        near: NearSession::new(NearSetup {
+            server_source: ServerSource::Fixed,
             mode,
-            tls: ClientTls::Off,
+            tls: ClientTlsMode::Off,
             local: LOCAL,
             client: LOCAL,
         }),
-        far: FarSession::new(Opening::RelayGreeting, manner),
+        far: FarSession::new(SessionOpening::RelayGreeting, setup),
         to_far: VecDeque::new(),
         to_near: VecDeque::new(),
         server: VecDeque::new(),
@@ -139,7 +141,7 @@ impl World {
                 // An empty line is no command.
                 self.asked
                     .extend((!line.is_empty()).then(|| line.to_owned()));
-                self.near(near::Input::ClientLine(line.as_bytes()));
+                self.near(near::NearInput::ClientLine(line.as_bytes()));
             }
             3..=5 => {
                 let is_refusal = tape.byte().is_multiple_of(4);
@@ -157,12 +159,12 @@ impl World {
             12 if !self.begun.is_empty() => {
                 let transfer = self.begun.remove(tape.below(self.begun.len()));
                 let event = match tape.byte() % 4 {
-                    0..=2 => Event::Delivered,
-                    _ => Event::Failed("broken".to_owned()),
+                    0..=2 => NearDataEvent::Delivered,
+                    _ => NearDataEvent::Failed("broken".to_owned()),
                 };
-                self.near(near::Input::Data(transfer, event));
+                self.near(near::NearInput::Data(transfer, event));
             }
-            13 if tape.byte().is_multiple_of(16) => self.near(near::Input::ClientClosed),
+            13 if tape.byte().is_multiple_of(16) => self.near(near::NearInput::ClientClosed),
             _ => {}
         }
     }
@@ -172,7 +174,7 @@ impl World {
     fn wait_in_vain(&mut self) {
         let aborts = self.server.iter().any(|line| line == "ABOR");
         if !aborts && self.far.wait().is_some() {
-            self.far(far::Input::WaitedInVain);
+            self.far(far::FarInput::WaitTimedOut);
         }
     }
 
@@ -189,10 +191,10 @@ impl World {
             }
             self.server_speaks(false);
             if let Some(transfer) = self.begun.pop() {
-                self.near(near::Input::Data(transfer, Event::Delivered));
+                self.near(near::NearInput::Data(transfer, NearDataEvent::Delivered));
             }
             if let Some(transfer) = self.commanded.pop() {
-                self.far(far::Input::Data(transfer, FarEvent::Delivered));
+                self.far(far::FarInput::Data(transfer, FarDataEvent::Delivered));
             }
         }
     }
@@ -239,27 +241,30 @@ impl World {
             _ => "",
         };
         if code == 211 {
-            self.far(far::Input::ServerLine(b"211-list"));
-            self.far(far::Input::ServerLine(b" MDTM"));
+            self.far(far::FarInput::ServerLine(b"211-list"));
+            self.far(far::FarInput::ServerLine(b" MDTM"));
         }
         let reply = format!("{code} {text} to:{line}");
-        self.far(far::Input::ServerLine(reply.as_bytes()));
+        self.far(far::FarInput::ServerLine(reply.as_bytes()));
     }
 
-    fn near(&mut self, input: near::Input<'_>) {
+    fn near(&mut self, input: near::NearInput<'_>) {
         self.near.handle(input);
         while let Some(output) = self.near.poll() {
             match output {
-                near::Output::ToClient(line) => self.client_reads(&line),
-                near::Output::Listen { transfer, .. } => {
+                near::NearOutput::ToClient(line) => self.client_reads(&line),
+                near::NearOutput::Listen { transfer, .. } => {
                     let at = SocketAddr::new(LOCAL, 5000);
-                    self.near.handle(near::Input::Listening { transfer, at });
+                    self.near
+                        .handle(near::NearInput::Listening { transfer, at });
                 }
-                near::Output::Order(transfer, Order::Start(_)) => self.begun.push(transfer),
-                near::Output::Order(transfer, Order::Kill) => {
+                near::NearOutput::Order(transfer, NearDataOrder::Start(_)) => {
+                    self.begun.push(transfer)
+                }
+                near::NearOutput::Order(transfer, NearDataOrder::Kill) => {
                     self.begun.retain(|other| *other != transfer);
                 }
-                near::Output::Close => self.is_over = true,
+                near::NearOutput::Close => self.is_over = true,
                 output => self.to_far.push_back(output),
             }
         }
@@ -293,28 +298,28 @@ impl World {
         self.answered += 1;
     }
 
-    fn far(&mut self, input: far::Input<'_>) {
+    fn far(&mut self, input: far::FarInput<'_>) {
         let result = self.far.handle(input);
         assert!(result.is_ok(), "the near half keeps to the limit");
         let mut listening = false;
         let mut reconnects = false;
         while let Some(output) = self.far.poll() {
             match output {
-                far::Output::Leave => {
+                far::FarOutput::Leave => {
                     self.server.clear();
                     self.is_transferring = false;
                     self.has_port = false;
                 }
-                far::Output::Reconnect => reconnects = true,
-                far::Output::ToServer { line, .. } => {
+                far::FarOutput::Reconnect => reconnects = true,
+                far::FarOutput::ToServer { line, .. } => {
                     let line = String::from_utf8(line).expect("what the client has said");
                     self.server.push_back(line);
                 }
-                far::Output::Listen(_) => listening = true,
-                far::Output::Order(_, FarOrder::Abort { .. } | FarOrder::Unlisten) => {
+                far::FarOutput::Listen(_) => listening = true,
+                far::FarOutput::Order(_, FarDataOrder::Abort { .. } | FarDataOrder::Unlisten) => {
                     self.has_port = false;
                 }
-                far::Output::Order(transfer, FarOrder::Commanded(_)) => {
+                far::FarOutput::Order(transfer, FarDataOrder::Commanded(_)) => {
                     self.commanded.push(transfer);
                 }
                 output => self.to_near.push_back(output),
@@ -322,30 +327,30 @@ impl World {
         }
         if reconnects {
             self.server.push_back("greeting".to_owned());
-            self.far(far::Input::Reconnected);
+            self.far(far::FarInput::Reconnected);
         }
         if listening {
             let at = SocketAddr::new(LOCAL, 6000);
-            self.far(far::Input::Listening(Some(at)));
+            self.far(far::FarInput::Listening(Some(at)));
         }
     }
 
     fn carry_to_far(&mut self) {
         match self.to_far.pop_front() {
             Some(
-                near::Output::Send(message)
-                | near::Output::OpenData {
+                near::NearOutput::Send(message)
+                | near::NearOutput::OpenData {
                     request: message, ..
                 },
-            ) => self.far(far::Input::Received(message)),
-            Some(near::Output::LeaveServer) => self.far(far::Input::ClientGone),
+            ) => self.far(far::FarInput::Received(message)),
+            Some(near::NearOutput::LeaveServer) => self.far(far::FarInput::ClientGone),
             _ => {}
         }
     }
 
     fn carry_to_near(&mut self) {
-        if let Some(far::Output::Send(message)) = self.to_near.pop_front() {
-            self.near(near::Input::Received(message));
+        if let Some(far::FarOutput::Send(message)) = self.to_near.pop_front() {
+            self.near(near::NearInput::Received(message));
         }
     }
 }

@@ -12,13 +12,13 @@ use std::{
 };
 
 use ftp::session::{
-    Mode, Request, Stage, Tag, ToFar, ToNear, TransferId,
+    MessageToFar, MessageToNear, ReplyStage, ReplyTag, ServerRequest, SessionMode, TransferId,
     data::{
-        far::Event as FarEvent,
-        near::{Event, Order},
+        far::FarDataEvent,
+        near::{NearDataEvent, NearDataOrder},
     },
-    far::{self, DataWay, FarSession, Manner, Opening, ServerTls, ServerTraits},
-    near::{self, ClientTls, FrontDoor, NearSession, Setup},
+    far::{self, DataOpener, FarSession, FarSetup, ServerTlsMode, ServerTraits, SessionOpening},
+    near::{self, ClientTlsMode, NearSession, NearSetup, ServerSource},
 };
 
 use crate::{Tape, ftp_answers};
@@ -91,12 +91,12 @@ const SERVER_LINES: [&str; 29] = [
 struct World {
     near: NearSession,
     far: Option<FarSession>,
-    manner: Manner,
-    to_far: VecDeque<near::Output>,
-    to_near: VecDeque<far::Output>,
+    setup: FarSetup,
+    to_far: VecDeque<near::NearOutput>,
+    to_near: VecDeque<far::FarOutput>,
     /// Numbers the server's lines, so that each is known again.
     lines: u32,
-    tags: HashMap<u32, Tag>,
+    tags: HashMap<u32, ReplyTag>,
     logons: u32,
     listening: VecDeque<TransferId>,
     begun: Vec<TransferId>,
@@ -115,51 +115,52 @@ pub fn run(data: &[u8]) {
 /// Runs `data`. Returns how many transfers the client saw succeed.
 pub(crate) fn play(data: &[u8]) -> usize {
     let mut tape = Tape::new(data);
-    let setup = tape.byte();
-    let front = if setup & 1 == 0 {
-        FrontDoor::Fixed
+    let options = tape.byte();
+    let server_source = if options & 1 == 0 {
+        ServerSource::Fixed
     } else {
-        FrontDoor::Logon
+        ServerSource::Logon
     };
-    let local: IpAddr = if setup & 2 == 0 {
+    let local: IpAddr = if options & 2 == 0 {
         Ipv4Addr::LOCALHOST.into()
     } else {
         Ipv6Addr::LOCALHOST.into()
     };
-    let mode = if setup & 8 == 0 {
-        Mode::Strict
+    let mode = if options & 8 == 0 {
+        SessionMode::Strict
     } else {
-        Mode::Fast
+        SessionMode::Fast
     };
-    let manner = Manner {
-        server_is_v6: setup & 4 != 0,
-        data: if setup & 16 == 0 {
-            DataWay::Passive
+    let far_setup = FarSetup {
+        server_is_v6: options & 4 != 0,
+        data: if options & 16 == 0 {
+            DataOpener::Passive
         } else {
-            DataWay::Active
+            DataOpener::Active
         },
         mode,
-        tls: match setup >> 5 & 3 {
-            1 => ServerTls::Explicit,
-            2 => ServerTls::Implicit,
-            _ => ServerTls::Off,
+        tls: match options >> 5 & 3 {
+            1 => ServerTlsMode::Explicit,
+            2 => ServerTlsMode::Implicit,
+            _ => ServerTlsMode::Off,
         },
         known: ServerTraits::default(),
     };
     let mut world = World {
-        near: NearSession::new(Setup {
-            front,
+        near: NearSession::new(NearSetup {
+            server_source,
             mode,
-            tls: if setup & 128 == 0 {
-                ClientTls::Off
+            tls: if options & 128 == 0 {
+                ClientTlsMode::Off
             } else {
-                ClientTls::Explicit { is_required: false }
+                ClientTlsMode::Explicit { is_required: false }
             },
             local,
             client: local,
         }),
-        far: (front == FrontDoor::Fixed).then(|| FarSession::new(Opening::RelayGreeting, manner)),
-        manner,
+        far: (server_source == ServerSource::Fixed)
+            .then(|| FarSession::new(SessionOpening::RelayGreeting, far_setup)),
+        setup: far_setup,
         to_far: VecDeque::new(),
         to_near: VecDeque::new(),
         lines: 0,
@@ -187,21 +188,21 @@ impl World {
         match tape.byte() % 16 {
             0 | 1 if self.near.wants_client() => {
                 let line = CLIENT_LINES[tape.below(CLIENT_LINES.len())];
-                self.near(near::Input::ClientLine(line.as_bytes()));
+                self.near(near::NearInput::ClientLine(line.as_bytes()));
             }
             2 if self.near.wants_client() => {
                 let line = without_newline(tape.slice());
-                self.near(near::Input::ClientLine(&line));
+                self.near(near::NearInput::ClientLine(&line));
             }
             3 | 4 => {
                 self.lines += 1;
                 let line = SERVER_LINES[tape.below(SERVER_LINES.len())];
                 let line = format!("{line} #{}", self.lines);
-                self.far(far::Input::ServerLine(line.as_bytes()));
+                self.far(far::FarInput::ServerLine(line.as_bytes()));
             }
             5 => {
                 let line = without_newline(tape.slice());
-                self.far(far::Input::ServerLine(&line));
+                self.far(far::FarInput::ServerLine(&line));
             }
             6 | 7 => self.carry_to_far(),
             8 | 9 => self.carry_to_near(),
@@ -215,9 +216,9 @@ impl World {
                 if let Some(transfer) = self.listening.pop_front() {
                     let at = SocketAddr::new(local, 5000);
                     let input = if tape.byte().is_multiple_of(8) {
-                        near::Input::NoData(transfer)
+                        near::NearInput::NoData(transfer)
                     } else {
-                        near::Input::Listening { transfer, at }
+                        near::NearInput::Listening { transfer, at }
                     };
                     self.near(input);
                 }
@@ -229,55 +230,55 @@ impl World {
                     0 | 1 => {
                         self.begun.remove(at);
                         self.delivered.insert(transfer);
-                        self.far(far::Input::Data(transfer, FarEvent::Delivered));
-                        Event::Delivered
+                        self.far(far::FarInput::Data(transfer, FarDataEvent::Delivered));
+                        NearDataEvent::Delivered
                     }
-                    2 => Event::ClientEnded,
+                    2 => NearDataEvent::ClientEnded,
                     3 => {
                         self.begun.remove(at);
-                        Event::Failed("broken".to_owned())
+                        NearDataEvent::Failed("broken".to_owned())
                     }
                     _ => {
                         self.begun.remove(at);
                         self.given_up.insert(transfer);
-                        Event::Expired
+                        NearDataEvent::Expired
                     }
                 };
-                self.near(near::Input::Data(transfer, event));
+                self.near(near::NearInput::Data(transfer, event));
             }
             13 => match tape.byte() % 16 {
-                0 => self.far(far::Input::ServerClosed),
-                1 => self.near(near::Input::Received(ToNear::ServerClosed)),
-                2 => self.near(near::Input::LinkLost("lost")),
-                3 => self.near(near::Input::ClientLineTooLong),
-                4 => self.near(near::Input::NotReached {
+                0 => self.far(far::FarInput::ServerClosed),
+                1 => self.near(near::NearInput::Received(MessageToNear::ServerClosed)),
+                2 => self.near(near::NearInput::LinkLost("lost")),
+                3 => self.near(near::NearInput::ClientLineTooLong),
+                4 => self.near(near::NearInput::NotReached {
                     code: 425,
                     text: "not reached",
                 }),
-                5 => self.near(near::Input::ClientClosed),
-                6 => self.near(near::Input::LimitReached("too long")),
-                7 | 8 => self.far(far::Input::WaitedInVain),
+                5 => self.near(near::NearInput::ClientClosed),
+                6 => self.near(near::NearInput::LimitReached("too long")),
+                7 | 8 => self.far(far::FarInput::WaitTimedOut),
                 _ => {}
             },
             14 => {
                 let transfer = TransferId(u32::from(tape.byte() % 4));
                 let event = match tape.byte() % 4 {
-                    0 => FarEvent::Refused,
-                    1 => FarEvent::Delivered,
-                    2 => FarEvent::Lost,
-                    _ => FarEvent::Closed,
+                    0 => FarDataEvent::Refused,
+                    1 => FarDataEvent::Delivered,
+                    2 => FarDataEvent::Lost,
+                    _ => FarDataEvent::Closed,
                 };
-                self.far(far::Input::Data(transfer, event));
+                self.far(far::FarInput::Data(transfer, event));
             }
             15 => {
                 let transfer = TransferId(u32::from(tape.byte() % 4));
-                self.far(far::Input::Received(ToFar::Abandon(transfer)));
+                self.far(far::FarInput::Received(MessageToFar::Abandon(transfer)));
             }
             _ => {}
         }
     }
 
-    fn near(&mut self, input: near::Input<'_>) {
+    fn near(&mut self, input: near::NearInput<'_>) {
         self.near.handle(input);
         self.drain_near();
     }
@@ -286,23 +287,28 @@ impl World {
         while let Some(output) = self.near.poll() {
             assert!(!self.is_over, "nothing follows a close: {output:?}");
             match output {
-                near::Output::ToClient(line) => self.client_reads(&line),
-                near::Output::Listen { transfer, .. } => self.listening.push_back(transfer),
-                near::Output::BeginTls => self.near.handle(near::Input::TlsBegun),
-                near::Output::Dial { at, .. } => {
+                near::NearOutput::ToClient(line) => self.client_reads(&line),
+                near::NearOutput::Listen { transfer, .. } => self.listening.push_back(transfer),
+                near::NearOutput::BeginTls => self.near.handle(near::NearInput::TlsBegun),
+                near::NearOutput::Dial { at, .. } => {
                     assert!(at.port() >= 1024 && at.ip().is_loopback());
                 }
-                near::Output::Order(transfer, Order::Kill) => {
+                near::NearOutput::Order(transfer, NearDataOrder::Kill) => {
                     self.given_up.insert(transfer);
                 }
-                near::Output::Order(transfer, Order::Start(_)) => self.begun.push(transfer),
-                near::Output::LoginFailed
-                | near::Output::Transferred(_)
-                | near::Output::Order(
+                near::NearOutput::Order(transfer, NearDataOrder::Start(_)) => {
+                    self.begun.push(transfer)
+                }
+                near::NearOutput::LoginFailed
+                | near::NearOutput::Transferred(_)
+                | near::NearOutput::Order(
                     _,
-                    Order::Announced | Order::Release | Order::Finish { .. } | Order::ClientGone,
+                    NearDataOrder::Announced
+                    | NearDataOrder::Release
+                    | NearDataOrder::Finish { .. }
+                    | NearDataOrder::ClientGone,
                 ) => {}
-                near::Output::Close => self.is_over = true,
+                near::NearOutput::Close => self.is_over = true,
                 output => self.to_far.push_back(output),
             }
         }
@@ -329,7 +335,8 @@ impl World {
         let Some(tag) = number.and_then(|number: u32| self.tags.get(&number)) else {
             return;
         };
-        if let (Some(transfer), Stage::Final, 200..=299) = (tag.transfer, tag.stage, tag.code) {
+        if let (Some(transfer), ReplyStage::Final, 200..=299) = (tag.transfer, tag.stage, tag.code)
+        {
             assert!(
                 self.delivered.contains(&transfer) || self.given_up.contains(&transfer),
                 "{tag:?} before the data was delivered"
@@ -338,7 +345,7 @@ impl World {
         }
     }
 
-    fn far(&mut self, input: far::Input<'_>) {
+    fn far(&mut self, input: far::FarInput<'_>) {
         let Some(far) = &mut self.far else { return };
         let result = far.handle(input);
         assert!(
@@ -349,12 +356,12 @@ impl World {
         let mut reconnects = false;
         while let Some(output) = far.poll() {
             match &output {
-                far::Output::ToServer { line, .. } => assert!(!line.contains(&b'\n')),
-                far::Output::Connect { port, .. } => assert_ne!(*port, 0),
-                far::Output::Listen(_) => listening = true,
-                far::Output::BeginTls => tls = true,
-                far::Output::Reconnect => reconnects = true,
-                far::Output::Spool(_) => spools = true,
+                far::FarOutput::ToServer { line, .. } => assert!(!line.contains(&b'\n')),
+                far::FarOutput::Connect { port, .. } => assert_ne!(*port, 0),
+                far::FarOutput::Listen(_) => listening = true,
+                far::FarOutput::BeginTls => tls = true,
+                far::FarOutput::Reconnect => reconnects = true,
+                far::FarOutput::Spool(_) => spools = true,
                 _ => {}
             }
             self.to_near.push_back(output);
@@ -363,20 +370,20 @@ impl World {
             // Or the server is not there any more.
             let is_there = self.lines.is_multiple_of(2);
             self.far(match is_there {
-                true => far::Input::Reconnected,
-                false => far::Input::ServerClosed,
+                true => far::FarInput::Reconnected,
+                false => far::FarInput::ServerClosed,
             });
         }
         if tls {
-            self.far(far::Input::TlsBegun);
+            self.far(far::FarInput::TlsBegun);
         }
         if spools {
-            self.far(far::Input::Spooled("502 gateway: there is no spool"));
+            self.far(far::FarInput::Spooled("502 gateway: there is no spool"));
         }
         if listening {
             self.lines += 1;
             let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 6000));
-            self.far(far::Input::Listening(
+            self.far(far::FarInput::Listening(
                 (!self.lines.is_multiple_of(7)).then_some(at),
             ));
         }
@@ -384,32 +391,32 @@ impl World {
 
     fn carry_to_far(&mut self) {
         match self.to_far.pop_front() {
-            Some(near::Output::Connect { id, logon }) => {
+            Some(near::NearOutput::Connect { id, logon }) => {
                 self.logons += 1;
                 let line = [b"USER ".as_slice(), &logon.user].concat();
-                let opening = Opening::ConsumeGreeting { id, line };
-                self.far = Some(FarSession::new(opening, self.manner));
+                let opening = SessionOpening::ConsumeGreeting { id, line };
+                self.far = Some(FarSession::new(opening, self.setup));
                 self.to_near.clear();
             }
             Some(
-                near::Output::Send(message)
-                | near::Output::OpenData {
+                near::NearOutput::Send(message)
+                | near::NearOutput::OpenData {
                     request: message, ..
                 },
             ) => {
-                if let ToFar::Request(Request::Command { line, .. }) = &message {
+                if let MessageToFar::Request(ServerRequest::Command { line, .. }) = &message {
                     assert!(!line.contains(&b'\n'), "one line only");
                 }
-                self.far(far::Input::Received(message));
+                self.far(far::FarInput::Received(message));
             }
-            Some(near::Output::LeaveServer) => self.far(far::Input::ClientGone),
+            Some(near::NearOutput::LeaveServer) => self.far(far::FarInput::ClientGone),
             _ => {}
         }
     }
 
     fn carry_to_near(&mut self) {
-        if let Some(far::Output::Send(message)) = self.to_near.pop_front() {
-            if let ToNear::Reply { tag, line } = &message {
+        if let Some(far::FarOutput::Send(message)) = self.to_near.pop_front() {
+            if let MessageToNear::Reply { tag, line } = &message {
                 let text = String::from_utf8_lossy(line);
                 let number = text
                     .rsplit_once('#')
@@ -418,7 +425,7 @@ impl World {
                     self.tags.insert(number, *tag);
                 }
             }
-            self.near(near::Input::Received(message));
+            self.near(near::NearInput::Received(message));
         }
     }
 }

@@ -2,7 +2,8 @@
 //! back as it was written. The size of the pieces makes no difference.
 
 use ftp::session::{
-    self, CommandId, Request, Stage, Subject, Tag, ToFar, ToNear, TransferId, far::DataWay,
+    self, CommandId, MessageToFar, MessageToNear, QuestionSubject, ReplyStage, ReplyTag,
+    ServerRequest, TransferId, far::DataOpener,
 };
 use gatewayd::enrolment::Invite;
 use net::{
@@ -103,8 +104,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
             session: 9,
             target: target("ftp.example.com"),
             logon: None,
-            mode: session::Mode::Fast,
-            server_data: DataWay::Passive,
+            mode: session::SessionMode::Fast,
+            server_data: DataOpener::Passive,
             tls: None,
             coding: None,
         },
@@ -113,8 +114,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
             session: 9,
             target: target("10.0.0.1"),
             logon: Some((id, b"USER joe".to_vec())),
-            mode: session::Mode::Strict,
-            server_data: DataWay::Active,
+            mode: session::SessionMode::Strict,
+            server_data: DataOpener::Active,
             tls: Some(ServerTls {
                 mode: TlsStart::Implicit,
                 verify: CertificateCheck::Off,
@@ -143,50 +144,50 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Service::Named("echo".to_owned()),
     ];
     let near = [
-        NearMessage::Session(ToFar::Request(Request::Command {
+        NearMessage::Session(MessageToFar::Request(ServerRequest::Command {
             id,
             synch: false,
             answered: true,
             line: b"RETR file".to_vec(),
         })),
-        NearMessage::Session(ToFar::Request(Request::Data {
+        NearMessage::Session(MessageToFar::Request(ServerRequest::Data {
             id,
             transfer,
             answered: false,
         })),
-        NearMessage::Session(ToFar::Abandon(transfer)),
+        NearMessage::Session(MessageToFar::Abandon(transfer)),
         NearMessage::Waiting(transfer, Limit::Client),
     ];
-    let tag = Tag {
+    let tag = ReplyTag {
         command: Some(id),
         transfer: Some(transfer),
-        stage: Stage::Final,
+        stage: ReplyStage::Final,
         code: 226,
         last: true,
         prefetches: true,
     };
     let session = [
-        ToNear::Reply {
+        MessageToNear::Reply {
             tag,
             line: b"226 done".to_vec(),
         },
-        ToNear::DataReady(id),
-        ToNear::Taken,
-        ToNear::LeftUnanswered(id),
-        ToNear::UploadEnded {
+        MessageToNear::DataReady(id),
+        MessageToNear::AnsweredAhead,
+        MessageToNear::LeftUnanswered(id),
+        MessageToNear::UploadEnded {
             transfer,
             is_whole: true,
         },
-        ToNear::Prefetched {
-            subject: Subject::Features,
+        MessageToNear::Prefetched {
+            subject: QuestionSubject::Features,
             answer: Some(b"211-\r\n MDTM\r\n211 End".to_vec()),
             last: true,
         },
-        ToNear::Refused {
+        MessageToNear::Refused {
             code: 425,
             text: "not reached".into(),
         },
-        ToNear::ServerClosed,
+        MessageToNear::ServerClosed,
     ];
     let reports = [
         FarMessage::Waiting(transfer, Limit::Wan),

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
-use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
+use ftp::session::data::{DataFlow, DataInput, DataMachine, DataOutput, DataProgress, ResetCause};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -53,7 +53,7 @@ struct Forward {
     has_sent_end: bool,
     inbound: Inbound,
     is_done: bool,
-    outputs: VecDeque<Output<Infallible>>,
+    outputs: VecDeque<DataOutput<Infallible>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,23 +70,24 @@ impl Forward {
             has_sent_end: false,
             inbound: Inbound::Relaying,
             is_done: false,
-            outputs: VecDeque::from([Output::Connect]),
+            outputs: VecDeque::from([DataOutput::Connect]),
         }
     }
 
     fn break_off(&mut self, why: String) {
-        self.outputs.push_back(Output::Reset(Cause::Aborted));
-        self.outputs.push_back(Output::ResetLeg);
+        self.outputs
+            .push_back(DataOutput::Reset(ResetCause::Aborted));
+        self.outputs.push_back(DataOutput::ResetLeg);
         self.done(Some(why));
     }
 
     fn done(&mut self, broken: Option<String>) {
         self.is_done = true;
-        self.outputs.push_back(Output::Done { broken });
+        self.outputs.push_back(DataOutput::Done { broken });
     }
 }
 
-impl Machine for Forward {
+impl DataMachine for Forward {
     type Order = Infallible;
     type Event = Infallible;
 
@@ -94,46 +95,46 @@ impl Machine for Forward {
         match order {}
     }
 
-    fn handle(&mut self, _now: Duration, input: Input) {
+    fn handle(&mut self, _now: Duration, input: DataInput) {
         if self.is_done {
             return;
         }
         match input {
-            Input::Connected => self.is_open = true,
-            Input::LegEnded { .. } => {
+            DataInput::Connected => self.is_open = true,
+            DataInput::LegEnded { .. } => {
                 self.has_sent_end = true;
-                self.outputs.push_back(Output::Finish);
+                self.outputs.push_back(DataOutput::Finish);
             }
-            Input::StreamEnded => {
+            DataInput::StreamEnded => {
                 self.inbound = Inbound::Ending;
-                self.outputs.push_back(Output::EndLeg);
+                self.outputs.push_back(DataOutput::EndLeg);
             }
-            Input::EndWritten => self.inbound = Inbound::Ended,
-            Input::StreamStopped => self.break_off("link: the peer stopped reading".to_owned()),
-            Input::NotConnected(why)
-            | Input::NotSecured(why)
-            | Input::ReadFailed(why)
-            | Input::BrokenUnused(why)
-            | Input::Alerted(why)
-            | Input::StreamLost(why)
-            | Input::StreamBroken(why)
-            | Input::WriteFailed(why)
-            | Input::NotAcknowledged(why) => self.break_off(why),
+            DataInput::EndWritten => self.inbound = Inbound::Ended,
+            DataInput::StreamStopped => self.break_off("link: the peer stopped reading".to_owned()),
+            DataInput::NotConnected(why)
+            | DataInput::NotSecured(why)
+            | DataInput::ReadFailed(why)
+            | DataInput::BrokenUnused(why)
+            | DataInput::Alerted(why)
+            | DataInput::StreamLost(why)
+            | DataInput::StreamBroken(why)
+            | DataInput::WriteFailed(why)
+            | DataInput::NotAcknowledged(why) => self.break_off(why),
             // These inputs do not occur.
-            Input::SessionEnded
-            | Input::Secured
-            | Input::StreamOpened
-            | Input::PeerTold(_)
-            | Input::Acknowledged => {}
+            DataInput::SessionEnded
+            | DataInput::Secured
+            | DataInput::StreamOpened
+            | DataInput::TruncationReported(_)
+            | DataInput::Acknowledged => {}
         }
         if self.has_sent_end && self.inbound == Inbound::Ended && !self.is_done {
             self.done(None);
         }
     }
 
-    fn expire(&mut self, _now: Duration, _progress: Progress) {}
+    fn expire(&mut self, _now: Duration, _progress: DataProgress) {}
 
-    fn poll(&mut self) -> Option<Output<Infallible>> {
+    fn poll(&mut self) -> Option<DataOutput<Infallible>> {
         self.outputs.pop_front()
     }
 
@@ -141,17 +142,17 @@ impl Machine for Forward {
         None
     }
 
-    fn outbound(&self) -> Flow {
+    fn outbound(&self) -> DataFlow {
         match self.is_open && !self.has_sent_end {
-            true => Flow::Relay,
-            false => Flow::Wait,
+            true => DataFlow::Relay,
+            false => DataFlow::Wait,
         }
     }
 
-    fn inbound(&self) -> Flow {
+    fn inbound(&self) -> DataFlow {
         match self.is_open && self.inbound == Inbound::Relaying {
-            true => Flow::Relay,
-            false => Flow::Wait,
+            true => DataFlow::Relay,
+            false => DataFlow::Wait,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use ftp::session::far::{Lesson, ServerTraits};
+use ftp::session::far::{LearnedTrait, ServerTraits};
 use tokio::time::Instant;
 
 use net::target::Endpoint;
@@ -63,11 +63,11 @@ impl KnownServers {
     }
 
     /// Stores the traits that an FTP session has learned.
-    pub(crate) fn learn_ftp(&self, server: &Endpoint, lesson: Lesson, now: Instant) {
+    pub(crate) fn learn_ftp(&self, server: &Endpoint, lesson: LearnedTrait, now: Instant) {
         match lesson {
-            Lesson::DislikesQuestions => self.learn(server, Trait::DislikesQuestions, now),
-            Lesson::LacksPassive(true) => self.learn(server, Trait::LacksPassive, now),
-            Lesson::LacksPassive(false) => {
+            LearnedTrait::DislikesQuestions => self.learn(server, Trait::DislikesQuestions, now),
+            LearnedTrait::LacksPassive(true) => self.learn(server, Trait::LacksPassive, now),
+            LearnedTrait::LacksPassive(false) => {
                 self.lock().remove(&(server.clone(), Trait::LacksPassive));
             }
         }
@@ -102,7 +102,7 @@ mod tests {
         let (servers, now) = (KnownServers::default(), Instant::now());
         servers.learn(&server(21), Trait::LacksTls12, now);
         let later = now + KEPT - Duration::from_secs(1);
-        servers.learn_ftp(&server(21), Lesson::DislikesQuestions, later);
+        servers.learn_ftp(&server(21), LearnedTrait::DislikesQuestions, later);
         assert!(servers.has(&server(21), Trait::LacksTls12, later));
         assert!(!servers.has(&server(22), Trait::LacksTls12, later));
         assert!(!servers.has(&server(21), Trait::LacksTls12, now + KEPT));
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn a_trait_that_was_wrong_is_forgotten_alone() {
         let (servers, now) = (KnownServers::default(), Instant::now());
-        servers.learn_ftp(&server(21), Lesson::DislikesQuestions, now);
-        servers.learn_ftp(&server(21), Lesson::LacksPassive(true), now);
+        servers.learn_ftp(&server(21), LearnedTrait::DislikesQuestions, now);
+        servers.learn_ftp(&server(21), LearnedTrait::LacksPassive(true), now);
         assert!(servers.ftp(&server(21), now).lacks_passive);
-        servers.learn_ftp(&server(21), Lesson::LacksPassive(false), now);
+        servers.learn_ftp(&server(21), LearnedTrait::LacksPassive(false), now);
         let traits = servers.ftp(&server(21), now);
         assert!(traits.dislikes_questions && !traits.lacks_passive);
     }

@@ -15,7 +15,7 @@ mod outbound;
 
 use std::{pin::Pin, sync::Arc, time::Instant};
 
-use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
+use ftp::session::data::{DataFlow, DataInput, DataMachine, DataOutput, DataProgress, ResetCause};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::sleep_until,
@@ -51,7 +51,7 @@ pub(crate) enum StreamSource {
 }
 
 /// Start of TLS on a leg that was connected without it.
-pub(crate) type Secure = Box<dyn FnOnce(Connection) -> Boxed<Result<Leg, Input>> + Send>;
+pub(crate) type Secure = Box<dyn FnOnce(Connection) -> Boxed<Result<Leg, DataInput>> + Send>;
 
 /// The grants of a pump, by the direction that they limit. Each also bounds the kernel's buffer.
 #[derive(Debug, Default)]
@@ -61,10 +61,10 @@ pub(crate) struct Grants {
 }
 
 /// Parts of a pump.
-pub(crate) struct Parts<M: Machine> {
+pub(crate) struct Parts<M: DataMachine> {
     pub(crate) machine: M,
     /// Connects the leg. The error is an input for the machine.
-    pub(crate) connect: Boxed<Result<Leg, Input>>,
+    pub(crate) connect: Boxed<Result<Leg, DataInput>>,
     pub(crate) secure: Option<Secure>,
     pub(crate) stream: StreamSource,
     /// Coding of the stream. `None` for uncoded bytes.
@@ -87,7 +87,7 @@ pub(crate) struct Parts<M: Machine> {
 ///
 /// # Errors
 /// The reason for which the data connection broke.
-pub(crate) async fn run<M: Machine>(parts: Parts<M>) -> Result<(), String> {
+pub(crate) async fn run<M: DataMachine>(parts: Parts<M>) -> Result<(), String> {
     let (stream, awaited) = match parts.stream {
         StreamSource::Open(stream) => (Some(stream), None),
         StreamSource::Awaited(awaited) => (None, Some(awaited)),
@@ -125,12 +125,12 @@ pub(crate) async fn run<M: Machine>(parts: Parts<M>) -> Result<(), String> {
     }
 }
 
-struct Pump<M: Machine> {
+struct Pump<M: DataMachine> {
     machine: M,
     started: Instant,
     /// The connection of the leg before its start.
-    connect: Option<Boxed<Result<Leg, Input>>>,
-    connecting: Option<Boxed<Result<Leg, Input>>>,
+    connect: Option<Boxed<Result<Leg, DataInput>>>,
+    connecting: Option<Boxed<Result<Leg, DataInput>>>,
     secure: Option<Secure>,
     awaited: Option<oneshot::Receiver<Stream>>,
     leg: Option<(LegReader, LegWriter)>,
@@ -152,43 +152,43 @@ struct Pump<M: Machine> {
     transfer: Arc<Transfer>,
 }
 
-impl<M: Machine> Pump<M> {
+impl<M: DataMachine> Pump<M> {
     /// Carries out the machine's orders. Once the machine is done, returns the error that ended it.
     fn carry_out(&mut self) -> Option<Option<String>> {
         while let Some(output) = self.machine.poll() {
             match output {
-                Output::Connect => self.connecting = self.connect.take(),
-                Output::Secure => self.begin_tls(),
-                Output::TellPeer => {
+                DataOutput::Connect => self.connecting = self.connect.take(),
+                DataOutput::Secure => self.begin_tls(),
+                DataOutput::ReportTruncation => {
                     if let Some(truncation) = self.truncation.clone() {
                         self.telling = Some(Box::pin(async move { truncation.tell().await }));
                     }
                 }
-                Output::Finish => {
+                DataOutput::Finish => {
                     if let Some((send, _)) = &mut self.stream {
                         self.outbound.finish(send);
                     }
                 }
-                Output::Reset(cause) => {
+                DataOutput::Reset(cause) => {
                     if let Some((send, recv)) = &mut self.stream {
                         send.stream().reset(code(cause));
                         recv.stop(code(cause));
                     }
                 }
-                Output::Stop => {
+                DataOutput::Stop => {
                     if let Some((_, recv)) = &mut self.stream {
                         recv.stop(reset::ABORTED);
                     }
                 }
-                Output::EndLeg => self.is_ending = true,
-                Output::ResetLeg => {
+                DataOutput::EndLeg => self.is_ending = true,
+                DataOutput::ResetLeg => {
                     self.connecting = None;
                     if let Some((_, writer)) = self.leg.take() {
                         socket::mark_abort(writer.leg().connection());
                     }
                 }
-                Output::Tell(event) => (self.tell)(event),
-                Output::Done { broken } => return Some(broken),
+                DataOutput::Event(event) => (self.tell)(event),
+                DataOutput::Done { broken } => return Some(broken),
             }
         }
         None
@@ -203,7 +203,7 @@ impl<M: Machine> Pump<M> {
             self.is_securing = true;
             self.connecting = Some(secure(connection));
         } else {
-            self.handle(Input::NotSecured("none is configured".to_owned()));
+            self.handle(DataInput::NotSecured("none is configured".to_owned()));
         }
     }
 
@@ -216,10 +216,10 @@ impl<M: Machine> Pump<M> {
             None => Source::Stream(inlet),
         };
         self.stream = Some((Outlet::new(send, self.coded.as_ref(), tally), source));
-        self.handle(Input::StreamOpened);
+        self.handle(DataInput::StreamOpened);
     }
 
-    fn handle(&mut self, input: Input) {
+    fn handle(&mut self, input: DataInput) {
         self.machine.handle(self.started.elapsed(), input);
     }
 
@@ -246,7 +246,7 @@ impl<M: Machine> Pump<M> {
                 Some(order) => self.machine.order(self.started.elapsed(), order),
                 None => {
                     self.orders = None;
-                    self.handle(Input::SessionEnded);
+                    self.handle(DataInput::SessionEnded);
                 }
             },
             input = self
@@ -259,7 +259,7 @@ impl<M: Machine> Pump<M> {
             connected = ready(&mut self.connecting) => self.connected(connected),
             told = ready(&mut self.telling) => {
                 self.telling = None;
-                self.handle(Input::PeerTold(told));
+                self.handle(DataInput::TruncationReported(told));
             }
             stream = opened(&mut self.awaited) => {
                 self.awaited = None;
@@ -271,7 +271,7 @@ impl<M: Machine> Pump<M> {
             }
             // Both sides are reset, as after a loss of the link.
             () = transfer.stopped() => {
-                self.handle(Input::StreamLost("stopped by the operator".to_owned()));
+                self.handle(DataInput::StreamLost("stopped by the operator".to_owned()));
             }
             () = reached(deadline) => {
                 let progress = self.progress();
@@ -283,21 +283,21 @@ impl<M: Machine> Pump<M> {
     fn inbound_task(&self) -> Task {
         match self.machine.inbound() {
             _ if self.is_ending => Task::End,
-            Flow::Relay => Task::Relay,
-            Flow::Discard => Task::Discard,
-            Flow::Wait if self.machine.awaits_acknowledgement() => Task::Acknowledge,
-            Flow::Wait => Task::Wait,
+            DataFlow::Relay => Task::Relay,
+            DataFlow::Discard => Task::Discard,
+            DataFlow::Wait if self.machine.awaits_acknowledgement() => Task::Acknowledge,
+            DataFlow::Wait => Task::Wait,
         }
     }
 
-    fn connected(&mut self, connected: Result<Leg, Input>) {
+    fn connected(&mut self, connected: Result<Leg, DataInput>) {
         self.connecting = None;
         let input = match connected {
             Ok(leg) => {
                 self.leg = Some(leg.into_split());
                 match self.is_securing {
-                    true => Input::Secured,
-                    false => Input::Connected,
+                    true => DataInput::Secured,
+                    false => DataInput::Connected,
                 }
             }
             Err(input) => input,
@@ -305,11 +305,11 @@ impl<M: Machine> Pump<M> {
         self.handle(input);
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> DataProgress {
         let (to_link, from_link) = self.transfer.meters();
         let has_unread =
             |(reader, _): &(LegReader, LegWriter)| socket::has_unread(reader.leg().connection());
-        Progress {
+        DataProgress {
             outbound_bytes: to_link.bytes(),
             inbound_bytes: from_link.bytes(),
             has_unread: self.leg.as_ref().is_some_and(has_unread),
@@ -345,10 +345,10 @@ async fn reached(deadline: Option<Instant>) {
     }
 }
 
-fn code(cause: Cause) -> u32 {
+fn code(cause: ResetCause) -> u32 {
     match cause {
-        Cause::Aborted => reset::ABORTED,
-        Cause::Ended => reset::SESSION_ENDED,
-        Cause::Unreachable => reset::UNREACHABLE,
+        ResetCause::Aborted => reset::ABORTED,
+        ResetCause::Ended => reset::SESSION_ENDED,
+        ResetCause::Unreachable => reset::UNREACHABLE,
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use ftp::{
     logon::FTP_PORT,
-    session::{Mode, far::DataWay, near::ClientTls},
+    session::{SessionMode, far::DataOpener, near::ClientTlsMode},
 };
 use link::{Identity, LinkConfig, PeerConfig, PeerId, Policy, PublicKey};
 use net::{
@@ -95,9 +95,9 @@ pub struct FtpDoor {
     /// Ports for data listeners. `None` for ports that the system chooses.
     pub passive_ports: Option<RangeInclusive<u16>>,
     /// Whether the gateways save round trips, or only relay.
-    pub mode: Mode,
+    pub mode: SessionMode,
     /// Which side opens the data connections between far gateway and server.
-    pub server_data: DataWay,
+    pub server_data: DataOpener,
     /// Address to announce in `227`. `None` for the address that the client connected to.
     pub external_address: Option<IpAddr>,
     /// TLS with the clients.
@@ -260,8 +260,8 @@ impl FtpDoor {
             allow: None,
             via: Some(via),
             passive_ports: None,
-            mode: Mode::default(),
-            server_data: DataWay::default(),
+            mode: SessionMode::default(),
+            server_data: DataOpener::default(),
             external_address: None,
             tls: DoorTls::Off,
             tls_rules: tls::TlsRules::default(),
@@ -285,12 +285,12 @@ impl FtpDoor {
     }
 
     /// Returns the setting of TLS with the clients, for the session's state machine.
-    pub fn client_tls(&self) -> ClientTls {
+    pub fn client_tls(&self) -> ClientTlsMode {
         let is_required = self.tls_rules.is_required;
         match &self.tls {
-            DoorTls::Implicit(_) => ClientTls::Implicit { is_required },
-            DoorTls::Explicit(_) => ClientTls::Explicit { is_required },
-            DoorTls::Off => ClientTls::Off,
+            DoorTls::Implicit(_) => ClientTlsMode::Implicit { is_required },
+            DoorTls::Explicit(_) => ClientTlsMode::Explicit { is_required },
+            DoorTls::Off => ClientTlsMode::Off,
         }
     }
 

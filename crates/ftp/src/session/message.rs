@@ -2,20 +2,20 @@
 
 use codec::{BodyError, Reader, put_flags, put_text};
 
-use super::{CommandId, Stage, Subject, Tag, TransferId};
+use super::{CommandId, QuestionSubject, ReplyStage, ReplyTag, TransferId};
 
 /// Message for the far half.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToFar {
+pub enum MessageToFar {
     /// A request that waits for its turn at the server.
-    Request(Request),
+    Request(ServerRequest),
     /// The near half has dropped a data connection.
     Abandon(TransferId),
 }
 
 /// Request of the client for its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum ServerRequest {
     /// A command.
     Command {
         /// Number of the command.
@@ -41,24 +41,24 @@ pub enum Request {
 
 /// Message for the near half.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToNear {
+pub enum MessageToNear {
     /// A reply line of the server.
     Reply {
         /// The request that the line answers.
-        tag: Tag,
+        tag: ReplyTag,
         /// The line without its terminator.
         line: Vec<u8>,
     },
     /// The server has agreed to the data connection that this command requested.
     DataReady(CommandId),
     /// The server has answered the oldest command whose reply the client had already.
-    Taken,
+    AnsweredAhead,
     /// The server leaves this command unanswered, and the client has sent further ones.
     LeftUnanswered(CommandId),
     /// The server's answer to a question, which the far half sent ahead of the client.
     Prefetched {
         /// The question.
-        subject: Subject,
+        subject: QuestionSubject,
         /// The lines of the answer with CRLF between them. `None` if no answer can be repeated.
         answer: Option<Vec<u8>>,
         /// Whether no other question is in flight.
@@ -82,17 +82,17 @@ pub enum ToNear {
     },
 }
 
-impl From<Request> for ToFar {
-    fn from(request: Request) -> Self {
+impl From<ServerRequest> for MessageToFar {
+    fn from(request: ServerRequest) -> Self {
         Self::Request(request)
     }
 }
 
-impl ToFar {
+impl MessageToFar {
     /// Appends the message's body, which is the same in all versions. Returns its type.
     pub fn encode(&self, body: &mut Vec<u8>) -> u8 {
         match self {
-            Self::Request(Request::Command {
+            Self::Request(ServerRequest::Command {
                 id,
                 synch,
                 answered,
@@ -103,7 +103,7 @@ impl ToFar {
                 body.extend_from_slice(line);
                 COMMAND
             }
-            Self::Request(Request::Data {
+            Self::Request(ServerRequest::Data {
                 id,
                 transfer,
                 answered,
@@ -130,14 +130,14 @@ impl ToFar {
             COMMAND => {
                 let id = CommandId(reader.u32()?);
                 let [synch, answered] = reader.flags()?;
-                Self::Request(Request::Command {
+                Self::Request(ServerRequest::Command {
                     id,
                     synch,
                     answered,
                     line: line(&mut reader)?,
                 })
             }
-            DATA => Self::Request(Request::Data {
+            DATA => Self::Request(ServerRequest::Data {
                 id: CommandId(reader.u32()?),
                 transfer: TransferId(reader.u32()?),
                 answered: reader.flag()?,
@@ -149,7 +149,7 @@ impl ToFar {
     }
 }
 
-impl ToNear {
+impl MessageToNear {
     /// Appends the message's body, which is the same in all versions. Returns its type.
     pub fn encode(&self, body: &mut Vec<u8>) -> u8 {
         match self {
@@ -174,15 +174,15 @@ impl ToNear {
                 last,
             } => {
                 body.push(match subject {
-                    Subject::System => 0,
-                    Subject::Features => 1,
-                    Subject::Directory => 2,
+                    QuestionSubject::System => 0,
+                    QuestionSubject::Features => 1,
+                    QuestionSubject::Directory => 2,
                 });
                 put_flags(body, [answer.is_some(), *last]);
                 body.extend_from_slice(answer.as_deref().unwrap_or_default());
                 PREFETCHED
             }
-            Self::Taken => TAKEN,
+            Self::AnsweredAhead => ANSWERED_AHEAD,
             Self::UploadEnded { transfer, is_whole } => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
                 put_flags(body, [*is_whole]);
@@ -213,7 +213,7 @@ impl ToNear {
             },
             SERVER_CLOSED => Self::ServerClosed,
             PREFETCHED => prefetched(&mut reader)?,
-            TAKEN => Self::Taken,
+            ANSWERED_AHEAD => Self::AnsweredAhead,
             UPLOAD_ENDED => Self::UploadEnded {
                 transfer: TransferId(reader.u32()?),
                 is_whole: reader.flag()?,
@@ -225,24 +225,24 @@ impl ToNear {
     }
 }
 
-fn put_tag(body: &mut Vec<u8>, tag: Tag) {
+fn put_tag(body: &mut Vec<u8>, tag: ReplyTag) {
     body.extend_from_slice(&tag.command.map_or(0, |c| c.0).to_be_bytes());
     body.extend_from_slice(&tag.transfer.map_or(0, |t| t.0).to_be_bytes());
-    body.push(u8::from(tag.stage == Stage::Final));
+    body.push(u8::from(tag.stage == ReplyStage::Final));
     body.extend_from_slice(&tag.code.to_be_bytes());
     put_flags(body, [tag.last, tag.prefetches]);
 }
 
-fn tag(reader: &mut Reader<'_>) -> Result<Tag, BodyError> {
+fn tag(reader: &mut Reader<'_>) -> Result<ReplyTag, BodyError> {
     let command = Some(reader.u32()?).filter(|id| *id != 0).map(CommandId);
     let transfer = Some(reader.u32()?).filter(|id| *id != 0).map(TransferId);
     let stage = match reader.flag()? {
-        true => Stage::Final,
-        false => Stage::Preliminary,
+        true => ReplyStage::Final,
+        false => ReplyStage::Preliminary,
     };
     let code = reader.u16()?;
     let [last, prefetches] = reader.flags()?;
-    Ok(Tag {
+    Ok(ReplyTag {
         command,
         transfer,
         stage,
@@ -252,11 +252,11 @@ fn tag(reader: &mut Reader<'_>) -> Result<Tag, BodyError> {
     })
 }
 
-fn prefetched(reader: &mut Reader<'_>) -> Result<ToNear, BodyError> {
+fn prefetched(reader: &mut Reader<'_>) -> Result<MessageToNear, BodyError> {
     let subject = match reader.u8()? {
-        0 => Subject::System,
-        1 => Subject::Features,
-        2 => Subject::Directory,
+        0 => QuestionSubject::System,
+        1 => QuestionSubject::Features,
+        2 => QuestionSubject::Directory,
         _ => return Err(reader.malformed()),
     };
     let [is_known, last] = reader.flags()?;
@@ -264,7 +264,7 @@ fn prefetched(reader: &mut Reader<'_>) -> Result<ToNear, BodyError> {
     if !is_known && !lines.is_empty() {
         return Err(reader.malformed());
     }
-    Ok(ToNear::Prefetched {
+    Ok(MessageToNear::Prefetched {
         subject,
         answer: is_known.then_some(lines),
         last,
@@ -302,7 +302,7 @@ const DATA_READY: u8 = 2;
 const REFUSED: u8 = 3;
 const SERVER_CLOSED: u8 = 4;
 const PREFETCHED: u8 = 6;
-const TAKEN: u8 = 7;
+const ANSWERED_AHEAD: u8 = 7;
 const UPLOAD_ENDED: u8 = 8;
 const LEFT_UNANSWERED: u8 = 11;
 

@@ -4,15 +4,15 @@
 //! The far half sends the server one command at a time, except for commands that may overtake a
 //! transfer. It tags each reply line with the command and the transfer that it answers. The near
 //! half relays the lines, and inserts the gateway's own replies in order. It holds the final reply
-//! of a transfer until the data have been delivered. The halves exchange only [`ToFar`] and
-//! [`ToNear`].
+//! of a transfer until the data have been delivered. The halves exchange only [`MessageToFar`] and
+//! [`MessageToNear`].
 
 pub mod data;
 pub mod far;
 mod message;
 pub mod near;
 
-pub use message::{Request, ToFar, ToNear};
+pub use message::{MessageToFar, MessageToNear, ServerRequest};
 
 use crate::{
     command::{Command, CommandKind},
@@ -22,7 +22,7 @@ use crate::{
 
 /// Behaviour of a pair of gateways: fewer round trips, or plain relaying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum SessionMode {
     /// The gateways answer safe commands by themselves, and ask the server ahead for the usual next
     /// replies. A refusal of `PASV`, `PORT` or `TYPE` reaches the client as the reply to the
     /// transfer.
@@ -34,7 +34,7 @@ pub enum Mode {
 
 /// Question for the server in fast mode. None changes the server's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub enum QuestionSubject {
     /// `SYST`.
     System,
     /// `FEAT`.
@@ -43,7 +43,7 @@ pub enum Subject {
     Directory,
 }
 
-impl Subject {
+impl QuestionSubject {
     /// Returns the subject of a command without argument.
     pub fn of(verb: &str) -> Option<Self> {
         match verb {
@@ -83,13 +83,13 @@ pub struct TransferId(pub u32);
 
 /// Properties of one reply line of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tag {
+pub struct ReplyTag {
     /// The command that it answers. `None` for the greeting, and for lines without a command.
     pub command: Option<CommandId>,
     /// The data connection of the transfer that it reports on.
     pub transfer: Option<TransferId>,
     /// Whether another reply to the same command follows.
-    pub stage: Stage,
+    pub stage: ReplyStage,
     /// Code of the reply. 0 for a line outside any reply.
     pub code: u16,
     /// Whether the line ends its reply.
@@ -100,7 +100,7 @@ pub struct Tag {
 
 /// Stage of a reply in the answer to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum ReplyStage {
     /// A `1yz` reply: another one follows.
     Preliminary,
     /// The final reply to the command.

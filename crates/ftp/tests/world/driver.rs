@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ftp::session::data::{Flow, Input, Machine, Output, Progress};
+use ftp::session::data::{DataFlow, DataInput, DataMachine, DataOutput, DataProgress};
 
 use crate::{
     carrier::{Carrier, End, Read},
@@ -11,7 +11,7 @@ use crate::{
 
 /// A machine, with the state of its leg and its stream.
 #[derive(Debug)]
-pub(crate) struct Driver<M: Machine> {
+pub(crate) struct Driver<M: DataMachine> {
     pub(crate) machine: M,
     /// The machine's ends of the leg and of the stream.
     leg_end: End,
@@ -42,7 +42,7 @@ pub(crate) enum Planted {
     EndForReset,
 }
 
-impl<M: Machine> Driver<M> {
+impl<M: DataMachine> Driver<M> {
     pub(crate) fn new(machine: M, leg_end: End, stream_end: End) -> Self {
         Self {
             machine,
@@ -62,7 +62,7 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    pub(crate) fn handle(&mut self, now: Duration, input: Input) {
+    pub(crate) fn handle(&mut self, now: Duration, input: DataInput) {
         self.machine.handle(now, input);
     }
 
@@ -101,27 +101,29 @@ impl<M: Machine> Driver<M> {
         };
         let end = self.stream_end;
         match (output, leg, stream) {
-            (Output::Connect, ..) => self.is_connecting = true,
-            (Output::Secure, ..) => self.is_securing = true,
-            (Output::TellPeer, ..) => self.handle(now, Input::PeerTold(Ok(()))),
-            (Output::Finish, _, Some(stream)) => {
+            (DataOutput::Connect, ..) => self.is_connecting = true,
+            (DataOutput::Secure, ..) => self.is_securing = true,
+            (DataOutput::ReportTruncation, ..) => {
+                self.handle(now, DataInput::TruncationReported(Ok(())))
+            }
+            (DataOutput::Finish, _, Some(stream)) => {
                 let _ = stream.finish(now, rng, end);
             }
-            (Output::Reset(_), _, Some(stream)) => {
+            (DataOutput::Reset(_), _, Some(stream)) => {
                 stream.reset_lane(now, rng, end);
                 stream.stop(now, rng, end);
             }
-            (Output::Stop, _, Some(stream)) => stream.stop(now, rng, end),
-            (Output::EndLeg, ..) => self.is_ending = true,
-            (Output::ResetLeg, leg, _) => {
+            (DataOutput::Stop, _, Some(stream)) => stream.stop(now, rng, end),
+            (DataOutput::EndLeg, ..) => self.is_ending = true,
+            (DataOutput::ResetLeg, leg, _) => {
                 self.is_connecting = false;
                 if let Some(leg) = leg.filter(|_| self.has_leg) {
                     leg.reset(now, rng, self.leg_end);
                 }
                 self.has_leg = false;
             }
-            (Output::Tell(event), ..) => self.events.push(event),
-            (Output::Done { .. }, leg, stream) => {
+            (DataOutput::Event(event), ..) => self.events.push(event),
+            (DataOutput::Done { .. }, leg, stream) => {
                 self.is_done = true;
                 if let Some(stream) = stream {
                     stream.let_go(now, rng, end);
@@ -130,7 +132,7 @@ impl<M: Machine> Driver<M> {
                     leg.close(now, rng, self.leg_end);
                 }
             }
-            (Output::Finish | Output::Reset(_) | Output::Stop, _, None) => {}
+            (DataOutput::Finish | DataOutput::Reset(_) | DataOutput::Stop, _, None) => {}
         }
         true
     }
@@ -139,7 +141,7 @@ impl<M: Machine> Driver<M> {
         let order = self.orders.pop(now);
         if order.is_none() && self.has_no_session && self.orders.is_empty() {
             self.has_no_session = false;
-            self.handle(now, Input::SessionEnded);
+            self.handle(now, DataInput::SessionEnded);
             return true;
         }
         let has_order = order.is_some();
@@ -153,7 +155,7 @@ impl<M: Machine> Driver<M> {
         let is_due = self.machine.deadline().is_some_and(|at| at <= now);
         if is_due {
             let leg = leg.filter(|_| self.has_leg);
-            let progress = Progress {
+            let progress = DataProgress {
                 outbound_bytes: self.outbound_bytes,
                 inbound_bytes: self.inbound_bytes,
                 has_unread: leg.is_some_and(|leg| leg.has_unread(now, self.leg_end)),
@@ -173,11 +175,11 @@ impl<M: Machine> Driver<M> {
     ) -> bool {
         let stopped = stream.as_deref_mut().filter(|_| self.machine.awaits_leg());
         if stopped.is_some_and(|stream| stream.is_stopped(now, self.stream_end)) {
-            self.handle(now, Input::StreamStopped);
+            self.handle(now, DataInput::StreamStopped);
             return true;
         }
         if std::mem::take(&mut self.is_securing) {
-            self.handle(now, Input::Secured);
+            self.handle(now, DataInput::Secured);
             return true;
         }
         let (Some(leg), Some(stream)) = (leg.filter(|_| self.has_leg), stream) else {
@@ -197,19 +199,19 @@ impl<M: Machine> Driver<M> {
     ) -> bool {
         let flow = self.machine.outbound();
         // Backpressure: bytes are not read if the stream has no room.
-        let has_room = flow == Flow::Discard
+        let has_room = flow == DataFlow::Discard
             || stream
                 .write(now, rng, self.stream_end, 0)
                 .map_or(true, |_| stream.has_room(self.stream_end));
-        if flow == Flow::Wait || !has_room {
+        if flow == DataFlow::Wait || !has_room {
             return false;
         }
         let input = match leg.read(now, self.leg_end) {
-            Read::Nothing if flow == Flow::Relay && stream.is_stopped(now, self.stream_end) => {
-                Input::StreamStopped
+            Read::Nothing if flow == DataFlow::Relay && stream.is_stopped(now, self.stream_end) => {
+                DataInput::StreamStopped
             }
             Read::Nothing => return false,
-            Read::Bytes(_) if flow == Flow::Discard => return true,
+            Read::Bytes(_) if flow == DataFlow::Discard => return true,
             Read::Bytes(count) => {
                 let lost = u64::from(planted == Planted::DropsByte && rng.chance(5));
                 match stream.push(now, rng, self.stream_end, count - lost) {
@@ -217,13 +219,13 @@ impl<M: Machine> Driver<M> {
                         self.outbound_bytes += count;
                         return true;
                     }
-                    Err(_) => Input::StreamStopped,
+                    Err(_) => DataInput::StreamStopped,
                 }
             }
-            Read::End => Input::LegEnded {
+            Read::End => DataInput::LegEnded {
                 is_truncated: false,
             },
-            Read::Reset => Input::ReadFailed("reset".to_owned()),
+            Read::Reset => DataInput::ReadFailed("reset".to_owned()),
         };
         self.handle(now, input);
         true
@@ -240,17 +242,17 @@ impl<M: Machine> Driver<M> {
         if self.is_ending {
             self.is_ending = false;
             let input = match leg.finish(now, rng, self.leg_end) {
-                Ok(()) => Input::EndWritten,
-                Err(_) => Input::WriteFailed("reset".to_owned()),
+                Ok(()) => DataInput::EndWritten,
+                Err(_) => DataInput::WriteFailed("reset".to_owned()),
             };
             self.handle(now, input);
             return true;
         }
         if self.machine.awaits_acknowledgement() {
             let input = if leg.is_reset_for(now, self.leg_end) {
-                Input::NotAcknowledged("reset".to_owned())
+                DataInput::NotAcknowledged("reset".to_owned())
             } else if leg.is_acknowledged(now, self.leg_end) {
-                Input::Acknowledged
+                DataInput::Acknowledged
             } else {
                 return false;
             };
@@ -258,7 +260,7 @@ impl<M: Machine> Driver<M> {
             return true;
         }
         let flow = self.machine.inbound();
-        if flow == Flow::Relay && self.unwritten_bytes > 0 {
+        if flow == DataFlow::Relay && self.unwritten_bytes > 0 {
             return match leg.write(now, rng, self.leg_end, self.unwritten_bytes) {
                 Ok(0) => false,
                 Ok(count) => {
@@ -267,27 +269,27 @@ impl<M: Machine> Driver<M> {
                     true
                 }
                 Err(_) => {
-                    self.handle(now, Input::WriteFailed("reset".to_owned()));
+                    self.handle(now, DataInput::WriteFailed("reset".to_owned()));
                     true
                 }
             };
         }
-        if flow == Flow::Wait {
+        if flow == DataFlow::Wait {
             return false;
         }
         let input = match stream.read(now, self.stream_end) {
             Read::Nothing => return false,
             Read::Bytes(count) => {
-                if flow == Flow::Relay {
+                if flow == DataFlow::Relay {
                     let lost = u64::from(planted == Planted::DropsByte && rng.chance(5));
                     self.unwritten_bytes = count - lost;
                     self.inbound_bytes += lost;
                 }
                 return true;
             }
-            Read::End => Input::StreamEnded,
-            Read::Reset if planted == Planted::EndForReset => Input::StreamEnded,
-            Read::Reset => Input::StreamBroken("reset".to_owned()),
+            Read::End => DataInput::StreamEnded,
+            Read::Reset if planted == Planted::EndForReset => DataInput::StreamEnded,
+            Read::Reset => DataInput::StreamBroken("reset".to_owned()),
         };
         self.handle(now, input);
         true

@@ -6,9 +6,9 @@ use std::{net::SocketAddr, time::Duration};
 use ftp::session::{
     TransferId,
     data::{
-        Input as DataInput, Machine,
-        far::{FarData, Setup as FarSetup},
-        near::{NearData, Opening, Order, Setup as NearSetup},
+        DataInput, DataMachine,
+        far::{FarData, FarDataSetup},
+        near::{DataOpening, NearData, NearDataOrder, NearDataSetup},
     },
     far::{self, SERVER_PATIENCE},
     near::{self, HALF_CLOSED_TIMEOUT},
@@ -30,7 +30,7 @@ impl World {
             _ if !self.near.is_half_closed() => self.half_closed_until = None,
             None => self.half_closed_until = Some(self.now + HALF_CLOSED_TIMEOUT),
             Some(at) if at <= self.now => {
-                self.near.handle(near::Input::LimitReached("no answer"));
+                self.near.handle(near::NearInput::LimitReached("no answer"));
                 has_moved = true;
             }
             Some(_) => {}
@@ -47,10 +47,10 @@ impl World {
             match line {
                 Line::Text(line) => {
                     self.trace("client -> near  ", &line);
-                    self.near.handle(near::Input::ClientLine(&line));
+                    self.near.handle(near::NearInput::ClientLine(&line));
                 }
-                Line::Ended => self.near.handle(near::Input::ClientEnded),
-                Line::Closed => self.near.handle(near::Input::ClientClosed),
+                Line::Ended => self.near.handle(near::NearInput::ClientEnded),
+                Line::Closed => self.near.handle(near::NearInput::ClientClosed),
             }
             self.drain_near();
             return true;
@@ -58,7 +58,7 @@ impl World {
         if self.near.wants_far()
             && let Some(message) = self.to_near.pop(self.now)
         {
-            self.near.handle(near::Input::Received(message));
+            self.near.handle(near::NearInput::Received(message));
             self.drain_near();
             return true;
         }
@@ -70,14 +70,14 @@ impl World {
         while let Some(output) = self.near.poll() {
             has_moved = true;
             let now = self.now;
-            if self.has_trace && !matches!(output, near::Output::ToClient(_)) {
+            if self.has_trace && !matches!(output, near::NearOutput::ToClient(_)) {
                 self.trace("near            ", format!("{output:?}").as_bytes());
             }
             match output {
-                near::Output::ToClient(line) => {
+                near::NearOutput::ToClient(line) => {
                     self.to_client.push(now, &mut self.rng, Line::Text(line));
                 }
-                near::Output::OpenData { transfer, request } => {
+                near::NearOutput::OpenData { transfer, request } => {
                     let mut conn = Conn::new();
                     let overtakes = true;
                     conn.stream = Some(Carrier::new(self.delay_ms, 20_000, overtakes));
@@ -86,41 +86,44 @@ impl World {
                     self.conns.insert(transfer.0, conn);
                     self.to_far.push(now, &mut self.rng, Some(request));
                 }
-                near::Output::Send(message) => {
+                near::NearOutput::Send(message) => {
                     self.to_far.push(now, &mut self.rng, Some(message));
                 }
-                near::Output::Listen { transfer, .. } => {
-                    self.start_near(transfer, Opening::Accept);
+                near::NearOutput::Listen { transfer, .. } => {
+                    self.start_near(transfer, DataOpening::Accept);
                     let port = (transfer.0 + PORT_MIN) as u16;
                     let at = SocketAddr::new(GATEWAY, port);
-                    self.near.handle(near::Input::Listening { transfer, at });
+                    self.near
+                        .handle(near::NearInput::Listening { transfer, at });
                 }
-                near::Output::Dial { transfer, .. } => self.start_near(transfer, Opening::Dial),
-                near::Output::Order(transfer, order) => self.order_near(transfer, order),
-                near::Output::Transferred(record) => {
+                near::NearOutput::Dial { transfer, .. } => {
+                    self.start_near(transfer, DataOpening::Dial)
+                }
+                near::NearOutput::Order(transfer, order) => self.order_near(transfer, order),
+                near::NearOutput::Transferred(record) => {
                     let id = record.transfer.0;
                     if self.recorded.insert(id, record.succeeded).is_some() {
                         self.complain(format!("transfer {id} is recorded twice"));
                     }
                 }
-                near::Output::LeaveServer => self.to_far.push(now, &mut self.rng, None),
-                near::Output::Close => {
+                near::NearOutput::LeaveServer => self.to_far.push(now, &mut self.rng, None),
+                near::NearOutput::Close => {
                     self.near_closed = true;
                     for near in self.conns.values_mut().filter_map(|c| c.near.as_mut()) {
                         near.has_no_session = true;
                     }
                     self.to_client.push(now, &mut self.rng, Line::Closed);
                 }
-                near::Output::Connect { .. }
-                | near::Output::BeginTls
-                | near::Output::LoginFailed => {}
+                near::NearOutput::Connect { .. }
+                | near::NearOutput::BeginTls
+                | near::NearOutput::LoginFailed => {}
             }
         }
         has_moved
     }
 
-    pub(crate) fn start_near(&mut self, transfer: TransferId, opening: Opening) {
-        let setup = NearSetup {
+    pub(crate) fn start_near(&mut self, transfer: TransferId, opening: DataOpening) {
+        let setup = NearDataSetup {
             opening,
             dials_early: self.near_dials_early,
             has_tls: self.near_tls,
@@ -128,22 +131,22 @@ impl World {
             stall_timeout: STALL_TIMEOUT,
         };
         if let Some(conn) = self.conns.get_mut(&transfer.0) {
-            conn.client_listens = opening == Opening::Dial;
+            conn.client_listens = opening == DataOpening::Dial;
             conn.near = Some(Driver::new(NearData::new(setup), End::B, End::A));
         }
     }
 
-    pub(crate) fn order_near(&mut self, transfer: TransferId, order: Order) {
+    pub(crate) fn order_near(&mut self, transfer: TransferId, order: NearDataOrder) {
         let (now, rng) = (self.now, &mut self.rng);
         if let Some(conn) = self.conns.get_mut(&transfer.0) {
             match &mut conn.near {
                 // The session waits until the order has been carried out.
-                Some(near) if order == Order::Kill => {
+                Some(near) if order == NearDataOrder::Kill => {
                     near.machine.order(now, order);
                     conn.step(now, rng, self.planted);
                 }
                 Some(near) => near.orders.push(now, rng, order),
-                None if order == Order::Kill => {
+                None if order == NearDataOrder::Kill => {
                     if let Some(stream) = &mut conn.stream {
                         stream.reset_lane(now, rng, End::A);
                         stream.stop(now, rng, End::A);
@@ -160,8 +163,8 @@ impl World {
         if let Some(message) = self.to_far.pop(now) {
             self.silent_at = None;
             let handled = match message {
-                Some(message) => self.far.handle(far::Input::Received(message)),
-                None => self.far.handle(far::Input::ClientGone),
+                Some(message) => self.far.handle(far::FarInput::Received(message)),
+                None => self.far.handle(far::FarInput::ClientGone),
             };
             if let Err(error) = handled {
                 self.complain(error.to_string());
@@ -177,12 +180,12 @@ impl World {
                 Line::Text(lines) => {
                     for line in lines.split(|b| *b == b'\n') {
                         self.trace("server -> far   ", line);
-                        let _ = self.far.handle(far::Input::ServerLine(line));
+                        let _ = self.far.handle(far::FarInput::ServerLine(line));
                         self.drain_far();
                     }
                 }
                 Line::Ended | Line::Closed => {
-                    let _ = self.far.handle(far::Input::ServerClosed);
+                    let _ = self.far.handle(far::FarInput::ServerClosed);
                 }
             }
             self.drain_far();
@@ -192,7 +195,7 @@ impl World {
         match self.silent_at {
             Some(at) if at <= now => {
                 self.silent_at = None;
-                let _ = self.far.handle(far::Input::ServerSilent);
+                let _ = self.far.handle(far::FarInput::ServerSilent);
                 has_moved = true;
             }
             None if self.far.waits_only_for_server() => {
@@ -214,7 +217,7 @@ impl World {
             .is_some_and(|(wait, since)| since + wait.time <= now);
         if is_over {
             self.trace("far waits in vain", b"");
-            let _ = self.far.handle(far::Input::WaitedInVain);
+            let _ = self.far.handle(far::FarInput::WaitTimedOut);
         }
         is_over
     }
@@ -229,7 +232,7 @@ impl World {
     /// Opens another control connection at the server.
     fn reconnect(&mut self) {
         self.server.again(self.now);
-        let _ = self.far.handle(far::Input::Reconnected);
+        let _ = self.far.handle(far::FarInput::Reconnected);
     }
 
     pub(crate) fn drain_far(&mut self) -> bool {
@@ -238,17 +241,17 @@ impl World {
             has_moved = true;
             let (now, rng) = (self.now, &mut self.rng);
             match output {
-                far::Output::ToServer { line, .. } => {
+                far::FarOutput::ToServer { line, .. } => {
                     self.to_server.push(now, rng, Line::Text(line));
                 }
-                far::Output::Send(message) => self.to_near.push(now, rng, message),
-                far::Output::Listen(transfer) => {
+                far::FarOutput::Send(message) => self.to_near.push(now, rng, message),
+                far::FarOutput::Listen(transfer) => {
                     self.start_far(transfer, true);
                     let port = (transfer.0 + PORT_MIN) as u16;
                     let at = SocketAddr::new(GATEWAY, port);
-                    let _ = self.far.handle(far::Input::Listening(Some(at)));
+                    let _ = self.far.handle(far::FarInput::Listening(Some(at)));
                 }
-                far::Output::Connect { transfer, port } => {
+                far::FarOutput::Connect { transfer, port } => {
                     let number = u32::from(port) - PORT_MIN;
                     self.server.listeners.insert(number, transfer.0);
                     self.start_far(transfer, false);
@@ -259,22 +262,23 @@ impl World {
                         conn.server_connects_at = Some((now + delay, !is_refused));
                     }
                 }
-                far::Output::Order(transfer, order) => {
+                far::FarOutput::Order(transfer, order) => {
                     let conn = self.conns.get_mut(&transfer.0);
                     if let Some(far) = conn.and_then(|conn| conn.far.as_mut()) {
                         far.orders.push(now, rng, order);
                     }
                 }
-                far::Output::BeginTls => {
-                    let _ = self.far.handle(far::Input::TlsBegun);
+                far::FarOutput::BeginTls => {
+                    let _ = self.far.handle(far::FarInput::TlsBegun);
                 }
-                far::Output::Leave => self.leave_server(),
-                far::Output::Reconnect => self.reconnect(),
-                far::Output::Learned(far::Lesson::DislikesQuestions) => {
+                far::FarOutput::Leave => self.leave_server(),
+                far::FarOutput::Reconnect => self.reconnect(),
+                far::FarOutput::Learned(far::LearnedTrait::DislikesQuestions) => {
                     self.server.asked_no_more();
                 }
-                far::Output::Learned(_) | far::Output::Spool(_) | far::Output::Wait(_) => {}
-                far::Output::Close => {
+                far::FarOutput::Learned(_) | far::FarOutput::Spool(_) | far::FarOutput::Wait(_) => {
+                }
+                far::FarOutput::Close => {
                     self.far_closed = true;
                     for far in self.conns.values_mut().filter_map(|c| c.far.as_mut()) {
                         far.has_no_session = true;
@@ -287,7 +291,7 @@ impl World {
     }
 
     pub(crate) fn start_far(&mut self, transfer: TransferId, is_accepted: bool) {
-        let setup = FarSetup {
+        let setup = FarDataSetup {
             is_accepted,
             has_tls: self.far_tls,
             stall_timeout: STALL_TIMEOUT,

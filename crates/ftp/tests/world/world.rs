@@ -7,9 +7,9 @@ use std::{
 };
 
 use ftp::session::{
-    Mode, ToFar, ToNear, TransferId,
+    MessageToFar, MessageToNear, SessionMode, TransferId,
     far::{self, FarSession},
-    near::{self, ClientTls, FrontDoor, NearSession},
+    near::{self, ClientTlsMode, NearSession, ServerSource},
 };
 
 use crate::{
@@ -66,12 +66,12 @@ pub(crate) struct World {
     pub(crate) from_server: Channel<Line>,
     pub(crate) to_server: Channel<Line>,
     /// Messages for the far half. `None` is the end of the stream.
-    pub(crate) to_far: Channel<Option<ToFar>>,
-    pub(crate) to_near: Channel<ToNear>,
+    pub(crate) to_far: Channel<Option<MessageToFar>>,
+    pub(crate) to_near: Channel<MessageToNear>,
     /// Time at which the far half stops waiting for a silent server.
     pub(crate) silent_at: Option<Duration>,
     /// The far half's wait, and its start.
-    pub(crate) wait: Option<(far::Wait, Duration)>,
+    pub(crate) wait: Option<(far::ServerWait, Duration)>,
     /// Time at which the near half stops waiting for replies to a client that sends no more.
     pub(crate) half_closed_until: Option<Duration>,
     /// Whether the client sends no more, and does not read either.
@@ -96,30 +96,30 @@ pub(crate) const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 impl World {
     pub(crate) fn new(seed: u64, planted: Planted) -> Self {
         let mut rng = Rng::new(seed);
-        let mode = rng.pick(&[Mode::Fast, Mode::Strict]);
-        let data = rng.pick(&[far::DataWay::Passive, far::DataWay::Active]);
+        let mode = rng.pick(&[SessionMode::Fast, SessionMode::Strict]);
+        let data = rng.pick(&[far::DataOpener::Passive, far::DataOpener::Active]);
         let delay_ms = rng.pick(&[1, 20, 300]);
         let far_tls = rng.chance(20);
-        let manner = far::Manner {
+        let far_setup = far::FarSetup {
             server_is_v6: false,
             data,
             mode,
             tls: match far_tls {
-                true => far::ServerTls::Explicit,
-                false => far::ServerTls::Off,
+                true => far::ServerTlsMode::Explicit,
+                false => far::ServerTlsMode::Off,
             },
             known: far::ServerTraits::default(),
         };
-        let setup = near::Setup {
-            front: FrontDoor::Fixed,
+        let setup = near::NearSetup {
+            server_source: ServerSource::Fixed,
             mode,
-            tls: ClientTls::Off,
+            tls: ClientTlsMode::Off,
             local: GATEWAY,
             client: CLIENT,
         };
         let mut client = Client::new(&mut rng);
         let mut server = Server::new(&mut rng, &mut Rng::new(!seed));
-        if let (Mode::Strict, AtQuestion::Twice(_)) = (mode, server.quirks.at_question) {
+        if let (SessionMode::Strict, AtQuestion::Twice(_)) = (mode, server.quirks.at_question) {
             // Each reply of the server belongs to the client.
             server.quirks.at_question = AtQuestion::Answers;
         }
@@ -132,7 +132,7 @@ impl World {
             client,
             server,
             near: NearSession::new(setup),
-            far: FarSession::new(far::Opening::RelayGreeting, manner),
+            far: FarSession::new(far::SessionOpening::RelayGreeting, far_setup),
             near_closed: false,
             far_closed: false,
             from_client: Channel::new(1),
@@ -149,7 +149,7 @@ impl World {
             has_ended: false,
             has_reset: false,
             near_tls: rng.chance(30),
-            near_dials_early: mode == Mode::Fast,
+            near_dials_early: mode == SessionMode::Fast,
             recorded: BTreeMap::new(),
             steps: 0,
             complaint: None,
@@ -374,13 +374,14 @@ impl World {
             if let Some(near) = &mut conn.near {
                 for event in near.events.drain(..) {
                     has_moved = true;
-                    self.near.handle(near::Input::Data(TransferId(id), event));
+                    self.near
+                        .handle(near::NearInput::Data(TransferId(id), event));
                 }
             }
             if let Some(far) = &mut conn.far {
                 for event in far.events.drain(..) {
                     has_moved = true;
-                    let input = far::Input::Data(TransferId(id), event);
+                    let input = far::FarInput::Data(TransferId(id), event);
                     let _ = self.far.handle(input);
                     self.silent_at = None;
                 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use ftp::session::{Mode, far::DataWay};
+use ftp::session::{SessionMode, far::DataOpener};
 use link::{Identity, LinkConfig, PeerConfig, PeerId, Policy, PublicKey};
 use toml::Spanned;
 use units::{BitRate, ByteCount};
@@ -367,13 +367,13 @@ fn forward(
     })
 }
 
-fn mode(name: Option<&Spanned<String>>) -> Result<Mode, Problem> {
+fn mode(name: Option<&Spanned<String>>) -> Result<SessionMode, Problem> {
     let Some(name) = name else {
-        return Ok(Mode::default());
+        return Ok(SessionMode::default());
     };
     match name.get_ref().as_str() {
-        "fast" => Ok(Mode::Fast),
-        "strict" => Ok(Mode::Strict),
+        "fast" => Ok(SessionMode::Fast),
+        "strict" => Ok(SessionMode::Strict),
         other => Err(problem(
             name,
             format!("unknown mode {other:?}, expected \"fast\" or \"strict\""),
@@ -381,13 +381,13 @@ fn mode(name: Option<&Spanned<String>>) -> Result<Mode, Problem> {
     }
 }
 
-fn server_data(name: Option<&Spanned<String>>) -> Result<DataWay, Problem> {
+fn server_data(name: Option<&Spanned<String>>) -> Result<DataOpener, Problem> {
     let Some(name) = name else {
-        return Ok(DataWay::default());
+        return Ok(DataOpener::default());
     };
     match name.get_ref().as_str() {
-        "passive" => Ok(DataWay::Passive),
-        "active" => Ok(DataWay::Active),
+        "passive" => Ok(DataOpener::Passive),
+        "active" => Ok(DataOpener::Active),
         other => Err(problem(
             name,
             format!("unknown server_data {other:?}, expected \"passive\" or \"active\""),

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use ftp::session::data::Input;
+use ftp::session::data::DataInput;
 
 use net::dial::CONNECT_PATIENCE;
 use net::{Connection, Listener, socket, tls::Leg};
@@ -37,7 +37,7 @@ impl ServerLeg {
 ///
 /// # Errors
 /// Input for the machine that describes the failure.
-pub(super) async fn connect(leg: ServerLeg, local: IpAddr) -> Result<Leg, Input> {
+pub(super) async fn connect(leg: ServerLeg, local: IpAddr) -> Result<Leg, DataInput> {
     let connected = async {
         let connection = match leg {
             ServerLeg::Dial(to) => {
@@ -50,5 +50,5 @@ pub(super) async fn connect(leg: ServerLeg, local: IpAddr) -> Result<Leg, Input>
     };
     connected
         .await
-        .map_err(|error: io::Error| Input::NotConnected(error.to_string()))
+        .map_err(|error: io::Error| DataInput::NotConnected(error.to_string()))
 }

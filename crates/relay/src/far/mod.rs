@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use ftp::session::ToNear;
+use ftp::session::MessageToNear;
 use futures_util::future::BoxFuture;
 use link::{Incoming, Link, PublicKey, RecvStream, SendStream};
 use tokio::{sync::watch, time::timeout};
@@ -111,7 +111,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
                     ..
                 }
             ) {
-                let refused = FarMessage::Session(ToNear::Refused {
+                let refused = FarMessage::Session(MessageToNear::Refused {
                     code: 421,
                     text: error.to_string(),
                 });

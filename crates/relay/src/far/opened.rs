@@ -1,6 +1,6 @@
 //! The opening of a session, as a near gateway requests it.
 
-use ftp::session::{CommandId, Mode, far::DataWay};
+use ftp::session::{CommandId, SessionMode, far::DataOpener};
 use link::{PeerId, RecvStream, SendStream};
 use tokio::sync::mpsc;
 
@@ -19,8 +19,8 @@ pub(super) struct Opened {
     pub(super) session: u64,
     pub(super) target: Endpoint,
     pub(super) logon: Option<(CommandId, Vec<u8>)>,
-    pub(super) mode: Mode,
-    pub(super) server_data: DataWay,
+    pub(super) mode: SessionMode,
+    pub(super) server_data: DataOpener,
     pub(super) tls: Option<ServerTls>,
     pub(super) coding: Option<Agreement>,
     pub(super) send: SendStream,

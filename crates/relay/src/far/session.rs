@@ -17,12 +17,15 @@ use ftp::{
     command::Command,
     line::{Line, REPLY_MAX},
     session::{
-        PIPELINED_MAX, ToNear, TransferId,
+        MessageToNear, PIPELINED_MAX, TransferId,
         data::{
-            Input as DataInput,
-            far::{Event, FarData, Order, Setup},
+            DataInput,
+            far::{FarData, FarDataEvent, FarDataOrder, FarDataSetup},
         },
-        far::{FarSession, Input, Manner, Opening, Output, SERVER_PATIENCE, ServerTls as TlsWay},
+        far::{
+            FarInput, FarOutput, FarSession, FarSetup, SERVER_PATIENCE, ServerTlsMode as TlsWay,
+            SessionOpening,
+        },
     },
     spool::SpoolRequest,
 };
@@ -68,7 +71,7 @@ pub(super) async fn serve(mut opened: Opened, shared: &Arc<Shared>) {
         Err((code, text)) => {
             shared.registry.refused();
             warn!(text, "not connected");
-            let refused = FarMessage::Session(ToNear::Refused { code, text });
+            let refused = FarMessage::Session(MessageToNear::Refused { code, text });
             let _ = opened.send.write(encode(&refused)).await;
             return opened.send.finish();
         }
@@ -91,7 +94,7 @@ enum SessionError {
 }
 
 struct Data {
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<FarDataOrder>,
     stream: Option<oneshot::Sender<Stream>>,
     server: IpAddr,
     /// Weak, since the data connection holds the transfer, and its end must count.
@@ -134,7 +137,7 @@ struct Session<'a> {
     first_budget_bytes: u64,
     /// The latest data connection that was started.
     latest: TransferId,
-    events: mpsc::UnboundedSender<(TransferId, Event)>,
+    events: mpsc::UnboundedSender<(TransferId, FarDataEvent)>,
     closing: bool,
 }
 
@@ -149,8 +152,8 @@ async fn run(
     let (server, local) = (connection.peer_addr()?, connection.local_addr()?);
     info!(%server, "connected");
     let opening = match opened.logon {
-        None => Opening::RelayGreeting,
-        Some((id, line)) => Opening::ConsumeGreeting { id, line },
+        None => SessionOpening::RelayGreeting,
+        Some((id, line)) => SessionOpening::ConsumeGreeting { id, line },
     };
     let (events, from_data) = mpsc::unbounded_channel();
     let known = shared.known_servers.ftp(&opened.target, Instant::now());
@@ -172,7 +175,7 @@ async fn run(
         tls,
         far: FarSession::new(
             opening,
-            Manner {
+            FarSetup {
                 server_is_v6: server.ip().to_canonical().is_ipv6(),
                 data: opened.server_data,
                 mode: opened.mode,
@@ -210,7 +213,7 @@ impl Session<'_> {
         mut recv: RecvStream,
         mut decoder: Decoder,
         mut streams: mpsc::Receiver<DataStream>,
-        mut from_data: mpsc::UnboundedReceiver<(TransferId, Event)>,
+        mut from_data: mpsc::UnboundedReceiver<(TransferId, FarDataEvent)>,
     ) -> Result<(), SessionError> {
         let mut client_here = true;
         let mut waits = Waits::default();
@@ -233,7 +236,7 @@ impl Session<'_> {
                         }
                         self.server_said().await?;
                     }
-                    Ok(false) | Err(_) => self.far.handle(Input::ServerClosed)?,
+                    Ok(false) | Err(_) => self.far.handle(FarInput::ServerClosed)?,
                 },
                 read = recv.read(), if client_here => match read? {
                     Some(bytes) => {
@@ -242,22 +245,22 @@ impl Session<'_> {
                     }
                     None => {
                         client_here = false;
-                        self.far.handle(Input::ClientGone)?;
+                        self.far.handle(FarInput::ClientGone)?;
                     }
                 },
                 Some(stream) = streams.recv() => self.pair(stream),
                 Some((id, event)) = from_data.recv() => {
-                    if event == Event::Closed {
+                    if event == FarDataEvent::Closed {
                         self.remember_rate(id).await?;
                         self.data.remove(&id);
                     }
-                    self.far.handle(Input::Data(id, event))?;
+                    self.far.handle(FarInput::Data(id, event))?;
                 }
                 leg = connected(&mut self.reconnection), if !is_connected => self.reconnected(leg)?,
                 () = over(waits.until(self.far.wait())) => self.waited_in_vain(&mut waits)?,
                 () = sleep(SERVER_PATIENCE), if self.far.waits_only_for_server() => {
                     info!("the server does not answer a session without client");
-                    self.far.handle(Input::ServerSilent)?;
+                    self.far.handle(FarInput::ServerSilent)?;
                 }
                 _ = ticks.tick(), if !self.data.is_empty() => self.tell_limits().await?,
                 () = sleep_until(next_observation), if !self.data.is_empty() => {
@@ -275,7 +278,7 @@ impl Session<'_> {
     async fn server_said(&mut self) -> Result<(), SessionError> {
         while let Some(line) = self.control.next_line() {
             match line {
-                Line::Complete(line) => self.far.handle(Input::ServerLine(&line))?,
+                Line::Complete(line) => self.far.handle(FarInput::ServerLine(&line))?,
                 Line::TooLong => {
                     let text = "the server sent a reply line above the bound";
                     self.abort_all();
@@ -305,10 +308,10 @@ impl Session<'_> {
             },
         };
         match begun {
-            Ok(()) => Ok(self.far.handle(Input::TlsBegun)?),
+            Ok(()) => Ok(self.far.handle(FarInput::TlsBegun)?),
             Err((_, why)) if self.far.is_in_relogin() => {
                 info!(why, "not logged in again");
-                Ok(self.far.handle(Input::ServerClosed)?)
+                Ok(self.far.handle(FarInput::ServerClosed)?)
             }
             Err((code, text)) => self.refuse(code, text).await,
         }
@@ -317,11 +320,12 @@ impl Session<'_> {
     /// Refuses the session, and reports the reason to the client.
     async fn refuse(&mut self, code: u16, text: String) -> Result<(), SessionError> {
         self.closing = true;
-        self.send_message(ToNear::Refused { code, text }).await
+        self.send_message(MessageToNear::Refused { code, text })
+            .await
     }
 
-    async fn send_message(&mut self, message: ToNear) -> Result<(), SessionError> {
-        if let ToNear::Refused { text, .. } = &message {
+    async fn send_message(&mut self, message: MessageToNear) -> Result<(), SessionError> {
+        if let MessageToNear::Refused { text, .. } = &message {
             self.shared.registry.refused();
             warn!(text, "no session");
         }
@@ -331,7 +335,7 @@ impl Session<'_> {
     fn near_said(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
         while let Some(message) = decoder.next_message()? {
             match message {
-                NearMessage::Session(message) => self.far.handle(Input::Received(message))?,
+                NearMessage::Session(message) => self.far.handle(FarInput::Received(message))?,
                 NearMessage::Waiting(transfer, limit) => {
                     let open = self.data.get(&transfer);
                     if let Some(open) = open.and_then(|it| it.transfer.upgrade()) {
@@ -347,34 +351,34 @@ impl Session<'_> {
     async fn drain(&mut self) -> Result<(), SessionError> {
         while let Some(output) = self.far.poll() {
             match output {
-                Output::ToServer { line, synch } => self.tell_server(line, synch).await?,
-                Output::Send(message) => self.send_message(message).await?,
-                Output::Connect { transfer, port } => {
+                FarOutput::ToServer { line, synch } => self.tell_server(line, synch).await?,
+                FarOutput::Send(message) => self.send_message(message).await?,
+                FarOutput::Connect { transfer, port } => {
                     let to = SocketAddr::new(self.server.ip(), port);
                     self.start_data(transfer, ServerLeg::Dial(to));
                 }
-                Output::Listen(transfer) => {
+                FarOutput::Listen(transfer) => {
                     let at = self.listen(transfer);
-                    self.far.handle(Input::Listening(at))?;
+                    self.far.handle(FarInput::Listening(at))?;
                 }
-                Output::Spool(request) => {
+                FarOutput::Spool(request) => {
                     let said = self.find_spool(&request).await;
-                    self.far.handle(Input::Spooled(&said))?;
+                    self.far.handle(FarInput::Spooled(&said))?;
                 }
-                Output::Wait(wait) => {
+                FarOutput::Wait(wait) => {
                     self.drain_limit = drain::limit(wait);
                     self.tell_first_budget().await?;
                 }
-                Output::BeginTls => self.begin_tls().await?,
-                Output::Order(transfer, order) => self.order(transfer, order),
-                Output::Leave => self.control.close().await,
-                Output::Reconnect => self.reconnect(),
-                Output::Learned(lesson) => {
+                FarOutput::BeginTls => self.begin_tls().await?,
+                FarOutput::Order(transfer, order) => self.order(transfer, order),
+                FarOutput::Leave => self.control.close().await,
+                FarOutput::Reconnect => self.reconnect(),
+                FarOutput::Learned(lesson) => {
                     info!(?lesson, "learned of the server");
                     let known = &self.shared.known_servers;
                     known.learn_ftp(&self.target, lesson, Instant::now());
                 }
-                Output::Close => self.closing = true,
+                FarOutput::Close => self.closing = true,
             }
         }
         Ok(())
@@ -483,7 +487,7 @@ impl Session<'_> {
             Arc::new(Truncation::new(truncations, link, session, beside, id))
         });
         let events = self.events.clone();
-        let setup = Setup {
+        let setup = FarDataSetup {
             is_accepted: leg.is_accepted(),
             has_tls: self.tls.is_some(),
             stall_timeout: self.shared.settings.limits.stall_timeout,
@@ -571,12 +575,12 @@ impl Session<'_> {
     /// Resets open transfers, so that none looks complete.
     fn abort_all(&self) {
         for data in self.data.values() {
-            let _ = data.orders.send(Order::Abort { grace: false });
+            let _ = data.orders.send(FarDataOrder::Abort { grace: false });
         }
     }
 
-    fn order(&mut self, id: TransferId, order: Order) {
-        if matches!(order, Order::Abort { .. }) {
+    fn order(&mut self, id: TransferId, order: FarDataOrder) {
+        if matches!(order, FarDataOrder::Abort { .. }) {
             self.early.remove(&id);
         }
         if let Some(data) = self.data.get(&id) {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ftp::session::data::{Input, near::Opening};
+use ftp::session::data::{DataInput, near::DataOpening};
 use tracing::debug;
 
 use crate::pump::{Boxed, Secure};
@@ -27,10 +27,10 @@ pub(super) enum ClientLeg {
 }
 
 impl ClientLeg {
-    pub(super) fn opening(&self) -> Opening {
+    pub(super) fn opening(&self) -> DataOpening {
         match self {
-            Self::Accept(_) => Opening::Accept,
-            Self::Dial(_) => Opening::Dial,
+            Self::Accept(_) => DataOpening::Accept,
+            Self::Dial(_) => DataOpening::Dial,
         }
     }
 }
@@ -51,7 +51,7 @@ pub(super) struct Client {
 ///
 /// # Errors
 /// Input for the machine that describes the failure.
-pub(super) async fn connect(leg: ClientLeg, client: Client) -> Result<Leg, Input> {
+pub(super) async fn connect(leg: ClientLeg, client: Client) -> Result<Leg, DataInput> {
     let connection = match leg {
         // The listener accepts only one connection: the kernel refuses a second one.
         ClientLeg::Accept(listener) => socket::accept_from(&listener, client.address).await,
@@ -65,7 +65,7 @@ pub(super) async fn connect(leg: ClientLeg, client: Client) -> Result<Leg, Input
                 let connected = socket::connect_from(client.local, at, DIAL_PATIENCE);
                 connected.await.map(Connection::from)
             };
-            connected.map_err(|error| Input::NotConnected(format!("{at}: {error}")))?
+            connected.map_err(|error| DataInput::NotConnected(format!("{at}: {error}")))?
         }
     };
     let tuned = socket::tune_data(&connection);
@@ -80,7 +80,7 @@ pub(super) fn secure(tls: Arc<Acceptor>) -> Secure {
     Box::new(move |tcp| -> Boxed<_> {
         Box::pin(async move {
             let accepted = tls.accept(tcp, ConnectionKind::Data).await;
-            accepted.map_err(|error| Input::NotSecured(error.to_string()))
+            accepted.map_err(|error| DataInput::NotSecured(error.to_string()))
         })
     })
 }

@@ -18,8 +18,11 @@ use ftp::{
     line::{COMMAND_MAX, Line},
     session::{
         TransferId,
-        data::near::Event,
-        near::{ClientTls, FrontDoor, HALF_CLOSED_TIMEOUT, Input, NearSession, Output, Setup},
+        data::near::NearDataEvent,
+        near::{
+            ClientTlsMode, HALF_CLOSED_TIMEOUT, NearInput, NearOutput, NearSession, NearSetup,
+            ServerSource,
+        },
     },
 };
 use link::{PeerId, RecvStream, SendStream};
@@ -86,7 +89,7 @@ async fn run(
     let network = connection.network().cloned();
     let tls = door.config.client_tls();
     let leg = match (tls, &door.tls) {
-        (ClientTls::Implicit { .. }, Some(tls)) => {
+        (ClientTlsMode::Implicit { .. }, Some(tls)) => {
             let accepted = tls.accept(connection, ConnectionKind::Control).await;
             accepted.inspect_err(|error| info!(%error, "no TLS with the client"))?
         }
@@ -99,10 +102,10 @@ async fn run(
         control.connection().map(socket::mark_abort);
         return Ok(());
     }
-    let front = if target.is_some() {
-        FrontDoor::Fixed
+    let server_source = if target.is_some() {
+        ServerSource::Fixed
     } else {
-        FrontDoor::Logon
+        ServerSource::Logon
     };
     let (events, from_data) = mpsc::unbounded_channel();
     let mut session = Session {
@@ -112,8 +115,8 @@ async fn run(
         network,
         number,
         control,
-        near: NearSession::new(Setup {
-            front,
+        near: NearSession::new(NearSetup {
+            server_source,
             mode: door.config.mode,
             tls,
             local: local.ip(),
@@ -172,7 +175,7 @@ struct Session {
     grants: BTreeMap<TransferId, watch::Sender<Grant>>,
     /// The budget of an upload without a grant of its own.
     first_budget_bytes: u64,
-    events: mpsc::UnboundedSender<(TransferId, Event)>,
+    events: mpsc::UnboundedSender<(TransferId, NearDataEvent)>,
     /// Start of the time in which the client may log in.
     logon_since: Instant,
     closing: bool,
@@ -189,7 +192,7 @@ struct Session {
 impl Session {
     async fn serve(
         &mut self,
-        mut from_data: mpsc::UnboundedReceiver<(TransferId, Event)>,
+        mut from_data: mpsc::UnboundedReceiver<(TransferId, NearDataEvent)>,
     ) -> io::Result<()> {
         let shared = self.shared.clone();
         let limits = shared.settings.limits;
@@ -208,9 +211,9 @@ impl Session {
                         let line = without_target(&line, target);
                         debug!(command = %Command::parse(&line), "client");
                         self.note(&Command::parse(&line));
-                        self.near.handle(Input::ClientLine(&line));
+                        self.near.handle(NearInput::ClientLine(&line));
                     }
-                    Line::TooLong => self.near.handle(Input::ClientLineTooLong),
+                    Line::TooLong => self.near.handle(NearInput::ClientLineTooLong),
                 }
                 self.drain().await;
                 continue;
@@ -223,7 +226,7 @@ impl Session {
                 self.near.is_idle() || !self.near.is_logged_in() && !self.near.is_transferring();
             tokio::select! {
                 () = sleep_until(until), if is_waiting => {
-                    self.near.handle(Input::LimitReached(why));
+                    self.near.handle(NearInput::LimitReached(why));
                     self.drain().await;
                     continue;
                 }
@@ -237,13 +240,13 @@ impl Session {
                         Ok(true) => {}
                         Ok(false) => {
                             half_closed_at = Instant::now();
-                            self.near.handle(Input::ClientEnded);
+                            self.near.handle(NearInput::ClientEnded);
                         }
-                        Err(_) => self.near.handle(Input::ClientClosed),
+                        Err(_) => self.near.handle(NearInput::ClientClosed),
                     }
                 }
                 () = sleep_until(half_closed_at + HALF_CLOSED_TIMEOUT), if self.near.is_half_closed() && !self.near.is_transferring() => {
-                    self.near.handle(Input::LimitReached("the server has not answered in time"));
+                    self.near.handle(NearInput::LimitReached("the server has not answered in time"));
                 }
                 peer = unheard(&mut self.unheard) => {
                     self.check_unheard(peer);
@@ -258,7 +261,7 @@ impl Session {
                     continue;
                 }
                 () = shared.cut_short() => {
-                    self.near.handle(Input::LinkLost("this gateway is shutting down"));
+                    self.near.handle(NearInput::LinkLost("this gateway is shutting down"));
                 }
             }
             active = Instant::now();
@@ -274,61 +277,62 @@ impl Session {
     async fn drain(&mut self) {
         while let Some(output) = self.near.poll() {
             match output {
-                Output::ToClient(line) => {
+                NearOutput::ToClient(line) => {
                     self.note_reply(&line);
                     let written = timeout(REPLY_PATIENCE, self.control.write(&line)).await;
                     if !matches!(written, Ok(Ok(()))) {
                         debug!(?written, "cannot reply");
-                        self.near.handle(Input::ClientClosed);
+                        self.near.handle(NearInput::ClientClosed);
                     }
                 }
-                Output::Connect { id, logon } => self.log_on(id, logon).await,
-                Output::Send(message) => self.tell_far(&NearMessage::Session(message)).await,
-                Output::OpenData { transfer, request } => {
+                NearOutput::Connect { id, logon } => self.log_on(id, logon).await,
+                NearOutput::Send(message) => self.tell_far(&NearMessage::Session(message)).await,
+                NearOutput::OpenData { transfer, request } => {
                     if self.open_data(transfer).await {
                         self.tell_far(&NearMessage::Session(request)).await;
                     } else {
-                        self.near.handle(Input::NoData(transfer));
+                        self.near.handle(NearInput::NoData(transfer));
                     }
                 }
-                Output::BeginTls => self.begin_tls().await,
-                Output::Listen {
+                NearOutput::BeginTls => self.begin_tls().await,
+                NearOutput::Listen {
                     transfer,
                     is_private,
                 } => self.listen(transfer, is_private),
-                Output::Dial {
+                NearOutput::Dial {
                     transfer,
                     at,
                     is_private,
                 } => self.start_data(transfer, ClientLeg::Dial(at), is_private),
-                Output::Order(transfer, order) => self.order(transfer, order).await,
-                Output::Transferred(record) => self.transferred(record),
-                Output::LoginFailed => {
+                NearOutput::Order(transfer, order) => self.order(transfer, order).await,
+                NearOutput::Transferred(record) => self.transferred(record),
+                NearOutput::LoginFailed => {
                     self.shared.registry.login_failed();
                     let server = self.far.as_ref().map(|far| far.target.to_string());
                     let user = ftp::command::escape(self.near.user());
                     login_failed(self.client, &server.unwrap_or_default(), &user);
                     if let Err(reached) = self.shared.usage.login_failed(self.client.ip()) {
                         warn!(%reached, "login refused");
-                        self.near.handle(Input::LimitReached(&reached.to_string()));
+                        self.near
+                            .handle(NearInput::LimitReached(&reached.to_string()));
                     }
                 }
-                Output::LeaveServer => self.leave_server(),
-                Output::Close => self.closing = true,
+                NearOutput::LeaveServer => self.leave_server(),
+                NearOutput::Close => self.closing = true,
             }
         }
     }
 
     async fn begin_tls(&mut self) {
         let Some(tls) = self.door.tls.clone() else {
-            return self.near.handle(Input::ClientClosed);
+            return self.near.handle(NearInput::ClientClosed);
         };
         let handshake = async |tcp| tls.accept(tcp, ConnectionKind::Control).await;
         match self.control.begin_tls(handshake).await {
-            Ok(()) => self.near.handle(Input::TlsBegun),
+            Ok(()) => self.near.handle(NearInput::TlsBegun),
             Err(error) => {
                 info!(%error, "no TLS with the client");
-                self.near.handle(Input::ClientClosed);
+                self.near.handle(NearInput::ClientClosed);
             }
         }
     }

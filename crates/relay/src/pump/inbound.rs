@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use ftp::session::data::Input;
+use ftp::session::data::DataInput;
 use tokio::{io::AsyncWriteExt, sync::watch};
 use tracing::info;
 
@@ -69,22 +69,22 @@ impl Inbound {
         recv: Option<&mut Source>,
         meter: &Meter,
         truncation: Option<&Truncation>,
-    ) -> Input {
+    ) -> DataInput {
         match (task, leg, recv) {
             (Task::Relay, Some(leg), Some(recv)) => {
                 match self.move_to_leg(recv, leg, meter).await {
-                    Ok(()) => Input::StreamEnded,
+                    Ok(()) => DataInput::StreamEnded,
                     Err(Undelivered::Leg(error)) => {
-                        Input::WriteFailed(format!("data connection: {error}"))
+                        DataInput::WriteFailed(format!("data connection: {error}"))
                     }
-                    Err(Undelivered::Source(error)) => Input::StreamBroken(error.to_string()),
+                    Err(Undelivered::Source(error)) => DataInput::StreamBroken(error.to_string()),
                 }
             }
             (Task::Discard, _, Some(recv)) => loop {
                 match recv.read().await {
                     Ok(Some(_)) => {}
-                    Ok(None) => return Input::StreamEnded,
-                    Err(error) => return Input::StreamBroken(error.to_string()),
+                    Ok(None) => return DataInput::StreamEnded,
+                    Err(error) => return DataInput::StreamBroken(error.to_string()),
                 }
             },
             (Task::End, Some(leg), _) => {
@@ -93,18 +93,18 @@ impl Inbound {
                     None => socket::end_orderly(leg).await,
                 };
                 match ended {
-                    Ok(()) => Input::EndWritten,
-                    Err(error) => Input::WriteFailed(format!("data connection: {error}")),
+                    Ok(()) => DataInput::EndWritten,
+                    Err(error) => DataInput::WriteFailed(format!("data connection: {error}")),
                 }
             }
             (Task::Acknowledge, Some(leg), _) => {
                 match socket::wait_for_acknowledgement(leg.leg().connection()).await {
-                    Ok(()) => Input::Acknowledged,
+                    Ok(()) => DataInput::Acknowledged,
                     Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                         info!("the client acknowledges nothing; the final reply waits no longer");
-                        Input::Acknowledged
+                        DataInput::Acknowledged
                     }
-                    Err(error) => Input::NotAcknowledged(format!("data connection: {error}")),
+                    Err(error) => DataInput::NotAcknowledged(format!("data connection: {error}")),
                 }
             }
             _ => std::future::pending().await,

@@ -3,7 +3,7 @@
 use std::{io, time::Instant};
 
 use bytes::{BufMut, BytesMut};
-use ftp::session::data::{Flow, Input};
+use ftp::session::data::{DataFlow, DataInput};
 use link::StreamError;
 use optimiser::encoder::EncodeScope;
 use tokio::{io::AsyncReadExt, sync::watch, time::sleep};
@@ -57,20 +57,20 @@ impl Outbound {
     /// Moves bytes until an event occurs. Cancel safe.
     pub(super) async fn advance(
         &mut self,
-        flow: Flow,
+        flow: DataFlow,
         watches_stream: bool,
         leg: Option<&mut LegReader>,
         send: Option<&mut Outlet>,
         hold: Hold,
         meter: &Meter,
-    ) -> Input {
+    ) -> DataInput {
         match (flow, leg, send) {
             (_, _, Some(send)) if watches_stream => match send.stream().closed().await {
                 Ok(()) => std::future::pending().await,
-                Err(_) => Input::StreamStopped,
+                Err(_) => DataInput::StreamStopped,
             },
-            (Flow::Relay, Some(leg), Some(send)) => self.relay(leg, send, hold, meter).await,
-            (Flow::Discard, Some(leg), _) => discard(leg).await,
+            (DataFlow::Relay, Some(leg), Some(send)) => self.relay(leg, send, hold, meter).await,
+            (DataFlow::Discard, Some(leg), _) => discard(leg).await,
             _ => std::future::pending().await,
         }
     }
@@ -81,19 +81,19 @@ impl Outbound {
         send: &mut Outlet,
         hold: Hold,
         meter: &Meter,
-    ) -> Input {
+    ) -> DataInput {
         match self.move_to_link(leg, send, hold, meter).await {
-            Ok(()) => Input::LegEnded {
+            Ok(()) => DataInput::LegEnded {
                 is_truncated: leg.leg().closed_without_notify(),
             },
             Err(Broken::Leg(error)) => match read_failed(&error) {
-                Input::ReadFailed(why) if self.read_bytes == 0 => Input::BrokenUnused(why),
+                DataInput::ReadFailed(why) if self.read_bytes == 0 => DataInput::BrokenUnused(why),
                 input => input,
             },
             Err(Broken::Stream(StreamError::Stopped { .. } | StreamError::Reset { .. })) => {
-                Input::StreamStopped
+                DataInput::StreamStopped
             }
-            Err(Broken::Stream(error)) => Input::StreamLost(format!("link: {error}")),
+            Err(Broken::Stream(error)) => DataInput::StreamLost(format!("link: {error}")),
         }
     }
 
@@ -174,21 +174,21 @@ impl Outbound {
     }
 }
 
-fn read_failed(error: &io::Error) -> Input {
+fn read_failed(error: &io::Error) -> DataInput {
     let tls = error.get_ref().and_then(|cause| cause.downcast_ref());
     match tls {
-        Some(rustls::Error::AlertReceived(_)) => Input::Alerted(format!("TLS: {error}")),
-        _ => Input::ReadFailed(format!("data connection: {error}")),
+        Some(rustls::Error::AlertReceived(_)) => DataInput::Alerted(format!("TLS: {error}")),
+        _ => DataInput::ReadFailed(format!("data connection: {error}")),
     }
 }
 
 /// Reads to the end of the leg, and discards the bytes.
-async fn discard(leg: &mut LegReader) -> Input {
+async fn discard(leg: &mut LegReader) -> DataInput {
     let mut buffer = vec![0; DISCARD_BYTES];
     loop {
         match leg.read(&mut buffer).await {
             Ok(0) => {
-                return Input::LegEnded {
+                return DataInput::LegEnded {
                     is_truncated: leg.leg().closed_without_notify(),
                 };
             }

@@ -1,7 +1,9 @@
 //! The messages, with one enum for each place in which they occur.
 
 use codec::{BodyError, Reader, Version, put_flags, put_text};
-use ftp::session::{CommandId, Mode, ToFar, ToNear, TransferId, far::DataWay};
+use ftp::session::{
+    CommandId, MessageToFar, MessageToNear, SessionMode, TransferId, far::DataOpener,
+};
 use link::PublicKey;
 
 use super::{
@@ -44,9 +46,9 @@ pub enum Service {
         /// `USER name`, if the gateway greeted the client, and the client named its server.
         logon: Option<(CommandId, Vec<u8>)>,
         /// Requests that the far gateway may make ahead of the client.
-        mode: Mode,
+        mode: SessionMode,
         /// Which side opens the server's data connections.
-        server_data: DataWay,
+        server_data: DataOpener,
         /// TLS with the server.
         tls: Option<ServerTls>,
         /// Coding of the bytes of its data connections. `None` for raw bytes.
@@ -117,7 +119,7 @@ pub enum EnrolReply {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NearMessage {
     /// A message of the session.
-    Session(ToFar),
+    Session(MessageToFar),
     /// The bottleneck of a transfer at the near gateway.
     Waiting(TransferId, Limit),
 }
@@ -126,7 +128,7 @@ pub enum NearMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FarMessage {
     /// A message of the session.
-    Session(ToNear),
+    Session(MessageToNear),
     /// The bottleneck of a transfer at the far gateway.
     Waiting(TransferId, Limit),
     /// Bytes of an upload that the server has accepted. Version 5 has this message in place of
@@ -167,8 +169,8 @@ impl Wire for Hello {
             } => {
                 body.extend_from_slice(&session.to_be_bytes());
                 put_endpoint(body, target);
-                let is_strict = *mode == Mode::Strict;
-                let is_active = *server_data == DataWay::Active;
+                let is_strict = *mode == SessionMode::Strict;
+                let is_active = *server_data == DataOpener::Active;
                 put_flags(body, [logon.is_some(), is_strict, is_active, tls.is_some()]);
                 put_coding(body, coding.as_ref());
                 if let Some(tls) = tls {
@@ -259,12 +261,12 @@ impl Wire for Hello {
                     target,
                     logon,
                     mode: match is_strict {
-                        true => Mode::Strict,
-                        false => Mode::Fast,
+                        true => SessionMode::Strict,
+                        false => SessionMode::Fast,
                     },
                     server_data: match is_active {
-                        true => DataWay::Active,
-                        false => DataWay::Passive,
+                        true => DataOpener::Active,
+                        false => DataOpener::Passive,
                     },
                     tls,
                     coding,
@@ -341,7 +343,7 @@ impl Wire for NearMessage {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
             4 => Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?),
-            _ => return Ok(Self::Session(ToFar::decode(kind, body)?)),
+            _ => return Ok(Self::Session(MessageToFar::decode(kind, body)?)),
         };
         Ok(reader.end(message)?)
     }
@@ -395,7 +397,7 @@ impl Wire for FarMessage {
             }
             10 => Self::Granted(TransferId(reader.u32()?), grant(&mut reader)?),
             12 if version >= Version::V6 => Self::FirstBudget(reader.u64()?),
-            _ => return Ok(Self::Session(ToNear::decode(kind, body)?)),
+            _ => return Ok(Self::Session(MessageToNear::decode(kind, body)?)),
         };
         Ok(reader.end(message)?)
     }

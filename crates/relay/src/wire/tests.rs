@@ -1,5 +1,8 @@
 use super::*;
-use ftp::session::{CommandId, Mode, Stage, Tag, ToFar, ToNear, TransferId, far::DataWay};
+use ftp::session::{
+    CommandId, MessageToFar, MessageToNear, ReplyStage, ReplyTag, SessionMode, TransferId,
+    far::DataOpener,
+};
 use net::tls::{self, CertificateCheck, ServerTls};
 use proptest::prelude::*;
 
@@ -38,8 +41,8 @@ fn every_message_reads_back() {
             session: 9,
             target: target.clone(),
             logon,
-            mode: Mode::Strict,
-            server_data: DataWay::Passive,
+            mode: SessionMode::Strict,
+            server_data: DataOpener::Passive,
             tls: None,
             coding: None,
         },
@@ -48,8 +51,8 @@ fn every_message_reads_back() {
             session: u64::MAX,
             target,
             logon: None,
-            mode: Mode::Fast,
-            server_data: DataWay::Active,
+            mode: SessionMode::Fast,
+            server_data: DataOpener::Active,
             tls: Some(ServerTls {
                 mode: tls::TlsStart::Explicit,
                 verify: CertificateCheck::Roots(Some(vec![vec![7; 300].into()])),
@@ -98,24 +101,24 @@ fn every_message_reads_back() {
         text: "no".to_owned(),
     });
     for message in [
-        NearMessage::Session(ToFar::Abandon(transfer)),
+        NearMessage::Session(MessageToFar::Abandon(transfer)),
         NearMessage::Waiting(transfer, Limit::Client),
     ] {
         round_trip(&message);
     }
     for message in [
-        FarMessage::Session(ToNear::Reply {
-            tag: Tag {
+        FarMessage::Session(MessageToNear::Reply {
+            tag: ReplyTag {
                 command: Some(CommandId(1)),
                 transfer: None,
-                stage: Stage::Preliminary,
+                stage: ReplyStage::Preliminary,
                 code: 150,
                 last: true,
                 prefetches: true,
             },
             line: vec![b'x'; ftp::line::REPLY_MAX],
         }),
-        FarMessage::Session(ToNear::ServerClosed),
+        FarMessage::Session(MessageToNear::ServerClosed),
         FarMessage::Waiting(transfer, Limit::Server),
         FarMessage::Granted(
             transfer,
@@ -137,10 +140,13 @@ fn every_message_reads_back() {
 #[test]
 fn reports_have_types_that_no_session_message_has() {
     let body = [0; 40];
-    assert_eq!(ToFar::decode(4, &body), Err(BodyError::UnknownType(4)));
+    assert_eq!(
+        MessageToFar::decode(4, &body),
+        Err(BodyError::UnknownType(4))
+    );
     for kind in [5, 9, 10, 12] {
         let refused = BodyError::UnknownType(kind);
-        assert_eq!(ToNear::decode(kind, &body), Err(refused));
+        assert_eq!(MessageToNear::decode(kind, &body), Err(refused));
     }
 }
 
@@ -213,7 +219,7 @@ fn version_5_has_limits_of_the_near_gateway_and_commands_left_unanswered() {
     let bytes = encode_in(Version::V5, &waiting).expect("version 5 has it");
     let read = decode_in(Version::V5, &bytes);
     assert_eq!(read, Ok(Some((waiting, bytes.len()))));
-    let unanswered = FarMessage::Session(ToNear::LeftUnanswered(CommandId(1)));
+    let unanswered = FarMessage::Session(MessageToNear::LeftUnanswered(CommandId(1)));
     let bytes = encode_in(Version::V5, &unanswered).expect("version 5 has it");
     let read = decode_in(Version::V5, &bytes);
     assert_eq!(read, Ok(Some((unanswered, bytes.len()))));

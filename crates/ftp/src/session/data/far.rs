@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use super::{Cause, Flow, Input, Machine, Output, Outputs, Progress, stall::Stall, timers::Timers};
+use super::{
+    DataFlow, DataInput, DataMachine, DataOutput, DataOutputs, DataProgress, ResetCause,
+    stall::StallDetector, timers::Timers,
+};
 use crate::command::Direction;
 
 /// Properties of a data connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Setup {
+pub struct FarDataSetup {
     /// Whether the server connects. It does so after it has received the command of a transfer.
     pub is_accepted: bool,
     /// Time without a byte after which the data connection is reset.
@@ -18,7 +21,7 @@ pub struct Setup {
 
 /// An order of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum FarDataOrder {
     /// The server has received the command of a transfer in this direction. The direction of an
     /// unknown verb is `None`.
     Commanded(Option<Direction>),
@@ -37,7 +40,7 @@ pub enum Order {
 
 /// Event for the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum FarDataEvent {
     /// The server does not accept the connection, or does not open it.
     Refused,
     /// All bytes from the client, and their end, have been written to the server.
@@ -52,7 +55,7 @@ pub enum Event {
 /// The data connection at the server's side.
 #[derive(Debug)]
 pub struct FarData {
-    setup: Setup,
+    setup: FarDataSetup,
     leg: Leg,
     has_stream: bool,
     has_begun: bool,
@@ -64,12 +67,12 @@ pub struct FarData {
     is_aborted: bool,
     /// Whether the server reported success without a preliminary reply.
     is_answered: bool,
-    stall: Stall,
+    stall: StallDetector,
     direction: Option<Direction>,
     outbound: Outbound,
     inbound: Inbound,
     timers: Timers<Timer>,
-    outputs: Outputs<Event>,
+    outputs: DataOutputs<FarDataEvent>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,9 +128,9 @@ enum Timer {
 
 impl FarData {
     /// Creates a data connection that the server has agreed on.
-    pub fn new(setup: Setup) -> Self {
-        let mut outputs = Outputs::default();
-        outputs.push(Output::Connect);
+    pub fn new(setup: FarDataSetup) -> Self {
+        let mut outputs = DataOutputs::default();
+        outputs.push(DataOutput::Connect);
         Self {
             setup,
             leg: Leg::Connecting,
@@ -138,7 +141,7 @@ impl FarData {
             is_lost: false,
             is_aborted: false,
             is_answered: false,
-            stall: Stall::new(setup.stall_timeout),
+            stall: StallDetector::new(setup.stall_timeout),
             direction: None,
             outbound: Outbound::Relaying,
             inbound: Inbound::Relaying,
@@ -148,11 +151,11 @@ impl FarData {
     }
 }
 
-impl Machine for FarData {
-    type Order = Order;
-    type Event = Event;
+impl DataMachine for FarData {
+    type Order = FarDataOrder;
+    type Event = FarDataEvent;
 
-    fn poll(&mut self) -> Option<Output<Event>> {
+    fn poll(&mut self) -> Option<DataOutput<FarDataEvent>> {
         self.outputs.pop()
     }
 
@@ -160,18 +163,18 @@ impl Machine for FarData {
         self.timers.next().filter(|_| !self.outputs.is_done)
     }
 
-    fn outbound(&self) -> Flow {
+    fn outbound(&self) -> DataFlow {
         match (self.leg, self.outbound) {
-            (Leg::Open, Outbound::Relaying) => Flow::Relay,
-            _ => Flow::Wait,
+            (Leg::Open, Outbound::Relaying) => DataFlow::Relay,
+            _ => DataFlow::Wait,
         }
     }
 
-    fn inbound(&self) -> Flow {
+    fn inbound(&self) -> DataFlow {
         match (self.leg, self.inbound) {
-            (Leg::Open, Inbound::Relaying) => Flow::Relay,
-            (Leg::Open, Inbound::Discarding) => Flow::Discard,
-            _ => Flow::Wait,
+            (Leg::Open, Inbound::Relaying) => DataFlow::Relay,
+            (Leg::Open, Inbound::Discarding) => DataFlow::Discard,
+            _ => DataFlow::Wait,
         }
     }
 
@@ -180,12 +183,12 @@ impl Machine for FarData {
         self.has_stream && is_awaited && !self.is_aborted
     }
 
-    fn order(&mut self, now: Duration, order: Order) {
+    fn order(&mut self, now: Duration, order: FarDataOrder) {
         if self.outputs.is_done {
             return;
         }
         match order {
-            Order::Commanded(direction) => {
+            FarDataOrder::Commanded(direction) => {
                 self.direction = direction;
                 self.is_commanded = true;
                 // The server may have ended before the direction was known.
@@ -196,39 +199,39 @@ impl Machine for FarData {
                     self.timers.start(Timer::Accept, now + ACCEPT_PATIENCE);
                 }
             }
-            Order::Begin => {
+            FarDataOrder::Begin => {
                 self.has_begun = true;
                 self.proceed(now);
             }
-            Order::Unlisten => match self.leg {
-                Leg::Connecting => self.not_connected(now),
+            FarDataOrder::Unlisten => match self.leg {
+                Leg::Connecting => self.on_not_connected(now),
                 Leg::Connected | Leg::Securing => self.break_off("the transfer has ended".into()),
                 Leg::Open | Leg::Failed | Leg::Aborting => {}
             },
-            Order::Done => {
+            FarDataOrder::Done => {
                 self.is_answered = true;
                 if self.outbound == Outbound::InDoubt {
                     self.end_unused();
                 }
             }
-            Order::Abort { grace } => self.abort(now, grace),
+            FarDataOrder::Abort { grace } => self.abort(now, grace),
         }
     }
 
-    fn handle(&mut self, now: Duration, input: Input) {
+    fn handle(&mut self, now: Duration, input: DataInput) {
         if self.outputs.is_done {
             return;
         }
         match input {
-            Input::StreamOpened => {
+            DataInput::StreamOpened => {
                 self.has_stream = true;
                 self.timers.cancel(Timer::Stream);
                 if self.leg == Leg::Failed {
-                    self.give_up(Cause::Unreachable, "no data connection".to_owned());
+                    self.give_up(ResetCause::Unreachable, "no data connection".to_owned());
                 }
                 self.proceed(now);
             }
-            Input::Connected if self.leg == Leg::Connecting => {
+            DataInput::Connected if self.leg == Leg::Connecting => {
                 self.timers.cancel(Timer::Accept);
                 if self.is_aborted {
                     return self.end_aborted(now);
@@ -239,70 +242,70 @@ impl Machine for FarData {
                 }
                 self.proceed(now);
             }
-            Input::NotConnected(_) if self.leg == Leg::Connecting => self.not_connected(now),
-            Input::Secured if self.leg == Leg::Securing => self.open(now),
-            Input::NotSecured(why) if self.leg == Leg::Securing => {
-                self.give_up(Cause::Unreachable, format!("no TLS: {why}"));
+            DataInput::NotConnected(_) if self.leg == Leg::Connecting => self.on_not_connected(now),
+            DataInput::Secured if self.leg == Leg::Securing => self.open(now),
+            DataInput::NotSecured(why) if self.leg == Leg::Securing => {
+                self.give_up(ResetCause::Unreachable, format!("no TLS: {why}"));
             }
-            Input::SessionEnded => {
+            DataInput::SessionEnded => {
                 self.has_session = false;
-                self.check_hope(now);
+                self.end_without_session(now);
             }
             // No client waits for this data connection any more.
-            Input::StreamStopped if self.awaits_leg() => {
+            DataInput::StreamStopped if self.awaits_leg() => {
                 self.break_off("the client aborted it".to_owned());
             }
             _ if self.leg != Leg::Open => {}
-            Input::LegEnded { is_truncated } => self.server_ended(is_truncated),
-            Input::StreamStopped if self.outbound != Outbound::Finished => {
+            DataInput::LegEnded { is_truncated } => self.on_server_ended(is_truncated),
+            DataInput::StreamStopped if self.outbound != Outbound::Finished => {
                 self.break_off("the client stopped reading".to_owned());
             }
             // OpenSSL sends an alert in reply to an end without close_notify, after it has read all
             // bytes before that end.
-            Input::Alerted(_) if self.inbound == Inbound::Closed && !self.is_lost => {
-                self.outputs.push(Output::ResetLeg);
-                self.server_ended(true);
+            DataInput::Alerted(_) if self.inbound == Inbound::Closed && !self.is_lost => {
+                self.outputs.push(DataOutput::ResetLeg);
+                self.on_server_ended(true);
             }
-            Input::BrokenUnused(_) if self.may_be_unused() => self.broken_unused(now),
-            Input::ReadFailed(why) | Input::BrokenUnused(why) | Input::Alerted(why) => {
+            DataInput::BrokenUnused(_) if self.may_be_unused() => self.on_broken_unused(now),
+            DataInput::ReadFailed(why) | DataInput::BrokenUnused(why) | DataInput::Alerted(why) => {
                 // The server may not have read all written bytes.
-                self.outputs.push(Output::Tell(Event::Lost));
+                self.outputs.push(DataOutput::Event(FarDataEvent::Lost));
                 self.break_off(why);
             }
-            Input::StreamLost(why) => self.break_off(why),
-            Input::PeerTold(Ok(())) => self.pass_end_on(),
-            Input::PeerTold(Err(why)) => self.break_off(why),
-            Input::StreamEnded => self.client_ended(),
-            Input::StreamBroken(why) => match self.inbound {
+            DataInput::StreamLost(why) => self.break_off(why),
+            DataInput::TruncationReported(Ok(())) => self.pass_end_on(),
+            DataInput::TruncationReported(Err(why)) => self.break_off(why),
+            DataInput::StreamEnded => self.on_client_ended(),
+            DataInput::StreamBroken(why) => match self.inbound {
                 Inbound::Discarding => self.inbound = Inbound::Closed,
                 _ => self.break_off(why),
             },
             // The server accepts no more bytes. It may still send, and its reply contains the
             // reason.
-            Input::WriteFailed(_) => {
+            DataInput::WriteFailed(_) => {
                 if self.direction != Some(Direction::Download) && self.inbound != Inbound::Closed {
-                    self.outputs.push(Output::Tell(Event::Lost));
+                    self.outputs.push(DataOutput::Event(FarDataEvent::Lost));
                 }
                 self.is_lost = true;
-                self.outputs.push(Output::Stop);
+                self.outputs.push(DataOutput::Stop);
                 self.inbound = Inbound::Closed;
             }
-            Input::EndWritten => self.end_written(),
+            DataInput::EndWritten => self.on_end_written(),
             _ => {}
         }
         self.finish_if_over();
     }
 
-    fn expire(&mut self, now: Duration, progress: Progress) {
+    fn expire(&mut self, now: Duration, progress: DataProgress) {
         while !self.outputs.is_done
             && let Some(timer) = self.timers.take_due(now)
         {
             match timer {
-                Timer::Accept => self.not_connected(now),
+                Timer::Accept => self.on_not_connected(now),
                 Timer::Stream => self.break_off("the near gateway has no stream for it".to_owned()),
                 Timer::Grace => self.break_off("aborted".to_owned()),
                 Timer::Doubt => {
-                    self.outputs.push(Output::Tell(Event::Lost));
+                    self.outputs.push(DataOutput::Event(FarDataEvent::Lost));
                     self.break_off("the server reset the data connection".to_owned());
                 }
                 Timer::Stall => self.check_stall(now, progress),
@@ -312,13 +315,13 @@ impl Machine for FarData {
 }
 
 impl FarData {
-    fn not_connected(&mut self, now: Duration) {
+    fn on_not_connected(&mut self, now: Duration) {
         self.timers.cancel(Timer::Accept);
         self.leg = Leg::Failed;
-        self.outputs.push(Output::ResetLeg);
-        self.outputs.push(Output::Tell(Event::Refused));
+        self.outputs.push(DataOutput::ResetLeg);
+        self.outputs.push(DataOutput::Event(FarDataEvent::Refused));
         if self.has_stream {
-            self.give_up(Cause::Unreachable, "no data connection".to_owned());
+            self.give_up(ResetCause::Unreachable, "no data connection".to_owned());
         } else {
             self.timers.set(Timer::Stream, now + STREAM_PATIENCE);
         }
@@ -326,13 +329,13 @@ impl FarData {
 
     /// Without a session no command follows, and without a command no server connects or starts
     /// TLS.
-    fn check_hope(&mut self, now: Duration) {
+    fn end_without_session(&mut self, now: Duration) {
         if self.has_session {
             return;
         }
         match self.leg {
             Leg::Connecting if self.setup.is_accepted && !self.is_commanded => {
-                self.not_connected(now);
+                self.on_not_connected(now);
             }
             Leg::Connected if self.setup.has_tls && !self.has_begun => {
                 self.break_off("the session has ended".to_owned());
@@ -341,7 +344,7 @@ impl FarData {
         }
     }
 
-    fn check_stall(&mut self, now: Duration, progress: Progress) {
+    fn check_stall(&mut self, now: Duration, progress: DataProgress) {
         match self.stall.check(progress) {
             Some(why) => self.break_off(why),
             None => self.timers.set(Timer::Stall, self.stall.next(now)),
@@ -354,7 +357,7 @@ impl FarData {
     }
 
     fn proceed(&mut self, now: Duration) {
-        self.check_hope(now);
+        self.end_without_session(now);
         if self.leg != Leg::Connected || !self.has_stream {
             return;
         }
@@ -363,11 +366,11 @@ impl FarData {
         } else if self.has_begun {
             // Some servers do not await TLS before their 1yz reply.
             self.leg = Leg::Securing;
-            self.outputs.push(Output::Secure);
+            self.outputs.push(DataOutput::Secure);
         }
     }
 
-    fn server_ended(&mut self, is_truncated: bool) {
+    fn on_server_ended(&mut self, is_truncated: bool) {
         if self.outbound != Outbound::Relaying {
             return;
         }
@@ -379,7 +382,7 @@ impl FarData {
         }
         if is_truncated && self.setup.has_tls && !is_upload {
             self.outbound = Outbound::Telling;
-            self.outputs.push(Output::TellPeer);
+            self.outputs.push(DataOutput::ReportTruncation);
         } else {
             self.pass_end_on();
         }
@@ -394,7 +397,7 @@ impl FarData {
 
     /// Handles the break of an unused data connection. For an empty list some servers close their
     /// listener, and reset the connection that they have not accepted.
-    fn broken_unused(&mut self, now: Duration) {
+    fn on_broken_unused(&mut self, now: Duration) {
         self.outbound = Outbound::InDoubt;
         match self.is_answered {
             true => self.end_unused(),
@@ -412,7 +415,7 @@ impl FarData {
     }
 
     fn pass_end_on(&mut self) {
-        self.outputs.push(Output::Finish);
+        self.outputs.push(DataOutput::Finish);
         self.outbound = Outbound::Finished;
     }
 
@@ -422,22 +425,22 @@ impl FarData {
         let is_download = self.direction == Some(Direction::Download);
         if is_download && self.inbound == Inbound::Relaying {
             self.inbound = Inbound::Ending;
-            self.outputs.push(Output::EndLeg);
+            self.outputs.push(DataOutput::EndLeg);
         }
     }
 
-    fn client_ended(&mut self) {
+    fn on_client_ended(&mut self) {
         match self.inbound {
             Inbound::Relaying => {
                 self.inbound = Inbound::Ending;
-                self.outputs.push(Output::EndLeg);
+                self.outputs.push(DataOutput::EndLeg);
             }
             Inbound::Discarding => self.inbound = Inbound::Closed,
             Inbound::Ending | Inbound::Closed => {}
         }
     }
 
-    fn end_written(&mut self) {
+    fn on_end_written(&mut self) {
         if self.inbound != Inbound::Ending {
             return;
         }
@@ -445,7 +448,8 @@ impl FarData {
             self.inbound = Inbound::Discarding;
         } else {
             self.inbound = Inbound::Closed;
-            self.outputs.push(Output::Tell(Event::Delivered));
+            self.outputs
+                .push(DataOutput::Event(FarDataEvent::Delivered));
         }
     }
 
@@ -454,7 +458,7 @@ impl FarData {
             // vsftpd reads its control connection only after the data connection was opened and
             // closed.
             Leg::Connecting if grace => self.is_aborted = true,
-            Leg::Connecting => self.not_connected(now),
+            Leg::Connecting => self.on_not_connected(now),
             Leg::Failed => {}
             Leg::Connected | Leg::Securing => self.break_off("aborted".to_owned()),
             Leg::Open if grace => self.end_aborted(now),
@@ -465,28 +469,28 @@ impl FarData {
     fn end_aborted(&mut self, now: Duration) {
         self.leg = Leg::Aborting;
         if self.has_stream {
-            self.outputs.push(Output::Reset(Cause::Aborted));
+            self.outputs.push(DataOutput::Reset(ResetCause::Aborted));
         }
         self.timers.set(Timer::Grace, now + ABORT_GRACE);
     }
 
     fn break_off(&mut self, why: String) {
-        self.give_up(Cause::Aborted, why);
+        self.give_up(ResetCause::Aborted, why);
     }
 
-    fn give_up(&mut self, cause: Cause, why: String) {
+    fn give_up(&mut self, cause: ResetCause, why: String) {
         if self.has_stream {
-            self.outputs.push(Output::Reset(cause));
+            self.outputs.push(DataOutput::Reset(cause));
         }
-        self.outputs.push(Output::ResetLeg);
-        self.outputs.push(Output::Tell(Event::Closed));
+        self.outputs.push(DataOutput::ResetLeg);
+        self.outputs.push(DataOutput::Event(FarDataEvent::Closed));
         self.outputs.done(Some(why));
     }
 
     fn finish_if_over(&mut self) {
         let is_over = self.outbound == Outbound::Finished && self.inbound == Inbound::Closed;
         if is_over && !self.outputs.is_done {
-            self.outputs.push(Output::Tell(Event::Closed));
+            self.outputs.push(DataOutput::Event(FarDataEvent::Closed));
             let lost = "the server read only a part";
             self.outputs.done(self.is_lost.then(|| lost.to_owned()));
         }
@@ -511,26 +515,30 @@ mod tests {
 
     /// Returns the events of an upload under TLS at the server's alert. With `has_ended` the
     /// upload's end has been written.
-    fn alerted(has_ended: bool) -> Vec<Event> {
+    fn alerted(has_ended: bool) -> Vec<FarDataEvent> {
         let now = Duration::ZERO;
-        let mut data = FarData::new(Setup {
+        let mut data = FarData::new(FarDataSetup {
             is_accepted: false,
             stall_timeout: Duration::from_secs(60),
             has_tls: true,
         });
-        data.order(now, Order::Commanded(Some(Direction::Upload)));
-        data.order(now, Order::Begin);
-        for input in [Input::StreamOpened, Input::Connected, Input::Secured] {
+        data.order(now, FarDataOrder::Commanded(Some(Direction::Upload)));
+        data.order(now, FarDataOrder::Begin);
+        for input in [
+            DataInput::StreamOpened,
+            DataInput::Connected,
+            DataInput::Secured,
+        ] {
             data.handle(now, input);
         }
         if has_ended {
-            data.handle(now, Input::StreamEnded);
-            data.handle(now, Input::EndWritten);
+            data.handle(now, DataInput::StreamEnded);
+            data.handle(now, DataInput::EndWritten);
         }
-        data.handle(now, Input::Alerted("decode error".to_owned()));
+        data.handle(now, DataInput::Alerted("decode error".to_owned()));
         let outputs = std::iter::from_fn(|| data.poll());
         let events = outputs.filter_map(|output| match output {
-            Output::Tell(event) => Some(event),
+            DataOutput::Event(event) => Some(event),
             _ => None,
         });
         events.collect()
@@ -538,38 +546,41 @@ mod tests {
 
     /// Returns the outputs of a download whose data connection the server resets before the first
     /// byte.
-    fn reset_unused(order: Option<Order>) -> Vec<Output<Event>> {
+    fn reset_unused(order: Option<FarDataOrder>) -> Vec<DataOutput<FarDataEvent>> {
         let now = Duration::ZERO;
-        let mut data = FarData::new(Setup {
+        let mut data = FarData::new(FarDataSetup {
             is_accepted: false,
             stall_timeout: Duration::from_secs(60),
             has_tls: false,
         });
-        data.order(now, Order::Commanded(Some(Direction::Download)));
-        for input in [Input::StreamOpened, Input::Connected] {
+        data.order(now, FarDataOrder::Commanded(Some(Direction::Download)));
+        for input in [DataInput::StreamOpened, DataInput::Connected] {
             data.handle(now, input);
         }
-        data.handle(now, Input::BrokenUnused("reset".to_owned()));
+        data.handle(now, DataInput::BrokenUnused("reset".to_owned()));
         if let Some(order) = order {
             data.order(now, order);
         }
-        data.expire(now + DOUBT_TIMEOUT, Progress::default());
+        data.expire(now + DOUBT_TIMEOUT, DataProgress::default());
         std::iter::from_fn(|| data.poll()).skip(1).collect()
     }
 
     #[test]
     fn a_success_without_a_beginning_or_a_byte_is_an_empty_transfer() {
-        assert_eq!(reset_unused(Some(Order::Done)), [Output::Finish]);
+        assert_eq!(reset_unused(Some(FarDataOrder::Done)), [DataOutput::Finish]);
         let broken = reset_unused(None);
         assert!(
-            broken.contains(&Output::Reset(Cause::Aborted)),
+            broken.contains(&DataOutput::Reset(ResetCause::Aborted)),
             "{broken:?}"
         );
     }
 
     #[test]
     fn an_alert_behind_the_end_of_an_upload_loses_nothing() {
-        assert_eq!(alerted(true), [Event::Delivered, Event::Closed]);
-        assert_eq!(alerted(false), [Event::Lost, Event::Closed]);
+        assert_eq!(
+            alerted(true),
+            [FarDataEvent::Delivered, FarDataEvent::Closed]
+        );
+        assert_eq!(alerted(false), [FarDataEvent::Lost, FarDataEvent::Closed]);
     }
 }

@@ -18,7 +18,7 @@ use std::{collections::VecDeque, time::Duration};
 
 /// Event of the leg or of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
+pub enum DataInput {
     /// The leg is connected, without TLS.
     Connected,
     /// The leg could not be connected, for this reason.
@@ -48,7 +48,7 @@ pub enum Input {
     /// Outbound: the link lost the stream, for this reason.
     StreamLost(String),
     /// The peer has confirmed the report of a truncation, or the reason why it has not.
-    PeerTold(Result<(), String>),
+    TruncationReported(Result<(), String>),
     /// Inbound: the stream has ended, and all bytes before the end have been written to the leg.
     StreamEnded,
     /// Inbound: the stream was reset by the peer, or lost, for this reason.
@@ -65,17 +65,17 @@ pub enum Input {
 
 /// An action for the driver. `E` is the type of events for the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output<E> {
+pub enum DataOutput<E> {
     /// Connect the leg, or accept it.
     Connect,
     /// Begin TLS on the leg.
     Secure,
     /// Report to the peer that the data have ended without close_notify.
-    TellPeer,
+    ReportTruncation,
     /// Outbound: end the stream.
     Finish,
     /// Reset both directions of the stream.
-    Reset(Cause),
+    Reset(ResetCause),
     /// Inbound: stop reading the stream.
     Stop,
     /// Inbound: write the end to the leg.
@@ -83,7 +83,7 @@ pub enum Output<E> {
     /// Reset the leg.
     ResetLeg,
     /// Pass an event to the session.
-    Tell(E),
+    Event(E),
     /// Release leg and stream: no action follows. A leg whose end has been written closes in order.
     Done {
         /// The error that broke the data connection. `None` if both directions have ended in order.
@@ -93,7 +93,7 @@ pub enum Output<E> {
 
 /// Reason for which a stream is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum ResetCause {
     /// The leg broke, or the transfer was aborted.
     Aborted,
     /// The transfer is over.
@@ -104,7 +104,7 @@ pub enum Cause {
 
 /// Movement of the bytes of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flow {
+pub enum DataFlow {
     /// The bytes wait.
     Wait,
     /// The bytes move.
@@ -115,7 +115,7 @@ pub enum Flow {
 
 /// Bytes moved so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
+pub struct DataProgress {
     /// Bytes from the leg to the stream.
     pub outbound_bytes: u64,
     /// Bytes from the stream to the leg.
@@ -127,7 +127,7 @@ pub struct Progress {
 /// A data connection as its driver sees it.
 ///
 /// Times are counted from an arbitrary moment, which is the same for all calls.
-pub trait Machine {
+pub trait DataMachine {
     /// Type of the session's orders.
     type Order;
     /// Type of the events for the session.
@@ -137,22 +137,22 @@ pub trait Machine {
     fn order(&mut self, now: Duration, order: Self::Order);
 
     /// Handles an event.
-    fn handle(&mut self, now: Duration, input: Input);
+    fn handle(&mut self, now: Duration, input: DataInput);
 
     /// Handles the timers that are due.
-    fn expire(&mut self, now: Duration, progress: Progress);
+    fn expire(&mut self, now: Duration, progress: DataProgress);
 
     /// Returns the next action. `None` until the next call.
-    fn poll(&mut self) -> Option<Output<Self::Event>>;
+    fn poll(&mut self) -> Option<DataOutput<Self::Event>>;
 
     /// Returns the time at which to call [`expire`](Self::expire).
     fn deadline(&self) -> Option<Duration>;
 
     /// Returns the movement of the bytes from the leg.
-    fn outbound(&self) -> Flow;
+    fn outbound(&self) -> DataFlow;
 
     /// Returns the movement of the bytes for the leg.
-    fn inbound(&self) -> Flow;
+    fn inbound(&self) -> DataFlow;
 
     /// Whether the stream waits for the leg. The driver must detect the stream's end meanwhile.
     fn awaits_leg(&self) -> bool {
@@ -167,12 +167,12 @@ pub trait Machine {
 
 /// The orders of a machine to its driver.
 #[derive(Debug)]
-struct Outputs<E> {
-    queue: VecDeque<Output<E>>,
+struct DataOutputs<E> {
+    queue: VecDeque<DataOutput<E>>,
     is_done: bool,
 }
 
-impl<E> Default for Outputs<E> {
+impl<E> Default for DataOutputs<E> {
     fn default() -> Self {
         Self {
             queue: VecDeque::new(),
@@ -181,17 +181,17 @@ impl<E> Default for Outputs<E> {
     }
 }
 
-impl<E> Outputs<E> {
-    fn push(&mut self, output: Output<E>) {
+impl<E> DataOutputs<E> {
+    fn push(&mut self, output: DataOutput<E>) {
         self.queue.push_back(output);
     }
 
-    fn pop(&mut self) -> Option<Output<E>> {
+    fn pop(&mut self) -> Option<DataOutput<E>> {
         self.queue.pop_front()
     }
 
     fn done(&mut self, broken: Option<String>) {
         self.is_done = true;
-        self.push(Output::Done { broken });
+        self.push(DataOutput::Done { broken });
     }
 }

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use super::{Cause, Flow, Input, Machine, Output, Outputs, Progress, stall::Stall, timers::Timers};
+use super::{
+    DataFlow, DataInput, DataMachine, DataOutput, DataOutputs, DataProgress, ResetCause,
+    stall::StallDetector, timers::Timers,
+};
 use crate::command::Direction;
 
 /// Method by which the client's data connection is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Opening {
+pub enum DataOpening {
     /// The client connects.
     Accept,
     /// The gateway connects to the client's port.
@@ -16,9 +19,9 @@ pub enum Opening {
 
 /// Properties of a data connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Setup {
+pub struct NearDataSetup {
     /// Method by which it is opened.
-    pub opening: Opening,
+    pub opening: DataOpening,
     /// Whether the gateway connects to the client's port for an upload before the server has
     /// agreed. Several uploads may run at once, and none waits a round trip for its data.
     pub dials_early: bool,
@@ -33,7 +36,7 @@ pub struct Setup {
 
 /// An order of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum NearDataOrder {
     /// The client has received the port to connect to: its time for that starts.
     Announced,
     /// A transfer in this direction was requested. The direction of an unknown verb is `None`.
@@ -54,7 +57,7 @@ pub enum Order {
 
 /// Event for the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum NearDataEvent {
     /// The client has sent all bytes.
     ClientEnded,
     /// All bytes from the server, and their end, have reached the client.
@@ -70,7 +73,7 @@ pub enum Event {
 /// The data connection at the client's side.
 #[derive(Debug)]
 pub struct NearData {
-    setup: Setup,
+    setup: NearDataSetup,
     leg: Leg,
     outbound: Outbound,
     inbound: Inbound,
@@ -83,10 +86,10 @@ pub struct NearData {
     /// Whether the session has been informed about the end of the data.
     has_told: bool,
     quiet_checks: u32,
-    quiet_since: Progress,
-    stall: Stall,
+    quiet_since: DataProgress,
+    stall: StallDetector,
     timers: Timers<Timer>,
-    outputs: Outputs<Event>,
+    outputs: DataOutputs<NearDataEvent>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +152,7 @@ enum Timer {
 
 impl NearData {
     /// Creates a data connection that the client has requested.
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: NearDataSetup) -> Self {
         let mut data = Self {
             setup,
             leg: Leg::Waiting,
@@ -161,23 +164,23 @@ impl NearData {
             is_cut_off: false,
             has_told: false,
             quiet_checks: 0,
-            quiet_since: Progress::default(),
-            stall: Stall::new(setup.stall_timeout),
+            quiet_since: DataProgress::default(),
+            stall: StallDetector::new(setup.stall_timeout),
             timers: Timers::default(),
-            outputs: Outputs::default(),
+            outputs: DataOutputs::default(),
         };
-        if setup.opening == Opening::Accept {
+        if setup.opening == DataOpening::Accept {
             data.connect();
         }
         data
     }
 }
 
-impl Machine for NearData {
-    type Order = Order;
-    type Event = Event;
+impl DataMachine for NearData {
+    type Order = NearDataOrder;
+    type Event = NearDataEvent;
 
-    fn poll(&mut self) -> Option<Output<Event>> {
+    fn poll(&mut self) -> Option<DataOutput<NearDataEvent>> {
         self.outputs.pop()
     }
 
@@ -185,18 +188,18 @@ impl Machine for NearData {
         self.timers.next().filter(|_| !self.outputs.is_done)
     }
 
-    fn outbound(&self) -> Flow {
+    fn outbound(&self) -> DataFlow {
         match (self.leg, self.outbound) {
-            (Leg::Open, Outbound::Relaying) => Flow::Relay,
-            (Leg::Open, Outbound::Discarding) => Flow::Discard,
-            _ => Flow::Wait,
+            (Leg::Open, Outbound::Relaying) => DataFlow::Relay,
+            (Leg::Open, Outbound::Discarding) => DataFlow::Discard,
+            _ => DataFlow::Wait,
         }
     }
 
-    fn inbound(&self) -> Flow {
+    fn inbound(&self) -> DataFlow {
         match (self.leg, self.inbound) {
-            (Leg::Open, Inbound::Relaying) => Flow::Relay,
-            _ => Flow::Wait,
+            (Leg::Open, Inbound::Relaying) => DataFlow::Relay,
+            _ => DataFlow::Wait,
         }
     }
 
@@ -204,74 +207,78 @@ impl Machine for NearData {
         self.inbound == Inbound::Acknowledging
     }
 
-    fn order(&mut self, now: Duration, order: Order) {
+    fn order(&mut self, now: Duration, order: NearDataOrder) {
         if self.outputs.is_done {
             return;
         }
         match order {
-            Order::Announced => {
+            NearDataOrder::Announced => {
                 if self.leg == Leg::Connecting {
                     self.timers.start(Timer::Expiry, now + EXPIRY);
                 }
             }
-            Order::Start(direction) => {
+            NearDataOrder::Start(direction) => {
                 self.direction = direction;
                 let is_upload = direction == Some(Direction::Upload);
                 if self.leg == Leg::Waiting && is_upload && self.setup.dials_early {
                     self.connect();
                 }
             }
-            Order::Release => {
+            NearDataOrder::Release => {
                 self.is_released = true;
-                self.announced();
+                self.on_announced();
             }
-            Order::Finish { succeeded } => self.finished(now, succeeded),
-            Order::ClientGone => self.timers.start(Timer::Quiet, now + QUIET_CHECK),
-            Order::Kill => self.break_off("aborted by the session".to_owned()),
+            NearDataOrder::Finish { succeeded } => self.on_finished(now, succeeded),
+            NearDataOrder::ClientGone => self.timers.start(Timer::Quiet, now + QUIET_CHECK),
+            NearDataOrder::Kill => self.break_off("aborted by the session".to_owned()),
         }
     }
 
-    fn handle(&mut self, now: Duration, input: Input) {
+    fn handle(&mut self, now: Duration, input: DataInput) {
         if self.outputs.is_done {
             return;
         }
         match input {
-            Input::Connected => self.connected(now),
-            Input::Secured => self.open(now),
-            Input::SessionEnded => self.session_ended(),
-            Input::NotConnected(why) => self.give_up(Event::NotConnected(why.clone()), why),
-            Input::NotSecured(why) => self.break_off(format!("no TLS: {why}")),
-            Input::LegEnded { is_truncated } => self.client_ended(now, is_truncated),
-            Input::ReadFailed(_) | Input::BrokenUnused(_) | Input::Alerted(_)
+            DataInput::Connected => self.on_connected(now),
+            DataInput::Secured => self.open(now),
+            DataInput::SessionEnded => self.on_session_ended(),
+            DataInput::NotConnected(why) => {
+                self.give_up(NearDataEvent::NotConnected(why.clone()), why)
+            }
+            DataInput::NotSecured(why) => self.break_off(format!("no TLS: {why}")),
+            DataInput::LegEnded { is_truncated } => self.on_client_ended(now, is_truncated),
+            DataInput::ReadFailed(_) | DataInput::BrokenUnused(_) | DataInput::Alerted(_)
                 if self.outbound == Outbound::Discarding =>
             {
                 self.outbound = Outbound::Closed;
             }
-            Input::ReadFailed(why)
-            | Input::BrokenUnused(why)
-            | Input::Alerted(why)
-            | Input::StreamLost(why) => {
+            DataInput::ReadFailed(why)
+            | DataInput::BrokenUnused(why)
+            | DataInput::Alerted(why)
+            | DataInput::StreamLost(why) => {
                 self.break_off(why);
             }
-            Input::StreamStopped => self.cut_off(now),
-            Input::PeerTold(Ok(())) => self.pass_end_on(now),
-            Input::PeerTold(Err(why)) | Input::NotAcknowledged(why) => self.break_off(why),
-            Input::StreamEnded => {
+            DataInput::StreamStopped => self.cut_off(now),
+            DataInput::TruncationReported(Ok(())) => self.pass_end_on(now),
+            DataInput::TruncationReported(Err(why)) | DataInput::NotAcknowledged(why) => {
+                self.break_off(why)
+            }
+            DataInput::StreamEnded => {
                 if self.inbound == Inbound::Relaying {
                     self.inbound = Inbound::Ending;
-                    self.outputs.push(Output::EndLeg);
+                    self.outputs.push(DataOutput::EndLeg);
                 }
             }
-            Input::StreamBroken(why) => self.stream_broken(now, why),
-            Input::WriteFailed(why) => self.write_failed(why),
-            Input::EndWritten => self.end_written(),
-            Input::Acknowledged => self.close_inbound(),
-            Input::StreamOpened => {}
+            DataInput::StreamBroken(why) => self.on_stream_broken(now, why),
+            DataInput::WriteFailed(why) => self.on_write_failed(why),
+            DataInput::EndWritten => self.on_end_written(),
+            DataInput::Acknowledged => self.close_inbound(),
+            DataInput::StreamOpened => {}
         }
         self.finish_if_over();
     }
 
-    fn expire(&mut self, now: Duration, progress: Progress) {
+    fn expire(&mut self, now: Duration, progress: DataProgress) {
         while !self.outputs.is_done
             && let Some(timer) = self.timers.take_due(now)
         {
@@ -279,13 +286,15 @@ impl Machine for NearData {
                 Timer::Expiry if self.succeeded == Some(false) => {
                     self.break_off("the transfer has failed".to_owned());
                 }
-                Timer::Expiry => self.give_up(Event::Expired, "the client did not connect".into()),
+                Timer::Expiry => {
+                    self.give_up(NearDataEvent::Expired, "the client did not connect".into())
+                }
                 Timer::Quiet => self.check_quiet(now, progress),
                 Timer::Stall => self.check_stall(now, progress),
                 Timer::Discard => self.outbound = Outbound::Closed,
                 Timer::Reply => self.close_inbound(),
                 Timer::ServerEnd => {
-                    self.tell_end();
+                    self.report_end();
                     self.timers.set(Timer::Linger, now + LINGER);
                 }
                 Timer::Linger => self.stop_lingering(now),
@@ -298,17 +307,17 @@ impl Machine for NearData {
 impl NearData {
     fn connect(&mut self) {
         self.leg = Leg::Connecting;
-        self.outputs.push(Output::Connect);
+        self.outputs.push(DataOutput::Connect);
     }
 
-    fn connected(&mut self, now: Duration) {
+    fn on_connected(&mut self, now: Duration) {
         // After a failure, the handshake may use the remaining time.
         if self.succeeded != Some(false) {
             self.timers.cancel(Timer::Expiry);
         }
         if self.setup.has_tls {
             self.leg = Leg::Securing;
-            self.outputs.push(Output::Secure);
+            self.outputs.push(DataOutput::Secure);
         } else {
             self.open(now);
         }
@@ -316,11 +325,11 @@ impl NearData {
 
     /// Handles the end of the session. A client without an announced port, or without permission to
     /// connect, never connects.
-    fn session_ended(&mut self) {
+    fn on_session_ended(&mut self) {
         let is_hopeless = match self.leg {
             Leg::Waiting => true,
             Leg::Connecting => {
-                self.setup.opening == Opening::Accept && !self.timers.is_set(Timer::Expiry)
+                self.setup.opening == DataOpening::Accept && !self.timers.is_set(Timer::Expiry)
             }
             Leg::Securing | Leg::Open => false,
         };
@@ -333,11 +342,11 @@ impl NearData {
         self.leg = Leg::Open;
         self.timers.cancel(Timer::Expiry);
         self.timers.set(Timer::Stall, self.stall.next(now));
-        self.announced();
+        self.on_announced();
     }
 
     /// Handles the announcement of the transfer to the client.
-    fn announced(&mut self) {
+    fn on_announced(&mut self) {
         let is_announced = self.is_released || self.succeeded.is_some();
         match self.leg {
             _ if !is_announced => {}
@@ -358,7 +367,7 @@ impl NearData {
         self.succeeded == Some(false) && !self.is_released
     }
 
-    fn finished(&mut self, now: Duration, succeeded: bool) {
+    fn on_finished(&mut self, now: Duration, succeeded: bool) {
         self.succeeded = Some(succeeded);
         if self.leg != Leg::Open && !succeeded {
             if !self.may_still_connect() {
@@ -366,7 +375,7 @@ impl NearData {
             }
             self.timers.set(Timer::Expiry, now + CONNECTION_GRACE);
         }
-        self.announced();
+        self.on_announced();
         let is_download = self.direction == Some(Direction::Download);
         match self.outbound {
             // The gateway does not wait for a client that keeps its side of a finished download
@@ -374,7 +383,7 @@ impl NearData {
             Outbound::Relaying if is_download => self.timers.set(Timer::Discard, now + LINGER),
             // The server has refused the upload, or the transfer never began.
             Outbound::Relaying if !succeeded => {
-                self.outputs.push(Output::Reset(Cause::Ended));
+                self.outputs.push(DataOutput::Reset(ResetCause::Ended));
                 self.is_cut_off = true;
                 self.outbound = Outbound::Discarding;
                 self.timers.set(Timer::Discard, now + LINGER);
@@ -400,15 +409,16 @@ impl NearData {
         is_connecting && is_download && self.is_released
     }
 
-    fn client_ended(&mut self, now: Duration, is_truncated: bool) {
+    fn on_client_ended(&mut self, now: Duration, is_truncated: bool) {
         match self.outbound {
             Outbound::Relaying => {
-                self.outputs.push(Output::Tell(Event::ClientEnded));
+                self.outputs
+                    .push(DataOutput::Event(NearDataEvent::ClientEnded));
                 // The client's end has no meaning for a download.
                 let is_download = self.direction == Some(Direction::Download);
                 if is_truncated && self.setup.tells_truncation && !is_download {
                     self.outbound = Outbound::Telling;
-                    self.outputs.push(Output::TellPeer);
+                    self.outputs.push(DataOutput::ReportTruncation);
                 } else {
                     self.pass_end_on(now);
                 }
@@ -419,7 +429,7 @@ impl NearData {
     }
 
     fn pass_end_on(&mut self, now: Duration) {
-        self.outputs.push(Output::Finish);
+        self.outputs.push(DataOutput::Finish);
         self.outbound = Outbound::Finished;
         self.await_server_end(now);
     }
@@ -452,7 +462,7 @@ impl NearData {
         self.timers.set(Timer::Discard, now + patience);
     }
 
-    fn stream_broken(&mut self, now: Duration, why: String) {
+    fn on_stream_broken(&mut self, now: Duration, why: String) {
         if self.direction != Some(Direction::Upload) {
             return self.break_off(why);
         }
@@ -466,20 +476,20 @@ impl NearData {
         }
     }
 
-    fn write_failed(&mut self, why: String) {
+    fn on_write_failed(&mut self, why: String) {
         if self.inbound == Inbound::Closed {
             return;
         }
         // A client that has sent its file may have left before the server's end reaches it.
         if self.direction == Some(Direction::Upload) {
-            self.outputs.push(Output::Stop);
+            self.outputs.push(DataOutput::Stop);
             self.close_inbound();
         } else {
             self.break_off(why);
         }
     }
 
-    fn end_written(&mut self) {
+    fn on_end_written(&mut self) {
         if self.inbound != Inbound::Ending {
             return;
         }
@@ -494,8 +504,8 @@ impl NearData {
     fn stop_lingering(&mut self, now: Duration) {
         match self.inbound {
             Inbound::Relaying => {
-                self.outputs.push(Output::Stop);
-                self.outputs.push(Output::EndLeg);
+                self.outputs.push(DataOutput::Stop);
+                self.outputs.push(DataOutput::EndLeg);
                 self.inbound = Inbound::Ending;
                 // The session does not wait for this end.
                 self.timers.set(Timer::Linger, now + LINGER);
@@ -506,30 +516,30 @@ impl NearData {
 
     fn close_inbound(&mut self) {
         self.inbound = Inbound::Closed;
-        self.tell_end();
+        self.report_end();
     }
 
-    fn tell_end(&mut self) {
+    fn report_end(&mut self) {
         if self.has_told {
             return;
         }
-        self.tell(if self.is_cut_off {
-            Event::Failed("the server read only a part of the upload".to_owned())
+        self.report(if self.is_cut_off {
+            NearDataEvent::Failed("the server read only a part of the upload".to_owned())
         } else {
-            Event::Delivered
+            NearDataEvent::Delivered
         });
     }
 
-    fn tell(&mut self, event: Event) {
+    fn report(&mut self, event: NearDataEvent) {
         if !self.has_told {
             self.has_told = true;
-            self.outputs.push(Output::Tell(event));
+            self.outputs.push(DataOutput::Event(event));
         }
     }
 
     /// Checks whether a client that has left still sends. Its kernel may still have bytes and the
     /// end, which the client wrote before it closed.
-    fn check_quiet(&mut self, now: Duration, progress: Progress) {
+    fn check_quiet(&mut self, now: Duration, progress: DataProgress) {
         if matches!(self.outbound, Outbound::Telling | Outbound::Finished) {
             return;
         }
@@ -545,11 +555,11 @@ impl NearData {
         self.timers.set(Timer::Quiet, now + QUIET_CHECK);
     }
 
-    fn check_stall(&mut self, now: Duration, progress: Progress) {
+    fn check_stall(&mut self, now: Duration, progress: DataProgress) {
         let is_on_its_way =
             self.outbound == Outbound::Finished && self.direction == Some(Direction::Upload);
         let stalled = match is_on_its_way {
-            true => self.stall.check_patiently(progress),
+            true => self.stall.check_awaited(progress),
             false => self.stall.check(progress),
         };
         match stalled {
@@ -559,13 +569,13 @@ impl NearData {
     }
 
     fn break_off(&mut self, why: String) {
-        self.give_up(Event::Failed(why.clone()), why);
+        self.give_up(NearDataEvent::Failed(why.clone()), why);
     }
 
-    fn give_up(&mut self, event: Event, why: String) {
-        self.outputs.push(Output::Reset(Cause::Aborted));
-        self.outputs.push(Output::ResetLeg);
-        self.tell(event);
+    fn give_up(&mut self, event: NearDataEvent, why: String) {
+        self.outputs.push(DataOutput::Reset(ResetCause::Aborted));
+        self.outputs.push(DataOutput::ResetLeg);
+        self.report(event);
         self.outputs.done(Some(why));
     }
 
@@ -609,68 +619,71 @@ mod tests {
     use super::*;
 
     fn connects_at_once(direction: Direction, dials_early: bool) -> bool {
-        let mut data = NearData::new(Setup {
-            opening: Opening::Dial,
+        let mut data = NearData::new(NearDataSetup {
+            opening: DataOpening::Dial,
             dials_early,
             has_tls: false,
             tells_truncation: false,
             stall_timeout: Duration::from_secs(60),
         });
-        data.order(Duration::ZERO, Order::Start(Some(direction)));
+        data.order(Duration::ZERO, NearDataOrder::Start(Some(direction)));
         let connects_at_once = data.poll().is_some();
-        data.order(Duration::ZERO, Order::Release);
+        data.order(Duration::ZERO, NearDataOrder::Release);
         let connects_later = data.poll().is_some();
         assert_ne!(connects_at_once, connects_later, "once");
         connects_at_once
     }
 
     /// Creates a download that the server has started and failed, before the client has connected.
-    fn failed_before_the_client_connects(opening: Opening, has_tls: bool) -> NearData {
-        let mut data = NearData::new(Setup {
+    fn failed_before_the_client_connects(opening: DataOpening, has_tls: bool) -> NearData {
+        let mut data = NearData::new(NearDataSetup {
             opening,
             dials_early: false,
             has_tls,
             tells_truncation: false,
             stall_timeout: Duration::from_secs(60),
         });
-        data.order(Duration::ZERO, Order::Announced);
-        data.order(Duration::ZERO, Order::Start(Some(Direction::Download)));
-        data.order(Duration::ZERO, Order::Release);
-        data.order(Duration::ZERO, Order::Finish { succeeded: false });
+        data.order(Duration::ZERO, NearDataOrder::Announced);
+        data.order(
+            Duration::ZERO,
+            NearDataOrder::Start(Some(Direction::Download)),
+        );
+        data.order(Duration::ZERO, NearDataOrder::Release);
+        data.order(Duration::ZERO, NearDataOrder::Finish { succeeded: false });
         data
     }
 
-    fn outputs(data: &mut NearData) -> Vec<Output<Event>> {
+    fn outputs(data: &mut NearData) -> Vec<DataOutput<NearDataEvent>> {
         std::iter::from_fn(|| data.poll()).collect()
     }
 
     #[test]
     fn a_client_that_connects_behind_a_failed_download_reads_what_was_sent() {
         for (opening, has_tls) in [
-            (Opening::Accept, false),
-            (Opening::Accept, true),
-            (Opening::Dial, false),
+            (DataOpening::Accept, false),
+            (DataOpening::Accept, true),
+            (DataOpening::Dial, false),
         ] {
             let mut data = failed_before_the_client_connects(opening, has_tls);
-            assert_eq!(outputs(&mut data), [Output::Connect]);
+            assert_eq!(outputs(&mut data), [DataOutput::Connect]);
             let now = Duration::from_millis(100);
-            data.handle(now, Input::Connected);
+            data.handle(now, DataInput::Connected);
             if has_tls {
-                assert_eq!(outputs(&mut data), [Output::Secure]);
-                data.handle(now, Input::Secured);
+                assert_eq!(outputs(&mut data), [DataOutput::Secure]);
+                data.handle(now, DataInput::Secured);
             }
-            assert_eq!(data.inbound(), Flow::Relay);
-            data.handle(now, Input::StreamEnded);
-            assert_eq!(outputs(&mut data), [Output::EndLeg]);
+            assert_eq!(data.inbound(), DataFlow::Relay);
+            data.handle(now, DataInput::StreamEnded);
+            assert_eq!(outputs(&mut data), [DataOutput::EndLeg]);
         }
     }
 
     #[test]
     fn a_client_that_does_not_connect_behind_a_failed_download_is_not_waited_for_long() {
-        let mut data = failed_before_the_client_connects(Opening::Accept, false);
+        let mut data = failed_before_the_client_connects(DataOpening::Accept, false);
         let due = data.deadline().expect("a timer");
         assert!(due <= CONNECTION_GRACE, "{due:?}");
-        data.expire(due, Progress::default());
+        data.expire(due, DataProgress::default());
         assert!(data.outputs.is_done);
     }
 

@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use super::Progress;
+use super::DataProgress;
 
 /// Bytes moved at the last check.
 #[derive(Debug)]
-pub(super) struct Stall {
+pub(super) struct StallDetector {
     timeout: Duration,
-    since: Progress,
+    since: DataProgress,
     /// Checks of an awaited upload at which no bytes had moved.
     rests: u32,
 }
 
-impl Stall {
+impl StallDetector {
     /// Creates the check for a data connection that is reset after `timeout` without a byte.
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
-            since: Progress::default(),
+            since: DataProgress::default(),
             rests: 0,
         }
     }
@@ -30,8 +30,8 @@ impl Stall {
 
     /// Checks for progress, a timeout after the last check. Returns an error text if no bytes have
     /// moved.
-    pub(super) fn check(&mut self, progress: Progress) -> Option<String> {
-        let bytes = |progress: &Progress| (progress.outbound_bytes, progress.inbound_bytes);
+    pub(super) fn check(&mut self, progress: DataProgress) -> Option<String> {
+        let bytes = |progress: &DataProgress| (progress.outbound_bytes, progress.inbound_bytes);
         let is_stalled = bytes(&progress) == bytes(&self.since);
         self.since = progress;
         let seconds = self.timeout.as_secs();
@@ -40,7 +40,7 @@ impl Stall {
 
     /// Checks an upload whose progress only the peer sees. Its bytes may come from a spool of a
     /// slow server. Returns an error text only after [`RESTS_MAX`] checks.
-    pub(super) fn check_patiently(&mut self, progress: Progress) -> Option<String> {
+    pub(super) fn check_awaited(&mut self, progress: DataProgress) -> Option<String> {
         let stalled = self.check(progress)?;
         self.rests += 1;
         (self.rests > RESTS_MAX).then_some(stalled)
@@ -56,16 +56,16 @@ mod tests {
 
     #[test]
     fn a_patient_look_outlives_a_day_of_rest_and_no_more() {
-        let mut stall = Stall::new(Duration::from_secs(3600));
-        let moved = Progress {
+        let mut stall = StallDetector::new(Duration::from_secs(3600));
+        let moved = DataProgress {
             outbound_bytes: 1,
-            ..Progress::default()
+            ..DataProgress::default()
         };
-        assert_eq!(stall.check_patiently(moved), None);
+        assert_eq!(stall.check_awaited(moved), None);
         for _ in 0..RESTS_MAX {
-            assert_eq!(stall.check_patiently(moved), None);
+            assert_eq!(stall.check_awaited(moved), None);
         }
-        assert!(stall.check_patiently(moved).is_some());
+        assert!(stall.check_awaited(moved).is_some());
         assert!(stall.check(moved).is_some(), "who is not patient is told");
     }
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use crate::{
     command::Direction,
-    session::{TransferId, data::far::Event},
+    session::{TransferId, data::far::FarDataEvent},
 };
 
 /// The open data connections of a session, and those without a final reply to their transfer.
 #[derive(Debug, Default)]
-pub(super) struct Connections {
+pub(super) struct DataConnections {
     connections: BTreeMap<TransferId, Connection>,
 }
 
@@ -22,12 +22,12 @@ struct Connection {
     is_closed: bool,
     /// Whether the server refuses the data connection.
     is_refused: bool,
-    worth: Worth,
+    worth: SuccessReport,
 }
 
 /// The server's final reply to the transfer.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Worth {
+enum SuccessReport {
     #[default]
     None,
     /// A success, whose validity was not reported to the near half yet.
@@ -36,7 +36,7 @@ enum Worth {
     Done,
 }
 
-impl Connections {
+impl DataConnections {
     /// Adds a data connection that is being opened.
     pub(super) fn opened(&mut self, id: TransferId) {
         // A closed data connection without a command will not be used any more.
@@ -58,10 +58,10 @@ impl Connections {
     /// that is known.
     pub(super) fn answered(&mut self, id: TransferId, succeeded: bool) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
-        if connection.worth == Worth::None {
+        if connection.worth == SuccessReport::None {
             connection.worth = match succeeded && connection.is_upload {
-                true => Worth::Success,
-                false => Worth::Done,
+                true => SuccessReport::Success,
+                false => SuccessReport::Done,
             };
         }
         self.report(id)
@@ -69,13 +69,13 @@ impl Connections {
 
     /// Handles an event of the data connection. Returns whether the server's success is valid, if
     /// that was unknown before.
-    pub(super) fn on_event(&mut self, id: TransferId, event: Event) -> Option<bool> {
+    pub(super) fn on_event(&mut self, id: TransferId, event: FarDataEvent) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
         match event {
-            Event::Refused => connection.is_refused = true,
-            Event::Delivered => connection.is_whole = connection.is_whole.or(Some(true)),
-            Event::Lost => connection.is_whole = Some(false),
-            Event::Closed => {
+            FarDataEvent::Refused => connection.is_refused = true,
+            FarDataEvent::Delivered => connection.is_whole = connection.is_whole.or(Some(true)),
+            FarDataEvent::Lost => connection.is_whole = Some(false),
+            FarDataEvent::Closed => {
                 connection.is_closed = true;
                 connection.is_whole.get_or_insert(false);
             }
@@ -103,17 +103,17 @@ impl Connections {
     /// Whether the near half still needs a report on the validity of a success.
     pub(super) fn any_unreported(&self) -> bool {
         let mut connections = self.connections.values();
-        connections.any(|c| c.worth == Worth::Success)
+        connections.any(|c| c.worth == SuccessReport::Success)
     }
 
     fn report(&mut self, id: TransferId) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
-        let is_awaited = connection.worth == Worth::Success;
+        let is_awaited = connection.worth == SuccessReport::Success;
         let news = connection.is_whole.filter(|_| is_awaited);
         if news.is_some() {
-            connection.worth = Worth::Done;
+            connection.worth = SuccessReport::Done;
         }
-        if connection.is_closed && connection.worth == Worth::Done {
+        if connection.is_closed && connection.worth == SuccessReport::Done {
             self.connections.remove(&id);
         }
         news

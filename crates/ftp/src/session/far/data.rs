@@ -3,84 +3,91 @@
 use std::net::SocketAddr;
 
 use super::{
-    DataWay, FarSession, Output,
-    in_flight::Expect,
+    DataOpener, FarOutput, FarSession,
+    in_flight::ExpectedReply,
     port_request::{PortAnswer, PortRequest},
 };
 use crate::{
     reply::ReplyCode,
-    session::{CommandId, ToNear, TransferId, data::far::Order},
+    session::{CommandId, MessageToNear, TransferId, data::far::FarDataOrder},
 };
 
 impl FarSession {
-    pub(super) fn ask_data(&mut self, id: CommandId, transfer: TransferId, answered: bool) {
+    pub(super) fn request_data(&mut self, id: CommandId, transfer: TransferId, answered: bool) {
         self.abort_prepared();
         self.log_in.end();
-        match self.manner.data {
-            DataWay::Passive if self.substitute.is_first_choice() => {
+        match self.setup.data {
+            DataOpener::Passive if self.substitute.is_first_choice() => {
                 self.substitute.begin(transfer, true);
                 self.listen(Some(id), transfer, answered);
             }
-            DataWay::Passive => {
-                let is_v6 = self.manner.server_is_v6;
-                self.send_ask(Some(id), PortRequest::passive(transfer, answered, is_v6));
+            DataOpener::Passive => {
+                let is_v6 = self.setup.server_is_v6;
+                self.send_port_request(Some(id), PortRequest::passive(transfer, answered, is_v6));
             }
-            DataWay::Active => self.listen(Some(id), transfer, answered),
+            DataOpener::Active => self.listen(Some(id), transfer, answered),
         }
     }
 
     fn listen(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool) {
         self.unbound = Some((id, transfer, answered));
-        self.out.push_back(Output::Listen(transfer));
+        self.out.push_back(FarOutput::Listen(transfer));
     }
 
-    pub(super) fn listening(&mut self, at: Option<SocketAddr>) {
+    pub(super) fn on_listening(&mut self, at: Option<SocketAddr>) {
         let Some((id, transfer, answered)) = self.unbound.take() else {
             return;
         };
         match at {
             Some(at) => {
                 self.connections.opened(transfer);
-                self.send_ask(id, PortRequest::active(transfer, answered, at));
+                self.send_port_request(id, PortRequest::active(transfer, answered, at));
             }
             None => {
                 let text = "425 gateway: no port to listen on beside the server";
-                self.no_data(id, transfer, answered, text);
+                self.refuse_data(id, transfer, answered, text);
             }
         }
     }
 
-    fn send_ask(&mut self, id: Option<CommandId>, asked: PortRequest) {
+    fn send_port_request(&mut self, id: Option<CommandId>, asked: PortRequest) {
         self.send_line(asked.line());
         let verb = asked.verb();
-        self.in_flight.push(id, verb, Expect::DataPort(asked));
+        self.in_flight
+            .push(id, verb, ExpectedReply::DataPort(asked));
     }
 
     /// Handles a missing data connection. A client that was promised one gets the refusal as the
     /// reply to its transfer.
-    fn no_data(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool, text: &str) {
+    fn refuse_data(
+        &mut self,
+        id: Option<CommandId>,
+        transfer: TransferId,
+        answered: bool,
+        text: &str,
+    ) {
         match id {
             Some(id) if !answered => self.answer(id, None, text),
             _ => {
                 self.prepared.set_refused(transfer, text.to_owned());
-                self.tell_near(ToNear::Taken);
+                self.send_to_near(MessageToNear::AnsweredAhead);
             }
         }
     }
 
     /// Handles the reply to a request for a data connection. Returns the expectation that follows.
-    pub(super) fn data_answered(
+    pub(super) fn on_data_reply(
         &mut self,
         id: Option<CommandId>,
         asked: PortRequest,
         code: ReplyCode,
-    ) -> Option<Expect> {
+    ) -> Option<ExpectedReply> {
         let (transfer, answered) = (asked.transfer, asked.answered);
         let is_active = asked.is_active();
         match asked.ended(code) {
             PortAnswer::Port(port) => {
                 self.connections.opened(transfer);
-                self.out.push_back(Output::Connect { transfer, port });
+                self.out.push_back(FarOutput::Connect { transfer, port });
                 self.agreed(id, transfer, answered);
             }
             PortAnswer::Connects => {
@@ -93,7 +100,7 @@ impl FarSession {
             }
             PortAnswer::Again(asked) => {
                 self.send_line(asked.line());
-                return Some(Expect::DataPort(asked));
+                return Some(ExpectedReply::DataPort(asked));
             }
             PortAnswer::Refused(held) => {
                 self.unlisten(transfer, is_active);
@@ -102,7 +109,7 @@ impl FarSession {
                     let reply = held.quoted();
                     let text = format!("425 gateway: the server offers no data port: {reply}");
                     self.prepared.set_refused(transfer, text);
-                    self.tell_near(ToNear::Taken);
+                    self.send_to_near(MessageToNear::AnsweredAhead);
                 } else {
                     self.relay_held(id, code, held);
                 }
@@ -110,7 +117,7 @@ impl FarSession {
             PortAnswer::Unreadable => {
                 self.unlisten(transfer, is_active);
                 let text = "425 gateway: the server's answer to PASV cannot be read";
-                self.no_data(id, transfer, answered, text);
+                self.refuse_data(id, transfer, answered, text);
             }
         }
         None
@@ -118,25 +125,25 @@ impl FarSession {
 
     fn agreed(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool) {
         self.prepared.set(transfer);
-        self.tell_near(match id {
-            Some(id) if !answered => ToNear::DataReady(id),
-            _ => ToNear::Taken,
+        self.send_to_near(match id {
+            Some(id) if !answered => MessageToNear::DataReady(id),
+            _ => MessageToNear::AnsweredAhead,
         });
     }
 
     pub(super) fn substitute_succeeded(&mut self, transfer: TransferId) {
-        let lesson = self.substitute.succeeded(transfer);
-        self.out.extend(lesson.map(Output::Learned));
+        let learned_trait = self.substitute.succeeded(transfer);
+        self.out.extend(learned_trait.map(FarOutput::Learned));
     }
 
     pub(super) fn substitute_failed(&mut self, transfer: TransferId) {
-        let lesson = self.substitute.failed(transfer);
-        self.out.extend(lesson.map(Output::Learned));
+        let learned_trait = self.substitute.failed(transfer);
+        self.out.extend(learned_trait.map(FarOutput::Learned));
     }
 
     fn unlisten(&mut self, transfer: TransferId, is_active: bool) {
         if is_active {
-            self.order(transfer, Order::Unlisten);
+            self.order(transfer, FarDataOrder::Unlisten);
         }
     }
 }

@@ -12,16 +12,16 @@
 
 use crate::{
     reply::{ReplyClass, ReplyCode},
-    session::Subject,
+    session::QuestionSubject,
 };
 
 #[derive(Debug, Default)]
-pub(super) struct DuplicateAnswer {
+pub(super) struct DuplicateDetector {
     /// The subject and the first line of the latest reply, if it answered a question.
-    answer: Option<(Subject, Vec<u8>)>,
+    answer: Option<(QuestionSubject, Vec<u8>)>,
 }
 
-impl DuplicateAnswer {
+impl DuplicateDetector {
     /// Whether `line` may begin a second answer while the session awaits the reply to the command
     /// `awaited`.
     ///
@@ -40,11 +40,11 @@ impl DuplicateAnswer {
         }
         // Refusals of different questions may be equal.
         let is_refusal = code.class() == ReplyClass::Failed;
-        awaited.and_then(Subject::of) != Some(*subject) && !(is_refusal && is_question)
+        awaited.and_then(QuestionSubject::of) != Some(*subject) && !(is_refusal && is_question)
     }
 
     /// Records a reply that begins with `line`, and the question that it answers.
-    pub(super) fn answered(&mut self, line: &[u8], question: Option<Subject>) {
+    pub(super) fn answered(&mut self, line: &[u8], question: Option<QuestionSubject>) {
         if let Some(subject) = question {
             self.answer = Some((subject, line.to_vec()));
         } else if self.answer.as_ref().is_some_and(|(_, first)| first != line) {

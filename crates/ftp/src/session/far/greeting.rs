@@ -11,7 +11,7 @@ pub(super) struct Greeting {
 }
 
 /// Action after a greeting.
-pub(super) enum Greeted {
+pub(super) enum GreetingAction {
     /// Wait for another greeting.
     Wait(Greeting),
     /// Send this line.
@@ -27,11 +27,11 @@ impl Greeting {
         Self { then, held }
     }
 
-    pub(super) fn ended(self, code: ReplyCode) -> Greeted {
+    pub(super) fn ended(self, code: ReplyCode) -> GreetingAction {
         match code.class() {
-            ReplyClass::Preliminary => Greeted::Wait(Self::new(self.then)),
-            ReplyClass::Completed => Greeted::Send(self.then),
-            ReplyClass::Intermediate | ReplyClass::Failed => Greeted::Refused(self.held),
+            ReplyClass::Preliminary => GreetingAction::Wait(Self::new(self.then)),
+            ReplyClass::Completed => GreetingAction::Send(self.then),
+            ReplyClass::Intermediate | ReplyClass::Failed => GreetingAction::Refused(self.held),
         }
     }
 }

@@ -2,25 +2,25 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::protection::ServerTls;
+use super::protection::ServerTlsMode;
 use crate::{
     session::{
-        CommandId, Mode, PIPELINED_MAX, ToFar, ToNear, TransferId,
-        data::far::{Event, Order},
+        CommandId, MessageToFar, MessageToNear, PIPELINED_MAX, SessionMode, TransferId,
+        data::far::{FarDataEvent, FarDataOrder},
     },
     spool::SpoolRequest,
 };
 
 /// An input of the far half.
 #[derive(Debug)]
-pub enum Input<'a> {
+pub enum FarInput<'a> {
     /// The near half has sent a message.
-    Received(ToFar),
+    Received(MessageToFar),
     /// The handshake with the server is complete.
     TlsBegun,
     /// A listener for the server is open at this address. `None` if no listener could be opened.
     Listening(Option<SocketAddr>),
-    /// The answer to [`Output::Spool`], as a line.
+    /// The answer to [`FarOutput::Spool`], as a line.
     Spooled(&'a str),
     /// The client closed its control connection in an orderly way.
     ClientGone,
@@ -29,10 +29,10 @@ pub enum Input<'a> {
     /// The server closed its control connection, or it broke.
     ServerClosed,
     /// Something happened on the server's data connection.
-    Data(TransferId, Event),
+    Data(TransferId, FarDataEvent),
     /// The timeout of [`FarSession::wait`](super::FarSession::wait) has expired.
-    WaitedInVain,
-    /// The control connection for [`Output::Reconnect`] is open, with TLS if that is implicit.
+    WaitTimedOut,
+    /// The control connection for [`FarOutput::Reconnect`] is open, with TLS if that is implicit.
     Reconnected,
     /// The server has been silent for [`SERVER_PATIENCE`](super::SERVER_PATIENCE), and the session
     /// waits only for it, see [`FarSession`](super::FarSession::waits_only_for_server).
@@ -41,7 +41,7 @@ pub enum Input<'a> {
 
 /// An action for the caller.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Output {
+pub enum FarOutput {
     /// Send this line to the server in one write.
     ToServer {
         /// Without terminator.
@@ -50,7 +50,7 @@ pub enum Output {
         synch: bool,
     },
     /// Send this message to the near half.
-    Send(ToNear),
+    Send(MessageToNear),
     /// Listen for the server's data connection at the local address of the control connection, and
     /// report the listener's address.
     Listen(TransferId),
@@ -68,20 +68,20 @@ pub enum Output {
     /// Start TLS with the server. Bytes that it has sent before are not TLS, and end the session.
     BeginTls,
     /// An order for a data connection.
-    Order(TransferId, Order),
-    /// Close the server's control connection. The session continues with [`Output::Reconnect`].
+    Order(TransferId, FarDataOrder),
+    /// Close the server's control connection. The session continues with [`FarOutput::Reconnect`].
     Leave,
     /// Connect to the server again.
     Reconnect,
-    /// Store this trait of the server, for [`Manner::known`] of later sessions.
-    Learned(Lesson),
+    /// Store this trait of the server, for [`FarSetup::known`] of later sessions.
+    Learned(LearnedTrait),
     /// Close the server's control connection. Nothing follows.
     Close,
 }
 
 /// Start of a session.
 #[derive(Debug)]
-pub enum Opening {
+pub enum SessionOpening {
     /// Relay the server's greeting.
     RelayGreeting,
     /// Consume the server's greeting, and then send this command. The client has been greeted
@@ -96,15 +96,15 @@ pub enum Opening {
 
 /// Properties of a session with a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Manner {
+pub struct FarSetup {
     /// Whether the control connection uses IPv6.
     pub server_is_v6: bool,
     /// Side that opens data connections.
-    pub data: DataWay,
+    pub data: DataOpener,
     /// Permission to send commands ahead of the client.
-    pub mode: Mode,
+    pub mode: SessionMode,
     /// TLS with the server. Implicit TLS has begun already.
-    pub tls: ServerTls,
+    pub tls: ServerTlsMode,
     /// Traits of the server that earlier sessions have learned.
     pub known: ServerTraits,
 }
@@ -121,7 +121,7 @@ pub struct ServerTraits {
 
 /// A trait that a session has learned about its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lesson {
+pub enum LearnedTrait {
     /// [`ServerTraits::dislikes_questions`].
     DislikesQuestions,
     /// [`ServerTraits::lacks_passive`], which now holds or does not hold any more.
@@ -130,7 +130,7 @@ pub enum Lesson {
 
 /// A wait of a session for its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wait {
+pub struct ServerWait {
     /// Number of the wait. Another number starts another wait.
     pub number: u64,
     /// Longest time without a reply line of the server.
@@ -141,7 +141,7 @@ pub struct Wait {
 
 /// Side that opens the server's data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DataWay {
+pub enum DataOpener {
     /// The gateway: `PASV`, `EPSV`.
     #[default]
     Passive,

@@ -7,12 +7,12 @@ use crate::{
 };
 
 #[derive(Debug, Clone)]
-pub(super) enum LogIn {
+pub(super) enum LogInRecord {
     /// Commands so far, without failed ones.
-    Recorded(Vec<Step>),
+    Recorded(Vec<LogInStep>),
     /// All commands, the number of repeated ones, and the number of refusals.
     Relogin {
-        steps: Vec<Step>,
+        steps: Vec<LogInStep>,
         repeated: usize,
         attempts: u32,
         /// Number of the one wait for all attempts.
@@ -24,7 +24,7 @@ pub(super) enum LogIn {
 
 /// A command of the log-in.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
+pub(super) struct LogInStep {
     pub(super) line: Vec<u8>,
     pub(super) verb: String,
     /// Class of the reply, which the server must repeat on another connection. `None` before the
@@ -32,7 +32,7 @@ pub(super) struct Step {
     reply: Option<ReplyClass>,
 }
 
-impl Step {
+impl LogInStep {
     /// Returns the class of the reply on the first connection.
     pub(super) fn needs(&self) -> ReplyClass {
         self.reply.unwrap_or(ReplyClass::Completed)
@@ -40,7 +40,7 @@ impl Step {
 }
 
 /// Whether a step with this reply has the same result as on the first connection.
-pub(super) fn is_as_good(reply: ReplyClass, needs: ReplyClass) -> bool {
+pub(super) fn satisfies(reply: ReplyClass, needs: ReplyClass) -> bool {
     match needs {
         ReplyClass::Intermediate => {
             matches!(reply, ReplyClass::Completed | ReplyClass::Intermediate)
@@ -49,7 +49,7 @@ pub(super) fn is_as_good(reply: ReplyClass, needs: ReplyClass) -> bool {
     }
 }
 
-impl LogIn {
+impl LogInRecord {
     /// Records a command for the server.
     pub(super) fn record(&mut self, line: &[u8]) {
         let Self::Recorded(steps) = self else {
@@ -65,7 +65,7 @@ impl LogIn {
             steps.retain(|step| !ACCOUNT.contains(&step.verb.as_str()));
         }
         if REPEATABLE.contains(&verb) && steps.len() < STEPS_MAX {
-            steps.push(Step {
+            steps.push(LogInStep {
                 line: line.to_vec(),
                 verb: verb.to_owned(),
                 reply: None,
@@ -80,7 +80,7 @@ impl LogIn {
         let Self::Recorded(steps) = self else {
             return;
         };
-        let is_it = |step: &Step| step.reply.is_none() && step.verb == verb;
+        let is_it = |step: &LogInStep| step.reply.is_none() && step.verb == verb;
         if let Some(at) = steps.iter().position(is_it) {
             match code.class() {
                 ReplyClass::Failed => {
@@ -145,7 +145,7 @@ impl LogIn {
     }
 
     /// Returns the next command to repeat.
-    pub(super) fn next(&mut self) -> Option<Step> {
+    pub(super) fn next(&mut self) -> Option<LogInStep> {
         let Self::Relogin {
             steps, repeated, ..
         } = self

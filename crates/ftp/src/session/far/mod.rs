@@ -23,28 +23,29 @@ mod substitute;
 mod waits;
 
 pub use io::{
-    DataWay, Input, Lesson, Manner, Opening, Output, ServerTraits, TooManyCommands, Wait,
+    DataOpener, FarInput, FarOutput, FarSetup, LearnedTrait, ServerTraits, ServerWait,
+    SessionOpening, TooManyCommands,
 };
-pub use protection::ServerTls;
+pub use protection::ServerTlsMode;
 pub use waits::{LONG_REPLY_TIMEOUT, REPLY_TIMEOUT};
 
 use std::collections::VecDeque;
 
 use self::{
-    connections::Connections,
-    greeting::{Greeted, Greeting},
-    in_flight::{Entry, Expect, InFlight},
-    log_in::LogIn,
+    connections::DataConnections,
+    greeting::{Greeting, GreetingAction},
+    in_flight::{CommandInFlight, ExpectedReply, InFlight},
+    log_in::LogInRecord,
     prefetch::{Prefetch, Question},
-    prepared::{Found, Prepared},
-    protection::{Next, Protection},
-    queue::Queue,
+    prepared::{PreparedConnection, TransferConnection},
+    protection::{ProtectionStep, ServerProtection},
+    queue::RequestQueue,
     reply_buffer::ReplyBuffer,
     substitute::Substitute,
 };
 use super::{
-    CommandId, Request, Stage, Tag, ToFar, ToNear, TransferId,
-    data::far::{Event, Order},
+    CommandId, MessageToFar, MessageToNear, ReplyStage, ReplyTag, ServerRequest, TransferId,
+    data::far::{FarDataEvent, FarDataOrder},
     refusal,
 };
 use crate::{
@@ -57,12 +58,12 @@ use crate::{
 /// One session at the server's side.
 #[derive(Debug)]
 pub struct FarSession {
-    queue: Queue,
+    queue: RequestQueue,
     in_flight: InFlight,
-    prepared: Prepared,
-    manner: Manner,
+    prepared: PreparedConnection,
+    setup: FarSetup,
     prefetch: Prefetch,
-    protection: Protection,
+    protection: ServerProtection,
     /// The client's first command, which waits for TLS.
     account: Option<(Option<CommandId>, Vec<u8>)>,
     /// A request for a data connection that waits for its listener.
@@ -83,44 +84,44 @@ pub struct FarSession {
     has_account: bool,
     /// A command after which the server may have forgotten `PBSZ` and `PROT`.
     forgets_protection: Option<CommandId>,
-    connections: Connections,
+    connections: DataConnections,
     /// Whether no commands are sent ahead of the client.
     dislikes_questions: bool,
     substitute: Substitute,
-    log_in: LogIn,
+    log_in: LogInRecord,
     /// Latest request and the log-in before it, if both may be sent on another connection.
-    resendable: Option<(Request, LogIn)>,
+    resendable: Option<(ServerRequest, LogInRecord)>,
     /// A line that may be the last of its reply.
     doubtful: Option<(Vec<u8>, LinePosition)>,
     /// Number of lines and commands exchanged with the server.
     heard: u64,
     /// Lines of replies to `ABOR` that have overtaken replies to earlier commands.
-    early: VecDeque<(CommandId, Tag, Vec<u8>)>,
-    out: VecDeque<Output>,
+    early: VecDeque<(CommandId, ReplyTag, Vec<u8>)>,
+    out: VecDeque<FarOutput>,
 }
 
 impl FarSession {
     /// Creates a session with a server that has just been connected.
-    pub fn new(opening: Opening, manner: Manner) -> Self {
+    pub fn new(opening: SessionOpening, setup: FarSetup) -> Self {
         let (id, expect) = match opening {
-            Opening::RelayGreeting => (None, Expect::Greeted),
-            Opening::ConsumeGreeting { id, line } => {
-                (Some(id), Expect::Greeting(Greeting::new(line)))
+            SessionOpening::RelayGreeting => (None, ExpectedReply::Greeted),
+            SessionOpening::ConsumeGreeting { id, line } => {
+                (Some(id), ExpectedReply::Greeting(Greeting::new(line)))
             }
         };
-        let known = manner.known;
-        let mut prefetch = Prefetch::new(manner.mode);
+        let known = setup.known;
+        let mut prefetch = Prefetch::new(setup.mode);
         if known.dislikes_questions {
             prefetch.stop();
         }
         let verb = String::new();
         Self {
-            queue: Queue::default(),
-            in_flight: InFlight::greeting(Entry { id, verb, expect }),
-            prepared: Prepared::default(),
-            manner,
+            queue: RequestQueue::default(),
+            in_flight: InFlight::greeting(CommandInFlight { id, verb, expect }),
+            prepared: PreparedConnection::default(),
+            setup,
             prefetch,
-            protection: Protection::new(manner.tls),
+            protection: ServerProtection::new(setup.tls),
             account: None,
             unbound: None,
             is_logged_in: false,
@@ -132,10 +133,10 @@ impl FarSession {
             closed: false,
             has_account: false,
             forgets_protection: None,
-            connections: Connections::default(),
+            connections: DataConnections::default(),
             dislikes_questions: known.dislikes_questions,
             substitute: Substitute::new(known.lacks_passive),
-            log_in: LogIn::Recorded(Vec::new()),
+            log_in: LogInRecord::Recorded(Vec::new()),
             resendable: None,
             doubtful: None,
             heard: 0,
@@ -148,37 +149,37 @@ impl FarSession {
     ///
     /// # Errors
     /// [`TooManyCommands`] if the near half sends more commands ahead than permitted.
-    pub fn handle(&mut self, input: Input<'_>) -> Result<(), TooManyCommands> {
+    pub fn handle(&mut self, input: FarInput<'_>) -> Result<(), TooManyCommands> {
         if self.closed {
             return Ok(());
         }
-        let is_of_near = matches!(input, Input::Received(_) | Input::ClientGone);
+        let is_of_near = matches!(input, FarInput::Received(_) | FarInput::ClientGone);
         if !is_of_near {
             self.heard += 1;
         }
         match input {
-            Input::Received(ToFar::Request(request)) => self.enqueue(request)?,
-            Input::Received(ToFar::Abandon(transfer)) => {
+            FarInput::Received(MessageToFar::Request(request)) => self.enqueue(request)?,
+            FarInput::Received(MessageToFar::Abandon(transfer)) => {
                 self.prepared.abandon(transfer);
                 self.abort(transfer);
             }
-            Input::TlsBegun => {
+            FarInput::TlsBegun => {
                 let next = self.protection.tls_begun();
                 self.protect(next);
             }
-            Input::Listening(at) => self.listening(at),
-            Input::Spooled(text) => {
+            FarInput::Listening(at) => self.on_listening(at),
+            FarInput::Spooled(text) => {
                 if let Some(id) = self.spooling.take() {
                     self.answer(id, None, text);
                 }
             }
-            Input::ClientGone => self.client_gone = true,
-            Input::ServerLine(line) => self.server_line(line),
-            Input::ServerClosed => self.server_closed(),
-            Input::ServerSilent => self.server_silent(),
-            Input::WaitedInVain => self.waited_in_vain(),
-            Input::Reconnected => {}
-            Input::Data(transfer, event) => self.data_said(transfer, event),
+            FarInput::ClientGone => self.client_gone = true,
+            FarInput::ServerLine(line) => self.handle_server_line(line),
+            FarInput::ServerClosed => self.on_server_closed(),
+            FarInput::ServerSilent => self.on_server_silent(),
+            FarInput::WaitTimedOut => self.handle_wait_timeout(),
+            FarInput::Reconnected => {}
+            FarInput::Data(transfer, event) => self.handle_data_event(transfer, event),
         }
         self.end_denied();
         self.advance();
@@ -188,7 +189,7 @@ impl FarSession {
     }
 
     /// Returns the next action. `None` until the next input.
-    pub fn poll(&mut self) -> Option<Output> {
+    pub fn poll(&mut self) -> Option<FarOutput> {
         self.out.pop_front()
     }
 
@@ -213,7 +214,7 @@ impl FarSession {
         !self.server_gone && !self.closed && !self.in_flight.is_paused()
     }
 
-    fn enqueue(&mut self, request: Request) -> Result<(), TooManyCommands> {
+    fn enqueue(&mut self, request: ServerRequest) -> Result<(), TooManyCommands> {
         self.queue.check_room()?;
         self.in_flight.drop_begun();
         self.queue.push(request);
@@ -221,22 +222,26 @@ impl FarSession {
     }
 
     /// Continues the negotiation of TLS.
-    fn protect(&mut self, next: Next) {
+    fn protect(&mut self, next: ProtectionStep) {
         match next {
-            Next::Send(line) => {
+            ProtectionStep::Send(line) => {
                 self.send_line(line.as_bytes().to_vec());
-                let expect = Expect::Protection(ReplyBuffer::default());
+                let expect = ExpectedReply::Protection(ReplyBuffer::default());
                 self.in_flight.push(None, line, expect);
             }
-            Next::BeginTls => self.out.push_back(Output::BeginTls),
-            Next::Done if self.log_in.is_in_relogin() => self.send_next_step(),
-            Next::Done => {
+            ProtectionStep::BeginTls => self.out.push_back(FarOutput::BeginTls),
+            ProtectionStep::Done if self.log_in.is_in_relogin() => self.send_next_step(),
+            ProtectionStep::Done => {
                 if let Some((id, line)) = self.account.take() {
                     self.send_account(id, line);
                 }
             }
-            Next::Refused(why) if self.log_in.is_in_relogin() => self.relogin_refused(&why),
-            Next::Refused(text) => self.close_with(ToNear::Refused { code: 530, text }),
+            ProtectionStep::Refused(why) if self.log_in.is_in_relogin() => {
+                self.relogin_refused(&why)
+            }
+            ProtectionStep::Refused(text) => {
+                self.close_with(MessageToNear::Refused { code: 530, text })
+            }
         }
     }
 
@@ -246,7 +251,7 @@ impl FarSession {
         self.has_account = true;
         self.log_in.record(&line);
         self.in_flight
-            .push(id, command.verb(), Expect::Plain(cause));
+            .push(id, command.verb(), ExpectedReply::Plain(cause));
         self.send_line(line);
     }
 
@@ -307,22 +312,23 @@ impl FarSession {
         let verb = question.subject.verb();
         self.send_line(verb.as_bytes().to_vec());
         question.wait = self.heard;
-        self.in_flight.push(None, verb, Expect::Question(question));
+        self.in_flight
+            .push(None, verb, ExpectedReply::Question(question));
     }
 
-    fn send(&mut self, request: Request) {
+    fn send(&mut self, request: ServerRequest) {
         match request {
-            Request::Command {
+            ServerRequest::Command {
                 id,
                 line,
                 synch,
                 answered,
             } => self.send_command(id, line, synch, answered),
-            Request::Data {
+            ServerRequest::Data {
                 id,
                 transfer,
                 answered,
-            } => self.ask_data(id, transfer, answered),
+            } => self.request_data(id, transfer, answered),
         }
     }
 
@@ -338,20 +344,20 @@ impl FarSession {
             }
             Some(Ok(request)) => {
                 self.spooling = Some(id);
-                return self.out.push_back(Output::Spool(request));
+                return self.out.push_back(FarOutput::Spool(request));
             }
             Some(Err(wrong)) => return self.answer(id, None, &format!("501 gateway: {wrong}")),
             None => {}
         }
         match wait::from_command(&command) {
             Some(Ok(wait)) => {
-                self.out.push_back(Output::Wait(wait));
+                self.out.push_back(FarOutput::Wait(wait));
                 return self.answer(id, None, &wait::answer());
             }
             Some(Err(wrong)) => return self.answer(id, None, &format!("501 gateway: {wrong}")),
             None => {}
         }
-        if let Some(text) = self.wrong_type(&command) {
+        if let Some(text) = self.type_refusal(&command) {
             if let Some(transfer) = self.prepared.give_up() {
                 self.abort(transfer);
                 return self.answer(id, Some(transfer), &text);
@@ -362,32 +368,32 @@ impl FarSession {
         if kind == CommandKind::User || command.verb() == "REIN" {
             self.is_logged_in = false;
         }
-        let mut expect = Expect::Plain(self.prefetch.cause(&command));
+        let mut expect = ExpectedReply::Plain(self.prefetch.cause(&command));
         match kind {
             CommandKind::Transfer(direction) => match self.prepared.take() {
                 // The server may have other objections.
-                Found::Nothing => {}
-                Found::Refused(transfer, text) => {
+                TransferConnection::Nothing => {}
+                TransferConnection::Refused(transfer, text) => {
                     return self.answer(id, Some(transfer), &text);
                 }
-                Found::Connection(transfer) => {
+                TransferConnection::Connection(transfer) => {
                     let begun = false;
-                    expect = Expect::Transfer { transfer, begun };
-                    self.order(transfer, Order::Commanded(Some(direction)));
+                    expect = ExpectedReply::Transfer { transfer, begun };
+                    self.order(transfer, FarDataOrder::Commanded(Some(direction)));
                     self.connections.commanded(transfer, direction);
                 }
             },
             CommandKind::User if !self.has_account => self.has_account = true,
             CommandKind::User => self.forgets_protection = Some(id),
             _ if command.verb() == "REIN" => self.forgets_protection = Some(id),
-            CommandKind::Quit => expect = Expect::Quit,
-            CommandKind::Abort => expect = Expect::Abort,
-            CommandKind::Type => expect = Expect::Type(ReplyBuffer::default(), answered),
+            CommandKind::Quit => expect = ExpectedReply::Quit,
+            CommandKind::Abort => expect = ExpectedReply::Abort,
+            CommandKind::Type => expect = ExpectedReply::Type(ReplyBuffer::default(), answered),
             _ => {}
         }
         let verb = command.verb().to_owned();
         self.heard += 1;
-        self.out.push_back(Output::ToServer { line, synch });
+        self.out.push_back(FarOutput::ToServer { line, synch });
         if kind == CommandKind::Abort {
             self.abort_transfer();
         }
@@ -396,7 +402,7 @@ impl FarSession {
     }
 
     /// Returns the refusal of a command that depends on the transfer type, while the type is wrong.
-    fn wrong_type(&self, command: &Command<'_>) -> Option<String> {
+    fn type_refusal(&self, command: &Command<'_>) -> Option<String> {
         let depends =
             matches!(command.kind(), CommandKind::Transfer(_)) || command.verb() == "SIZE";
         self.type_refusal.clone().filter(|_| depends)
@@ -408,7 +414,7 @@ impl FarSession {
     fn abort_transfer(&mut self) {
         let newest = self.in_flight.transfers().next_back();
         if let Some(transfer) = newest {
-            self.order(transfer, Order::Abort { grace: true });
+            self.order(transfer, FarDataOrder::Abort { grace: true });
         }
     }
 
@@ -419,10 +425,10 @@ impl FarSession {
             .get(..3)
             .and_then(|digits| digits.parse().ok())
             .unwrap_or(500);
-        let tag = Tag {
+        let tag = ReplyTag {
             command: Some(id),
             transfer,
-            stage: Stage::Final,
+            stage: ReplyStage::Final,
             code,
             last: true,
             prefetches: false,
@@ -430,8 +436,8 @@ impl FarSession {
         self.reply(tag, text.as_bytes().to_vec());
     }
 
-    fn data_said(&mut self, transfer: TransferId, event: Event) {
-        if event == Event::Refused {
+    fn handle_data_event(&mut self, transfer: TransferId, event: FarDataEvent) {
+        if event == FarDataEvent::Refused {
             self.prepared.refused(transfer);
             // After the reply to a transfer the server need not connect any more.
             if self.in_flight.transfers().any(|it| it == transfer) {
@@ -444,11 +450,11 @@ impl FarSession {
 
     fn report_upload(&mut self, transfer: TransferId, is_whole: Option<bool>) {
         if let Some(is_whole) = is_whole {
-            self.tell_near(ToNear::UploadEnded { transfer, is_whole });
+            self.send_to_near(MessageToNear::UploadEnded { transfer, is_whole });
         }
     }
 
-    fn server_closed(&mut self) {
+    fn on_server_closed(&mut self) {
         self.end_doubtful();
         match self.repeatable_question() {
             Some(subject) => self.reconnect(Some(subject)),
@@ -469,21 +475,21 @@ impl FarSession {
         self.abort_prepared();
     }
 
-    fn server_silent(&mut self) {
+    fn on_server_silent(&mut self) {
         if self.waits_only_for_server() {
             self.close();
         }
     }
 
     fn close(&mut self) {
-        self.close_with(ToNear::ServerClosed);
+        self.close_with(MessageToNear::ServerClosed);
     }
 
-    fn close_with(&mut self, last: ToNear) {
+    fn close_with(&mut self, last: MessageToNear) {
         self.abort_prepared();
         self.closed = true;
-        self.tell_near(last);
-        self.out.push_back(Output::Close);
+        self.send_to_near(last);
+        self.out.push_back(FarOutput::Close);
     }
 
     fn abort_prepared(&mut self) {
@@ -493,25 +499,25 @@ impl FarSession {
     }
 
     fn abort(&mut self, transfer: TransferId) {
-        self.order(transfer, Order::Abort { grace: false });
+        self.order(transfer, FarDataOrder::Abort { grace: false });
     }
 
-    fn order(&mut self, transfer: TransferId, order: Order) {
-        self.out.push_back(Output::Order(transfer, order));
+    fn order(&mut self, transfer: TransferId, order: FarDataOrder) {
+        self.out.push_back(FarOutput::Order(transfer, order));
     }
 
     fn send_line(&mut self, line: Vec<u8>) {
         self.heard += 1;
         let synch = false;
-        self.out.push_back(Output::ToServer { line, synch });
+        self.out.push_back(FarOutput::ToServer { line, synch });
     }
 
-    fn reply(&mut self, tag: Tag, line: Vec<u8>) {
-        self.tell_near(ToNear::Reply { tag, line });
+    fn reply(&mut self, tag: ReplyTag, line: Vec<u8>) {
+        self.send_to_near(MessageToNear::Reply { tag, line });
     }
 
-    fn tell_near(&mut self, message: ToNear) {
-        self.out.push_back(Output::Send(message));
+    fn send_to_near(&mut self, message: MessageToNear) {
+        self.out.push_back(FarOutput::Send(message));
     }
 }
 

@@ -15,9 +15,9 @@ pub(super) struct PortRequest {
     pub(super) transfer: TransferId,
     /// Whether the client has its reply already.
     pub(super) answered: bool,
-    asked: Ask,
+    asked: PortCommand,
     /// The form to try if the server refuses this one.
-    other: Option<Ask>,
+    other: Option<PortCommand>,
     /// Whether the server does not support the forms tried so far.
     is_unknown: bool,
     pub(super) held: ReplyBuffer,
@@ -25,7 +25,7 @@ pub(super) struct PortRequest {
 
 /// Command for the server.
 #[derive(Debug, Clone, Copy)]
-enum Ask {
+enum PortCommand {
     Passive(PassiveForm),
     Active(ActiveForm, SocketAddr),
 }
@@ -56,9 +56,12 @@ impl PortRequest {
         let (asked, other) = if server_is_v6 {
             (PassiveForm::Epsv, None)
         } else {
-            (PassiveForm::Pasv, Some(Ask::Passive(PassiveForm::Epsv)))
+            (
+                PassiveForm::Pasv,
+                Some(PortCommand::Passive(PassiveForm::Epsv)),
+            )
         };
-        Self::new(transfer, answered, Ask::Passive(asked), other)
+        Self::new(transfer, answered, PortCommand::Passive(asked), other)
     }
 
     /// Creates a request to connect to `at`, which has the server's address family.
@@ -66,27 +69,35 @@ impl PortRequest {
         let (asked, other) = if at.is_ipv6() {
             (ActiveForm::Eprt, None)
         } else {
-            (ActiveForm::Port, Some(Ask::Active(ActiveForm::Eprt, at)))
+            (
+                ActiveForm::Port,
+                Some(PortCommand::Active(ActiveForm::Eprt, at)),
+            )
         };
-        Self::new(transfer, answered, Ask::Active(asked, at), other)
+        Self::new(transfer, answered, PortCommand::Active(asked, at), other)
     }
 
     /// Whether the gateway listens for the server.
     pub(super) fn is_active(&self) -> bool {
-        matches!(self.asked, Ask::Active(..))
+        matches!(self.asked, PortCommand::Active(..))
     }
 
     /// Returns the verb of the command.
     pub(super) fn verb(&self) -> &'static str {
         match self.asked {
-            Ask::Passive(PassiveForm::Pasv) => "PASV",
-            Ask::Passive(_) => "EPSV",
-            Ask::Active(ActiveForm::Port, _) => "PORT",
-            Ask::Active(..) => "EPRT",
+            PortCommand::Passive(PassiveForm::Pasv) => "PASV",
+            PortCommand::Passive(_) => "EPSV",
+            PortCommand::Active(ActiveForm::Port, _) => "PORT",
+            PortCommand::Active(..) => "EPRT",
         }
     }
 
-    fn new(transfer: TransferId, answered: bool, asked: Ask, other: Option<Ask>) -> Self {
+    fn new(
+        transfer: TransferId,
+        answered: bool,
+        asked: PortCommand,
+        other: Option<PortCommand>,
+    ) -> Self {
         Self {
             transfer,
             answered,
@@ -100,9 +111,9 @@ impl PortRequest {
     /// Returns the line for the server.
     pub(super) fn line(&self) -> Vec<u8> {
         match self.asked {
-            Ask::Passive(PassiveForm::Pasv) => b"PASV".to_vec(),
-            Ask::Passive(_) => b"EPSV".to_vec(),
-            Ask::Active(form, at) => active_line(form, at)
+            PortCommand::Passive(PassiveForm::Pasv) => b"PASV".to_vec(),
+            PortCommand::Passive(_) => b"EPSV".to_vec(),
+            PortCommand::Active(form, at) => active_line(form, at)
                 .expect("the form was chosen for the address")
                 .into_bytes(),
         }
@@ -111,8 +122,8 @@ impl PortRequest {
     pub(super) fn ended(self, code: ReplyCode) -> PortAnswer {
         let has_agreed = code.class() == ReplyClass::Completed;
         match self.asked {
-            Ask::Active(..) if has_agreed => return PortAnswer::Connects,
-            Ask::Passive(form) if has_agreed => {
+            PortCommand::Active(..) if has_agreed => return PortAnswer::Connects,
+            PortCommand::Passive(form) if has_agreed => {
                 let mut lines = self.held.lines();
                 if let Some(port) = lines.find_map(|line| announced_port(form, line)) {
                     return PortAnswer::Port(port);
@@ -128,7 +139,7 @@ impl PortRequest {
                 is_unknown,
                 ..Self::new(self.transfer, self.answered, other, None)
             }),
-            (_, Ask::Passive(_)) if is_refused => PortAnswer::NoPassive { is_unknown },
+            (_, PortCommand::Passive(_)) if is_refused => PortAnswer::NoPassive { is_unknown },
             _ if code.class() == ReplyClass::Failed => PortAnswer::Refused(self.held),
             _ => PortAnswer::Unreadable,
         }

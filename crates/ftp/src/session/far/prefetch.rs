@@ -7,7 +7,7 @@ use super::reply_buffer::ReplyBuffer;
 use crate::{
     command::Command,
     reply::{ReplyClass, ReplyCode},
-    session::{Mode, Subject},
+    session::{QuestionSubject, SessionMode},
 };
 
 #[derive(Debug)]
@@ -15,9 +15,9 @@ pub(super) struct Prefetch {
     logged_in: bool,
     /// Whether no questions are sent.
     is_off: bool,
-    questions: VecDeque<(Cause, Subject)>,
+    questions: VecDeque<(QuestionCause, QuestionSubject)>,
     /// Questions of this round that were sent.
-    asked: Vec<Subject>,
+    asked: Vec<QuestionSubject>,
     /// Whether the server has refused one.
     has_refused: bool,
 }
@@ -25,8 +25,8 @@ pub(super) struct Prefetch {
 /// A question: a command sent to the server ahead of the client.
 #[derive(Debug)]
 pub(super) struct Question {
-    pub(super) subject: Subject,
-    cause: Cause,
+    pub(super) subject: QuestionSubject,
+    cause: QuestionCause,
     pub(super) held: ReplyBuffer,
     /// Number of the wait for the answer.
     pub(super) wait: u64,
@@ -39,9 +39,9 @@ impl Question {
     /// servers answer twice.
     pub(super) fn is_stray(&self, code: ReplyCode) -> bool {
         match self.cause {
-            Cause::LogIn => matches!(code.0, 202 | 220 | 230 | 232),
-            Cause::Directory => matches!(code.0, 200 | 250),
-            Cause::Nothing => false,
+            QuestionCause::LogIn => matches!(code.0, 202 | 220 | 230 | 232),
+            QuestionCause::Directory => matches!(code.0, 200 | 250),
+            QuestionCause::Nothing => false,
         }
     }
 
@@ -53,7 +53,7 @@ impl Question {
 
 /// Event that permits questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum QuestionCause {
     /// The client is logged in.
     LogIn,
     /// The working directory has changed, or has another name.
@@ -62,10 +62,10 @@ pub(super) enum Cause {
 }
 
 impl Prefetch {
-    pub(super) fn new(mode: Mode) -> Self {
+    pub(super) fn new(mode: SessionMode) -> Self {
         Self {
             logged_in: false,
-            is_off: mode == Mode::Strict,
+            is_off: mode == SessionMode::Strict,
             questions: VecDeque::new(),
             asked: Vec::new(),
             has_refused: false,
@@ -73,30 +73,34 @@ impl Prefetch {
     }
 
     /// Records a command for the server. Returns the event that its success would be.
-    pub(super) fn cause(&mut self, command: &Command<'_>) -> Cause {
+    pub(super) fn cause(&mut self, command: &Command<'_>) -> QuestionCause {
         if matches!(command.verb(), "USER" | "REIN" | "HOST") {
             self.logged_in = false;
         }
         match command.verb() {
-            "USER" | "PASS" | "ACCT" => Cause::LogIn,
-            "CWD" | "CDUP" | "XCWD" | "XCUP" => Cause::Directory,
-            "OPTS" if starts_with(command.argument(), b"UTF8") => Cause::Directory,
-            _ => Cause::Nothing,
+            "USER" | "PASS" | "ACCT" => QuestionCause::LogIn,
+            "CWD" | "CDUP" | "XCWD" | "XCUP" => QuestionCause::Directory,
+            "OPTS" if starts_with(command.argument(), b"UTF8") => QuestionCause::Directory,
+            _ => QuestionCause::Nothing,
         }
     }
 
     /// Records the final reply to a command. Returns whether questions follow now.
-    pub(super) fn answered(&mut self, cause: Cause, code: ReplyCode) -> bool {
+    pub(super) fn answered(&mut self, cause: QuestionCause, code: ReplyCode) -> bool {
         if self.is_off {
             return false;
         }
-        let questions: &[Subject] = match cause {
-            Cause::LogIn if matches!(code.0, 202 | 230 | 232) => {
+        let questions: &[QuestionSubject] = match cause {
+            QuestionCause::LogIn if matches!(code.0, 202 | 230 | 232) => {
                 self.logged_in = true;
-                &[Subject::System, Subject::Features, Subject::Directory]
+                &[
+                    QuestionSubject::System,
+                    QuestionSubject::Features,
+                    QuestionSubject::Directory,
+                ]
             }
-            Cause::Directory if self.logged_in && code.class() == ReplyClass::Completed => {
-                &[Subject::Directory]
+            QuestionCause::Directory if self.logged_in && code.class() == ReplyClass::Completed => {
+                &[QuestionSubject::Directory]
             }
             _ => &[],
         };
@@ -127,11 +131,11 @@ impl Prefetch {
     ///
     /// The first sign is a refusal where this answer has the code of another question. The second
     /// sign is a refused `PWD`, which every server supports.
-    pub(super) fn is_out_of_step(&mut self, subject: Subject, code: ReplyCode) -> bool {
+    pub(super) fn is_out_of_step(&mut self, subject: QuestionSubject, code: ReplyCode) -> bool {
         let is_refusal = code.class() == ReplyClass::Failed;
         let mut others = self.asked.iter().filter(|it| **it != subject);
         let is_of_another = others.any(|it| it.answer_code() == code);
-        let is_odd = is_of_another || is_refusal && subject == Subject::Directory;
+        let is_odd = is_of_another || is_refusal && subject == QuestionSubject::Directory;
         let is_out_of_step = self.has_refused && is_odd;
         self.has_refused |= is_refusal;
         is_out_of_step

@@ -4,7 +4,7 @@ use crate::session::TransferId;
 
 /// At most one data connection. A newer one replaces it.
 #[derive(Debug, Default)]
-pub(super) struct Prepared {
+pub(super) struct PreparedConnection {
     connection: Option<Connection>,
 }
 
@@ -16,14 +16,14 @@ struct Connection {
 }
 
 /// Data connection for a transfer.
-pub(super) enum Found {
+pub(super) enum TransferConnection {
     Nothing,
     /// The data connection was refused. The text is the reply.
     Refused(TransferId, String),
     Connection(TransferId),
 }
 
-impl Prepared {
+impl PreparedConnection {
     pub(super) fn set(&mut self, transfer: TransferId) {
         self.connection = Some(Connection {
             transfer,
@@ -61,14 +61,14 @@ impl Prepared {
     }
 
     /// Takes the data connection for a transfer.
-    pub(super) fn take(&mut self) -> Found {
+    pub(super) fn take(&mut self) -> TransferConnection {
         match self.connection.take() {
-            None => Found::Nothing,
+            None => TransferConnection::Nothing,
             Some(Connection {
                 transfer,
                 refusal: Some(refusal),
-            }) => Found::Refused(transfer, refusal),
-            Some(Connection { transfer, .. }) => Found::Connection(transfer),
+            }) => TransferConnection::Refused(transfer, refusal),
+            Some(Connection { transfer, .. }) => TransferConnection::Connection(transfer),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::reply::{ReplyClass, ReplyCode};
 
 /// TLS between the gateway and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ServerTls {
+pub enum ServerTlsMode {
     /// No TLS.
     #[default]
     Off,
@@ -16,9 +16,9 @@ pub enum ServerTls {
 }
 
 #[derive(Debug)]
-pub(super) struct Protection {
-    tls: ServerTls,
-    step: Step,
+pub(super) struct ServerProtection {
+    tls: ServerTlsMode,
+    step: PendingAnswer,
     is_forgotten: bool,
     /// Whether protection of data was requested once.
     has_asked: bool,
@@ -26,7 +26,7 @@ pub(super) struct Protection {
 
 /// Command that the server answers next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum PendingAnswer {
     Greeting,
     Auth,
     Handshake,
@@ -37,7 +37,7 @@ enum Step {
 
 /// Next action.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum ProtectionStep {
     Send(&'static str),
     BeginTls,
     Done,
@@ -45,11 +45,11 @@ pub(super) enum Next {
     Refused(String),
 }
 
-impl Protection {
-    pub(super) fn new(tls: ServerTls) -> Self {
+impl ServerProtection {
+    pub(super) fn new(tls: ServerTlsMode) -> Self {
         let step = match tls {
-            ServerTls::Off => Step::Done,
-            ServerTls::Explicit | ServerTls::Implicit => Step::Greeting,
+            ServerTlsMode::Off => PendingAnswer::Done,
+            ServerTlsMode::Explicit | ServerTlsMode::Implicit => PendingAnswer::Greeting,
         };
         Self {
             tls,
@@ -61,20 +61,20 @@ impl Protection {
 
     /// Whether the client's commands may go to the server.
     pub(super) fn is_done(&self) -> bool {
-        self.step == Step::Done
+        self.step == PendingAnswer::Done
     }
 
     /// Whether data connections have TLS.
     pub(super) fn is_private(&self) -> bool {
-        self.tls != ServerTls::Off
+        self.tls != ServerTlsMode::Off
     }
 
     /// Records the server's greeting.
-    pub(super) fn greeted(&mut self) -> Next {
+    pub(super) fn greeted(&mut self) -> ProtectionStep {
         match self.tls {
-            ServerTls::Off => Next::Done,
-            ServerTls::Explicit => self.go(Step::Auth, "AUTH TLS"),
-            ServerTls::Implicit => self.go(Step::Pbsz, "PBSZ 0"),
+            ServerTlsMode::Off => ProtectionStep::Done,
+            ServerTlsMode::Explicit => self.enter_step(PendingAnswer::Auth, "AUTH TLS"),
+            ServerTlsMode::Implicit => self.enter_step(PendingAnswer::Pbsz, "PBSZ 0"),
         }
     }
 
@@ -90,50 +90,54 @@ impl Protection {
     }
 
     /// Requests protection once more.
-    pub(super) fn settle_again(&mut self) -> Next {
+    pub(super) fn settle_again(&mut self) -> ProtectionStep {
         self.is_forgotten = false;
-        self.go(Step::Pbsz, "PBSZ 0")
+        self.enter_step(PendingAnswer::Pbsz, "PBSZ 0")
     }
 
     /// Records the completed handshake.
-    pub(super) fn tls_begun(&mut self) -> Next {
-        self.go(Step::Pbsz, "PBSZ 0")
+    pub(super) fn tls_begun(&mut self) -> ProtectionStep {
+        self.enter_step(PendingAnswer::Pbsz, "PBSZ 0")
     }
 
     /// Records the server's reply. Returns the next action.
-    pub(super) fn answered(&mut self, code: ReplyCode, held: &ReplyBuffer) -> Next {
+    pub(super) fn answered(&mut self, code: ReplyCode, held: &ReplyBuffer) -> ProtectionStep {
         let is_ok = code.class() == ReplyClass::Completed;
         match self.step {
-            Step::Auth if is_ok => {
-                self.step = Step::Handshake;
-                Next::BeginTls
+            PendingAnswer::Auth if is_ok => {
+                self.step = PendingAnswer::Handshake;
+                ProtectionStep::BeginTls
             }
-            Step::Auth => Next::Refused(format!("the server offers no TLS: {}", held.quoted())),
+            PendingAnswer::Auth => {
+                ProtectionStep::Refused(format!("the server offers no TLS: {}", held.quoted()))
+            }
             // Servers with implicit TLS may support neither this command nor the next.
-            Step::Pbsz => self.go(Step::Prot, "PROT P"),
-            Step::Prot => self.prot_answered(code, held),
-            Step::Greeting | Step::Handshake | Step::Done => Next::Done,
+            PendingAnswer::Pbsz => self.enter_step(PendingAnswer::Prot, "PROT P"),
+            PendingAnswer::Prot => self.prot_answered(code, held),
+            PendingAnswer::Greeting | PendingAnswer::Handshake | PendingAnswer::Done => {
+                ProtectionStep::Done
+            }
         }
     }
 
-    fn prot_answered(&mut self, code: ReplyCode, held: &ReplyBuffer) -> Next {
+    fn prot_answered(&mut self, code: ReplyCode, held: &ReplyBuffer) -> ProtectionStep {
         let is_ok = code.class() == ReplyClass::Completed;
         // Some servers accept `PROT` only after the log-in, and refuse it with different codes.
         let asks_again = !is_ok && !self.has_asked && !matches!(code.0, 504 | 534 | 536);
         self.has_asked = true;
-        if is_ok || asks_again || self.tls == ServerTls::Implicit {
+        if is_ok || asks_again || self.tls == ServerTlsMode::Implicit {
             self.is_forgotten |= asks_again;
-            self.step = Step::Done;
-            return Next::Done;
+            self.step = PendingAnswer::Done;
+            return ProtectionStep::Done;
         }
-        Next::Refused(format!(
+        ProtectionStep::Refused(format!(
             "the server offers no TLS for data connections: {}",
             held.quoted()
         ))
     }
 
-    fn go(&mut self, step: Step, line: &'static str) -> Next {
+    fn enter_step(&mut self, step: PendingAnswer, line: &'static str) -> ProtectionStep {
         self.step = step;
-        Next::Send(line)
+        ProtectionStep::Send(line)
     }
 }

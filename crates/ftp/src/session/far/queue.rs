@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use super::TooManyCommands;
 use crate::{
     command::{Command, CommandKind},
-    session::{CommandId, PIPELINED_BYTES_MAX, PIPELINED_MAX, Request},
+    session::{CommandId, PIPELINED_BYTES_MAX, PIPELINED_MAX, ServerRequest},
 };
 
-impl Request {
+impl ServerRequest {
     fn id(&self) -> CommandId {
         match self {
             Self::Command { id, .. } | Self::Data { id, .. } => *id,
@@ -49,13 +49,13 @@ impl Request {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    requests: VecDeque<Request>,
+pub(super) struct RequestQueue {
+    requests: VecDeque<ServerRequest>,
     /// Bytes of the requests' lines.
     bytes: usize,
 }
 
-impl Queue {
+impl RequestQueue {
     /// # Errors
     /// [`TooManyCommands`] if there is no room for another request.
     pub(super) fn check_room(&self) -> Result<(), TooManyCommands> {
@@ -65,18 +65,18 @@ impl Queue {
         }
     }
 
-    pub(super) fn push(&mut self, request: Request) {
+    pub(super) fn push(&mut self, request: ServerRequest) {
         self.bytes += request.bytes();
         self.requests.push_back(request);
     }
 
     /// Puts a request back at the front.
-    pub(super) fn push_front(&mut self, request: Request) {
+    pub(super) fn push_front(&mut self, request: ServerRequest) {
         self.bytes += request.bytes();
         self.requests.push_front(request);
     }
 
-    pub(super) fn pop(&mut self) -> Option<Request> {
+    pub(super) fn pop(&mut self) -> Option<ServerRequest> {
         let request = self.requests.pop_front()?;
         self.bytes -= request.bytes();
         Some(request)
@@ -84,12 +84,12 @@ impl Queue {
 
     /// Whether the next request is for a data connection.
     pub(super) fn next_asks_data(&self) -> bool {
-        matches!(self.requests.front(), Some(Request::Data { .. }))
+        matches!(self.requests.front(), Some(ServerRequest::Data { .. }))
     }
 
     /// Takes the first `ABOR` of the queue.
-    pub(super) fn pop_abort(&mut self) -> Option<Request> {
-        let at = self.requests.iter().position(Request::is_abort)?;
+    pub(super) fn pop_abort(&mut self) -> Option<ServerRequest> {
+        let at = self.requests.iter().position(ServerRequest::is_abort)?;
         let request = self.requests.remove(at)?;
         self.bytes -= request.bytes();
         Some(request)
@@ -99,9 +99,8 @@ impl Queue {
     pub(super) fn first_unanswered(&self) -> Option<CommandId> {
         let mut requests = self.requests.iter();
         requests.find_map(|request| match request {
-            Request::Command { id, answered, .. } | Request::Data { id, answered, .. } => {
-                (!answered).then_some(*id)
-            }
+            ServerRequest::Command { id, answered, .. }
+            | ServerRequest::Data { id, answered, .. } => (!answered).then_some(*id),
         })
     }
 
@@ -122,6 +121,8 @@ impl Queue {
 
     /// Whether the next request may be sent before the final reply of a transfer.
     pub(super) fn next_may_overtake(&self) -> bool {
-        self.requests.front().is_some_and(Request::may_overtake)
+        self.requests
+            .front()
+            .is_some_and(ServerRequest::may_overtake)
     }
 }

@@ -8,19 +8,19 @@
 use std::time::Duration;
 
 use super::{
-    DataWay, Entry, Expect, FarSession, InFlight, Lesson, LogIn, Output, Protection, ReplyClass,
-    ReplyCode, Request,
-    log_in::{self, Step},
+    CommandInFlight, DataOpener, ExpectedReply, FarOutput, FarSession, InFlight, LearnedTrait,
+    LogInRecord, ReplyClass, ReplyCode, ServerProtection, ServerRequest,
+    log_in::{self, LogInStep},
     reply_buffer::ReplyBuffer,
 };
 use crate::{
     command::Command,
-    session::{Subject, ToNear},
+    session::{MessageToNear, QuestionSubject},
 };
 
 impl FarSession {
     /// Handles a question without an answer in time.
-    pub(super) fn question_overdue(&mut self, subject: Subject) {
+    pub(super) fn on_question_overdue(&mut self, subject: QuestionSubject) {
         match self.log_in.is_recorded() {
             true => self.reconnect(Some(subject)),
             false => self.stop_questions(Some(subject)),
@@ -28,14 +28,14 @@ impl FarSession {
     }
 
     /// Ends all questions. Reports an unanswered one to the near half.
-    fn stop_questions(&mut self, unanswered: Option<Subject>) {
+    fn stop_questions(&mut self, unanswered: Option<QuestionSubject>) {
         self.dislikes_questions = true;
         let unanswered = unanswered.or_else(|| self.prefetch.next().map(|next| next.subject));
         self.prefetch.stop();
-        let lesson = Lesson::DislikesQuestions;
-        self.out.push_back(Output::Learned(lesson));
+        let learned_trait = LearnedTrait::DislikesQuestions;
+        self.out.push_back(FarOutput::Learned(learned_trait));
         if let Some(subject) = unanswered {
-            self.tell_near(ToNear::Prefetched {
+            self.send_to_near(MessageToNear::Prefetched {
                 subject,
                 answer: None,
                 last: true,
@@ -45,7 +45,7 @@ impl FarSession {
 
     /// Leaves a server that may have answered an earlier question twice, while this one awaits its
     /// answer.
-    pub(super) fn answered_out_of_step(&mut self, subject: Subject) {
+    pub(super) fn answered_out_of_step(&mut self, subject: QuestionSubject) {
         match self.log_in.is_recorded() {
             true => self.reconnect(Some(subject)),
             false => {
@@ -56,12 +56,12 @@ impl FarSession {
     }
 
     /// Handles the start of a reply that may be the second answer to a question.
-    pub(super) fn duplicate_begun(&mut self) {
+    pub(super) fn on_duplicate_begun(&mut self) {
         match self.in_flight.awaited().map(|entry| &entry.expect) {
             // No command awaits the line, so it is dropped.
             None => self.stop_questions(None),
-            Some(Expect::Question(question)) => self.answered_out_of_step(question.subject),
-            Some(Expect::Protection(_)) if self.log_in.is_recorded() => self.reconnect(None),
+            Some(ExpectedReply::Question(question)) => self.answered_out_of_step(question.subject),
+            Some(ExpectedReply::Protection(_)) if self.log_in.is_recorded() => self.reconnect(None),
             Some(_) => match self.resendable.take() {
                 Some((request, log_in)) => {
                     self.log_in = log_in;
@@ -78,12 +78,15 @@ impl FarSession {
 
     /// Returns the next request and the log-in before it, if both may be sent on another
     /// connection. `None` if no question can be answered twice.
-    pub(super) fn resendable_with(&self, request: &Request) -> Option<(Request, LogIn)> {
+    pub(super) fn resendable_with(
+        &self,
+        request: &ServerRequest,
+    ) -> Option<(ServerRequest, LogInRecord)> {
         let is_next = self.in_flight.is_empty() && self.in_flight.may_be_answered_twice();
         let is_repeatable = match request {
-            Request::Command { line, .. } => log_in::may_be_sent_again(&Command::parse(line)),
-            Request::Data { .. } => {
-                self.manner.data == DataWay::Passive && !self.substitute.is_first_choice()
+            ServerRequest::Command { line, .. } => log_in::may_be_sent_again(&Command::parse(line)),
+            ServerRequest::Data { .. } => {
+                self.setup.data == DataOpener::Passive && !self.substitute.is_first_choice()
             }
         };
         (is_next && is_repeatable && self.log_in.is_recorded())
@@ -91,16 +94,16 @@ impl FarSession {
     }
 
     /// Returns the question that awaits its answer, if the session can log in again.
-    pub(super) fn repeatable_question(&self) -> Option<Subject> {
+    pub(super) fn repeatable_question(&self) -> Option<QuestionSubject> {
         match &self.in_flight.awaited()?.expect {
-            Expect::Question(question) => Some(question.subject),
+            ExpectedReply::Question(question) => Some(question.subject),
             _ => None,
         }
         .filter(|_| self.log_in.is_recorded())
     }
 
     /// Leaves a server at a question, and logs in again.
-    pub(super) fn reconnect(&mut self, unanswered: Option<Subject>) {
+    pub(super) fn reconnect(&mut self, unanswered: Option<QuestionSubject>) {
         self.stop_questions(unanswered);
         if self.client_gone && self.queue.is_empty() {
             return self.close();
@@ -108,23 +111,23 @@ impl FarSession {
         self.heard += 1;
         self.log_in.begin_relogin(self.heard);
         self.abort_prepared();
-        self.out.push_back(Output::Leave);
+        self.out.push_back(FarOutput::Leave);
         self.connect_again();
     }
 
     /// Connects to the server that the session has left.
     pub(super) fn connect_again(&mut self) {
-        self.await_only(Expect::Relogin(
+        self.await_only(ExpectedReply::Relogin(
             ReplyClass::Completed,
             ReplyBuffer::default(),
         ));
-        self.protection = Protection::new(self.manner.tls);
-        self.out.push_back(Output::Reconnect);
+        self.protection = ServerProtection::new(self.setup.tls);
+        self.out.push_back(FarOutput::Reconnect);
     }
 
-    fn await_only(&mut self, expect: Expect) {
+    fn await_only(&mut self, expect: ExpectedReply) {
         let (id, verb) = (None, String::new());
-        self.in_flight = InFlight::greeting(Entry { id, verb, expect });
+        self.in_flight = InFlight::greeting(CommandInFlight { id, verb, expect });
         self.doubtful = None;
     }
 
@@ -134,8 +137,10 @@ impl FarSession {
     fn pause_relogin(&mut self) -> bool {
         let pause = self.log_in.next_attempt();
         if let Some(attempt) = pause {
-            self.out.push_back(Output::Leave);
-            self.await_only(Expect::Pause(RETRY_PAUSE * (2_u32.pow(attempt + 1) - 1)));
+            self.out.push_back(FarOutput::Leave);
+            self.await_only(ExpectedReply::Pause(
+                RETRY_PAUSE * (2_u32.pow(attempt + 1) - 1),
+            ));
         }
         pause.is_some()
     }
@@ -156,13 +161,13 @@ impl FarSession {
     }
 
     /// Handles the reply to a step of the repeated log-in.
-    pub(super) fn relogin_answered(
+    pub(super) fn on_relogin_reply(
         &mut self,
         needs: ReplyClass,
         held: &ReplyBuffer,
         code: ReplyCode,
     ) {
-        if code.0 == 421 || !log_in::is_as_good(code.class(), needs) {
+        if code.0 == 421 || !log_in::satisfies(code.class(), needs) {
             self.relogin_refused(&held.quoted());
         } else if self.protection.is_done() {
             self.send_next_step();
@@ -175,8 +180,8 @@ impl FarSession {
     /// Sends the next step of the repeated log-in.
     pub(super) fn send_next_step(&mut self) {
         if let Some(step) = self.log_in.next() {
-            let expect = Expect::Relogin(step.needs(), ReplyBuffer::default());
-            let Step { line, verb, .. } = step;
+            let expect = ExpectedReply::Relogin(step.needs(), ReplyBuffer::default());
+            let LogInStep { line, verb, .. } = step;
             self.in_flight.push(None, &verb, expect);
             self.send_line(line);
         }

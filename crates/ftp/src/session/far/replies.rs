@@ -1,13 +1,14 @@
 //! The server's replies: the command of each, and the handling of each line.
 
 use super::{
-    CommandId, Entry, Expect, FarSession, Found, Greeted, Greeting, Order, Output, Question,
-    ReplyBuffer, Stage, Tag, ToNear, TransferId, in_flight::stage_of,
+    CommandId, CommandInFlight, ExpectedReply, FarDataOrder, FarOutput, FarSession, Greeting,
+    GreetingAction, MessageToNear, Question, ReplyBuffer, ReplyStage, ReplyTag, TransferConnection,
+    TransferId, in_flight::stage_of,
 };
 use crate::reply::{LinePosition, ReplyClass, ReplyCode, leading_code};
 
 impl FarSession {
-    pub(super) fn server_line(&mut self, line: &[u8]) {
+    pub(super) fn handle_server_line(&mut self, line: &[u8]) {
         let open = self.doubtful.as_ref().map(|(_, position)| position.code);
         if open.is_some_and(|open| self.in_flight.begins_next(line, open)) {
             self.end_doubtful();
@@ -18,7 +19,7 @@ impl FarSession {
         }
         let position = self.in_flight.locate(line);
         if position.first && self.in_flight.is_duplicate() {
-            self.duplicate_begun();
+            self.on_duplicate_begun();
             if !self.in_flight.is_duplicate() {
                 return;
             }
@@ -55,10 +56,10 @@ impl FarSession {
             if self.log_in.is_in_relogin() {
                 return;
             }
-            let tag = Tag {
+            let tag = ReplyTag {
                 command: None,
                 transfer: None,
-                stage: Stage::Final,
+                stage: ReplyStage::Final,
                 code: 0,
                 last: true,
                 prefetches: false,
@@ -69,7 +70,7 @@ impl FarSession {
         if !self.keeps(line, code) {
             let prefetches = position.last && self.prefetches(code);
             let (command, transfer) = self.answered_by(code);
-            if let (Some(transfer), Stage::Final) = (transfer, stage_of(code)) {
+            if let (Some(transfer), ReplyStage::Final) = (transfer, stage_of(code)) {
                 let succeeded = code.class() == ReplyClass::Completed;
                 match code.0 {
                     425 => self.substitute_failed(transfer),
@@ -79,7 +80,7 @@ impl FarSession {
                 let worth = self.connections.answered(transfer, succeeded);
                 self.report_upload(transfer, worth);
             }
-            let tag = Tag {
+            let tag = ReplyTag {
                 command,
                 transfer,
                 stage: stage_of(code),
@@ -93,20 +94,20 @@ impl FarSession {
             }
         }
         if position.last {
-            self.reply_ended(code);
+            self.on_reply_ended(code);
         }
     }
 
     /// Returns the `ABOR` of the open reply, if the reply precedes replies to earlier commands.
-    pub(super) fn overtaking(&mut self, tag: &Tag) -> Option<CommandId> {
-        let is_abort = matches!(self.in_flight.answering()?.expect, Expect::Abort);
+    pub(super) fn overtaking(&mut self, tag: &ReplyTag) -> Option<CommandId> {
+        let is_abort = matches!(self.in_flight.answering()?.expect, ExpectedReply::Abort);
         let id = tag.command.filter(|_| is_abort)?;
         (self.is_early(id, tag) && self.early.len() < EARLY_LINES_MAX).then_some(id)
     }
 
     /// Whether the reply to `ABOR` must wait. It waits for the replies to earlier commands. If it
     /// denies a transfer, it waits for the outcome of a transfer without a final reply.
-    fn is_early(&self, id: CommandId, tag: &Tag) -> bool {
+    fn is_early(&self, id: CommandId, tag: &ReplyTag) -> bool {
         self.queue.has_earlier(id)
             || self.in_flight.has_earlier(id)
             || tag.code == DENIES_TRANSFER && self.transfer_running() && !self.server_gone
@@ -116,7 +117,7 @@ impl FarSession {
     /// pyftpdlib does so while it waits for the data connection. The gateway answers after the
     /// wait.
     pub(super) fn end_denied(&mut self) {
-        let denies = |(_, tag, _): &(CommandId, Tag, Vec<u8>)| tag.code == DENIES_TRANSFER;
+        let denies = |(_, tag, _): &(CommandId, ReplyTag, Vec<u8>)| tag.code == DENIES_TRANSFER;
         if !self.early.front().is_some_and(denies) || self.in_flight.is_answering() {
             return;
         }
@@ -156,7 +157,7 @@ impl FarSession {
     /// Whether the open reply, which has this code, permits questions.
     pub(super) fn prefetches(&mut self, code: ReplyCode) -> bool {
         match self.in_flight.answering().map(|entry| &entry.expect) {
-            Some(Expect::Plain(cause)) => self.prefetch.answered(*cause, code),
+            Some(ExpectedReply::Plain(cause)) => self.prefetch.answered(*cause, code),
             _ => false,
         }
     }
@@ -167,27 +168,29 @@ impl FarSession {
         let repeats = self.log_in.is_recorded();
         let is_in_relogin = self.log_in.is_in_relogin();
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
-            Some(Expect::Late(_) | Expect::Duplicate | Expect::DuplicateLogIn) => return true,
+            Some(
+                ExpectedReply::Late(_) | ExpectedReply::Duplicate | ExpectedReply::DuplicateLogIn,
+            ) => return true,
             // A server that ends the session at a question gets no questions on another connection.
-            Some(Expect::Question(question)) if is_farewell && repeats => {
+            Some(ExpectedReply::Question(question)) if is_farewell && repeats => {
                 question.is_farewell = true;
                 &mut question.held
             }
-            Some(Expect::Pause(_)) => return true,
+            Some(ExpectedReply::Pause(_)) => return true,
             // If the repeated log-in fails, the client gets 421.
-            Some(Expect::Relogin(_, held)) => held,
-            Some(Expect::Protection(held)) if is_in_relogin => held,
-            Some(Expect::Greeting(greeting)) => &mut greeting.held,
-            Some(Expect::DataPort(asked)) => &mut asked.held,
-            Some(Expect::Type(_, false)) => return false,
+            Some(ExpectedReply::Relogin(_, held)) => held,
+            Some(ExpectedReply::Protection(held)) if is_in_relogin => held,
+            Some(ExpectedReply::Greeting(greeting)) => &mut greeting.held,
+            Some(ExpectedReply::DataPort(asked)) => &mut asked.held,
+            Some(ExpectedReply::Type(_, false)) => return false,
             // A server that ends the session answers no question.
-            Some(Expect::Type(..) | Expect::Question(_) | Expect::Protection(_))
-                if code.0 == 421 =>
-            {
+            Some(
+                ExpectedReply::Type(..) | ExpectedReply::Question(_) | ExpectedReply::Protection(_),
+            ) if code.0 == 421 => {
                 return false;
             }
-            Some(Expect::Question(question)) => &mut question.held,
-            Some(Expect::Type(held, _) | Expect::Protection(held)) => held,
+            Some(ExpectedReply::Question(question)) => &mut question.held,
+            Some(ExpectedReply::Type(held, _) | ExpectedReply::Protection(held)) => held,
             _ => return false,
         };
         held.push(line);
@@ -203,34 +206,36 @@ impl FarSession {
             return (None, None);
         };
         // An unknown verb has started a transfer on the prepared connection.
-        if matches!(entry.expect, Expect::Plain(_))
+        if matches!(entry.expect, ExpectedReply::Plain(_))
             && matches!(code.0, 125 | 150)
-            && let Found::Connection(transfer) = self.prepared.take()
+            && let TransferConnection::Connection(transfer) = self.prepared.take()
         {
             let begun = true;
-            entry.expect = Expect::Transfer { transfer, begun };
-            let order = Order::Commanded(None);
-            self.out.push_back(Output::Order(transfer, order));
+            entry.expect = ExpectedReply::Transfer { transfer, begun };
+            let order = FarDataOrder::Commanded(None);
+            self.out.push_back(FarOutput::Order(transfer, order));
         }
         match entry.expect {
-            Expect::Transfer { transfer, .. } => (entry.id, Some(transfer)),
+            ExpectedReply::Transfer { transfer, .. } => (entry.id, Some(transfer)),
             _ => (entry.id, None),
         }
     }
 
-    pub(super) fn reply_ended(&mut self, code: ReplyCode) {
-        let Some((index, entry)) = self.in_flight.reply_ended() else {
+    pub(super) fn on_reply_ended(&mut self, code: ReplyCode) {
+        let Some((index, entry)) = self.in_flight.end_reply() else {
             return;
         };
-        let Entry {
+        let CommandInFlight {
             id,
             verb,
             mut expect,
         } = entry;
-        let is_preliminary = stage_of(code) == Stage::Preliminary;
+        let is_preliminary = stage_of(code) == ReplyStage::Preliminary;
         if is_preliminary && let Some(held) = expect.held_mut() {
             *held = ReplyBuffer::default();
-            return self.in_flight.keep(index, Entry { id, verb, expect });
+            return self
+                .in_flight
+                .keep(index, CommandInFlight { id, verb, expect });
         }
         if !is_preliminary {
             self.log_in.answered(&verb, code);
@@ -241,24 +246,24 @@ impl FarSession {
         {
             // The server answers in order, and has skipped the command.
             self.abort_prepared();
-            self.tell_near(ToNear::LeftUnanswered(id));
+            self.send_to_near(MessageToNear::LeftUnanswered(id));
         }
         let then = match expect {
-            Expect::Plain(_) | Expect::Begun => {
+            ExpectedReply::Plain(_) | ExpectedReply::Begun => {
                 if !is_preliminary && id.is_some() && id == self.forgets_protection {
                     self.forgets_protection = None;
                     self.protection.forget();
                 }
-                is_preliminary.then_some(Expect::Begun)
+                is_preliminary.then_some(ExpectedReply::Begun)
             }
-            Expect::Quit | Expect::Abort if is_preliminary => Some(expect),
-            Expect::Quit => None,
-            Expect::Abort => {
+            ExpectedReply::Quit | ExpectedReply::Abort if is_preliminary => Some(expect),
+            ExpectedReply::Quit => None,
+            ExpectedReply::Abort => {
                 self.abort_prepared();
                 None
             }
-            Expect::Greeted if is_preliminary => Some(expect),
-            Expect::Greeted => {
+            ExpectedReply::Greeted if is_preliminary => Some(expect),
+            ExpectedReply::Greeted => {
                 if code.class() == ReplyClass::Completed {
                     let next = self.protection.greeted();
                     self.protect(next);
@@ -268,52 +273,57 @@ impl FarSession {
                 }
                 None
             }
-            Expect::Protection(held) => {
+            ExpectedReply::Protection(held) => {
                 let next = self.protection.answered(code, &held);
                 self.protect(next);
                 None
             }
-            Expect::Transfer { transfer, .. } if is_preliminary => {
+            ExpectedReply::Transfer { transfer, .. } if is_preliminary => {
                 if self.protection.is_private() {
-                    self.order(transfer, Order::Begin);
+                    self.order(transfer, FarDataOrder::Begin);
                 }
-                Some(Expect::Transfer {
+                Some(ExpectedReply::Transfer {
                     transfer,
                     begun: true,
                 })
             }
-            Expect::Transfer { transfer, begun } => {
+            ExpectedReply::Transfer { transfer, begun } => {
                 // Without TLS the data of a success may have arrived nevertheless.
                 let is_over = code.class() != ReplyClass::Completed || self.protection.is_private();
                 if !begun && is_over {
-                    self.order(transfer, Order::Unlisten);
+                    self.order(transfer, FarDataOrder::Unlisten);
                 } else if !begun && self.connections.is_open_download(transfer) {
-                    self.order(transfer, Order::Done);
+                    self.order(transfer, FarDataOrder::Done);
                 }
                 None
             }
-            Expect::Greeting(greeting) => self.greeted(id, greeting, code),
-            Expect::DataPort(asked) => self.data_answered(id, asked, code),
-            Expect::Type(held, answered) => {
-                self.type_answered(&held, answered, code);
+            ExpectedReply::Greeting(greeting) => self.greeted(id, greeting, code),
+            ExpectedReply::DataPort(asked) => self.on_data_reply(id, asked, code),
+            ExpectedReply::Type(held, answered) => {
+                self.on_type_reply(&held, answered, code);
                 None
             }
             // The connection ends next, or the timeout of the answer expires.
-            Expect::Question(question) if question.is_farewell => Some(Expect::Question(question)),
-            Expect::Question(question) => {
+            ExpectedReply::Question(question) if question.is_farewell => {
+                Some(ExpectedReply::Question(question))
+            }
+            ExpectedReply::Question(question) => {
                 self.prefetched(question, code);
                 None
             }
-            Expect::Late(_) if is_preliminary => Some(expect),
-            Expect::Relogin(needs, held) => {
-                self.relogin_answered(needs, &held, code);
+            ExpectedReply::Late(_) if is_preliminary => Some(expect),
+            ExpectedReply::Relogin(needs, held) => {
+                self.on_relogin_reply(needs, &held, code);
                 None
             }
-            Expect::Pause(_) => Some(expect),
-            Expect::Late(_) | Expect::Duplicate | Expect::DuplicateLogIn => None,
+            ExpectedReply::Pause(_) => Some(expect),
+            ExpectedReply::Late(_) | ExpectedReply::Duplicate | ExpectedReply::DuplicateLogIn => {
+                None
+            }
         };
         if let Some(expect) = then {
-            self.in_flight.keep(index, Entry { id, verb, expect });
+            self.in_flight
+                .keep(index, CommandInFlight { id, verb, expect });
         }
     }
 
@@ -323,16 +333,16 @@ impl FarSession {
         id: Option<CommandId>,
         greeting: Greeting,
         code: ReplyCode,
-    ) -> Option<Expect> {
+    ) -> Option<ExpectedReply> {
         match greeting.ended(code) {
-            Greeted::Wait(greeting) => Some(Expect::Greeting(greeting)),
-            Greeted::Send(line) => {
+            GreetingAction::Wait(greeting) => Some(ExpectedReply::Greeting(greeting)),
+            GreetingAction::Send(line) => {
                 self.account = Some((id, line));
                 let next = self.protection.greeted();
                 self.protect(next);
                 None
             }
-            Greeted::Refused(held) => {
+            GreetingAction::Refused(held) => {
                 self.server_refused = true;
                 self.relay_held(id, code, held);
                 None
@@ -340,9 +350,9 @@ impl FarSession {
         }
     }
 
-    pub(super) fn type_answered(&mut self, held: &ReplyBuffer, answered: bool, code: ReplyCode) {
+    pub(super) fn on_type_reply(&mut self, held: &ReplyBuffer, answered: bool, code: ReplyCode) {
         if answered {
-            self.tell_near(ToNear::Taken);
+            self.send_to_near(MessageToNear::AnsweredAhead);
         }
         if code.class() == ReplyClass::Completed {
             self.type_refusal = None;
@@ -372,7 +382,7 @@ impl FarSession {
         let subject = question.subject;
         let answer = question.held.into_text().filter(|_| is_answer);
         let last = self.prefetch.is_done();
-        self.tell_near(ToNear::Prefetched {
+        self.send_to_near(MessageToNear::Prefetched {
             subject,
             answer,
             last,
@@ -386,10 +396,10 @@ impl FarSession {
         held: ReplyBuffer,
     ) {
         for (line, last) in held.into_lines() {
-            let tag = Tag {
+            let tag = ReplyTag {
                 command,
                 transfer: None,
-                stage: Stage::Final,
+                stage: ReplyStage::Final,
                 code: code.0,
                 last,
                 prefetches: false,

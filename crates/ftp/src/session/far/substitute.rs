@@ -4,12 +4,12 @@
 //! commands only if it does not know them, and if its own connection has carried a transfer. This
 //! conclusion ends when the server fails to connect.
 
-use super::Lesson;
+use super::LearnedTrait;
 use crate::session::TransferId;
 
 #[derive(Debug)]
 pub(super) struct Substitute {
-    lack: Lack,
+    lack: MissingPassive,
     latest: Option<Connection>,
 }
 
@@ -23,7 +23,7 @@ struct Connection {
 
 /// Certainty that the server lacks `PASV` and `EPSV`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lack {
+enum MissingPassive {
     None,
     /// The server does not know the commands, and accepts `PORT`.
     Claimed,
@@ -36,14 +36,18 @@ impl Substitute {
     /// `PASV` and `EPSV`.
     pub(super) fn new(is_known: bool) -> Self {
         Self {
-            lack: if is_known { Lack::Shown } else { Lack::None },
+            lack: if is_known {
+                MissingPassive::Shown
+            } else {
+                MissingPassive::None
+            },
             latest: None,
         }
     }
 
     /// Whether the server must connect at once, without a request for a port.
     pub(super) fn is_first_choice(&self) -> bool {
-        self.lack != Lack::None
+        self.lack != MissingPassive::None
     }
 
     /// Records that the server must connect. With `is_unknown` it has no command that opens a port.
@@ -57,26 +61,26 @@ impl Substitute {
     /// Records that the server has agreed to connect.
     pub(super) fn agreed(&mut self, transfer: TransferId) {
         let is_unknown = self.of(transfer).is_some_and(|it| it.is_unknown);
-        if is_unknown && self.lack == Lack::None {
-            self.lack = Lack::Claimed;
+        if is_unknown && self.lack == MissingPassive::None {
+            self.lack = MissingPassive::Claimed;
         }
     }
 
     /// Records a successful transfer over its connection.
-    pub(super) fn succeeded(&mut self, transfer: TransferId) -> Option<Lesson> {
+    pub(super) fn succeeded(&mut self, transfer: TransferId) -> Option<LearnedTrait> {
         self.of(transfer)?;
-        if self.lack != Lack::Claimed {
+        if self.lack != MissingPassive::Claimed {
             return None;
         }
-        self.lack = Lack::Shown;
-        Some(Lesson::LacksPassive(true))
+        self.lack = MissingPassive::Shown;
+        Some(LearnedTrait::LacksPassive(true))
     }
 
     /// Records that the server has not connected.
-    pub(super) fn failed(&mut self, transfer: TransferId) -> Option<Lesson> {
+    pub(super) fn failed(&mut self, transfer: TransferId) -> Option<LearnedTrait> {
         self.of(transfer)?;
-        let before = std::mem::replace(&mut self.lack, Lack::None);
-        (before == Lack::Shown).then_some(Lesson::LacksPassive(false))
+        let before = std::mem::replace(&mut self.lack, MissingPassive::None);
+        (before == MissingPassive::Shown).then_some(LearnedTrait::LacksPassive(false))
     }
 
     fn of(&self, transfer: TransferId) -> Option<Connection> {

@@ -9,13 +9,13 @@ mod unanswered;
 mod wait;
 
 use super::*;
-use crate::{line::COMMAND_MAX, session::Mode};
+use crate::{line::COMMAND_MAX, session::SessionMode};
 
-const STRICT: Manner = Manner {
+const STRICT: FarSetup = FarSetup {
     server_is_v6: false,
-    data: DataWay::Passive,
-    mode: Mode::Strict,
-    tls: ServerTls::Off,
+    data: DataOpener::Passive,
+    mode: SessionMode::Strict,
+    tls: ServerTlsMode::Off,
     known: ServerTraits {
         dislikes_questions: false,
         lacks_passive: false,
@@ -26,8 +26,8 @@ fn session() -> FarSession {
     with(STRICT)
 }
 
-fn with(manner: Manner) -> FarSession {
-    let mut far = FarSession::new(Opening::RelayGreeting, manner);
+fn with(setup: FarSetup) -> FarSession {
+    let mut far = FarSession::new(SessionOpening::RelayGreeting, setup);
     assert_eq!(server(&mut far, "220 ready"), ["> 220 ready"]);
     far
 }
@@ -37,44 +37,44 @@ fn drain(far: &mut FarSession) -> Vec<String> {
     let mut out = Vec::new();
     while let Some(output) = far.poll() {
         out.push(match output {
-            Output::ToServer { line, synch } => {
+            FarOutput::ToServer { line, synch } => {
                 format!(
                     "< {}{}",
                     if synch { "!" } else { "" },
                     String::from_utf8_lossy(&line)
                 )
             }
-            Output::Send(message) => sent(message),
-            Output::Spool(request) => format!("spool from {}", request.offset_bytes),
-            Output::Wait(wait) => format!("wait {} s", wait.as_secs()),
-            Output::BeginTls => "tls".to_owned(),
-            Output::Order(transfer, order) => match order {
-                Order::Commanded(Some(direction)) => format!("{direction:?} {}", transfer.0),
-                Order::Commanded(None) => format!("used {}", transfer.0),
-                Order::Begin => format!("begin {}", transfer.0),
-                Order::Unlisten => format!("unlisten {}", transfer.0),
-                Order::Done => format!("done {}", transfer.0),
-                Order::Abort { grace } => format!("abort {} {grace}", transfer.0),
+            FarOutput::Send(message) => sent(message),
+            FarOutput::Spool(request) => format!("spool from {}", request.offset_bytes),
+            FarOutput::Wait(wait) => format!("wait {} s", wait.as_secs()),
+            FarOutput::BeginTls => "tls".to_owned(),
+            FarOutput::Order(transfer, order) => match order {
+                FarDataOrder::Commanded(Some(direction)) => format!("{direction:?} {}", transfer.0),
+                FarDataOrder::Commanded(None) => format!("used {}", transfer.0),
+                FarDataOrder::Begin => format!("begin {}", transfer.0),
+                FarDataOrder::Unlisten => format!("unlisten {}", transfer.0),
+                FarDataOrder::Done => format!("done {}", transfer.0),
+                FarDataOrder::Abort { grace } => format!("abort {} {grace}", transfer.0),
             },
-            Output::Listen(transfer) => format!("listen {}", transfer.0),
-            Output::Leave => "leave".to_owned(),
-            Output::Reconnect => "reconnect".to_owned(),
-            Output::Learned(lesson) => match lesson {
-                Lesson::DislikesQuestions => "learned no questions".to_owned(),
-                Lesson::LacksPassive(lacks) => format!("learned no passive: {lacks}"),
+            FarOutput::Listen(transfer) => format!("listen {}", transfer.0),
+            FarOutput::Leave => "leave".to_owned(),
+            FarOutput::Reconnect => "reconnect".to_owned(),
+            FarOutput::Learned(learned_trait) => match learned_trait {
+                LearnedTrait::DislikesQuestions => "learned no questions".to_owned(),
+                LearnedTrait::LacksPassive(lacks) => format!("learned no passive: {lacks}"),
             },
-            Output::Connect { transfer, port } => format!("connect {} {port}", transfer.0),
-            Output::Close => "close".to_owned(),
+            FarOutput::Connect { transfer, port } => format!("connect {} {port}", transfer.0),
+            FarOutput::Close => "close".to_owned(),
         });
     }
     out
 }
 
-fn sent(message: ToNear) -> String {
+fn sent(message: MessageToNear) -> String {
     match message {
-        ToNear::Reply { line, .. } => format!("> {}", String::from_utf8_lossy(&line)),
-        ToNear::DataReady(id) => format!("ready {}", id.0),
-        ToNear::Prefetched {
+        MessageToNear::Reply { line, .. } => format!("> {}", String::from_utf8_lossy(&line)),
+        MessageToNear::DataReady(id) => format!("ready {}", id.0),
+        MessageToNear::Prefetched {
             subject,
             answer,
             last,
@@ -82,13 +82,13 @@ fn sent(message: ToNear) -> String {
             let answer = answer.map(|text| String::from_utf8_lossy(&text).into_owned());
             format!("{subject:?} {answer:?} {last}")
         }
-        ToNear::UploadEnded { transfer, is_whole } => {
+        MessageToNear::UploadEnded { transfer, is_whole } => {
             format!("upload {} whole: {is_whole}", transfer.0)
         }
-        ToNear::Refused { text, .. } => format!("refuse {text}"),
-        ToNear::ServerClosed => "server closed".to_owned(),
-        ToNear::Taken => "taken".to_owned(),
-        ToNear::LeftUnanswered(id) => format!("unanswered {}", id.0),
+        MessageToNear::Refused { text, .. } => format!("refuse {text}"),
+        MessageToNear::ServerClosed => "server closed".to_owned(),
+        MessageToNear::AnsweredAhead => "taken".to_owned(),
+        MessageToNear::LeftUnanswered(id) => format!("unanswered {}", id.0),
     }
 }
 
@@ -99,21 +99,21 @@ fn command(
     line: &[u8],
     answered: bool,
 ) -> Result<(), TooManyCommands> {
-    let request = Request::Command {
+    let request = ServerRequest::Command {
         id: CommandId(id),
         synch: false,
         answered,
         line: line.to_vec(),
     };
-    far.handle(Input::Received(request.into()))
+    far.handle(FarInput::Received(request.into()))
 }
 
-fn abandon(transfer: u32) -> Input<'static> {
-    Input::Received(ToFar::Abandon(TransferId(transfer)))
+fn abandon(transfer: u32) -> FarInput<'static> {
+    FarInput::Received(MessageToFar::Abandon(TransferId(transfer)))
 }
 
 fn server(far: &mut FarSession, line: &str) -> Vec<String> {
-    far.handle(Input::ServerLine(line.as_bytes()))
+    far.handle(FarInput::ServerLine(line.as_bytes()))
         .expect("no limit is hit");
     drain(far)
 }
@@ -122,12 +122,12 @@ fn server(far: &mut FarSession, line: &str) -> Vec<String> {
 /// seconds.
 fn silence(far: &mut FarSession) -> (u64, Vec<String>) {
     let wait = far.wait().expect("the session waits for the server");
-    far.handle(Input::WaitedInVain).expect("no limit is hit");
+    far.handle(FarInput::WaitTimedOut).expect("no limit is hit");
     (wait.time.as_secs(), drain(far))
 }
 
 fn closed_by_server(far: &mut FarSession) -> Vec<String> {
-    far.handle(Input::ServerClosed).expect("no limit is hit");
+    far.handle(FarInput::ServerClosed).expect("no limit is hit");
     drain(far)
 }
 
@@ -141,12 +141,12 @@ fn pasv(far: &mut FarSession, id: u32, transfer: u32) -> Vec<String> {
 }
 
 fn data(far: &mut FarSession, id: u32, transfer: u32, answered: bool) -> Vec<String> {
-    let request = Request::Data {
+    let request = ServerRequest::Data {
         id: CommandId(id),
         transfer: TransferId(transfer),
         answered,
     };
-    far.handle(Input::Received(request.into()))
+    far.handle(FarInput::Received(request.into()))
         .expect("no limit is hit");
     drain(far)
 }
@@ -175,7 +175,7 @@ fn commands_go_to_the_server_one_at_a_time() {
 
 #[test]
 fn a_consumed_greeting_is_followed_by_the_account() {
-    let opening = Opening::ConsumeGreeting {
+    let opening = SessionOpening::ConsumeGreeting {
         id: CommandId(1),
         line: b"USER joe".to_vec(),
     };
@@ -185,7 +185,7 @@ fn a_consumed_greeting_is_followed_by_the_account() {
     assert_eq!(server(&mut far, "220 go"), ["< USER joe"]);
     assert_eq!(server(&mut far, "331 password"), ["> 331 password"]);
 
-    let opening = Opening::ConsumeGreeting {
+    let opening = SessionOpening::ConsumeGreeting {
         id: CommandId(1),
         line: b"USER joe".to_vec(),
     };
@@ -228,7 +228,7 @@ fn a_data_connection_that_was_given_up_is_not_offered_to_a_transfer() {
 #[test]
 fn an_unreachable_data_port_is_reported_at_the_transfer_command() {
     let mut far = prepared();
-    far.handle(Input::Data(TransferId(1), Event::Refused))
+    far.handle(FarInput::Data(TransferId(1), FarDataEvent::Refused))
         .expect("no limit is hit");
     let out = client(&mut far, 2, "RETR a");
     assert!(out[0].starts_with("> 425 gateway"), "{out:?}");
@@ -346,9 +346,9 @@ fn a_reply_that_overtakes_a_transfer_is_not_taken_for_its_end() {
     client(&mut far, 2, "RETR a");
     server(&mut far, "150 go");
     assert_eq!(client(&mut far, 3, "STAT"), ["< STAT"]);
-    far.handle(Input::ServerLine(b"211 all well"))
+    far.handle(FarInput::ServerLine(b"211 all well"))
         .expect("no limit is hit");
-    let Some(Output::Send(ToNear::Reply { tag, .. })) = far.poll() else {
+    let Some(FarOutput::Send(MessageToNear::Reply { tag, .. })) = far.poll() else {
         panic!("a reply")
     };
     assert_eq!((tag.command, tag.transfer), (Some(CommandId(3)), None));
@@ -364,11 +364,11 @@ fn before_its_150_a_transfer_gets_the_first_reply() {
         ("532 need an account", 2, Some(TransferId(1))),
         ("200 ok", 3, None),
     ] {
-        far.handle(Input::ServerLine(line.as_bytes()))
+        far.handle(FarInput::ServerLine(line.as_bytes()))
             .expect("no limit is hit");
         let outputs = std::iter::from_fn(|| far.poll());
         let tags = outputs.filter_map(|output| match output {
-            Output::Send(ToNear::Reply { tag, .. }) => Some((tag.command, tag.transfer)),
+            FarOutput::Send(MessageToNear::Reply { tag, .. }) => Some((tag.command, tag.transfer)),
             _ => None,
         });
         let tags: Vec<_> = tags.collect();
@@ -409,13 +409,13 @@ fn what_is_for_gateways_never_reaches_the_server() {
 fn a_server_that_goes_away_takes_its_data_connection_along() {
     let mut far = prepared();
     client(&mut far, 2, "RETR a");
-    far.handle(Input::ServerClosed).expect("no limit is hit");
+    far.handle(FarInput::ServerClosed).expect("no limit is hit");
     assert_eq!(drain(&mut far), ["abort 1 false", "server closed", "close"]);
 
     let mut far = prepared();
     client(&mut far, 2, "RETR a");
     server(&mut far, "226 done");
-    far.handle(Input::ServerClosed).expect("no limit is hit");
+    far.handle(FarInput::ServerClosed).expect("no limit is hit");
     assert_eq!(
         drain(&mut far),
         ["server closed", "close"],
@@ -427,14 +427,14 @@ fn a_server_that_goes_away_takes_its_data_connection_along() {
 fn a_client_that_left_has_its_commands_finished_first() {
     let mut far = prepared();
     client(&mut far, 2, "STOR a");
-    far.handle(Input::ClientGone).expect("no limit is hit");
+    far.handle(FarInput::ClientGone).expect("no limit is hit");
     assert!(drain(&mut far).is_empty());
     let closed = |far: &mut FarSession, event| {
-        far.handle(Input::Data(TransferId(1), event))
+        far.handle(FarInput::Data(TransferId(1), event))
             .expect("no limit is hit");
         drain(far)
     };
-    assert!(closed(&mut far, Event::Delivered).is_empty());
+    assert!(closed(&mut far, FarDataEvent::Delivered).is_empty());
     assert_eq!(
         server(&mut far, "226 done"),
         [
@@ -447,10 +447,10 @@ fn a_client_that_left_has_its_commands_finished_first() {
 
     let mut far = prepared();
     client(&mut far, 2, "STOR a");
-    far.handle(Input::ClientGone).expect("no limit is hit");
+    far.handle(FarInput::ClientGone).expect("no limit is hit");
     assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
     assert_eq!(
-        closed(&mut far, Event::Closed),
+        closed(&mut far, FarDataEvent::Closed),
         ["upload 1 whole: false", "server closed", "close"],
         "what the reply is worth goes ahead of the end"
     );

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::{
-    FarSession, Wait,
-    in_flight::{Entry, Expect, Late},
+    FarSession, ServerWait,
+    in_flight::{CommandInFlight, ExpectedReply, OverdueReply},
 };
-use crate::session::{Stage, Tag, ToNear};
+use crate::session::{MessageToNear, ReplyStage, ReplyTag};
 
 impl FarSession {
     /// Returns the present wait. `None` while the server owes no reply.
     ///
-    /// The caller passes [`Input::WaitedInVain`](super::Input::WaitedInVain) when the time has
-    /// expired. Other inputs may change the wait, and end it.
-    pub fn wait(&self) -> Option<Wait> {
+    /// The caller passes [`FarInput::WaitTimedOut`](super::FarInput::WaitTimedOut) when the time
+    /// has expired. Other inputs may change the wait, and end it.
+    pub fn wait(&self) -> Option<ServerWait> {
         if self.closed || self.server_gone {
             return None;
         }
@@ -22,7 +22,7 @@ impl FarSession {
             Some(_) => (self.heard, (DOUBT_TIMEOUT, false)),
             None => (self.number_for(awaited?), self.time_for(awaited?)?),
         };
-        Some(Wait {
+        Some(ServerWait {
             number,
             time,
             counts_data,
@@ -31,72 +31,78 @@ impl FarSession {
 
     /// Returns the number of the wait for the reply to `entry`. Further lines do not prolong the
     /// wait for a question.
-    fn number_for(&self, entry: &Entry) -> u64 {
+    fn number_for(&self, entry: &CommandInFlight) -> u64 {
         match &entry.expect {
-            Expect::Question(question) => question.wait,
+            ExpectedReply::Question(question) => question.wait,
             _ => self.log_in.wait().unwrap_or(self.heard),
         }
     }
 
-    fn time_for(&self, entry: &Entry) -> Option<(Duration, bool)> {
+    fn time_for(&self, entry: &CommandInFlight) -> Option<(Duration, bool)> {
         Some(match entry.expect {
-            Expect::Question(_) if !self.dislikes_questions => (QUESTION_TIMEOUT, false),
-            Expect::Pause(pause) => (pause, false),
+            ExpectedReply::Question(_) if !self.dislikes_questions => (QUESTION_TIMEOUT, false),
+            ExpectedReply::Pause(pause) => (pause, false),
             _ if self.log_in.is_in_relogin() => (RELOGIN_TIMEOUT, false),
-            Expect::Abort if self.queue.has_later(entry.id) => (ABORT_OVERTAKEN_TIMEOUT, false),
-            Expect::Abort => (ABORT_TIMEOUT, false),
+            ExpectedReply::Abort if self.queue.has_later(entry.id) => {
+                (ABORT_OVERTAKEN_TIMEOUT, false)
+            }
+            ExpectedReply::Abort => (ABORT_TIMEOUT, false),
             // The data connection has its own timeouts.
-            Expect::Transfer { transfer, .. } if self.connections.is_open(transfer) => return None,
-            Expect::Transfer { .. } if self.in_flight.has_abort() => (ABORT_TIMEOUT, false),
-            Expect::Plain(_) if QUICK.contains(&entry.verb.as_str()) => (REPLY_TIMEOUT, false),
-            Expect::Transfer { .. } | Expect::Plain(_) | Expect::Begun => {
+            ExpectedReply::Transfer { transfer, .. } if self.connections.is_open(transfer) => {
+                return None;
+            }
+            ExpectedReply::Transfer { .. } if self.in_flight.has_abort() => (ABORT_TIMEOUT, false),
+            ExpectedReply::Plain(_) if QUICK.contains(&entry.verb.as_str()) => {
+                (REPLY_TIMEOUT, false)
+            }
+            ExpectedReply::Transfer { .. } | ExpectedReply::Plain(_) | ExpectedReply::Begun => {
                 (LONG_REPLY_TIMEOUT, true)
             }
             _ => (REPLY_TIMEOUT, false),
         })
     }
 
-    pub(super) fn waited_in_vain(&mut self) {
+    pub(super) fn handle_wait_timeout(&mut self) {
         if self.doubtful.is_some() {
             return self.end_doubtful();
         }
         let has_abort = self.in_flight.has_abort();
         match self.in_flight.awaited().map(|entry| &entry.expect) {
             None => {}
-            Some(Expect::Question(question)) if !self.dislikes_questions => {
-                self.question_overdue(question.subject);
+            Some(ExpectedReply::Question(question)) if !self.dislikes_questions => {
+                self.on_question_overdue(question.subject);
             }
-            Some(Expect::Pause(_)) => self.connect_again(),
-            Some(Expect::Abort) => self.abort_unanswered(),
-            Some(Expect::Transfer { transfer, .. }) if has_abort => {
+            Some(ExpectedReply::Pause(_)) => self.connect_again(),
+            Some(ExpectedReply::Abort) => self.abort_unanswered(),
+            Some(ExpectedReply::Transfer { transfer, .. }) if has_abort => {
                 let transfer = *transfer;
-                let id = self.in_flight.stop_waiting(Late::Transfer);
+                let id = self.in_flight.stop_waiting(OverdueReply::Transfer);
                 self.end_unanswered(id, transfer);
             }
             Some(_) if self.log_in.is_in_relogin() => {
                 self.end_relogin("the server does not let the session log in again in time");
             }
-            Some(_) => self.give_server_up(),
+            Some(_) => self.abandon_server(),
         }
     }
 
     /// Handles a missing reply. The server answered an `ABOR` not at all, or sent a single reply
     /// for the `ABOR` and its transfer.
     fn abort_unanswered(&mut self) {
-        let Some(id) = self.in_flight.stop_waiting(Late::Abort) else {
+        let Some(id) = self.in_flight.stop_waiting(OverdueReply::Abort) else {
             return;
         };
         let goes_on = self.queue.has_later(Some(id));
         self.abort_prepared();
         if goes_on {
             // The client awaits no reply, and might assign one to its next command.
-            self.tell_near(ToNear::LeftUnanswered(id));
+            self.send_to_near(MessageToNear::LeftUnanswered(id));
         } else {
             // The reply follows the replies to commands that the ABOR has overtaken.
-            let tag = Tag {
+            let tag = ReplyTag {
                 command: Some(id),
                 transfer: None,
-                stage: Stage::Final,
+                stage: ReplyStage::Final,
                 code: 226,
                 last: true,
                 prefetches: false,
@@ -107,7 +113,7 @@ impl FarSession {
     }
 
     /// Ends the session, since the server has left a command unanswered for too long.
-    fn give_server_up(&mut self) {
+    fn abandon_server(&mut self) {
         let time = self.wait().map_or(REPLY_TIMEOUT, |wait| wait.time);
         let minutes = time.as_secs() / 60;
         let what = match self.in_flight.awaited() {
@@ -119,9 +125,9 @@ impl FarSession {
 
     /// Answers the awaited command with 421, and ends the session.
     pub(super) fn end_unanswerable(&mut self, why: &str) {
-        if let Some(Entry { id, expect, .. }) = self.in_flight.take_awaited() {
+        if let Some(CommandInFlight { id, expect, .. }) = self.in_flight.take_awaited() {
             let transfer = match expect {
-                Expect::Transfer { transfer, .. } => Some(transfer),
+                ExpectedReply::Transfer { transfer, .. } => Some(transfer),
                 _ => None,
             };
             if let Some(transfer) = transfer {

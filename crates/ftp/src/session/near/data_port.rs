@@ -17,7 +17,7 @@ pub(super) struct DataPort {
 
 /// Method by which the client's data connection is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum DataMethod {
     /// The client connects to the gateway.
     Passive(PassiveForm),
     /// The gateway connects to the client.
@@ -38,7 +38,7 @@ impl DataPort {
         &mut self,
         form: PassiveForm,
         argument: &[u8],
-    ) -> Result<Way, &'static str> {
+    ) -> Result<DataMethod, &'static str> {
         let epsv = match form {
             PassiveForm::Epsv => epsv_argument(argument),
             PassiveForm::Pasv | PassiveForm::Lpsv if self.epsv_only => return Err(ONLY_EPSV),
@@ -48,7 +48,7 @@ impl DataPort {
             PassiveForm::Pasv if self.is_v6 => {
                 return Err("425 gateway: PASV cannot carry an IPv6 address, use EPSV");
             }
-            PassiveForm::Pasv | PassiveForm::Lpsv => return Ok(Way::Passive(form)),
+            PassiveForm::Pasv | PassiveForm::Lpsv => return Ok(DataMethod::Passive(form)),
         };
         match (epsv, self.is_v6) {
             (EpsvArgument::All, _) => {
@@ -57,13 +57,17 @@ impl DataPort {
             }
             (EpsvArgument::V4 | EpsvArgument::Unknown, true)
             | (EpsvArgument::V6 | EpsvArgument::Unknown, false) => Err(self.other_family()),
-            _ => Ok(Way::Passive(form)),
+            _ => Ok(DataMethod::Passive(form)),
         }
     }
 
     /// Returns the method for a client that names its own port. Only the client's own address is
     /// accepted (RFC 2577), and no port of a system service.
-    pub(super) fn active(&self, form: ActiveForm, argument: &[u8]) -> Result<Way, &'static str> {
+    pub(super) fn active(
+        &self,
+        form: ActiveForm,
+        argument: &[u8],
+    ) -> Result<DataMethod, &'static str> {
         if self.epsv_only {
             return Err(ONLY_EPSV);
         }
@@ -83,7 +87,7 @@ impl DataPort {
         if at.port() < PORT_MIN {
             return Err("501 gateway: data connections go to ports from 1024 only");
         }
-        Ok(Way::Active(at))
+        Ok(DataMethod::Active(at))
     }
 
     fn other_family(&self) -> &'static str {

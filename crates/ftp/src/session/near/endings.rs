@@ -1,9 +1,9 @@
 //! Ends of a session: refused, ended by its server, lost with the link, or ended by its client.
 
-use super::{LOG_IN_FIRST, NearSession, Output, TlsStep};
+use super::{LOG_IN_FIRST, NearOutput, NearSession, TlsStep};
 
 impl NearSession {
-    pub(super) fn refused(&mut self, code: u16, text: &str) {
+    pub(super) fn on_refused(&mut self, code: u16, text: &str) {
         let transfers = self.transfers.take_all();
         self.give_up(transfers, None);
         self.held.clear();
@@ -15,14 +15,14 @@ impl NearSession {
         for line in self.pending.give_up(LOG_IN_FIRST) {
             self.write(&line);
         }
-        let may_go_on = self.door.server_refused();
+        let may_go_on = self.server_selection.server_refused();
         if !may_go_on || code == 421 {
             self.server_gone = true;
             self.last_code = 421;
         }
     }
 
-    pub(super) fn server_closed(&mut self) {
+    pub(super) fn on_server_closed(&mut self) {
         let unfinished = self
             .transfers
             .take_unanswered(|id| self.held.reports_on(id));
@@ -30,7 +30,7 @@ impl NearSession {
         self.server_gone = true;
     }
 
-    pub(super) fn link_lost(&mut self, why: &str) {
+    pub(super) fn on_link_lost(&mut self, why: &str) {
         let was_running = self.transfers.is_running();
         let transfers = self.transfers.take_all();
         self.give_up(transfers, Some(426));
@@ -47,12 +47,12 @@ impl NearSession {
 
     /// Handles the end of the client's input. RFC 959: during a transfer the end is an abort.
     /// Otherwise earlier commands are answered first.
-    pub(super) fn client_ended(&mut self) {
+    pub(super) fn on_client_ended(&mut self) {
         if self.client_ended {
             return;
         }
         if self.is_transferring() || self.tls_step != TlsStep::None {
-            return self.client_closed();
+            return self.on_client_closed();
         }
         self.client_ended = true;
     }
@@ -61,11 +61,11 @@ impl NearSession {
     pub(super) fn leave_if_answered(&mut self) {
         let waits = self.pending.has_commands() || self.waiting.is_some() || self.is_transferring();
         if self.client_ended && !self.closed && !waits {
-            self.client_closed();
+            self.on_client_closed();
         }
     }
 
-    pub(super) fn client_closed(&mut self) {
+    pub(super) fn on_client_closed(&mut self) {
         // The client reads no replies any more.
         self.held.clear();
         self.pending.clear();
@@ -90,8 +90,8 @@ impl NearSession {
 
     pub(super) fn leave(&mut self) {
         self.tls_step = TlsStep::None;
-        self.out.push_back(Output::LeaveServer);
+        self.out.push_back(NearOutput::LeaveServer);
         self.closed = true;
-        self.out.push_back(Output::Close);
+        self.out.push_back(NearOutput::Close);
     }
 }

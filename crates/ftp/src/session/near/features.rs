@@ -2,7 +2,7 @@
 //! server's.
 
 /// Returns the replacement of a reply line. Several lines if the gateway adds its own.
-pub(super) fn edited(line: &[u8], is_last: bool, offers_tls: bool) -> Vec<Vec<u8>> {
+pub(super) fn edit_line(line: &[u8], is_last: bool, offers_tls: bool) -> Vec<Vec<u8>> {
     let is_list_end = is_last && line.starts_with(b"211 ");
     if !is_kept(line) {
         return Vec::new();
@@ -16,7 +16,7 @@ pub(super) fn edited(line: &[u8], is_last: bool, offers_tls: bool) -> Vec<Vec<u8
 }
 
 /// Edits a whole reply with CRLF between its lines.
-pub(super) fn edited_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
+pub(super) fn edit_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
     let lines: Vec<&[u8]> = reply
         .split(|&b| b == b'\n')
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
@@ -26,7 +26,7 @@ pub(super) fn edited_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
     let kept = lines
         .iter()
         .enumerate()
-        .flat_map(|(at, line)| edited(line, at + 1 == lines.len(), offers_tls));
+        .flat_map(|(at, line)| edit_line(line, at + 1 == lines.len(), offers_tls));
     kept.collect::<Vec<_>>().join(&b"\r\n"[..])
 }
 
@@ -58,11 +58,11 @@ mod tests {
     fn features_that_end_at_the_gateway_are_the_gateways() {
         let reply = b"211-Features:\r\n AUTH TLS;SSL\r\n MDTM\r\n PROT\r\n AUTHOR\r\n211 End";
         assert_eq!(
-            edited_reply(reply, false),
+            edit_reply(reply, false),
             b"211-Features:\r\n MDTM\r\n AUTHOR\r\n211 End"
         );
         assert_eq!(
-            edited_reply(reply, true),
+            edit_reply(reply, true),
             b"211-Features:\r\n MDTM\r\n AUTHOR\r\n AUTH TLS\r\n AUTH SSL\r\n PBSZ\r\n PROT\r\n211 End"
         );
     }
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn what_is_no_list_stays_as_it_is() {
         for reply in [&b"500 what?"[..], b"211 no features", b"502-no\r\n502 no"] {
-            assert_eq!(edited_reply(reply, true), reply);
+            assert_eq!(edit_reply(reply, true), reply);
         }
         assert!(!is_kept(b"211-PBSZ"));
         assert!(is_kept(b"211-Extensions supported:"));

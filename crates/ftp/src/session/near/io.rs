@@ -2,18 +2,18 @@
 
 use std::net::SocketAddr;
 
-use super::transfers::Record;
+use super::transfers::TransferSummary;
 use crate::{
     logon::Logon,
     session::{
-        CommandId, ToFar, ToNear, TransferId,
-        data::near::{Event, Order},
+        CommandId, MessageToFar, MessageToNear, TransferId,
+        data::near::{NearDataEvent, NearDataOrder},
     },
 };
 
 /// An input of the near half.
 #[derive(Debug)]
-pub enum Input<'a> {
+pub enum NearInput<'a> {
     /// The client sent a line.
     ClientLine(&'a [u8]),
     /// The client sent a line above the bound.
@@ -23,7 +23,7 @@ pub enum Input<'a> {
     /// The client's control connection broke, or the client stopped reading.
     ClientClosed,
     /// The far half has sent a message, or the message that replaces its end.
-    Received(ToNear),
+    Received(MessageToNear),
     /// TLS has begun on the client's control connection.
     TlsBegun,
     /// A listener for the client is open at this address.
@@ -47,12 +47,12 @@ pub enum Input<'a> {
     /// A limit of the gateway ends the session, for this reason.
     LimitReached(&'a str),
     /// Something happened on a data connection.
-    Data(TransferId, Event),
+    Data(TransferId, NearDataEvent),
 }
 
 /// An action for the caller.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Output {
+pub enum NearOutput {
     /// Write this reply line to the client, in one write.
     ToClient(Vec<u8>),
     /// Leave the present server, connect to the one named, and log on there with this command.
@@ -63,13 +63,13 @@ pub enum Output {
         logon: Logon,
     },
     /// Send this message to the far half.
-    Send(ToFar),
+    Send(MessageToFar),
     /// Open a link stream for a data connection, then send this request for it to the far half.
     OpenData {
         /// Number of the data connection.
         transfer: TransferId,
         /// The request.
-        request: ToFar,
+        request: MessageToFar,
     },
     /// Start TLS with the client. Bytes that it has sent before are not TLS, and end the session.
     BeginTls,
@@ -91,9 +91,9 @@ pub enum Output {
         is_private: bool,
     },
     /// An order for a data connection.
-    Order(TransferId, Order),
+    Order(TransferId, NearDataOrder),
     /// The session has finished with a transfer.
-    Transferred(Record),
+    Transferred(TransferSummary),
     /// The server has refused the client's password.
     LoginFailed,
     /// End the far half in an orderly way, since the client has left. Data that may still be

@@ -12,20 +12,20 @@
 //! Without complete delivery it never does.
 
 mod data_port;
-mod door;
 mod endings;
 mod features;
-mod held;
+mod held_replies;
 mod io;
 mod pending;
 mod prefetched;
 mod protection;
+mod server_selection;
 mod transfers;
 
-pub use door::FrontDoor;
-pub use io::{Input, Output};
-pub use protection::ClientTls;
-pub use transfers::Record;
+pub use io::{NearInput, NearOutput};
+pub use protection::ClientTlsMode;
+pub use server_selection::ServerSource;
+pub use transfers::TransferSummary;
 
 use std::{
     collections::VecDeque,
@@ -33,17 +33,17 @@ use std::{
 };
 
 use self::{
-    data_port::{DataPort, Way},
-    door::{Admission, Door, LOG_IN_FIRST},
-    held::Held,
-    pending::{Asked, Pending},
-    prefetched::{Prefetched, Verdict},
-    protection::Protection,
+    data_port::{DataMethod, DataPort},
+    held_replies::HeldReplies,
+    pending::{PendingCommands, PendingRequest},
+    prefetched::{CommandHandling, PrefetchedReplies},
+    protection::ClientProtection,
+    server_selection::{Admission, LOG_IN_FIRST, ServerSelection},
     transfers::Transfers,
 };
 use super::{
-    CommandId, Mode, Request, Stage, Subject, Tag, ToFar, ToNear, TransferId, data::near::Order,
-    refusal,
+    CommandId, MessageToFar, MessageToNear, QuestionSubject, ReplyStage, ReplyTag, ServerRequest,
+    SessionMode, TransferId, data::near::NearDataOrder, refusal,
 };
 use crate::{
     address::passive_reply,
@@ -54,13 +54,13 @@ use crate::{
 
 /// Properties of a session.
 #[derive(Debug, Clone, Copy)]
-pub struct Setup {
+pub struct NearSetup {
     /// Source of the server.
-    pub front: FrontDoor,
+    pub server_source: ServerSource,
     /// Behaviour of the gateways.
-    pub mode: Mode,
+    pub mode: SessionMode,
     /// TLS with the client.
-    pub tls: ClientTls,
+    pub tls: ClientTlsMode,
     /// The address that the client connected to.
     pub local: IpAddr,
     /// The client's address.
@@ -80,13 +80,13 @@ enum TlsStep {
 /// One session at the client's side.
 #[derive(Debug)]
 pub struct NearSession {
-    door: Door,
+    server_selection: ServerSelection,
     data_port: DataPort,
-    pending: Pending,
+    pending: PendingCommands,
     transfers: Transfers,
-    held: Held,
-    prefetched: Prefetched,
-    protection: Protection,
+    held: HeldReplies,
+    prefetched: PrefetchedReplies,
+    protection: ClientProtection,
     tls_step: TlsStep,
     /// Whether lines of a reply to `FEAT` have been relayed, and further ones follow.
     in_features: bool,
@@ -102,24 +102,24 @@ pub struct NearSession {
     /// Whether the client sends no more.
     client_ended: bool,
     closed: bool,
-    out: VecDeque<Output>,
+    out: VecDeque<NearOutput>,
 }
 
 impl NearSession {
     /// Creates a session with a client that has just connected. With a fixed server its far half
     /// exists already. Implicit TLS has begun already.
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: NearSetup) -> Self {
         let mut session = Self {
-            door: Door::new(setup.front),
+            server_selection: ServerSelection::new(setup.server_source),
             data_port: DataPort::new(setup.local, setup.client),
-            pending: match setup.front {
-                FrontDoor::Fixed => Pending::greeting(),
-                FrontDoor::Logon => Pending::default(),
+            pending: match setup.server_source {
+                ServerSource::Fixed => PendingCommands::greeting(),
+                ServerSource::Logon => PendingCommands::default(),
             },
             transfers: Transfers::default(),
-            held: Held::default(),
-            prefetched: Prefetched::new(setup.mode),
-            protection: Protection::new(setup.tls),
+            held: HeldReplies::default(),
+            prefetched: PrefetchedReplies::new(setup.mode),
+            protection: ClientProtection::new(setup.tls),
             tls_step: TlsStep::None,
             in_features: false,
             waiting: None,
@@ -132,7 +132,7 @@ impl NearSession {
             closed: false,
             out: VecDeque::new(),
         };
-        if let Some(greeting) = session.door.greeting() {
+        if let Some(greeting) = session.server_selection.greeting() {
             session.write(greeting);
         }
         session
@@ -185,73 +185,73 @@ impl NearSession {
     }
 
     /// Handles an input.
-    pub fn handle(&mut self, input: Input<'_>) {
+    pub fn handle(&mut self, input: NearInput<'_>) {
         if self.closed {
             return;
         }
         match input {
-            Input::ClientLine(line) => self.client_line(line),
-            Input::ClientLineTooLong => self.pending.answer(b"500 Command line too long"),
-            Input::ClientEnded => self.client_ended(),
-            Input::ClientClosed => self.client_closed(),
-            Input::Received(message) => self.far_said(message),
-            Input::TlsBegun => {
+            NearInput::ClientLine(line) => self.handle_client_line(line),
+            NearInput::ClientLineTooLong => self.pending.answer(b"500 Command line too long"),
+            NearInput::ClientEnded => self.on_client_ended(),
+            NearInput::ClientClosed => self.on_client_closed(),
+            NearInput::Received(message) => self.handle_far_message(message),
+            NearInput::TlsBegun => {
                 self.tls_step = TlsStep::None;
                 self.protection.begun();
             }
-            Input::Listening { transfer, at } => self.listening(transfer, at),
-            Input::NoData(transfer) => self.no_data(transfer),
-            Input::NotReached { code, text } => self.refused(code, text),
-            Input::LinkLost(why) | Input::LimitReached(why) => self.link_lost(why),
-            Input::Data(transfer, event) => {
+            NearInput::Listening { transfer, at } => self.on_listening(transfer, at),
+            NearInput::NoData(transfer) => self.refuse_data(transfer),
+            NearInput::NotReached { code, text } => self.on_refused(code, text),
+            NearInput::LinkLost(why) | NearInput::LimitReached(why) => self.on_link_lost(why),
+            NearInput::Data(transfer, event) => {
                 if self.transfers.on_event(transfer, event) {
-                    self.order(transfer, Order::Kill);
+                    self.order(transfer, NearDataOrder::Kill);
                 }
             }
         }
         self.settle();
     }
 
-    fn far_said(&mut self, message: ToNear) {
+    fn handle_far_message(&mut self, message: MessageToNear) {
         match message {
-            ToNear::Reply { tag, line } => self.far_reply(tag, &line),
-            ToNear::Taken => self.pending.taken(),
-            ToNear::LeftUnanswered(id) => self.left_unanswered(id),
-            ToNear::DataReady(id) => {
-                if let Some((transfer, way)) = self.pending.data_ready(id) {
-                    self.await_client(transfer, way);
+            MessageToNear::Reply { tag, line } => self.handle_far_reply(tag, &line),
+            MessageToNear::AnsweredAhead => self.pending.complete_ahead(),
+            MessageToNear::LeftUnanswered(id) => self.on_left_unanswered(id),
+            MessageToNear::DataReady(id) => {
+                if let Some((transfer, method)) = self.pending.data_ready(id) {
+                    self.await_client(transfer, method);
                 }
             }
-            ToNear::Prefetched {
+            MessageToNear::Prefetched {
                 subject,
                 answer,
                 last,
             } => {
                 self.prefetched.learn(subject, answer.as_deref(), last);
                 if let Some(line) = self.waiting.take() {
-                    self.client_line(&line);
+                    self.handle_client_line(&line);
                 }
             }
-            ToNear::Refused { code, text } => self.refused(code, &text),
-            ToNear::ServerClosed => self.server_closed(),
-            ToNear::UploadEnded { transfer, is_whole } => {
+            MessageToNear::Refused { code, text } => self.on_refused(code, &text),
+            MessageToNear::ServerClosed => self.on_server_closed(),
+            MessageToNear::UploadEnded { transfer, is_whole } => {
                 self.transfers.upload_ended(transfer, is_whole);
             }
         }
     }
 
     /// Returns the next action. `None` until the next input.
-    pub fn poll(&mut self) -> Option<Output> {
+    pub fn poll(&mut self) -> Option<NearOutput> {
         self.out.pop_front()
     }
 
-    fn client_line(&mut self, line: &[u8]) {
+    fn handle_client_line(&mut self, line: &[u8]) {
         let command = Command::parse(line);
         if command.kind() == CommandKind::Blank {
             // Some servers answer a blank line and others do not, so no client waits for a reply.
             return;
         }
-        self.pending.client_went_on(line);
+        self.pending.note_client_command(line);
         match command.kind() {
             CommandKind::Protection => return self.protect(&command),
             CommandKind::Malformed | CommandKind::Split => {
@@ -263,8 +263,8 @@ impl NearSession {
         if let Some(text) = self.protection.refusal(&command) {
             return self.pending.answer(text.as_bytes());
         }
-        match self.door.admit(&command) {
-            Admission::Server => self.for_server(&command),
+        match self.server_selection.admit(&command) {
+            Admission::Server => self.handle_server_command(&command),
             Admission::LogOn(logon) => self.log_on(logon),
             Admission::Answer(text) => self.pending.answer(text.as_bytes()),
             Admission::Goodbye(text) => {
@@ -278,8 +278,8 @@ impl NearSession {
     fn protect(&mut self, command: &Command<'_>) {
         let was_private = self.protection.is_private();
         let text = match self.protection.answer(command) {
-            protection::Answer::Text(text) => text,
-            protection::Answer::Begin(text) => {
+            protection::TlsReply::Text(text) => text,
+            protection::TlsReply::Begin(text) => {
                 self.tls_step = TlsStep::Answering;
                 text
             }
@@ -302,11 +302,11 @@ impl NearSession {
         }
         self.prefetched.reset();
         self.logged_in = false;
-        let id = self.pending.command(Asked::Login);
-        self.out.push_back(Output::Connect { id, logon });
+        let id = self.pending.command(PendingRequest::Login);
+        self.out.push_back(NearOutput::Connect { id, logon });
     }
 
-    fn for_server(&mut self, command: &Command<'_>) {
+    fn handle_server_command(&mut self, command: &Command<'_>) {
         if let (CommandKind::Other, Some(text)) = (command.kind(), refusal(command)) {
             return self.pending.answer(text.as_bytes());
         }
@@ -315,20 +315,21 @@ impl NearSession {
         let may_answer = !self.pending.awaits_transfer();
         let next_id = self.pending.next_id();
         match self.prefetched.answer(command, next_id, may_answer) {
-            Verdict::Server => {}
-            Verdict::Wait => {
+            CommandHandling::Server => {}
+            CommandHandling::Wait => {
                 self.waiting = Some(command.line().to_vec());
                 return;
             }
-            Verdict::Known(lines) => {
-                let is_list = Subject::of(command.verb()) == Some(Subject::Features);
+            CommandHandling::Known(lines) => {
+                let is_list =
+                    QuestionSubject::of(command.verb()) == Some(QuestionSubject::Features);
                 let offers_tls = self.protection.is_offered();
                 return self.pending.answer(&match is_list {
-                    true => features::edited_reply(&lines, offers_tls),
+                    true => features::edit_reply(&lines, offers_tls),
                     false => lines,
                 });
             }
-            Verdict::Certain(text) => {
+            CommandHandling::Certain(text) => {
                 self.pending.answer(text.as_bytes());
                 let id = self.pending.command_ahead();
                 return self.relay(id, command, true);
@@ -343,12 +344,12 @@ impl NearSession {
                 self.pending.answer(text.as_bytes());
             }
             CommandKind::Passive(form) => {
-                let way = self.data_port.passive(form, command.argument());
-                self.ask_data(way);
+                let method = self.data_port.passive(form, command.argument());
+                self.request_data(method);
             }
             CommandKind::Active(form) => {
-                let way = self.data_port.active(form, command.argument());
-                self.ask_data(way);
+                let method = self.data_port.active(form, command.argument());
+                self.request_data(method);
             }
             // The server has not received the refused request. It would wait for a connection that
             // never comes.
@@ -361,16 +362,16 @@ impl NearSession {
                 if let CommandKind::Transfer(direction) = kind
                     && let Some(id) = self.transfers.start(command, direction)
                 {
-                    self.order(id, Order::Start(Some(direction)));
+                    self.order(id, NearDataOrder::Start(Some(direction)));
                 }
-                let asked = match (kind, Subject::of(command.verb())) {
-                    (CommandKind::User | CommandKind::Pass, _) => Asked::Login,
-                    _ if command.verb() == "ACCT" => Asked::Login,
-                    (CommandKind::Transfer(_), _) => Asked::Transfer,
-                    (_, Some(Subject::Features)) => Asked::Features,
-                    _ => Asked::Anything,
+                let request = match (kind, QuestionSubject::of(command.verb())) {
+                    (CommandKind::User | CommandKind::Pass, _) => PendingRequest::Login,
+                    _ if command.verb() == "ACCT" => PendingRequest::Login,
+                    (CommandKind::Transfer(_), _) => PendingRequest::Transfer,
+                    (_, Some(QuestionSubject::Features)) => PendingRequest::Features,
+                    _ => PendingRequest::Anything,
                 };
-                let id = self.pending.command(asked);
+                let id = self.pending.command(request);
                 if kind == CommandKind::Abort {
                     self.transfers.abort(id);
                 }
@@ -379,9 +380,9 @@ impl NearSession {
         }
     }
 
-    fn ask_data(&mut self, way: Result<Way, &'static str>) {
-        let way = match way {
-            Ok(way) => way,
+    fn request_data(&mut self, method: Result<DataMethod, &'static str>) {
+        let method = match method {
+            Ok(method) => method,
             Err(text) => {
                 self.is_data_refused = !text.starts_with('2');
                 return self.pending.answer(text.as_bytes());
@@ -392,33 +393,33 @@ impl NearSession {
         let transfer = self.transfers.prepare();
         let answered = self.prefetched.promises_data();
         let id = if answered {
-            self.pending.answer_data(transfer, way);
+            self.pending.answer_data(transfer, method);
             self.pending.command_ahead()
         } else {
-            self.pending.command(Asked::Data(transfer, way))
+            self.pending.command(PendingRequest::Data(transfer, method))
         };
-        let request = Request::Data {
+        let request = ServerRequest::Data {
             id,
             transfer,
             answered,
         };
-        self.out.push_back(Output::OpenData {
+        self.out.push_back(NearOutput::OpenData {
             transfer,
             request: request.into(),
         });
         if answered {
-            self.await_client(transfer, way);
+            self.await_client(transfer, method);
         }
     }
 
-    fn await_client(&mut self, transfer: TransferId, way: Way) {
+    fn await_client(&mut self, transfer: TransferId, method: DataMethod) {
         let is_private = self.protection.is_private();
-        self.out.push_back(match way {
-            Way::Passive(_) => Output::Listen {
+        self.out.push_back(match method {
+            DataMethod::Passive(_) => NearOutput::Listen {
                 transfer,
                 is_private,
             },
-            Way::Active(at) => Output::Dial {
+            DataMethod::Active(at) => NearOutput::Dial {
                 transfer,
                 at,
                 is_private,
@@ -426,26 +427,26 @@ impl NearSession {
         });
         // A transfer may have been requested ahead.
         if let Some(direction) = self.transfers.direction(transfer) {
-            self.order(transfer, Order::Start(direction));
+            self.order(transfer, NearDataOrder::Start(direction));
         }
     }
 
     fn relay(&mut self, id: CommandId, command: &Command<'_>, answered: bool) {
         let (line, synch) = (command.line().to_vec(), command.synch());
-        let request = Request::Command {
+        let request = ServerRequest::Command {
             id,
             synch,
             answered,
             line,
         };
-        self.out.push_back(Output::Send(request.into()));
+        self.out.push_back(NearOutput::Send(request.into()));
     }
 
-    fn far_reply(&mut self, tag: Tag, line: &[u8]) {
-        if let (Some(transfer), Stage::Final) = (tag.transfer, tag.stage) {
+    fn handle_far_reply(&mut self, tag: ReplyTag, line: &[u8]) {
+        if let (Some(transfer), ReplyStage::Final) = (tag.transfer, tag.stage) {
             // The reply to a command that a newer PASV or an ABOR has superseded has no effect.
             let succeeded = succeeded(tag);
-            self.order(transfer, Order::Finish { succeeded });
+            self.order(transfer, NearDataOrder::Finish { succeeded });
         }
         if tag.prefetches {
             self.prefetched.begin(tag.command);
@@ -458,7 +459,7 @@ impl NearSession {
         while let Some(tag) = self.held.next() {
             let waits_for = tag
                 .transfer
-                .filter(|_| tag.stage == Stage::Final && succeeded(tag));
+                .filter(|_| tag.stage == ReplyStage::Final && succeeded(tag));
             let ended = match waits_for {
                 None => Some(Ok(())),
                 Some(id) => self.transfers.end(id),
@@ -473,7 +474,7 @@ impl NearSession {
             let Some((tag, line)) = self.held.pop() else {
                 return;
             };
-            if let (Some(id), Stage::Final) = (tag.command, tag.stage) {
+            if let (Some(id), ReplyStage::Final) = (tag.command, tag.stage) {
                 // The server received the ABOR before the end of the data connection.
                 let aborted = self.transfers.take_aborted(id);
                 self.kill(aborted);
@@ -491,14 +492,14 @@ impl NearSession {
                 }
             };
             if tag.last {
-                self.reply_relayed(Tag { code, ..tag });
+                self.on_reply_relayed(ReplyTag { code, ..tag });
                 self.write_own_answers();
             }
         }
         self.write_own_answers();
         if self.tls_step == TlsStep::Answering && self.pending.is_empty() {
             self.tls_step = TlsStep::Beginning;
-            self.out.push_back(Output::BeginTls);
+            self.out.push_back(NearOutput::BeginTls);
         }
         if self.server_gone && !self.closed {
             self.close();
@@ -507,7 +508,7 @@ impl NearSession {
     }
 
     /// Handles a command that gets no reply, and whose client expects none.
-    fn left_unanswered(&mut self, id: CommandId) {
+    fn on_left_unanswered(&mut self, id: CommandId) {
         let aborted = self.transfers.take_aborted(id);
         self.kill(aborted);
         if let Some(transfer) = self.pending.answered(id) {
@@ -515,50 +516,50 @@ impl NearSession {
         }
     }
 
-    fn relay_line(&mut self, tag: Tag, line: &[u8]) {
-        let asked = tag.command.and_then(|id| self.pending.asked(id));
-        if asked != Some(Asked::Features) {
+    fn relay_line(&mut self, tag: ReplyTag, line: &[u8]) {
+        let request = tag.command.and_then(|id| self.pending.request(id));
+        if request != Some(PendingRequest::Features) {
             return self.write(line);
         }
         let offers_tls = self.protection.is_offered() && self.in_features;
         self.in_features = !tag.last;
-        for line in features::edited(line, tag.last, offers_tls) {
+        for line in features::edit_line(line, tag.last, offers_tls) {
             self.write(&line);
         }
     }
 
-    fn reply_relayed(&mut self, tag: Tag) {
+    fn on_reply_relayed(&mut self, tag: ReplyTag) {
         self.last_code = tag.code;
-        let asked = tag.command.and_then(|id| self.pending.asked(id));
+        let request = tag.command.and_then(|id| self.pending.request(id));
         let is_greeting = tag.command.is_none();
-        if is_greeting && tag.stage == Stage::Final && tag.code != 0 {
+        if is_greeting && tag.stage == ReplyStage::Final && tag.code != 0 {
             self.pending.greeted();
         }
-        if asked == Some(Asked::Login) || is_greeting {
+        if request == Some(PendingRequest::Login) || is_greeting {
             self.logged_in |= matches!(tag.code, 202 | 230 | 232);
         }
-        if asked == Some(Asked::Login) && matches!(tag.code, 430 | 530) {
-            self.out.push_back(Output::LoginFailed);
+        if request == Some(PendingRequest::Login) && matches!(tag.code, 430 | 530) {
+            self.out.push_back(NearOutput::LoginFailed);
         }
         match (tag.transfer, tag.stage) {
-            (Some(transfer), Stage::Preliminary) => {
+            (Some(transfer), ReplyStage::Preliminary) => {
                 if self.transfers.start_unknown(transfer) {
-                    self.order(transfer, Order::Start(None));
+                    self.order(transfer, NearDataOrder::Start(None));
                 }
-                self.order(transfer, Order::Release);
+                self.order(transfer, NearDataOrder::Release);
             }
-            (Some(transfer), Stage::Final) => {
+            (Some(transfer), ReplyStage::Final) => {
                 let record = self.transfers.answered(transfer, tag.code, succeeded(tag));
                 self.record(record);
             }
-            (None, Stage::Preliminary) => {
+            (None, ReplyStage::Preliminary) => {
                 if let Some(id) = tag.command {
                     self.pending.begun(id);
                 }
             }
-            (None, Stage::Final) => {}
+            (None, ReplyStage::Final) => {}
         }
-        if let (Some(id), Stage::Final) = (tag.command, tag.stage)
+        if let (Some(id), ReplyStage::Final) = (tag.command, tag.stage)
             && let Some(transfer) = self.pending.answered(id)
         {
             // A reply line in place of a listener means that there is no data connection.
@@ -566,15 +567,15 @@ impl NearSession {
         }
     }
 
-    fn listening(&mut self, transfer: TransferId, at: SocketAddr) {
+    fn on_listening(&mut self, transfer: TransferId, at: SocketAddr) {
         let form = self.pending.awaited_form(transfer);
         match form.and_then(|form| passive_reply(form, at)) {
             Some(line) => self.pending.announce(transfer, line),
-            None => self.no_data(transfer),
+            None => self.refuse_data(transfer),
         }
     }
 
-    fn no_data(&mut self, transfer: TransferId) {
+    fn refuse_data(&mut self, transfer: TransferId) {
         let text = "425 gateway: no data connection can be opened at the moment";
         self.is_data_refused = true;
         self.pending.answer_awaited(transfer, text);
@@ -584,7 +585,7 @@ impl NearSession {
     fn remove(&mut self, transfer: TransferId) {
         if let Some(record) = self.transfers.remove(transfer) {
             self.record(record);
-            self.order(transfer, Order::Kill);
+            self.order(transfer, NearDataOrder::Kill);
         }
     }
 
@@ -596,29 +597,33 @@ impl NearSession {
 
     fn kill(&mut self, transfers: Vec<TransferId>) {
         for id in transfers {
-            self.order(id, Order::Kill);
+            self.order(id, NearDataOrder::Kill);
         }
     }
 
     /// Ends transfers. `code` is the code of their final reply, if there is one.
-    fn give_up(&mut self, transfers: Vec<(TransferId, Option<Record>)>, code: Option<u16>) {
+    fn give_up(
+        &mut self,
+        transfers: Vec<(TransferId, Option<TransferSummary>)>,
+        code: Option<u16>,
+    ) {
         for (id, record) in transfers {
             // The counters of a transfer must be read before the order.
-            self.record(record.map(|record| Record { code, ..record }));
-            self.order(id, Order::Kill);
+            self.record(record.map(|record| TransferSummary { code, ..record }));
+            self.order(id, NearDataOrder::Kill);
         }
     }
 
-    fn record(&mut self, record: Option<Record>) {
-        self.out.extend(record.map(Output::Transferred));
+    fn record(&mut self, record: Option<TransferSummary>) {
+        self.out.extend(record.map(NearOutput::Transferred));
     }
 
-    fn order(&mut self, transfer: TransferId, order: Order) {
-        let is_abandoned = order == Order::Kill;
-        self.out.push_back(Output::Order(transfer, order));
+    fn order(&mut self, transfer: TransferId, order: NearDataOrder) {
+        let is_abandoned = order == NearDataOrder::Kill;
+        self.out.push_back(NearOutput::Order(transfer, order));
         if is_abandoned {
-            let message = ToFar::Abandon(transfer);
-            self.out.push_back(Output::Send(message));
+            let message = MessageToFar::Abandon(transfer);
+            self.out.push_back(NearOutput::Send(message));
         }
     }
 
@@ -629,7 +634,7 @@ impl NearSession {
                 self.write(line.strip_suffix(b"\r").unwrap_or(line));
             }
             if let Some(transfer) = announced {
-                self.order(transfer, Order::Announced);
+                self.order(transfer, NearDataOrder::Announced);
             }
         }
     }
@@ -638,7 +643,7 @@ impl NearSession {
         let mut bytes = Vec::with_capacity(line.len() + 2);
         bytes.extend_from_slice(line);
         bytes.extend_from_slice(b"\r\n");
-        self.out.push_back(Output::ToClient(bytes));
+        self.out.push_back(NearOutput::ToClient(bytes));
     }
 }
 
@@ -646,7 +651,7 @@ impl NearSession {
 pub const HALF_CLOSED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Whether the reply is a success. For a transfer, a `3yz` is a failure, too (RFC 959 section 6).
-fn succeeded(tag: Tag) -> bool {
+fn succeeded(tag: ReplyTag) -> bool {
     ReplyCode(tag.code).class() == ReplyClass::Completed
 }
 

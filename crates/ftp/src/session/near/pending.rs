@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 
-use super::data_port::Way;
+use super::data_port::DataMethod;
 use crate::{
     address::PassiveForm,
     session::{CommandId, LINE_USUAL_BYTES, PIPELINED_LONG_MAX, PIPELINED_MAX, TransferId},
 };
 
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingCommands {
     numbered: u32,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<PendingEntry>,
     /// The oldest command, if it is no transfer and has had a `1yz` reply.
     begun: Option<CommandId>,
     /// Number of commands whose client has a reply, and that the far half has not handled yet.
@@ -21,11 +21,11 @@ pub(super) struct Pending {
 }
 
 #[derive(Debug)]
-enum Entry {
+enum PendingEntry {
     /// The server's greeting, which precedes all replies.
     Greeting,
     /// A command for the far half.
-    Remote(CommandId, Asked),
+    Remote(CommandId, PendingRequest),
     /// A data connection that waits for its listener.
     Listener(TransferId, PassiveForm),
     /// The gateway's own reply, which waits for its turn.
@@ -36,8 +36,8 @@ enum Entry {
 
 /// Request of a command that waits for the far half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
-    Data(TransferId, Way),
+pub(super) enum PendingRequest {
+    Data(TransferId, DataMethod),
     Features,
     /// A transfer, which other commands may overtake.
     Transfer,
@@ -46,18 +46,18 @@ pub(super) enum Asked {
     Anything,
 }
 
-impl Pending {
+impl PendingCommands {
     /// Creates a queue in which the greeting is expected.
     pub(super) fn greeting() -> Self {
         Self {
-            entries: VecDeque::from([Entry::Greeting]),
+            entries: VecDeque::from([PendingEntry::Greeting]),
             ..Self::default()
         }
     }
 
     /// Records a line of the server that answers no command.
     pub(super) fn greeted(&mut self) {
-        if let Some(Entry::Greeting) = self.entries.front() {
+        if let Some(PendingEntry::Greeting) = self.entries.front() {
             self.entries.pop_front();
         }
     }
@@ -78,13 +78,13 @@ impl Pending {
     /// Whether a command of the client awaits its reply.
     pub(super) fn has_commands(&self) -> bool {
         let mut entries = self.entries.iter();
-        entries.any(|entry| !matches!(entry, Entry::Greeting))
+        entries.any(|entry| !matches!(entry, PendingEntry::Greeting))
     }
 
     /// Adds a command for the far half, whose reply answers the client. Returns its number.
-    pub(super) fn command(&mut self, asked: Asked) -> CommandId {
+    pub(super) fn command(&mut self, request: PendingRequest) -> CommandId {
         let id = self.number();
-        self.entries.push_back(Entry::Remote(id, asked));
+        self.entries.push_back(PendingEntry::Remote(id, request));
         id
     }
 
@@ -95,14 +95,14 @@ impl Pending {
     }
 
     /// Records that the far half has handled one of these commands.
-    pub(super) fn taken(&mut self) {
+    pub(super) fn complete_ahead(&mut self) {
         self.ahead = self.ahead.saturating_sub(1);
     }
 
     /// Whether a transfer command has no final reply.
     pub(super) fn awaits_transfer(&self) -> bool {
         let mut entries = self.entries.iter();
-        entries.any(|entry| matches!(entry, Entry::Remote(_, Asked::Transfer)))
+        entries.any(|entry| matches!(entry, PendingEntry::Remote(_, PendingRequest::Transfer)))
     }
 
     /// Returns the number of the next command.
@@ -117,19 +117,19 @@ impl Pending {
 
     /// Adds the gateway's own reply to the latest command, with CRLF between its lines.
     pub(super) fn answer(&mut self, lines: &[u8]) {
-        self.entries.push_back(Entry::Local(lines.to_vec()));
+        self.entries.push_back(PendingEntry::Local(lines.to_vec()));
     }
 
     /// Adds a data connection as the reply to the latest command.
-    pub(super) fn answer_data(&mut self, transfer: TransferId, way: Way) {
-        self.entries.push_back(Entry::data(transfer, way));
+    pub(super) fn answer_data(&mut self, transfer: TransferId, method: DataMethod) {
+        self.entries.push_back(PendingEntry::data(transfer, method));
     }
 
     /// Returns the gateway's reply that is next, and the data connection for which it names a port.
     pub(super) fn pop_answer(&mut self) -> Option<(Vec<u8>, Option<TransferId>)> {
         match self.entries.pop_front()? {
-            Entry::Local(lines) => Some((lines, None)),
-            Entry::Port(transfer, line) => Some((line, Some(transfer))),
+            PendingEntry::Local(lines) => Some((lines, None)),
+            PendingEntry::Port(transfer, line) => Some((line, Some(transfer))),
             waiting => {
                 self.entries.push_front(waiting);
                 None
@@ -138,34 +138,35 @@ impl Pending {
     }
 
     /// Returns the request of a command that waits for the far half.
-    pub(super) fn asked(&self, id: CommandId) -> Option<Asked> {
+    pub(super) fn request(&self, id: CommandId) -> Option<PendingRequest> {
         self.entries.iter().find_map(|entry| match entry {
-            Entry::Remote(other, asked) if *other == id => Some(*asked),
+            PendingEntry::Remote(other, request) if *other == id => Some(*request),
             _ => None,
         })
     }
 
     /// Records that the far half is ready for the data connection of a command. Returns that data
     /// connection.
-    pub(super) fn data_ready(&mut self, id: CommandId) -> Option<(TransferId, Way)> {
+    pub(super) fn data_ready(&mut self, id: CommandId) -> Option<(TransferId, DataMethod)> {
         let entry = self
             .entries
             .iter_mut()
-            .find(|entry| matches!(entry, Entry::Remote(other, _) if *other == id))?;
-        let Entry::Remote(_, Asked::Data(transfer, way)) = *entry else {
+            .find(|entry| matches!(entry, PendingEntry::Remote(other, _) if *other == id))?;
+        let PendingEntry::Remote(_, PendingRequest::Data(transfer, method)) = *entry else {
             return None;
         };
-        *entry = Entry::data(transfer, way);
-        Some((transfer, way))
+        *entry = PendingEntry::data(transfer, method);
+        Some((transfer, method))
     }
 
     /// Removes a command that a reply line has answered. Returns the data connection that it
     /// requested, which will not be opened.
     pub(super) fn answered(&mut self, id: CommandId) -> Option<TransferId> {
-        let is_it = |entry: &Entry| matches!(entry, Entry::Remote(other, _) if *other == id);
+        let is_it =
+            |entry: &PendingEntry| matches!(entry, PendingEntry::Remote(other, _) if *other == id);
         let at = self.entries.iter().position(is_it)?;
         match self.entries.remove(at)? {
-            Entry::Remote(_, Asked::Data(transfer, _)) => Some(transfer),
+            PendingEntry::Remote(_, PendingRequest::Data(transfer, _)) => Some(transfer),
             _ => None,
         }
     }
@@ -176,7 +177,7 @@ impl Pending {
     }
 
     /// Handles the client's next command: an earlier `1yz` reply was the last one to its command.
-    pub(super) fn client_went_on(&mut self, line: &[u8]) {
+    pub(super) fn note_client_command(&mut self, line: &[u8]) {
         let is_first = self.entries.is_empty() && self.ahead == 0;
         self.has_long = line.len() > LINE_USUAL_BYTES || self.has_long && !is_first;
         if let Some(id) = self.begun.take() {
@@ -187,7 +188,7 @@ impl Pending {
     /// Returns the form of the request for a data connection that waits for its listener.
     pub(super) fn awaited_form(&self, transfer: TransferId) -> Option<PassiveForm> {
         self.entries.iter().find_map(|entry| match entry {
-            Entry::Listener(other, form) if *other == transfer => Some(*form),
+            PendingEntry::Listener(other, form) if *other == transfer => Some(*form),
             _ => None,
         })
     }
@@ -195,20 +196,20 @@ impl Pending {
     /// Sets the reply that names the port of a data connection.
     pub(super) fn announce(&mut self, transfer: TransferId, line: String) {
         let mut entries = self.entries.iter_mut();
-        let is_it =
-            |entry: &&mut Entry| matches!(entry, Entry::Listener(other, _) if *other == transfer);
+        let is_it = |entry: &&mut PendingEntry| matches!(entry, PendingEntry::Listener(other, _) if *other == transfer);
         if let Some(entry) = entries.find(is_it) {
-            *entry = Entry::Port(transfer, line.into_bytes());
+            *entry = PendingEntry::Port(transfer, line.into_bytes());
         }
     }
 
     /// Sets the reply to the client that waits for this data connection.
     pub(super) fn answer_awaited(&mut self, transfer: TransferId, text: &str) {
         for entry in &mut self.entries {
-            if let Entry::Listener(other, _) | Entry::Remote(_, Asked::Data(other, _)) = entry
+            if let PendingEntry::Listener(other, _)
+            | PendingEntry::Remote(_, PendingRequest::Data(other, _)) = entry
                 && *other == transfer
             {
-                *entry = Entry::Local(text.as_bytes().to_vec());
+                *entry = PendingEntry::Local(text.as_bytes().to_vec());
             }
         }
     }
@@ -225,9 +226,11 @@ impl Pending {
         self.entries
             .drain(..)
             .filter_map(|entry| match entry {
-                Entry::Greeting => None,
-                Entry::Local(line) | Entry::Port(_, line) => Some(line),
-                Entry::Remote(..) | Entry::Listener(..) => Some(text.as_bytes().to_vec()),
+                PendingEntry::Greeting => None,
+                PendingEntry::Local(line) | PendingEntry::Port(_, line) => Some(line),
+                PendingEntry::Remote(..) | PendingEntry::Listener(..) => {
+                    Some(text.as_bytes().to_vec())
+                }
             })
             .collect()
     }
@@ -237,11 +240,11 @@ impl Pending {
     }
 }
 
-impl Entry {
-    fn data(transfer: TransferId, way: Way) -> Self {
-        match way {
-            Way::Passive(form) => Self::Listener(transfer, form),
-            Way::Active(_) => Self::Local(b"200 gateway: data port accepted".to_vec()),
+impl PendingEntry {
+    fn data(transfer: TransferId, method: DataMethod) -> Self {
+        match method {
+            DataMethod::Passive(form) => Self::Listener(transfer, form),
+            DataMethod::Active(_) => Self::Local(b"200 gateway: data port accepted".to_vec()),
         }
     }
 }

@@ -5,29 +5,29 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     command::{Command, CommandKind},
-    session::{CommandId, Mode, Subject},
+    session::{CommandId, QuestionSubject, SessionMode},
 };
 
 #[derive(Debug)]
-pub(super) struct Prefetched {
-    mode: Mode,
+pub(super) struct PrefetchedReplies {
+    mode: SessionMode,
     /// Whether the client is logged in. Before that, a refusal may mean only that a log-in is
     /// required.
     logged_in: bool,
     /// Whether further answers of the far half are in flight.
     expecting: bool,
     /// Answers in flight that are void, since another command has come between.
-    void: BTreeSet<Subject>,
+    void: BTreeSet<QuestionSubject>,
     /// The last commands after which earlier answers are void.
-    voided_by: BTreeMap<Subject, CommandId>,
+    voided_by: BTreeMap<QuestionSubject, CommandId>,
     /// The last command that starts a login.
     login: Option<CommandId>,
-    known: BTreeMap<Subject, Vec<u8>>,
+    known: BTreeMap<QuestionSubject, Vec<u8>>,
 }
 
 /// Handling of a command.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CommandHandling {
     /// The command is for the server.
     Server,
     /// The answer is in flight: the command waits for it.
@@ -38,8 +38,8 @@ pub(super) enum Verdict {
     Certain(String),
 }
 
-impl Prefetched {
-    pub(super) fn new(mode: Mode) -> Self {
+impl PrefetchedReplies {
+    pub(super) fn new(mode: SessionMode) -> Self {
         Self {
             mode,
             logged_in: false,
@@ -56,8 +56,8 @@ impl Prefetched {
         self.logged_in
     }
 
-    /// Decides on the handling of `command`. After [`Verdict::Wait`] the caller passes the command
-    /// again.
+    /// Decides on the handling of `command`. After [`CommandHandling::Wait`] the caller passes the
+    /// command again.
     ///
     /// `id` is the command's number if it is for the server. Without `may_answer` all questions go
     /// to the server.
@@ -66,39 +66,41 @@ impl Prefetched {
         command: &Command<'_>,
         id: CommandId,
         may_answer: bool,
-    ) -> Verdict {
+    ) -> CommandHandling {
         if !self.logged_in {
             self.void(command, id);
-            return Verdict::Server;
+            return CommandHandling::Server;
         }
-        let subject = Subject::of(command.verb()).filter(|_| command.argument().is_empty());
+        let subject = QuestionSubject::of(command.verb()).filter(|_| command.argument().is_empty());
         match (subject, representation_type(command)) {
-            (Some(_), _) if !may_answer => Verdict::Server,
-            (Some(subject), _) => self.about(subject),
-            (None, Some(name)) => Verdict::Certain(format!("200 gateway: TYPE {name}")),
+            (Some(_), _) if !may_answer => CommandHandling::Server,
+            (Some(subject), _) => self.answer_question(subject),
+            (None, Some(name)) => CommandHandling::Certain(format!("200 gateway: TYPE {name}")),
             (None, None) => {
                 self.void(command, id);
-                Verdict::Server
+                CommandHandling::Server
             }
         }
     }
 
-    fn about(&mut self, subject: Subject) -> Verdict {
+    fn answer_question(&mut self, subject: QuestionSubject) -> CommandHandling {
         // Other users may change directories, too: each answer may be used for one question.
         let known = match subject {
-            Subject::Directory => self.known.remove(&subject),
-            Subject::System | Subject::Features => self.known.get(&subject).cloned(),
+            QuestionSubject::Directory => self.known.remove(&subject),
+            QuestionSubject::System | QuestionSubject::Features => {
+                self.known.get(&subject).cloned()
+            }
         };
         match known {
-            Some(lines) => Verdict::Known(lines),
-            None if self.expecting && !self.void.contains(&subject) => Verdict::Wait,
-            None => Verdict::Server,
+            Some(lines) => CommandHandling::Known(lines),
+            None if self.expecting && !self.void.contains(&subject) => CommandHandling::Wait,
+            None => CommandHandling::Server,
         }
     }
 
     /// Records that the far half asks questions, since the server has answered `cause`.
     pub(super) fn begin(&mut self, cause: Option<CommandId>) {
-        if self.mode == Mode::Strict || self.login > cause {
+        if self.mode == SessionMode::Strict || self.login > cause {
             return;
         }
         self.logged_in = true;
@@ -109,7 +111,7 @@ impl Prefetched {
     }
 
     /// Stores the server's answer, if it can be repeated.
-    pub(super) fn learn(&mut self, subject: Subject, answer: Option<&[u8]>, last: bool) {
+    pub(super) fn learn(&mut self, subject: QuestionSubject, answer: Option<&[u8]>, last: bool) {
         if self.void.contains(&subject) {
             // The question preceded a command that has changed the answer.
         } else if let Some(lines) = answer {
@@ -131,15 +133,19 @@ impl Prefetched {
 
     fn void(&mut self, command: &Command<'_>, id: CommandId) {
         let verb = command.verb();
-        let voided: &[Subject] = match verb {
+        let voided: &[QuestionSubject] = match verb {
             "USER" | "REIN" | "ACCT" | "HOST" => {
                 self.logged_in = false;
                 self.login = Some(id);
-                &[Subject::System, Subject::Features, Subject::Directory]
+                &[
+                    QuestionSubject::System,
+                    QuestionSubject::Features,
+                    QuestionSubject::Directory,
+                ]
             }
-            "OPTS" | "LANG" => &[Subject::Features, Subject::Directory],
+            "OPTS" | "LANG" => &[QuestionSubject::Features, QuestionSubject::Directory],
             _ if KEEP_DIRECTORY.contains(&verb) => &[],
-            _ => &[Subject::Directory],
+            _ => &[QuestionSubject::Directory],
         };
         for subject in voided {
             self.known.remove(subject);
@@ -173,12 +179,12 @@ const KEEP_DIRECTORY: &[&str] = &[
 mod tests {
     use super::*;
 
-    fn ask(prefetched: &mut Prefetched, line: &str) -> Verdict {
+    fn ask(prefetched: &mut PrefetchedReplies, line: &str) -> CommandHandling {
         prefetched.answer(&Command::parse(line.as_bytes()), CommandId(9), true)
     }
 
-    fn logged_in() -> Prefetched {
-        let mut prefetched = Prefetched::new(Mode::Fast);
+    fn logged_in() -> PrefetchedReplies {
+        let mut prefetched = PrefetchedReplies::new(SessionMode::Fast);
         prefetched.begin(Some(CommandId(1)));
         prefetched
     }
@@ -186,38 +192,38 @@ mod tests {
     #[test]
     fn what_is_on_its_way_is_waited_for() {
         let mut prefetched = logged_in();
-        assert_eq!(ask(&mut prefetched, "SYST"), Verdict::Wait);
-        prefetched.learn(Subject::System, Some(b"215 UNIX"), false);
-        let known = Verdict::Known(b"215 UNIX".to_vec());
+        assert_eq!(ask(&mut prefetched, "SYST"), CommandHandling::Wait);
+        prefetched.learn(QuestionSubject::System, Some(b"215 UNIX"), false);
+        let known = CommandHandling::Known(b"215 UNIX".to_vec());
         assert_eq!(ask(&mut prefetched, "SYST"), known);
         assert_eq!(
             ask(&mut prefetched, "SYST"),
             known,
             "as often as it is asked"
         );
-        assert_eq!(ask(&mut prefetched, "FEAT"), Verdict::Wait);
-        prefetched.learn(Subject::Features, None, true);
-        assert_eq!(ask(&mut prefetched, "FEAT"), Verdict::Server);
-        assert_eq!(ask(&mut prefetched, "PWD"), Verdict::Server);
+        assert_eq!(ask(&mut prefetched, "FEAT"), CommandHandling::Wait);
+        prefetched.learn(QuestionSubject::Features, None, true);
+        assert_eq!(ask(&mut prefetched, "FEAT"), CommandHandling::Server);
+        assert_eq!(ask(&mut prefetched, "PWD"), CommandHandling::Server);
     }
 
     #[test]
     fn the_directory_is_told_once_and_not_after_what_may_change_it() {
         let mut prefetched = logged_in();
-        prefetched.learn(Subject::Directory, Some(b"257 \"/\""), true);
+        prefetched.learn(QuestionSubject::Directory, Some(b"257 \"/\""), true);
         ask(&mut prefetched, "NOOP");
         assert_eq!(
             ask(&mut prefetched, "PWD"),
-            Verdict::Known(b"257 \"/\"".to_vec())
+            CommandHandling::Known(b"257 \"/\"".to_vec())
         );
-        assert_eq!(ask(&mut prefetched, "PWD"), Verdict::Server);
+        assert_eq!(ask(&mut prefetched, "PWD"), CommandHandling::Server);
         prefetched.begin(Some(CommandId(9)));
-        assert_eq!(ask(&mut prefetched, "CWD x"), Verdict::Server);
-        assert_eq!(ask(&mut prefetched, "PWD"), Verdict::Server);
-        prefetched.learn(Subject::Directory, Some(b"257 \"/\""), true);
+        assert_eq!(ask(&mut prefetched, "CWD x"), CommandHandling::Server);
+        assert_eq!(ask(&mut prefetched, "PWD"), CommandHandling::Server);
+        prefetched.learn(QuestionSubject::Directory, Some(b"257 \"/\""), true);
         assert_eq!(
             ask(&mut prefetched, "PWD"),
-            Verdict::Server,
+            CommandHandling::Server,
             "it is the old one"
         );
     }
@@ -225,26 +231,26 @@ mod tests {
     #[test]
     fn an_answer_is_void_that_another_command_has_overtaken() {
         let mut prefetched = logged_in();
-        prefetched.learn(Subject::Directory, Some(b"257 \"/\""), true);
+        prefetched.learn(QuestionSubject::Directory, Some(b"257 \"/\""), true);
         let mut cwd = |id| {
             let command = Command::parse(b"CWD a");
             prefetched.answer(&command, CommandId(id), true)
         };
-        assert_eq!(cwd(5), Verdict::Server);
-        assert_eq!(cwd(6), Verdict::Server);
+        assert_eq!(cwd(5), CommandHandling::Server);
+        assert_eq!(cwd(6), CommandHandling::Server);
         // The server has answered the first of these commands.
         prefetched.begin(Some(CommandId(5)));
-        prefetched.learn(Subject::Directory, Some(b"257 \"/a\""), true);
-        assert_eq!(ask(&mut prefetched, "PWD"), Verdict::Server);
+        prefetched.learn(QuestionSubject::Directory, Some(b"257 \"/a\""), true);
+        assert_eq!(ask(&mut prefetched, "PWD"), CommandHandling::Server);
         prefetched.begin(Some(CommandId(6)));
-        prefetched.learn(Subject::Directory, Some(b"257 \"/a/a\""), true);
-        let known = Verdict::Known(b"257 \"/a/a\"".to_vec());
+        prefetched.learn(QuestionSubject::Directory, Some(b"257 \"/a/a\""), true);
+        let known = CommandHandling::Known(b"257 \"/a/a\"".to_vec());
         assert_eq!(ask(&mut prefetched, "PWD"), known);
     }
 
     #[test]
     fn a_login_that_another_follows_promises_nothing() {
-        let mut prefetched = Prefetched::new(Mode::Fast);
+        let mut prefetched = PrefetchedReplies::new(SessionMode::Fast);
         prefetched.answer(&Command::parse(b"USER other"), CommandId(3), true);
         prefetched.begin(Some(CommandId(2)));
         assert!(!prefetched.promises_data());
@@ -255,10 +261,10 @@ mod tests {
     #[test]
     fn another_login_begins_anew() {
         let mut prefetched = logged_in();
-        prefetched.learn(Subject::System, Some(b"215 UNIX"), true);
-        assert_eq!(ask(&mut prefetched, "USER other"), Verdict::Server);
-        assert_eq!(ask(&mut prefetched, "SYST"), Verdict::Server);
-        assert_eq!(ask(&mut prefetched, "TYPE I"), Verdict::Server);
+        prefetched.learn(QuestionSubject::System, Some(b"215 UNIX"), true);
+        assert_eq!(ask(&mut prefetched, "USER other"), CommandHandling::Server);
+        assert_eq!(ask(&mut prefetched, "SYST"), CommandHandling::Server);
+        assert_eq!(ask(&mut prefetched, "TYPE I"), CommandHandling::Server);
     }
 
     #[test]
@@ -266,21 +272,21 @@ mod tests {
         let mut prefetched = logged_in();
         assert!(matches!(
             ask(&mut prefetched, "TYPE i"),
-            Verdict::Certain(_)
+            CommandHandling::Certain(_)
         ));
         assert!(matches!(
             ask(&mut prefetched, "type A N"),
-            Verdict::Certain(_)
+            CommandHandling::Certain(_)
         ));
-        assert_eq!(ask(&mut prefetched, "TYPE E"), Verdict::Server);
+        assert_eq!(ask(&mut prefetched, "TYPE E"), CommandHandling::Server);
     }
 
     #[test]
     fn in_strict_mode_all_is_for_the_server() {
-        let mut prefetched = Prefetched::new(Mode::Strict);
+        let mut prefetched = PrefetchedReplies::new(SessionMode::Strict);
         prefetched.begin(None);
         for line in ["SYST", "PWD", "TYPE I"] {
-            assert_eq!(ask(&mut prefetched, line), Verdict::Server);
+            assert_eq!(ask(&mut prefetched, line), CommandHandling::Server);
         }
         assert!(!prefetched.promises_data());
     }

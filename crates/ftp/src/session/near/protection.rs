@@ -4,7 +4,7 @@ use crate::command::{Command, CommandKind};
 
 /// TLS with the clients of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ClientTls {
+pub enum ClientTlsMode {
     /// No TLS. `AUTH` is refused.
     #[default]
     Off,
@@ -21,7 +21,7 @@ pub enum ClientTls {
     },
 }
 
-impl ClientTls {
+impl ClientTlsMode {
     fn is_required(self) -> bool {
         match self {
             Self::Off => false,
@@ -31,8 +31,8 @@ impl ClientTls {
 }
 
 #[derive(Debug)]
-pub(super) struct Protection {
-    tls: ClientTls,
+pub(super) struct ClientProtection {
+    tls: ClientTlsMode,
     /// Whether the control connection uses TLS.
     is_on: bool,
     /// Whether `PBSZ` was received.
@@ -43,15 +43,15 @@ pub(super) struct Protection {
 
 /// The reply to a command about TLS.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum TlsReply {
     Text(&'static str),
     /// TLS starts after this reply.
     Begin(&'static str),
 }
 
-impl Protection {
-    pub(super) fn new(tls: ClientTls) -> Self {
-        let is_on = matches!(tls, ClientTls::Implicit { .. });
+impl ClientProtection {
+    pub(super) fn new(tls: ClientTlsMode) -> Self {
+        let is_on = matches!(tls, ClientTlsMode::Implicit { .. });
         Self {
             tls,
             is_on,
@@ -62,7 +62,7 @@ impl Protection {
 
     /// Whether clients may request TLS.
     pub(super) fn is_offered(&self) -> bool {
-        self.tls != ClientTls::Off
+        self.tls != ClientTlsMode::Off
     }
 
     /// Whether data connections use TLS.
@@ -94,13 +94,13 @@ impl Protection {
         }
     }
 
-    pub(super) fn answer(&mut self, command: &Command<'_>) -> Answer {
+    pub(super) fn answer(&mut self, command: &Command<'_>) -> TlsReply {
         let argument = command.argument().trim_ascii().to_ascii_uppercase();
-        Answer::Text(match (command.verb(), argument.as_slice()) {
+        TlsReply::Text(match (command.verb(), argument.as_slice()) {
             _ if !self.is_offered() => "502 gateway: TLS is not offered here",
             ("AUTH", _) if self.is_on => "503 gateway: TLS has begun already",
             ("AUTH", b"TLS" | b"TLS-C" | b"SSL" | b"TLS-P") => {
-                return Answer::Begin("234 gateway: TLS may begin");
+                return TlsReply::Begin("234 gateway: TLS may begin");
             }
             ("AUTH", _) => "504 gateway: expected AUTH TLS",
             ("PBSZ" | "PROT", _) if !self.is_on => "503 gateway: AUTH TLS comes first",
@@ -135,16 +135,16 @@ const BEFORE_TLS: [&str; 7] = ["FEAT", "QUIT", "HELP", "NOOP", "SYST", "OPTS", "
 mod tests {
     use super::*;
 
-    fn ask(protection: &mut Protection, line: &str) -> String {
+    fn ask(protection: &mut ClientProtection, line: &str) -> String {
         match protection.answer(&Command::parse(line.as_bytes())) {
-            Answer::Text(text) => text[..3].to_owned(),
-            Answer::Begin(text) => format!("{} begin", &text[..3]),
+            TlsReply::Text(text) => text[..3].to_owned(),
+            TlsReply::Begin(text) => format!("{} begin", &text[..3]),
         }
     }
 
     #[test]
     fn the_steps_of_rfc_4217_come_in_their_order() {
-        let mut protection = Protection::new(ClientTls::Explicit { is_required: false });
+        let mut protection = ClientProtection::new(ClientTlsMode::Explicit { is_required: false });
         for (line, code) in [
             ("PROT P", "503"),
             ("PBSZ 0", "503"),
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn where_tls_is_not_offered_nothing_of_it_is() {
-        let mut protection = Protection::new(ClientTls::Off);
+        let mut protection = ClientProtection::new(ClientTlsMode::Off);
         for line in ["AUTH TLS", "PBSZ 0", "PROT P", "CCC"] {
             assert_eq!(ask(&mut protection, line), "502", "{line}");
         }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn implicit_tls_has_begun_and_holds_for_data() {
-        let mut protection = Protection::new(ClientTls::Implicit { is_required: false });
+        let mut protection = ClientProtection::new(ClientTlsMode::Implicit { is_required: false });
         assert!(protection.is_private());
         assert_eq!(ask(&mut protection, "PROT C"), "200");
         assert!(!protection.is_private());
@@ -187,8 +187,8 @@ mod tests {
     #[test]
     fn where_tls_is_required_little_passes_before_it() {
         let is_required = true;
-        let mut protection = Protection::new(ClientTls::Explicit { is_required });
-        let refused = |protection: &Protection, line: &str| {
+        let mut protection = ClientProtection::new(ClientTlsMode::Explicit { is_required });
+        let refused = |protection: &ClientProtection, line: &str| {
             let text = protection.refusal(&Command::parse(line.as_bytes()));
             text.map_or("", |text| &text[..3]).to_owned()
         };
@@ -237,7 +237,7 @@ mod tests {
         for line in data {
             assert_eq!(refused(&protection, line), "", "{line}");
         }
-        let mut implicit = Protection::new(ClientTls::Implicit { is_required });
+        let mut implicit = ClientProtection::new(ClientTlsMode::Implicit { is_required });
         assert_eq!(refused(&implicit, "PASV"), "");
         assert_eq!(ask(&mut implicit, "PROT C"), "534");
     }

@@ -6,25 +6,25 @@ mod transfers;
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::session::data::near::Event;
+use crate::session::data::near::NearDataEvent;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-const STRICT: Setup = Setup {
-    front: FrontDoor::Fixed,
-    mode: Mode::Strict,
-    tls: ClientTls::Off,
+const STRICT: NearSetup = NearSetup {
+    server_source: ServerSource::Fixed,
+    mode: SessionMode::Strict,
+    tls: ClientTlsMode::Off,
     local: LOCAL,
     client: LOCAL,
 };
 
-const FAST: Setup = Setup {
-    mode: Mode::Fast,
+const FAST: NearSetup = NearSetup {
+    mode: SessionMode::Fast,
     ..STRICT
 };
 
 /// Creates a session with a client that has been greeted.
-fn greeted(setup: Setup) -> NearSession {
+fn greeted(setup: NearSetup) -> NearSession {
     let mut near = NearSession::new(setup);
     assert_eq!(reply(&mut near, 0, 0, "220 ready"), ["> 220 ready"]);
     near
@@ -35,8 +35,8 @@ fn fixed() -> NearSession {
 }
 
 fn named() -> NearSession {
-    NearSession::new(Setup {
-        front: FrontDoor::Logon,
+    NearSession::new(NearSetup {
+        server_source: ServerSource::Logon,
         ..STRICT
     })
 }
@@ -50,60 +50,62 @@ fn drain(near: &mut NearSession) -> Vec<String> {
     let mut out = Vec::new();
     while let Some(output) = near.poll() {
         out.push(match output {
-            Output::ToClient(line) => format!("> {}", String::from_utf8_lossy(&line).trim_end()),
-            Output::Connect { logon, .. } => {
+            NearOutput::ToClient(line) => {
+                format!("> {}", String::from_utf8_lossy(&line).trim_end())
+            }
+            NearOutput::Connect { logon, .. } => {
                 format!(
                     "connect {} {}",
                     String::from_utf8_lossy(&logon.user),
                     logon.server.host
                 )
             }
-            Output::Send(ToFar::Request(Request::Command { line, .. })) => {
+            NearOutput::Send(MessageToFar::Request(ServerRequest::Command { line, .. })) => {
                 format!("< {}", String::from_utf8_lossy(&line))
             }
-            Output::Send(ToFar::Request(Request::Data { .. })) => {
+            NearOutput::Send(MessageToFar::Request(ServerRequest::Data { .. })) => {
                 "data without a stream".to_owned()
             }
-            Output::Send(ToFar::Abandon(transfer)) => {
+            NearOutput::Send(MessageToFar::Abandon(transfer)) => {
                 let kill = format!("{} Kill", transfer.0);
                 assert_eq!(out.last(), Some(&kill), "both halves give it up");
                 continue;
             }
-            Output::OpenData { transfer, .. } => format!("data {}", transfer.0),
-            Output::BeginTls => "tls".to_owned(),
-            Output::Listen {
+            NearOutput::OpenData { transfer, .. } => format!("data {}", transfer.0),
+            NearOutput::BeginTls => "tls".to_owned(),
+            NearOutput::Listen {
                 transfer,
                 is_private,
             } => format!("listen {}{}", transfer.0, private(is_private)),
-            Output::Dial {
+            NearOutput::Dial {
                 transfer,
                 at,
                 is_private,
             } => format!("dial {} {at}{}", transfer.0, private(is_private)),
-            Output::Order(transfer, order) => format!("{} {order:?}", transfer.0),
-            Output::Transferred(_) => continue,
-            Output::LoginFailed => "login failed".to_owned(),
-            Output::LeaveServer => "leave".to_owned(),
-            Output::Close => "close".to_owned(),
+            NearOutput::Order(transfer, order) => format!("{} {order:?}", transfer.0),
+            NearOutput::Transferred(_) => continue,
+            NearOutput::LoginFailed => "login failed".to_owned(),
+            NearOutput::LeaveServer => "leave".to_owned(),
+            NearOutput::Close => "close".to_owned(),
         });
     }
     out
 }
 
 fn client(near: &mut NearSession, line: &str) -> Vec<String> {
-    near.handle(Input::ClientLine(line.as_bytes()));
+    near.handle(NearInput::ClientLine(line.as_bytes()));
     drain(near)
 }
 
 fn reply(near: &mut NearSession, command: u32, transfer: u32, line: &str) -> Vec<String> {
     let code: u16 = line[..3].parse().expect("a code");
-    let tag = Tag {
+    let tag = ReplyTag {
         command: (command != 0).then_some(CommandId(command)),
         transfer: (transfer != 0).then_some(TransferId(transfer)),
         stage: if code < 200 {
-            Stage::Preliminary
+            ReplyStage::Preliminary
         } else {
-            Stage::Final
+            ReplyStage::Final
         },
         code,
         last: line.as_bytes()[3] == b' ',
@@ -113,18 +115,18 @@ fn reply(near: &mut NearSession, command: u32, transfer: u32, line: &str) -> Vec
     drain(near)
 }
 
-fn relayed(near: &mut NearSession, tag: Tag, line: &[u8]) {
+fn relayed(near: &mut NearSession, tag: ReplyTag, line: &[u8]) {
     let line = line.to_vec();
-    near.handle(Input::Received(ToNear::Reply { tag, line }));
+    near.handle(NearInput::Received(MessageToNear::Reply { tag, line }));
 }
 
 fn data_ready(near: &mut NearSession, command: u32) {
-    let ready = ToNear::DataReady(CommandId(command));
-    near.handle(Input::Received(ready));
+    let ready = MessageToNear::DataReady(CommandId(command));
+    near.handle(NearInput::Received(ready));
 }
 
-fn data(near: &mut NearSession, event: Event) -> Vec<String> {
-    near.handle(Input::Data(TransferId(1), event));
+fn data(near: &mut NearSession, event: NearDataEvent) -> Vec<String> {
+    near.handle(NearInput::Data(TransferId(1), event));
     drain(near)
 }
 
@@ -147,7 +149,7 @@ fn prepared() -> NearSession {
 fn listening(near: &mut NearSession, transfer: u32) -> Vec<String> {
     let transfer = TransferId(transfer);
     let at = SocketAddr::new(LOCAL, 1025);
-    near.handle(Input::Listening { transfer, at });
+    near.handle(NearInput::Listening { transfer, at });
     drain(near)
 }
 
@@ -174,7 +176,7 @@ fn the_final_reply_waits_for_the_data() {
         "it keeps its place"
     );
     assert_eq!(
-        data(&mut near, Event::Delivered),
+        data(&mut near, NearDataEvent::Delivered),
         ["> 226 done", "> 200 later"]
     );
 }
@@ -182,7 +184,7 @@ fn the_final_reply_waits_for_the_data() {
 #[test]
 fn data_may_be_delivered_before_the_final_reply() {
     let mut near = downloading();
-    assert!(data(&mut near, Event::Delivered).is_empty());
+    assert!(data(&mut near, NearDataEvent::Delivered).is_empty());
     assert_eq!(reply(&mut near, 2, 1, "226 done")[1], "> 226 done");
 }
 
@@ -191,7 +193,10 @@ fn a_broken_transfer_never_looks_complete() {
     let mut near = downloading();
     reply(&mut near, 2, 1, "226-well");
     reply(&mut near, 2, 1, "226 done");
-    let out = data(&mut near, Event::Failed("the client is gone".to_owned()));
+    let out = data(
+        &mut near,
+        NearDataEvent::Failed("the client is gone".to_owned()),
+    );
     assert_eq!(
         out,
         ["> 426 gateway: data connection failed: the client is gone"]
@@ -199,7 +204,7 @@ fn a_broken_transfer_never_looks_complete() {
 
     let mut near = downloading();
     reply(&mut near, 2, 1, "226 done");
-    let out = data(&mut near, Event::NotConnected("refused".to_owned()));
+    let out = data(&mut near, NearDataEvent::NotConnected("refused".to_owned()));
     assert_eq!(out, ["> 425 gateway: no data connection: refused"]);
 }
 
@@ -214,7 +219,7 @@ fn a_refusal_is_relayed_at_once() {
 fn a_lost_link_resets_the_data_before_it_is_told() {
     let mut near = downloading();
     reply(&mut near, 2, 1, "226 done");
-    near.handle(Input::LinkLost("peer b restarted"));
+    near.handle(NearInput::LinkLost("peer b restarted"));
     let out = drain(&mut near);
     assert_eq!(out[0], "1 Kill");
     assert!(out[1].starts_with("> 426 gateway"), "{out:?}");
@@ -227,7 +232,7 @@ fn a_lost_link_resets_the_data_before_it_is_told() {
 fn a_client_that_leaves_mid_upload_aborts_it() {
     let mut near = prepared();
     client(&mut near, "STOR a");
-    near.handle(Input::ClientClosed);
+    near.handle(NearInput::ClientClosed);
     assert_eq!(drain(&mut near), ["1 ClientGone", "leave", "close"]);
 }
 
@@ -235,8 +240,8 @@ fn a_client_that_leaves_mid_upload_aborts_it() {
 fn a_client_that_leaves_after_its_last_byte_gets_it_delivered() {
     let mut near = prepared();
     client(&mut near, "STOR a");
-    data(&mut near, Event::ClientEnded);
-    near.handle(Input::ClientClosed);
+    data(&mut near, NearDataEvent::ClientEnded);
+    near.handle(NearInput::ClientClosed);
     assert_eq!(drain(&mut near), ["leave", "close"]);
 }
 
@@ -255,7 +260,7 @@ fn the_greeting_comes_before_all_answers() {
     // This is not a server's greeting, but the reply to the connection.
     let mut near = NearSession::new(STRICT);
     assert_eq!(client(&mut near, "NOOP"), ["< NOOP"]);
-    near.handle(Input::NotReached {
+    near.handle(NearInput::NotReached {
         code: 421,
         text: "no server",
     });
@@ -268,7 +273,7 @@ fn the_greeting_comes_before_all_answers() {
 fn own_replies_keep_the_order_of_commands() {
     let mut near = fixed();
     assert_eq!(client(&mut near, "PWD"), ["< PWD"]);
-    near.handle(Input::ClientLineTooLong);
+    near.handle(NearInput::ClientLineTooLong);
     assert!(drain(&mut near).is_empty());
     assert_eq!(
         reply(&mut near, 1, 0, "257 /"),
@@ -285,10 +290,10 @@ fn a_new_pasv_gives_up_the_last_one() {
 #[test]
 fn a_data_connection_that_expired_is_given_up_on_both_sides() {
     let mut near = prepared();
-    assert_eq!(data(&mut near, Event::Expired), ["1 Kill"]);
+    assert_eq!(data(&mut near, NearDataEvent::Expired), ["1 Kill"]);
     // The server reports on a data connection in use.
     let mut near = downloading();
-    assert!(data(&mut near, Event::Expired).is_empty());
+    assert!(data(&mut near, NearDataEvent::Expired).is_empty());
 }
 
 #[test]
@@ -302,7 +307,7 @@ fn the_server_sees_abor_before_the_end_of_an_unused_data_connection() {
 
     let mut near = prepared();
     client(&mut near, "ABOR");
-    near.handle(Input::Received(ToNear::ServerClosed));
+    near.handle(NearInput::Received(MessageToNear::ServerClosed));
     assert_eq!(drain(&mut near)[0], "1 Kill");
 }
 
@@ -316,7 +321,7 @@ fn a_refused_pasv_leaves_no_data_connection() {
 #[test]
 fn pasv_over_ipv6_and_foreign_families_are_refused() {
     let v6 = "::1".parse().expect("an address");
-    let mut near = greeted(Setup {
+    let mut near = greeted(NearSetup {
         local: v6,
         client: v6,
         ..STRICT
@@ -339,7 +344,7 @@ fn the_client_names_its_server() {
         client(&mut near, "USER joe@10.0.0.1"),
         ["connect joe 10.0.0.1"]
     );
-    near.handle(Input::Received(ToNear::Refused {
+    near.handle(NearInput::Received(MessageToNear::Refused {
         code: 530,
         text: "10.0.0.1:21 is not allowed".to_owned(),
     }));
@@ -429,7 +434,7 @@ fn replies_held_for_a_client_that_does_not_read_are_bounded() {
         assert!(count < 1100, "nothing bounds them");
     }
     assert_eq!(
-        data(&mut near, Event::Delivered).len(),
+        data(&mut near, NearDataEvent::Delivered).len(),
         count + 1,
         "none is lost"
     );
@@ -449,7 +454,7 @@ fn a_server_that_closes_behind_its_last_word_says_it_all() {
     let mut near = fixed();
     client(&mut near, "PASS x");
     reply(&mut near, 1, 0, "530 too often");
-    near.handle(Input::Received(ToNear::ServerClosed));
+    near.handle(NearInput::Received(MessageToNear::ServerClosed));
     assert_eq!(drain(&mut near), ["leave", "close"]);
 }
 
@@ -468,11 +473,11 @@ fn a_server_that_closes_is_told_apart_from_goodbye() {
     let mut near = fixed();
     client(&mut near, "QUIT");
     reply(&mut near, 1, 0, "221 bye");
-    near.handle(Input::Received(ToNear::ServerClosed));
+    near.handle(NearInput::Received(MessageToNear::ServerClosed));
     assert_eq!(drain(&mut near), ["leave", "close"]);
 
     let mut near = downloading();
-    near.handle(Input::Received(ToNear::ServerClosed));
+    near.handle(NearInput::Received(MessageToNear::ServerClosed));
     let out = drain(&mut near);
     assert_eq!(out[0], "1 Kill");
     assert!(out[1].starts_with("> 421 gateway"), "{out:?}");
@@ -482,9 +487,9 @@ fn a_server_that_closes_is_told_apart_from_goodbye() {
 fn a_server_that_closes_behind_its_226_does_not_cut_the_data_short() {
     let mut near = downloading();
     reply(&mut near, 2, 1, "226 done");
-    near.handle(Input::Received(ToNear::ServerClosed));
+    near.handle(NearInput::Received(MessageToNear::ServerClosed));
     assert!(drain(&mut near).is_empty());
-    assert_eq!(data(&mut near, Event::Delivered)[0], "> 226 done");
+    assert_eq!(data(&mut near, NearDataEvent::Delivered)[0], "> 226 done");
 }
 
 #[test]
@@ -549,10 +554,10 @@ fn features_of_the_servers_control_connection_are_not_the_clients() {
     let mut near = fixed();
     client(&mut near, "FEAT");
     let lines = ["211-Features", " AUTH TLS", " MDTM"];
-    let tag = |last| Tag {
+    let tag = |last| ReplyTag {
         command: Some(CommandId(1)),
         transfer: None,
-        stage: Stage::Final,
+        stage: ReplyStage::Final,
         code: 211,
         last,
         prefetches: false,
@@ -580,7 +585,7 @@ fn refused_passwords_are_told_and_other_refusals_are_not() {
     client(&mut near, "PASS y");
     reply(&mut near, 3, 0, "230 in");
     assert!(near.is_logged_in());
-    near.handle(Input::LimitReached("too many failed logins"));
+    near.handle(NearInput::LimitReached("too many failed logins"));
     assert_eq!(drain(&mut near)[0], "> 421 gateway: too many failed logins");
 }
 
@@ -588,7 +593,7 @@ fn refused_passwords_are_told_and_other_refusals_are_not() {
 fn a_verb_that_servers_may_read_otherwise_goes_nowhere() {
     for mut near in [fixed(), named()] {
         drain(&mut near);
-        near.handle(Input::ClientLine(b"PO\xff\xfbxRT 127,0,0,1,4,1"));
+        near.handle(NearInput::ClientLine(b"PO\xff\xfbxRT 127,0,0,1,4,1"));
         assert_eq!(
             drain(&mut near),
             ["> 500 gateway: a command has letters only"]

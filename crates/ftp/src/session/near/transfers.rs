@@ -7,7 +7,7 @@ use crate::{
     command::{Command, Direction},
     session::{
         CommandId, TransferId,
-        data::near::{Event, Order},
+        data::near::{NearDataEvent, NearDataOrder},
     },
 };
 
@@ -24,13 +24,13 @@ struct Transfer {
     /// Direction of its bytes. `None` for an unknown verb.
     direction: Option<Direction>,
     /// Its command, until its end has been recorded.
-    command: Option<Commanded>,
+    command: Option<TransferCommand>,
     /// An ABOR before any transfer command. The data connection is kept until its reply.
     aborted_by: Option<CommandId>,
     /// Whether an ABOR was sent during the transfer. The session does not wait for its data.
     is_aborting: bool,
     client_ended: bool,
-    ended: Option<Result<(), Broken>>,
+    ended: Option<Result<(), TransferFailure>>,
     /// Whether all bytes of an upload have been written to the server, as the far half reports.
     has_arrived: Option<bool>,
     /// Whether the server's final reply was relayed.
@@ -38,14 +38,14 @@ struct Transfer {
 }
 
 #[derive(Debug, Default)]
-struct Commanded {
+struct TransferCommand {
     verb: String,
     argument: Vec<u8>,
 }
 
 /// A transfer that the session has finished with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct TransferSummary {
     /// Number of its data connection.
     pub transfer: TransferId,
     /// Its command, in upper case.
@@ -75,10 +75,10 @@ impl Transfer {
     }
 
     /// Returns the end of the data. `None` before it.
-    fn end(&self) -> Option<Result<(), Broken>> {
+    fn end(&self) -> Option<Result<(), TransferFailure>> {
         match (&self.ended, self.has_arrived) {
             (Some(Err(broken)), _) => Some(Err(broken.clone())),
-            (_, Some(false)) if self.is_upload() => Some(Err(Broken::Partly)),
+            (_, Some(false)) if self.is_upload() => Some(Err(TransferFailure::Partly)),
             (Some(Ok(())), None) if self.is_upload() => None,
             (ended, _) => ended.clone(),
         }
@@ -86,9 +86,14 @@ impl Transfer {
 
     /// Takes the record of its end. `None` if it was taken already, or no transfer has used the
     /// data connection.
-    fn record(&mut self, id: TransferId, code: Option<u16>, succeeded: bool) -> Option<Record> {
-        let Commanded { verb, argument } = self.command.take()?;
-        Some(Record {
+    fn record(
+        &mut self,
+        id: TransferId,
+        code: Option<u16>,
+        succeeded: bool,
+    ) -> Option<TransferSummary> {
+        let TransferCommand { verb, argument } = self.command.take()?;
+        Some(TransferSummary {
             transfer: id,
             verb,
             argument,
@@ -101,7 +106,7 @@ impl Transfer {
 
 /// A failure of a transfer between client and server. Its text is the reply that reports it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum TransferFailure {
     #[error("425 gateway: no data connection: {0}")]
     NotConnected(String),
     #[error("426 gateway: data connection failed: {0}")]
@@ -112,7 +117,7 @@ pub(super) enum Broken {
     Aborted,
 }
 
-impl Broken {
+impl TransferFailure {
     /// Returns the code of the reply.
     pub(super) fn code(&self) -> u16 {
         match self {
@@ -140,7 +145,7 @@ impl Transfers {
         let (&id, transfer) = self.open.iter_mut().rfind(|(_, t)| t.is_unused())?;
         transfer.is_used = true;
         transfer.direction = Some(direction);
-        transfer.command = Some(Commanded {
+        transfer.command = Some(TransferCommand {
             verb: command.verb().to_owned(),
             argument: command.argument().to_vec(),
         });
@@ -153,7 +158,7 @@ impl Transfers {
         match self.open.get_mut(&id) {
             Some(transfer) if !transfer.is_used => {
                 transfer.is_used = true;
-                transfer.command = Some(Commanded::default());
+                transfer.command = Some(TransferCommand::default());
                 true
             }
             _ => false,
@@ -162,20 +167,22 @@ impl Transfers {
 
     /// Handles an event of a data connection. Returns whether the data connection is dropped. The
     /// far half may still wait for the server's data connection.
-    pub(super) fn on_event(&mut self, id: TransferId, event: Event) -> bool {
+    pub(super) fn on_event(&mut self, id: TransferId, event: NearDataEvent) -> bool {
         let Some(transfer) = self.open.get_mut(&id) else {
             return false;
         };
         match event {
-            Event::ClientEnded => transfer.client_ended = true,
-            Event::Delivered => transfer.ended = Some(Ok(())),
-            Event::Failed(why) => transfer.ended = Some(Err(Broken::Midway(why))),
-            Event::NotConnected(why) => transfer.ended = Some(Err(Broken::NotConnected(why))),
-            Event::Expired if transfer.is_used => {
-                let why = "the client did not connect".to_owned();
-                transfer.ended = Some(Err(Broken::NotConnected(why)));
+            NearDataEvent::ClientEnded => transfer.client_ended = true,
+            NearDataEvent::Delivered => transfer.ended = Some(Ok(())),
+            NearDataEvent::Failed(why) => transfer.ended = Some(Err(TransferFailure::Midway(why))),
+            NearDataEvent::NotConnected(why) => {
+                transfer.ended = Some(Err(TransferFailure::NotConnected(why)))
             }
-            Event::Expired => {
+            NearDataEvent::Expired if transfer.is_used => {
+                let why = "the client did not connect".to_owned();
+                transfer.ended = Some(Err(TransferFailure::NotConnected(why)));
+            }
+            NearDataEvent::Expired => {
                 self.open.remove(&id);
                 return true;
             }
@@ -200,7 +207,7 @@ impl Transfers {
         id: TransferId,
         code: u16,
         succeeded: bool,
-    ) -> Option<Record> {
+    ) -> Option<TransferSummary> {
         let transfer = self.open.get_mut(&id)?;
         transfer.answered = true;
         let record = transfer.record(id, Some(code), succeeded);
@@ -212,7 +219,7 @@ impl Transfers {
 
     /// Returns the end of the data. `None` before it. An unknown data connection was dropped, and
     /// its failure was reported.
-    pub(super) fn end(&self, id: TransferId) -> Option<Result<(), Broken>> {
+    pub(super) fn end(&self, id: TransferId) -> Option<Result<(), TransferFailure>> {
         self.open.get(&id).map_or(Some(Ok(())), Transfer::end)
     }
 
@@ -234,7 +241,7 @@ impl Transfers {
     }
 
     /// Removes a data connection. The inner value is `None` if no transfer has used it.
-    pub(super) fn remove(&mut self, id: TransferId) -> Option<Option<Record>> {
+    pub(super) fn remove(&mut self, id: TransferId) -> Option<Option<TransferSummary>> {
         let mut transfer = self.open.remove(&id)?;
         Some(transfer.record(id, None, false))
     }
@@ -259,10 +266,10 @@ impl Transfers {
 
     /// Ends the data of a transfer that is being aborted and still awaited. `None` if it is not
     /// being aborted.
-    pub(super) fn end_aborted(&mut self, id: TransferId) -> Option<Option<Record>> {
+    pub(super) fn end_aborted(&mut self, id: TransferId) -> Option<Option<TransferSummary>> {
         let transfer = self.open.get_mut(&id).filter(|t| t.is_aborting)?;
-        transfer.ended = Some(Err(Broken::Aborted));
-        Some(transfer.record(id, Some(Broken::Aborted.code()), false))
+        transfer.ended = Some(Err(TransferFailure::Aborted));
+        Some(transfer.record(id, Some(TransferFailure::Aborted.code()), false))
     }
 
     /// Takes the data connections that an answered ABOR ends.
@@ -276,18 +283,18 @@ impl Transfers {
     pub(super) fn take_unanswered(
         &mut self,
         waits: impl Fn(TransferId) -> bool,
-    ) -> Vec<(TransferId, Option<Record>)> {
+    ) -> Vec<(TransferId, Option<TransferSummary>)> {
         self.take_if(|id, transfer| !transfer.answered && !waits(id))
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<(TransferId, Option<Record>)> {
+    pub(super) fn take_all(&mut self) -> Vec<(TransferId, Option<TransferSummary>)> {
         self.take_if(|_, _| true)
     }
 
     fn take_if(
         &mut self,
         is_it: impl Fn(TransferId, &Transfer) -> bool,
-    ) -> Vec<(TransferId, Option<Record>)> {
+    ) -> Vec<(TransferId, Option<TransferSummary>)> {
         let taken = self
             .open
             .extract_if(.., |&id, transfer| is_it(id, transfer));
@@ -299,7 +306,9 @@ impl Transfers {
     /// Returns the order for each data connection after the client has closed its control
     /// connection. RFC 959: this aborts a transfer, unless the client had sent all bytes. The
     /// client does not receive the final replies.
-    pub(super) fn client_gone(&mut self) -> Vec<(TransferId, Option<Order>, Option<Record>)> {
+    pub(super) fn client_gone(
+        &mut self,
+    ) -> Vec<(TransferId, Option<NearDataOrder>, Option<TransferSummary>)> {
         #[cfg(fuzz_canary)]
         assert!(
             !self.open.values().any(|t| matches!(t.ended, Some(Err(_)))),
@@ -309,10 +318,10 @@ impl Transfers {
         taken
             .map(|(id, mut transfer)| {
                 let order = match (transfer.client_ended, transfer.is_upload()) {
-                    _ if !transfer.is_used => Some(Order::Kill),
+                    _ if !transfer.is_used => Some(NearDataOrder::Kill),
                     (true, _) => None,
-                    (false, true) => Some(Order::ClientGone),
-                    (false, false) => Some(Order::Kill),
+                    (false, true) => Some(NearDataOrder::ClientGone),
+                    (false, false) => Some(NearDataOrder::Kill),
                 };
                 (id, order, transfer.record(id, None, false))
             })

@@ -6,7 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use ftp::session::{CommandId, Request, Stage, Tag, ToFar, ToNear, TransferId};
+use ftp::session::{
+    CommandId, MessageToFar, MessageToNear, ReplyStage, ReplyTag, ServerRequest, TransferId,
+};
 use relay::wire::{Ask, Cutting, FarMessage, NearMessage, Service, encode};
 
 use crate::{
@@ -82,22 +84,26 @@ impl Victim {
         client.send("PASV");
         let transfer = loop {
             match session.next() {
-                NearMessage::Session(ToFar::Request(Request::Data {
+                NearMessage::Session(MessageToFar::Request(ServerRequest::Data {
                     id,
                     transfer,
                     answered,
                 })) => {
                     let said = match answered {
-                        true => ToNear::Taken,
-                        false => ToNear::DataReady(id),
+                        true => MessageToNear::AnsweredAhead,
+                        false => MessageToNear::DataReady(id),
                     };
                     session.say(encode(&FarMessage::Session(said)));
                     break transfer;
                 }
-                NearMessage::Session(ToFar::Request(Request::Command { id, line, .. })) => {
+                NearMessage::Session(MessageToFar::Request(ServerRequest::Command {
+                    id,
+                    line,
+                    ..
+                })) => {
                     self.refuse(&mut session, id, &line);
                 }
-                NearMessage::Session(ToFar::Abandon(_)) => panic!("abandoned"),
+                NearMessage::Session(MessageToFar::Abandon(_)) => panic!("abandoned"),
                 NearMessage::Waiting(..) => {}
             }
         };
@@ -106,7 +112,11 @@ impl Victim {
         let mut data = None;
         loop {
             match session.next() {
-                NearMessage::Session(ToFar::Request(Request::Command { id, line, .. })) => {
+                NearMessage::Session(MessageToFar::Request(ServerRequest::Command {
+                    id,
+                    line,
+                    ..
+                })) => {
                     if line == command.as_bytes() {
                         reply(&mut session, Some(id), Some(transfer), 150, "150 go");
                         break;
@@ -154,10 +164,10 @@ fn reply(
     line: &str,
 ) {
     let stage = match code {
-        100..200 => Stage::Preliminary,
-        _ => Stage::Final,
+        100..200 => ReplyStage::Preliminary,
+        _ => ReplyStage::Final,
     };
-    let tag = Tag {
+    let tag = ReplyTag {
         command,
         transfer,
         stage,
@@ -166,7 +176,10 @@ fn reply(
         prefetches: false,
     };
     let line = line.as_bytes().to_vec();
-    session.say(encode(&FarMessage::Session(ToNear::Reply { tag, line })));
+    session.say(encode(&FarMessage::Session(MessageToNear::Reply {
+        tag,
+        line,
+    })));
 }
 
 #[test]

@@ -9,7 +9,9 @@ use std::{
 };
 
 use bytes::BytesMut;
-use ftp::session::{CommandId, Mode, Request, ToNear, TransferId, far::DataWay};
+use ftp::session::{
+    CommandId, MessageToNear, ServerRequest, SessionMode, TransferId, far::DataOpener,
+};
 use link::{
     Class, Identity, Incoming, Link, LinkConfig, PeerConfig, PeerId, Policy, RecvStream,
     SendStream, StreamError,
@@ -299,8 +301,8 @@ impl Session {
             session: number,
             target,
             logon: None,
-            mode: Mode::Strict,
-            server_data: DataWay::Passive,
+            mode: SessionMode::Strict,
+            server_data: DataOpener::Passive,
             tls: None,
             coding: Some(Coding {
                 compresses: true,
@@ -335,7 +337,7 @@ impl Session {
         CommandId(self.commands)
     }
 
-    fn ask(&mut self, request: Request) {
+    fn ask(&mut self, request: ServerRequest) {
         let message = NearMessage::Session(request.into());
         self.messages.say(encode(&message));
     }
@@ -358,7 +360,7 @@ impl Session {
         self.transfers += 1;
         let transfer = TransferId(self.transfers);
         let (ask, id) = (self.id(), self.id());
-        self.ask(Request::Data {
+        self.ask(ServerRequest::Data {
             id: ask,
             transfer,
             answered: false,
@@ -366,13 +368,13 @@ impl Session {
         let listener = self.server.open_data_port();
         let server = accept(&listener);
         // A broken transfer may have caused an earlier reply.
-        while self.said() != FarMessage::Session(ToNear::DataReady(ask)) {}
+        while self.said() != FarMessage::Session(MessageToNear::DataReady(ask)) {}
         let peer = self.messages.peer.clone();
         let (send, recv) = peer.open(Service::FtpData {
             session: self.number,
             transfer,
         });
-        self.ask(Request::Command {
+        self.ask(ServerRequest::Command {
             id,
             synch: false,
             answered: false,
@@ -421,7 +423,7 @@ pub(crate) fn reference(content: &[u8]) -> ChunkReference {
 
 /// Whether the far gateway relays this line.
 fn is_reply(message: &FarMessage, text: &[u8]) -> bool {
-    matches!(message, FarMessage::Session(ToNear::Reply { line, .. }) if line == text)
+    matches!(message, FarMessage::Session(MessageToNear::Reply { line, .. }) if line == text)
 }
 
 fn framed(head: FrameHead, body: &[u8]) -> Vec<u8> {

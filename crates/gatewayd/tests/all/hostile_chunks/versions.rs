@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-use ftp::session::ToNear;
+use ftp::session::MessageToNear;
 use relay::wire::{FarMessage, NearMessage, Service, Version, encode};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 /// Returns the refusal of the release whose latest version is 5.
 fn refusal() -> bytes::Bytes {
     let text = "the peer speaks version 6 of the gateway protocol, this gateway 5";
-    let refused = ToNear::Refused {
+    let refused = MessageToNear::Refused {
         code: 421,
         text: text.to_owned(),
     };

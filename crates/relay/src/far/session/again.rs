@@ -5,7 +5,7 @@
 
 use std::{io, sync::Arc};
 
-use ftp::{line::REPLY_MAX, session::far::Input};
+use ftp::{line::REPLY_MAX, session::far::FarInput};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -50,11 +50,11 @@ impl Session<'_> {
             Ok(leg) => {
                 self.local = leg.connection().local_addr()?;
                 self.control = Control::new(leg, REPLY_MAX);
-                Input::Reconnected
+                FarInput::Reconnected
             }
             Err(error) => {
                 info!(%error, "not connected again");
-                Input::ServerClosed
+                FarInput::ServerClosed
             }
         };
         Ok(self.far.handle(input)?)

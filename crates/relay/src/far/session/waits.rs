@@ -1,6 +1,6 @@
 //! The clock for a session's waits for its server.
 
-use ftp::session::far::{Input, Wait};
+use ftp::session::far::{FarInput, ServerWait};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Session, SessionError};
@@ -8,7 +8,7 @@ use super::{Session, SessionError};
 /// The present wait, and its start.
 #[derive(Debug)]
 pub(super) struct Waits {
-    current: Option<Wait>,
+    current: Option<ServerWait>,
     since: Instant,
     /// Bytes moved on the session's data connections at that time.
     moved_bytes: u64,
@@ -26,8 +26,8 @@ impl Default for Waits {
 
 impl Waits {
     /// Returns the end of the wait. `None` if there is no wait.
-    pub(super) fn until(&mut self, wait: Option<Wait>) -> Option<Instant> {
-        let number = |wait: Option<Wait>| wait.map(|wait| wait.number);
+    pub(super) fn until(&mut self, wait: Option<ServerWait>) -> Option<Instant> {
+        let number = |wait: Option<ServerWait>| wait.map(|wait| wait.number);
         if number(wait) != number(self.current) {
             self.since = Instant::now();
         }
@@ -54,7 +54,7 @@ impl Session<'_> {
             waits.since = Instant::now();
             return Ok(());
         }
-        Ok(self.far.handle(Input::WaitedInVain)?)
+        Ok(self.far.handle(FarInput::WaitTimedOut)?)
     }
 }
 

@@ -9,9 +9,9 @@ use std::{
 
 use bytes::Bytes;
 use ftp::session::{
-    Mode, TransferId,
-    data::near::{Event, NearData, Order, Setup},
-    near::Input,
+    SessionMode, TransferId,
+    data::near::{NearData, NearDataEvent, NearDataOrder, NearDataSetup},
+    near::NearInput,
 };
 use link::Class;
 use tokio::{
@@ -35,7 +35,7 @@ use crate::{
 use net::{Listener, pipe::PipeNetwork, socket, transparent};
 
 pub(super) struct Data {
-    pub(super) orders: mpsc::UnboundedSender<Order>,
+    pub(super) orders: mpsc::UnboundedSender<NearDataOrder>,
     pub(super) task: JoinHandle<()>,
     /// Kept until the session has finished with it.
     pub(super) transfer: Option<Arc<Transfer>>,
@@ -45,8 +45,8 @@ pub(super) struct Data {
 }
 
 impl Session {
-    pub(super) fn data_said(&mut self, id: TransferId, event: Event) {
-        self.near.handle(Input::Data(id, event));
+    pub(super) fn data_said(&mut self, id: TransferId, event: NearDataEvent) {
+        self.near.handle(NearInput::Data(id, event));
     }
 
     pub(super) async fn open_data(&mut self, transfer: TransferId) -> bool {
@@ -93,12 +93,12 @@ impl Session {
             Ok((port, listener)) => (listener, port),
             Err(error) => {
                 warn!(%error, "no port for a data connection");
-                return self.near.handle(Input::NoData(id));
+                return self.near.handle(NearInput::NoData(id));
             }
         };
         self.start_data(id, ClientLeg::Accept(listener), is_private);
         let ip = self.door.config.external_address.unwrap_or(self.local.ip());
-        self.near.handle(Input::Listening {
+        self.near.handle(NearInput::Listening {
             transfer: id,
             at: SocketAddr::new(ip, port),
         });
@@ -106,7 +106,7 @@ impl Session {
 
     pub(super) fn start_data(&mut self, id: TransferId, leg: ClientLeg, is_private: bool) {
         let (Some((send, recv)), Some(far)) = (self.streams.remove(&id), &self.far) else {
-            return self.near.handle(Input::NoData(id));
+            return self.near.handle(NearInput::NoData(id));
         };
         let transfer = self.register(far);
         let has_tls_throughout = is_private && self.door.config.server_tls.is_some();
@@ -131,10 +131,10 @@ impl Session {
             network: self.network.clone(),
         };
         let tls = self.door.tls.clone().filter(|_| is_private);
-        let setup = Setup {
+        let setup = NearDataSetup {
             has_tls: tls.is_some(),
             opening: leg.opening(),
-            dials_early: self.door.config.mode == Mode::Fast,
+            dials_early: self.door.config.mode == SessionMode::Fast,
             tells_truncation: has_tls_throughout,
             stall_timeout: self.shared.settings.limits.stall_timeout,
         };
@@ -200,8 +200,8 @@ impl Session {
         );
     }
 
-    pub(super) async fn order(&mut self, id: TransferId, order: Order) {
-        if order == Order::Kill {
+    pub(super) async fn order(&mut self, id: TransferId, order: NearDataOrder) {
+        if order == NearDataOrder::Kill {
             if let Some((mut send, mut recv)) = self.streams.remove(&id) {
                 send.reset(reset::ABORTED);
                 recv.stop(reset::ABORTED);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ftp::{
     logon::Logon,
-    session::{CommandId, Request, ToFar, ToNear, near::Input},
+    session::{CommandId, MessageToFar, MessageToNear, ServerRequest, near::NearInput},
 };
 use link::{Class, PeerId, RecvStream, SendStream, StreamError};
 use tokio::time::{Instant, Interval, interval_at, timeout};
@@ -33,7 +33,7 @@ pub(super) struct Far {
     logon: Option<(CommandId, Vec<u8>)>,
     /// Commands sent before the far half's first message. `None` once the session cannot begin
     /// again with them.
-    early_commands: Option<Vec<ToFar>>,
+    early_commands: Option<Vec<MessageToFar>>,
     pub(super) coding: Option<Agreement>,
     pub(super) session: u64,
     pub(super) target: Endpoint,
@@ -61,9 +61,9 @@ impl Far {
             return;
         };
         match message {
-            NearMessage::Session(command @ ToFar::Request(Request::Command { .. }))
-                if commands.len() < EARLY_COMMANDS_MAX =>
-            {
+            NearMessage::Session(
+                command @ MessageToFar::Request(ServerRequest::Command { .. }),
+            ) if commands.len() < EARLY_COMMANDS_MAX => {
                 commands.push(command.clone());
             }
             _ => self.early_commands = None,
@@ -93,7 +93,7 @@ impl Session {
         if is_down && self.door.config.transparent && !self.has_spoken && !self.control.is_tls() {
             self.is_passing = true;
         } else {
-            self.near.handle(Input::NotReached {
+            self.near.handle(NearInput::NotReached {
                 code: 421,
                 text: &error.to_string(),
             });
@@ -112,7 +112,7 @@ impl Session {
         }
         match message {
             Ok(FarMessage::Session(message)) => self.session_said(message),
-            Err(FarEnd::Orderly) => self.session_said(ToNear::ServerClosed),
+            Err(FarEnd::Orderly) => self.session_said(MessageToNear::ServerClosed),
             Ok(FarMessage::Store(cutting)) => {
                 let far = self.far.as_mut();
                 if let Some(agreement) = far.and_then(|far| far.coding.as_mut()) {
@@ -136,7 +136,7 @@ impl Session {
             Err(end) => {
                 warn!(%end, "session lost");
                 self.far = None;
-                self.near.handle(Input::LinkLost(&end.to_string()));
+                self.near.handle(NearInput::LinkLost(&end.to_string()));
             }
         }
     }
@@ -144,8 +144,8 @@ impl Session {
     /// Opens the session again in the older version that the far gateway has named, and repeats the
     /// commands that were sent. A session with a data connection is not opened again. The next one
     /// begins with that version.
-    async fn begins_again(&mut self, message: &ToNear) -> bool {
-        let (ToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
+    async fn begins_again(&mut self, message: &MessageToNear) -> bool {
+        let (MessageToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
             return false;
         };
         let Some(version) = version_of_refusal(text).filter(|it| *it < far.version) else {
@@ -169,23 +169,23 @@ impl Session {
         true
     }
 
-    fn session_said(&mut self, message: ToNear) {
+    fn session_said(&mut self, message: MessageToNear) {
         let message = match message {
-            ToNear::Refused { code, text } => {
+            MessageToNear::Refused { code, text } => {
                 self.shared.registry.refused();
                 let peer = self.far.take().map(|far| far.peer);
                 let peer = peer.map_or("?", |peer| self.shared.peer_name(peer));
                 warn!(peer, code, text, "refused");
                 let text = format!("{text} (reported by peer {peer})");
-                ToNear::Refused { code, text }
+                MessageToNear::Refused { code, text }
             }
-            ToNear::ServerClosed => {
+            MessageToNear::ServerClosed => {
                 self.leave_server();
-                ToNear::ServerClosed
+                MessageToNear::ServerClosed
             }
             other => other,
         };
-        self.near.handle(Input::Received(message));
+        self.near.handle(NearInput::Received(message));
     }
 
     pub(super) async fn log_on(&mut self, id: CommandId, logon: Logon) {
@@ -199,7 +199,7 @@ impl Session {
                 "{} is not allowed: neither an address in its standard form nor a name",
                 ftp::command::escape(logon.server.host.as_bytes())
             );
-            return self.near.handle(Input::NotReached {
+            return self.near.handle(NearInput::NotReached {
                 code: 530,
                 text: &text,
             });
@@ -215,7 +215,7 @@ impl Session {
                 info!(%target, "server not allowed at this listener; further refusals are not logged for a minute");
             }
             let text = &format!("{target} is not allowed at this listener");
-            return self.near.handle(Input::NotReached { code: 530, text });
+            return self.near.handle(NearInput::NotReached { code: 530, text });
         }
         if let Err(error) = self.connect(target, Some((id, line))).await {
             let code = if matches!(error, ReachError::NoPeer(_)) {
@@ -223,7 +223,7 @@ impl Session {
             } else {
                 421
             };
-            self.near.handle(Input::NotReached {
+            self.near.handle(NearInput::NotReached {
                 code,
                 text: &error.to_string(),
             });

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Instant};
 
 use ftp::{
     command::{Command, CommandKind, Direction, escape},
-    session::near::Record,
+    session::near::TransferSummary,
 };
 
 use super::{Session, far_half::Far};
@@ -97,7 +97,7 @@ impl Session {
     }
 
     /// Ends the session's part in a transfer. Its bytes count until the data connection ends.
-    pub(super) fn transferred(&mut self, record: Record) {
+    pub(super) fn transferred(&mut self, record: TransferSummary) {
         let data = self.data.get_mut(&record.transfer);
         let (transfer, has_tls, commanded) = match data {
             Some(data) => (data.transfer.take(), data.has_tls, data.commanded),
@@ -130,7 +130,7 @@ fn announced_size(line: &[u8]) -> Option<u64> {
     number.parse().ok()
 }
 
-fn direction(record: &Record) -> Option<TransferDirection> {
+fn direction(record: &TransferSummary) -> Option<TransferDirection> {
     match (record.direction?, record.verb.as_str()) {
         (Direction::Upload, _) => Some(TransferDirection::Upload),
         (_, "LIST" | "NLST" | "MLSD") => Some(TransferDirection::Listing),

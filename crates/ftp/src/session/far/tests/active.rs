@@ -2,13 +2,14 @@ use super::*;
 
 fn listening(far: &mut FarSession, at: Option<&str>) -> Vec<String> {
     let at = at.map(|at| at.parse().expect("an address"));
-    far.handle(Input::Listening(at)).expect("no limit is hit");
+    far.handle(FarInput::Listening(at))
+        .expect("no limit is hit");
     drain(far)
 }
 
 fn active() -> FarSession {
-    with(Manner {
-        data: DataWay::Active,
+    with(FarSetup {
+        data: DataOpener::Active,
         ..STRICT
     })
 }

@@ -1,8 +1,8 @@
 use super::*;
 
 fn logged_in() -> FarSession {
-    let mut far = with(Manner {
-        mode: Mode::Fast,
+    let mut far = with(FarSetup {
+        mode: SessionMode::Fast,
         ..STRICT
     });
     client(&mut far, 1, "USER joe");

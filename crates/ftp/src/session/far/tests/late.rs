@@ -33,7 +33,7 @@ struct Script {
     answer: Option<&'static str>,
     /// Time for commands other than questions and log-ins.
     work: Duration,
-    wait: Option<(Wait, Duration)>,
+    wait: Option<(ServerWait, Duration)>,
     /// The final replies, by command.
     replies: Vec<(Option<u32>, u16, Duration)>,
     connections: usize,
@@ -64,45 +64,45 @@ impl Script {
 
     fn client(&mut self, id: u32, line: &str) {
         let request = match line {
-            "PASV" => Request::Data {
+            "PASV" => ServerRequest::Data {
                 id: CommandId(id),
                 transfer: TransferId(id),
                 answered: false,
             },
-            line => Request::Command {
+            line => ServerRequest::Command {
                 id: CommandId(id),
                 synch: false,
                 answered: false,
                 line: line.as_bytes().to_vec(),
             },
         };
-        self.handle(Input::Received(request.into()));
+        self.handle(FarInput::Received(request.into()));
     }
 
-    fn handle(&mut self, input: Input<'_>) {
+    fn handle(&mut self, input: FarInput<'_>) {
         self.far.handle(input).expect("no limit is hit");
         while let Some(output) = self.far.poll() {
             match output {
-                Output::ToServer { line, .. } => self.command(&String::from_utf8_lossy(&line)),
-                Output::Send(ToNear::Reply { tag, .. })
-                    if tag.last && tag.stage == Stage::Final =>
+                FarOutput::ToServer { line, .. } => self.command(&String::from_utf8_lossy(&line)),
+                FarOutput::Send(MessageToNear::Reply { tag, .. })
+                    if tag.last && tag.stage == ReplyStage::Final =>
                 {
                     let id = tag.command.map(|id| id.0);
                     self.replies.push((id, tag.code, self.now));
                 }
-                Output::Send(ToNear::DataReady(id)) => {
+                FarOutput::Send(MessageToNear::DataReady(id)) => {
                     self.replies.push((Some(id.0), 227, self.now));
                 }
                 // An answer comes twice only while the session asks questions: every other reply
                 // belongs to the client.
-                Output::Learned(_) if self.delay == Delay::Twice => self.prompt = usize::MAX,
-                Output::Reconnect => {
+                FarOutput::Learned(_) if self.delay == Delay::Twice => self.prompt = usize::MAX,
+                FarOutput::Reconnect => {
                     self.connections += 1;
                     self.due = VecDeque::from([(self.now, "220 again".to_owned())]);
                     self.free_at = self.now;
-                    self.handle(Input::Reconnected);
+                    self.handle(FarInput::Reconnected);
                 }
-                Output::Close => self.is_closed = true,
+                FarOutput::Close => self.is_closed = true,
                 _ => {}
             }
         }
@@ -164,10 +164,10 @@ impl Script {
             self.now = next;
             if due == Some(next) {
                 if let Some((_, line)) = self.due.pop_front() {
-                    self.handle(Input::ServerLine(line.as_bytes()));
+                    self.handle(FarInput::ServerLine(line.as_bytes()));
                 }
             } else {
-                self.handle(Input::WaitedInVain);
+                self.handle(FarInput::WaitTimedOut);
             }
         }
         self.now = self.now.max(end);
@@ -189,8 +189,8 @@ impl Script {
 }
 
 fn fast_session() -> FarSession {
-    with(Manner {
-        mode: Mode::Fast,
+    with(FarSetup {
+        mode: SessionMode::Fast,
         ..STRICT
     })
 }
@@ -432,7 +432,7 @@ fn a_reply_with_the_code_of_an_answered_question_is_relayed() {
 
 /// Lets the session log in again.
 fn log_in_again(far: &mut FarSession) -> Vec<String> {
-    far.handle(Input::Reconnected).expect("no limit is hit");
+    far.handle(FarInput::Reconnected).expect("no limit is hit");
     assert_eq!(server(far, "220 ready"), ["< USER joe"]);
     server(far, "230 in")
 }
@@ -510,7 +510,7 @@ fn a_server_that_refuses_a_question_twice_is_logged_in_to_again() {
         "reconnect",
     ];
     assert_eq!(server(&mut far, "211 none"), left);
-    far.handle(Input::Reconnected).expect("no limit is hit");
+    far.handle(FarInput::Reconnected).expect("no limit is hit");
     assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
     assert_eq!(server(&mut far, "230 in"), ["< CWD a"]);
 }

@@ -5,7 +5,8 @@ use super::*;
 const REQUEST: &str = "SITE LONGHAUL SPOOL 00112233445566778899aabbccddeeff 100 7 2";
 
 fn spooled(far: &mut FarSession, text: &str) -> Vec<String> {
-    far.handle(Input::Spooled(text)).expect("no limit is hit");
+    far.handle(FarInput::Spooled(text))
+        .expect("no limit is hit");
     drain(far)
 }
 

@@ -12,7 +12,8 @@ fn refused(far: &mut FarSession, id: u32, transfer: u32, codes: [&str; 2]) {
 
 fn agree(far: &mut FarSession, id: u32) {
     let at = Some("10.0.0.9:1025".parse().expect("an address"));
-    far.handle(Input::Listening(at)).expect("no limit is hit");
+    far.handle(FarInput::Listening(at))
+        .expect("no limit is hit");
     assert_eq!(drain(far), ["< PORT 10,0,0,9,4,1"]);
     assert_eq!(server(far, "200 ok"), [format!("ready {id}")]);
 }
@@ -24,7 +25,7 @@ fn list(far: &mut FarSession, id: u32, reply: &str) -> Vec<String> {
 }
 
 fn known() -> FarSession {
-    with(Manner {
+    with(FarSetup {
         known: ServerTraits {
             lacks_passive: true,
             ..ServerTraits::default()
@@ -76,7 +77,7 @@ fn a_server_known_to_lack_pasv_is_asked_again_when_its_connection_does_not_come(
     assert_eq!(pasv(&mut far, 1, 1), ["listen 1"]);
     agree(&mut far, 1);
     client(&mut far, 2, "LIST");
-    let refused = Input::Data(TransferId(1), Event::Refused);
+    let refused = FarInput::Data(TransferId(1), FarDataEvent::Refused);
     far.handle(refused).expect("no limit is hit");
     assert_eq!(drain(&mut far), ["learned no passive: false"]);
     assert_eq!(server(&mut far, "425 none"), ["> 425 none", "unlisten 1"]);
@@ -94,7 +95,8 @@ fn a_server_known_to_lack_pasv_is_asked_again_when_it_refuses_to_connect() {
     let mut far = known();
     pasv(&mut far, 1, 1);
     let at = Some("10.0.0.9:1025".parse().expect("an address"));
-    far.handle(Input::Listening(at)).expect("no limit is hit");
+    far.handle(FarInput::Listening(at))
+        .expect("no limit is hit");
     drain(&mut far);
     server(&mut far, "500 no");
     let out = server(&mut far, "500 no");
@@ -109,7 +111,7 @@ fn a_refused_transfer_leaves_what_is_known_of_the_server() {
     agree(&mut far, 1);
     client(&mut far, 2, "RETR a");
     assert_eq!(server(&mut far, "550 none"), ["> 550 none", "unlisten 1"]);
-    let refused = Input::Data(TransferId(1), Event::Refused);
+    let refused = FarInput::Data(TransferId(1), FarDataEvent::Refused);
     far.handle(refused).expect("no limit is hit");
     assert!(drain(&mut far).is_empty());
     assert_eq!(pasv(&mut far, 3, 2), ["listen 2"]);

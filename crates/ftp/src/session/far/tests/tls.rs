@@ -1,15 +1,15 @@
 use super::*;
 
 fn begun(far: &mut FarSession) -> Vec<String> {
-    far.handle(Input::TlsBegun).expect("no limit is hit");
+    far.handle(FarInput::TlsBegun).expect("no limit is hit");
     drain(far)
 }
 
 fn explicit() -> FarSession {
     FarSession::new(
-        Opening::RelayGreeting,
-        Manner {
-            tls: ServerTls::Explicit,
+        SessionOpening::RelayGreeting,
+        FarSetup {
+            tls: ServerTlsMode::Explicit,
             ..STRICT
         },
     )
@@ -48,15 +48,15 @@ fn a_server_without_tls_gets_no_account() {
 
 #[test]
 fn implicit_tls_has_begun_and_the_account_waits_for_its_protection() {
-    let opening = Opening::ConsumeGreeting {
+    let opening = SessionOpening::ConsumeGreeting {
         id: CommandId(1),
         line: b"USER joe".to_vec(),
     };
-    let manner = Manner {
-        tls: ServerTls::Implicit,
+    let setup = FarSetup {
+        tls: ServerTlsMode::Implicit,
         ..STRICT
     };
-    let mut far = FarSession::new(opening, manner);
+    let mut far = FarSession::new(opening, setup);
     assert_eq!(server(&mut far, "220 ready"), ["< PBSZ 0"]);
     assert_eq!(server(&mut far, "500 what"), ["< PROT P"]);
     assert_eq!(server(&mut far, "500 what"), ["< USER joe"]);
@@ -85,7 +85,7 @@ fn a_server_that_refuses_the_session_is_left_with_the_client() {
     let mut far = explicit();
     client(&mut far, 1, "USER joe");
     assert_eq!(server(&mut far, "421 full"), ["> 421 full"]);
-    far.handle(Input::ClientGone).expect("no limit is hit");
+    far.handle(FarInput::ClientGone).expect("no limit is hit");
     assert_eq!(drain(&mut far), ["server closed", "close"]);
 }
 
@@ -153,10 +153,10 @@ fn a_server_that_takes_prot_from_users_only_is_asked_again_before_data() {
 #[test]
 fn refused_tls_is_asked_for_again_while_the_session_logs_in_again() {
     let mut far = FarSession::new(
-        Opening::RelayGreeting,
-        Manner {
-            tls: ServerTls::Explicit,
-            mode: Mode::Fast,
+        SessionOpening::RelayGreeting,
+        FarSetup {
+            tls: ServerTlsMode::Explicit,
+            mode: SessionMode::Fast,
             ..STRICT
         },
     );
@@ -173,7 +173,7 @@ fn refused_tls_is_asked_for_again_while_the_session_logs_in_again() {
     assert!(client(&mut far, 2, "NOOP").is_empty());
     silence(&mut far);
     for refusal in [Some("421 too many"), Some("530 busy"), None] {
-        far.handle(Input::Reconnected).expect("no limit is hit");
+        far.handle(FarInput::Reconnected).expect("no limit is hit");
         assert_eq!(server(&mut far, "220 ready"), ["< AUTH TLS"]);
         let out = match refusal {
             Some(line) => server(&mut far, line),
@@ -182,7 +182,7 @@ fn refused_tls_is_asked_for_again_while_the_session_logs_in_again() {
         assert_eq!(out, ["leave"], "{refusal:?}");
         assert_eq!(silence(&mut far).1, ["reconnect"]);
     }
-    far.handle(Input::Reconnected).expect("no limit is hit");
+    far.handle(FarInput::Reconnected).expect("no limit is hit");
     server(&mut far, "220 ready");
     assert_eq!(secure(&mut far), ["< USER joe"]);
     assert_eq!(server(&mut far, "230 in"), ["< NOOP"]);
@@ -191,10 +191,10 @@ fn refused_tls_is_asked_for_again_while_the_session_logs_in_again() {
 #[test]
 fn questions_are_asked_before_protection_is_settled_again() {
     let mut far = FarSession::new(
-        Opening::RelayGreeting,
-        Manner {
-            tls: ServerTls::Explicit,
-            mode: Mode::Fast,
+        SessionOpening::RelayGreeting,
+        FarSetup {
+            tls: ServerTlsMode::Explicit,
+            mode: SessionMode::Fast,
             ..STRICT
         },
     );

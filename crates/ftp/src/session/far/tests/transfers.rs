@@ -3,8 +3,8 @@
 use super::*;
 use crate::session::far::TooManyCommands;
 
-fn said(far: &mut FarSession, event: Event) -> Vec<String> {
-    let handled: Result<(), TooManyCommands> = far.handle(Input::Data(TransferId(1), event));
+fn said(far: &mut FarSession, event: FarDataEvent) -> Vec<String> {
+    let handled: Result<(), TooManyCommands> = far.handle(FarInput::Data(TransferId(1), event));
     handled.expect("no limit is hit");
     drain(far)
 }
@@ -13,12 +13,18 @@ fn said(far: &mut FarSession, event: Event) -> Vec<String> {
 fn what_a_success_is_worth_goes_ahead_of_it() {
     let mut far = prepared();
     client(&mut far, 2, "STOR a");
-    assert!(said(&mut far, Event::Delivered).is_empty());
+    assert!(said(&mut far, FarDataEvent::Delivered).is_empty());
     let out = server(&mut far, "226 done");
     assert_eq!(out, ["upload 1 whole: true", "> 226 done"]);
-    assert!(said(&mut far, Event::Closed).is_empty(), "it is said once");
+    assert!(
+        said(&mut far, FarDataEvent::Closed).is_empty(),
+        "it is said once"
+    );
 
-    for lost in [&[Event::Lost][..], &[Event::Delivered, Event::Lost]] {
+    for lost in [
+        &[FarDataEvent::Lost][..],
+        &[FarDataEvent::Delivered, FarDataEvent::Lost],
+    ] {
         let mut far = prepared();
         client(&mut far, 2, "STOR a");
         for event in lost {
@@ -26,24 +32,30 @@ fn what_a_success_is_worth_goes_ahead_of_it() {
         }
         let out = server(&mut far, "226 done");
         assert_eq!(out, ["upload 1 whole: false", "> 226 done"]);
-        assert!(said(&mut far, Event::Closed).is_empty());
+        assert!(said(&mut far, FarDataEvent::Closed).is_empty());
     }
 
     let mut far = prepared();
     client(&mut far, 2, "STOR a");
     assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
-    assert_eq!(said(&mut far, Event::Closed), ["upload 1 whole: false"]);
+    assert_eq!(
+        said(&mut far, FarDataEvent::Closed),
+        ["upload 1 whole: false"]
+    );
 
     let mut far = prepared();
     client(&mut far, 2, "STOR a");
     assert_eq!(server(&mut far, "552 full"), ["> 552 full", "unlisten 1"]);
-    assert!(said(&mut far, Event::Closed).is_empty(), "nobody asks");
+    assert!(
+        said(&mut far, FarDataEvent::Closed).is_empty(),
+        "nobody asks"
+    );
 }
 
 #[test]
 fn an_upload_may_be_over_before_its_command() {
     let mut far = prepared();
-    assert!(said(&mut far, Event::Delivered).is_empty());
+    assert!(said(&mut far, FarDataEvent::Delivered).is_empty());
     client(&mut far, 2, "STOR a");
     let out = server(&mut far, "226 done");
     assert_eq!(out, ["upload 1 whole: true", "> 226 done"]);
@@ -69,19 +81,19 @@ fn stat_with_a_path_waits_for_the_transfer() {
 
 #[test]
 fn a_session_whose_client_is_gone_does_not_wait_for_a_silent_server_for_ever() {
-    let mut far = FarSession::new(Opening::RelayGreeting, STRICT);
+    let mut far = FarSession::new(SessionOpening::RelayGreeting, STRICT);
     assert!(!far.waits_only_for_server());
-    far.handle(Input::ClientGone).expect("no limit is hit");
+    far.handle(FarInput::ClientGone).expect("no limit is hit");
     assert!(drain(&mut far).is_empty(), "the server may still greet");
     assert!(far.waits_only_for_server());
-    far.handle(Input::ServerSilent).expect("no limit is hit");
+    far.handle(FarInput::ServerSilent).expect("no limit is hit");
     assert_eq!(drain(&mut far), ["server closed", "close"]);
 
     let mut far = prepared();
     client(&mut far, 2, "STOR a");
-    far.handle(Input::ClientGone).expect("no limit is hit");
+    far.handle(FarInput::ClientGone).expect("no limit is hit");
     assert!(!far.waits_only_for_server(), "data is on its way");
-    said(&mut far, Event::Closed);
+    said(&mut far, FarDataEvent::Closed);
     assert!(far.waits_only_for_server());
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::*;
 
 fn fast() -> FarSession {
-    with(Manner {
-        mode: Mode::Fast,
+    with(FarSetup {
+        mode: SessionMode::Fast,
         ..STRICT
     })
 }
@@ -30,7 +30,7 @@ const LEFT: [&str; 4] = [
 ];
 
 fn reconnected(far: &mut FarSession) -> Vec<String> {
-    far.handle(Input::Reconnected).expect("no limit is hit");
+    far.handle(FarInput::Reconnected).expect("no limit is hit");
     drain(far)
 }
 
@@ -213,7 +213,7 @@ fn an_answer_that_does_not_end_is_overdue() {
 #[test]
 fn a_client_that_has_gone_is_not_logged_in_again() {
     let left = |far: &mut FarSession| {
-        far.handle(Input::ClientGone).expect("no limit is hit");
+        far.handle(FarInput::ClientGone).expect("no limit is hit");
         drain(far)
     };
     let mut far = asked();
@@ -255,8 +255,8 @@ fn a_second_reply_to_a_repeated_log_in_is_the_reply_to_no_command() {
 
 #[test]
 fn a_server_known_to_dislike_questions_gets_none() {
-    let mut far = with(Manner {
-        mode: Mode::Fast,
+    let mut far = with(FarSetup {
+        mode: SessionMode::Fast,
         known: ServerTraits {
             dislikes_questions: true,
             ..ServerTraits::default()
@@ -332,8 +332,8 @@ fn the_code_of_the_last_line_counts() {
     client(&mut far, 2, "NOOP");
     assert_eq!(server(&mut far, "214-these"), ["> 214-these"]);
     assert!(server(&mut far, "200 HELP done").is_empty());
-    far.handle(Input::WaitedInVain).expect("no limit is hit");
-    let Some(Output::Send(ToNear::Reply { tag, .. })) = far.poll() else {
+    far.handle(FarInput::WaitTimedOut).expect("no limit is hit");
+    let Some(FarOutput::Send(MessageToNear::Reply { tag, .. })) = far.poll() else {
         panic!("a reply")
     };
     assert_eq!((tag.code, tag.last), (200, true));
@@ -398,7 +398,7 @@ fn a_client_that_awaits_an_answer_to_abor_gets_one() {
     client(&mut far, 2, "RETR a");
     server(&mut far, "150 go");
     client(&mut far, 3, "ABOR");
-    far.handle(Input::Data(TransferId(1), Event::Closed))
+    far.handle(FarInput::Data(TransferId(1), FarDataEvent::Closed))
         .expect("no limit is hit");
     drain(&mut far);
     assert!(silence(&mut far).1[0].starts_with("> 426 gateway"));
@@ -445,9 +445,9 @@ fn work_gets_an_hour_and_idleness_no_end() {
         None,
         "the data connection has timeouts of its own"
     );
-    far.handle(Input::Data(TransferId(1), Event::Delivered))
+    far.handle(FarInput::Data(TransferId(1), FarDataEvent::Delivered))
         .expect("no limit is hit");
-    far.handle(Input::Data(TransferId(1), Event::Closed))
+    far.handle(FarInput::Data(TransferId(1), FarDataEvent::Closed))
         .expect("no limit is hit");
     assert_eq!(far.wait().map(|wait| wait.time), Some(LONG_REPLY_TIMEOUT));
 }
@@ -470,7 +470,8 @@ fn where_no_form_is_taken_the_refusal_is_relayed() {
     server(&mut far, "502 no");
     server(&mut far, "502 no");
     let at = Some("10.0.0.9:1025".parse().expect("an address"));
-    far.handle(Input::Listening(at)).expect("no limit is hit");
+    far.handle(FarInput::Listening(at))
+        .expect("no limit is hit");
     drain(&mut far);
     server(&mut far, "502 no");
     assert_eq!(server(&mut far, "502 none"), ["unlisten 1", "> 502 none"]);

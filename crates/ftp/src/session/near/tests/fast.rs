@@ -4,10 +4,10 @@ use super::*;
 fn logged_in() -> NearSession {
     let mut near = greeted(FAST);
     client(&mut near, "PASS x");
-    let tag = Tag {
+    let tag = ReplyTag {
         command: Some(CommandId(1)),
         transfer: None,
-        stage: Stage::Final,
+        stage: ReplyStage::Final,
         code: 230,
         last: true,
         prefetches: true,
@@ -18,8 +18,13 @@ fn logged_in() -> NearSession {
     near
 }
 
-fn prefetched(near: &mut NearSession, subject: Subject, answer: &str, last: bool) -> Vec<String> {
-    near.handle(Input::Received(ToNear::Prefetched {
+fn prefetched(
+    near: &mut NearSession,
+    subject: QuestionSubject,
+    answer: &str,
+    last: bool,
+) -> Vec<String> {
+    near.handle(NearInput::Received(MessageToNear::Prefetched {
         subject,
         answer: Some(answer.as_bytes().to_vec()),
         last,
@@ -32,15 +37,15 @@ fn what_was_asked_ahead_is_answered_at_once() {
     let mut near = logged_in();
     assert!(client(&mut near, "SYST").is_empty());
     assert!(!near.wants_client(), "nothing overtakes it");
-    let out = prefetched(&mut near, Subject::System, "215 UNIX", false);
+    let out = prefetched(&mut near, QuestionSubject::System, "215 UNIX", false);
     assert_eq!(out, ["> 215 UNIX"]);
     let features = "211-Features\r\n AUTH TLS\r\n MDTM\r\n211 End";
-    prefetched(&mut near, Subject::Features, features, false);
+    prefetched(&mut near, QuestionSubject::Features, features, false);
     assert_eq!(
         client(&mut near, "FEAT"),
         ["> 211-Features", ">  MDTM", "> 211 End"]
     );
-    prefetched(&mut near, Subject::Directory, "257 \"/\"", true);
+    prefetched(&mut near, QuestionSubject::Directory, "257 \"/\"", true);
     assert_eq!(client(&mut near, "PWD"), ["> 257 \"/\""]);
     assert_eq!(
         client(&mut near, "PWD"),
@@ -88,7 +93,7 @@ fn data_connections_are_promised_at_once_in_the_order_of_commands() {
 fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
     let mut near = logged_in();
     client(&mut near, "EPSV");
-    near.handle(Input::NoData(TransferId(1)));
+    near.handle(NearInput::NoData(TransferId(1)));
     let out = drain(&mut near);
     assert_eq!(out[0], "1 Kill");
     assert!(out[1].starts_with("> 425 gateway"), "{out:?}");
@@ -99,7 +104,7 @@ fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
 fn a_transfer_behind_a_refused_request_does_not_reach_the_server() {
     let mut near = logged_in();
     client(&mut near, "PORT 127,0,0,1,4,1");
-    near.handle(Input::NoData(TransferId(1)));
+    near.handle(NearInput::NoData(TransferId(1)));
     drain(&mut near);
     let out = client(&mut near, "STOR a");
     assert!(out[0].starts_with("> 425 gateway"), "{out:?}");
@@ -118,7 +123,7 @@ fn abor_takes_a_promise_back_once_it_is_answered() {
     listening(&mut near, 1);
     assert_eq!(client(&mut near, "ABOR"), ["< ABOR"]);
     assert_eq!(client(&mut near, "PASV"), ["data 2", "listen 2"]);
-    near.handle(Input::Received(ToNear::Taken));
+    near.handle(NearInput::Received(MessageToNear::AnsweredAhead));
     let out = reply(&mut near, 3, 0, "225 ok");
     assert_eq!(out, ["1 Kill", "> 225 ok"]);
     assert_eq!(listening(&mut near, 2)[1], "2 Announced");
@@ -129,8 +134,12 @@ fn abor_takes_a_promise_back_once_it_is_answered() {
 #[test]
 fn a_type_that_every_server_has_is_answered_and_sent_along() {
     let mut near = logged_in();
-    near.handle(Input::ClientLine(b"TYPE I"));
-    let Some(Output::Send(ToFar::Request(Request::Command { answered, line, .. }))) = near.poll()
+    near.handle(NearInput::ClientLine(b"TYPE I"));
+    let Some(NearOutput::Send(MessageToFar::Request(ServerRequest::Command {
+        answered,
+        line,
+        ..
+    }))) = near.poll()
     else {
         panic!("the server is told")
     };
@@ -174,7 +183,7 @@ fn answers_keep_their_order_behind_a_final_reply_that_waits() {
     reply(&mut near, 3, 1, "226 done");
     assert!(reply(&mut near, 5, 0, "213 5").is_empty());
     assert_eq!(
-        data(&mut near, Event::Delivered),
+        data(&mut near, NearDataEvent::Delivered),
         ["> 226 done", "> 200 gateway: TYPE I", "> 213 5"]
     );
 }
@@ -188,14 +197,14 @@ fn what_is_answered_ahead_is_bounded_by_what_the_far_half_has_dealt_with() {
         sent += 1;
         assert!(sent <= 256, "nothing bounds them");
     }
-    near.handle(Input::Received(ToNear::Taken));
+    near.handle(NearInput::Received(MessageToNear::AnsweredAhead));
     assert!(near.wants_client());
 }
 
 #[test]
 fn behind_a_transfer_the_server_answers_what_another_reply_could_overtake() {
     let mut near = logged_in();
-    prefetched(&mut near, Subject::System, "215 UNIX", true);
+    prefetched(&mut near, QuestionSubject::System, "215 UNIX", true);
     client(&mut near, "PASV");
     listening(&mut near, 1);
     client(&mut near, "RETR a");

@@ -3,7 +3,7 @@
 use super::*;
 
 fn ended(near: &mut NearSession) -> Vec<String> {
-    near.handle(Input::ClientEnded);
+    near.handle(NearInput::ClientEnded);
     drain(near)
 }
 
@@ -39,7 +39,7 @@ fn a_client_that_reads_no_more_is_not_waited_for() {
     let mut near = fixed();
     client(&mut near, "SYST");
     ended(&mut near);
-    near.handle(Input::ClientClosed);
+    near.handle(NearInput::ClientClosed);
     assert_eq!(drain(&mut near), ["leave", "close"]);
 }
 
@@ -78,7 +78,9 @@ fn an_abor_that_is_left_unanswered_lets_later_answers_pass() {
     client(&mut near, "ABOR");
     client(&mut near, "NOOP");
     reply(&mut near, 2, 1, "426 broken");
-    near.handle(Input::Received(ToNear::LeftUnanswered(CommandId(3))));
+    near.handle(NearInput::Received(MessageToNear::LeftUnanswered(
+        CommandId(3),
+    )));
     drain(&mut near);
     assert_eq!(reply(&mut near, 4, 0, "200 ok"), ["> 200 ok"]);
     assert!(near.is_idle());

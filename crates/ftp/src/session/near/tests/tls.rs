@@ -1,8 +1,8 @@
 use super::*;
 
 fn explicit() -> NearSession {
-    greeted(Setup {
-        tls: ClientTls::Explicit { is_required: false },
+    greeted(NearSetup {
+        tls: ClientTlsMode::Explicit { is_required: false },
         ..STRICT
     })
 }
@@ -12,7 +12,7 @@ fn a_client_that_goes_before_auth_is_answered_gets_no_tls() {
     let mut near = explicit();
     client(&mut near, "NOOP");
     client(&mut near, "AUTH TLS");
-    near.handle(Input::ClientClosed);
+    near.handle(NearInput::ClientClosed);
     let done = drain(&mut near);
     assert_eq!(done.last().map(String::as_str), Some("close"), "{done:?}");
 }
@@ -31,7 +31,7 @@ fn tls_begins_behind_its_reply_and_before_the_next_command() {
         ["> 200 ok", "> 234 gateway: TLS may begin", "tls"]
     );
     assert!(!near.wants_client());
-    near.handle(Input::TlsBegun);
+    near.handle(NearInput::TlsBegun);
     assert!(drain(&mut near).is_empty() && near.wants_client());
 }
 
@@ -39,7 +39,7 @@ fn tls_begins_behind_its_reply_and_before_the_next_command() {
 fn data_connections_are_private_where_the_client_says_so() {
     let mut near = explicit();
     client(&mut near, "AUTH TLS");
-    near.handle(Input::TlsBegun);
+    near.handle(NearInput::TlsBegun);
     client(&mut near, "PBSZ 0");
     client(&mut near, "PROT P");
     client(&mut near, "EPSV");
@@ -78,8 +78,8 @@ fn features_are_the_gateways() {
 
 #[test]
 fn where_tls_is_required_no_account_and_no_data_goes_without() {
-    let mut near = greeted(Setup {
-        tls: ClientTls::Explicit { is_required: true },
+    let mut near = greeted(NearSetup {
+        tls: ClientTlsMode::Explicit { is_required: true },
         ..STRICT
     });
     let required = ["> 530 gateway: TLS is required here, AUTH TLS comes first"];
@@ -87,7 +87,7 @@ fn where_tls_is_required_no_account_and_no_data_goes_without() {
         assert_eq!(client(&mut near, line), required, "{line}");
     }
     client(&mut near, "AUTH TLS");
-    near.handle(Input::TlsBegun);
+    near.handle(NearInput::TlsBegun);
     assert_eq!(client(&mut near, "USER joe").len(), 1, "it is relayed");
     reply(&mut near, 1, 0, "230 in");
     assert!(client(&mut near, "PASV")[0].starts_with("> 521 "));

@@ -12,14 +12,17 @@ fn uploading() -> NearSession {
 
 fn upload_ended(near: &mut NearSession, is_whole: bool) -> Vec<String> {
     let transfer = TransferId(1);
-    near.handle(Input::Received(ToNear::UploadEnded { transfer, is_whole }));
+    near.handle(NearInput::Received(MessageToNear::UploadEnded {
+        transfer,
+        is_whole,
+    }));
     drain(near)
 }
 
-fn records(near: &mut NearSession) -> Vec<Record> {
+fn records(near: &mut NearSession) -> Vec<TransferSummary> {
     std::iter::from_fn(|| near.poll())
         .filter_map(|output| match output {
-            Output::Transferred(record) => Some(record),
+            NearOutput::Transferred(record) => Some(record),
             _ => None,
         })
         .collect()
@@ -57,14 +60,14 @@ fn abor_ahead_of_a_226_that_must_be_held_ends_the_data_too() {
 #[test]
 fn an_upload_succeeds_only_if_it_has_reached_the_server_whole() {
     let mut near = uploading();
-    data(&mut near, Event::ClientEnded);
-    data(&mut near, Event::Delivered);
+    data(&mut near, NearDataEvent::ClientEnded);
+    data(&mut near, NearDataEvent::Delivered);
     let out = reply(&mut near, 2, 1, "226 done");
     assert_eq!(out, ["1 Finish { succeeded: true }"], "nobody vouches yet");
     assert_eq!(upload_ended(&mut near, true), ["> 226 done"]);
 
     let mut near = uploading();
-    data(&mut near, Event::ClientEnded);
+    data(&mut near, NearDataEvent::ClientEnded);
     upload_ended(&mut near, false);
     let out = reply(&mut near, 2, 1, "226 done");
     assert!(
@@ -77,7 +80,7 @@ fn an_upload_succeeds_only_if_it_has_reached_the_server_whole() {
 fn nothing_is_said_to_a_client_that_has_left() {
     let mut near = downloading();
     reply(&mut near, 2, 1, "226 done");
-    near.handle(Input::ClientClosed);
+    near.handle(NearInput::ClientClosed);
     assert_eq!(drain(&mut near), ["1 Kill", "leave", "close"]);
 }
 
@@ -99,10 +102,10 @@ fn each_transfer_is_recorded_once_with_the_code_that_the_client_has_had() {
     };
     let far_reply = |near: &mut NearSession, line: &str| {
         let code: u16 = line[..3].parse().expect("a code");
-        let tag = Tag {
+        let tag = ReplyTag {
             command: Some(CommandId(2)),
             transfer: Some(TransferId(1)),
-            stage: Stage::Final,
+            stage: ReplyStage::Final,
             code,
             last: true,
             prefetches: false,
@@ -118,28 +121,31 @@ fn each_transfer_is_recorded_once_with_the_code_that_the_client_has_had() {
 
     let mut near = uploading();
     let whole = outcome(&mut near, &|near| {
-        near.handle(Input::Data(TransferId(1), Event::Delivered));
+        near.handle(NearInput::Data(TransferId(1), NearDataEvent::Delivered));
         let transfer = TransferId(1);
         let is_whole = true;
-        near.handle(Input::Received(ToNear::UploadEnded { transfer, is_whole }));
+        near.handle(NearInput::Received(MessageToNear::UploadEnded {
+            transfer,
+            is_whole,
+        }));
         far_reply(near, "226 done");
     });
     assert_eq!(whole, record(Some(226), true));
 
     let mut near = uploading();
-    let left = outcome(&mut near, &|near| near.handle(Input::ClientClosed));
+    let left = outcome(&mut near, &|near| near.handle(NearInput::ClientClosed));
     assert_eq!(left, record(None, false));
 
     let mut near = uploading();
-    let lost = outcome(&mut near, &|near| near.handle(Input::LinkLost("gone")));
+    let lost = outcome(&mut near, &|near| near.handle(NearInput::LinkLost("gone")));
     assert_eq!(lost, record(Some(426), false));
 
     let mut near = uploading();
     let broken = outcome(&mut near, &|near| {
-        let failed = Event::Failed("reset".to_owned());
-        near.handle(Input::Data(TransferId(1), failed));
+        let failed = NearDataEvent::Failed("reset".to_owned());
+        near.handle(NearInput::Data(TransferId(1), failed));
         far_reply(near, "226 done");
-        near.handle(Input::ClientClosed);
+        near.handle(NearInput::ClientClosed);
     });
     assert_eq!(broken, record(Some(426), false));
 }

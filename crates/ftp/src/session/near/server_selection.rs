@@ -8,7 +8,7 @@ use crate::{
 
 /// Source of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrontDoor {
+pub enum ServerSource {
     /// One server for all clients.
     Fixed,
     /// The client names the server: `USER name@server`.
@@ -28,30 +28,30 @@ pub(super) enum Admission {
 }
 
 #[derive(Debug)]
-pub(super) struct Door {
-    front: FrontDoor,
+pub(super) struct ServerSelection {
+    server_source: ServerSource,
     has_server: bool,
     /// Server for all further logons, whose accounts may contain an `@`.
     named: Option<NamedServer>,
 }
 
-impl Door {
-    pub(super) fn new(front: FrontDoor) -> Self {
+impl ServerSelection {
+    pub(super) fn new(server_source: ServerSource) -> Self {
         Self {
-            front,
-            has_server: front == FrontDoor::Fixed,
+            server_source,
+            has_server: server_source == ServerSource::Fixed,
             named: None,
         }
     }
 
     /// Returns the gateway's greeting. `None` if the server greets.
     pub(super) fn greeting(&self) -> Option<&'static [u8]> {
-        (self.front == FrontDoor::Logon)
+        (self.server_source == ServerSource::Logon)
             .then_some(b"220 Longhaul gateway: log in as USER name@server[:port]")
     }
 
     pub(super) fn admit(&mut self, command: &Command<'_>) -> Admission {
-        if self.front == FrontDoor::Fixed {
+        if self.server_source == ServerSource::Fixed {
             return Admission::Server;
         }
         if self.names_server(command) {
@@ -98,7 +98,7 @@ impl Door {
     /// Records that the server could not be reached. Returns whether the client may name another.
     pub(super) fn server_refused(&mut self) -> bool {
         self.has_server = false;
-        self.front == FrontDoor::Logon
+        self.server_source == ServerSource::Logon
     }
 }
 

@@ -2,30 +2,30 @@
 
 use std::collections::VecDeque;
 
-use crate::session::{Tag, TransferId};
+use crate::session::{ReplyTag, TransferId};
 
 #[derive(Debug, Default)]
-pub(super) struct Held {
-    lines: VecDeque<(Tag, Vec<u8>)>,
+pub(super) struct HeldReplies {
+    lines: VecDeque<(ReplyTag, Vec<u8>)>,
     bytes: usize,
 }
 
-impl Held {
+impl HeldReplies {
     pub(super) fn has_room(&self) -> bool {
         self.bytes < HELD_MAX_BYTES
     }
 
-    pub(super) fn push(&mut self, tag: Tag, line: &[u8]) {
+    pub(super) fn push(&mut self, tag: ReplyTag, line: &[u8]) {
         self.bytes += line.len() + HELD_ENTRY_BYTES;
         self.lines.push_back((tag, line.to_vec()));
     }
 
     /// Returns the tag of the next line.
-    pub(super) fn next(&self) -> Option<Tag> {
+    pub(super) fn next(&self) -> Option<ReplyTag> {
         self.lines.front().map(|(tag, _)| *tag)
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Tag, Vec<u8>)> {
+    pub(super) fn pop(&mut self) -> Option<(ReplyTag, Vec<u8>)> {
         let (tag, line) = self.lines.pop_front()?;
         self.bytes -= line.len() + HELD_ENTRY_BYTES;
         Some((tag, line))
@@ -47,4 +47,4 @@ impl Held {
 const HELD_MAX_BYTES: usize = 1 << 20;
 
 /// Memory for an entry in addition to its text.
-const HELD_ENTRY_BYTES: usize = size_of::<(Tag, Vec<u8>)>();
+const HELD_ENTRY_BYTES: usize = size_of::<(ReplyTag, Vec<u8>)>();
