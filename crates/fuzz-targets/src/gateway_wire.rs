@@ -11,8 +11,8 @@ use net::{
     tls::{CertificateCheck, ServerTls, TlsStart},
 };
 use relay::wire::{
-    Ask, Coding, Cutting, Decoder, Delivered, EnrolReply, FarMessage, Grant, Hello, Limit,
-    NearMessage, Service, StoreTerms, Version, Wire, decode_in, encode, encode_in,
+    ChunkRequest, CodingOffer, CutParameters, Decoder, Delivered, EnrolReply, FarMessage, Grant,
+    Hello, Limit, NearMessage, Service, StoreTerms, Version, Wire, decode_in, encode, encode_in,
 };
 
 use crate::Tape;
@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
         0 => check::<Hello>(version, bytes, piece),
         1 => check::<NearMessage>(version, bytes, piece),
         2 => check::<FarMessage>(version, bytes, piece),
-        3 => check::<Ask>(version, bytes, piece),
+        3 => check::<ChunkRequest>(version, bytes, piece),
         _ => {
             check::<EnrolReply>(version, bytes, piece);
             invite(bytes);
@@ -120,12 +120,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
                 mode: TlsStart::Implicit,
                 verify: CertificateCheck::Off,
             }),
-            coding: Some(Coding {
+            coding: Some(CodingOffer {
                 compresses: true,
                 store: Some(StoreTerms {
                     tenant: "news".to_owned(),
                     downloads: true,
-                    cutting: Cutting {
+                    cutting: CutParameters {
                         id: 1,
                         secret: [9; 32],
                     },
@@ -199,7 +199,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             },
         ),
         FarMessage::FirstBudget(1 << 20),
-        FarMessage::Store(Cutting {
+        FarMessage::Store(CutParameters {
             id: 1,
             secret: [8; 32],
         }),
@@ -226,8 +226,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds.extend(hellos.map(|service| seed(0, &encode(&Hello { service }))));
     seeds.extend(near.iter().map(|message| seed(1, &encode(message))));
     seeds.extend(far.iter().map(|message| seed(2, &encode(message))));
-    seeds.push(seed(3, &encode(&Ask::Taken(7))));
-    seeds.push(seed(3, &encode(&Ask::Missing(8))));
+    seeds.push(seed(3, &encode(&ChunkRequest::Acknowledged(7))));
+    seeds.push(seed(3, &encode(&ChunkRequest::Missing(8))));
     seeds.push(seed(OLDER + 1, &older_near));
     seeds.push(seed(OLDER + 2, &older_far));
     seeds.push(seed(1, &near.iter().flat_map(encode).collect::<Vec<_>>()));

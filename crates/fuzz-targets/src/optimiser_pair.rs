@@ -101,7 +101,7 @@ pub fn play(data: &[u8]) -> Played {
     let counts = encoder.counts();
     let mut receiver = Receiver::new();
     for piece in wire.chunks(piece) {
-        receiver.take(Bytes::copy_from_slice(piece), &known.lent);
+        receiver.take(Bytes::copy_from_slice(piece), &known.kept);
     }
     receiver.decoder.end().expect("the end has come");
     assert!(receiver.content == content, "other bytes");
@@ -127,7 +127,7 @@ pub fn play(data: &[u8]) -> Played {
 struct Known {
     names: HashSet<ChunkName>,
     sent: Vec<ChunkName>,
-    lent: Vec<Bytes>,
+    kept: Vec<Bytes>,
     forgets: u8,
     refuses: u8,
     asked: u8,
@@ -140,11 +140,11 @@ impl SenderChunks for Known {
 
     fn keep_outstanding(&mut self, chunks: &[Bytes]) -> bool {
         self.asked = self.asked.wrapping_add(29);
-        let lends = self.asked >= self.refuses;
-        if lends {
-            self.lent.extend_from_slice(chunks);
+        let keeps = self.asked >= self.refuses;
+        if keeps {
+            self.kept.extend_from_slice(chunks);
         }
-        lends
+        keeps
     }
 
     fn record_sent(&mut self, name: ChunkName, chunk: Bytes) {
@@ -178,22 +178,22 @@ impl Receiver {
         }
     }
 
-    fn take(&mut self, bytes: Bytes, lent: &[Bytes]) {
+    fn take(&mut self, bytes: Bytes, kept: &[Bytes]) {
         self.decoder.push(bytes);
         while let Some(event) = self.decoder.poll().expect("what we write is well formed") {
             match event {
                 DecoderEvent::Bytes(bytes) => self.deliver(&bytes),
                 DecoderEvent::Reference { number, reference } => {
-                    self.chunk(number, &reference, lent)
+                    self.chunk(number, &reference, kept)
                 }
                 DecoderEvent::List { number, reference } => {
                     self.lists += 1;
-                    let list = &lent[number as usize];
+                    let list = &kept[number as usize];
                     assert_eq!(ChunkName::of(list), reference.name);
                     assert_eq!(list.len(), reference.bytes);
                     for (at, reference) in frame::references(list).enumerate() {
                         self.decoder.record_referenced(reference.bytes);
-                        self.chunk(number + 1 + at as u64, &reference, lent);
+                        self.chunk(number + 1 + at as u64, &reference, kept);
                     }
                 }
                 DecoderEvent::Chunk { name, bytes } => {
@@ -209,8 +209,8 @@ impl Receiver {
         }
     }
 
-    fn chunk(&mut self, number: u64, reference: &ChunkReference, lent: &[Bytes]) {
-        let chunk = &lent[number as usize];
+    fn chunk(&mut self, number: u64, reference: &ChunkReference, kept: &[Bytes]) {
+        let chunk = &kept[number as usize];
         assert_eq!(ChunkName::of(chunk), reference.name);
         assert_eq!(chunk.len(), reference.bytes);
         self.references += 1;

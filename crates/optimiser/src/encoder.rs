@@ -226,10 +226,10 @@ impl Encoder {
     ) {
         let is_whole = self.known.len() * REFERENCE_BYTES == list.bytes.len();
         if is_whole && chunks.receiver_may_have(&list.name) {
-            let lent = [&list.bytes].into_iter();
-            let lent = lent.chain(self.known.iter().map(|(_, chunk)| chunk));
-            let lent: Vec<_> = lent.cloned().collect();
-            if chunks.keep_outstanding(&lent) {
+            let kept = [&list.bytes].into_iter();
+            let kept = kept.chain(self.known.iter().map(|(_, chunk)| chunk));
+            let kept: Vec<_> = kept.cloned().collect();
+            if chunks.keep_outstanding(&kept) {
                 let mut frame = BytesMut::with_capacity(HEAD_MAX + REFERENCE_BYTES);
                 FrameHead::Lists { count: 1 }.encode(&mut frame);
                 let reference = ChunkReference {

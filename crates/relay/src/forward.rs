@@ -7,11 +7,11 @@ use ftp::session::data::{DataFlow, DataInput, DataMachine, DataOutput, DataProgr
 use tokio::sync::mpsc;
 
 use crate::{
-    optimise::{Coded, Hold},
+    optimise::{FlushDelay, StreamCoding},
     pairing::Stream,
     pump::{self, Grants, Parts, StreamSource},
     status::Transfer,
-    wire::Coding,
+    wire::CodingOffer,
 };
 use net::{Connection, tls::Leg};
 
@@ -22,7 +22,7 @@ use net::{Connection, tls::Leg};
 pub(crate) async fn join(
     connection: Connection,
     stream: Stream,
-    coding: Option<&Coding>,
+    coding: Option<&CodingOffer>,
     transfer: std::sync::Arc<Transfer>,
 ) -> Result<(), String> {
     // A forward has no session that gives orders.
@@ -33,11 +33,11 @@ pub(crate) async fn join(
         connect: Box::pin(async { Ok(Leg::plain(connection)) }),
         secure: None,
         stream: StreamSource::Open(stream),
-        coded: coding.map(|coding| Coded {
+        stream_coding: coding.map(|coding| StreamCoding {
             compresses: coding.compresses,
-            sharing: None,
+            dedup: None,
         }),
-        hold: Hold::Dialogue,
+        flush_delay: FlushDelay::Dialogue,
         spool: None,
         orders,
         tell: Box::new(|event: Infallible| match event {}),

@@ -26,7 +26,7 @@ use self::{
     outbound::Outbound,
 };
 use crate::{
-    optimise::{Coded, Hold, Inlet, Outlet},
+    optimise::{DecodingReader, EncodingWriter, FlushDelay, StreamCoding},
     pairing::Stream,
     spool::{Place, Source, Tap},
     status::Transfer,
@@ -68,9 +68,9 @@ pub(crate) struct Parts<M: DataMachine> {
     pub(crate) secure: Option<Secure>,
     pub(crate) stream: StreamSource,
     /// Coding of the stream. `None` for uncoded bytes.
-    pub(crate) coded: Option<Coded>,
+    pub(crate) stream_coding: Option<StreamCoding>,
     /// Pause of the leg after which its bytes are sent without further ones.
-    pub(crate) hold: Hold,
+    pub(crate) flush_delay: FlushDelay,
     /// Spool that supplies the leg's bytes, and that stores the bytes of the stream.
     pub(crate) spool: Option<Place>,
     pub(crate) orders: mpsc::UnboundedReceiver<M::Order>,
@@ -101,8 +101,8 @@ pub(crate) async fn run<M: DataMachine>(parts: Parts<M>) -> Result<(), String> {
         awaited,
         leg: None,
         stream: None,
-        coded: parts.coded,
-        hold: parts.hold,
+        stream_coding: parts.stream_coding,
+        flush_delay: parts.flush_delay,
         spool: parts.spool,
         outbound: Outbound::granted(parts.grants.to_link),
         inbound: Inbound::granted(parts.grants.from_link),
@@ -134,9 +134,9 @@ struct Pump<M: DataMachine> {
     secure: Option<Secure>,
     awaited: Option<oneshot::Receiver<Stream>>,
     leg: Option<(LegReader, LegWriter)>,
-    stream: Option<(Outlet, Source)>,
-    coded: Option<Coded>,
-    hold: Hold,
+    stream: Option<(EncodingWriter, Source)>,
+    stream_coding: Option<StreamCoding>,
+    flush_delay: FlushDelay,
     spool: Option<Place>,
     outbound: Outbound,
     inbound: Inbound,
@@ -209,13 +209,16 @@ impl<M: DataMachine> Pump<M> {
 
     fn stream_opened(&mut self, stream: Stream) {
         let Stream { send, recv, first } = stream;
-        let tally = self.transfer.tally();
-        let inlet = Inlet::new(recv, first, self.coded.as_ref(), tally);
+        let counters = self.transfer.coding_counters();
+        let reader = DecodingReader::new(recv, first, self.stream_coding.as_ref(), counters);
         let source = match self.spool.take() {
-            Some(place) => Source::Spool(Tap::new(place, inlet)),
-            None => Source::Stream(inlet),
+            Some(place) => Source::Spool(Tap::new(place, reader)),
+            None => Source::Stream(reader),
         };
-        self.stream = Some((Outlet::new(send, self.coded.as_ref(), tally), source));
+        self.stream = Some((
+            EncodingWriter::new(send, self.stream_coding.as_ref(), counters),
+            source,
+        ));
         self.handle(DataInput::StreamOpened);
     }
 
@@ -251,7 +254,7 @@ impl<M: DataMachine> Pump<M> {
             },
             input = self
                 .outbound
-                .advance(outbound, watches_stream, reader, send, self.hold, to_link) => self.handle(input),
+                .advance(outbound, watches_stream, reader, send, self.flush_delay, to_link) => self.handle(input),
             input = self.inbound.advance(inbound, writer, recv, from_link, truncation) => {
                 self.is_ending &= inbound != Task::End;
                 self.handle(input);

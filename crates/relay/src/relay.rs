@@ -53,7 +53,7 @@ pub struct Builder {
     settings: Settings,
     registry: Arc<Registry>,
     spool: Option<spool::Settings>,
-    stores: Option<optimise::Settings>,
+    stores: Option<optimise::StoresSettings>,
     own_addresses: Vec<SocketAddr>,
     first_session: u64,
 }
@@ -171,7 +171,7 @@ impl Relay {
                 self.0.registry.tick();
             }
         };
-        tokio::join!(rates, self.0.lending.sweep());
+        tokio::join!(rates, self.0.references.sweep());
     }
 }
 
@@ -192,7 +192,7 @@ impl Builder {
 
     /// Stores chunks of the bytes that cross the link.
     #[must_use]
-    pub fn stores(mut self, settings: Option<optimise::Settings>) -> Self {
+    pub fn stores(mut self, settings: Option<optimise::StoresSettings>) -> Self {
         self.stores = settings;
         self
     }
@@ -234,7 +234,7 @@ impl Builder {
             truncations: Arc::default(),
             spools: self.spool.map(Spools::new),
             stores: self.stores.map(Stores::new),
-            lending: Arc::default(),
+            references: Arc::default(),
             own: self.own_addresses.into(),
             next_session: Arc::new(AtomicU64::new(self.first_session)),
             is_retired: Arc::new(AtomicBool::new(false)),

@@ -19,7 +19,7 @@ use net::{
 
 use units::ByteCount;
 
-use crate::{limits::Limits, wire::Coding};
+use crate::{limits::Limits, wire::CodingOffer};
 
 /// Settings of a relay, without listeners.
 #[derive(Debug, Clone, PartialEq)]
@@ -224,8 +224,8 @@ impl Settings {
     }
 
     /// Returns the part of a peer's offer for a forward that this gateway supports, too.
-    pub fn coding_with(&self, peer: PeerId, offer: &Coding) -> Coding {
-        Coding {
+    pub fn coding_with(&self, peer: PeerId, offer: &CodingOffer) -> CodingOffer {
+        CodingOffer {
             compresses: self.compresses(peer, offer.compresses),
             store: None,
         }

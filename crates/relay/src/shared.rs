@@ -19,7 +19,7 @@ use crate::{
     drain::ServerRates,
     known_servers::KnownServers,
     limits::Usage,
-    optimise::{Agreement, Coded, Key, Lending, Scope, Stores},
+    optimise::{ChunkOwner, NegotiatedCoding, ReferenceKey, ReferenceStore, Stores, StreamCoding},
     pairing::Pairing,
     peer_versions::PeerVersions,
     settings::{FtpDoor, Settings},
@@ -27,7 +27,7 @@ use crate::{
     status::Registry,
     time,
     truncation::Truncations,
-    wire::{Coding, Hello, Service, StoreTerms, encode},
+    wire::{CodingOffer, Hello, Service, StoreTerms, encode},
 };
 use net::{
     dial::{self, DialError},
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) truncations: Arc<Truncations>,
     pub(crate) spools: Option<Arc<Spools>>,
     pub(crate) stores: Option<Arc<Stores>>,
-    pub(crate) lending: Arc<Lending>,
+    pub(crate) references: Arc<ReferenceStore>,
     /// Addresses at which the gateway itself listens for TCP.
     pub(crate) own: Arc<[SocketAddr]>,
     pub(crate) next_session: Arc<AtomicU64>,
@@ -201,7 +201,11 @@ impl Shared {
     /// `None` for uncoded bytes.
     ///
     /// A later call may return another offer: a store may be free by then.
-    pub(crate) fn offer(&self, peer: PeerId, door: &FtpDoor) -> Option<(Coding, Agreement)> {
+    pub(crate) fn offer(
+        &self,
+        peer: PeerId,
+        door: &FtpDoor,
+    ) -> Option<(CodingOffer, NegotiatedCoding)> {
         let tenant = door.tenant.as_deref().unwrap_or_default();
         let store = match door.deduplicates || door.caches {
             true => self.store(peer, tenant),
@@ -211,34 +215,34 @@ impl Shared {
             return None;
         }
         let compresses = self.settings.compresses(peer, door.compresses);
-        let agreement = Agreement::offered(compresses, store, door.deduplicates);
-        let store = agreement.cutting().map(|cutting| StoreTerms {
+        let negotiated = NegotiatedCoding::offered(compresses, store, door.deduplicates);
+        let store = negotiated.cutting().map(|cutting| StoreTerms {
             tenant: tenant.to_owned(),
             downloads: door.caches,
             cutting,
         });
-        let coding = Coding {
+        let coding = CodingOffer {
             compresses: door.compresses,
             store,
         };
-        Some((coding, agreement))
+        Some((coding, negotiated))
     }
 
     /// Returns this gateway's part of the peer's offer.
-    pub(crate) fn agree(&self, peer: PeerId, offer: &Coding) -> Agreement {
+    pub(crate) fn agree(&self, peer: PeerId, offer: &CodingOffer) -> NegotiatedCoding {
         let terms = offer.store.as_ref();
         let store = terms.and_then(|terms| self.store(peer, &terms.tenant));
-        Agreement::accepted(offer, self.settings.compresses(peer, true), store)
+        NegotiatedCoding::accepted(offer, self.settings.compresses(peer, true), store)
     }
 
     /// Returns the coding of a data connection. `beside` is a stream of its session.
-    pub(crate) fn coded(
+    pub(crate) fn stream_coding(
         &self,
-        agreement: Option<&Agreement>,
-        key: Key,
+        negotiated: Option<&NegotiatedCoding>,
+        key: ReferenceKey,
         beside: StreamKey,
-    ) -> Option<Coded> {
-        Some(agreement?.of_stream(key, &self.link, beside, &self.lending))
+    ) -> Option<StreamCoding> {
+        Some(negotiated?.stream_coding(key, &self.link, beside, &self.references))
     }
 
     /// Returns the chunk store for `tenant` of `peer`, if one is configured.
@@ -247,13 +251,13 @@ impl Shared {
         let has_tenant = tenant.is_empty() || of_peer.tenants.iter().any(|it| it == tenant);
         let stores = self.stores.as_ref();
         let stores = stores.filter(|_| has_tenant && of_peer.deduplicates)?;
-        let scope = Scope {
+        let owner = ChunkOwner {
             peer: &of_peer.name,
             key,
             tenant,
         };
         // The first call opens files.
-        tokio::task::block_in_place(|| stores.get(scope))
+        tokio::task::block_in_place(|| stores.get(owner))
     }
 
     /// Returns the reason why `peer` cannot answer at the moment, if there is one.

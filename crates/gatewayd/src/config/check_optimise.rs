@@ -10,7 +10,7 @@ use super::{
     peer_name::may_be_name,
     problem::{Problem, problem},
 };
-use relay::optimise::Settings;
+use relay::optimise::StoresSettings;
 
 /// Permitted coding of the data at an FTP listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,11 +125,11 @@ pub(super) fn tenant(
 pub(super) fn store(
     section: Option<&StoreSection>,
     folder: &Path,
-) -> Result<Option<Settings>, Problem> {
+) -> Result<Option<StoresSettings>, Problem> {
     let Some(section) = section else {
         return Ok(None);
     };
-    Ok(Some(Settings {
+    Ok(Some(StoresSettings {
         folder: check_folder::folder(&section.folder, folder),
         size_max: check_folder::size_max(section.size_max.as_ref())?,
     }))

@@ -61,7 +61,7 @@ pub struct Config {
     /// Folder for files that several servers receive, if configured.
     pub spool: Option<spool::Settings>,
     /// Folder for chunks that have crossed the link, if configured.
-    pub store: Option<optimise::Settings>,
+    pub store: Option<optimise::StoresSettings>,
     /// The transfer log, if configured.
     pub transfer_log: Option<transfer_log::Settings>,
     /// Log level. The command line and the environment override it.

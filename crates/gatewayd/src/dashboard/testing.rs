@@ -92,7 +92,7 @@ fn finish(registry: &Arc<Registry>, number: usize) {
         let (bytes, coded_bytes) = (bytes as u64, (bytes / shrink) as u64);
         let saved = bytes - coded_bytes;
         let is_known = shrink > 4;
-        transfer.tally().add(&CodingCounts {
+        transfer.coding_counters().add(&CodingCounts {
             bytes,
             coded_bytes,
             compression_saved_bytes: if is_known { 0 } else { saved },

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use gatewayd::config::Config;
 use optimiser::store::{self, StoreOpenError};
-use relay::optimise::{Settings, StoreName};
+use relay::optimise::{StoreName, StoresSettings};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ struct ClearResult {
     cleared: Vec<String>,
 }
 
-pub(super) fn run(args: &Args, settings: &Settings, config: &Config) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args, settings: &StoresSettings, config: &Config) -> anyhow::Result<()> {
     let names = match args.all {
         true => all(settings)?,
         false => chosen(settings, &args.stores)?,
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, settings: &Settings, config: &Config) -> anyhow::
     failed.map_or(Ok(()), Err)
 }
 
-fn clear(settings: &Settings, config: &Config, name: &StoreName) -> anyhow::Result<()> {
+fn clear(settings: &StoresSettings, config: &Config, name: &StoreName) -> anyhow::Result<()> {
     match store::remove(&settings.folder.join(&name.folder)) {
         Ok(()) => Ok(()),
         Err(StoreOpenError::InUse { .. }) => ask(config, &name.folder),

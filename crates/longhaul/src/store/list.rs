@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use optimiser::store::{self, StoreContent, StoreReadError};
-use relay::optimise::{Settings, StoreName};
+use relay::optimise::{StoreName, StoresSettings};
 use serde::Serialize;
 use units::ByteCount;
 
@@ -49,7 +49,7 @@ struct Store {
     is_open: bool,
 }
 
-pub(super) fn run(args: &Args, settings: &Settings) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args, settings: &StoresSettings) -> anyhow::Result<()> {
     let stores = all(settings)?.into_iter().map(|it| look(settings, it));
     let list = List {
         folder: settings.folder.clone(),
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     args.format.print(&list, text)
 }
 
-fn look(settings: &Settings, name: StoreName) -> anyhow::Result<Store> {
+fn look(settings: &StoresSettings, name: StoreName) -> anyhow::Result<Store> {
     let folder = settings.folder.join(&name.folder);
     let is_open = store::is_in_use(&folder).map_err(|error| not_allowed(&folder, error))?;
     let listing = match store::list(&folder) {

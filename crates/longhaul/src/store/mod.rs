@@ -12,7 +12,7 @@ use std::{
 
 use clap::Subcommand;
 use gatewayd::config::Config;
-use relay::optimise::{Settings, StoreName};
+use relay::optimise::{StoreName, StoresSettings};
 
 use crate::{exit, places};
 
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the existing stores, in order.
-fn all(settings: &Settings) -> anyhow::Result<Vec<StoreName>> {
+fn all(settings: &StoresSettings) -> anyhow::Result<Vec<StoreName>> {
     match StoreName::all_in(&settings.folder) {
         // The gateway makes the folder when it starts, and when data moves.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -72,7 +72,7 @@ fn all(settings: &Settings) -> anyhow::Result<Vec<StoreName>> {
 }
 
 /// Returns the existing stores with one of these names, or of a peer with one of them.
-fn chosen(settings: &Settings, wanted: &[String]) -> anyhow::Result<Vec<StoreName>> {
+fn chosen(settings: &StoresSettings, wanted: &[String]) -> anyhow::Result<Vec<StoreName>> {
     let all = all(settings)?;
     let is = |store: &StoreName, name: &String| store.folder == *name || store.peer == *name;
     for name in wanted {

@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode, time::Duration};
 
 use indicatif::ProgressStyle;
 use optimiser::store::{self, StoreReadError, Verification};
-use relay::optimise::{Settings, StoreName};
+use relay::optimise::{StoreName, StoresSettings};
 use serde::Serialize;
 use units::ByteCount;
 
@@ -61,7 +61,7 @@ struct Damage {
     offset_bytes: u64,
 }
 
-pub(super) fn run(args: &Args, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &Args, settings: &StoresSettings) -> anyhow::Result<ExitCode> {
     let names = match &args.stores[..] {
         [] => all(settings)?,
         wanted => chosen(settings, wanted)?,
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args, settings: &Settings) -> anyhow::Result<ExitCode> 
     })
 }
 
-fn verify(settings: &Settings, name: StoreName) -> anyhow::Result<Store> {
+fn verify(settings: &StoresSettings, name: StoreName) -> anyhow::Result<Store> {
     let folder = settings.folder.join(&name.folder);
     let bar = output::progress(0);
     let template = "{msg}: {bytes} of {total_bytes}, {elapsed} elapsed, {eta} left";

@@ -9,7 +9,7 @@ use crate::{
     forward,
     pairing::Stream,
     shared::Shared,
-    wire::{Coding, reset},
+    wire::{CodingOffer, reset},
 };
 use net::{Connection, socket, target::Endpoint};
 
@@ -19,7 +19,7 @@ pub(super) async fn serve(
     peer: PeerId,
     target: Endpoint,
     mut stream: Stream,
-    coding: Option<Coding>,
+    coding: Option<CodingOffer>,
 ) {
     let tcp = match shared.dial(peer, &target).await {
         Ok(tcp) => Connection::from(tcp),

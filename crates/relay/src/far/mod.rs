@@ -21,7 +21,7 @@ use tracing::{Instrument, debug, info_span, warn};
 use opened::Opened;
 
 use crate::{
-    optimise::{Key, lend},
+    optimise::{ReferenceKey, chunk_server},
     pairing::{DataStream, Stream},
     relay::Relay,
     service::{FarService, ServiceStream},
@@ -234,8 +234,8 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
                 is_near: of_near,
                 session,
             };
-            let key = Key { session, transfer };
-            lend::serve(&shared.lending, key, send, recv, decoder).await;
+            let key = ReferenceKey { session, transfer };
+            chunk_server::serve(&shared.references, key, send, recv, decoder).await;
         }
         Service::Truncated {
             session,

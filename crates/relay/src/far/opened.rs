@@ -5,7 +5,7 @@ use link::{PeerId, RecvStream, SendStream};
 use tokio::sync::mpsc;
 
 use crate::{
-    optimise::Agreement,
+    optimise::NegotiatedCoding,
     pairing::DataStream,
     wire::{Decoder, Version},
 };
@@ -22,7 +22,7 @@ pub(super) struct Opened {
     pub(super) mode: SessionMode,
     pub(super) server_data: DataOpener,
     pub(super) tls: Option<ServerTls>,
-    pub(super) coding: Option<Agreement>,
+    pub(super) coding: Option<NegotiatedCoding>,
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
     pub(super) decoder: Decoder,

@@ -49,7 +49,7 @@ use super::{
 use crate::{
     control::Control,
     drain::{self, Drain},
-    optimise::{Agreement, Hold, Key},
+    optimise::{FlushDelay, NegotiatedCoding, ReferenceKey},
     pairing::{DataStream, Stream},
     pump::{self, Boxed, Grants, Parts, Secure, StreamSource},
     shared::Shared,
@@ -123,7 +123,7 @@ struct Session<'a> {
     tls: Option<Arc<Connector>>,
     is_tls_implicit: bool,
     /// Coding of the data on the link.
-    coding: Option<Agreement>,
+    coding: Option<NegotiatedCoding>,
     far: FarSession,
     send: SendStream,
     data: BTreeMap<TransferId, Data>,
@@ -220,7 +220,7 @@ impl Session<'_> {
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         self.tell_first_budget().await?;
-        if let Some(cutting) = self.coding.as_ref().and_then(Agreement::cutting) {
+        if let Some(cutting) = self.coding.as_ref().and_then(NegotiatedCoding::cutting) {
             self.tell_near(&FarMessage::Store(cutting)).await?;
         }
         self.near_said(&mut decoder)?;
@@ -474,13 +474,13 @@ impl Session<'_> {
             is_near: false,
             session: self.session,
         };
-        let key = Key {
+        let key = ReferenceKey {
             session,
             transfer: id,
         };
-        let coded = self
+        let stream_coding = self
             .shared
-            .coded(self.coding.as_ref(), key, self.send.key());
+            .stream_coding(self.coding.as_ref(), key, self.send.key());
         let truncation = self.tls.is_some().then(|| {
             let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
             let beside = self.send.key();
@@ -497,8 +497,8 @@ impl Session<'_> {
             stream: StreamSource::Awaited(stream),
             connect: Box::pin(data::connect(leg, self.local.ip())),
             secure: self.tls.clone().map(|tls| self.secure(tls)),
-            coded,
-            hold: Hold::File,
+            stream_coding,
+            flush_delay: FlushDelay::File,
             spool,
             orders: ordered,
             // The session may have ended. The event is then not needed.

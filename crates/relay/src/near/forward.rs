@@ -20,7 +20,7 @@ use crate::{
     settings::Forward,
     shared::Shared,
     status::Transfer,
-    wire::{Coding, Service},
+    wire::{CodingOffer, Service},
 };
 use net::{Connection, socket};
 
@@ -98,7 +98,7 @@ pub(super) async fn relay_forward(
     shared: &Shared,
 ) {
     let target = &forward.target;
-    let coding = forward.compresses.then_some(Coding {
+    let coding = forward.compresses.then_some(CodingOffer {
         compresses: true,
         store: None,
     });

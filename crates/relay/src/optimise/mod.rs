@@ -1,33 +1,33 @@
 //! Coded streams: fewer bytes on the link than the application's.
 //!
 //! The crate `optimiser` contains the coding itself. This module contains the ends of a link stream
-//! that may be coded. The `Outlet` takes bytes, the `Inlet` returns them, and both count in a
-//! `Tally`.
+//! that may be coded. The `EncodingWriter` takes bytes, the `DecodingReader` returns them, and
+//! both count in `CodingCounters`.
 //!
-//! If both gateways have chunk stores (`Stores`, agreed on for each session in an `Agreement`), the
-//! outlet refers to chunks in its own store. The inlet takes them from its store, and requests
-//! missing ones (`Borrowing`). The outlet's gateway keeps them until they have been taken
-//! (`Lending`), and answers requests (`lend`).
+//! If both gateways have chunk stores (`Stores`, negotiated for each session in a
+//! `NegotiatedCoding`), the writer refers to chunks in its own store. The reader takes them from
+//! its store, and requests missing ones (`ChunkFetcher`). The writer's gateway keeps them until
+//! they are acknowledged (`ReferenceStore`), and answers requests (`chunk_server`).
 #![allow(
     clippy::disallowed_methods,
     reason = "measures how long coding takes, and what else is waited for"
 )]
 
-mod agreement;
-mod borrowing;
-mod inlet;
-pub(crate) mod lend;
-mod lending;
-mod outlet;
+mod chunk_fetcher;
+pub(crate) mod chunk_server;
+mod coding_counters;
+mod decoding_reader;
+mod encoding_writer;
+mod negotiated_coding;
+mod reference_store;
 mod stores;
-mod tally;
 
-pub use self::stores::{Settings, StoreName};
+pub use self::stores::{StoreName, StoresSettings};
 pub(crate) use self::{
-    agreement::{Agreement, Coded, Sharing},
-    inlet::{Inlet, InletError},
-    lending::{Key, Lending},
-    outlet::{Hold, Outlet},
-    stores::{Scope, Stores},
-    tally::{Seen, Sums, Tally},
+    coding_counters::{CodingCounters, CodingSnapshot, CodingTotals},
+    decoding_reader::{CodedReadError, DecodingReader},
+    encoding_writer::{EncodingWriter, FlushDelay},
+    negotiated_coding::{DedupContext, NegotiatedCoding, StreamCoding},
+    reference_store::{ReferenceKey, ReferenceStore},
+    stores::{ChunkOwner, Stores},
 };

@@ -21,7 +21,7 @@ use units::ByteCount;
 
 /// Location of the chunk stores, and their greatest size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct StoresSettings {
     /// The folder of all stores.
     pub folder: PathBuf,
     /// Most bytes of each store on the disk.
@@ -31,12 +31,12 @@ pub struct Settings {
 /// All chunk stores of a gateway. Each one is opened at its first use.
 #[derive(Debug)]
 pub struct Stores {
-    settings: Settings,
-    open: Mutex<Open>,
+    settings: StoresSettings,
+    open: Mutex<OpenStores>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenStores {
     /// Open stores, by folder name.
     stores: BTreeMap<String, Store>,
     /// Stores that could not be opened, and the time of the latest attempt.
@@ -57,7 +57,7 @@ pub struct StoreName {
 
 /// Owner of the chunks of a store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scope<'a> {
+pub(crate) struct ChunkOwner<'a> {
     pub(crate) peer: &'a str,
     /// The peer's key. A peer with another key is another peer, even under the same name.
     pub(crate) key: &'a PublicKey,
@@ -68,7 +68,7 @@ pub(crate) struct Scope<'a> {
 impl Stores {
     /// Creates the folder if its parent folder exists. If the folder cannot be used, the log
     /// reports it, and the gateway works without stores.
-    pub(crate) fn new(settings: Settings) -> Arc<Self> {
+    pub(crate) fn new(settings: StoresSettings) -> Arc<Self> {
         let mut builder = fs::DirBuilder::new();
         let made = match fs::metadata(&settings.folder) {
             Ok(found) if found.is_dir() => Ok(()),
@@ -85,10 +85,10 @@ impl Stores {
         })
     }
 
-    /// Returns the store of `scope`, if it can be opened. The first call blocks for some file
+    /// Returns the store of `owner`, if it can be opened. The first call blocks for some file
     /// operations.
-    pub(crate) fn get(&self, scope: Scope<'_>) -> Option<Store> {
-        let name = scope.folder();
+    pub(crate) fn get(&self, owner: ChunkOwner<'_>) -> Option<Store> {
+        let name = owner.folder();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = open.stores.get(&name) {
             return Some(store.clone());
@@ -166,7 +166,7 @@ impl Stores {
     }
 }
 
-impl Scope<'_> {
+impl ChunkOwner<'_> {
     /// Returns the folder's name, in a form that people recognise: `PEER-KEY` or `PEER-KEY-TENANT`.
     fn folder(&self) -> String {
         let key = digest::digest(&digest::SHA256, &self.key.0);
@@ -274,9 +274,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_scopes_have_one_folder() {
+    fn no_two_owners_have_one_folder() {
         let (one, other) = (PublicKey([1; 32]), PublicKey([2; 32]));
-        let folder = |peer, key, tenant| Scope { peer, key, tenant }.folder();
+        let folder = |peer, key, tenant| ChunkOwner { peer, key, tenant }.folder();
         let names = [
             folder("a", &one, ""),
             folder("a", &other, ""),
@@ -299,22 +299,22 @@ mod tests {
         let all = std::env::temp_dir().join(format!("longhaul-stores-{}", std::process::id()));
         fs::create_dir(&all).expect("room");
         let at = |folder: &str| {
-            Stores::new(Settings {
+            Stores::new(StoresSettings {
                 folder: all.join(folder),
                 size_max: ByteCount::mebibytes(64),
             })
         };
         let key = PublicKey([1; 32]);
-        let scope = || Scope {
+        let owner = || ChunkOwner {
             peer: "oslo",
             key: &key,
             tenant: "",
         };
         let stores = at("store");
         assert!(all.join("store").is_dir());
-        assert!(stores.get(scope()).is_some());
+        assert!(stores.get(owner()).is_some());
         let stores = at("disk/store");
-        assert!(stores.get(scope()).is_none());
+        assert!(stores.get(owner()).is_none());
         assert!(!all.join("disk").exists());
         fs::create_dir(all.join("disk")).expect("room");
         let mut open = stores.open.lock().expect("no panic");
@@ -325,7 +325,7 @@ mod tests {
                 .expect("the machine runs for longer");
         }
         drop(open);
-        assert!(stores.get(scope()).is_some());
+        assert!(stores.get(owner()).is_some());
         drop(stores);
         fs::remove_dir_all(&all).expect("it is ours");
     }
@@ -334,12 +334,12 @@ mod tests {
     fn the_name_of_a_folder_says_whose_it_is() {
         let key = PublicKey([1; 32]);
         for (peer, tenant) in [("oslo", ""), ("site-b/ü", "a_b"), ("%2D", "-"), ("..", ".")] {
-            let scope = Scope {
+            let owner = ChunkOwner {
                 peer,
                 key: &key,
                 tenant,
             };
-            let name = StoreName::parse(&scope.folder()).expect("it is one");
+            let name = StoreName::parse(&owner.folder()).expect("it is one");
             assert_eq!((&*name.peer, &*name.tenant), (peer, tenant));
         }
         for other in [

@@ -10,7 +10,7 @@ use tokio::{io::AsyncReadExt, sync::watch, time::sleep};
 
 use crate::{
     drain,
-    optimise::{Hold, Outlet},
+    optimise::{EncodingWriter, FlushDelay},
     status::Meter,
     wire::Grant,
 };
@@ -50,7 +50,7 @@ impl Outbound {
     }
 
     /// Ends the stream after the bytes that were read.
-    pub(super) fn finish(&mut self, send: &mut Outlet) {
+    pub(super) fn finish(&mut self, send: &mut EncodingWriter) {
         send.finish(&mut self.buffer);
     }
 
@@ -60,8 +60,8 @@ impl Outbound {
         flow: DataFlow,
         watches_stream: bool,
         leg: Option<&mut LegReader>,
-        send: Option<&mut Outlet>,
-        hold: Hold,
+        send: Option<&mut EncodingWriter>,
+        flush_delay: FlushDelay,
         meter: &Meter,
     ) -> DataInput {
         match (flow, leg, send) {
@@ -69,7 +69,9 @@ impl Outbound {
                 Ok(()) => std::future::pending().await,
                 Err(_) => DataInput::StreamStopped,
             },
-            (DataFlow::Relay, Some(leg), Some(send)) => self.relay(leg, send, hold, meter).await,
+            (DataFlow::Relay, Some(leg), Some(send)) => {
+                self.relay(leg, send, flush_delay, meter).await
+            }
             (DataFlow::Discard, Some(leg), _) => discard(leg).await,
             _ => std::future::pending().await,
         }
@@ -78,11 +80,11 @@ impl Outbound {
     async fn relay(
         &mut self,
         leg: &mut LegReader,
-        send: &mut Outlet,
-        hold: Hold,
+        send: &mut EncodingWriter,
+        flush_delay: FlushDelay,
         meter: &Meter,
     ) -> DataInput {
-        match self.move_to_link(leg, send, hold, meter).await {
+        match self.move_to_link(leg, send, flush_delay, meter).await {
             Ok(()) => DataInput::LegEnded {
                 is_truncated: leg.leg().closed_without_notify(),
             },
@@ -100,8 +102,8 @@ impl Outbound {
     async fn move_to_link(
         &mut self,
         leg: &mut LegReader,
-        send: &mut Outlet,
-        hold: Hold,
+        send: &mut EncodingWriter,
+        flush_delay: FlushDelay,
         meter: &Meter,
     ) -> Result<(), Broken> {
         loop {
@@ -117,7 +119,7 @@ impl Outbound {
             if self.buffer.capacity() - self.buffer.len() < READ_MIN_BYTES {
                 self.buffer.reserve(READ_BYTES);
             }
-            let held = send.hold(&self.buffer, hold);
+            let held = send.flush_delay(&self.buffer, flush_delay);
             let since = Instant::now();
             let room = tokio::select! {
                 biased;
@@ -125,11 +127,11 @@ impl Outbound {
                 Err(error) = send.stream().closed() => return Err(error.into()),
                 () = sleep(held.unwrap_or_default()), if held.is_some() => {
                     self.scope = Some(EncodeScope::All);
-                    send.waited(since.elapsed());
+                    send.add_grant_wait(since.elapsed());
                     continue;
                 }
             };
-            send.waited(since.elapsed());
+            send.add_grant_wait(since.elapsed());
             if let Some(grants) = &self.grants {
                 let bytes = drain::kernel_buffer_bytes(grants.borrow().budget_bytes);
                 self.unread.bound_unread(leg.leg().connection(), bytes)?;

@@ -7,12 +7,12 @@ use super::{
     Place,
     contents::{Contents, Reader, SpoolError},
 };
-use crate::optimise::{Inlet, InletError};
+use crate::optimise::{CodedReadError, DecodingReader};
 
 /// Source of the bytes for a server.
 #[derive(Debug)]
 pub(crate) enum Source {
-    Stream(Inlet),
+    Stream(DecodingReader),
     Spool(Tap),
 }
 
@@ -32,7 +32,7 @@ struct Filling(JoinHandle<Result<(), SourceError>>);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     #[error("link: {0}")]
-    Stream(#[from] InletError),
+    Stream(#[from] CodedReadError),
     #[error(transparent)]
     Spool(#[from] SpoolError),
 }
@@ -60,7 +60,7 @@ impl Source {
 
 impl Tap {
     /// Creates the source that starts at `place`. The stream fills the spool.
-    pub(crate) fn new(place: Place, stream: Inlet) -> Self {
+    pub(crate) fn new(place: Place, stream: DecodingReader) -> Self {
         let Place { contents, reader } = place;
         let filling = tokio::spawn(fill(contents, stream));
         Self {
@@ -107,7 +107,10 @@ impl Drop for Filling {
 
 /// Moves a stream into a spool at the stream's own rate. A server that takes no bytes delays no
 /// other one.
-async fn fill(contents: std::sync::Arc<Contents>, mut stream: Inlet) -> Result<(), SourceError> {
+async fn fill(
+    contents: std::sync::Arc<Contents>,
+    mut stream: DecodingReader,
+) -> Result<(), SourceError> {
     let mut begin = BytesMut::new();
     while begin.len() < POSITION_BYTES {
         match stream.read().await? {

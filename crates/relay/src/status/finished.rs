@@ -14,7 +14,7 @@ use super::{
     histogram::{BITS_PER_S, Histogram, SECONDS},
 };
 use crate::{
-    optimise::Seen,
+    optimise::CodingSnapshot,
     transfer_log::{TransferDirection, TransferRecord, TransferType},
 };
 
@@ -57,7 +57,7 @@ pub(super) struct Measured {
     pub(super) download_bytes: u64,
     pub(super) duration: Duration,
     pub(super) limited_by: Option<&'static str>,
-    pub(super) coded: Seen,
+    pub(super) coded: CodingSnapshot,
 }
 
 /// All finished transfers.

@@ -24,7 +24,7 @@ use super::{
     recent::{Found, KnownPath, Recent, Search},
 };
 use crate::{
-    optimise::{Seen, Sums, Tally},
+    optimise::{CodingCounters, CodingSnapshot, CodingTotals},
     time,
     transfer_log::TransferLog,
     wire::Limit,
@@ -126,7 +126,7 @@ struct Entry {
     /// Towards the server and towards the client, in the order of [`Transfer::meters`] on the near
     /// side.
     meters: (Meter, Meter),
-    tally: Arc<Tally>,
+    coding_counters: Arc<CodingCounters>,
     started: Instant,
     /// One of the constants below.
     outcome: AtomicU8,
@@ -169,7 +169,7 @@ pub struct Registry {
     failed_total: AtomicU64,
     finished: Mutex<Finished>,
     recent: Mutex<Recent>,
-    coded: Arc<Sums>,
+    coded: Arc<CodingTotals>,
     log: TransferLog,
 }
 
@@ -197,8 +197,8 @@ impl Transfer {
     }
 
     /// Returns the counters of its coding.
-    pub fn tally(&self) -> &Arc<Tally> {
-        &self.entry.tally
+    pub fn coding_counters(&self) -> &Arc<CodingCounters> {
+        &self.entry.coding_counters
     }
 
     /// Counts the transfer as completed in an orderly way.
@@ -342,7 +342,7 @@ impl Entry {
             target: self.target.clone(),
             up_bytes: up,
             down_bytes: down,
-            wan_bytes: wan_bytes(&self.tally.seen(), up + down),
+            wan_bytes: wan_bytes(&self.coding_counters.snapshot(), up + down),
             bits_per_s: sample.bits_per_s,
             age_s: (now - self.started).as_secs_f64(),
             limit: limit.to_owned(),
@@ -418,7 +418,7 @@ impl Registry {
             client: client.to_owned(),
             target: target.to_owned(),
             meters: (Meter::new(now), Meter::new(now)),
-            tally: Arc::new(Tally::new(self.coded.clone())),
+            coding_counters: Arc::new(CodingCounters::new(self.coded.clone())),
             started: now,
             outcome: AtomicU8::new(OPEN),
             sample: Mutex::new(Sample {
@@ -454,7 +454,7 @@ impl Registry {
             download_bytes,
             duration: conclusion.commanded.unwrap_or(entry.started).elapsed(),
             limited_by: entry.bottleneck().map(limit_name),
-            coded: entry.tally.seen(),
+            coded: entry.coding_counters.snapshot(),
         };
         let record = Arc::new(conclusion.record(&measured));
         finished::log(&record);
@@ -553,7 +553,7 @@ impl Registry {
             ftp_durations_s: histograms.0,
             ftp_rates_bits_per_s: histograms.1,
             transfer_log_dropped_total: self.log.dropped_total(),
-            optimiser: optimiser_totals(self.coded.seen()),
+            optimiser: optimiser_totals(self.coded.snapshot()),
             stores: Vec::new(),
             hides_names: false,
             admin_listen: String::new(),
@@ -566,11 +566,11 @@ impl Registry {
 }
 
 /// Returns the bytes on the link. Bytes without coding count as they are.
-fn wan_bytes(coded: &Seen, bytes: u64) -> u64 {
+fn wan_bytes(coded: &CodingSnapshot, bytes: u64) -> u64 {
     coded.wan_bytes + bytes.saturating_sub(coded.bytes)
 }
 
-fn optimiser_totals(seen: Seen) -> OptimiserTotals {
+fn optimiser_totals(seen: CodingSnapshot) -> OptimiserTotals {
     OptimiserTotals {
         bytes: seen.bytes,
         wan_bytes: seen.wan_bytes,

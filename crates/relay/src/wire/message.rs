@@ -8,7 +8,7 @@ use link::PublicKey;
 
 use super::{
     Wire, WireError,
-    coding::{Coding, Cutting, coding, cutting, put_coding, put_cutting},
+    coding::{CodingOffer, CutParameters, coding, cutting, put_coding, put_cutting},
     report::{
         Delivered, Grant, Limit, delivered, grant, limit, put_delivered, put_grant, put_limit,
     },
@@ -33,7 +33,7 @@ pub enum Service {
         /// The address to connect to.
         target: Endpoint,
         /// Coding of the bytes in both directions. `None` for raw bytes.
-        coding: Option<Coding>,
+        coding: Option<CodingOffer>,
     },
     /// An FTP session; messages follow.
     FtpSession {
@@ -52,7 +52,7 @@ pub enum Service {
         /// TLS with the server.
         tls: Option<ServerTls>,
         /// Coding of the bytes of its data connections. `None` for raw bytes.
-        coding: Option<Coding>,
+        coding: Option<CodingOffer>,
     },
     /// The bytes of a data connection.
     FtpData {
@@ -74,7 +74,8 @@ pub enum Service {
         by_client: bool,
     },
     /// Requests for chunks that the data of a data connection referred to. The requests are
-    /// [`Ask`](super::Ask)s. The answers are coded bytes: the missing chunks, one after the other.
+    /// [`ChunkRequest`](super::ChunkRequest)s. The answers are coded bytes: the missing chunks, one
+    /// after the other.
     Chunks {
         /// Number of the session.
         session: u64,
@@ -140,7 +141,7 @@ pub enum FarMessage {
     FirstBudget(u64),
     /// Cutting of the far gateway, which has a chunk store for the data of this session. It is the
     /// first message.
-    Store(Cutting),
+    Store(CutParameters),
 }
 
 impl Wire for Hello {

@@ -1,7 +1,7 @@
 //! The messages between two gateways on a link stream, as values and bytes.
 //!
 //! A stream begins with a [`Hello`], which carries the [`Version`]. The streams of forwards and of
-//! data connections carry bytes after it, raw or [coded](Coding). The stream of an FTP session
+//! data connections carry bytes after it, raw or [coded](CodingOffer). The stream of an FTP session
 //! carries [`NearMessage`]s in one direction, and [`FarMessage`]s in the other. These are the
 //! messages of [`ftp::session`], and reports of the gateways.
 //!
@@ -13,7 +13,7 @@ mod coding;
 mod message;
 mod report;
 
-pub use coding::{Ask, Coding, Cutting, StoreTerms};
+pub use coding::{ChunkRequest, CodingOffer, CutParameters, StoreTerms};
 pub use message::{EnrolReply, FarMessage, Hello, NearMessage, Service, TOKEN_BYTES};
 pub use report::{Delivered, Grant, Limit};
 

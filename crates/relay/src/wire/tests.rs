@@ -31,7 +31,7 @@ fn every_message_reads_back() {
     for service in [
         Service::Forward {
             target: endpoint("[2001:db8::1]:873"),
-            coding: Some(Coding {
+            coding: Some(CodingOffer {
                 compresses: false,
                 store: None,
             }),
@@ -57,12 +57,12 @@ fn every_message_reads_back() {
                 mode: tls::TlsStart::Explicit,
                 verify: CertificateCheck::Roots(Some(vec![vec![7; 300].into()])),
             }),
-            coding: Some(Coding {
+            coding: Some(CodingOffer {
                 compresses: true,
                 store: Some(StoreTerms {
                     tenant: "news".to_owned(),
                     downloads: true,
-                    cutting: Cutting {
+                    cutting: CutParameters {
                         id: 1,
                         secret: [9; 32],
                     },
@@ -92,8 +92,8 @@ fn every_message_reads_back() {
     ] {
         round_trip(&Hello { service });
     }
-    round_trip(&Ask::Taken(u64::MAX));
-    round_trip(&Ask::Missing(0));
+    round_trip(&ChunkRequest::Acknowledged(u64::MAX));
+    round_trip(&ChunkRequest::Missing(0));
     round_trip(&EnrolReply::Enrolled {
         name: "oslo".to_owned(),
     });
@@ -128,7 +128,7 @@ fn every_message_reads_back() {
             },
         ),
         FarMessage::FirstBudget(1 << 20),
-        FarMessage::Store(Cutting {
+        FarMessage::Store(CutParameters {
             id: 1,
             secret: [8; 32],
         }),

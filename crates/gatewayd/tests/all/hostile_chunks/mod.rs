@@ -5,9 +5,9 @@
     reason = "plays the programs and the peer around the gateway"
 )]
 
-mod lender;
 mod near;
 mod peer;
+mod reference_sender;
 mod versions;
 
 use std::{env, io::Read, process::Command, thread, time::Duration};
@@ -17,7 +17,7 @@ use peer::{
     MOMENT, Messages, Session, World, body, compressed, end, lists, literal, memory, reference,
     references, stored, until,
 };
-use relay::wire::{Ask, reset};
+use relay::wire::{ChunkRequest, reset};
 
 use crate::common::{expect_reset, expect_silence, noise};
 
@@ -42,7 +42,7 @@ fn a_name_that_nobody_has_is_waited_for_and_others_go_on() {
     let frames = referring(&[&contents[0], &contents[1], &contents[2]]);
     let data = session.upload(frames);
     let mut asks = peer.asks();
-    assert_eq!(asks.asked(), [0, 1, 2].map(Ask::Missing));
+    assert_eq!(asks.asked(), [0, 1, 2].map(ChunkRequest::Missing));
     expect_silence(&data.server);
     let content = noise(4, 50_000);
     let whole = [literal(&content), end(&content)].concat();
@@ -75,7 +75,7 @@ fn chunks_of_an_upload_that_are_missing_are_asked_for_together() {
         .map(|seed| reference(&noise(seed, 16_384)))
         .collect();
     data.stream.say(references(&named));
-    let asked: Vec<_> = (0..100).map(Ask::Missing).collect();
+    let asked: Vec<_> = (0..100).map(ChunkRequest::Missing).collect();
     assert_eq!(peer.asks().asked(), asked);
 }
 
@@ -87,7 +87,7 @@ fn answered(answer: impl FnOnce(&mut Messages, &[u8])) {
     let content = noise(1, 9_000);
     let data = session.upload(referring(&[&content]));
     let mut asks = peer.asks();
-    assert_eq!(asks.next::<Ask>(), Ask::Missing(0));
+    assert_eq!(asks.next::<ChunkRequest>(), ChunkRequest::Missing(0));
     answer(&mut asks, &content);
     expect_reset(&data.server);
     session.server.send("426 broken");
@@ -97,7 +97,7 @@ fn answered(answer: impl FnOnce(&mut Messages, &[u8])) {
     let Messages { mut send, .. } = data.stream;
     let frames = referring(&[&noise(2, 9_000)]);
     peer.wait(send.write(frames.into())).expect("room");
-    assert_eq!(peer.asks().asked(), [Ask::Missing(0)]);
+    assert_eq!(peer.asks().asked(), [ChunkRequest::Missing(0)]);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_peer_that_gives_up_breaks_the_transfer_while_a_chunk_is_waited_for() {
     let mut data = session.transfer("STOR a");
     data.stream.say(references(&[reference(&noise(1, 9_000))]));
     let mut asks = peer.asks();
-    assert_eq!(asks.next::<Ask>(), Ask::Missing(0));
+    assert_eq!(asks.next::<ChunkRequest>(), ChunkRequest::Missing(0));
     data.stream.send.reset(0);
     expect_reset(&data.server);
 }
@@ -174,7 +174,7 @@ fn answers_to_nothing_break_what_is_asked_for_later() {
     let mut data = session.transfer("STOR a");
     data.stream.say(references(&[reference(&one)]));
     let mut asks = peer.asks();
-    assert_eq!(asks.next::<Ask>(), Ask::Missing(0));
+    assert_eq!(asks.next::<ChunkRequest>(), ChunkRequest::Missing(0));
     asks.say(stored(&one));
     // The chunk arrives before the next request, or after it.
     asks.say(stored(&noise(3, 9_000)));
@@ -202,7 +202,11 @@ fn a_name_stands_for_its_bytes_whatever_was_sent() {
     let received = session.whole_upload(referring(&[&other, &one, &other]));
     assert_eq!(received, [&other[..], &one, &other].concat());
     let mut asks = peer.asks();
-    assert_eq!(asks.asked(), [Ask::Taken(3)], "nothing was missing");
+    assert_eq!(
+        asks.asked(),
+        [ChunkRequest::Acknowledged(3)],
+        "nothing was missing"
+    );
     // The name is the same, and the length differs.
     let wrong = ChunkReference {
         bytes: 8_999,
@@ -210,7 +214,7 @@ fn a_name_stands_for_its_bytes_whatever_was_sent() {
     };
     let frames = [references(&[wrong]), end(&one[..8_999])].concat();
     let data = session.upload(frames);
-    assert_eq!(peer.asks().asked(), [Ask::Missing(0)]);
+    assert_eq!(peer.asks().asked(), [ChunkRequest::Missing(0)]);
     expect_reset(&data.server);
     session.server.send("426 broken");
     assert_eq!(
@@ -238,7 +242,7 @@ fn a_list_of_chunks_that_nobody_has_is_waited_for() {
     let contents: Vec<_> = (0..32).map(|seed| noise(seed, 5_000)).collect();
     let named: Vec<_> = contents.iter().map(|it| reference(it)).collect();
     let (_world, peer, _session, data) = listed(&body(&named), &contents.concat());
-    let asked: Vec<_> = (1..=32).map(Ask::Missing).collect();
+    let asked: Vec<_> = (1..=32).map(ChunkRequest::Missing).collect();
     let mut asks = peer.asks();
     assert_eq!(asks.asked(), asked);
     expect_silence(&data.server);
@@ -247,7 +251,7 @@ fn a_list_of_chunks_that_nobody_has_is_waited_for() {
 #[test]
 fn bytes_that_are_no_list_name_nothing() {
     let (_world, peer, _session, data) = listed(&noise(1, 34 * 32), b"");
-    let asked: Vec<_> = (1..=32).map(Ask::Missing).collect();
+    let asked: Vec<_> = (1..=32).map(ChunkRequest::Missing).collect();
     let mut asks = peer.asks();
     assert_eq!(asks.asked(), asked);
     expect_silence(&data.server);
@@ -395,7 +399,9 @@ fn lists_that_are_missing_are_asked_for_in_portions() {
     // A busy machine sends requests with pauses.
     while asked < 400 {
         let more = asks.asked();
-        let more = more.iter().filter(|it| matches!(it, Ask::Missing(_)));
+        let more = more
+            .iter()
+            .filter(|it| matches!(it, ChunkRequest::Missing(_)));
         let count = more.count();
         assert!(count > 0, "only {asked} of 34 * 256 bytes");
         asked += count;
@@ -475,14 +481,14 @@ fn what_others_have_moved_is_as_unknown_as_what_nobody_has() {
     // Each tenant has its own chunks.
     assert_eq!(others.whole_upload(referring(&[&contents[0]])), contents[0]);
     assert_eq!(sport.whole_upload(referring(&[&contents[1]])), contents[1]);
-    assert_eq!(peer.asks().asked(), [Ask::Taken(1)]);
+    assert_eq!(peer.asks().asked(), [ChunkRequest::Acknowledged(1)]);
     assert_eq!(news.whole_upload(referring(&[&contents[2]])), contents[2]);
-    assert_eq!(peer.asks().asked(), [Ask::Taken(1)]);
+    assert_eq!(peer.asks().asked(), [ChunkRequest::Acknowledged(1)]);
     // No tenant has stored the last content.
     for of_others in [0, 1, 3] {
         let data = news.upload(referring(&[&contents[of_others]]));
         let mut asks = peer.asks();
-        assert_eq!(asks.asked(), [Ask::Missing(0)]);
+        assert_eq!(asks.asked(), [ChunkRequest::Missing(0)]);
         expect_silence(&data.server);
         drop(asks);
         expect_reset(&data.server);
@@ -546,7 +552,7 @@ fn who_fills_its_store_fills_no_other_one() {
     until("a full store", || size("a-") > SIZE_MAX_BYTES / 2);
     assert_eq!(size("c-"), before);
     assert_eq!(others.whole_upload(referring(&[&content])), content);
-    assert_eq!(other.asks().asked(), [Ask::Taken(1)]);
+    assert_eq!(other.asks().asked(), [ChunkRequest::Acknowledged(1)]);
 }
 
 #[test]
@@ -560,8 +566,8 @@ fn questions_about_what_was_never_lent_are_reset() {
             of_near: false,
         });
         let mut asks = Messages::new(&peer, send, recv);
-        asks.say(relay::wire::encode(&Ask::Taken(u64::MAX)));
-        asks.say(relay::wire::encode(&Ask::Missing(u64::MAX)));
+        asks.say(relay::wire::encode(&ChunkRequest::Acknowledged(u64::MAX)));
+        asks.say(relay::wire::encode(&ChunkRequest::Missing(u64::MAX)));
         assert_eq!(asks.reset_code(), reset::SESSION_ENDED);
     }
     thread::sleep(MOMENT);

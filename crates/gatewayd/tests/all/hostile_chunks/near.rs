@@ -9,7 +9,7 @@ use std::{
 use ftp::session::{
     CommandId, MessageToFar, MessageToNear, ReplyStage, ReplyTag, ServerRequest, TransferId,
 };
-use relay::wire::{Ask, Cutting, FarMessage, NearMessage, Service, encode};
+use relay::wire::{ChunkRequest, CutParameters, FarMessage, NearMessage, Service, encode};
 
 use crate::{
     common::{
@@ -74,7 +74,7 @@ impl Victim {
             panic!("no session: {service:?}");
         };
         assert!(coding.store.is_some());
-        let cutting = Cutting {
+        let cutting = CutParameters {
             id: optimiser::chunk::CUTTER_ID,
             secret: [0; 32],
         };
@@ -207,7 +207,7 @@ fn a_client_waits_for_what_nobody_has_and_gets_nothing_else() {
     download.data.say(frames.clone());
     download.data.send.finish();
     let mut asks = victim.peer.asks();
-    assert_eq!(asks.asked(), [Ask::Missing(0)]);
+    assert_eq!(asks.asked(), [ChunkRequest::Missing(0)]);
     expect_silence(&download.client_data);
     asks.say(stored(&noise(2, 9_000)));
     expect_reset(&download.client_data);
@@ -216,7 +216,7 @@ fn a_client_waits_for_what_nobody_has_and_gets_nothing_else() {
     download.data.say(frames);
     download.data.send.finish();
     let mut asks = victim.peer.asks();
-    assert_eq!(asks.next::<Ask>(), Ask::Missing(0));
+    assert_eq!(asks.next::<ChunkRequest>(), ChunkRequest::Missing(0));
     asks.say(stored(&content));
     let mut received = Vec::new();
     download

@@ -24,8 +24,8 @@ use optimiser::{
     zstd_block,
 };
 use relay::wire::{
-    Ask, Coding, Cutting, Decoder, FarMessage, Hello, NearMessage, Service, StoreTerms, Version,
-    Wire, encode,
+    ChunkRequest, CodingOffer, CutParameters, Decoder, FarMessage, Hello, NearMessage, Service,
+    StoreTerms, Version, Wire, encode,
 };
 use tokio::{runtime::Runtime, time::timeout};
 use units::ByteCount;
@@ -224,11 +224,13 @@ impl Messages {
 
     /// Returns the next requests, up to a moment without one. Only the last one of consecutive
     /// acknowledgements is returned.
-    pub(crate) fn asked(&mut self) -> Vec<Ask> {
+    pub(crate) fn asked(&mut self) -> Vec<ChunkRequest> {
         let mut asks = Vec::new();
         loop {
             while let Some(ask) = self.decoder.next_message().expect("a message") {
-                if let (Some(Ask::Taken(_)), Ask::Taken(_)) = (asks.last(), &ask) {
+                if let (Some(ChunkRequest::Acknowledged(_)), ChunkRequest::Acknowledged(_)) =
+                    (asks.last(), &ask)
+                {
                     asks.pop();
                 }
                 asks.push(ask);
@@ -265,7 +267,7 @@ pub(crate) struct Session {
     pub(crate) messages: Messages,
     pub(crate) server: Control,
     /// Cutting of the victim's store.
-    pub(crate) cutting: Option<Cutting>,
+    pub(crate) cutting: Option<CutParameters>,
     commands: u32,
     transfers: u32,
 }
@@ -291,7 +293,7 @@ impl Session {
     ) -> Self {
         let target = world.server.local_addr().expect("a bound socket");
         let target: Endpoint = target.to_string().parse().expect("an endpoint");
-        let cutting = Cutting {
+        let cutting = CutParameters {
             id: optimiser::chunk::CUTTER_ID,
             // The smallest secret is used, so that the peer can compute the victim's cuts.
             secret: [0; 32],
@@ -304,7 +306,7 @@ impl Session {
             mode: SessionMode::Strict,
             server_data: DataOpener::Passive,
             tls: None,
-            coding: Some(Coding {
+            coding: Some(CodingOffer {
                 compresses: true,
                 store: Some(StoreTerms {
                     tenant: tenant.to_owned(),

@@ -24,7 +24,7 @@ use tracing::{Instrument, debug, info, warn};
 use super::{Session, transfers::Commanded};
 use crate::{
     near::data::{self, Client, ClientLeg},
-    optimise::{Hold, Key},
+    optimise::{FlushDelay, ReferenceKey},
     pairing::Stream,
     pump::{self, Grants, Parts, StreamSource},
     settings::FtpDoor,
@@ -115,11 +115,13 @@ impl Session {
             is_near: true,
             session: far.session,
         };
-        let key = Key {
+        let key = ReferenceKey {
             session,
             transfer: id,
         };
-        let coded = self.shared.coded(far.coding.as_ref(), key, far.send.key());
+        let stream_coding = self
+            .shared
+            .stream_coding(far.coding.as_ref(), key, far.send.key());
         let truncation = has_tls_throughout.then(|| {
             let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
             Arc::new(Truncation::new(truncations, link, session, send.key(), id))
@@ -149,8 +151,8 @@ impl Session {
                 recv,
                 first: Bytes::new(),
             }),
-            coded,
-            hold: Hold::File,
+            stream_coding,
+            flush_delay: FlushDelay::File,
             spool: None,
             orders: ordered,
             // The session may have ended. The event is then not needed.

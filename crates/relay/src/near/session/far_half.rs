@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 use super::Session;
 use crate::{
     limits::Refusal,
-    optimise::Agreement,
+    optimise::NegotiatedCoding,
     shared::{ReachError, Shared},
     truncation::{KnownSession, SessionKey},
     wire::{
@@ -34,7 +34,7 @@ pub(super) struct Far {
     /// Commands sent before the far half's first message. `None` once the session cannot begin
     /// again with them.
     early_commands: Option<Vec<MessageToFar>>,
-    pub(super) coding: Option<Agreement>,
+    pub(super) coding: Option<NegotiatedCoding>,
     pub(super) session: u64,
     pub(super) target: Endpoint,
     pub(super) send: SendStream,
@@ -115,8 +115,8 @@ impl Session {
             Err(FarEnd::Orderly) => self.session_said(MessageToNear::ServerClosed),
             Ok(FarMessage::Store(cutting)) => {
                 let far = self.far.as_mut();
-                if let Some(agreement) = far.and_then(|far| far.coding.as_mut()) {
-                    agreement.cut_with(&cutting);
+                if let Some(negotiated) = far.and_then(|far| far.coding.as_mut()) {
+                    negotiated.set_peer_cutting(&cutting);
                 }
             }
             Ok(FarMessage::Waiting(transfer, limit)) => {
@@ -237,7 +237,7 @@ impl Session {
     ) -> Result<(), ReachError> {
         let session = self.shared.session_number();
         let service = |peer| {
-            let (coding, agreement) = self.shared.offer(peer, &self.door.config).unzip();
+            let (coding, negotiated) = self.shared.offer(peer, &self.door.config).unzip();
             let version = self.shared.peer_versions.of(peer, Instant::now());
             let service = Service::FtpSession {
                 version,
@@ -249,7 +249,7 @@ impl Session {
                 tls: self.door.config.server_tls.clone(),
                 coding,
             };
-            (service, (version, agreement))
+            (service, (version, negotiated))
         };
         let reach = self
             .shared

@@ -14,24 +14,24 @@ use optimiser::{
     level::BlockTimes,
 };
 
-use super::{Coded, Tally, lending::Lender};
+use super::{CodingCounters, StreamCoding, reference_store::ReferenceTracker};
 
 /// The sending half of a link stream, and the encoder of its bytes.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct EncodingWriter {
     send: SendStream,
     /// Bytes that were taken, and are not in the stream yet.
     unwritten: Option<Bytes>,
     /// `None` for an uncoded stream.
-    coder: Option<Box<Coder>>,
+    coder: Option<Box<StreamEncoder>>,
 }
 
 #[derive(Debug)]
-struct Coder {
+struct StreamEncoder {
     encoder: Encoder,
     /// References, with a chunk store.
-    lender: Option<Lender>,
-    tally: Arc<Tally>,
+    tracker: Option<ReferenceTracker>,
+    counters: Arc<CodingCounters>,
     counted: CodingCounts,
     /// Frames that are not in the stream yet.
     frames: VecDeque<Bytes>,
@@ -46,14 +46,14 @@ struct Coder {
 
 /// Time for which the application may pause before its bytes are sent without further ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum FlushDelay {
     /// No pause, since the application may wait for an answer.
     Dialogue,
     /// A short pause: bytes of files arrive without pauses.
     File,
 }
 
-impl Hold {
+impl FlushDelay {
     fn time(self, is_among_known: bool) -> Duration {
         match self {
             Self::Dialogue => Duration::ZERO,
@@ -64,16 +64,20 @@ impl Hold {
     }
 }
 
-impl Outlet {
-    pub(crate) fn new(send: SendStream, coded: Option<&Coded>, tally: &Arc<Tally>) -> Self {
-        let coder = coded.map(|coded| {
-            let sharing = coded.sharing.as_ref();
-            let cutter = sharing.and_then(|sharing| sharing.cutter.clone());
-            let lender = sharing.filter(|sharing| sharing.cutter.is_some());
-            Box::new(Coder {
-                encoder: Encoder::new(coded.compresses, cutter),
-                lender: lender.map(|sharing| Lender::new(sharing, tally.clone())),
-                tally: tally.clone(),
+impl EncodingWriter {
+    pub(crate) fn new(
+        send: SendStream,
+        stream_coding: Option<&StreamCoding>,
+        counters: &Arc<CodingCounters>,
+    ) -> Self {
+        let coder = stream_coding.map(|stream_coding| {
+            let dedup = stream_coding.dedup.as_ref();
+            let cutter = dedup.and_then(|dedup| dedup.cutter.clone());
+            let tracker = dedup.filter(|dedup| dedup.cutter.is_some());
+            Box::new(StreamEncoder {
+                encoder: Encoder::new(stream_coding.compresses, cutter),
+                tracker: tracker.map(|dedup| ReferenceTracker::new(dedup, counters.clone())),
+                counters: counters.clone(),
                 counted: CodingCounts::default(),
                 frames: VecDeque::new(),
                 coding: BlockTimes::default(),
@@ -119,9 +123,9 @@ impl Outlet {
         if coder.frames.is_empty() {
             coder.source = coder.idle_since.elapsed();
             let wait = Instant::now();
-            if let Some(lender) = &coder.lender {
+            if let Some(tracker) = &coder.tracker {
                 tokio::select! {
-                    () = lender.has_room() => {}
+                    () = tracker.has_room() => {}
                     Err(error) = self.send.closed() => return Err(error),
                 }
             }
@@ -133,12 +137,12 @@ impl Outlet {
             self.send.write(frame.clone()).await?;
             coder.frames.pop_front();
         }
-        moved(coder.went(wait));
+        moved(coder.record_sent(wait));
         Ok(())
     }
 
     /// Counts time for which the application's bytes waited for a grant as time of the link.
-    pub(crate) fn waited(&mut self, time: Duration) {
+    pub(crate) fn add_grant_wait(&mut self, time: Duration) {
         if let Some(coder) = &mut self.coder {
             coder.link += time;
             coder.idle_since += time;
@@ -146,10 +150,10 @@ impl Outlet {
     }
 
     /// Returns the time for which bytes of `buffer` may wait for further ones. `None` if none wait.
-    pub(crate) fn hold(&self, buffer: &BytesMut, hold: Hold) -> Option<Duration> {
+    pub(crate) fn flush_delay(&self, buffer: &BytesMut, delay: FlushDelay) -> Option<Duration> {
         let encoder = &self.coder.as_ref()?.encoder;
         let is_held = encoder.holds_back(buffer);
-        is_held.then(|| hold.time(encoder.is_among_known()))
+        is_held.then(|| delay.time(encoder.is_among_known()))
     }
 
     /// Ends the stream after `rest`.
@@ -162,34 +166,34 @@ impl Outlet {
         for frame in coder.frames.drain(..) {
             last.extend_from_slice(&frame);
         }
-        if let Some(lender) = &mut coder.lender {
-            lender.finished();
+        if let Some(tracker) = &mut coder.tracker {
+            tracker.record_finish();
         }
         self.send.finish_with(last.freeze());
     }
 }
 
-impl Coder {
+impl StreamEncoder {
     fn encode(&mut self, buffer: &mut BytesMut, scope: EncodeScope) {
         let begin = Instant::now();
         let Self {
             encoder,
             frames,
-            lender,
-            tally,
+            tracker,
+            counters,
             ..
         } = self;
-        let chunks: &mut dyn SenderChunks = match lender {
-            Some(lender) => lender,
+        let chunks: &mut dyn SenderChunks = match tracker {
+            Some(tracker) => tracker,
             None => &mut NoChunks,
         };
-        tally.processor(|| encoder.encode(buffer, scope, chunks, frames));
+        counters.measure(|| encoder.encode(buffer, scope, chunks, frames));
         let counts = self.encoder.counts();
-        let fresh = counts.since(&self.counted);
+        let added = counts.since(&self.counted);
         self.counted = counts;
-        self.tally.add(&fresh);
+        self.counters.add(&added);
         self.coding = BlockTimes {
-            bytes: fresh.bytes as usize,
+            bytes: added.bytes as usize,
             coding: begin.elapsed(),
             link: std::mem::take(&mut self.link),
             source: std::mem::take(&mut self.source),
@@ -198,13 +202,13 @@ impl Coder {
 
     /// Records that the frames are in the stream. They have waited since `wait`. Returns the number
     /// of their application bytes.
-    fn went(&mut self, wait: Instant) -> usize {
+    fn record_sent(&mut self, wait: Instant) -> usize {
         self.idle_since = Instant::now();
-        let spent = std::mem::take(&mut self.coding);
+        let times = std::mem::take(&mut self.coding);
         self.encoder.record_times(BlockTimes {
-            link: spent.link + (self.idle_since - wait),
-            ..spent
+            link: times.link + (self.idle_since - wait),
+            ..times
         });
-        spent.bytes
+        times.bytes
     }
 }

@@ -16,75 +16,75 @@ use optimiser::{
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{
-    Coded, Sharing, Tally,
-    borrowing::{BorrowError, Borrowing},
+    CodingCounters, DedupContext, StreamCoding,
+    chunk_fetcher::{ChunkFetcher, FetchError},
 };
 
 /// The receiving half of a link stream, and the decoder of its bytes.
 #[derive(Debug)]
-pub(crate) struct Inlet {
+pub(crate) struct DecodingReader {
     recv: RecvStream,
     /// Bytes that arrived with the hello.
     first: Bytes,
     /// `None` for an uncoded stream.
-    coder: Option<Box<Coder>>,
+    coder: Option<Box<StreamDecoder>>,
 }
 
 /// Reason why no further bytes arrive.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InletError {
+pub(crate) enum CodedReadError {
     #[error(transparent)]
     Stream(#[from] StreamError),
     #[error("the peer's coding: {0}")]
     Coding(#[from] DecodeError),
     #[error("link: {0}")]
-    Chunk(#[from] BorrowError),
+    Chunk(#[from] FetchError),
 }
 
 #[derive(Debug)]
-struct Coder {
+struct StreamDecoder {
     decoder: Decoder,
     check: StreamCheck,
-    tally: Arc<Tally>,
+    counters: Arc<CodingCounters>,
     counted: CodingCounts,
     /// Deduplication, with a chunk store.
-    sharing: Option<Sharing>,
+    dedup: Option<DedupContext>,
     /// Decoded items that were not delivered yet, in order.
-    queue: VecDeque<Item>,
+    queue: VecDeque<DecodedItem>,
     queued_bytes: usize,
     loading: Option<JoinHandle<Vec<Option<Bytes>>>>,
     /// Lists of the delivered chunks.
     list_builder: ListBuilder,
     /// Requests for chunks. `Some` after the first reference.
-    borrowing: Option<Borrowing>,
+    fetcher: Option<ChunkFetcher>,
     /// Number below which all chunks of references are available, as last reported to the sender.
-    told: u64,
+    reported: u64,
 }
 
 #[derive(Debug)]
-enum Item {
+enum DecodedItem {
     Bytes(Bytes),
     Chunk {
         number: u64,
         reference: ChunkReference,
-        place: Place,
+        source: ChunkSource,
     },
     /// The next chunks belong to a list.
     List {
         number: u64,
         reference: ChunkReference,
-        place: Place,
+        source: ChunkSource,
     },
     /// The preceding bytes complete this chunk.
     Whole(ChunkReference),
     End(FrameHead),
 }
 
-impl Item {
+impl DecodedItem {
     /// Returns the location of the item's chunk or list. `None` for other items.
-    fn place(&self) -> Option<&Place> {
+    fn source(&self) -> Option<&ChunkSource> {
         match self {
-            Self::Chunk { place, .. } | Self::List { place, .. } => Some(place),
+            Self::Chunk { source, .. } | Self::List { source, .. } => Some(source),
             Self::Bytes(_) | Self::Whole(_) | Self::End(_) => None,
         }
     }
@@ -92,44 +92,45 @@ impl Item {
 
 /// Location of a chunk.
 #[derive(Debug)]
-enum Place {
+enum ChunkSource {
     /// The store, which may have the chunk.
     Store,
     /// The peer, which was asked for the chunk.
     Peer,
-    Here(Bytes),
+    /// This gateway, which has received or loaded the chunk.
+    Memory(Bytes),
 }
 
 /// Step that is required for further bytes.
-enum Next {
+enum NextStep {
     Bytes(Bytes),
-    Loaded,
-    Filled,
+    Load,
+    Fetch,
     /// More bytes of the stream are needed.
     Stream,
 }
 
-impl Inlet {
-    /// Creates an inlet for a stream. `first` are bytes that arrived with the hello.
+impl DecodingReader {
+    /// Creates an reader of a stream. `first` are bytes that arrived with the hello.
     pub(crate) fn new(
         recv: RecvStream,
         first: Bytes,
-        coded: Option<&Coded>,
-        tally: &Arc<Tally>,
+        coding: Option<&StreamCoding>,
+        counters: &Arc<CodingCounters>,
     ) -> Self {
-        let coder = coded.map(|coded| {
-            Box::new(Coder {
-                decoder: Decoder::new(coded.sharing.is_some()),
+        let coder = coding.map(|coding| {
+            Box::new(StreamDecoder {
+                decoder: Decoder::new(coding.dedup.is_some()),
                 check: StreamCheck::default(),
-                tally: tally.clone(),
+                counters: counters.clone(),
                 counted: CodingCounts::default(),
-                sharing: coded.sharing.clone(),
+                dedup: coding.dedup.clone(),
                 queue: VecDeque::new(),
                 queued_bytes: 0,
                 loading: None,
                 list_builder: ListBuilder::default(),
-                borrowing: None,
-                told: 0,
+                fetcher: None,
+                reported: 0,
             })
         });
         Self { recv, first, coder }
@@ -138,21 +139,21 @@ impl Inlet {
     /// Returns the next bytes. `None` at their end, which is verified. Cancel safe.
     ///
     /// # Errors
-    /// [`InletError`] if no more bytes arrive. The bytes before it are not complete.
-    pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, InletError> {
+    /// [`CodedReadError`] if no more bytes arrive. The bytes before it are not complete.
+    pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, CodedReadError> {
         loop {
             let Some(coder) = &mut self.coder else {
                 return self.read_stream().await;
             };
             match coder.next()? {
-                Next::Bytes(bytes) => return Ok(Some(bytes)),
-                Next::Loaded => coder.loaded().await,
-                Next::Filled => tokio::select! {
-                    filled = coder.filled() => filled?,
+                NextStep::Bytes(bytes) => return Ok(Some(bytes)),
+                NextStep::Load => coder.finish_load().await,
+                NextStep::Fetch => tokio::select! {
+                    fetched = coder.receive_chunk() => fetched?,
                     // The sender has reset the stream, so its references do not matter any more.
                     error = self.recv.failed() => return Err(error.into()),
                 },
-                Next::Stream => match self.read_stream().await? {
+                NextStep::Stream => match self.read_stream().await? {
                     Some(bytes) => self.push(bytes),
                     None => {
                         self.end()?;
@@ -163,7 +164,7 @@ impl Inlet {
         }
     }
 
-    async fn read_stream(&mut self) -> Result<Option<Bytes>, InletError> {
+    async fn read_stream(&mut self) -> Result<Option<Bytes>, CodedReadError> {
         if !self.first.is_empty() {
             return Ok(Some(std::mem::take(&mut self.first)));
         }
@@ -187,82 +188,84 @@ impl Inlet {
     }
 }
 
-impl Coder {
+impl StreamDecoder {
     /// Returns the next bytes, or the step required before them.
-    fn next(&mut self) -> Result<Next, InletError> {
+    fn next(&mut self) -> Result<NextStep, CodedReadError> {
         loop {
             self.look_ahead()?;
             if self.loading.is_some() {
-                return Ok(Next::Loaded);
+                return Ok(NextStep::Load);
             }
-            match self.queue.front().and_then(Item::place) {
-                Some(Place::Store) => {
+            match self.queue.front().and_then(DecodedItem::source) {
+                Some(ChunkSource::Store) => {
                     self.load();
-                    return Ok(Next::Loaded);
+                    return Ok(NextStep::Load);
                 }
                 // The stream is not read while a chunk is awaited: the queue contains enough
                 // references to request.
-                Some(Place::Peer) => return Ok(Next::Filled),
-                Some(Place::Here(_)) | None => {}
+                Some(ChunkSource::Peer) => return Ok(NextStep::Fetch),
+                Some(ChunkSource::Memory(_)) | None => {}
             }
             match self.queue.pop_front() {
-                None => return Ok(Next::Stream),
-                Some(Item::Bytes(bytes)) => return Ok(Next::Bytes(self.deliver(bytes))),
-                Some(Item::Chunk {
+                None => return Ok(NextStep::Stream),
+                Some(DecodedItem::Bytes(bytes)) => return Ok(NextStep::Bytes(self.deliver(bytes))),
+                Some(DecodedItem::Chunk {
                     reference,
-                    place: Place::Here(bytes),
+                    source: ChunkSource::Memory(bytes),
                     ..
                 }) => {
-                    self.list(&reference);
-                    return Ok(Next::Bytes(self.deliver(bytes)));
+                    self.add_to_list(&reference);
+                    return Ok(NextStep::Bytes(self.deliver(bytes)));
                 }
-                Some(Item::List {
+                Some(DecodedItem::List {
                     number,
-                    place: Place::Here(list),
+                    source: ChunkSource::Memory(list),
                     ..
                 }) => self.expand(number, &list)?,
-                Some(Item::Whole(reference)) => self.list(&reference),
-                Some(Item::End(head)) if head == self.check.end() => {
+                Some(DecodedItem::Whole(reference)) => self.add_to_list(&reference),
+                Some(DecodedItem::End(head)) if head == self.check.end() => {
                     let list = self.list_builder.end();
                     self.keep(list.map(|list| (list.name, list.bytes)));
                 }
-                Some(Item::End(_)) => return Err(DecodeError::Differs.into()),
+                Some(DecodedItem::End(_)) => return Err(DecodeError::Differs.into()),
                 // Chunks and lists without bytes were handled above.
-                Some(Item::Chunk { .. } | Item::List { .. }) => {}
+                Some(DecodedItem::Chunk { .. } | DecodedItem::List { .. }) => {}
             }
         }
     }
 
     /// Decodes received bytes as far as the queue has room, and requests missing chunks.
-    fn look_ahead(&mut self) -> Result<(), InletError> {
+    fn look_ahead(&mut self) -> Result<(), CodedReadError> {
         while self.queued_bytes < AHEAD_BYTES {
-            let Self { tally, decoder, .. } = self;
-            let event = tally.processor(|| decoder.poll());
+            let Self {
+                counters, decoder, ..
+            } = self;
+            let event = counters.measure(|| decoder.poll());
             let counts = self.decoder.counts();
-            self.tally.add(&counts.since(&self.counted));
+            self.counters.add(&counts.since(&self.counted));
             self.counted = counts;
             let Some(event) = event? else { break };
             match event {
                 DecoderEvent::Bytes(bytes) => {
                     self.queued_bytes += bytes.len();
-                    self.queue.push_back(Item::Bytes(bytes));
+                    self.queue.push_back(DecodedItem::Bytes(bytes));
                 }
                 DecoderEvent::Reference { number, reference } => {
                     self.queued_bytes += reference.bytes;
-                    let place = self.find(number, reference)?;
-                    self.queue.push_back(Item::Chunk {
+                    let source = self.find(number, reference)?;
+                    self.queue.push_back(DecodedItem::Chunk {
                         number,
                         reference,
-                        place,
+                        source,
                     });
                 }
                 DecoderEvent::List { number, reference } => {
                     self.queued_bytes += reference.bytes;
-                    let place = self.find(number, reference)?;
-                    self.queue.push_back(Item::List {
+                    let source = self.find(number, reference)?;
+                    self.queue.push_back(DecodedItem::List {
                         number,
                         reference,
-                        place,
+                        source,
                     });
                 }
                 DecoderEvent::Chunk { name, bytes } => {
@@ -271,26 +274,26 @@ impl Coder {
                         name,
                     };
                     self.keep(Some((name, bytes)));
-                    self.queue.push_back(Item::Whole(reference));
+                    self.queue.push_back(DecodedItem::Whole(reference));
                 }
-                DecoderEvent::End(head) => self.queue.push_back(Item::End(head)),
+                DecoderEvent::End(head) => self.queue.push_back(DecodedItem::End(head)),
             }
         }
         Ok(())
     }
 
     fn store(&self) -> Option<&Store> {
-        self.sharing.as_ref().map(|sharing| &sharing.store)
+        self.dedup.as_ref().map(|dedup| &dedup.store)
     }
 
     /// Finds the chunk or list of a reference, and requests it if it is missing.
-    fn find(&mut self, number: u64, reference: ChunkReference) -> Result<Place, DecodeError> {
+    fn find(&mut self, number: u64, reference: ChunkReference) -> Result<ChunkSource, DecodeError> {
         let store = self.store().ok_or(DecodeError::Chunks)?;
         if store.has(&reference.name) {
-            return Ok(Place::Store);
+            return Ok(ChunkSource::Store);
         }
-        self.ask(number, reference)?;
-        Ok(Place::Peer)
+        self.request(number, reference)?;
+        Ok(ChunkSource::Peer)
     }
 
     /// Replaces the list with this number by its chunks.
@@ -304,11 +307,11 @@ impl Coder {
         for (number, reference) in (number + 1..).zip(frame::references(list)) {
             self.decoder.record_referenced(reference.bytes);
             self.queued_bytes += reference.bytes;
-            let place = self.find(number, reference)?;
-            items.push(Item::Chunk {
+            let source = self.find(number, reference)?;
+            items.push(DecodedItem::Chunk {
                 number,
                 reference,
-                place,
+                source,
             });
         }
         for item in items.into_iter().rev() {
@@ -319,13 +322,15 @@ impl Coder {
 
     fn deliver(&mut self, bytes: Bytes) -> Bytes {
         self.queued_bytes -= bytes.len();
-        let Self { tally, check, .. } = self;
-        tally.processor(|| check.update(&bytes));
+        let Self {
+            counters, check, ..
+        } = self;
+        counters.measure(|| check.update(&bytes));
         bytes
     }
 
     /// Adds the next delivered chunk to the lists.
-    fn list(&mut self, reference: &ChunkReference) {
+    fn add_to_list(&mut self, reference: &ChunkReference) {
         let list = self.list_builder.push(reference);
         self.keep(list.map(|list| (list.name, list.bytes)));
     }
@@ -340,14 +345,14 @@ impl Coder {
         }
     }
 
-    fn borrowing(&mut self) -> Result<&Borrowing, DecodeError> {
-        let sharing = self.sharing.as_ref().ok_or(DecodeError::Chunks)?;
-        let borrowing = &mut self.borrowing;
-        Ok(borrowing.get_or_insert_with(|| Borrowing::new(sharing.clone(), self.tally.clone())))
+    fn fetcher(&mut self) -> Result<&ChunkFetcher, DecodeError> {
+        let dedup = self.dedup.as_ref().ok_or(DecodeError::Chunks)?;
+        let fetcher = &mut self.fetcher;
+        Ok(fetcher.get_or_insert_with(|| ChunkFetcher::new(dedup.clone(), self.counters.clone())))
     }
 
-    fn ask(&mut self, number: u64, reference: ChunkReference) -> Result<(), DecodeError> {
-        self.borrowing()?.missing(number, reference);
+    fn request(&mut self, number: u64, reference: ChunkReference) -> Result<(), DecodeError> {
+        self.fetcher()?.request(number, reference);
         Ok(())
     }
 
@@ -357,27 +362,27 @@ impl Coder {
             return;
         };
         let references = self.queue.iter().map_while(|item| match item {
-            Item::Chunk {
+            DecodedItem::Chunk {
                 reference,
-                place: Place::Store,
+                source: ChunkSource::Store,
                 ..
             }
-            | Item::List {
+            | DecodedItem::List {
                 reference,
-                place: Place::Store,
+                source: ChunkSource::Store,
                 ..
             } => Some(*reference),
             _ => None,
         });
         let references: Vec<_> = references.take(LOADED_TOGETHER).collect();
-        let tally = self.tally.clone();
+        let counters = self.counters.clone();
         self.loading = Some(spawn_blocking(move || {
             let get = |reference: &ChunkReference| store.get(&reference.name, reference.bytes);
-            tally.processor(|| references.iter().map(get).collect())
+            counters.measure(|| references.iter().map(get).collect())
         }));
     }
 
-    async fn loaded(&mut self) {
+    async fn finish_load(&mut self) {
         let Some(loading) = &mut self.loading else {
             return;
         };
@@ -388,74 +393,75 @@ impl Coder {
         let mut chunks = chunks.into_iter();
         let mut missing = Vec::new();
         for item in self.queue.iter_mut().take(count) {
-            if let Item::Chunk {
+            if let DecodedItem::Chunk {
                 number,
                 reference,
-                place,
+                source,
             }
-            | Item::List {
+            | DecodedItem::List {
                 number,
                 reference,
-                place,
+                source,
             } = item
             {
-                *place = match chunks.next().flatten() {
-                    Some(bytes) => Place::Here(bytes),
+                *source = match chunks.next().flatten() {
+                    Some(bytes) => ChunkSource::Memory(bytes),
                     None => {
                         missing.push((*number, *reference));
-                        Place::Peer
+                        ChunkSource::Peer
                     }
                 };
             }
         }
         for (number, reference) in missing {
             // The store exists, since chunks were loaded from it.
-            let _ = self.ask(number, reference);
+            let _ = self.request(number, reference);
         }
-        self.tell();
+        self.report_acknowledged();
     }
 
-    async fn filled(&mut self) -> Result<(), InletError> {
-        let Some(borrowing) = &mut self.borrowing else {
+    async fn receive_chunk(&mut self) -> Result<(), CodedReadError> {
+        let Some(fetcher) = &mut self.fetcher else {
             return Err(DecodeError::Chunks.into());
         };
-        let filled = borrowing.filled().await?;
-        self.keep(Some((filled.name, filled.chunk.clone())));
-        let asked = self.queue.iter_mut().find_map(|item| match item {
-            Item::Chunk { number, place, .. } | Item::List { number, place, .. }
-                if *number == filled.number =>
+        let fetched = fetcher.next_chunk().await?;
+        self.keep(Some((fetched.name, fetched.chunk.clone())));
+        let awaited = self.queue.iter_mut().find_map(|item| match item {
+            DecodedItem::Chunk { number, source, .. }
+            | DecodedItem::List { number, source, .. }
+                if *number == fetched.number =>
             {
-                Some(place)
+                Some(source)
             }
             _ => None,
         });
-        if let Some(place) = asked {
-            *place = Place::Here(filled.chunk);
+        if let Some(source) = awaited {
+            *source = ChunkSource::Memory(fetched.chunk);
         }
-        self.tell();
+        self.report_acknowledged();
         Ok(())
     }
 
     /// Reports to the sender which chunks it need not keep any longer.
-    fn tell(&mut self) {
-        let mut up_to = self.told;
+    fn report_acknowledged(&mut self) {
+        let mut up_to = self.reported;
         for item in &self.queue {
             match item {
-                Item::Chunk {
+                DecodedItem::Chunk {
                     number,
-                    place: Place::Here(_),
+                    source: ChunkSource::Memory(_),
                     ..
                 } => up_to = up_to.max(number + 1),
                 // The chunks of a list have not been looked up yet.
-                Item::Chunk { .. } | Item::List { .. } => break,
-                Item::Bytes(_) | Item::Whole(_) | Item::End(_) => {}
+                DecodedItem::Chunk { .. } | DecodedItem::List { .. } => break,
+                DecodedItem::Bytes(_) | DecodedItem::Whole(_) | DecodedItem::End(_) => {}
             }
         }
-        if up_to > self.told
-            && let Ok(borrowing) = self.borrowing()
+        if up_to > self.reported
+            && let Ok(fetcher) = self.fetcher()
         {
-            borrowing.taken(up_to);
-            self.told = up_to;
+            fetcher.acknowledge(up_to);
+            self.reported = up_to;
         }
     }
 }

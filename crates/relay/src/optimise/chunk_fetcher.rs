@@ -21,12 +21,12 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Key, Sharing, Tally};
-use crate::wire::{Ask, Hello, Service, encode};
+use super::{CodingCounters, DedupContext, ReferenceKey};
+use crate::wire::{ChunkRequest, Hello, Service, encode};
 
 /// A chunk that was missing.
 #[derive(Debug)]
-pub(super) struct Filled {
+pub(super) struct FetchedChunk {
     /// Number of its reference.
     pub(super) number: u64,
     pub(super) name: ChunkName,
@@ -35,19 +35,19 @@ pub(super) struct Filled {
 
 /// The requests of one stream. Dropping it ends the requests.
 #[derive(Debug)]
-pub(super) struct Borrowing {
+pub(super) struct ChunkFetcher {
     /// Number below which all chunks of references are available.
-    taken: watch::Sender<u64>,
+    acknowledged: watch::Sender<u64>,
     /// Requested chunks. The receiver stops reading the stream while it waits for one, which bounds
     /// the channel.
     missing: mpsc::UnboundedSender<(u64, ChunkReference)>,
-    filled: mpsc::UnboundedReceiver<Filled>,
-    task: JoinHandle<Result<(), BorrowError>>,
+    fetched: mpsc::UnboundedReceiver<FetchedChunk>,
+    task: JoinHandle<Result<(), FetchError>>,
 }
 
 /// Reason why a missing chunk does not arrive.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BorrowError {
+pub(crate) enum FetchError {
     #[error("a chunk cannot be requested: {0}")]
     Open(String),
     #[error("a chunk does not arrive: {0}")]
@@ -60,37 +60,37 @@ pub(crate) enum BorrowError {
     Ended,
 }
 
-impl Borrowing {
-    pub(super) fn new(sharing: Sharing, tally: Arc<Tally>) -> Self {
-        let (taken, up_to) = watch::channel(0);
-        let (missing, asked) = mpsc::unbounded_channel();
-        let (fill, filled) = mpsc::unbounded_channel();
+impl ChunkFetcher {
+    pub(super) fn new(dedup: DedupContext, counters: Arc<CodingCounters>) -> Self {
+        let (acknowledged, up_to) = watch::channel(0);
+        let (missing, requests) = mpsc::unbounded_channel();
+        let (chunks, fetched) = mpsc::unbounded_channel();
         let mut until = up_to.clone();
         let task = tokio::spawn(async move {
             tokio::select! {
-                result = borrow(sharing, tally, up_to, asked, fill) => result,
+                result = run(dedup, counters, up_to, requests, chunks) => result,
                 // A peer that accepts no requests must not keep the task alive.
                 () = async {
                     while until.changed().await.is_ok() {}
-                    sleep(PARTING_PATIENCE).await;
+                    sleep(LAST_ACKNOWLEDGEMENT_TIMEOUT).await;
                 } => Ok(()),
             }
         });
         Self {
-            taken,
+            acknowledged,
             missing,
-            filled,
+            fetched,
             task,
         }
     }
 
     /// Records that all chunks of references below `number` are available. If the task has ended,
-    /// [`filled`](Self::filled) returns the reason.
-    pub(super) fn taken(&self, number: u64) {
-        self.taken.send_replace(number);
+    /// [`next_chunk`](Self::next_chunk) returns the reason.
+    pub(super) fn acknowledge(&self, number: u64) {
+        self.acknowledged.send_replace(number);
     }
 
-    pub(super) fn missing(&self, number: u64, reference: ChunkReference) {
+    pub(super) fn request(&self, number: u64, reference: ChunkReference) {
         let _ = self.missing.send((number, reference));
     }
 
@@ -98,31 +98,31 @@ impl Borrowing {
     ///
     /// # Errors
     /// The reason why no further chunk arrives.
-    pub(super) async fn filled(&mut self) -> Result<Filled, BorrowError> {
-        match self.filled.recv().await {
-            Some(filled) => Ok(filled),
+    pub(super) async fn next_chunk(&mut self) -> Result<FetchedChunk, FetchError> {
+        match self.fetched.recv().await {
+            Some(fetched) => Ok(fetched),
             None => match (&mut self.task).await {
                 Ok(Err(error)) => Err(error),
-                Ok(Ok(())) | Err(_) => Err(BorrowError::Ended),
+                Ok(Ok(())) | Err(_) => Err(FetchError::Ended),
             },
         }
     }
 }
 
-async fn borrow(
-    sharing: Sharing,
-    tally: Arc<Tally>,
+async fn run(
+    dedup: DedupContext,
+    counters: Arc<CodingCounters>,
     mut up_to: watch::Receiver<u64>,
-    mut asked: mpsc::UnboundedReceiver<(u64, ChunkReference)>,
-    fill: mpsc::UnboundedSender<Filled>,
-) -> Result<(), BorrowError> {
-    let (mut send, mut recv) = open(&sharing).await?;
-    let mut fills = Fills::default();
+    mut requests: mpsc::UnboundedReceiver<(u64, ChunkReference)>,
+    chunks: mpsc::UnboundedSender<FetchedChunk>,
+) -> Result<(), FetchError> {
+    let (mut send, mut recv) = open(&dedup).await?;
+    let mut receiver = ChunkReceiver::default();
     loop {
         tokio::select! {
-            Some((number, reference)) = asked.recv() => {
-                fills.asked.push_back((number, reference));
-                send.write(encode(&Ask::Missing(number))).await?;
+            Some((number, reference)) = requests.recv() => {
+                receiver.requests.push_back((number, reference));
+                send.write(encode(&ChunkRequest::Missing(number))).await?;
             }
             // The latest number covers all earlier ones.
             changed = up_to.changed() => {
@@ -131,23 +131,23 @@ async fn borrow(
                     return Ok(());
                 }
                 let number = *up_to.borrow_and_update();
-                send.write(encode(&Ask::Taken(number))).await?;
+                send.write(encode(&ChunkRequest::Acknowledged(number))).await?;
             }
             bytes = recv.read() => {
-                let bytes = bytes?.ok_or(BorrowError::Ended)?;
-                fills.come(bytes, &fill, &tally)?;
+                let bytes = bytes?.ok_or(FetchError::Ended)?;
+                receiver.receive(bytes, &chunks, &counters)?;
             }
         }
     }
 }
 
-async fn open(sharing: &Sharing) -> Result<(SendStream, RecvStream), BorrowError> {
-    let Key { session, transfer } = sharing.key;
-    let deadline = Instant::now() + OPEN_PATIENCE;
+async fn open(dedup: &DedupContext) -> Result<(SendStream, RecvStream), FetchError> {
+    let ReferenceKey { session, transfer } = dedup.key;
+    let deadline = Instant::now() + OPEN_TIMEOUT;
     let (mut send, recv) = loop {
-        let opened = sharing
+        let opened = dedup
             .link
-            .open_beside(session.peer, sharing.beside, Class::Bulk)
+            .open_beside(session.peer, dedup.beside, Class::Bulk)
             .await;
         match opened {
             Ok(opened) => break opened,
@@ -155,7 +155,7 @@ async fn open(sharing: &Sharing) -> Result<(SendStream, RecvStream), BorrowError
             Err(OpenError::TooManyStreams { .. }) if Instant::now() < deadline => {
                 sleep(OPEN_PAUSE).await;
             }
-            Err(error) => return Err(BorrowError::Open(error.to_string())),
+            Err(error) => return Err(FetchError::Open(error.to_string())),
         }
     };
     let service = Service::Chunks {
@@ -170,51 +170,51 @@ async fn open(sharing: &Sharing) -> Result<(SendStream, RecvStream), BorrowError
 
 /// Requested chunks, and the received part of the first one.
 #[derive(Debug)]
-struct Fills {
+struct ChunkReceiver {
     decoder: Decoder,
-    asked: VecDeque<(u64, ChunkReference)>,
+    requests: VecDeque<(u64, ChunkReference)>,
     begun: BytesMut,
 }
 
-impl Default for Fills {
+impl Default for ChunkReceiver {
     fn default() -> Self {
         Self {
             decoder: Decoder::new(false),
-            asked: VecDeque::new(),
+            requests: VecDeque::new(),
             begun: BytesMut::new(),
         }
     }
 }
 
-impl Fills {
-    fn come(
+impl ChunkReceiver {
+    fn receive(
         &mut self,
         bytes: Bytes,
-        fill: &mpsc::UnboundedSender<Filled>,
-        tally: &Tally,
-    ) -> Result<(), BorrowError> {
-        tally.missed(0, bytes.len());
+        chunks: &mpsc::UnboundedSender<FetchedChunk>,
+        counters: &CodingCounters,
+    ) -> Result<(), FetchError> {
+        counters.count_missing(0, bytes.len());
         self.decoder.push(bytes);
         while let Some(event) = self.decoder.poll()? {
             let DecoderEvent::Bytes(bytes) = event else {
-                return Err(BorrowError::Other);
+                return Err(FetchError::Other);
             };
             self.begun.extend_from_slice(&bytes);
-            let Some(&(number, reference)) = self.asked.front() else {
-                return Err(BorrowError::Other);
+            let Some(&(number, reference)) = self.requests.front() else {
+                return Err(FetchError::Other);
             };
             if self.begun.len() < reference.bytes {
                 continue;
             }
-            self.asked.pop_front();
+            self.requests.pop_front();
             let chunk = self.begun.split().freeze();
             if chunk.len() != reference.bytes || ChunkName::of(&chunk) != reference.name {
-                return Err(BorrowError::Other);
+                return Err(FetchError::Other);
             }
-            tally.missed(chunk.len(), 0);
+            counters.count_missing(chunk.len(), 0);
             // A closed channel means that the transfer has ended.
             let name = reference.name;
-            let _ = fill.send(Filled {
+            let _ = chunks.send(FetchedChunk {
                 number,
                 name,
                 chunk,
@@ -225,8 +225,8 @@ impl Fills {
 }
 
 /// Time to wait for a free stream.
-const OPEN_PATIENCE: Duration = Duration::from_secs(60);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
 
 /// Time to acknowledge the last chunks, once the data has ended here.
-const PARTING_PATIENCE: Duration = Duration::from_secs(10);
+const LAST_ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(10);

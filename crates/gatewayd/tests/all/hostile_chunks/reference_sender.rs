@@ -8,7 +8,7 @@ use optimiser::{
     decoder::{Decoder, DecoderEvent},
     frame::{self, ChunkReference},
 };
-use relay::wire::{Ask, Service, encode, reset};
+use relay::wire::{ChunkRequest, Service, encode, reset};
 
 use crate::{
     common::noise,
@@ -132,18 +132,18 @@ fn what_was_lent_is_told_once_and_only_to_whom_it_was_lent() {
         },
     ];
     for mut asks in wrong {
-        asks.say(encode(&Ask::Missing(0)));
+        asks.say(encode(&ChunkRequest::Missing(0)));
         assert_eq!(asks.reset_code(), reset::SESSION_ENDED);
     }
     let mut asks = asking(&peer, session.number, data.transfer);
     let mut decoder = Decoder::new(false);
-    asks.say(encode(&Ask::Missing(0)));
+    asks.say(encode(&ChunkRequest::Missing(0)));
     let told = answer(&mut asks, &mut decoder, reference.bytes);
     assert_eq!(optimiser::chunk::ChunkName::of(&told), reference.name);
     // The peer repeats its requests, but may not exceed the number of chunks.
     let chunks =
         2 + got.references.len() + got.lists.len() + content.len() / frame::REFERENCE_BYTES;
-    asks.say(encode(&Ask::Missing(0)).repeat(chunks.min(20_000)));
+    asks.say(encode(&ChunkRequest::Missing(0)).repeat(chunks.min(20_000)));
     assert_eq!(asks.reset_code(), reset::SESSION_ENDED);
 }
 
@@ -154,13 +154,13 @@ fn a_number_that_was_never_given_out_is_answered_by_a_reset() {
     let (session, data, _) = known(&world, &peer, &noise(1, 1_000_000));
     for number in [1 << 20, u64::MAX] {
         let mut asks = asking(&peer, session.number, data.transfer);
-        asks.say(encode(&Ask::Missing(number)));
+        asks.say(encode(&ChunkRequest::Missing(number)));
         assert_eq!(asks.reset_code(), reset::SESSION_ENDED);
     }
     // The peer acknowledges the highest possible number.
     let mut asks = asking(&peer, session.number, data.transfer);
-    asks.say(encode(&Ask::Taken(u64::MAX)));
-    asks.say(encode(&Ask::Missing(0)));
+    asks.say(encode(&ChunkRequest::Acknowledged(u64::MAX)));
+    asks.say(encode(&ChunkRequest::Missing(0)));
     assert_eq!(asks.reset_code(), reset::SESSION_ENDED);
     let mut asks = asking(&peer, session.number, data.transfer);
     asks.say(b"\xffno question".to_vec());

@@ -8,12 +8,12 @@ use optimiser::{
     store::Store,
 };
 
-use super::{Key, Lending};
-use crate::wire::{Coding, Cutting};
+use super::{ReferenceKey, ReferenceStore};
+use crate::wire::{CodingOffer, CutParameters};
 
 /// Coding negotiated for a session. `None` in its place disables coding.
 #[derive(Debug, Clone)]
-pub(crate) struct Agreement {
+pub(crate) struct NegotiatedCoding {
     pub(crate) compresses: bool,
     /// Store of the chunks that the peer may refer to.
     store: Option<Store>,
@@ -26,25 +26,25 @@ pub(crate) struct Agreement {
 
 /// Deduplication of one data connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Sharing {
+pub(crate) struct DedupContext {
     pub(crate) store: Store,
     pub(crate) cutter: Option<Arc<Cutter>>,
-    pub(crate) lending: Arc<Lending>,
+    pub(crate) references: Arc<ReferenceStore>,
     pub(crate) link: Link,
     /// A stream of the session. Requests for chunks go to its process at the peer.
     pub(crate) beside: StreamKey,
     /// Direction that this gateway sends.
-    pub(crate) key: Key,
+    pub(crate) key: ReferenceKey,
 }
 
 /// Coding of one stream.
 #[derive(Debug, Clone)]
-pub(crate) struct Coded {
+pub(crate) struct StreamCoding {
     pub(crate) compresses: bool,
-    pub(crate) sharing: Option<Sharing>,
+    pub(crate) dedup: Option<DedupContext>,
 }
 
-impl Agreement {
+impl NegotiatedCoding {
     /// Creates the near gateway's offer, with a store or without.
     pub(crate) fn offered(compresses: bool, store: Option<Store>, refers: bool) -> Self {
         Self {
@@ -56,19 +56,19 @@ impl Agreement {
     }
 
     /// Creates the far gateway's answer to an offer: the offered part that it supports.
-    pub(crate) fn accepted(offer: &Coding, compresses: bool, store: Option<Store>) -> Self {
+    pub(crate) fn accepted(offer: &CodingOffer, compresses: bool, store: Option<Store>) -> Self {
         let refers = offer.store.as_ref().is_some_and(|terms| terms.downloads);
-        let mut agreement = Self::offered(offer.compresses && compresses, store, refers);
+        let mut coding = Self::offered(offer.compresses && compresses, store, refers);
         match &offer.store {
-            Some(terms) if terms.cutting.id == CUTTER_ID => agreement.cut_with(&terms.cutting),
-            _ => agreement.store = None,
+            Some(terms) if terms.cutting.id == CUTTER_ID => coding.set_peer_cutting(&terms.cutting),
+            _ => coding.store = None,
         }
-        agreement
+        coding
     }
 
     /// Returns this gateway's cutting, for the peer.
-    pub(crate) fn cutting(&self) -> Option<Cutting> {
-        self.store.as_ref().map(|store| Cutting {
+    pub(crate) fn cutting(&self) -> Option<CutParameters> {
+        self.store.as_ref().map(|store| CutParameters {
             id: CUTTER_ID,
             secret: store.secret(),
         })
@@ -76,7 +76,7 @@ impl Agreement {
 
     /// Records the cutting of the peer, which has a store, too. The smaller of the two secrets
     /// counts.
-    pub(crate) fn cut_with(&mut self, theirs: &Cutting) {
+    pub(crate) fn set_peer_cutting(&mut self, theirs: &CutParameters) {
         let ours = self.cutting().filter(|ours| ours.id == theirs.id);
         if let Some(ours) = ours.filter(|_| self.refers) {
             let secret = ours.secret.min(theirs.secret);
@@ -85,24 +85,24 @@ impl Agreement {
     }
 
     /// Returns the coding of the data connection of `key`.
-    pub(crate) fn of_stream(
+    pub(crate) fn stream_coding(
         &self,
-        key: Key,
+        key: ReferenceKey,
         link: &Link,
         beside: StreamKey,
-        lending: &Arc<Lending>,
-    ) -> Coded {
-        let sharing = self.store.as_ref().map(|store| Sharing {
+        references: &Arc<ReferenceStore>,
+    ) -> StreamCoding {
+        let dedup = self.store.as_ref().map(|store| DedupContext {
             store: store.clone(),
             cutter: self.cutter.clone(),
-            lending: lending.clone(),
+            references: references.clone(),
             link: link.clone(),
             beside,
             key,
         });
-        Coded {
+        StreamCoding {
             compresses: self.compresses,
-            sharing,
+            dedup,
         }
     }
 }

@@ -8,24 +8,24 @@ use optimiser::{
 };
 use tracing::debug;
 
-use super::{Key, Lending};
-use crate::wire::{Ask, Decoder, reset};
+use super::{ReferenceKey, ReferenceStore};
+use crate::wire::{ChunkRequest, Decoder, reset};
 
 /// Answers requests about the stream of `key`, until the receiver ends. `decoder` may contain the
 /// first request.
 pub(crate) async fn serve(
-    lending: &Lending,
-    key: Key,
+    references: &ReferenceStore,
+    key: ReferenceKey,
     mut send: SendStream,
     mut recv: RecvStream,
     mut decoder: Decoder,
 ) {
     loop {
         match decoder.next_message() {
-            Ok(Some(Ask::Taken(up_to))) => lending.taken(key, up_to),
-            Ok(Some(Ask::Missing(number))) => {
-                let Some(chunk) = lending.chunk(key, number) else {
-                    debug!(number, "request for a chunk that is not outstanding");
+            Ok(Some(ChunkRequest::Acknowledged(up_to))) => references.acknowledge(key, up_to),
+            Ok(Some(ChunkRequest::Missing(number))) => {
+                let Some(chunk) = references.chunk(key, number) else {
+                    debug!(number, "request for a chunk without an outstanding reference");
                     return send.reset(reset::SESSION_ENDED);
                 };
                 let chunk_bytes = chunk.len();
@@ -42,7 +42,7 @@ pub(crate) async fn serve(
                 };
                 let mut frame = BytesMut::from(&frame::encode_head(head)[..]);
                 frame.extend_from_slice(&bytes);
-                lending.answered(key, chunk_bytes, frame.len());
+                references.count_sent(key, chunk_bytes, frame.len());
                 if send.write(frame.freeze()).await.is_err() {
                     return;
                 }

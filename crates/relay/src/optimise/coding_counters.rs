@@ -13,14 +13,14 @@ use optimiser::{counts::CodingCounts, frame::REFERENCE_BYTES};
 
 /// Counts of one transfer, both directions together, and of all transfers.
 #[derive(Debug)]
-pub struct Tally {
-    of_transfer: Sums,
-    of_all: Arc<Sums>,
+pub struct CodingCounters {
+    of_transfer: CodingTotals,
+    of_all: Arc<CodingTotals>,
 }
 
 /// Sums over coded bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Sums {
+pub(crate) struct CodingTotals {
     bytes: AtomicU64,
     wan_bytes: AtomicU64,
     compression_saved_bytes: AtomicU64,
@@ -30,7 +30,7 @@ pub(crate) struct Sums {
 
 /// The sums at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct CodingSnapshot {
     /// Bytes of the application.
     pub(crate) bytes: u64,
     /// Bytes of the streams on the link.
@@ -41,11 +41,11 @@ pub(crate) struct Seen {
     pub(crate) processor: Duration,
 }
 
-impl Tally {
+impl CodingCounters {
     /// Creates the counters of a new transfer.
-    pub(crate) fn new(of_all: Arc<Sums>) -> Self {
+    pub(crate) fn new(of_all: Arc<CodingTotals>) -> Self {
         Self {
-            of_transfer: Sums::default(),
+            of_transfer: CodingTotals::default(),
             of_all,
         }
     }
@@ -66,7 +66,7 @@ impl Tally {
     /// frame.
     ///
     /// The sums of all transfers keep the saving, since counters never decrease.
-    pub(super) fn missed(&self, chunk_bytes: usize, frame_bytes: usize) {
+    pub(super) fn count_missing(&self, chunk_bytes: usize, frame_bytes: usize) {
         self.each(|sums| {
             sums.wan_bytes.fetch_add(frame_bytes as u64, Relaxed);
         });
@@ -77,7 +77,7 @@ impl Tally {
     }
 
     /// Runs `work`, and counts its processor time.
-    pub(super) fn processor<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(super) fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = processor_time();
         let result = work();
         let took = processor_time().saturating_sub(before);
@@ -87,20 +87,20 @@ impl Tally {
         result
     }
 
-    fn each(&self, add: impl Fn(&Sums)) {
+    fn each(&self, add: impl Fn(&CodingTotals)) {
         add(&self.of_transfer);
         add(&self.of_all);
     }
 
     /// Returns the sums of the transfer so far.
-    pub(crate) fn seen(&self) -> Seen {
-        self.of_transfer.seen()
+    pub(crate) fn snapshot(&self) -> CodingSnapshot {
+        self.of_transfer.snapshot()
     }
 }
 
-impl Sums {
-    pub(crate) fn seen(&self) -> Seen {
-        Seen {
+impl CodingTotals {
+    pub(crate) fn snapshot(&self) -> CodingSnapshot {
+        CodingSnapshot {
             bytes: self.bytes.load(Relaxed),
             wan_bytes: self.wan_bytes.load(Relaxed),
             compression_saved_bytes: self.compression_saved_bytes.load(Relaxed),

@@ -1,0 +1,567 @@
+//! Outstanding references: chunks that this gateway has referred to, and that the receiver has not
+//! acknowledged.
+//!
+//! The receiver may not have such a chunk, and can request its bytes. The gateway therefore keeps
+//! outstanding chunks in memory, within bounds. Without room it sends a chunk's bytes in place of a
+//! reference.
+//!
+//! A stream to a slow reader has no more outstanding bytes than the reader has acknowledged in the
+//! last two seconds, and the sender waits. Many slow readers would otherwise fill the memory.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use ftp::session::TransferId;
+use link::PeerId;
+use optimiser::{chunk::ChunkName, encoder::SenderChunks, store::Store};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{CodingCounters, DedupContext};
+use crate::truncation::SessionKey;
+
+/// One direction of a data connection: the direction that this gateway sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ReferenceKey {
+    pub(crate) session: SessionKey,
+    pub(crate) transfer: TransferId,
+}
+
+/// All chunks that this gateway has referred to.
+#[derive(Debug, Default)]
+pub(crate) struct ReferenceStore {
+    streams: Mutex<HashMap<ReferenceKey, Arc<StreamReferences>>>,
+    outstanding: Mutex<OutstandingBytes>,
+}
+
+/// Bytes of outstanding chunks.
+#[derive(Debug, Default)]
+struct OutstandingBytes {
+    bytes: usize,
+    of_peers: HashMap<PeerId, usize>,
+}
+
+/// Chunks referenced on one stream and not yet acknowledged.
+#[derive(Debug, Default)]
+struct StreamReferences {
+    /// Counters of the transfer.
+    counters: Option<Arc<CodingCounters>>,
+    state: Mutex<State>,
+    acknowledged: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of the first of `chunks`.
+    first: u64,
+    chunks: VecDeque<Bytes>,
+    outstanding_bytes: usize,
+    recent: RecentAcknowledgements,
+    /// Whether the receiver has acknowledged nothing for too long. The stream then carries bytes in
+    /// place of references.
+    is_stalled: bool,
+    missing: u64,
+    /// Time at which the stream ended, or the receiver last acknowledged a chunk after that. The
+    /// receiver may still request chunks.
+    ended: Option<Instant>,
+}
+
+/// Bytes that a receiver has acknowledged in the last two seconds.
+#[derive(Debug, Default)]
+struct RecentAcknowledgements {
+    /// Oldest first.
+    acknowledged: VecDeque<(Instant, usize)>,
+    bytes: usize,
+}
+
+/// The sender's references on one stream.
+#[derive(Debug)]
+pub(super) struct ReferenceTracker {
+    store: Store,
+    references: Arc<ReferenceStore>,
+    counters: Arc<CodingCounters>,
+    key: ReferenceKey,
+    /// `Some` after the first reference.
+    stream: Option<Arc<StreamReferences>>,
+    is_finished: bool,
+}
+
+impl ReferenceStore {
+    /// Returns the chunk of an outstanding reference.
+    pub(super) fn chunk(&self, key: ReferenceKey, number: u64) -> Option<Bytes> {
+        let stream = lock(&self.streams).get(&key).cloned();
+        stream?.chunk(number)
+    }
+
+    /// Counts a missing chunk that was sent.
+    pub(super) fn count_sent(&self, key: ReferenceKey, chunk_bytes: usize, frame_bytes: usize) {
+        let stream = lock(&self.streams).get(&key).cloned();
+        if let Some(counters) = stream.as_ref().and_then(|stream| stream.counters.as_ref()) {
+            counters.count_missing(chunk_bytes, frame_bytes);
+        }
+    }
+
+    fn begin(
+        &self,
+        key: ReferenceKey,
+        counters: Option<Arc<CodingCounters>>,
+    ) -> Arc<StreamReferences> {
+        let mut streams = lock(&self.streams);
+        let stream = Arc::new(StreamReferences {
+            counters,
+            ..StreamReferences::default()
+        });
+        // A peer that gives two streams the same number can no longer request the chunks of the
+        // first.
+        if let Some(former) = streams.insert(key, stream.clone()) {
+            self.release(key, former.drop_chunks());
+        }
+        stream
+    }
+
+    /// Handles the end of a stream, in order or not. Chunks that may still be requested are kept.
+    fn end(&self, key: ReferenceKey, stream: &Arc<StreamReferences>, is_finished: bool) {
+        let mut streams = lock(&self.streams);
+        let is_known = streams
+            .get(&key)
+            .is_some_and(|known| Arc::ptr_eq(known, stream));
+        if is_known && is_finished && !stream.record_end() {
+            return;
+        }
+        if is_known {
+            streams.remove(&key);
+        }
+        self.release(key, stream.drop_chunks());
+    }
+
+    /// Periodically drops the chunks that no receiver has requested in time.
+    pub(crate) async fn sweep(&self) {
+        loop {
+            let now = Instant::now();
+            lock(&self.streams).retain(|key, stream| {
+                let is_kept = !stream.is_overdue(now);
+                if !is_kept {
+                    self.release(*key, stream.drop_chunks());
+                }
+                is_kept
+            });
+            sleep(SWEEP_PAUSE).await;
+        }
+    }
+
+    /// Records that the receiver has acknowledged all chunks below this number.
+    pub(super) fn acknowledge(&self, key: ReferenceKey, up_to: u64) {
+        let stream = lock(&self.streams).get(&key).cloned();
+        // The stream's references may have been dropped.
+        if let Some(stream) = stream {
+            let (bytes, is_over) = stream.acknowledge(up_to);
+            self.release(key, bytes);
+            if is_over {
+                self.end(key, &stream, true);
+            }
+        }
+    }
+
+    /// Reserves memory for chunks. Each peer may use as much as is still free, so that a peer that
+    /// acknowledges nothing leaves room for the others.
+    fn reserve(&self, key: ReferenceKey, bytes: usize) -> bool {
+        let mut outstanding = lock(&self.outstanding);
+        let of_peer = outstanding
+            .of_peers
+            .get(&key.session.peer)
+            .map_or(0, |it| *it);
+        let has_room = outstanding.bytes + of_peer + bytes <= OUTSTANDING_MAX_BYTES;
+        if has_room {
+            outstanding.bytes += bytes;
+            *outstanding.of_peers.entry(key.session.peer).or_default() += bytes;
+        }
+        has_room
+    }
+
+    fn release(&self, key: ReferenceKey, bytes: usize) {
+        let mut outstanding = lock(&self.outstanding);
+        outstanding.bytes -= bytes;
+        if let Some(of_peer) = outstanding.of_peers.get_mut(&key.session.peer) {
+            *of_peer -= bytes;
+        }
+    }
+}
+
+impl StreamReferences {
+    /// Returns a missing chunk. A receiver requests each chunk once.
+    fn chunk(&self, number: u64) -> Option<Bytes> {
+        let mut state = lock(&self.state);
+        if state.missing >= state.count() {
+            return None;
+        }
+        state.missing += 1;
+        let at = number.checked_sub(state.first)?;
+        state.chunks.get(at as usize).cloned()
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        let state = lock(&self.state);
+        let are_mostly_missing =
+            state.missing >= MISSING_LEAST && 2 * state.missing > state.count();
+        state.outstanding_bytes + bytes <= OUTSTANDING_OF_STREAM_MAX_BYTES
+            && !state.is_stalled
+            && !are_mostly_missing
+    }
+
+    /// Resolves while the stream may send references, or once the receiver acknowledges nothing at
+    /// all. Cancel safe.
+    async fn has_room(&self) {
+        loop {
+            {
+                let mut state = lock(&self.state);
+                if state.is_stalled || state.outstanding_bytes <= state.recent.bound(Instant::now())
+                {
+                    return;
+                }
+            }
+            if timeout(ACKNOWLEDGEMENT_TIMEOUT, self.acknowledged.notified())
+                .await
+                .is_err()
+            {
+                lock(&self.state).is_stalled = true;
+            }
+        }
+    }
+
+    fn push(&self, chunks: &[Bytes], bytes: usize) {
+        let mut state = lock(&self.state);
+        state.outstanding_bytes += bytes;
+        // Each chunk is a part of a larger buffer, most of which may be bytes without references.
+        let copies = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk));
+        state.chunks.extend(copies);
+    }
+
+    /// Returns the bytes that become free, and whether no request can follow.
+    fn acknowledge(&self, up_to: u64) -> (usize, bool) {
+        let mut state = lock(&self.state);
+        let mut bytes = 0;
+        let now = Instant::now();
+        while state.first < up_to
+            && let Some(chunk) = state.chunks.pop_front()
+        {
+            bytes += chunk.len();
+            state.first += 1;
+        }
+        state.outstanding_bytes -= bytes;
+        state.recent.add(now, bytes);
+        state.is_stalled &= bytes == 0;
+        if state.ended.is_some() && bytes > 0 {
+            state.ended = Some(now);
+        }
+        self.acknowledged.notify_one();
+        (bytes, state.chunks.is_empty() && state.ended.is_some())
+    }
+
+    /// Records the end of the stream. Returns whether all chunks have been acknowledged.
+    fn record_end(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.ended = Some(Instant::now());
+        state.chunks.is_empty()
+    }
+
+    fn is_overdue(&self, now: Instant) -> bool {
+        let ended = lock(&self.state).ended;
+        ended.is_some_and(|ended| now.saturating_duration_since(ended) > REQUEST_TIMEOUT)
+    }
+
+    fn drop_chunks(&self) -> usize {
+        let mut state = lock(&self.state);
+        state.first += state.chunks.len() as u64;
+        state.chunks.clear();
+        std::mem::take(&mut state.outstanding_bytes)
+    }
+}
+
+impl RecentAcknowledgements {
+    fn add(&mut self, now: Instant, bytes: usize) {
+        self.bytes += bytes;
+        match self.acknowledged.back_mut() {
+            Some((at, sum)) if now.saturating_duration_since(*at) < RECENT_STEP => *sum += bytes,
+            _ => self.acknowledged.push_back((now, bytes)),
+        }
+    }
+
+    /// Returns the most bytes that may be outstanding. They double in each round trip while the
+    /// receiver acknowledges all of them.
+    fn bound(&mut self, now: Instant) -> usize {
+        let is_old =
+            |(at, _): &mut (Instant, usize)| now.saturating_duration_since(*at) > RECENT_TIME;
+        while let Some((_, bytes)) = self.acknowledged.pop_front_if(is_old) {
+            self.bytes -= bytes;
+        }
+        (BOUND_MIN_BYTES + self.bytes).min(BOUND_MAX_BYTES)
+    }
+}
+
+impl State {
+    /// Returns the number of references so far.
+    fn count(&self) -> u64 {
+        self.first + self.chunks.len() as u64
+    }
+}
+
+impl ReferenceTracker {
+    pub(super) fn new(dedup: &DedupContext, counters: Arc<CodingCounters>) -> Self {
+        let DedupContext {
+            store,
+            references,
+            key,
+            ..
+        } = dedup.clone();
+        Self {
+            store,
+            references,
+            counters,
+            key,
+            stream: None,
+            is_finished: false,
+        }
+    }
+
+    /// Resolves while further references are permitted. Cancel safe.
+    pub(super) async fn has_room(&self) {
+        if let Some(stream) = &self.stream {
+            stream.has_room().await;
+        }
+    }
+
+    /// Records an orderly end of the stream: the receiver may still request chunks.
+    pub(super) fn record_finish(&mut self) {
+        self.is_finished = true;
+    }
+}
+
+impl SenderChunks for ReferenceTracker {
+    fn receiver_may_have(&mut self, name: &ChunkName) -> bool {
+        self.store.has(name)
+    }
+
+    fn keep_outstanding(&mut self, chunks: &[Bytes]) -> bool {
+        let Self {
+            references,
+            counters,
+            key,
+            stream,
+            ..
+        } = self;
+        let bytes = chunks.iter().map(Bytes::len).sum();
+        let stream = stream.get_or_insert_with(|| references.begin(*key, Some(counters.clone())));
+        let has_room = stream.has_room_for(bytes) && references.reserve(*key, bytes);
+        if has_room {
+            stream.push(chunks, bytes);
+        }
+        has_room
+    }
+
+    fn record_sent(&mut self, name: ChunkName, chunk: Bytes) {
+        if !self.store.has(&name) {
+            // A chunk is a part of a larger buffer, which must not stay in memory until the disk
+            // has written it.
+            self.store.put(name, Bytes::copy_from_slice(&chunk));
+        }
+    }
+}
+
+impl Drop for ReferenceTracker {
+    fn drop(&mut self) {
+        if let Some(stream) = &self.stream {
+            self.references.end(self.key, stream, self.is_finished);
+        }
+    }
+}
+
+/// Locks the mutex. Its value remains valid if a thread panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Most bytes of all outstanding chunks. One peer can use half of them, the next one a quarter.
+const OUTSTANDING_MAX_BYTES: usize = 256 * 1024 * 1024;
+
+/// Most outstanding bytes of one stream: a quarter of a second at 2 Gbit/s.
+const OUTSTANDING_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Number of missing chunks from which their share counts. If most chunks are missing, the receiver
+/// has another store, and each reference costs a round trip.
+const MISSING_LEAST: u64 = 256;
+
+/// Outstanding bytes permitted before the receiver has acknowledged anything: about three lists.
+const BOUND_MIN_BYTES: usize = 4 * 1024 * 1024;
+
+/// Outstanding bytes at which a stream waits. One more list may follow, and fits the stream's
+/// bound.
+const BOUND_MAX_BYTES: usize = 48 * 1024 * 1024;
+
+/// Period over which acknowledged bytes count: more than a round trip over a satellite.
+const RECENT_TIME: Duration = Duration::from_secs(2);
+const RECENT_STEP: Duration = Duration::from_millis(50);
+
+/// Time for the receiver to acknowledge any outstanding chunk.
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+const SWEEP_PAUSE: Duration = Duration::from_secs(60);
+
+/// Time for requests after the end of the stream: the longest silence of a peer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(peer: usize, session: u64) -> ReferenceKey {
+        let session = SessionKey {
+            peer: PeerId(peer),
+            is_near: false,
+            session,
+        };
+        let transfer = TransferId(1);
+        ReferenceKey { session, transfer }
+    }
+
+    fn add_reference(
+        references: &ReferenceStore,
+        key: ReferenceKey,
+        stream: &StreamReferences,
+        chunk: &Bytes,
+    ) -> bool {
+        let has_room = stream.has_room_for(chunk.len()) && references.reserve(key, chunk.len());
+        if has_room {
+            stream.push(std::slice::from_ref(chunk), chunk.len());
+        }
+        has_room
+    }
+
+    fn outstanding_bytes(references: &ReferenceStore) -> usize {
+        lock(&references.outstanding).bytes
+    }
+
+    #[test]
+    fn streams_that_a_peer_numbers_alike_leave_nothing_behind() {
+        let (references, key) = (ReferenceStore::default(), key(0, 7));
+        let chunk = Bytes::from(vec![1; 5_000]);
+        let one = references.begin(key, None);
+        assert!(add_reference(&references, key, &one, &chunk));
+        let other = references.begin(key, None);
+        assert!(add_reference(&references, key, &one, &chunk));
+        assert!(add_reference(&references, key, &other, &chunk));
+        // The first stream ends in order, and the peer acknowledges all chunks of the second one.
+        references.end(key, &one, true);
+        references.acknowledge(key, u64::MAX);
+        assert!(add_reference(&references, key, &other, &chunk));
+        references.end(key, &other, true);
+        assert_eq!(
+            outstanding_bytes(&references),
+            5_000,
+            "it may still be asked for"
+        );
+        assert_eq!(references.chunk(key, 1), Some(chunk));
+        references.acknowledge(key, 2);
+        assert_eq!(outstanding_bytes(&references), 0);
+        assert!(lock(&references.streams).is_empty());
+    }
+
+    #[test]
+    fn a_stream_answers_at_most_one_request_for_each_chunk() {
+        let (references, key) = (ReferenceStore::default(), key(0, 7));
+        let stream = references.begin(key, None);
+        for _ in 0..3 {
+            add_reference(&references, key, &stream, &Bytes::from(vec![1; 5_000]));
+        }
+        let sent = (0..100)
+            .filter(|_| references.chunk(key, 1).is_some())
+            .count();
+        assert_eq!(sent, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn chunks_that_nobody_requests_are_dropped() {
+        let (references, key) = (Arc::new(ReferenceStore::default()), key(0, 7));
+        let stream = references.begin(key, None);
+        assert!(add_reference(
+            &references,
+            key,
+            &stream,
+            &Bytes::from(vec![1; 5_000])
+        ));
+        references.end(key, &stream, true);
+        tokio::spawn({
+            let references = references.clone();
+            async move { references.sweep().await }
+        });
+        sleep(REQUEST_TIMEOUT).await;
+        assert_eq!(
+            outstanding_bytes(&references),
+            5_000,
+            "it may still be asked for"
+        );
+        sleep(2 * SWEEP_PAUSE).await;
+        assert_eq!(outstanding_bytes(&references), 0);
+        assert!(lock(&references.streams).is_empty());
+    }
+
+    #[test]
+    fn recent_acknowledgements_bound_the_outstanding_bytes() {
+        let (mut recent, now) = (RecentAcknowledgements::default(), Instant::now());
+        assert_eq!(recent.bound(now), BOUND_MIN_BYTES);
+        for step in 0..40 {
+            recent.add(now + step * Duration::from_millis(10), 100_000);
+        }
+        let later = now + Duration::from_secs(1);
+        assert_eq!(recent.bound(later), BOUND_MIN_BYTES + 4_000_000);
+        assert!(
+            recent.acknowledged.len() <= 9,
+            "{}",
+            recent.acknowledged.len()
+        );
+        recent.add(later, 1 << 30);
+        assert_eq!(recent.bound(later), BOUND_MAX_BYTES);
+        assert_eq!(recent.bound(later + 2 * RECENT_TIME), BOUND_MIN_BYTES);
+    }
+
+    #[test]
+    fn a_small_part_of_a_buffer_does_not_keep_the_buffer() {
+        let (references, key) = (ReferenceStore::default(), key(0, 7));
+        let stream = references.begin(key, None);
+        let buffer = Bytes::from(vec![1; 256 * 1024]);
+        assert!(add_reference(
+            &references,
+            key,
+            &stream,
+            &buffer.slice(..2_000)
+        ));
+        assert!(buffer.is_unique(), "nobody else has it");
+    }
+
+    #[test]
+    fn a_peer_that_acknowledges_nothing_leaves_room_for_others() {
+        let references = ReferenceStore::default();
+        let chunk = Bytes::from(vec![1; 64 * 1024]);
+        let fill = |peer: usize| {
+            let mut bytes = 0;
+            for session in 0..8 {
+                let key = key(peer, session);
+                let stream = references.begin(key, None);
+                while add_reference(&references, key, &stream, &chunk) {
+                    bytes += chunk.len();
+                }
+                references.end(key, &stream, true);
+            }
+            bytes
+        };
+        assert_eq!(fill(0), OUTSTANDING_MAX_BYTES / 2);
+        assert_eq!(fill(1), OUTSTANDING_MAX_BYTES / 4);
+        assert_eq!(fill(2), OUTSTANDING_MAX_BYTES / 8);
+        assert!(outstanding_bytes(&references) < OUTSTANDING_MAX_BYTES);
+    }
+}
