@@ -39,7 +39,7 @@ use crate::{
     upgrade,
 };
 use pages::{BoundedListener, HostNames, PageClient, as_metrics};
-use relay::{limits::Refusal, status::Snapshot};
+use relay::{limits::RefusalKind, status::Snapshot};
 
 /// The running gateway, with its present settings.
 type Current = watch::Receiver<Arc<Running>>;
@@ -88,8 +88,11 @@ pub(crate) async fn serve(
     let others = counted.config.admin_hosts.clone();
     let counted_socket = counted.config.admin_socket.clone();
     let refused = move |client: IpAddr| {
-        counted.relay.registry().refused();
-        counted.relay.usage().is_news(client, Refusal::AdminHost)
+        counted.relay.registry().count_refusal();
+        counted
+            .relay
+            .usage()
+            .should_log(client, RefusalKind::AdminHost)
     };
     let dashboard = Dashboard::new(current.clone(), reloads.clone());
     let views = Router::new()

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 use crate::{
     admin::{self, Https},
-    config::{Config, Origin, Peer},
+    config::{Config, Peer, PeerOrigin},
     doors::{Doors, Parts},
     enrolment::far::Enrolments,
     intercept::{self, InterceptError, Interception},
@@ -247,7 +247,7 @@ pub async fn run(
             // It serves as long as the link accepts streams.
             _ = accepting.join_next() => {
                 drop(reloader);
-                sessions.cut_short(CUT_PATIENCE).await;
+                sessions.abort(CUT_PATIENCE).await;
                 return Err(RunError::LinkEnded);
             }
         }
@@ -310,7 +310,7 @@ pub async fn run(
             .await;
             relay.retire();
             sessions.close();
-            sessions.ended().await;
+            sessions.wait_for_end().await;
             // Bytes of ended sessions are still in flight on the link.
             link.shutdown(FOR_EVER).await;
         };
@@ -329,9 +329,9 @@ pub async fn run(
     let drain = drain.unwrap_or_default();
     info!(drain_s = drain.as_secs_f64(), "shutting down");
     let mut cut_short = CutShort::default();
-    if timeout(drain, sessions.ended()).await.is_err() {
+    if timeout(drain, sessions.wait_for_end()).await.is_err() {
         cut_short.transfers = registry.open_transfers();
-        sessions.cut_short(CUT_PATIENCE).await;
+        sessions.abort(CUT_PATIENCE).await;
     }
     drop(interception);
     registry.transfer_log().flush(CUT_PATIENCE).await;
@@ -543,7 +543,7 @@ async fn dismiss(current: watch::Receiver<Arc<Running>>) {
         ticks.tick().await;
         let running = current.borrow().clone();
         let link = running.relay.link();
-        let is_dismissed = |peer: &&Peer| peer.origin == Origin::Dismissed;
+        let is_dismissed = |peer: &&Peer| peer.origin == PeerOrigin::Dismissed;
         let mut dismissed = running
             .config
             .relay

@@ -15,13 +15,13 @@ use tracing::info;
 
 use crate::{
     bound::{BindError, Bound, bind_tcp},
-    config::{Config, DoorTls, FtpDoor},
+    config::{Config, FtpListener, ListenerTls},
     place::{Place, Places, data_places},
     running::Running,
     upgrade::PassThroughClients,
 };
 use net::tls::{self, Acceptor, AcceptorError};
-use relay::near::{self, FtpFrontDoor, PassThroughDoor};
+use relay::near::{self, FtpService, PassThroughListener};
 
 /// The TLS acceptor of a listener. `None` without TLS.
 type DoorAcceptor = Option<Arc<Acceptor>>;
@@ -30,7 +30,7 @@ type DoorAcceptor = Option<Arc<Acceptor>>;
 #[derive(Debug, Default)]
 pub(crate) struct Doors {
     parts: Parts,
-    pass_through: Vec<Arc<PassThroughDoor>>,
+    pass_through: Vec<Arc<PassThroughListener>>,
     accepting: JoinSet<()>,
     /// Data ports of removed listeners whose clients are still connected.
     leaving: JoinSet<()>,
@@ -41,7 +41,7 @@ pub(crate) struct Doors {
 pub(crate) struct Parts {
     listeners: HashMap<Place, Arc<TcpListener>>,
     /// TLS acceptors in the order of the configuration's listeners, with their settings.
-    acceptors: Vec<(DoorTls, tls::TlsRules, DoorAcceptor)>,
+    acceptors: Vec<(ListenerTls, tls::TlsRules, DoorAcceptor)>,
 }
 
 /// Error: the listeners cannot be opened.
@@ -156,7 +156,7 @@ impl Doors {
             }
             let listener = parts.listener(place).into();
             let address = listening(&parts, place);
-            let door = FtpFrontDoor::new(door.clone(), address, tls.clone());
+            let door = FtpService::new(door.clone(), address, tls.clone());
             accepting.spawn(near::serve(listener, Arc::new(door), relay.clone()));
         }
         let mut pass_through = Vec::new();
@@ -167,7 +167,7 @@ impl Doors {
             }
             let mut before = self.pass_through.iter();
             let before = before.find(|before| before.config().listen == door.listen);
-            let door = PassThroughDoor::new(door.clone(), relay.clone(), before);
+            let door = PassThroughListener::new(door.clone(), relay.clone(), before);
             accepting.spawn(near::serve_pass_through(
                 parts.listener(control),
                 data.iter().map(|place| parts.listener(place)).collect(),
@@ -237,7 +237,7 @@ impl Doors {
     }
 
     /// Keeps listening on the data ports of `door` that are not part of `parts`, for its clients.
-    fn leave(&mut self, door: &Arc<PassThroughDoor>, parts: &Parts) {
+    fn leave(&mut self, door: &Arc<PassThroughListener>, parts: &Parts) {
         while self.leaving.try_join_next().is_some() {}
         let ports = data_places(door.config()).filter(|place| !parts.listeners.contains_key(place));
         let left = ports.filter_map(|place| self.parts.listeners.get(&place).cloned());
@@ -257,11 +257,11 @@ fn listening(parts: &Parts, place: &Place) -> SocketAddr {
 /// is kept, so that clients can resume their sessions. It reads its certificate again.
 fn acceptors(
     config: &Config,
-    present: &[(DoorTls, tls::TlsRules, DoorAcceptor)],
-) -> Result<Vec<(DoorTls, tls::TlsRules, DoorAcceptor)>, DoorError> {
+    present: &[(ListenerTls, tls::TlsRules, DoorAcceptor)],
+) -> Result<Vec<(ListenerTls, tls::TlsRules, DoorAcceptor)>, DoorError> {
     let doors = config.ftp.iter().map(|door| {
         let is_same =
-            |tls: &DoorTls, rules: &tls::TlsRules| *tls == door.tls && *rules == door.tls_rules;
+            |tls: &ListenerTls, rules: &tls::TlsRules| *tls == door.tls && *rules == door.tls_rules;
         let same = present.iter().find(|(tls, rules, _)| is_same(tls, rules));
         let acceptor = match same {
             Some((.., acceptor)) => {
@@ -275,9 +275,9 @@ fn acceptors(
     doors.collect()
 }
 
-fn acceptor(door: &FtpDoor) -> Result<DoorAcceptor, DoorError> {
+fn acceptor(door: &FtpListener) -> Result<DoorAcceptor, DoorError> {
     match &door.tls {
-        DoorTls::Explicit(source) | DoorTls::Implicit(source) => {
+        ListenerTls::Explicit(source) | ListenerTls::Implicit(source) => {
             let acceptor = Acceptor::new(source.clone(), &door.tls_rules);
             acceptor
                 .map(|acceptor| Some(Arc::new(acceptor)))
@@ -286,7 +286,7 @@ fn acceptor(door: &FtpDoor) -> Result<DoorAcceptor, DoorError> {
                     source,
                 })
         }
-        DoorTls::Off => Ok(None),
+        ListenerTls::Off => Ok(None),
     }
 }
 

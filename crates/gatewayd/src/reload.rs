@@ -257,7 +257,7 @@ impl Reloader {
             .set_peers(peers.collect(), config.relay.link.rate_max);
         relay.registry().transfer_log().go_on_in(log);
         let own_addresses = parts.addresses().chain(self.at_admin.clone());
-        let relay = relay.take_on(config.relay.clone(), names, own_addresses);
+        let relay = relay.apply_settings(config.relay.clone(), names, own_addresses);
         let running = Arc::new(Running {
             config: Arc::new(config),
             relay: relay.clone(),

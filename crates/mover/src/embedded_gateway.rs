@@ -23,8 +23,8 @@ use net::{
 };
 use relay::{
     Relay, Sessions, far,
-    near::{self, FtpFrontDoor},
-    settings::{FtpDoor, Settings},
+    near::{self, FtpService},
+    settings::{FtpListener, RelaySettings},
 };
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
@@ -138,7 +138,7 @@ impl EmbeddedGateway {
         let key = lock(key_file)?;
         let identity = Identity::read(key_file)?;
         let of_link = of_link(peers, identity.public_key())?;
-        let mut settings = Settings::new(identity, of_link);
+        let mut settings = RelaySettings::new(identity, of_link);
         settings.link.memory_file = Some(key_file.with_added_extension("replay"));
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let link = Link::start(socket, settings.link.clone())?;
@@ -154,8 +154,8 @@ impl EmbeddedGateway {
         for peer in 0..peers.len() {
             let listener = network.listen()?;
             let at = listener.local_addr();
-            let settings = FtpDoor::within_process(at, peer, server_tls.clone());
-            let door = FtpFrontDoor::new(settings, at, None);
+            let settings = FtpListener::within_process(at, peer, server_tls.clone());
+            let door = FtpService::new(settings, at, None);
             serving.spawn(near::serve(listener.into(), Arc::new(door), relay.clone()));
             doors.push(at);
         }
@@ -194,8 +194,11 @@ impl EmbeddedGateway {
     /// replies are not awaited.
     pub async fn end(mut self) {
         self.sessions.close();
-        if timeout(DRAIN_MAX, self.sessions.ended()).await.is_err() {
-            self.sessions.cut_short(CUT_TIMEOUT).await;
+        if timeout(DRAIN_MAX, self.sessions.wait_for_end())
+            .await
+            .is_err()
+        {
+            self.sessions.abort(CUT_TIMEOUT).await;
         }
         let _ = timeout(CUT_TIMEOUT, self.relay.link().shutdown(DRAIN_MAX)).await;
         self.serving.shutdown().await;

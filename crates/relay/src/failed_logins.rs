@@ -11,7 +11,7 @@ pub const AUDIT: &str = "audit";
 ///
 /// The address is part of the message, so programs that read lines find it in each log format. The
 /// client's own input comes last, quoted.
-pub(crate) fn login_failed(client: SocketAddr, server: &str, user: &str) {
+pub(crate) fn log_failed_login(client: SocketAddr, server: &str, user: &str) {
     let ip = client.ip().to_canonical();
     let port = client.port();
     // The event has no parent, since the fields of the session's span would precede the message.

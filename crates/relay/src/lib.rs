@@ -5,11 +5,12 @@
 //! the `ftp` crate, the WAN in the `link` crate. This crate connects both to TCP sockets.
 //! Configuration file, admin interface and packages belong to the daemon.
 
-mod control;
+mod control_connection;
 mod drain;
 mod failed_logins;
 pub mod far;
 mod forward;
+mod gateway_context;
 mod known_servers;
 pub mod limits;
 pub mod near;
@@ -20,7 +21,6 @@ mod pump;
 mod relay;
 pub mod service;
 pub mod settings;
-mod shared;
 pub mod spool;
 pub mod status;
 pub mod time;
@@ -29,8 +29,8 @@ mod truncation;
 pub mod wire;
 
 pub use failed_logins::AUDIT;
-pub use relay::{Builder, Relay, Sessions};
-pub use shared::ReachError;
+pub use gateway_context::ReachError;
+pub use relay::{Relay, RelayBuilder, Sessions};
 
 /// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -57,9 +57,9 @@ impl Limits {
 
 /// A refusal of a client, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum RefusalKind {
     /// The client exceeds a limit, or may not use the listener.
-    Service(Reached),
+    Service(ReachedLimit),
     /// A server that the listener does not allow.
     Server,
     /// The admin interface, under a foreign host name.
@@ -72,7 +72,7 @@ pub enum Refusal {
 
 /// A limit that is reached. Its text becomes part of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Reached {
+pub enum ReachedLimit {
     /// The listener does not serve the address of the client.
     #[error("clients from your address are not served")]
     Stranger,
@@ -105,10 +105,10 @@ struct State {
     /// The time of the first failed login, and the number of failures.
     failed_logins: HashMap<IpAddr, (Instant, u32)>,
     /// Time of the latest log line about each refusal.
-    refusals_logged: HashMap<(IpAddr, Refusal), Instant>,
+    refusals_logged: HashMap<(IpAddr, RefusalKind), Instant>,
 }
 
-/// Purpose of a client's place.
+/// Purpose of a client's permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A control connection.
@@ -119,7 +119,7 @@ pub enum Purpose {
 
 /// Counts a session or a forward while it is held.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     usage: Arc<Usage>,
     purpose: Purpose,
     client: IpAddr,
@@ -145,35 +145,35 @@ impl Usage {
         self.lock().limits = limits;
     }
 
-    /// Admits a client while the place is held.
+    /// Admits a client while the permit is held.
     pub(crate) fn admit(
         self: &Arc<Self>,
         client: IpAddr,
         purpose: Purpose,
-    ) -> Result<Place, Reached> {
+    ) -> Result<Permit, ReachedLimit> {
         let client = network(client);
         let mut state = self.lock();
         if state.failed_logins(client, Instant::now()) >= state.limits.failed_logins_per_minute_max
         {
-            return Err(Reached::FailedLogins);
+            return Err(ReachedLimit::FailedLogins);
         }
         match purpose {
             Purpose::Session if state.sessions >= state.limits.sessions_max => {
-                return Err(Reached::Sessions);
+                return Err(ReachedLimit::Sessions);
             }
             Purpose::Forward if state.forwards >= state.limits.forwards_max => {
-                return Err(Reached::Forwards);
+                return Err(ReachedLimit::Forwards);
             }
             _ => {}
         }
         let of_client_max = state.limits.sessions_per_client_max;
         let of_client = state.of_client.entry(client).or_default();
         if *of_client >= of_client_max {
-            return Err(Reached::SessionsOfClient);
+            return Err(ReachedLimit::SessionsOfClient);
         }
         *of_client += 1;
         *state.count(purpose) += 1;
-        Ok(Place {
+        Ok(Permit {
             usage: self.clone(),
             purpose,
             client,
@@ -181,7 +181,7 @@ impl Usage {
     }
 
     /// Counts a login of this client that a server has refused.
-    pub(crate) fn login_failed(&self, client: IpAddr) -> Result<(), Reached> {
+    pub(crate) fn record_failed_login(&self, client: IpAddr) -> Result<(), ReachedLimit> {
         let (client, now) = (network(client), Instant::now());
         let mut state = self.lock();
         let count = state.failed_logins(client, now) + 1;
@@ -191,18 +191,18 @@ impl Usage {
         let since = state.failed_logins.get(&client).map_or(now, |(at, _)| *at);
         state.failed_logins.insert(client, (since, count));
         if count >= state.limits.failed_logins_per_minute_max {
-            return Err(Reached::FailedLogins);
+            return Err(ReachedLimit::FailedLogins);
         }
         Ok(())
     }
 
     /// Whether the log should report this refusal: once a minute, regardless of the number of
     /// attempts.
-    pub fn is_news(&self, client: IpAddr, refusal: Refusal) -> bool {
-        self.is_news_at(client, refusal, Instant::now())
+    pub fn should_log(&self, client: IpAddr, refusal: RefusalKind) -> bool {
+        self.should_log_at(client, refusal, Instant::now())
     }
 
-    fn is_news_at(&self, client: IpAddr, refusal: Refusal, now: Instant) -> bool {
+    fn should_log_at(&self, client: IpAddr, refusal: RefusalKind, now: Instant) -> bool {
         let logged = &mut self.lock().refusals_logged;
         let key = (network(client), refusal);
         if logged.get(&key).is_some_and(|at| now - *at < MINUTE) {
@@ -256,7 +256,7 @@ impl State {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.usage.lock();
         *state.count(self.purpose) -= 1;
@@ -307,20 +307,20 @@ mod tests {
     }
 
     #[test]
-    fn one_client_leaves_places_to_others_and_gives_its_own_back() {
+    fn one_client_leaves_permits_to_others_and_returns_its_own() {
         let usage = Usage::new(LIMITS);
         let first = usage.admit(ip("10.0.0.1"), Purpose::Session).expect("room");
         let _second = usage
             .admit(ip("::ffff:10.0.0.1"), Purpose::Session)
             .expect("room");
         let third = usage.admit(ip("10.0.0.1"), Purpose::Session);
-        assert_eq!(third.err(), Some(Reached::SessionsOfClient));
+        assert_eq!(third.err(), Some(ReachedLimit::SessionsOfClient));
         let _other = usage
             .admit(ip("2001:db8::1"), Purpose::Session)
             .expect("room");
         assert_eq!(
             usage.admit(ip("10.0.0.3"), Purpose::Session).err(),
-            Some(Reached::Sessions)
+            Some(ReachedLimit::Sessions)
         );
         drop(first);
         usage
@@ -329,16 +329,16 @@ mod tests {
     }
 
     #[test]
-    fn forwards_and_sessions_leave_each_others_places() {
+    fn forwards_and_sessions_leave_each_others_permits() {
         let usage = Usage::new(Limits {
             sessions_per_client_max: 9,
             ..LIMITS
         });
         let admit = |purpose| usage.admit(ip("10.0.0.1"), purpose);
         let forward = admit(Purpose::Forward).expect("room");
-        assert_eq!(admit(Purpose::Forward).err(), Some(Reached::Forwards));
+        assert_eq!(admit(Purpose::Forward).err(), Some(ReachedLimit::Forwards));
         let sessions = [(); 3].map(|()| admit(Purpose::Session).expect("room"));
-        assert_eq!(admit(Purpose::Session).err(), Some(Reached::Sessions));
+        assert_eq!(admit(Purpose::Session).err(), Some(ReachedLimit::Sessions));
         drop(forward);
         admit(Purpose::Forward).expect("room again");
         drop(sessions);
@@ -348,19 +348,19 @@ mod tests {
     fn the_log_names_each_refusal_of_a_client_once_a_minute() {
         let usage = Usage::new(LIMITS);
         let now = Instant::now();
-        let stranger = Refusal::Service(Reached::Stranger);
-        let is_news = |client, seconds| {
-            usage.is_news_at(ip(client), stranger, now + Duration::from_secs(seconds))
+        let stranger = RefusalKind::Service(ReachedLimit::Stranger);
+        let should_log = |client, seconds| {
+            usage.should_log_at(ip(client), stranger, now + Duration::from_secs(seconds))
         };
-        assert!(is_news("10.0.0.1", 0));
-        assert!((0..60).all(|second| !is_news("10.0.0.1", second)));
-        assert!(is_news("10.0.0.2", 1), "another client");
-        let other_refusal = usage.is_news_at(ip("10.0.0.1"), Refusal::AdminHost, now);
+        assert!(should_log("10.0.0.1", 0));
+        assert!((0..60).all(|second| !should_log("10.0.0.1", second)));
+        assert!(should_log("10.0.0.2", 1), "another client");
+        let other_refusal = usage.should_log_at(ip("10.0.0.1"), RefusalKind::AdminHost, now);
         assert!(other_refusal, "another refusal");
-        assert!(is_news("10.0.0.1", 60));
+        assert!(should_log("10.0.0.1", 60));
         let others = (0..30_000u32).map(|n| IpAddr::from(n.to_be_bytes()));
         let told = others
-            .filter(|client| usage.is_news_at(*client, stranger, now))
+            .filter(|client| usage.should_log_at(*client, stranger, now))
             .count();
         assert!(told <= REFUSALS_KEPT, "{told}");
         assert!(usage.lock().refusals_logged.len() <= REFUSALS_KEPT);
@@ -369,11 +369,11 @@ mod tests {
     #[test]
     fn a_client_that_guesses_passwords_is_kept_out() {
         let usage = Usage::new(LIMITS);
-        assert_eq!(usage.login_failed(ip("2001:db8::1")), Ok(()));
-        let guess = usage.login_failed(ip("2001:db8::2"));
-        assert_eq!(guess, Err(Reached::FailedLogins));
+        assert_eq!(usage.record_failed_login(ip("2001:db8::1")), Ok(()));
+        let guess = usage.record_failed_login(ip("2001:db8::2"));
+        assert_eq!(guess, Err(ReachedLimit::FailedLogins));
         let admitted = usage.admit(ip("2001:db8::3"), Purpose::Session);
-        assert_eq!(admitted.err(), Some(Reached::FailedLogins));
+        assert_eq!(admitted.err(), Some(ReachedLimit::FailedLogins));
         usage
             .admit(ip("2001:db8:0:1::3"), Purpose::Session)
             .expect("another client");
@@ -383,7 +383,7 @@ mod tests {
     fn what_is_remembered_of_attackers_is_bounded() {
         let usage = Usage::new(LIMITS);
         for number in 0..30_000u32 {
-            let _ = usage.login_failed(IpAddr::from(number.to_be_bytes()));
+            let _ = usage.record_failed_login(IpAddr::from(number.to_be_bytes()));
         }
         assert!(usage.lock().failed_logins.len() <= FAILED_LOGINS_KEPT);
     }

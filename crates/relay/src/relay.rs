@@ -23,10 +23,10 @@ use tokio::{
 use tracing::warn;
 
 use crate::{
+    gateway_context::{GatewayContext, ReachError},
     limits::Usage,
     optimise::{self, Stores},
-    settings::Settings,
-    shared::{ReachError, Shared},
+    settings::RelaySettings,
     spool::{self, Spools},
     status::Registry,
     transfer_log::TransferLog,
@@ -35,22 +35,22 @@ use crate::{
 
 /// A running relay with the settings of one moment. A clone is another handle of the same relay.
 #[derive(Debug, Clone)]
-pub struct Relay(pub(crate) Arc<Shared>);
+pub struct Relay(pub(crate) Arc<GatewayContext>);
 
 /// Sessions of a relay, and their shutdown.
 #[derive(Debug)]
 pub struct Sessions {
-    cut: watch::Sender<bool>,
+    abort: watch::Sender<bool>,
     /// Permits new sessions until it is dropped.
-    alive: Option<mpsc::Sender<()>>,
-    all_gone: mpsc::Receiver<()>,
+    drain_guard: Option<mpsc::Sender<()>>,
+    all_ended: mpsc::Receiver<()>,
 }
 
 /// Parts of a relay that is not built yet.
 #[derive(Debug)]
-pub struct Builder {
+pub struct RelayBuilder {
     link: Link,
-    settings: Settings,
+    settings: RelaySettings,
     registry: Arc<Registry>,
     spool: Option<spool::Settings>,
     stores: Option<optimise::StoresSettings>,
@@ -60,8 +60,8 @@ pub struct Builder {
 
 impl Relay {
     /// Starts to build a relay over `link`. The peers of the link are the peers of `settings`.
-    pub fn builder(link: Link, settings: Settings) -> Builder {
-        Builder {
+    pub fn builder(link: Link, settings: RelaySettings) -> RelayBuilder {
+        RelayBuilder {
             link,
             settings,
             registry: Registry::new(TransferLog::off()),
@@ -79,14 +79,14 @@ impl Relay {
     /// `peer_names` has the names of the link's peers by their numbers, removed ones included.
     /// `own_addresses` are the TCP listeners of this process, which no peer can reach.
     #[must_use]
-    pub fn take_on(
+    pub fn apply_settings(
         &self,
-        settings: Settings,
+        settings: RelaySettings,
         peer_names: impl IntoIterator<Item = String>,
         own_addresses: impl IntoIterator<Item = SocketAddr>,
     ) -> Self {
         self.0.usage.set_limits(settings.limits);
-        Self(Arc::new(Shared {
+        Self(Arc::new(GatewayContext {
             own: own_addresses.into_iter().collect(),
             peer_names: peer_names.into_iter().collect(),
             settings: Arc::new(settings),
@@ -121,7 +121,7 @@ impl Relay {
 
     /// Whether no further session may start.
     pub fn is_ending(&self) -> bool {
-        self.0.alive.upgrade().is_none()
+        self.0.drain_guard.upgrade().is_none()
     }
 
     /// Refuses streams that do not belong to open sessions. Another process has replaced this one,
@@ -158,12 +158,12 @@ impl Relay {
     }
 
     /// Resolves when open connections must end: the relay's time for a shutdown is over.
-    pub async fn cut_short(&self) {
-        self.0.cut_short().await;
+    pub async fn wait_for_abort(&self) {
+        self.0.wait_for_abort().await;
     }
 
     /// Updates rates, and drops chunks that no peer has requested in time, while it is polled.
-    pub(crate) async fn keep_up(&self) {
+    pub(crate) async fn run_maintenance(&self) {
         let rates = async {
             let mut ticks = interval(Duration::from_secs(1));
             loop {
@@ -175,7 +175,7 @@ impl Relay {
     }
 }
 
-impl Builder {
+impl RelayBuilder {
     /// Logs finished transfers to `log`.
     #[must_use]
     pub fn transfer_log(mut self, log: TransferLog) -> Self {
@@ -219,10 +219,10 @@ impl Builder {
     /// and for the end of outstanding references.
     pub fn build(self) -> (Relay, Sessions) {
         warn_about_buffers(&self.link);
-        let (cut, cut_seen) = watch::channel(false);
-        let (alive, all_gone) = mpsc::channel(1);
+        let (abort, abort_seen) = watch::channel(false);
+        let (drain_guard, all_ended) = mpsc::channel(1);
         let peers = self.settings.peers.iter();
-        let relay = Relay(Arc::new(Shared {
+        let relay = Relay(Arc::new(GatewayContext {
             peer_names: peers.map(|it| it.name.clone()).collect(),
             link: self.link,
             registry: self.registry,
@@ -238,14 +238,14 @@ impl Builder {
             own: self.own_addresses.into(),
             next_session: Arc::new(AtomicU64::new(self.first_session)),
             is_retired: Arc::new(AtomicBool::new(false)),
-            cut: cut_seen,
-            alive: alive.downgrade(),
+            abort: abort_seen,
+            drain_guard: drain_guard.downgrade(),
             settings: Arc::new(self.settings),
         }));
         let sessions = Sessions {
-            cut,
-            alive: Some(alive),
-            all_gone,
+            abort,
+            drain_guard: Some(drain_guard),
+            all_ended,
         };
         (relay, sessions)
     }
@@ -254,21 +254,21 @@ impl Builder {
 impl Sessions {
     /// Permits no further session.
     pub fn close(&mut self) {
-        self.alive = None;
+        self.drain_guard = None;
     }
 
     /// Waits until all sessions have ended by themselves. No session may start any more.
-    pub async fn ended(&mut self) {
+    pub async fn wait_for_end(&mut self) {
         // Sessions hold senders, and never send.
-        let _ = self.all_gone.recv().await;
+        let _ = self.all_ended.recv().await;
     }
 
     /// Ends open sessions now. Returns when they have ended, and at the latest after `patience`.
-    pub async fn cut_short(&mut self, patience: Duration) {
+    pub async fn abort(&mut self, patience: Duration) {
         self.close();
         // This fails only without receivers, and sessions hold some.
-        let _ = self.cut.send(true);
-        let _ = timeout(patience, self.ended()).await;
+        let _ = self.abort.send(true);
+        let _ = timeout(patience, self.wait_for_end()).await;
     }
 }
 

@@ -19,7 +19,7 @@ use net::Connection;
 use tracing::Span;
 
 use crate::{
-    limits::{Purpose, Reached},
+    limits::{Purpose, ReachedLimit},
     relay::Relay,
 };
 
@@ -36,18 +36,18 @@ pub trait NearService: fmt::Debug + Send + Sync + 'static {
 
     /// Closes the connection of a client that may not use the service now, with the reason if its
     /// protocol permits one.
-    fn turn_away(&self, connection: Connection, reached: Reached);
+    fn turn_away(&self, connection: Connection, reached: ReachedLimit);
 
     /// Serves a client until it leaves.
     ///
-    /// If [`Relay::cut_short`] resolves, the client is dropped a second later. [`Relay::open`]
+    /// If [`Relay::wait_for_abort`] resolves, the client is dropped a second later. [`Relay::open`]
     /// opens streams to a far end.
-    fn serve(self: Arc<Self>, client: Client, relay: Relay) -> BoxFuture<'static, ()>;
+    fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()>;
 }
 
 /// A client of a listener.
 #[derive(Debug)]
-pub struct Client {
+pub struct ServiceClient {
     /// Its connection.
     pub connection: Connection,
     /// The client's address.

@@ -23,7 +23,7 @@ use crate::{limits::Limits, wire::CodingOffer};
 
 /// Settings of a relay, without listeners.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct RelaySettings {
     /// Settings of the link: identity, peers, policy, memory.
     pub link: LinkConfig,
     /// The relay's own settings of each peer of `link`, in the same order.
@@ -38,7 +38,7 @@ pub struct Peer {
     /// Name of the peer at this gateway.
     pub name: String,
     /// Source of the statement that it is a peer.
-    pub origin: Origin,
+    pub origin: PeerOrigin,
     /// The peer's number in the link. It is its position in the configuration file at the start of
     /// the gateway. Later peers get the following numbers.
     pub id: PeerId,
@@ -58,7 +58,7 @@ pub struct Peer {
 
 /// Source of the statement that a gateway is a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum PeerOrigin {
     /// The operator, in the configuration file.
     File,
     /// The register. The peer came by an invite, or was added by a command.
@@ -72,13 +72,13 @@ pub enum Origin {
 impl Peer {
     /// Whether it is not a peer: it may become one by an invite, or was one before.
     pub fn is_guest(&self) -> bool {
-        matches!(self.origin, Origin::Invite | Origin::Dismissed)
+        matches!(self.origin, PeerOrigin::Invite | PeerOrigin::Dismissed)
     }
 }
 
 /// One FTP listener.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FtpDoor {
+pub struct FtpListener {
     /// Address for clients.
     pub listen: SocketAddr,
     /// The server. `None` if the client names it in `USER name@host[:port]`, or if the address of
@@ -90,7 +90,7 @@ pub struct FtpDoor {
     pub clients: Option<Vec<Network>>,
     /// Servers that clients may name. `None` for all servers that a peer serves.
     pub allow: Option<AllowList>,
-    /// The peer to use, an index into [`Settings::peers`]. `None` to choose by `serves`.
+    /// The peer to use, an index into [`RelaySettings::peers`]. `None` to choose by `serves`.
     pub via: Option<usize>,
     /// Ports for data listeners. `None` for ports that the system chooses.
     pub passive_ports: Option<RangeInclusive<u16>>,
@@ -101,7 +101,7 @@ pub struct FtpDoor {
     /// Address to announce in `227`. `None` for the address that the client connected to.
     pub external_address: Option<IpAddr>,
     /// TLS with the clients.
-    pub tls: DoorTls,
+    pub tls: ListenerTls,
     /// Requirements for that TLS.
     pub tls_rules: tls::TlsRules,
     /// TLS between the far gateway and the server. `None` for no TLS.
@@ -118,7 +118,7 @@ pub struct FtpDoor {
 
 /// TLS between the clients of a listener and the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DoorTls {
+pub enum ListenerTls {
     /// No TLS; `AUTH TLS` is refused.
     Off,
     /// From `AUTH TLS` on, for clients that request it.
@@ -159,7 +159,7 @@ pub struct Forward {
     pub compresses: bool,
 }
 
-impl Settings {
+impl RelaySettings {
     /// Creates the settings of a relay with these peers: fair to other traffic, with usual limits.
     /// The peers may not reach any server through it.
     pub fn new(identity: Identity, peers: Vec<PeerConfig>) -> Self {
@@ -169,7 +169,7 @@ impl Settings {
             peers: of_relay
                 .map(|(number, of_link)| Peer {
                     name: of_link.name.clone(),
-                    origin: Origin::File,
+                    origin: PeerOrigin::File,
                     id: PeerId(number),
                     serves: None,
                     allow: AllowList::default(),
@@ -206,7 +206,7 @@ impl Settings {
     fn serving(&self, host: &Host) -> Vec<usize> {
         let patterns = self.peers.iter().map(|peer| peer.serves.as_deref());
         let mut best = net::target::choose(host, patterns);
-        let is_of_file = |at: &usize| self.peers[*at].origin == Origin::File;
+        let is_of_file = |at: &usize| self.peers[*at].origin == PeerOrigin::File;
         if best.iter().any(is_of_file) {
             best.retain(is_of_file);
         }
@@ -246,7 +246,7 @@ impl Settings {
     }
 }
 
-impl FtpDoor {
+impl FtpListener {
     /// Creates a listener for programs in this process.
     ///
     /// Clients name their servers, which the peer `via` reaches. `server_tls` determines the TLS
@@ -263,7 +263,7 @@ impl FtpDoor {
             mode: SessionMode::default(),
             server_data: DataOpener::default(),
             external_address: None,
-            tls: DoorTls::Off,
+            tls: ListenerTls::Off,
             tls_rules: tls::TlsRules::default(),
             server_tls,
             compresses: true,
@@ -288,9 +288,9 @@ impl FtpDoor {
     pub fn client_tls(&self) -> ClientTlsMode {
         let is_required = self.tls_rules.is_required;
         match &self.tls {
-            DoorTls::Implicit(_) => ClientTlsMode::Implicit { is_required },
-            DoorTls::Explicit(_) => ClientTlsMode::Explicit { is_required },
-            DoorTls::Off => ClientTlsMode::Off,
+            ListenerTls::Implicit(_) => ClientTlsMode::Implicit { is_required },
+            ListenerTls::Explicit(_) => ClientTlsMode::Explicit { is_required },
+            ListenerTls::Off => ClientTlsMode::Off,
         }
     }
 

@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 use super::Current;
 use crate::config::AdminHttps;
 use net::tls::{self, CertError, HttpsAcceptor, Leg};
-use relay::limits::Refusal;
+use relay::limits::RefusalKind;
 
 /// A listener with its certificate.
 #[derive(Debug)]
@@ -58,11 +58,11 @@ impl TlsHandshaker for ByConfiguration {
             if !shown.is_empty()
                 && let Err(error) = tls::judge(&shown, roots)
             {
-                running.relay.registry().refused();
+                running.relay.registry().count_refusal();
                 if running
                     .relay
                     .usage()
-                    .is_news(client.ip(), Refusal::AdminCertificate)
+                    .should_log(client.ip(), RefusalKind::AdminCertificate)
                 {
                     warn!(%client, %error, "a certificate at the dashboard that is not good");
                 }

@@ -13,8 +13,9 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, DoorTls, Forward, FtpDoor, Origin, Peer, Settings, check_admin, check_limits,
-    check_log, check_optimise, check_pass_through, check_spool, check_tls, check_transparent,
+    Config, Forward, FtpListener, ListenerTls, Peer, PeerOrigin, RelaySettings, check_admin,
+    check_limits, check_log, check_optimise, check_pass_through, check_spool, check_tls,
+    check_transparent,
     door_keys::{passive_ports, served, via},
     file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
     peer_name::{PEER_NAME_MAX, may_be_name},
@@ -50,7 +51,7 @@ pub(super) fn check(
         link_peers.push(link_peer(&section, &mut keys, identity.public_key())?);
         peers.push(Peer {
             id: PeerId(peers.len()),
-            origin: Origin::File,
+            origin: PeerOrigin::File,
             compresses: check_optimise::is_auto(section.compress.as_ref())?.unwrap_or(true),
             deduplicates: check_optimise::is_auto(section.dedup.as_ref())?.unwrap_or(true),
             tenants: check_optimise::tenants(&section.tenants)?,
@@ -87,7 +88,7 @@ pub(super) fn check(
     let mut config = Config {
         key_file,
         link_listen: file.link.listen.unwrap_or(LINK_LISTEN),
-        relay: Settings {
+        relay: RelaySettings {
             link: LinkConfig {
                 identity,
                 peers: link_peers,
@@ -290,7 +291,7 @@ fn link_peer(
     })
 }
 
-fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDoor, Problem> {
+fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpListener, Problem> {
     if section.target.is_none() && section.clients.is_none() {
         return Err(problem(
             &section.listen,
@@ -313,9 +314,10 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
     let tls_rules = check_tls::rules(&section, folder)?;
     let server_tls = check_tls::server(&section, folder)?;
     let transparent = check_transparent::door(&section, via, config)?;
-    let optimised = check_optimise::door(&section, tls != DoorTls::Off, config.store.is_some())?;
+    let optimised =
+        check_optimise::door(&section, tls != ListenerTls::Off, config.store.is_some())?;
     let tenant = check_optimise::tenant(section.tenant.as_ref(), via, config)?;
-    Ok(FtpDoor {
+    Ok(FtpListener {
         mode,
         server_data,
         listen: section.listen.into_inner(),

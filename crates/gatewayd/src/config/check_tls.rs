@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use toml::Spanned;
 
 use super::{
-    DoorTls,
+    ListenerTls,
     file::{FtpSection, ServerTlsSection, TlsSection},
     problem::{Problem, problem},
 };
@@ -21,14 +21,18 @@ pub(super) fn door(
     section: &FtpSection,
     folder: &Path,
     key_file: &Path,
-) -> Result<DoorTls, Problem> {
+) -> Result<ListenerTls, Problem> {
     let Some(tls) = &section.tls else {
-        return Ok(DoorTls::Off);
+        return Ok(ListenerTls::Off);
     };
     match tls.mode.get_ref().as_str() {
-        "explicit" => Ok(DoorTls::Explicit(of_door(tls).source(folder, key_file)?)),
-        "implicit" => Ok(DoorTls::Implicit(of_door(tls).source(folder, key_file)?)),
-        "off" => no_tls_keys(tls).map(|()| DoorTls::Off),
+        "explicit" => Ok(ListenerTls::Explicit(
+            of_door(tls).source(folder, key_file)?,
+        )),
+        "implicit" => Ok(ListenerTls::Implicit(
+            of_door(tls).source(folder, key_file)?,
+        )),
+        "off" => no_tls_keys(tls).map(|()| ListenerTls::Off),
         other => Err(problem(
             &tls.mode,
             format!(

@@ -38,7 +38,7 @@ impl Folder {
     }
 
     /// Reads both values of an `[[ftp]]` section with a target and `rest`.
-    fn read(&self, rest: &str) -> Result<(DoorTls, Option<ServerTls>), (usize, usize, String)> {
+    fn read(&self, rest: &str) -> Result<(ListenerTls, Option<ServerTls>), (usize, usize, String)> {
         let text = format!("{HEAD}target = \"10.0.0.1\"\n{rest}\n");
         self.read_text(&text)
     }
@@ -46,7 +46,7 @@ impl Folder {
     fn read_text(
         &self,
         text: &str,
-    ) -> Result<(DoorTls, Option<ServerTls>), (usize, usize, String)> {
+    ) -> Result<(ListenerTls, Option<ServerTls>), (usize, usize, String)> {
         let file: File = toml::from_str(text).expect("well-formed");
         let identity = self.0.join("site-a.key");
         let both = || {
@@ -82,7 +82,7 @@ fn every_mode_is_read() {
     let folder = Folder::new("tls-modes");
     let read = |rest: &str| folder.read(rest).expect("well-formed");
     let off = read("tls = { mode = \"off\" }\nserver_tls = { mode = \"off\" }");
-    assert_eq!(off, (DoorTls::Off, None));
+    assert_eq!(off, (ListenerTls::Off, None));
     assert_eq!(read(""), off);
 
     let made = CertSource {
@@ -92,7 +92,7 @@ fn every_mode_is_read() {
     };
     assert_eq!(
         read("tls = { mode = \"explicit\" }").0,
-        DoorTls::Explicit(made)
+        ListenerTls::Explicit(made)
     );
     let given = CertSource {
         cert_file: folder.0.join("cert.pem"),
@@ -101,7 +101,7 @@ fn every_mode_is_read() {
     };
     let implicit =
         "tls = { mode = \"implicit\", cert_file = \"cert.pem\", key_file = \"key.pem\" }";
-    assert_eq!(read(implicit).0, DoorTls::Implicit(given));
+    assert_eq!(read(implicit).0, ListenerTls::Implicit(given));
     read("tls = { mode = \"implicit\", cert_file = \"both.pem\", key_file = \"both.pem\" }");
 
     let server = |rest: &str| read(&format!("server_tls = {{ {rest} }}")).1.expect("TLS");

@@ -36,7 +36,9 @@ pub(crate) use self::{check::RATE_MAX_MIN, intercepted::Intercepted};
 use crate::register::Register;
 use link::Policy;
 use net::{target::Host, tls::CertSource};
-pub use relay::settings::{DoorTls, Forward, FtpDoor, Origin, PassThrough, Peer, Settings};
+pub use relay::settings::{
+    Forward, FtpListener, ListenerTls, PassThrough, Peer, PeerOrigin, RelaySettings,
+};
 use relay::{optimise, spool, transfer_log};
 
 /// A checked configuration of a gateway.
@@ -47,13 +49,13 @@ pub struct Config {
     /// Address and port of the link's UDP socket.
     pub link_listen: SocketAddr,
     /// Peers, the link to them, and limits.
-    pub relay: Settings,
+    pub relay: RelaySettings,
     /// Time for open transfers to end at a shutdown.
     pub drain_max: Duration,
     /// The same time after an upgrade. `None` for unlimited time.
     pub upgrade_drain_max: Option<Duration>,
     /// FTP listeners.
-    pub ftp: Vec<FtpDoor>,
+    pub ftp: Vec<FtpListener>,
     /// FTP listeners that pass TLS between client and server through.
     pub pass_through: Vec<PassThrough>,
     /// Listeners for any other TCP service.
@@ -199,7 +201,7 @@ impl Config {
 
 impl Config {
     /// Returns the servers that a transparent listener intercepts.
-    pub(crate) fn intercepted(&self, door: &FtpDoor) -> Intercepted {
+    pub(crate) fn intercepted(&self, door: &FtpListener) -> Intercepted {
         let clients = door.clients.as_deref().unwrap_or_default();
         Intercepted::new(&self.relay.peers, door.via, door.listen, clients)
     }
@@ -237,18 +239,18 @@ impl fmt::Display for Config {
                 .as_deref()
                 .unwrap_or("no endpoint: it connects to this gateway");
             match peer.origin {
-                Origin::File => writeln!(f, "peer {} ({endpoint})", peer.name)?,
-                Origin::Register => writeln!(f, "peer {} ({endpoint}), registered", peer.name)?,
-                Origin::Dismissed => {}
-                Origin::Invite => writeln!(f, "invites: {}", link.public_keys.len())?,
+                PeerOrigin::File => writeln!(f, "peer {} ({endpoint})", peer.name)?,
+                PeerOrigin::Register => writeln!(f, "peer {} ({endpoint}), registered", peer.name)?,
+                PeerOrigin::Dismissed => {}
+                PeerOrigin::Invite => writeln!(f, "invites: {}", link.public_keys.len())?,
             }
         }
         for door in &self.ftp {
             let tls = match (&door.tls, door.tls_rules.is_required) {
-                (DoorTls::Off, _) => "",
-                (DoorTls::Explicit(_), true) => ", with required TLS",
-                (DoorTls::Explicit(_), false) => ", with optional TLS",
-                (DoorTls::Implicit(_), _) => ", with TLS from the first byte",
+                (ListenerTls::Off, _) => "",
+                (ListenerTls::Explicit(_), true) => ", with required TLS",
+                (ListenerTls::Explicit(_), false) => ", with optional TLS",
+                (ListenerTls::Implicit(_), _) => ", with TLS from the first byte",
             };
             match &door.target {
                 Some(target) => writeln!(f, "ftp on {} to {target}{tls}", door.listen)?,

@@ -6,7 +6,7 @@ use link::{PeerConfig, PeerId, PublicKey};
 use units::BitRate;
 
 use super::{
-    Origin, Peer,
+    Peer, PeerOrigin,
     peer_name::{GUEST, may_be_name},
 };
 use crate::register::{Enrolled, Register};
@@ -54,10 +54,10 @@ pub(super) fn peers(
     }
     let invited = register.invites.iter().map(|it| it.public_key);
     let invited = invited.filter(|it| keys.insert(*it));
-    peers.extend(invited.map(|key| guest(key, GUEST, Origin::Invite)));
+    peers.extend(invited.map(|key| guest(key, GUEST, PeerOrigin::Invite)));
     let dismissed = register.dismissed.iter().map(|it| it.public_key);
     let dismissed = dismissed.filter(|it| keys.insert(*it));
-    peers.extend(dismissed.map(|key| guest(key, DISMISSED, Origin::Dismissed)));
+    peers.extend(dismissed.map(|key| guest(key, DISMISSED, PeerOrigin::Dismissed)));
     Ok(peers)
 }
 
@@ -68,7 +68,7 @@ fn peer(
 ) -> (Peer, PeerConfig) {
     let peer = Peer {
         name: enrolled.name.clone(),
-        origin: Origin::Register,
+        origin: PeerOrigin::Register,
         id: PeerId(0),
         serves: Some(serves),
         allow: AllowList(allow.to_vec()),
@@ -87,7 +87,7 @@ fn peer(
 }
 
 /// Creates a guest, which serves no servers, and may not reach any.
-fn guest(public_key: PublicKey, kind: &str, origin: Origin) -> (Peer, PeerConfig) {
+fn guest(public_key: PublicKey, kind: &str, origin: PeerOrigin) -> (Peer, PeerConfig) {
     let name = format!("{kind} {})", &public_key.to_string()[..8]);
     let peer = Peer {
         name: name.clone(),

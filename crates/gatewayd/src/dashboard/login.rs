@@ -50,11 +50,11 @@ pub(super) async fn login(
     let token = token.ok_or_else(|| Refused::without_token(&client))?;
     let address = client.address;
     if !token.is(said.trim()) {
-        running.relay.registry().refused();
+        running.relay.registry().count_refusal();
         if running
             .relay
             .usage()
-            .is_news(address.ip(), limits::Refusal::AdminToken)
+            .should_log(address.ip(), limits::RefusalKind::AdminToken)
         {
             warn!(target: "audit", client = %address, "a wrong token at the dashboard");
         }

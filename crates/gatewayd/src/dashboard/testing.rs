@@ -103,7 +103,7 @@ fn finish(registry: &Arc<Registry>, number: usize) {
     let took = Duration::from_secs_f64(bytes as f64 / 1e8);
     transfer.concluded(Conclusion {
         user: format!("user-{}", number % 7),
-        door: ([127, 0, 0, 1], 2121).into(),
+        listener: ([127, 0, 0, 1], 2121).into(),
         verb: "STOR".to_owned(),
         path: format!("/archive/2026/{:03}/part-{number:05}.bin", number / 100),
         direction: Some(TransferDirection::Upload),

@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 
 use super::invite;
 use crate::{
-    config::{Config, Origin, may_be_name},
+    config::{Config, PeerOrigin, may_be_name},
     register::{Refusal, Register, Unwanted},
     reload::{self, Outcome},
     running::Running,
@@ -157,7 +157,7 @@ async fn enrol(
 fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
     let mut peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let known = peers.find(|(peer, of_link)| {
-        peer.origin == Origin::File && of_link.public_keys.contains(&public_key)
+        peer.origin == PeerOrigin::File && of_link.public_keys.contains(&public_key)
     });
     known.map(|(peer, _)| peer.name.as_str())
 }
@@ -176,7 +176,7 @@ fn of_file(config: &Config) -> impl Iterator<Item = &str> {
         .relay
         .peers
         .iter()
-        .filter(|it| it.origin == Origin::File);
+        .filter(|it| it.origin == PeerOrigin::File);
     peers.map(|it| it.name.as_str())
 }
 

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 pub use self::program::InterceptError;
 use self::ruleset::Ruleset;
-use crate::config::{Config, FtpDoor};
+use crate::config::{Config, FtpListener};
 
 /// The interception of a running gateway. Dropping it removes the rules and the routing.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ pub fn remove(config: &Config) -> Result<Vec<String>, InterceptError> {
 }
 
 fn rulesets(config: &Config) -> impl Iterator<Item = Ruleset> {
-    let is_transparent = |door: &&FtpDoor| door.transparent;
+    let is_transparent = |door: &&FtpListener| door.transparent;
     let doors = config.ftp.iter().filter(is_transparent);
     doors.map(|door| Ruleset::new(config, door))
 }

@@ -16,7 +16,7 @@ use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
 use ftp::logon::FTP_PORT;
 
-use crate::config::{Config, FtpDoor, Intercepted};
+use crate::config::{Config, FtpListener, Intercepted};
 use net::target::Network;
 
 /// The rules of one listener.
@@ -28,7 +28,7 @@ pub(super) struct Ruleset {
 }
 
 impl Ruleset {
-    pub(super) fn new(config: &Config, door: &FtpDoor) -> Self {
+    pub(super) fn new(config: &Config, door: &FtpListener) -> Self {
         Self {
             listen: door.listen,
             clients: outermost(door.clients.iter().flatten()),

@@ -24,7 +24,7 @@ fn networks_that_lie_in_others_are_left_out_of_sets() {
 #[test]
 fn the_closest_network_decides_whether_a_connection_is_intercepted() {
     let peer = |name: &str, serves: &[&str]| crate::config::Peer {
-        origin: crate::config::Origin::File,
+        origin: crate::config::PeerOrigin::File,
         id: link::PeerId(0),
         name: name.to_owned(),
         serves: Some(

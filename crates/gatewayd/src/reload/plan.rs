@@ -4,7 +4,7 @@
 use link::{PeerConfig, PeerId, PublicKey};
 use units::ByteCount;
 
-use crate::config::{Config, Forward, FtpDoor, PassThrough};
+use crate::config::{Config, Forward, FtpListener, PassThrough};
 use relay::settings::memory_least;
 
 /// A configuration to apply.
@@ -205,7 +205,7 @@ fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Ve
                 Some(at)
             }
         };
-        kept.push(FtpDoor {
+        kept.push(FtpListener {
             via,
             ..door.clone()
         });
@@ -295,9 +295,9 @@ fn peers(config: &Config) -> Vec<(String, (crate::config::Peer, PeerConfig))> {
 
 /// Returns a listener with the name of its peer in place of the number, which differs between
 /// configurations.
-fn ftp_door(config: &Config, door: &FtpDoor) -> (FtpDoor, Option<String>) {
+fn ftp_door(config: &Config, door: &FtpListener) -> (FtpListener, Option<String>) {
     let via = via_name(config, door.via).map(str::to_owned);
-    let door = FtpDoor {
+    let door = FtpListener {
         via: None,
         ..door.clone()
     };

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{net::UnixDatagram, sync::watch, task::JoinSet, time::interval};
 use tracing::{debug, warn};
 
-use crate::config::{Config, Origin};
+use crate::config::{Config, PeerOrigin};
 use relay::status::OlderProcess;
 
 /// The older processes, as the serving one sees them.
@@ -215,7 +215,7 @@ pub(super) fn named<'a>(
 pub(super) fn keys_of(config: &Config) -> Vec<PublicKey> {
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     // The configuration contains removed peers, so that they can be informed.
-    let peers = peers.filter(|(peer, _)| peer.origin != Origin::Dismissed);
+    let peers = peers.filter(|(peer, _)| peer.origin != PeerOrigin::Dismissed);
     peers
         .flat_map(|(_, of_link)| of_link.public_keys.iter().copied())
         .collect()

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use gatewayd::config::{Config, DoorTls};
+use gatewayd::config::{Config, ListenerTls};
 use net::target::{Endpoint, Host};
 
 use super::Findings;
@@ -18,7 +18,7 @@ pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
         let Some(target) = &door.target else { continue };
         let what = format!("listener {}", door.listen);
         let local = local(door.listen);
-        if !door.admits(local.ip()) || matches!(door.tls, DoorTls::Implicit(_)) {
+        if !door.admits(local.ip()) || matches!(door.tls, ListenerTls::Implicit(_)) {
             findings.doubtful(
                 what,
                 format!("{target} cannot be tested from this machine"),

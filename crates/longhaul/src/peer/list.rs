@@ -1,7 +1,7 @@
 //! `longhaul peer ls`: shows peers and invites.
 
 use gatewayd::{
-    config::{Config, Origin},
+    config::{Config, PeerOrigin},
     register::{OpenInvite, Register},
 };
 use serde::Serialize;
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
             .as_ref()
             .map(|it| it.iter().map(ToString::to_string).collect()),
         known_by: match peer.origin {
-            Origin::File => "configuration",
+            PeerOrigin::File => "configuration",
             _ => "register",
         },
     });

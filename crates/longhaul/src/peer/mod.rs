@@ -10,7 +10,7 @@ use std::{
 
 use clap::Subcommand;
 use gatewayd::{
-    config::{Config, Origin},
+    config::{Config, PeerOrigin},
     register::{Enrolled, Register, Unwanted},
 };
 use link::PublicKey;
@@ -145,7 +145,7 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     };
     // The register may also contain a peer of the configuration, by its key.
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
-    let mut peers = peers.filter(|(peer, _)| peer.origin == Origin::File);
+    let mut peers = peers.filter(|(peer, _)| peer.origin == PeerOrigin::File);
     let of_file = peers.find(|(peer, _)| peer.name == *name);
     let keys = of_file.map_or(&[][..], |(_, of_link)| &of_link.public_keys);
     let mut document = Document::open(file, "")?;

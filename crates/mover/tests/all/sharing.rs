@@ -25,7 +25,7 @@ use mover::{
     spool_sharing::SpoolSharing,
 };
 use net::{target::AllowList, tls::CertificateCheck};
-use relay::{Relay, Sessions, far, settings::Settings, spool};
+use relay::{Relay, Sessions, far, settings::RelaySettings, spool};
 use tokio::sync::watch;
 use units::ByteCount;
 
@@ -55,7 +55,7 @@ impl Gateways {
             rate_max: None,
             is_guest: false,
         };
-        let mut settings = Settings::new(far, vec![peer]);
+        let mut settings = RelaySettings::new(far, vec![peer]);
         let servers = "127.0.0.0/8:1-65535".parse().expect("an entry");
         settings.peers[0].allow = AllowList(vec![servers]);
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");

@@ -12,8 +12,10 @@ use ftp::{
 use tokio::time::{Instant, timeout};
 use tracing::info;
 
-use super::opened::Opened;
-use crate::{control::Control, known_servers::Trait, shared::Shared};
+use super::opened_session::OpenedSession;
+use crate::{
+    control_connection::ControlConnection, gateway_context::GatewayContext, known_servers::Trait,
+};
 use net::{
     Connection,
     dial::{self, DialError},
@@ -25,8 +27,8 @@ use net::{
 ///
 /// The error is the reply for the client.
 pub(super) async fn connect(
-    opened: &Opened,
-    shared: &Shared,
+    opened: &OpenedSession,
+    shared: &GatewayContext,
 ) -> Result<(Leg, Option<Arc<Connector>>), (u16, String)> {
     let stream = shared.dial(opened.peer, &opened.target).await;
     let stream = stream.map_err(|error| (reply_code(&error), error.to_string()))?;
@@ -43,7 +45,9 @@ pub(super) async fn connect(
         return Ok((Leg::plain(stream), Some(Arc::new(connector))));
     }
     let name = opened.target.host.to_string();
-    let server = stream.peer_addr().map_err(|error| unreachable(&error))?;
+    let server = stream
+        .peer_addr()
+        .map_err(|error| unreachable_refusal(&error))?;
     let error = match connector
         .connect(stream, &name, ConnectionKind::Control)
         .await
@@ -52,15 +56,15 @@ pub(super) async fn connect(
         Err(error) => error,
     };
     let Some(connector) = connector.fallback_for_tls12(&error) else {
-        return Err(no_tls(&error));
+        return Err(tls_refusal(&error));
     };
     info!(%server, "connecting again: the server does not accept TLS 1.2");
     let stream = dial::connect(server).await;
-    let stream = stream.map_err(|error| unreachable(&error))?;
+    let stream = stream.map_err(|error| unreachable_refusal(&error))?;
     let leg = connector
         .connect(stream, &name, ConnectionKind::Control)
         .await;
-    let leg = leg.map_err(|error| no_tls(&error))?;
+    let leg = leg.map_err(|error| tls_refusal(&error))?;
     if leg.is_tls13() {
         known.learn(&opened.target, Trait::LacksTls12, Instant::now());
     }
@@ -71,26 +75,26 @@ pub(super) async fn connect(
 /// handshake.
 ///
 /// The error is the reply for the client.
-pub(super) async fn again(
+pub(super) async fn connect_again(
     server: SocketAddr,
     tls: &Connector,
     name: &str,
-) -> Result<Control, (u16, String)> {
+) -> Result<ControlConnection, (u16, String)> {
     let greeted = async {
         let stream = Connection::from(dial::connect(server).await?);
         socket::tune_control(&stream, false)?;
-        let mut control = Control::new(Leg::plain(stream), REPLY_MAX);
-        success(&mut control).await?;
+        let mut control = ControlConnection::new(Leg::plain(stream), REPLY_MAX);
+        expect_success(&mut control).await?;
         control.write(b"AUTH TLS\r\n").await?;
-        success(&mut control).await?;
+        expect_success(&mut control).await?;
         Ok(control)
     };
     let in_time = timeout(GREETING_PATIENCE, greeted).await;
     let greeted = in_time.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    let mut control = greeted.map_err(|error| unreachable(&error))?;
+    let mut control = greeted.map_err(|error| unreachable_refusal(&error))?;
     let handshake = async |tcp| tls.connect(tcp, name, ConnectionKind::Control).await;
     let begun = control.begin_tls(handshake).await;
-    begun.map_err(|error| no_tls(&error))?;
+    begun.map_err(|error| tls_refusal(&error))?;
     Ok(control)
 }
 
@@ -116,7 +120,7 @@ pub(super) async fn reconnect(
 }
 
 /// Reads one reply, which must report success.
-async fn success(control: &mut Control) -> io::Result<()> {
+async fn expect_success(control: &mut ControlConnection) -> io::Result<()> {
     let mut tracker = ReplyTracker::default();
     loop {
         while let Some(line) = control.next_line() {
@@ -141,7 +145,7 @@ async fn success(control: &mut Control) -> io::Result<()> {
 }
 
 /// Returns the reply to a client after a failed handshake with its server.
-pub(super) fn no_tls(error: &io::Error) -> (u16, String) {
+pub(super) fn tls_refusal(error: &io::Error) -> (u16, String) {
     (530, format!("no TLS with the server: {error}"))
 }
 
@@ -151,7 +155,7 @@ fn reply_code(error: &DialError) -> u16 {
     if error.is_refusal() { 530 } else { 421 }
 }
 
-fn unreachable(error: &io::Error) -> (u16, String) {
+fn unreachable_refusal(error: &io::Error) -> (u16, String) {
     let text =
         format!("the server, which does not accept TLS 1.2, cannot be connected again: {error}");
     (421, text)

@@ -7,15 +7,15 @@ use tracing::{debug, info, warn};
 
 use crate::{
     forward,
+    gateway_context::GatewayContext,
     pairing::Stream,
-    shared::Shared,
     wire::{CodingOffer, reset},
 };
 use net::{Connection, socket, target::Endpoint};
 
 /// Relays between a stream and its server.
 pub(super) async fn serve(
-    shared: &Arc<Shared>,
+    shared: &Arc<GatewayContext>,
     peer: PeerId,
     target: Endpoint,
     mut stream: Stream,
@@ -24,7 +24,7 @@ pub(super) async fn serve(
     let tcp = match shared.dial(peer, &target).await {
         Ok(tcp) => Connection::from(tcp),
         Err(error) => {
-            shared.registry.refused();
+            shared.registry.count_refusal();
             warn!(%target, %error, "not forwarded");
             let code = if error.is_refusal() {
                 reset::NOT_ALLOWED
@@ -45,7 +45,7 @@ pub(super) async fn serve(
         .transfer("forward", false, 0, shared.peer_name(peer), "", &name);
     let result = tokio::select! {
         result = forward::join(tcp, stream, coding.as_ref(), transfer.clone()) => result,
-        () = shared.cut_short() => return,
+        () = shared.wait_for_abort() => return,
     };
     match result {
         Ok(()) => transfer.completed(),

@@ -3,7 +3,7 @@
 mod connect;
 mod data;
 mod forward;
-mod opened;
+mod opened_session;
 mod session;
 
 use std::{
@@ -18,15 +18,15 @@ use link::{Incoming, Link, PublicKey, RecvStream, SendStream};
 use tokio::{sync::watch, time::timeout};
 use tracing::{Instrument, debug, info_span, warn};
 
-use opened::Opened;
+use opened_session::OpenedSession;
 
 use crate::{
+    gateway_context::GatewayContext,
     optimise::{ReferenceKey, chunk_server},
     pairing::{DataStream, Stream},
     relay::Relay,
     service::{FarService, ServiceStream},
-    settings::Origin,
-    shared::Shared,
+    settings::PeerOrigin,
     truncation::{KnownSession, SessionKey},
     wire::{Decoder, FarMessage, Hello, Service, TOKEN_BYTES, WireError, encode, reset},
 };
@@ -59,39 +59,39 @@ pub async fn serve(
 ) {
     let relay = current.borrow().clone();
     let services = services.into_iter().map(|it| (it.name(), it));
-    let ends = Arc::new(Ends {
+    let ends = Arc::new(FarServices {
         enrolments,
         services: services.collect(),
     });
     tokio::select! {
         () = accept(relay.link(), current, ends) => {}
-        () = relay.keep_up() => {}
+        () = relay.run_maintenance() => {}
     }
 }
 
 /// Far ends of this gateway besides FTP and forwards.
-struct Ends {
+struct FarServices {
     enrolments: Option<Arc<dyn Enrol>>,
     services: HashMap<&'static str, Arc<dyn FarService>>,
 }
 
-async fn accept(link: &Link, current: watch::Receiver<Relay>, ends: Arc<Ends>) {
+async fn accept(link: &Link, current: watch::Receiver<Relay>, ends: Arc<FarServices>) {
     while let Some(incoming) = link.accept().await {
         let Relay(shared) = current.borrow().clone();
-        let Some(alive) = shared.alive.upgrade() else {
+        let Some(drain_guard) = shared.drain_guard.upgrade() else {
             return;
         };
         let span = info_span!("far", peer = shared.peer_name(incoming.peer));
         let ends = ends.clone();
         let serve = async move {
             serve_stream(incoming, &shared, &ends).await;
-            drop(alive);
+            drop(drain_guard);
         };
         tokio::spawn(serve.instrument(span));
     }
 }
 
-async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
+async fn serve_stream(incoming: Incoming, shared: &Arc<GatewayContext>, ends: &FarServices) {
     let Incoming {
         peer,
         mut send,
@@ -127,7 +127,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
         return send.reset(reset::NOT_ALLOWED);
     };
     let may_enrol =
-        of_config.origin == Origin::Invite && matches!(hello.service, Service::Enrol { .. });
+        of_config.origin == PeerOrigin::Invite && matches!(hello.service, Service::Enrol { .. });
     if of_config.is_guest() && !may_enrol {
         warn!("a gateway with an invite opened a stream other than enrolment");
         return send.reset(reset::NOT_ALLOWED);
@@ -183,7 +183,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
             let served = service.clone().serve(stream, Relay(shared.clone()));
             tokio::select! {
                 () = served => {}
-                () = shared.cut_short() => {}
+                () = shared.wait_for_abort() => {}
             }
         }
         Service::FtpSession {
@@ -206,7 +206,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
             };
             let _known = KnownSession::new(shared.truncations.clone(), key);
             decoder.set_version(version);
-            let opened = Opened {
+            let opened = OpenedSession {
                 peer,
                 version,
                 session,

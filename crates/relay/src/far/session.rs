@@ -1,7 +1,7 @@
 //! The control connection with one server: drives [`ftp::session::far`] over a socket and a link
 //! stream.
 
-mod again;
+mod reconnection;
 mod reports;
 mod waits;
 
@@ -37,22 +37,22 @@ use tokio::{
 use tracing::{Instrument, debug, info, warn};
 
 use self::{
-    again::connected,
-    reports::TELL_INTERVAL,
-    waits::{Waits, over},
+    reconnection::wait_for_reconnection,
+    reports::REPORT_INTERVAL,
+    waits::{WaitClock, wait_until},
 };
 use super::{
     connect,
     data::{self, ServerLeg},
-    opened::Opened,
+    opened_session::OpenedSession,
 };
 use crate::{
-    control::Control,
+    control_connection::ControlConnection,
     drain::{self, Drain},
+    gateway_context::GatewayContext,
     optimise::{FlushDelay, NegotiatedCoding, ReferenceKey},
     pairing::{DataStream, Stream},
     pump::{self, Boxed, Grants, Parts, Secure, StreamSource},
-    shared::Shared,
     spool::Place,
     status::Transfer,
     truncation::{SessionKey, Truncation},
@@ -65,11 +65,11 @@ use net::{
 };
 
 /// Serves one session until the server or the client leaves, or the link is lost.
-pub(super) async fn serve(mut opened: Opened, shared: &Arc<Shared>) {
+pub(super) async fn serve(mut opened: OpenedSession, shared: &Arc<GatewayContext>) {
     let (stream, tls) = match connect::connect(&opened, shared).await {
         Ok(connected) => connected,
         Err((code, text)) => {
-            shared.registry.refused();
+            shared.registry.count_refusal();
             warn!(text, "not connected");
             let refused = FarMessage::Session(MessageToNear::Refused { code, text });
             let _ = opened.send.write(encode(&refused)).await;
@@ -93,7 +93,7 @@ enum SessionError {
     Limit(#[from] ftp::session::far::TooManyCommands),
 }
 
-struct Data {
+struct DataConnection {
     orders: mpsc::UnboundedSender<FarDataOrder>,
     stream: Option<oneshot::Sender<Stream>>,
     server: IpAddr,
@@ -108,7 +108,7 @@ struct Data {
 }
 
 struct Session<'a> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<GatewayContext>,
     peer: PeerId,
     /// Version of the messages.
     version: Version,
@@ -116,7 +116,7 @@ struct Session<'a> {
     target: Endpoint,
     server: SocketAddr,
     local: SocketAddr,
-    control: Control,
+    control: ControlConnection,
     /// The next control connection, while it is being opened.
     reconnection: Option<Boxed<io::Result<Leg>>>,
     /// The TLS connector, if the session has TLS.
@@ -126,7 +126,7 @@ struct Session<'a> {
     coding: Option<NegotiatedCoding>,
     far: FarSession,
     send: SendStream,
-    data: BTreeMap<TransferId, Data>,
+    data: BTreeMap<TransferId, DataConnection>,
     /// Streams whose data connection the server has not announced yet.
     early: BTreeMap<TransferId, DataStream>,
     /// Spool position for the next data connection.
@@ -142,10 +142,10 @@ struct Session<'a> {
 }
 
 async fn run(
-    opened: Opened,
+    opened: OpenedSession,
     leg: Leg,
     tls: Option<Arc<Connector>>,
-    shared: &Arc<Shared>,
+    shared: &Arc<GatewayContext>,
 ) -> Result<(), SessionError> {
     let connection = leg.connection();
     socket::tune_control(connection, false)?;
@@ -170,7 +170,7 @@ async fn run(
         target: opened.target,
         server,
         local,
-        control: Control::new(leg, REPLY_MAX),
+        control: ControlConnection::new(leg, REPLY_MAX),
         reconnection: None,
         tls,
         far: FarSession::new(
@@ -216,14 +216,14 @@ impl Session<'_> {
         mut from_data: mpsc::UnboundedReceiver<(TransferId, FarDataEvent)>,
     ) -> Result<(), SessionError> {
         let mut client_here = true;
-        let mut waits = Waits::default();
-        let mut ticks = interval(TELL_INTERVAL);
+        let mut waits = WaitClock::default();
+        let mut ticks = interval(REPORT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        self.tell_first_budget().await?;
+        self.report_first_budget().await?;
         if let Some(cutting) = self.coding.as_ref().and_then(NegotiatedCoding::cutting) {
-            self.tell_near(&FarMessage::Store(cutting)).await?;
+            self.send_to_near(&FarMessage::Store(cutting)).await?;
         }
-        self.near_said(&mut decoder)?;
+        self.handle_near_messages(&mut decoder)?;
         self.drain().await?;
         while !self.closing {
             let next_observation = self.next_observation();
@@ -234,14 +234,14 @@ impl Session<'_> {
                         if let Some(connection) = self.control.connection() {
                             socket::acknowledge_now(connection);
                         }
-                        self.server_said().await?;
+                        self.handle_server_input().await?;
                     }
                     Ok(false) | Err(_) => self.far.handle(FarInput::ServerClosed)?,
                 },
                 read = recv.read(), if client_here => match read? {
                     Some(bytes) => {
                         decoder.push(&bytes);
-                        self.near_said(&mut decoder)?;
+                        self.handle_near_messages(&mut decoder)?;
                     }
                     None => {
                         client_here = false;
@@ -256,17 +256,17 @@ impl Session<'_> {
                     }
                     self.far.handle(FarInput::Data(id, event))?;
                 }
-                leg = connected(&mut self.reconnection), if !is_connected => self.reconnected(leg)?,
-                () = over(waits.until(self.far.wait())) => self.waited_in_vain(&mut waits)?,
+                leg = wait_for_reconnection(&mut self.reconnection), if !is_connected => self.on_reconnected(leg)?,
+                () = wait_until(waits.until(self.far.wait())) => self.handle_wait_timeout(&mut waits)?,
                 () = sleep(SERVER_PATIENCE), if self.far.waits_only_for_server() => {
                     info!("the server does not answer a session without client");
                     self.far.handle(FarInput::ServerSilent)?;
                 }
-                _ = ticks.tick(), if !self.data.is_empty() => self.tell_limits().await?,
+                _ = ticks.tick(), if !self.data.is_empty() => self.report_limits().await?,
                 () = sleep_until(next_observation), if !self.data.is_empty() => {
                     self.observe_uploads().await?;
                 }
-                () = self.shared.cut_short() => return Err(StreamError::Closed.into()),
+                () = self.shared.wait_for_abort() => return Err(StreamError::Closed.into()),
             }
             self.drain().await?;
         }
@@ -275,7 +275,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    async fn server_said(&mut self) -> Result<(), SessionError> {
+    async fn handle_server_input(&mut self) -> Result<(), SessionError> {
         while let Some(line) = self.control.next_line() {
             match line {
                 Line::Complete(line) => self.far.handle(FarInput::ServerLine(&line))?,
@@ -303,8 +303,8 @@ impl Session<'_> {
         let begun = match self.control.begin_tls(handshake).await {
             Ok(()) => Ok(()),
             Err(error) => match tls.fallback_for_tls12(&error) {
-                Some(tls) => self.begin_again(tls).await,
-                None => Err(connect::no_tls(&error)),
+                Some(tls) => self.restart_with_tls(tls).await,
+                None => Err(connect::tls_refusal(&error)),
             },
         };
         match begun {
@@ -326,13 +326,13 @@ impl Session<'_> {
 
     async fn send_message(&mut self, message: MessageToNear) -> Result<(), SessionError> {
         if let MessageToNear::Refused { text, .. } = &message {
-            self.shared.registry.refused();
+            self.shared.registry.count_refusal();
             warn!(text, "no session");
         }
-        self.tell_near(&FarMessage::Session(message)).await
+        self.send_to_near(&FarMessage::Session(message)).await
     }
 
-    fn near_said(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
+    fn handle_near_messages(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
         while let Some(message) = decoder.next_message()? {
             match message {
                 NearMessage::Session(message) => self.far.handle(FarInput::Received(message))?,
@@ -351,7 +351,7 @@ impl Session<'_> {
     async fn drain(&mut self) -> Result<(), SessionError> {
         while let Some(output) = self.far.poll() {
             match output {
-                FarOutput::ToServer { line, synch } => self.tell_server(line, synch).await?,
+                FarOutput::ToServer { line, synch } => self.send_to_server(line, synch).await?,
                 FarOutput::Send(message) => self.send_message(message).await?,
                 FarOutput::Connect { transfer, port } => {
                     let to = SocketAddr::new(self.server.ip(), port);
@@ -367,7 +367,7 @@ impl Session<'_> {
                 }
                 FarOutput::Wait(wait) => {
                     self.drain_limit = drain::limit(wait);
-                    self.tell_first_budget().await?;
+                    self.report_first_budget().await?;
                 }
                 FarOutput::BeginTls => self.begin_tls().await?,
                 FarOutput::Order(transfer, order) => self.order(transfer, order),
@@ -384,7 +384,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    async fn tell_server(&mut self, mut line: Vec<u8>, synch: bool) -> io::Result<()> {
+    async fn send_to_server(&mut self, mut line: Vec<u8>, synch: bool) -> io::Result<()> {
         let command = Command::parse(&line);
         debug!(%command, "to the server");
         if !PRECEDES_DATA.contains(&command.verb()) {
@@ -404,7 +404,7 @@ impl Session<'_> {
         }
     }
 
-    async fn tell_near(&mut self, message: &FarMessage) -> Result<(), SessionError> {
+    async fn send_to_near(&mut self, message: &FarMessage) -> Result<(), SessionError> {
         let Some(bytes) = encode_in(self.version, message) else {
             return Ok(());
         };
@@ -512,7 +512,7 @@ impl Session<'_> {
                 from_link: Some(granted),
             },
         };
-        let alive = self.shared.alive.upgrade();
+        let drain_guard = self.shared.drain_guard.upgrade();
         let run = async move {
             match pump::run(parts).await {
                 Ok(()) => {
@@ -521,13 +521,13 @@ impl Session<'_> {
                 }
                 Err(why) => info!(transfer = id.0, why, "data connection broken"),
             }
-            drop((transfer, alive));
+            drop((transfer, drain_guard));
         };
         tokio::spawn(run.in_current_span());
         self.latest = self.latest.max(id);
         self.data.insert(
             id,
-            Data {
+            DataConnection {
                 orders,
                 stream: Some(sender),
                 server,

@@ -36,7 +36,7 @@ impl ClientLeg {
 }
 
 /// Properties that the client's data connection shares with its control connection.
-pub(super) struct Client {
+pub(super) struct DataClient {
     /// The gateway's end of the control connection: clients compare both addresses.
     pub(super) local: IpAddr,
     /// Whether that address is the server's.
@@ -51,7 +51,7 @@ pub(super) struct Client {
 ///
 /// # Errors
 /// Input for the machine that describes the failure.
-pub(super) async fn connect(leg: ClientLeg, client: Client) -> Result<Leg, DataInput> {
+pub(super) async fn connect(leg: ClientLeg, client: DataClient) -> Result<Leg, DataInput> {
     let connection = match leg {
         // The listener accepts only one connection: the kernel refuses a second one.
         ClientLeg::Accept(listener) => socket::accept_from(&listener, client.address).await,

@@ -13,12 +13,12 @@ use tracing::{Span, debug, info, info_span, warn};
 
 use crate::{
     forward,
-    limits::{Purpose, Reached},
+    gateway_context::GatewayContext,
+    limits::{Purpose, ReachedLimit},
     pairing::Stream,
     relay::Relay,
-    service::{Client, NearService},
+    service::{NearService, ServiceClient},
     settings::Forward,
-    shared::Shared,
     status::Transfer,
     wire::{CodingOffer, Service},
 };
@@ -37,14 +37,14 @@ impl NearService for Forward {
         Self::admits(self, client)
     }
 
-    fn turn_away(&self, connection: Connection, _: Reached) {
+    fn turn_away(&self, connection: Connection, _: ReachedLimit) {
         // The protocol is unknown, so the gateway cannot send a reason.
         socket::abort(connection);
     }
 
-    fn serve(self: Arc<Self>, client: Client, relay: Relay) -> BoxFuture<'static, ()> {
+    fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let Client {
+            let ServiceClient {
                 connection,
                 address,
                 session,
@@ -95,7 +95,7 @@ pub(super) async fn relay_forward(
     number: u64,
     options: ForwardOptions<'_>,
     forward: &Forward,
-    shared: &Shared,
+    shared: &GatewayContext,
 ) {
     let target = &forward.target;
     let coding = forward.compresses.then_some(CodingOffer {
@@ -118,7 +118,7 @@ pub(super) async fn relay_forward(
     let (peer, coding, send, recv) = match reached {
         Ok(reached) => reached,
         Err(error) => {
-            shared.registry.refused();
+            shared.registry.count_refusal();
             warn!(%target, %error, "not forwarded");
             return socket::abort(connection);
         }
@@ -143,7 +143,7 @@ pub(super) async fn relay_forward(
     let result = tokio::select! {
         result = forward::join(connection, stream, coding.as_ref(), transfer.clone()) => result,
         () = options.given_up(&transfer) => return info!("nothing moved for too long"),
-        () = shared.cut_short() => return,
+        () = shared.wait_for_abort() => return,
     };
     let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());
     match result {

@@ -12,28 +12,28 @@ use tracing::{Span, info_span};
 
 use super::session;
 use crate::{
-    limits::{Purpose, Reached},
+    limits::{Purpose, ReachedLimit},
     relay::Relay,
-    service::{Client, NearService},
-    settings::{DoorTls, FtpDoor},
+    service::{NearService, ServiceClient},
+    settings::{FtpListener, ListenerTls},
 };
 use net::{
     Connection, socket,
     tls::{Acceptor, Leg},
 };
 
-/// An open FTP listener.
+/// Near end of FTP sessions, at an open FTP listener.
 #[derive(Debug)]
-pub struct FtpFrontDoor {
-    settings: Arc<FtpDoor>,
+pub struct FtpService {
+    settings: Arc<FtpListener>,
     /// The listener's address.
     address: SocketAddr,
     tls: Option<Arc<Acceptor>>,
 }
 
-impl FtpFrontDoor {
+impl FtpService {
     /// Creates a listener at `address`. `tls` accepts TLS as the settings require.
-    pub fn new(settings: FtpDoor, address: SocketAddr, tls: Option<Arc<Acceptor>>) -> Self {
+    pub fn new(settings: FtpListener, address: SocketAddr, tls: Option<Arc<Acceptor>>) -> Self {
         Self {
             settings: Arc::new(settings),
             address,
@@ -42,7 +42,7 @@ impl FtpFrontDoor {
     }
 }
 
-impl NearService for FtpFrontDoor {
+impl NearService for FtpService {
     fn span(&self, session: u64, client: SocketAddr) -> Span {
         info_span!("ftp", session, %client)
     }
@@ -55,33 +55,35 @@ impl NearService for FtpFrontDoor {
         self.settings.admits(client)
     }
 
-    fn turn_away(&self, connection: Connection, reached: Reached) {
+    fn turn_away(&self, connection: Connection, reached: ReachedLimit) {
         turn_away(
             connection,
             reached,
-            matches!(self.settings.tls, DoorTls::Implicit(_)),
+            matches!(self.settings.tls, ListenerTls::Implicit(_)),
         );
     }
 
-    fn serve(self: Arc<Self>, client: Client, relay: Relay) -> BoxFuture<'static, ()> {
-        let door = Arc::new(session::Door {
+    fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()> {
+        let listener = Arc::new(session::SessionListener {
             config: self.settings.clone(),
             address: self.address,
             // Only data connections of this session can resume the client's TLS sessions.
             tls: self.tls.as_ref().map(|tls| Arc::new(tls.for_session())),
         });
-        let Client {
+        let ServiceClient {
             connection,
             address,
             session,
         } = client;
-        Box::pin(session::serve(connection, address, session, door, relay.0))
+        Box::pin(session::serve(
+            connection, address, session, listener, relay.0,
+        ))
     }
 }
 
 /// Closes the connection with a reply that states the reason, or without one if the listener uses
 /// TLS.
-fn turn_away(connection: Connection, reached: Reached, has_tls: bool) {
+fn turn_away(connection: Connection, reached: ReachedLimit, has_tls: bool) {
     if has_tls {
         return socket::abort(connection);
     }

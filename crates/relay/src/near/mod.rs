@@ -8,8 +8,8 @@ mod named_target;
 mod pass_through;
 mod session;
 
-pub use ftp::FtpFrontDoor;
-pub use pass_through::{Door as PassThroughDoor, serve_data, serve_pass_through};
+pub use ftp::FtpService;
+pub use pass_through::{PassThroughListener, serve_data, serve_pass_through};
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,10 +17,10 @@ use tokio::time::sleep;
 use tracing::{Instrument, info, warn};
 
 use crate::{
-    limits::{Reached, Refusal},
+    gateway_context::GatewayContext,
+    limits::{ReachedLimit, RefusalKind},
     relay::Relay,
-    service::{Client, NearService},
-    shared::Shared,
+    service::{NearService, ServiceClient},
 };
 use net::{Connection, Listener};
 
@@ -30,17 +30,17 @@ use net::{Connection, Listener};
 pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Relay) {
     accept(&listener, |connection, client| {
         let shared = &relay.0;
-        let Some(alive) = shared.alive.upgrade() else {
+        let Some(drain_guard) = shared.drain_guard.upgrade() else {
             return;
         };
         let admitted = match service.admits(client.ip()) {
             true => shared.usage.admit(client.ip(), service.purpose()),
-            false => Err(Reached::Stranger),
+            false => Err(ReachedLimit::Stranger),
         };
-        let place = match admitted {
-            Ok(place) => place,
+        let permit = match admitted {
+            Ok(permit) => permit,
             Err(reached) => {
-                turned_away(shared, client, reached);
+                log_refusal(shared, client, reached);
                 return service.turn_away(connection, reached);
             }
         };
@@ -48,7 +48,7 @@ pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Rel
         let span = service.span(session, client);
         let open = shared.registry.session();
         let served = service.clone().serve(
-            Client {
+            ServiceClient {
                 connection,
                 address: client,
                 session,
@@ -57,10 +57,10 @@ pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Rel
         );
         let relay = relay.clone();
         let serve = async move {
-            let _held = (alive, place, open);
+            let _held = (drain_guard, permit, open);
             tokio::select! {
                 () = served => {}
-                () = ended_late(&relay) => {}
+                () = wait_after_abort(&relay) => {}
             }
         };
         tokio::spawn(serve.instrument(span));
@@ -69,15 +69,18 @@ pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Rel
 }
 
 /// Resolves when a session has had time to end after an abort.
-async fn ended_late(relay: &Relay) {
-    relay.cut_short().await;
+async fn wait_after_abort(relay: &Relay) {
+    relay.wait_for_abort().await;
     sleep(CUT_PATIENCE).await;
 }
 
 /// Counts a client that is not served, and logs it once a minute.
-fn turned_away(shared: &Shared, client: SocketAddr, reached: Reached) {
-    shared.registry.refused();
-    if shared.usage.is_news(client.ip(), Refusal::Service(reached)) {
+fn log_refusal(shared: &GatewayContext, client: SocketAddr, reached: ReachedLimit) {
+    shared.registry.count_refusal();
+    if shared
+        .usage
+        .should_log(client.ip(), RefusalKind::Service(reached))
+    {
         info!(%client, %reached, "client refused; further refusals are not logged for a minute");
     }
 }

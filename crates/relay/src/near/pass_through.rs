@@ -18,23 +18,23 @@ use tracing::{Instrument, info, info_span};
 use super::{
     accept,
     forward::{ForwardOptions, relay_forward},
-    turned_away,
+    log_refusal,
 };
 use crate::{
-    limits::{Place, Purpose, Reached},
+    gateway_context::GatewayContext,
+    limits::{Permit, Purpose, ReachedLimit},
     relay::Relay,
     settings::{Forward, PassThrough},
-    shared::Shared,
 };
 use net::{Connection, socket, target::Endpoint};
 
 /// A listener, and the open connections of its clients.
 #[derive(Debug)]
-pub struct Door {
+pub struct PassThroughListener {
     config: PassThrough,
-    shared: Arc<Shared>,
-    open: Arc<Mutex<HashMap<IpAddr, Open>>>,
-    inherited: Arc<Mutex<Inherited>>,
+    shared: Arc<GatewayContext>,
+    open: Arc<Mutex<HashMap<IpAddr, OpenConnections>>>,
+    inherited: Arc<Mutex<InheritedClients>>,
     /// Another process accepts the data connections.
     has_left_data: AtomicBool,
     /// The listener with another server before a reload, while it still has clients.
@@ -44,21 +44,21 @@ pub struct Door {
 /// The open connections of one client. A client without a control connection cannot reach the
 /// server's data ports.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     controls: usize,
     data: usize,
 }
 
 /// Clients with control connections in an older process of this gateway.
 #[derive(Debug, Default)]
-struct Inherited {
+struct InheritedClients {
     /// Time at which each client is forgotten, unless it opens a data connection before.
     until: HashMap<IpAddr, Instant>,
 }
 
 /// Counts a connection while it is held.
-struct Held {
-    door: Arc<Door>,
+struct ConnectionGuard {
+    listener: Arc<PassThroughListener>,
     client: IpAddr,
     is_data: bool,
 }
@@ -67,33 +67,36 @@ struct Held {
 pub async fn serve_pass_through(
     control: Arc<TcpListener>,
     data: Vec<Arc<TcpListener>>,
-    door: Arc<Door>,
+    listener: Arc<PassThroughListener>,
 ) {
-    let _listening = listen_for_data(data, &door);
+    let _listening = listen_for_data(data, &listener);
     accept(&control.into(), |stream, client| {
-        door.control(stream, client)
+        listener.control(stream, client)
     })
     .await;
 }
 
 /// Accepts only data connections, until the listener's last client has left.
-pub async fn serve_data(data: Vec<Arc<TcpListener>>, door: Arc<Door>) {
-    let _listening = listen_for_data(data, &door);
-    while door.has_clients() {
+pub async fn serve_data(data: Vec<Arc<TcpListener>>, listener: Arc<PassThroughListener>) {
+    let _listening = listen_for_data(data, &listener);
+    while listener.has_clients() {
         tokio::time::sleep(LEFT_CHECK).await;
     }
 }
 
-fn listen_for_data(data: Vec<Arc<TcpListener>>, door: &Arc<Door>) -> JoinSet<()> {
+fn listen_for_data(
+    data: Vec<Arc<TcpListener>>,
+    listener: &Arc<PassThroughListener>,
+) -> JoinSet<()> {
     let mut listening = JoinSet::new();
-    for listener in data {
-        let door = door.clone();
+    for socket in data {
+        let listener = listener.clone();
         listening.spawn(async move {
-            let Ok(at) = listener.local_addr() else {
+            let Ok(at) = socket.local_addr() else {
                 return;
             };
-            accept(&listener.into(), |stream, client| {
-                door.data(stream, client, at.port())
+            accept(&socket.into(), |stream, client| {
+                listener.data(stream, client, at.port())
             })
             .await;
         });
@@ -101,7 +104,7 @@ fn listen_for_data(data: Vec<Arc<TcpListener>>, door: &Arc<Door>) -> JoinSet<()>
     listening
 }
 
-impl Door {
+impl PassThroughListener {
     /// Creates a listener that replaces `before`, whose clients stay connected.
     pub fn new(config: PassThrough, relay: Relay, before: Option<&Arc<Self>>) -> Arc<Self> {
         let (same, other): (Option<_>, Option<_>) = match before {
@@ -134,12 +137,12 @@ impl Door {
 
     fn control(self: &Arc<Self>, stream: Connection, client: SocketAddr) {
         match self.admit(client.ip()) {
-            Ok((place, held)) => {
+            Ok((permit, held)) => {
                 let port = self.config.target.port;
-                self.relay(stream, client, port, held, Some(place));
+                self.relay(stream, client, port, held, Some(permit));
             }
             Err(reached) => {
-                turned_away(&self.shared, client, reached);
+                log_refusal(&self.shared, client, reached);
                 // The client may expect TLS at once, so the gateway cannot send a reason.
                 socket::abort(stream);
             }
@@ -153,7 +156,7 @@ impl Door {
             return older.data(stream, client, port);
         }
         let Some(held) = self.admit_data(client.ip()) else {
-            self.shared.registry.refused();
+            self.shared.registry.count_refusal();
             info!(%client, port, "data connection refused");
             return socket::abort(stream);
         };
@@ -166,10 +169,10 @@ impl Door {
         stream: Connection,
         client: SocketAddr,
         port: u16,
-        held: Held,
-        place: Option<Place>,
+        held: ConnectionGuard,
+        permit: Option<Permit>,
     ) {
-        let Some(alive) = self.shared.alive.upgrade() else {
+        let Some(drain_guard) = self.shared.drain_guard.upgrade() else {
             return;
         };
         let forward = Forward {
@@ -187,7 +190,7 @@ impl Door {
         let span = info_span!("pass-through", session = number, %client, port);
         let shared = self.shared.clone();
         let serve = async move {
-            let _held = (alive, place);
+            let _held = (drain_guard, permit);
             let _open = (!held.is_data).then(|| shared.registry.session());
             let limits = shared.settings.limits;
             let options = ForwardOptions {
@@ -203,24 +206,24 @@ impl Door {
                     limits.idle_timeout
                 }),
                 // A control connection is idle while a transfer runs.
-                is_needed: &|| !held.is_data && held.door.may_have_data(held.client),
+                is_needed: &|| !held.is_data && held.listener.may_have_data(held.client),
             };
             relay_forward(stream, client, number, options, &forward, &shared).await;
         };
         tokio::spawn(serve.instrument(span));
     }
 
-    fn admit(self: &Arc<Self>, client: IpAddr) -> Result<(Place, Held), Reached> {
+    fn admit(self: &Arc<Self>, client: IpAddr) -> Result<(Permit, ConnectionGuard), ReachedLimit> {
         if !self.config.admits(client) {
-            return Err(Reached::Stranger);
+            return Err(ReachedLimit::Stranger);
         }
-        let place = self.shared.usage.admit(client, Purpose::Session)?;
+        let permit = self.shared.usage.admit(client, Purpose::Session)?;
         self.lock().entry(client).or_default().controls += 1;
-        Ok((place, self.hold(client, false)))
+        Ok((permit, self.hold(client, false)))
     }
 
     /// Returns a place for another data connection of a client that has a control connection.
-    fn admit_data(self: &Arc<Self>, client: IpAddr) -> Option<Held> {
+    fn admit_data(self: &Arc<Self>, client: IpAddr) -> Option<ConnectionGuard> {
         let most = self.shared.settings.limits.transfers_max;
         let mut open = self.lock();
         // Some connections of this listener are not in the registry yet.
@@ -280,28 +283,28 @@ impl Door {
         })
     }
 
-    fn lock_inherited(&self) -> MutexGuard<'_, Inherited> {
+    fn lock_inherited(&self) -> MutexGuard<'_, InheritedClients> {
         self.inherited
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hold(self: &Arc<Self>, client: IpAddr, is_data: bool) -> Held {
-        Held {
-            door: self.clone(),
+    fn hold(self: &Arc<Self>, client: IpAddr, is_data: bool) -> ConnectionGuard {
+        ConnectionGuard {
+            listener: self.clone(),
             client,
             is_data,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Open>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, OpenConnections>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Held {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let mut all = self.door.lock();
+        let mut all = self.listener.lock();
         if let Some(open) = all.get_mut(&self.client) {
             let count = if self.is_data {
                 &mut open.data

@@ -33,16 +33,16 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use self::{
-    data_connections::Data,
-    far_half::{Far, TELL_INTERVAL, next_message, unheard},
+    data_connections::DataConnection,
+    far_half::{FarHalf, REPORT_INTERVAL, next_message, next_silence_check},
 };
 use super::{bypass, data::ClientLeg, named_target::without_target};
 use crate::{
-    control::Control,
+    control_connection::ControlConnection,
     drain,
-    failed_logins::login_failed,
-    settings::FtpDoor,
-    shared::Shared,
+    failed_logins::log_failed_login,
+    gateway_context::GatewayContext,
+    settings::FtpListener,
     transfer_log::TransferType,
     wire::{Grant, NearMessage},
 };
@@ -55,8 +55,8 @@ use net::{
 
 /// The listener of one session.
 #[derive(Debug)]
-pub(super) struct Door {
-    pub(super) config: Arc<FtpDoor>,
+pub(super) struct SessionListener {
+    pub(super) config: Arc<FtpListener>,
     /// The listener's address.
     pub(super) address: SocketAddr,
     /// The session's TLS acceptor, if the listener uses TLS.
@@ -68,10 +68,10 @@ pub(super) async fn serve(
     connection: Connection,
     client: SocketAddr,
     number: u64,
-    door: Arc<Door>,
-    shared: Arc<Shared>,
+    listener: Arc<SessionListener>,
+    shared: Arc<GatewayContext>,
 ) {
-    if let Err(error) = run(connection, client, number, door, shared).await {
+    if let Err(error) = run(connection, client, number, listener, shared).await {
         debug!(%error, "the client's control connection broke");
     }
 }
@@ -80,24 +80,24 @@ async fn run(
     connection: Connection,
     client: SocketAddr,
     number: u64,
-    door: Arc<Door>,
-    shared: Arc<Shared>,
+    listener: Arc<SessionListener>,
+    shared: Arc<GatewayContext>,
 ) -> io::Result<()> {
     socket::tune_control(&connection, true)?;
     let local = connection.local_addr()?;
     let local = SocketAddr::new(local.ip().to_canonical(), local.port());
     let network = connection.network().cloned();
-    let tls = door.config.client_tls();
-    let leg = match (tls, &door.tls) {
+    let tls = listener.config.client_tls();
+    let leg = match (tls, &listener.tls) {
         (ClientTlsMode::Implicit { .. }, Some(tls)) => {
             let accepted = tls.accept(connection, ConnectionKind::Control).await;
             accepted.inspect_err(|error| info!(%error, "no TLS with the client"))?
         }
         _ => Leg::plain(connection),
     };
-    let control = Control::new(leg, COMMAND_MAX);
-    let target = door.config.target_of(local);
-    if door.config.transparent && target.is_none() {
+    let control = ControlConnection::new(leg, COMMAND_MAX);
+    let target = listener.config.target_of(local);
+    if listener.config.transparent && target.is_none() {
         info!("a client that was not intercepted");
         control.connection().map(socket::mark_abort);
         return Ok(());
@@ -117,13 +117,13 @@ async fn run(
         control,
         near: NearSession::new(NearSetup {
             server_source,
-            mode: door.config.mode,
+            mode: listener.config.mode,
             tls,
             local: local.ip(),
             client: client.ip(),
         }),
         far: None,
-        unheard: None,
+        silence_check: None,
         streams: HashMap::new(),
         data: BTreeMap::new(),
         grants: BTreeMap::new(),
@@ -135,12 +135,12 @@ async fn run(
         is_passing: false,
         transfer_type: TransferType::default(),
         begins_inside: false,
-        door,
+        listener,
     };
     if let Some(target) = target
         && let Err(error) = session.connect(target, None).await
     {
-        session.not_reached(&error);
+        session.handle_unreachable(&error);
     }
     session.serve(from_data).await?;
     if session.is_passing
@@ -148,29 +148,29 @@ async fn run(
     {
         tokio::select! {
             () = bypass::relay(stream, local) => {}
-            () = session.shared.cut_short() => {}
+            () = session.shared.wait_for_abort() => {}
         }
     }
     Ok(())
 }
 
 struct Session {
-    shared: Arc<Shared>,
-    door: Arc<Door>,
+    shared: Arc<GatewayContext>,
+    listener: Arc<SessionListener>,
     client: SocketAddr,
     /// The address that the client connected to.
     local: SocketAddr,
     /// The network within this process to which the client belongs. Data connections use it, too.
     network: Option<PipeNetwork>,
     number: u64,
-    control: Control,
+    control: ControlConnection,
     near: NearSession,
-    far: Option<Far>,
+    far: Option<FarHalf>,
     /// Checks the far half's peer until its first message.
-    unheard: Option<(PeerId, Interval)>,
+    silence_check: Option<(PeerId, Interval)>,
     /// Link streams of data connections that the server has not announced yet.
     streams: HashMap<TransferId, (SendStream, RecvStream)>,
-    data: BTreeMap<TransferId, Data>,
+    data: BTreeMap<TransferId, DataConnection>,
     /// Drain budget of each upload.
     grants: BTreeMap<TransferId, watch::Sender<Grant>>,
     /// The budget of an upload without a grant of its own.
@@ -198,7 +198,7 @@ impl Session {
         let limits = shared.settings.limits;
         let mut active = Instant::now();
         let mut half_closed_at = active;
-        let mut ticks = interval(TELL_INTERVAL);
+        let mut ticks = interval(REPORT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         self.drain().await;
         while !self.closing && !self.is_passing {
@@ -207,7 +207,7 @@ impl Session {
             {
                 match line {
                     Line::Complete(line) => {
-                        let target = || self.door.config.target_of(self.local);
+                        let target = || self.listener.config.target_of(self.local);
                         let line = without_target(&line, target);
                         debug!(command = %Command::parse(&line), "client");
                         self.note(&Command::parse(&line));
@@ -248,19 +248,19 @@ impl Session {
                 () = sleep_until(half_closed_at + HALF_CLOSED_TIMEOUT), if self.near.is_half_closed() && !self.near.is_transferring() => {
                     self.near.handle(NearInput::LimitReached("the server has not answered in time"));
                 }
-                peer = unheard(&mut self.unheard) => {
-                    self.check_unheard(peer);
+                peer = next_silence_check(&mut self.silence_check) => {
+                    self.check_silence(peer);
                 }
                 message = next_message(&mut self.far, &self.shared), if self.near.wants_far() => {
-                    self.far_said(message).await;
+                    self.handle_far_message(message).await;
                 }
-                Some((id, event)) = from_data.recv() => self.data_said(id, event),
+                Some((id, event)) = from_data.recv() => self.handle_data_event(id, event),
                 _ = ticks.tick(), if !self.data.is_empty() => {
-                    self.tell_limits().await;
+                    self.report_limits().await;
                     // Reports do not show that the client is alive.
                     continue;
                 }
-                () = shared.cut_short() => {
+                () = shared.wait_for_abort() => {
                     self.near.handle(NearInput::LinkLost("this gateway is shutting down"));
                 }
             }
@@ -286,10 +286,10 @@ impl Session {
                     }
                 }
                 NearOutput::Connect { id, logon } => self.log_on(id, logon).await,
-                NearOutput::Send(message) => self.tell_far(&NearMessage::Session(message)).await,
+                NearOutput::Send(message) => self.send_to_far(&NearMessage::Session(message)).await,
                 NearOutput::OpenData { transfer, request } => {
                     if self.open_data(transfer).await {
-                        self.tell_far(&NearMessage::Session(request)).await;
+                        self.send_to_far(&NearMessage::Session(request)).await;
                     } else {
                         self.near.handle(NearInput::NoData(transfer));
                     }
@@ -307,11 +307,11 @@ impl Session {
                 NearOutput::Order(transfer, order) => self.order(transfer, order).await,
                 NearOutput::Transferred(record) => self.transferred(record),
                 NearOutput::LoginFailed => {
-                    self.shared.registry.login_failed();
+                    self.shared.registry.count_failed_login();
                     let server = self.far.as_ref().map(|far| far.target.to_string());
                     let user = ftp::command::escape(self.near.user());
-                    login_failed(self.client, &server.unwrap_or_default(), &user);
-                    if let Err(reached) = self.shared.usage.login_failed(self.client.ip()) {
+                    log_failed_login(self.client, &server.unwrap_or_default(), &user);
+                    if let Err(reached) = self.shared.usage.record_failed_login(self.client.ip()) {
                         warn!(%reached, "login refused");
                         self.near
                             .handle(NearInput::LimitReached(&reached.to_string()));
@@ -324,7 +324,7 @@ impl Session {
     }
 
     async fn begin_tls(&mut self) {
-        let Some(tls) = self.door.tls.clone() else {
+        let Some(tls) = self.listener.tls.clone() else {
             return self.near.handle(NearInput::ClientClosed);
         };
         let handshake = async |tcp| tls.accept(tcp, ConnectionKind::Control).await;

@@ -24,7 +24,7 @@ pub struct Conclusion {
     /// User name of the session.
     pub user: String,
     /// Address of the listener.
-    pub door: SocketAddr,
+    pub listener: SocketAddr,
     /// The FTP command.
     pub verb: String,
     /// Argument of the command.
@@ -111,7 +111,7 @@ impl Conclusion {
             session: measured.session,
             client: measured.client.clone(),
             user: self.user,
-            door: self.door.to_string(),
+            door: self.listener.to_string(),
             peer: measured.peer.clone(),
             server: measured.server.clone(),
             verb: self.verb,

@@ -391,11 +391,11 @@ impl Registry {
     }
 
     /// Counts a log-on that the gateway has refused.
-    pub fn refused(&self) {
+    pub fn count_refusal(&self) {
         self.refused_total.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn login_failed(&self) {
+    pub(crate) fn count_failed_login(&self) {
         self.logins_failed_total.fetch_add(1, Relaxed);
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use link::{Identity, Link, PeerConfig, PublicKey};
 use net::target::AllowList;
-use relay::{Relay, Sessions, far, service::FarService, settings::Settings};
+use relay::{Relay, Sessions, far, service::FarService, settings::RelaySettings};
 use tokio::sync::watch;
 
 /// Two relays that are peers.
@@ -48,7 +48,7 @@ fn relay(
         rate_max: None,
         is_guest: false,
     };
-    let mut settings = Settings::new(identity, vec![of_link]);
+    let mut settings = RelaySettings::new(identity, vec![of_link]);
     settings.peers[0].allow = allow;
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let link = Link::start(socket, settings.link.clone()).expect("a link");

@@ -9,8 +9,8 @@ use net::{
     target::AllowList,
 };
 use relay::{
-    near::{self, FtpFrontDoor},
-    settings::FtpDoor,
+    near::{self, FtpService},
+    settings::FtpListener,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -114,8 +114,8 @@ impl World {
         let network = PipeNetwork::new();
         let listener = network.listen().expect("a port");
         let door = listener.local_addr();
-        let settings = FtpDoor::within_process(door, 0, None);
-        let front = Arc::new(FtpFrontDoor::new(settings, door, None));
+        let settings = FtpListener::within_process(door, 0, None);
+        let front = Arc::new(FtpService::new(settings, door, None));
         tokio::spawn(near::serve(listener.into(), front, pair.near.clone()));
         Self {
             network,

@@ -19,9 +19,9 @@ use net::{
 };
 use relay::{
     Relay,
-    limits::{Purpose, Reached},
+    limits::{Purpose, ReachedLimit},
     near,
-    service::{Client, FarService, NearService, ServiceStream},
+    service::{FarService, NearService, ServiceClient, ServiceStream},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -55,11 +55,11 @@ impl NearService for EchoDoor {
         client.is_loopback()
     }
 
-    fn turn_away(&self, connection: Connection, _: Reached) {
+    fn turn_away(&self, connection: Connection, _: ReachedLimit) {
         socket::abort(connection);
     }
 
-    fn serve(self: Arc<Self>, client: Client, relay: Relay) -> BoxFuture<'static, ()> {
+    fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let anywhere = Host::parse("echo.invalid").expect("a name");
             let opened = relay.open(NAME, &anywhere, Some(0), Class::Bulk).await;
@@ -187,12 +187,12 @@ async fn a_client_of_a_service_that_waits_for_nothing_ends_with_its_relay() {
     client.write_all(b"a").await.expect("it is read");
     let echoed = timeout(PATIENCE, client.read_u8()).await;
     assert_eq!(echoed.expect("in time").expect("a byte"), b'a');
-    pair.sessions[0].cut_short(PATIENCE).await;
+    pair.sessions[0].abort(PATIENCE).await;
     assert!(pair.near.is_ending());
     let mut read = Vec::new();
     let ended = timeout(PATIENCE, client.read_to_end(&mut read)).await;
     let _ = ended.expect("the client hears of it");
-    let ended = timeout(Duration::ZERO, pair.sessions[0].ended()).await;
+    let ended = timeout(Duration::ZERO, pair.sessions[0].wait_for_end()).await;
     ended.expect("no session is left");
 }
 

@@ -13,14 +13,14 @@ use crate::{
 
 impl Session<'_> {
     /// Reports the bottleneck of each transfer of this session to the near gateway.
-    pub(super) async fn tell_limits(&mut self) -> Result<(), SessionError> {
+    pub(super) async fn report_limits(&mut self) -> Result<(), SessionError> {
         let limits: Vec<_> = self
             .data
             .iter()
             .filter_map(|(&id, data)| Some((id, data.transfer.upgrade()?.limit()?)))
             .collect();
         for (id, limit) in limits {
-            self.tell_near(&FarMessage::Waiting(id, limit)).await?;
+            self.send_to_near(&FarMessage::Waiting(id, limit)).await?;
         }
         Ok(())
     }
@@ -42,11 +42,11 @@ impl Session<'_> {
         self.shared
             .server_rates
             .remember(server, rate, Instant::now());
-        self.tell_first_budget().await
+        self.report_first_budget().await
     }
 
     /// Reports the first budget of uploads, if it has changed.
-    pub(super) async fn tell_first_budget(&mut self) -> Result<(), SessionError> {
+    pub(super) async fn report_first_budget(&mut self) -> Result<(), SessionError> {
         let server = self.server.ip();
         let known = self.shared.server_rates.bytes_per_s(server, Instant::now());
         let bytes = drain::first_budget_bytes(self.drain_limit, self.rtt(), known);
@@ -54,7 +54,7 @@ impl Session<'_> {
             return Ok(());
         }
         self.first_budget_bytes = bytes;
-        self.tell_near(&FarMessage::FirstBudget(bytes)).await
+        self.send_to_near(&FarMessage::FirstBudget(bytes)).await
     }
 
     /// Returns the time of the next observation of servers.
@@ -94,7 +94,7 @@ impl Session<'_> {
             }
         }
         for message in messages {
-            self.tell_near(&message).await?;
+            self.send_to_near(&message).await?;
         }
         Ok(())
     }
@@ -108,4 +108,4 @@ impl Session<'_> {
 }
 
 /// Interval of reports of a transfer's bottleneck to the near gateway.
-pub(super) const TELL_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);

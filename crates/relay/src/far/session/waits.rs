@@ -7,14 +7,14 @@ use super::{Session, SessionError};
 
 /// The present wait, and its start.
 #[derive(Debug)]
-pub(super) struct Waits {
+pub(super) struct WaitClock {
     current: Option<ServerWait>,
     since: Instant,
     /// Bytes moved on the session's data connections at that time.
     moved_bytes: u64,
 }
 
-impl Default for Waits {
+impl Default for WaitClock {
     fn default() -> Self {
         Self {
             current: None,
@@ -24,7 +24,7 @@ impl Default for Waits {
     }
 }
 
-impl Waits {
+impl WaitClock {
     /// Returns the end of the wait. `None` if there is no wait.
     pub(super) fn until(&mut self, wait: Option<ServerWait>) -> Option<Instant> {
         let number = |wait: Option<ServerWait>| wait.map(|wait| wait.number);
@@ -37,7 +37,10 @@ impl Waits {
 }
 
 impl Session<'_> {
-    pub(super) fn waited_in_vain(&mut self, waits: &mut Waits) -> Result<(), SessionError> {
+    pub(super) fn handle_wait_timeout(
+        &mut self,
+        waits: &mut WaitClock,
+    ) -> Result<(), SessionError> {
         let transfers = self
             .data
             .values()
@@ -59,7 +62,7 @@ impl Session<'_> {
 }
 
 /// Resolves at `until`, and never without it.
-pub(super) async fn over(until: Option<Instant>) {
+pub(super) async fn wait_until(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
         None => std::future::pending().await,

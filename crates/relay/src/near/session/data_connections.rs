@@ -21,31 +21,31 @@ use tokio::{
 };
 use tracing::{Instrument, debug, info, warn};
 
-use super::{Session, transfers::Commanded};
+use super::{Session, transfers::RequestedTransfer};
 use crate::{
-    near::data::{self, Client, ClientLeg},
+    near::data::{self, ClientLeg, DataClient},
     optimise::{FlushDelay, ReferenceKey},
     pairing::Stream,
     pump::{self, Grants, Parts, StreamSource},
-    settings::FtpDoor,
+    settings::FtpListener,
     status::Transfer,
     truncation::{SessionKey, Truncation},
     wire::{Grant, Hello, Service, Version, encode, reset},
 };
 use net::{Listener, pipe::PipeNetwork, socket, transparent};
 
-pub(super) struct Data {
+pub(super) struct DataConnection {
     pub(super) orders: mpsc::UnboundedSender<NearDataOrder>,
     pub(super) task: JoinHandle<()>,
     /// Kept until the session has finished with it.
     pub(super) transfer: Option<Arc<Transfer>>,
     pub(super) has_tls: bool,
     /// The command that uses the data connection, once it has arrived.
-    pub(super) commanded: Option<Commanded>,
+    pub(super) commanded: Option<RequestedTransfer>,
 }
 
 impl Session {
-    pub(super) fn data_said(&mut self, id: TransferId, event: NearDataEvent) {
+    pub(super) fn handle_data_event(&mut self, id: TransferId, event: NearDataEvent) {
         self.near.handle(NearInput::Data(id, event));
     }
 
@@ -88,7 +88,11 @@ impl Session {
     }
 
     pub(super) fn listen(&mut self, id: TransferId, is_private: bool) {
-        let bound = bind(self.local.ip(), &self.door.config, self.network.as_ref());
+        let bound = bind(
+            self.local.ip(),
+            &self.listener.config,
+            self.network.as_ref(),
+        );
         let (listener, port) = match bound.and_then(|l| Ok((l.local_addr()?.port(), l))) {
             Ok((port, listener)) => (listener, port),
             Err(error) => {
@@ -97,7 +101,11 @@ impl Session {
             }
         };
         self.start_data(id, ClientLeg::Accept(listener), is_private);
-        let ip = self.door.config.external_address.unwrap_or(self.local.ip());
+        let ip = self
+            .listener
+            .config
+            .external_address
+            .unwrap_or(self.local.ip());
         self.near.handle(NearInput::Listening {
             transfer: id,
             at: SocketAddr::new(ip, port),
@@ -109,7 +117,7 @@ impl Session {
             return self.near.handle(NearInput::NoData(id));
         };
         let transfer = self.register(far);
-        let has_tls_throughout = is_private && self.door.config.server_tls.is_some();
+        let has_tls_throughout = is_private && self.listener.config.server_tls.is_some();
         let session = SessionKey {
             peer: far.peer,
             is_near: true,
@@ -126,17 +134,17 @@ impl Session {
             let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
             Arc::new(Truncation::new(truncations, link, session, send.key(), id))
         });
-        let client = Client {
+        let client = DataClient {
             local: self.local.ip(),
-            is_transparent: self.door.config.transparent,
+            is_transparent: self.listener.config.transparent,
             address: self.client.ip(),
             network: self.network.clone(),
         };
-        let tls = self.door.tls.clone().filter(|_| is_private);
+        let tls = self.listener.tls.clone().filter(|_| is_private);
         let setup = NearDataSetup {
             has_tls: tls.is_some(),
             opening: leg.opening(),
-            dials_early: self.door.config.mode == SessionMode::Fast,
+            dials_early: self.listener.config.mode == SessionMode::Fast,
             tells_truncation: has_tls_throughout,
             stall_timeout: self.shared.settings.limits.stall_timeout,
         };
@@ -167,7 +175,7 @@ impl Session {
             },
         };
         let open = transfer.clone();
-        let alive = self.shared.alive.upgrade();
+        let drain_guard = self.shared.drain_guard.upgrade();
         let run = async move {
             let result = pump::run(parts).await;
             let (up_bytes, down_bytes) = (open.meters().0.bytes(), open.meters().1.bytes());
@@ -181,7 +189,7 @@ impl Session {
                     up_bytes, down_bytes, why, "data connection broken"
                 ),
             }
-            drop((open, alive));
+            drop((open, drain_guard));
         };
         let task = tokio::spawn(run.in_current_span());
         self.data
@@ -192,7 +200,7 @@ impl Session {
         });
         self.data.insert(
             id,
-            Data {
+            DataConnection {
                 orders,
                 task,
                 transfer: Some(transfer),
@@ -220,15 +228,15 @@ impl Session {
 }
 
 /// Opens a listener for one data connection, on the address that the client uses.
-fn bind(ip: IpAddr, door: &FtpDoor, network: Option<&PipeNetwork>) -> io::Result<Listener> {
+fn bind(ip: IpAddr, listener: &FtpListener, network: Option<&PipeNetwork>) -> io::Result<Listener> {
     if let Some(network) = network {
         return network.listen().map(Listener::from);
     }
-    if door.transparent {
+    if listener.transparent {
         return transparent::listen_for_data(ip).map(Listener::from);
     }
     let listen = |port| socket::listen(ip, port).map(Listener::from);
-    match &door.passive_ports {
+    match &listener.passive_ports {
         None => listen(0),
         Some(ports) => {
             // The search starts at a random port, so that the next port cannot be guessed.

@@ -13,9 +13,9 @@ use tracing::{debug, info, warn};
 
 use super::Session;
 use crate::{
-    limits::Refusal,
+    gateway_context::{GatewayContext, ReachError},
+    limits::RefusalKind,
     optimise::NegotiatedCoding,
-    shared::{ReachError, Shared},
     truncation::{KnownSession, SessionKey},
     wire::{
         Decoder, FarMessage, NearMessage, Service, Version, WireError, encode_in,
@@ -25,7 +25,7 @@ use crate::{
 use net::target::{Endpoint, Host};
 
 /// The far half of the session.
-pub(super) struct Far {
+pub(super) struct FarHalf {
     pub(super) peer: PeerId,
     /// Version of the messages.
     pub(super) version: Version,
@@ -45,7 +45,7 @@ pub(super) struct Far {
 
 /// Why the far half ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FarEnd {
+pub(super) enum FarHalfEnd {
     #[error("the link to peer {peer} was lost: {error}")]
     Link { peer: String, error: StreamError },
     #[error("peer {peer} broke the protocol: {error}")]
@@ -54,9 +54,9 @@ pub(super) enum FarEnd {
     Orderly,
 }
 
-impl Far {
+impl FarHalf {
     /// Keeps a command that may have to be sent again.
-    fn note_early(&mut self, message: &NearMessage) {
+    fn record_early(&mut self, message: &NearMessage) {
         let Some(commands) = &mut self.early_commands else {
             return;
         };
@@ -73,24 +73,25 @@ impl Far {
 
 impl Session {
     /// Detects a peer that died shortly before the session opened a stream to it.
-    pub(super) fn check_unheard(&mut self, peer: PeerId) {
+    pub(super) fn check_silence(&mut self, peer: PeerId) {
         if let Some(error) = self.shared.silence(peer) {
             self.far = None;
-            self.unheard = None;
-            self.shared.registry.refused();
+            self.silence_check = None;
+            self.shared.registry.count_refusal();
             warn!(%error, "the far gateway does not answer");
-            self.not_reached(&error);
+            self.handle_unreachable(&error);
         }
     }
 
     /// Handles an unreachable peer. An intercepted client may be passed to its server if no message
     /// was exchanged yet.
-    pub(super) fn not_reached(&mut self, error: &ReachError) {
+    pub(super) fn handle_unreachable(&mut self, error: &ReachError) {
         let is_down = matches!(
             error,
             ReachError::PeerDown { .. } | ReachError::Dismissed { .. } | ReachError::NotAtOnce(_)
         );
-        if is_down && self.door.config.transparent && !self.has_spoken && !self.control.is_tls() {
+        if is_down && self.listener.config.transparent && !self.has_spoken && !self.control.is_tls()
+        {
             self.is_passing = true;
         } else {
             self.near.handle(NearInput::NotReached {
@@ -100,10 +101,10 @@ impl Session {
         }
     }
 
-    pub(super) async fn far_said(&mut self, message: Result<FarMessage, FarEnd>) {
-        self.unheard = None;
+    pub(super) async fn handle_far_message(&mut self, message: Result<FarMessage, FarHalfEnd>) {
+        self.silence_check = None;
         if let Ok(FarMessage::Session(message)) = &message
-            && self.begins_again(message).await
+            && self.restart_session(message).await
         {
             return;
         }
@@ -111,8 +112,8 @@ impl Session {
             far.early_commands = None;
         }
         match message {
-            Ok(FarMessage::Session(message)) => self.session_said(message),
-            Err(FarEnd::Orderly) => self.session_said(MessageToNear::ServerClosed),
+            Ok(FarMessage::Session(message)) => self.handle_session_message(message),
+            Err(FarHalfEnd::Orderly) => self.handle_session_message(MessageToNear::ServerClosed),
             Ok(FarMessage::Store(cutting)) => {
                 let far = self.far.as_mut();
                 if let Some(negotiated) = far.and_then(|far| far.coding.as_mut()) {
@@ -144,7 +145,7 @@ impl Session {
     /// Opens the session again in the older version that the far gateway has named, and repeats the
     /// commands that were sent. A session with a data connection is not opened again. The next one
     /// begins with that version.
-    async fn begins_again(&mut self, message: &MessageToNear) -> bool {
+    async fn restart_session(&mut self, message: &MessageToNear) -> bool {
         let (MessageToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
             return false;
         };
@@ -160,19 +161,19 @@ impl Session {
         let (target, logon) = (far.target.clone(), far.logon.take());
         self.far = None;
         if let Err(error) = self.connect(target, logon).await {
-            self.not_reached(&error);
+            self.handle_unreachable(&error);
             return true;
         }
         for command in commands {
-            self.tell_far(&NearMessage::Session(command)).await;
+            self.send_to_far(&NearMessage::Session(command)).await;
         }
         true
     }
 
-    fn session_said(&mut self, message: MessageToNear) {
+    fn handle_session_message(&mut self, message: MessageToNear) {
         let message = match message {
             MessageToNear::Refused { code, text } => {
-                self.shared.registry.refused();
+                self.shared.registry.count_refusal();
                 let peer = self.far.take().map(|far| far.peer);
                 let peer = peer.map_or("?", |peer| self.shared.peer_name(peer));
                 warn!(peer, code, text, "refused");
@@ -194,7 +195,7 @@ impl Session {
         let mut line = b"USER ".to_vec();
         line.extend_from_slice(&logon.user);
         let Ok(host) = Host::parse(&logon.server.host) else {
-            self.shared.registry.refused();
+            self.shared.registry.count_refusal();
             let text = format!(
                 "{} is not allowed: neither an address in its standard form nor a name",
                 ftp::command::escape(logon.server.host.as_bytes())
@@ -208,10 +209,10 @@ impl Session {
             host,
             port: logon.server.port,
         };
-        if !self.door.config.may_name(&target) {
-            self.shared.registry.refused();
+        if !self.listener.config.may_name(&target) {
+            self.shared.registry.count_refusal();
             let usage = &self.shared.usage;
-            if usage.is_news(self.client.ip(), Refusal::Server) {
+            if usage.should_log(self.client.ip(), RefusalKind::Server) {
                 info!(%target, "server not allowed at this listener; further refusals are not logged for a minute");
             }
             let text = &format!("{target} is not allowed at this listener");
@@ -237,39 +238,42 @@ impl Session {
     ) -> Result<(), ReachError> {
         let session = self.shared.session_number();
         let service = |peer| {
-            let (coding, negotiated) = self.shared.offer(peer, &self.door.config).unzip();
+            let (coding, negotiated) = self.shared.offer(peer, &self.listener.config).unzip();
             let version = self.shared.peer_versions.of(peer, Instant::now());
             let service = Service::FtpSession {
                 version,
                 session,
                 target: target.clone(),
                 logon: logon.clone(),
-                mode: self.door.config.mode,
-                server_data: self.door.config.server_data,
-                tls: self.door.config.server_tls.clone(),
+                mode: self.listener.config.mode,
+                server_data: self.listener.config.server_data,
+                tls: self.listener.config.server_tls.clone(),
                 coding,
             };
             (service, (version, negotiated))
         };
-        let reach = self
-            .shared
-            .reach(&target.host, self.door.config.via, Class::Control, service);
-        let reached = if self.door.config.transparent {
+        let reach = self.shared.reach(
+            &target.host,
+            self.listener.config.via,
+            Class::Control,
+            service,
+        );
+        let reached = if self.listener.config.transparent {
             let late = |_| Err(ReachError::NotAtOnce(target.host.clone()));
             timeout(PASS_PATIENCE, reach).await.unwrap_or_else(late)
         } else {
             reach.await
         };
         let (peer, (version, coding), send, recv) = reached.inspect_err(|error| {
-            self.shared.registry.refused();
+            self.shared.registry.count_refusal();
             warn!(%target, %error, "not reached");
         })?;
         info!(%target, peer = self.shared.peer_name(peer), "client connected");
         let mut decoder = Decoder::default();
         decoder.set_version(version);
-        self.unheard = Some((
+        self.silence_check = Some((
             peer,
-            if self.door.config.transparent {
+            if self.listener.config.transparent {
                 interval_at(Instant::now() + PASS_CHECK, PASS_CHECK)
             } else {
                 interval_at(Instant::now() + SILENCE_MIN, SILENCE_CHECK)
@@ -280,7 +284,7 @@ impl Session {
             is_near: true,
             session,
         };
-        self.far = Some(Far {
+        self.far = Some(FarHalf {
             peer,
             version,
             logon,
@@ -297,19 +301,19 @@ impl Session {
     }
 
     /// Reports the bottleneck of each transfer of this session to the far gateway.
-    pub(super) async fn tell_limits(&mut self) {
+    pub(super) async fn report_limits(&mut self) {
         let transfers = self.data.iter();
         let limits =
             transfers.filter_map(|(&id, data)| Some((id, data.transfer.as_ref()?.limit()?)));
         let limits: Vec<_> = limits.collect();
         for (id, limit) in limits {
-            self.tell_far(&NearMessage::Waiting(id, limit)).await;
+            self.send_to_far(&NearMessage::Waiting(id, limit)).await;
         }
     }
 
-    pub(super) async fn tell_far(&mut self, message: &NearMessage) {
+    pub(super) async fn send_to_far(&mut self, message: &NearMessage) {
         let Some(far) = &mut self.far else { return };
-        far.note_early(message);
+        far.record_early(message);
         let Some(bytes) = encode_in(far.version, message) else {
             return;
         };
@@ -325,18 +329,18 @@ impl Session {
             return;
         };
         far.send.finish();
-        let alive = self.shared.alive.upgrade();
+        let drain_guard = self.shared.drain_guard.upgrade();
         tokio::spawn(async move {
             let rest = async { while matches!(far.recv.read().await, Ok(Some(_))) {} };
             let _ = timeout(LEAVE_PATIENCE, rest).await;
-            drop(alive);
+            drop(drain_guard);
         });
     }
 }
 
 /// Resolves periodically until the first message of the far half.
-pub(super) async fn unheard(unheard: &mut Option<(PeerId, Interval)>) -> PeerId {
-    match unheard {
+pub(super) async fn next_silence_check(silence_check: &mut Option<(PeerId, Interval)>) -> PeerId {
+    match silence_check {
         Some((peer, ticks)) => {
             ticks.tick().await;
             *peer
@@ -347,9 +351,9 @@ pub(super) async fn unheard(unheard: &mut Option<(PeerId, Interval)>) -> PeerId 
 
 /// Returns the next message of the far half. Never resolves without one.
 pub(super) async fn next_message(
-    far: &mut Option<Far>,
-    shared: &Shared,
-) -> Result<FarMessage, FarEnd> {
+    far: &mut Option<FarHalf>,
+    shared: &GatewayContext,
+) -> Result<FarMessage, FarHalfEnd> {
     let Some(far) = far else {
         return std::future::pending().await;
     };
@@ -359,7 +363,7 @@ pub(super) async fn next_message(
             Ok(Some(message)) => return Ok(message),
             Ok(None) => {}
             Err(error) => {
-                return Err(FarEnd::Protocol {
+                return Err(FarHalfEnd::Protocol {
                     peer: peer(),
                     error,
                 });
@@ -367,15 +371,15 @@ pub(super) async fn next_message(
         }
         match far.recv.read().await {
             Ok(Some(bytes)) => far.decoder.push(&bytes),
-            Ok(None) if far.decoder.is_empty() => return Err(FarEnd::Orderly),
+            Ok(None) if far.decoder.is_empty() => return Err(FarHalfEnd::Orderly),
             Ok(None) => {
-                return Err(FarEnd::Protocol {
+                return Err(FarHalfEnd::Protocol {
                     peer: peer(),
                     error: WireError::Truncated,
                 });
             }
             Err(error) => {
-                return Err(FarEnd::Link {
+                return Err(FarHalfEnd::Link {
                     peer: peer(),
                     error,
                 });
@@ -385,7 +389,7 @@ pub(super) async fn next_message(
 }
 
 /// Interval of reports of a transfer's bottleneck to the far gateway.
-pub(super) const TELL_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Commands that a session keeps for a repeated start: more than clients send before the greeting.
 const EARLY_COMMANDS_MAX: usize = 64;

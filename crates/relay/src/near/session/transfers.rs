@@ -12,7 +12,7 @@ use ftp::{
     session::near::TransferSummary,
 };
 
-use super::{Session, far_half::Far};
+use super::{Session, far_half::FarHalf};
 use crate::{
     status::{Conclusion, Transfer},
     transfer_log::{TransferDirection, TransferType, path_text},
@@ -20,7 +20,7 @@ use crate::{
 
 /// Time and type of a requested transfer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Commanded {
+pub(super) struct RequestedTransfer {
     at: Instant,
     transfer_type: TransferType,
     /// Whether a size announced by the server is the number of bytes that will move.
@@ -29,7 +29,7 @@ pub(super) struct Commanded {
 }
 
 impl Session {
-    pub(super) fn register(&self, far: &Far) -> Arc<Transfer> {
+    pub(super) fn register(&self, far: &FarHalf) -> Arc<Transfer> {
         self.shared.registry.transfer(
             "ftp",
             true,
@@ -52,7 +52,7 @@ impl Session {
                     && data.commanded.is_none()
                 {
                     transfer.asked_for(path_text(command.argument()));
-                    data.commanded = Some(Commanded {
+                    data.commanded = Some(RequestedTransfer {
                         at: Instant::now(),
                         transfer_type: self.transfer_type,
                         is_whole_download: whole && direction == Direction::Download,
@@ -108,7 +108,7 @@ impl Session {
         let Some(transfer) = transfer else { return };
         transfer.concluded(Conclusion {
             user: escape(self.near.user()),
-            door: self.door.address,
+            listener: self.listener.address,
             direction: direction(&record),
             path: path_text(&record.argument),
             verb: record.verb,
@@ -116,7 +116,7 @@ impl Session {
             reply_code: record.code,
             succeeded: record.succeeded,
             client_tls: has_tls,
-            server_tls: self.door.config.server_tls.is_some(),
+            server_tls: self.listener.config.server_tls.is_some(),
             commanded: commanded.map(|c| c.at),
         });
     }

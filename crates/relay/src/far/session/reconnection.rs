@@ -10,7 +10,9 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::{Session, SessionError};
-use crate::{control::Control, far::connect, known_servers::Trait, pump::Boxed};
+use crate::{
+    control_connection::ControlConnection, far::connect, known_servers::Trait, pump::Boxed,
+};
 use net::{
     Connection,
     tls::{Connector, Leg},
@@ -19,10 +21,10 @@ use net::{
 impl Session<'_> {
     /// Continues with another connection to the same server, in the state that the first had
     /// reached.
-    pub(super) async fn begin_again(&mut self, tls: Connector) -> Result<(), (u16, String)> {
+    pub(super) async fn restart_with_tls(&mut self, tls: Connector) -> Result<(), (u16, String)> {
         info!(server = %self.server, "connecting again: the server does not accept TLS 1.2");
         let name = self.target.host.to_string();
-        self.control = connect::again(self.server, &tls, &name).await?;
+        self.control = connect::connect_again(self.server, &tls, &name).await?;
         if let Some(Ok(local)) = self.control.connection().map(Connection::local_addr) {
             self.local = local;
         }
@@ -44,12 +46,12 @@ impl Session<'_> {
     }
 
     /// Takes the connection that [`Self::reconnect`] has started.
-    pub(super) fn reconnected(&mut self, leg: io::Result<Leg>) -> Result<(), SessionError> {
+    pub(super) fn on_reconnected(&mut self, leg: io::Result<Leg>) -> Result<(), SessionError> {
         self.reconnection = None;
         let input = match leg {
             Ok(leg) => {
                 self.local = leg.connection().local_addr()?;
-                self.control = Control::new(leg, REPLY_MAX);
+                self.control = ControlConnection::new(leg, REPLY_MAX);
                 FarInput::Reconnected
             }
             Err(error) => {
@@ -62,7 +64,7 @@ impl Session<'_> {
 }
 
 /// Resolves with the connection that was started, and never without one.
-pub(super) async fn connected(
+pub(super) async fn wait_for_reconnection(
     reconnection: &mut Option<Boxed<io::Result<Leg>>>,
 ) -> io::Result<Leg> {
     match reconnection {

@@ -9,14 +9,14 @@ use net::{Connection, socket, tls::Leg};
 
 /// A control connection, and the unfinished line in its input.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlConnection {
     /// `None` once closed, and after a failed start of TLS.
     leg: Option<Leg>,
     lines: LineSplitter,
     buffer: Box<[u8]>,
 }
 
-impl Control {
+impl ControlConnection {
     /// Creates a control connection whose lines have at most `line_max` bytes.
     pub(crate) fn new(leg: Leg, line_max: usize) -> Self {
         Self {

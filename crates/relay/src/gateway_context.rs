@@ -22,7 +22,7 @@ use crate::{
     optimise::{ChunkOwner, NegotiatedCoding, ReferenceKey, ReferenceStore, Stores, StreamCoding},
     pairing::Pairing,
     peer_versions::PeerVersions,
-    settings::{FtpDoor, Settings},
+    settings::{FtpListener, RelaySettings},
     spool::Spools,
     status::Registry,
     time,
@@ -37,8 +37,8 @@ use net::{
 /// A running gateway, as its sessions see it. A reload creates another value with other settings,
 /// and otherwise the same parts. Sessions keep the value that they started with.
 #[derive(Debug, Clone)]
-pub(crate) struct Shared {
-    pub(crate) settings: Arc<Settings>,
+pub(crate) struct GatewayContext {
+    pub(crate) settings: Arc<RelaySettings>,
     /// Names of the link's peers, removed ones included.
     pub(crate) peer_names: Arc<[String]>,
     pub(crate) link: Link,
@@ -59,9 +59,9 @@ pub(crate) struct Shared {
     /// Whether another process has replaced this one, and the peers use that process.
     pub(crate) is_retired: Arc<AtomicBool>,
     /// True once a shutdown's time for draining is over: open connections must end now.
-    pub(crate) cut: watch::Receiver<bool>,
+    pub(crate) abort: watch::Receiver<bool>,
     /// Held by every session; the daemon waits until all are dropped.
-    pub(crate) alive: mpsc::WeakSender<()>,
+    pub(crate) drain_guard: mpsc::WeakSender<()>,
 }
 
 /// Reason why no stream could be opened, as a reply's text.
@@ -101,12 +101,12 @@ pub enum ReachError {
     Closed,
 }
 
-impl Shared {
+impl GatewayContext {
     /// Resolves when open connections must end.
-    pub(crate) async fn cut_short(&self) {
-        let mut cut = self.cut.clone();
+    pub(crate) async fn wait_for_abort(&self) {
+        let mut abort = self.abort.clone();
         // A dropped sender has the same meaning as an order.
-        let _ = cut.wait_for(|cut| *cut).await;
+        let _ = abort.wait_for(|abort| *abort).await;
     }
 
     /// Returns a number for a session, unique among this gateway's sessions.
@@ -204,25 +204,25 @@ impl Shared {
     pub(crate) fn offer(
         &self,
         peer: PeerId,
-        door: &FtpDoor,
+        listener: &FtpListener,
     ) -> Option<(CodingOffer, NegotiatedCoding)> {
-        let tenant = door.tenant.as_deref().unwrap_or_default();
-        let store = match door.deduplicates || door.caches {
+        let tenant = listener.tenant.as_deref().unwrap_or_default();
+        let store = match listener.deduplicates || listener.caches {
             true => self.store(peer, tenant),
             false => None,
         };
-        if !door.compresses && store.is_none() {
+        if !listener.compresses && store.is_none() {
             return None;
         }
-        let compresses = self.settings.compresses(peer, door.compresses);
-        let negotiated = NegotiatedCoding::offered(compresses, store, door.deduplicates);
+        let compresses = self.settings.compresses(peer, listener.compresses);
+        let negotiated = NegotiatedCoding::offered(compresses, store, listener.deduplicates);
         let store = negotiated.cutting().map(|cutting| StoreTerms {
             tenant: tenant.to_owned(),
-            downloads: door.caches,
+            downloads: listener.caches,
             cutting,
         });
         let coding = CodingOffer {
-            compresses: door.compresses,
+            compresses: listener.compresses,
             store,
         };
         Some((coding, negotiated))

@@ -12,7 +12,7 @@ use crate::{
 use net::{target::Endpoint, tls::ServerTls};
 
 /// A session as its first message describes it.
-pub(super) struct Opened {
+pub(super) struct OpenedSession {
     pub(super) peer: PeerId,
     /// Version of the messages.
     pub(super) version: Version,
