@@ -11,8 +11,9 @@ use net::{
     tls::{CertificateCheck, ServerTls, TlsStart},
 };
 use relay::wire::{
-    ChunkRequest, CodingOffer, CutParameters, Decoder, Delivered, EnrolReply, FarMessage, Grant,
-    Hello, Limit, NearMessage, Service, StoreTerms, Version, Wire, decode_in, encode, encode_in,
+    Bottleneck, ChunkRequest, CodingOffer, CutParameters, DeliveryReport, EnrolReply, FarMessage,
+    Grant, MessageDecoder, NearMessage, Service, StoreTerms, StreamHello, Version, WireMessage,
+    decode_in, encode, encode_in,
 };
 
 use crate::Tape;
@@ -28,7 +29,7 @@ pub fn run(data: &[u8]) {
         false => Version::LATEST,
     };
     match kind % 5 {
-        0 => check::<Hello>(version, bytes, piece),
+        0 => check::<StreamHello>(version, bytes, piece),
         1 => check::<NearMessage>(version, bytes, piece),
         2 => check::<FarMessage>(version, bytes, piece),
         3 => check::<ChunkRequest>(version, bytes, piece),
@@ -46,7 +47,11 @@ fn invite(bytes: &[u8]) {
     }
 }
 
-fn check<M: Wire + PartialEq + std::fmt::Debug>(version: Version, bytes: &[u8], piece: usize) {
+fn check<M: WireMessage + PartialEq + std::fmt::Debug>(
+    version: Version,
+    bytes: &[u8],
+    piece: usize,
+) {
     let decode = |bytes: &[u8]| decode_in::<M>(version, bytes);
     let encode = |message: &M| encode_in(version, message).expect("what decodes is in the version");
     if let Ok(Some((message, length))) = decode(bytes) {
@@ -68,7 +73,7 @@ fn check<M: Wire + PartialEq + std::fmt::Debug>(version: Version, bytes: &[u8], 
         whole.push(message);
         rest = &rest[length..];
     }
-    let mut decoder = Decoder::default();
+    let mut decoder = MessageDecoder::default();
     decoder.set_version(version);
     let mut in_pieces = Vec::new();
     'pieces: for piece in bytes.chunks(piece) {
@@ -156,7 +161,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             answered: false,
         })),
         NearMessage::Session(MessageToFar::Abandon(transfer)),
-        NearMessage::Waiting(transfer, Limit::Client),
+        NearMessage::Waiting(transfer, Bottleneck::Client),
     ];
     let tag = ReplyTag {
         command: Some(id),
@@ -190,7 +195,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         MessageToNear::ServerClosed,
     ];
     let reports = [
-        FarMessage::Waiting(transfer, Limit::Wan),
+        FarMessage::Waiting(transfer, Bottleneck::Wan),
         FarMessage::Granted(
             transfer,
             Grant {
@@ -211,9 +216,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect();
     let delivered = FarMessage::Delivered(
         transfer,
-        Delivered {
+        DeliveryReport {
             bytes: 1 << 20,
-            taking_us: 1000,
+            waited_us: 1000,
         },
     );
     let older = near.iter().filter_map(|it| encode_in(Version::OLDEST, it));
@@ -223,7 +228,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let older_far: Vec<u8> = older.flatten().collect();
     let seed = |kind: u8, bytes: &[u8]| [&[kind, 3], bytes].concat();
     let mut seeds = Vec::new();
-    seeds.extend(hellos.map(|service| seed(0, &encode(&Hello { service }))));
+    seeds.extend(hellos.map(|service| seed(0, &encode(&StreamHello { service }))));
     seeds.extend(near.iter().map(|message| seed(1, &encode(message))));
     seeds.extend(far.iter().map(|message| seed(2, &encode(message))));
     seeds.push(seed(3, &encode(&ChunkRequest::Acknowledged(7))));

@@ -67,7 +67,7 @@ pub enum RunError {
     Https(#[from] CertError),
     /// The transfer log cannot be written.
     #[error("no transfer log")]
-    TransferLog(#[from] transfer_log::OpenError),
+    TransferLog(#[from] transfer_log::TransferLogError),
     /// A bound socket could not be used.
     #[error("a socket could not be used")]
     Socket(#[from] io::Error),
@@ -151,7 +151,7 @@ pub async fn run(
     let https = https.map(|(listener, settings)| Https::new(listener, settings));
     let https = https.transpose().map_err(RunError::Https);
     let https = Predecessor::told(&mut predecessor, https)?;
-    let log = transfer_log::Opened::open(config.transfer_log.as_ref());
+    let log = transfer_log::PreparedTransferLog::open(config.transfer_log.as_ref());
     let log = Predecessor::told(&mut predecessor, log)?;
     let older = predecessor.as_mut().map(Predecessor::older);
     let older = OlderProcesses::new(older.unwrap_or_default())?;

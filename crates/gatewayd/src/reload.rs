@@ -25,7 +25,7 @@ use crate::{
 };
 use relay::{
     Relay,
-    transfer_log::{self, Opened},
+    transfer_log::{self, PreparedTransferLog},
 };
 
 /// Reads the configuration again.
@@ -112,7 +112,7 @@ enum ReloadError {
     #[error(transparent)]
     Doors(#[from] DoorError),
     #[error(transparent)]
-    TransferLog(#[from] transfer_log::OpenError),
+    TransferLog(#[from] transfer_log::TransferLogError),
 }
 
 /// The part of a running gateway that changes at a reload.
@@ -246,7 +246,7 @@ impl Reloader {
             taken,
             needs_restart,
         } = plan::plan(&before.config, fresh, &self.known)?;
-        let log = Opened::open(config.transfer_log.as_ref())?;
+        let log = PreparedTransferLog::open(config.transfer_log.as_ref())?;
         let parts = self.doors.prepare(&config)?;
         // The following steps cannot fail.
         let names = known.iter().map(|known| known.link.name.clone());

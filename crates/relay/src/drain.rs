@@ -25,7 +25,7 @@ use crate::wire::Grant;
 
 /// The rate of one upload's server, and the budget that follows from it.
 #[derive(Debug)]
-pub(crate) struct Drain {
+pub(crate) struct DrainBudget {
     /// Time in which everything must drain.
     limit_s: f64,
     rtt_s: f64,
@@ -35,10 +35,10 @@ pub(crate) struct Drain {
     /// Assumed rate until the first span has ended.
     expected_bytes_per_s: f64,
     /// Totals at the start of the present span.
-    began: Totals,
-    latest: Totals,
+    began: UploadTotals,
+    latest: UploadTotals,
     /// Earlier spans, oldest first.
-    spans: VecDeque<Span>,
+    spans: VecDeque<MeasuredSpan>,
     budget_bytes: u64,
     /// The latest grant sent to the near gateway, and its time.
     granted: Grant,
@@ -47,7 +47,7 @@ pub(crate) struct Drain {
 
 /// Totals of an upload since its data connection opened.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Totals {
+pub(crate) struct UploadTotals {
     pub(crate) at_s: f64,
     /// Bytes that the server has accepted.
     pub(crate) accepted_bytes: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Totals {
 
 /// A short period, and the bytes that the server accepted in it.
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct MeasuredSpan {
     length_s: f64,
     bytes: u64,
     /// The gateway waited for the server for most of the span: the server could not have accepted
@@ -65,7 +65,7 @@ struct Span {
     is_server_limited: bool,
 }
 
-impl Drain {
+impl DrainBudget {
     /// Creates the budget of an upload that must drain within `limit`.
     ///
     /// `known_bytes_per_s` is the rate of the server's last upload.
@@ -77,8 +77,8 @@ impl Drain {
             rtt_s,
             buffered_bytes: BUFFERED_BYTES,
             expected_bytes_per_s: known_bytes_per_s.unwrap_or_default() * KNOWN_SHARE,
-            began: Totals::default(),
-            latest: Totals::default(),
+            began: UploadTotals::default(),
+            latest: UploadTotals::default(),
             spans: VecDeque::with_capacity(SPANS_MAX),
             budget_bytes,
             granted: Grant {
@@ -99,7 +99,7 @@ impl Drain {
     }
 
     /// Records the present totals of the upload.
-    pub(crate) fn observe(&mut self, totals: Totals) {
+    pub(crate) fn observe(&mut self, totals: UploadTotals) {
         let bytes = totals
             .accepted_bytes
             .saturating_sub(self.latest.accepted_bytes);
@@ -107,7 +107,7 @@ impl Drain {
         let buffered = bytes.min(self.buffered_bytes);
         self.buffered_bytes -= buffered;
         self.began.accepted_bytes += buffered;
-        let span = self.present();
+        let span = self.present_span();
         if self.buffered_bytes > 0 {
             // A server that still waits for its first bytes is neither slow nor fast.
             if totals.accepted_bytes == 0 || !span.is_server_limited {
@@ -128,7 +128,7 @@ impl Drain {
     }
 
     /// Returns the next grant for the near gateway, if it is worth a message.
-    pub(crate) fn due(&mut self) -> Option<Grant> {
+    pub(crate) fn next_grant(&mut self) -> Option<Grant> {
         let grant = Grant {
             accepted_bytes: self.latest.accepted_bytes,
             budget_bytes: self.budget_bytes,
@@ -150,7 +150,7 @@ impl Drain {
 
     /// Returns the time until the next observation of the totals. Short first spans recognise a
     /// fast server early.
-    pub(crate) fn observe_again(&self) -> Duration {
+    pub(crate) fn time_to_observation(&self) -> Duration {
         let is_idle = self.latest.accepted_bytes == 0;
         match () {
             () if is_idle && self.latest.at_s > YOUNG_S => CHECK_IDLE,
@@ -205,10 +205,10 @@ impl Drain {
         kept_up.max(limited)
     }
 
-    fn present(&self) -> Span {
+    fn present_span(&self) -> MeasuredSpan {
         let length_s = self.latest.at_s - self.began.at_s;
         let busy_s = self.latest.busy_s - self.began.busy_s;
-        Span {
+        MeasuredSpan {
             length_s,
             bytes: self
                 .latest

@@ -8,9 +8,9 @@ use tokio::sync::mpsc;
 
 use crate::{
     optimise::{FlushDelay, StreamCoding},
-    pairing::Stream,
-    pump::{self, Grants, Parts, StreamSource},
-    status::Transfer,
+    pairing::StreamHalves,
+    pump::{self, Grants, PumpParts, StreamSource},
+    status::OpenTransfer,
     wire::CodingOffer,
 };
 use net::{Connection, tls::Leg};
@@ -21,13 +21,13 @@ use net::{Connection, tls::Leg};
 /// The reason for which the connection or the stream broke.
 pub(crate) async fn join(
     connection: Connection,
-    stream: Stream,
+    stream: StreamHalves,
     coding: Option<&CodingOffer>,
-    transfer: std::sync::Arc<Transfer>,
+    transfer: std::sync::Arc<OpenTransfer>,
 ) -> Result<(), String> {
     // A forward has no session that gives orders.
     let (_, orders) = mpsc::unbounded_channel();
-    let parts = Parts {
+    let parts = PumpParts {
         grants: Grants::default(),
         machine: Forward::new(),
         connect: Box::pin(async { Ok(Leg::plain(connection)) }),
@@ -40,7 +40,7 @@ pub(crate) async fn join(
         flush_delay: FlushDelay::Dialogue,
         spool: None,
         orders,
-        tell: Box::new(|event: Infallible| match event {}),
+        on_event: Box::new(|event: Infallible| match event {}),
         truncation: None,
         transfer,
     };

@@ -27,7 +27,7 @@ use crate::{
     status::Registry,
     time,
     truncation::Truncations,
-    wire::{CodingOffer, Hello, Service, StoreTerms, encode},
+    wire::{CodingOffer, Service, StoreTerms, StreamHello, encode},
 };
 use net::{
     dial::{self, DialError},
@@ -155,7 +155,7 @@ impl GatewayContext {
             match self.open(peer, class).await {
                 Ok((mut send, recv)) => {
                     let (service, made) = service(peer);
-                    match send.write(encode(&Hello { service })).await {
+                    match send.write(encode(&StreamHello { service })).await {
                         Ok(()) => return Ok((peer, made, send, recv)),
                         Err(_) => reason = self.down(peer, None),
                     }

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 
 /// The two halves of a link stream, and bytes that arrived with the hello.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct StreamHalves {
     pub(crate) send: SendStream,
     pub(crate) recv: RecvStream,
     pub(crate) first: Bytes,
@@ -22,7 +22,7 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 pub(crate) struct DataStream {
     pub(crate) transfer: TransferId,
-    pub(crate) stream: Stream,
+    pub(crate) stream: StreamHalves,
 }
 
 /// Registry of sessions that wait for streams of data connections.

@@ -18,7 +18,7 @@ pub(crate) struct PeerVersions(Mutex<HashMap<PeerId, (Version, Instant)>>);
 
 impl PeerVersions {
     /// Returns the version for the next session with `peer`.
-    pub(crate) fn of(&self, peer: PeerId, now: Instant) -> Version {
+    pub(crate) fn version_of(&self, peer: PeerId, now: Instant) -> Version {
         let mut versions = self.lock();
         match versions.get(&peer) {
             Some((version, at)) if now.saturating_duration_since(*at) < KEPT => *version,
@@ -51,11 +51,11 @@ mod tests {
     #[test]
     fn a_peer_is_tried_with_the_latest_version_again_after_a_while() {
         let (versions, now) = (PeerVersions::default(), Instant::now());
-        assert_eq!(versions.of(PeerId(0), now), Version::LATEST);
+        assert_eq!(versions.version_of(PeerId(0), now), Version::LATEST);
         versions.learn(PeerId(0), Version::V5, now);
-        assert_eq!(versions.of(PeerId(0), now), Version::V5);
-        assert_eq!(versions.of(PeerId(1), now), Version::LATEST);
-        assert_eq!(versions.of(PeerId(0), now + KEPT), Version::LATEST);
-        assert_eq!(versions.of(PeerId(0), now), Version::LATEST);
+        assert_eq!(versions.version_of(PeerId(0), now), Version::V5);
+        assert_eq!(versions.version_of(PeerId(1), now), Version::LATEST);
+        assert_eq!(versions.version_of(PeerId(0), now + KEPT), Version::LATEST);
+        assert_eq!(versions.version_of(PeerId(0), now), Version::LATEST);
     }
 }

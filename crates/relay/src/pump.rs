@@ -22,14 +22,14 @@ use tokio::{
 };
 
 use self::{
-    inbound::{Inbound, Task},
+    inbound::{Inbound, LegTask},
     outbound::Outbound,
 };
 use crate::{
     optimise::{DecodingReader, EncodingWriter, FlushDelay, StreamCoding},
-    pairing::Stream,
-    spool::{Place, Source, Tap},
-    status::Transfer,
+    pairing::StreamHalves,
+    spool::{ByteSource, SpoolPosition, SpoolSource},
+    status::OpenTransfer,
     truncation::Truncation,
     wire::{Grant, reset},
 };
@@ -45,13 +45,13 @@ pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 #[derive(Debug)]
 pub(crate) enum StreamSource {
     /// The stream exists.
-    Open(Stream),
+    Open(StreamHalves),
     /// The peer opens the stream.
-    Awaited(oneshot::Receiver<Stream>),
+    Awaited(oneshot::Receiver<StreamHalves>),
 }
 
 /// Start of TLS on a leg that was connected without it.
-pub(crate) type Secure = Box<dyn FnOnce(Connection) -> Boxed<Result<Leg, DataInput>> + Send>;
+pub(crate) type SecureLeg = Box<dyn FnOnce(Connection) -> Boxed<Result<Leg, DataInput>> + Send>;
 
 /// The grants of a pump, by the direction that they limit. Each also bounds the kernel's buffer.
 #[derive(Debug, Default)]
@@ -61,24 +61,24 @@ pub(crate) struct Grants {
 }
 
 /// Parts of a pump.
-pub(crate) struct Parts<M: DataMachine> {
+pub(crate) struct PumpParts<M: DataMachine> {
     pub(crate) machine: M,
     /// Connects the leg. The error is an input for the machine.
     pub(crate) connect: Boxed<Result<Leg, DataInput>>,
-    pub(crate) secure: Option<Secure>,
+    pub(crate) secure: Option<SecureLeg>,
     pub(crate) stream: StreamSource,
     /// Coding of the stream. `None` for uncoded bytes.
     pub(crate) stream_coding: Option<StreamCoding>,
     /// Pause of the leg after which its bytes are sent without further ones.
     pub(crate) flush_delay: FlushDelay,
     /// Spool that supplies the leg's bytes, and that stores the bytes of the stream.
-    pub(crate) spool: Option<Place>,
+    pub(crate) spool: Option<SpoolPosition>,
     pub(crate) orders: mpsc::UnboundedReceiver<M::Order>,
     /// Receives the events of the machine.
-    pub(crate) tell: Box<dyn FnMut(M::Event) + Send>,
+    pub(crate) on_event: Box<dyn FnMut(M::Event) + Send>,
     /// Detection of truncated data. `Some` where both sides use TLS.
     pub(crate) truncation: Option<Arc<Truncation>>,
-    pub(crate) transfer: Arc<Transfer>,
+    pub(crate) transfer: Arc<OpenTransfer>,
     /// Limits of the bytes in flight between client and server.
     pub(crate) grants: Grants,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Parts<M: DataMachine> {
 ///
 /// # Errors
 /// The reason for which the data connection broke.
-pub(crate) async fn run<M: DataMachine>(parts: Parts<M>) -> Result<(), String> {
+pub(crate) async fn run<M: DataMachine>(parts: PumpParts<M>) -> Result<(), String> {
     let (stream, awaited) = match parts.stream {
         StreamSource::Open(stream) => (Some(stream), None),
         StreamSource::Awaited(awaited) => (None, Some(awaited)),
@@ -106,11 +106,11 @@ pub(crate) async fn run<M: DataMachine>(parts: Parts<M>) -> Result<(), String> {
         spool: parts.spool,
         outbound: Outbound::granted(parts.grants.to_link),
         inbound: Inbound::granted(parts.grants.from_link),
-        telling: None,
+        reporting: None,
         is_securing: false,
         is_ending: false,
         orders: Some(parts.orders),
-        tell: parts.tell,
+        on_event: parts.on_event,
         truncation: parts.truncation,
         transfer: parts.transfer,
     };
@@ -131,25 +131,25 @@ struct Pump<M: DataMachine> {
     /// The connection of the leg before its start.
     connect: Option<Boxed<Result<Leg, DataInput>>>,
     connecting: Option<Boxed<Result<Leg, DataInput>>>,
-    secure: Option<Secure>,
-    awaited: Option<oneshot::Receiver<Stream>>,
+    secure: Option<SecureLeg>,
+    awaited: Option<oneshot::Receiver<StreamHalves>>,
     leg: Option<(LegReader, LegWriter)>,
-    stream: Option<(EncodingWriter, Source)>,
+    stream: Option<(EncodingWriter, ByteSource)>,
     stream_coding: Option<StreamCoding>,
     flush_delay: FlushDelay,
-    spool: Option<Place>,
+    spool: Option<SpoolPosition>,
     outbound: Outbound,
     inbound: Inbound,
-    telling: Option<Boxed<Result<(), String>>>,
+    reporting: Option<Boxed<Result<(), String>>>,
     /// Whether TLS starts on the connected leg.
     is_securing: bool,
     /// Whether the end is being written to the leg.
     is_ending: bool,
     /// `None` once the session has ended, which is not an order.
     orders: Option<mpsc::UnboundedReceiver<M::Order>>,
-    tell: Box<dyn FnMut(M::Event) + Send>,
+    on_event: Box<dyn FnMut(M::Event) + Send>,
     truncation: Option<Arc<Truncation>>,
-    transfer: Arc<Transfer>,
+    transfer: Arc<OpenTransfer>,
 }
 
 impl<M: DataMachine> Pump<M> {
@@ -161,7 +161,7 @@ impl<M: DataMachine> Pump<M> {
                 DataOutput::Secure => self.begin_tls(),
                 DataOutput::ReportTruncation => {
                     if let Some(truncation) = self.truncation.clone() {
-                        self.telling = Some(Box::pin(async move { truncation.tell().await }));
+                        self.reporting = Some(Box::pin(async move { truncation.report().await }));
                     }
                 }
                 DataOutput::Finish => {
@@ -187,7 +187,7 @@ impl<M: DataMachine> Pump<M> {
                         socket::mark_abort(writer.leg().connection());
                     }
                 }
-                DataOutput::Event(event) => (self.tell)(event),
+                DataOutput::Event(event) => (self.on_event)(event),
                 DataOutput::Done { broken } => return Some(broken),
             }
         }
@@ -207,13 +207,13 @@ impl<M: DataMachine> Pump<M> {
         }
     }
 
-    fn stream_opened(&mut self, stream: Stream) {
-        let Stream { send, recv, first } = stream;
+    fn stream_opened(&mut self, stream: StreamHalves) {
+        let StreamHalves { send, recv, first } = stream;
         let counters = self.transfer.coding_counters();
         let reader = DecodingReader::new(recv, first, self.stream_coding.as_ref(), counters);
         let source = match self.spool.take() {
-            Some(place) => Source::Spool(Tap::new(place, reader)),
-            None => Source::Stream(reader),
+            Some(position) => ByteSource::Spool(SpoolSource::new(position, reader)),
+            None => ByteSource::Stream(reader),
         };
         self.stream = Some((
             EncodingWriter::new(send, self.stream_coding.as_ref(), counters),
@@ -256,13 +256,13 @@ impl<M: DataMachine> Pump<M> {
                 .outbound
                 .advance(outbound, watches_stream, reader, send, self.flush_delay, to_link) => self.handle(input),
             input = self.inbound.advance(inbound, writer, recv, from_link, truncation) => {
-                self.is_ending &= inbound != Task::End;
+                self.is_ending &= inbound != LegTask::End;
                 self.handle(input);
             }
             connected = ready(&mut self.connecting) => self.connected(connected),
-            told = ready(&mut self.telling) => {
-                self.telling = None;
-                self.handle(DataInput::TruncationReported(told));
+            reported = ready(&mut self.reporting) => {
+                self.reporting = None;
+                self.handle(DataInput::TruncationReported(reported));
             }
             stream = opened(&mut self.awaited) => {
                 self.awaited = None;
@@ -273,7 +273,7 @@ impl<M: DataMachine> Pump<M> {
                 }
             }
             // Both sides are reset, as after a loss of the link.
-            () = transfer.stopped() => {
+            () = transfer.wait_for_stop() => {
                 self.handle(DataInput::StreamLost("stopped by the operator".to_owned()));
             }
             () = reached(deadline) => {
@@ -283,13 +283,13 @@ impl<M: DataMachine> Pump<M> {
         }
     }
 
-    fn inbound_task(&self) -> Task {
+    fn inbound_task(&self) -> LegTask {
         match self.machine.inbound() {
-            _ if self.is_ending => Task::End,
-            DataFlow::Relay => Task::Relay,
-            DataFlow::Discard => Task::Discard,
-            DataFlow::Wait if self.machine.awaits_acknowledgement() => Task::Acknowledge,
-            DataFlow::Wait => Task::Wait,
+            _ if self.is_ending => LegTask::End,
+            DataFlow::Relay => LegTask::Relay,
+            DataFlow::Discard => LegTask::Discard,
+            DataFlow::Wait if self.machine.awaits_acknowledgement() => LegTask::Acknowledge,
+            DataFlow::Wait => LegTask::Wait,
         }
     }
 
@@ -334,7 +334,7 @@ async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
     }
 }
 
-async fn opened(awaited: &mut Option<oneshot::Receiver<Stream>>) -> Option<Stream> {
+async fn opened(awaited: &mut Option<oneshot::Receiver<StreamHalves>>) -> Option<StreamHalves> {
     match awaited {
         Some(awaited) => awaited.await.ok(),
         None => std::future::pending().await,

@@ -52,7 +52,7 @@ pub struct RelayBuilder {
     link: Link,
     settings: RelaySettings,
     registry: Arc<Registry>,
-    spool: Option<spool::Settings>,
+    spool: Option<spool::SpoolSettings>,
     stores: Option<optimise::StoresSettings>,
     own_addresses: Vec<SocketAddr>,
     first_session: u64,
@@ -185,7 +185,7 @@ impl RelayBuilder {
 
     /// Keeps files that cross the link once for several servers.
     #[must_use]
-    pub fn spool(mut self, settings: Option<spool::Settings>) -> Self {
+    pub fn spool(mut self, settings: Option<spool::SpoolSettings>) -> Self {
         self.spool = settings;
         self
     }

@@ -9,11 +9,11 @@ mod registry;
 mod render;
 mod store;
 
-pub use finished::Conclusion;
+pub use finished::TransferConclusion;
 pub use histogram::Histogram;
-pub use recent::{KnownPath, Search};
+pub use recent::{KnownPath, TransferSearch};
 pub use registry::Registry;
-pub(crate) use registry::{Meter, Transfer};
+pub(crate) use registry::{DirectionMeter, OpenTransfer};
 pub use render::final_path;
 pub use store::StoreStatus;
 
@@ -50,7 +50,7 @@ pub struct Snapshot {
     /// Granted send buffer, in bytes.
     pub socket_buffer_send_bytes: u64,
     /// Datagrams dropped unanswered, by reason.
-    pub dropped: Dropped,
+    pub dropped: DroppedDatagrams,
     /// Processes that this one has replaced, and that still serve their sessions.
     #[serde(default)]
     pub older_processes: Vec<OlderProcess>,
@@ -154,7 +154,7 @@ pub struct OptimiserTotals {
 
 /// Datagrams dropped unanswered.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Dropped {
+pub struct DroppedDatagrams {
     /// First flights whose key identifier no peer has.
     pub unknown_key: u64,
     /// First flights with a wrong authentication code.

@@ -20,7 +20,7 @@ use ftp::session::{PIPELINED_MAX, TransferId};
 use link::{Class, Link, PeerId, StreamKey};
 use tokio::time::timeout;
 
-use crate::wire::{Hello, Service, encode};
+use crate::wire::{Service, StreamHello, encode};
 
 /// A session, as one gateway identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,10 +33,10 @@ pub(crate) struct SessionKey {
 
 /// The sessions of a gateway, and their data connections that the peer reported as truncated.
 #[derive(Debug, Default)]
-pub(crate) struct Truncations(Mutex<HashMap<SessionKey, Known>>);
+pub(crate) struct Truncations(Mutex<HashMap<SessionKey, SessionTruncations>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct SessionTruncations {
     /// Whether further data connections may come.
     is_open: bool,
     connections: HashMap<TransferId, Arc<AtomicBool>>,
@@ -48,13 +48,13 @@ struct Known {
 impl Truncations {
     /// Records the peer's report of a truncation. False if the session is unknown: the data must
     /// then not seem to have ended.
-    pub(crate) fn note(&self, key: SessionKey, transfer: TransferId) -> bool {
+    pub(crate) fn record(&self, key: SessionKey, transfer: TransferId) -> bool {
         let mut sessions = self.lock();
         let Some(known) = sessions.get_mut(&key) else {
             return false;
         };
-        if let Some(told) = known.connections.get(&transfer) {
-            told.store(true, Ordering::Relaxed);
+        if let Some(reported) = known.connections.get(&transfer) {
+            reported.store(true, Ordering::Relaxed);
             return true;
         }
         if known.is_open {
@@ -67,7 +67,7 @@ impl Truncations {
         known.is_open
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, SessionTruncations>> {
         // No code here panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,7 +107,7 @@ pub(crate) struct Truncation {
     /// A stream of the session. The process that has it receives the report.
     beside: StreamKey,
     transfer: TransferId,
-    told: Arc<AtomicBool>,
+    reported: Arc<AtomicBool>,
 }
 
 impl Truncation {
@@ -119,12 +119,12 @@ impl Truncation {
         beside: StreamKey,
         transfer: TransferId,
     ) -> Self {
-        let told = {
+        let reported = {
             let mut sessions = truncations.lock();
             let known = sessions.entry(session).or_default();
-            let told = Arc::new(AtomicBool::new(known.early.remove(&transfer)));
-            known.connections.insert(transfer, told.clone());
-            told
+            let reported = Arc::new(AtomicBool::new(known.early.remove(&transfer)));
+            known.connections.insert(transfer, reported.clone());
+            reported
         };
         Self {
             truncations,
@@ -132,7 +132,7 @@ impl Truncation {
             session,
             beside,
             transfer,
-            told,
+            reported,
         }
     }
 
@@ -140,7 +140,7 @@ impl Truncation {
     ///
     /// # Errors
     /// The reason why the report failed. The data must then not seem to have ended.
-    pub(crate) async fn tell(&self) -> Result<(), String> {
+    pub(crate) async fn report(&self) -> Result<(), String> {
         tracing::info!("the data has ended without close_notify");
         let failed =
             |why: String| format!("no close_notify, and the report to the peer failed: {why}");
@@ -152,23 +152,23 @@ impl Truncation {
             transfer: self.transfer,
             by_client: self.session.is_near,
         };
-        let written = send.write(encode(&Hello { service })).await;
+        let written = send.write(encode(&StreamHello { service })).await;
         written.map_err(|error| failed(error.to_string()))?;
         send.finish();
-        match timeout(TELL_PATIENCE, recv.read()).await {
+        match timeout(REPORT_TIMEOUT, recv.read()).await {
             Ok(Ok(None)) => Ok(()),
             Ok(Ok(Some(_))) => Err(failed("it answers".to_owned())),
             Ok(Err(error)) => Err(failed(error.to_string())),
             Err(_) => {
-                let seconds = TELL_PATIENCE.as_secs();
+                let seconds = REPORT_TIMEOUT.as_secs();
                 Err(failed(format!("no acknowledgement within {seconds} s")))
             }
         }
     }
 
     /// Whether the peer has reported that its data were truncated.
-    pub(crate) fn is_told(&self) -> bool {
-        self.told.load(Ordering::Relaxed)
+    pub(crate) fn is_reported(&self) -> bool {
+        self.reported.load(Ordering::Relaxed)
     }
 }
 
@@ -186,7 +186,7 @@ impl Drop for Truncation {
 
 /// Timeout of the peer's confirmation: some round trips of a bad path, and shorter than clients
 /// wait for a final reply.
-const TELL_PATIENCE: Duration = Duration::from_secs(10);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Early reports of one session: as many as a client may request data connections ahead.
 const EARLY_MAX: usize = PIPELINED_MAX;

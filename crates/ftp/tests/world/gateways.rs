@@ -127,7 +127,7 @@ impl World {
             opening,
             dials_early: self.near_dials_early,
             has_tls: self.near_tls,
-            tells_truncation: false,
+            reports_truncation: false,
             stall_timeout: STALL_TIMEOUT,
         };
         if let Some(conn) = self.conns.get_mut(&transfer.0) {

@@ -7,18 +7,18 @@ use super::{
     file::LogSection,
     problem::{Problem, problem},
 };
-use relay::transfer_log::{Format, Settings};
+use relay::transfer_log::{TransferLogFormat, TransferLogSettings};
 
 /// Returns the transfer log, if the section names one.
 pub(super) fn transfer_log(
     section: &LogSection,
     folder: &Path,
-) -> Result<Option<Settings>, Problem> {
+) -> Result<Option<TransferLogSettings>, Problem> {
     let format = match &section.transfer_log_format {
-        None => Format::default(),
+        None => TransferLogFormat::default(),
         Some(name) => match name.get_ref().as_str() {
-            "json" => Format::Json,
-            "xferlog" => Format::Xferlog,
+            "json" => TransferLogFormat::Json,
+            "xferlog" => TransferLogFormat::Xferlog,
             other => {
                 let message = format!(
                     "unknown transfer_log_format {other:?}, expected \"json\" or \"xferlog\""
@@ -29,7 +29,7 @@ pub(super) fn transfer_log(
     };
     match (&section.transfer_log, &section.transfer_log_format) {
         (None, Some(name)) => Err(problem(name, "transfer_log_format needs transfer_log")),
-        (path, _) => Ok(path.as_ref().map(|path| Settings {
+        (path, _) => Ok(path.as_ref().map(|path| TransferLogSettings {
             path: folder.join(path),
             format,
         })),

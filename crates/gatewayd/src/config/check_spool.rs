@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use super::{check_folder, file::SpoolSection, problem::Problem};
-use relay::spool::Settings;
+use relay::spool::SpoolSettings;
 
 /// Returns the spool, if there is a section.
 pub(super) fn spool(
     section: Option<&SpoolSection>,
     folder: &Path,
-) -> Result<Option<Settings>, Problem> {
+) -> Result<Option<SpoolSettings>, Problem> {
     let Some(section) = section else {
         return Ok(None);
     };
-    Ok(Some(Settings {
+    Ok(Some(SpoolSettings {
         folder: check_folder::folder(&section.folder, folder),
         size_max: check_folder::size_max(section.size_max.as_ref())?,
     }))

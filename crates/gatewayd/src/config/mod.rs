@@ -61,11 +61,11 @@ pub struct Config {
     /// Listeners for any other TCP service.
     pub forwards: Vec<Forward>,
     /// Folder for files that several servers receive, if configured.
-    pub spool: Option<spool::Settings>,
+    pub spool: Option<spool::SpoolSettings>,
     /// Folder for chunks that have crossed the link, if configured.
     pub store: Option<optimise::StoresSettings>,
     /// The transfer log, if configured.
-    pub transfer_log: Option<transfer_log::Settings>,
+    pub transfer_log: Option<transfer_log::TransferLogSettings>,
     /// Log level. The command line and the environment override it.
     pub log_level: Option<LogLevel>,
     /// Form of the log. The command line overrides it.

@@ -107,7 +107,7 @@ listen = "127.0.0.1:9811"
     assert_eq!(config.log_format, Some(LogFormat::Json));
     let log = config.transfer_log.as_ref().expect("a transfer log");
     assert_eq!(log.path, folder.0.join("transfers.log"));
-    assert_eq!(log.format, transfer_log::Format::Xferlog);
+    assert_eq!(log.format, transfer_log::TransferLogFormat::Xferlog);
     assert!(config.to_string().contains("***"));
 }
 

@@ -160,7 +160,10 @@ impl Dashboard {
             };
             peer.note_plain_tcp(path);
             if is_second {
-                running.relay.registry().note_path(&peer.status.name, path);
+                running
+                    .relay
+                    .registry()
+                    .record_path(&peer.status.name, path);
             }
         }
         drop(history);

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{Dashboard, json, refused::Refused};
 use pages::PageClient;
-use relay::status::Search;
+use relay::status::TransferSearch;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,12 +37,16 @@ pub(super) async fn recent(
         // The result of a search reveals names, too.
         return Err(Refused::HidesNames);
     }
-    let mut found = dashboard.running().relay.registry().recent(&Search {
-        words: asked.words,
-        failed: asked.failed,
-        before: asked.before,
-        count_max: PAGE,
-    });
+    let mut found = dashboard
+        .running()
+        .relay
+        .registry()
+        .recent(&TransferSearch {
+            words: asked.words,
+            failed: asked.failed,
+            before: asked.before,
+            count_max: PAGE,
+        });
     if !shows_names {
         found.hide_names();
     }

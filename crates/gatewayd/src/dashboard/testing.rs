@@ -15,7 +15,7 @@ use units::BitRate;
 
 use super::{Dashboard, controls::read, refused::Refused};
 use relay::{
-    status::{Conclusion, KnownPath, Registry},
+    status::{KnownPath, Registry, TransferConclusion},
     transfer_log::{TransferDirection, TransferType},
 };
 
@@ -43,7 +43,7 @@ pub(super) async fn fill(
         rtt: Duration::from_millis(80),
         loss: 0.0005,
     };
-    registry.note_path("site-b", path);
+    registry.record_path("site-b", path);
     for number in 0..wish.finished {
         finish(&registry, number);
     }
@@ -57,24 +57,24 @@ fn run(registry: &Arc<Registry>, wish: &Wish) {
         let session = number as u64 + 1;
         let transfer = registry.transfer("ftp", true, session, "site-b", &client, "ftp.example:21");
         let folder = number % 30;
-        transfer.asked_for(format!("/projects/day-{folder}/reel-{number:05}.mxf"));
+        transfer.set_requested_path(format!("/projects/day-{folder}/reel-{number:05}.mxf"));
         if number.is_multiple_of(2) {
-            transfer.announced(4_000_000_000);
+            transfer.set_announced_size(4_000_000_000);
         }
         let seconds = wish.seconds;
         let stopped = transfer.clone();
         let moving = async move {
             for _ in 0..seconds * 10 {
                 let (_, from_link) = transfer.meters();
-                from_link.waits_for_link();
-                from_link.moved(50_000 + number * 37);
+                from_link.start_link_wait();
+                from_link.add_bytes(50_000 + number * 37);
                 sleep(Duration::from_millis(100)).await;
             }
         };
         tokio::spawn(async move {
             tokio::select! {
                 () = moving => {}
-                () = stopped.stopped() => {}
+                () = stopped.wait_for_stop() => {}
             }
         });
     }
@@ -85,7 +85,7 @@ fn finish(registry: &Arc<Registry>, number: usize) {
     let client = format!("10.1.0.{}:40000", number % 250);
     let transfer = registry.transfer("ftp", true, 1, "site-b", &client, "ftp.example:21");
     let bytes = 200_000_000 + number * 37_000;
-    transfer.meters().0.moved(bytes);
+    transfer.meters().0.add_bytes(bytes);
     // Every third transfer is text, and every ninth is already stored at the peer.
     if number.is_multiple_of(3) {
         let shrink = if number.is_multiple_of(9) { 1_000 } else { 4 };
@@ -101,7 +101,7 @@ fn finish(registry: &Arc<Registry>, number: usize) {
     }
     // The rate is 800 Mbit/s.
     let took = Duration::from_secs_f64(bytes as f64 / 1e8);
-    transfer.concluded(Conclusion {
+    transfer.conclude(TransferConclusion {
         user: format!("user-{}", number % 7),
         listener: ([127, 0, 0, 1], 2121).into(),
         verb: "STOR".to_owned(),

@@ -16,7 +16,7 @@ use tokio::{net::lookup_host, time::timeout};
 use units::ByteCount;
 
 use super::Invite;
-use relay::wire::{Decoder, EnrolReply, Hello, Service, encode};
+use relay::wire::{EnrolReply, MessageDecoder, Service, StreamHello, encode};
 
 /// Error: the far gateway has not added this one to its peers.
 #[derive(Debug, thiserror::Error)]
@@ -86,10 +86,10 @@ async fn ask(
         public_key,
         name: name.to_owned(),
     };
-    let hello = encode(&Hello { service });
+    let hello = encode(&StreamHello { service });
     send.write(hello).await.map_err(|_| EnrolError::Broken)?;
     send.finish();
-    let mut decoder = Decoder::default();
+    let mut decoder = MessageDecoder::default();
     loop {
         match recv.read().await {
             Ok(Some(bytes)) => decoder.push(&bytes),

@@ -39,7 +39,7 @@ struct Gateways {
 }
 
 impl Gateways {
-    fn start(folder: &Path, spool: Option<spool::Settings>) -> Self {
+    fn start(folder: &Path, spool: Option<spool::SpoolSettings>) -> Self {
         let key = |name: &str| {
             let path = folder.join(name);
             let identity = Identity::generate();
@@ -134,8 +134,8 @@ async fn run_with(
     ended
 }
 
-fn spool(folder: &Path) -> Option<spool::Settings> {
-    Some(spool::Settings {
+fn spool(folder: &Path) -> Option<spool::SpoolSettings> {
+    Some(spool::SpoolSettings {
         folder: folder.to_owned(),
         size_max: ByteCount::gibibytes(1),
     })

@@ -41,14 +41,14 @@ struct Outcome {
     tail_s: f64,
     /// Most file bytes in flight.
     ahead_max_bytes: f64,
-    drain: Drain,
+    drain: DrainBudget,
 }
 
 const STEP_S: f64 = 1e-3;
 
 fn run(upload: &Upload) -> Outcome {
     let rtt = Duration::from_secs_f64(upload.rtt_s);
-    let mut drain = Drain::new(upload.limit, rtt, upload.known_bytes_per_s);
+    let mut drain = DrainBudget::new(upload.limit, rtt, upload.known_bytes_per_s);
     let mut near = drain.granted;
     let mut grants: VecDeque<(f64, Grant)> = VecDeque::new();
     let mut line: VecDeque<(f64, f64)> = VecDeque::new();
@@ -86,15 +86,15 @@ fn run(upload: &Upload) -> Outcome {
         }
         ahead_max = ahead_max.max(taken - accepted);
         if now >= next_check {
-            drain.observe(Totals {
+            drain.observe(UploadTotals {
                 at_s: now,
                 accepted_bytes: accepted as u64,
                 busy_s,
             });
-            if let Some(grant) = drain.due() {
+            if let Some(grant) = drain.next_grant() {
                 grants.push_back((now + upload.rtt_s / 2.0, grant));
             }
-            next_check = now + drain.observe_again().as_secs_f64();
+            next_check = now + drain.time_to_observation().as_secs_f64();
         }
         now += STEP_S;
         assert!(now < 3e4, "the upload stands still");
@@ -268,8 +268,8 @@ proptest! {
         limit_s in 0_u64..100,
         known in proptest::option::of(0.0..1e12_f64),
     ) {
-        let mut drain = Drain::new(Duration::from_secs(limit_s), Duration::from_millis(200), known);
-        let mut totals = Totals::default();
+        let mut drain = DrainBudget::new(Duration::from_secs(limit_s), Duration::from_millis(200), known);
+        let mut totals = UploadTotals::default();
         let mut accepted = 0;
         prop_assert!(drain.budget_bytes() >= BUDGET_MIN_BYTES);
         for (time_s, bytes, busy_s) in steps {
@@ -278,11 +278,11 @@ proptest! {
             totals.busy_s += busy_s.min(time_s);
             drain.observe(totals);
             prop_assert!(drain.budget_bytes() >= BUDGET_MIN_BYTES);
-            if let Some(grant) = drain.due() {
+            if let Some(grant) = drain.next_grant() {
                 prop_assert!(grant.accepted_bytes >= accepted);
                 accepted = grant.accepted_bytes;
             }
-            prop_assert!(drain.observe_again() > Duration::ZERO);
+            prop_assert!(drain.time_to_observation() > Duration::ZERO);
         }
     }
 

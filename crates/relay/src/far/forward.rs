@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 use crate::{
     forward,
     gateway_context::GatewayContext,
-    pairing::Stream,
+    pairing::StreamHalves,
     wire::{CodingOffer, reset},
 };
 use net::{Connection, socket, target::Endpoint};
@@ -18,7 +18,7 @@ pub(super) async fn serve(
     shared: &Arc<GatewayContext>,
     peer: PeerId,
     target: Endpoint,
-    mut stream: Stream,
+    mut stream: StreamHalves,
     coding: Option<CodingOffer>,
 ) {
     let tcp = match shared.dial(peer, &target).await {
@@ -48,7 +48,7 @@ pub(super) async fn serve(
         () = shared.wait_for_abort() => return,
     };
     match result {
-        Ok(()) => transfer.completed(),
+        Ok(()) => transfer.mark_completed(),
         Err(error) => info!(%target, %error, "forward broken"),
     }
 }

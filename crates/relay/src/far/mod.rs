@@ -23,12 +23,14 @@ use opened_session::OpenedSession;
 use crate::{
     gateway_context::GatewayContext,
     optimise::{ReferenceKey, chunk_server},
-    pairing::{DataStream, Stream},
+    pairing::{DataStream, StreamHalves},
     relay::Relay,
     service::{FarService, ServiceStream},
     settings::PeerOrigin,
     truncation::{KnownSession, SessionKey},
-    wire::{Decoder, FarMessage, Hello, Service, TOKEN_BYTES, WireError, encode, reset},
+    wire::{
+        FarMessage, MessageDecoder, Service, StreamHello, TOKEN_BYTES, WireError, encode, reset,
+    },
 };
 
 /// A gateway that has presented an invite in order to become a peer.
@@ -98,7 +100,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<GatewayContext>, ends: &F
         mut recv,
         ..
     } = incoming;
-    let mut decoder = Decoder::default();
+    let mut decoder = MessageDecoder::default();
     let hello = match timeout(HELLO_PATIENCE, read_hello(&mut recv, &mut decoder)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
@@ -158,7 +160,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<GatewayContext>, ends: &F
             }
         }
         Service::Forward { target, coding } => {
-            let stream = Stream {
+            let stream = StreamHalves {
                 send,
                 recv,
                 first: decoder.into_rest(),
@@ -247,7 +249,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<GatewayContext>, ends: &F
                 is_near: !by_client,
                 session,
             };
-            if shared.truncations.note(key, transfer) {
+            if shared.truncations.record(key, transfer) {
                 send.finish();
             } else {
                 debug!(session, "a truncation in no session");
@@ -259,7 +261,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<GatewayContext>, ends: &F
                 Ok(sender) => {
                     // If the session has ended, the stream is dropped, and thereby reset.
                     let first = decoder.into_rest();
-                    let stream = Stream { send, recv, first };
+                    let stream = StreamHalves { send, recv, first };
                     let _ = sender.send(DataStream { transfer, stream }).await;
                 }
                 Err(_) => {
@@ -271,7 +273,10 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<GatewayContext>, ends: &F
     }
 }
 
-async fn read_hello(recv: &mut RecvStream, decoder: &mut Decoder) -> Result<Hello, WireError> {
+async fn read_hello(
+    recv: &mut RecvStream,
+    decoder: &mut MessageDecoder,
+) -> Result<StreamHello, WireError> {
     loop {
         if let Some(hello) = decoder.next_message()? {
             return Ok(hello);

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::{
     optimise::NegotiatedCoding,
     pairing::DataStream,
-    wire::{Decoder, Version},
+    wire::{MessageDecoder, Version},
 };
 use net::{target::Endpoint, tls::ServerTls};
 
@@ -25,6 +25,6 @@ pub(super) struct OpenedSession {
     pub(super) coding: Option<NegotiatedCoding>,
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
-    pub(super) decoder: Decoder,
+    pub(super) decoder: MessageDecoder,
     pub(super) streams: mpsc::Receiver<DataStream>,
 }

@@ -48,15 +48,15 @@ use super::{
 };
 use crate::{
     control_connection::ControlConnection,
-    drain::{self, Drain},
+    drain::{self, DrainBudget},
     gateway_context::GatewayContext,
     optimise::{FlushDelay, NegotiatedCoding, ReferenceKey},
-    pairing::{DataStream, Stream},
-    pump::{self, Boxed, Grants, Parts, Secure, StreamSource},
-    spool::Place,
-    status::Transfer,
+    pairing::{DataStream, StreamHalves},
+    pump::{self, Boxed, Grants, PumpParts, SecureLeg, StreamSource},
+    spool::SpoolPosition,
+    status::OpenTransfer,
     truncation::{SessionKey, Truncation},
-    wire::{Decoder, FarMessage, Grant, NearMessage, Version, encode, encode_in, reset},
+    wire::{FarMessage, Grant, MessageDecoder, NearMessage, Version, encode, encode_in, reset},
 };
 use net::{
     socket,
@@ -95,14 +95,14 @@ enum SessionError {
 
 struct DataConnection {
     orders: mpsc::UnboundedSender<FarDataOrder>,
-    stream: Option<oneshot::Sender<Stream>>,
+    stream: Option<oneshot::Sender<StreamHalves>>,
     server: IpAddr,
     /// Weak, since the data connection holds the transfer, and its end must count.
-    transfer: Weak<Transfer>,
+    transfer: Weak<OpenTransfer>,
     /// Time at which the data connection was opened.
     opened: Instant,
     /// Drain budget of an upload, and the time of the last observation of its server.
-    drain: Drain,
+    drain: DrainBudget,
     observed: Instant,
     grants: watch::Sender<Grant>,
 }
@@ -130,7 +130,7 @@ struct Session<'a> {
     /// Streams whose data connection the server has not announced yet.
     early: BTreeMap<TransferId, DataStream>,
     /// Spool position for the next data connection.
-    spool: Option<Place>,
+    spool: Option<SpoolPosition>,
     /// Time in which an upload must drain to the server.
     drain_limit: Duration,
     /// Budget of an upload before its first grant, as last reported to the near gateway.
@@ -211,7 +211,7 @@ impl Session<'_> {
     async fn serve(
         &mut self,
         mut recv: RecvStream,
-        mut decoder: Decoder,
+        mut decoder: MessageDecoder,
         mut streams: mpsc::Receiver<DataStream>,
         mut from_data: mpsc::UnboundedReceiver<(TransferId, FarDataEvent)>,
     ) -> Result<(), SessionError> {
@@ -332,14 +332,14 @@ impl Session<'_> {
         self.send_to_near(&FarMessage::Session(message)).await
     }
 
-    fn handle_near_messages(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
+    fn handle_near_messages(&mut self, decoder: &mut MessageDecoder) -> Result<(), SessionError> {
         while let Some(message) = decoder.next_message()? {
             match message {
                 NearMessage::Session(message) => self.far.handle(FarInput::Received(message))?,
                 NearMessage::Waiting(transfer, limit) => {
                     let open = self.data.get(&transfer);
                     if let Some(open) = open.and_then(|it| it.transfer.upgrade()) {
-                        open.told(limit);
+                        open.record_peer_bottleneck(limit);
                     }
                 }
             }
@@ -439,9 +439,9 @@ impl Session<'_> {
         let Some(spools) = &self.shared.spools else {
             return "502 gateway: there is no spool here".to_owned();
         };
-        match spools.place(self.peer, request).await {
-            Ok((place, answer)) => {
-                self.spool = Some(place);
+        match spools.open_position(self.peer, request).await {
+            Ok((position, answer)) => {
+                self.spool = Some(position);
                 answer.to_string()
             }
             Err(error) => error.to_string(),
@@ -458,7 +458,7 @@ impl Session<'_> {
         let (server, opened) = (leg.server(), Instant::now());
         let drain = match &spool {
             // No client waits until a spool has drained.
-            Some(_) => Drain::unlimited(),
+            Some(_) => DrainBudget::unlimited(),
             None => self.new_drain(server),
         };
         let budget_bytes = drain.budget_bytes();
@@ -492,7 +492,7 @@ impl Session<'_> {
             has_tls: self.tls.is_some(),
             stall_timeout: self.shared.settings.limits.stall_timeout,
         };
-        let parts = Parts {
+        let parts = PumpParts {
             machine: FarData::new(setup),
             stream: StreamSource::Awaited(stream),
             connect: Box::pin(data::connect(leg, self.local.ip())),
@@ -502,7 +502,7 @@ impl Session<'_> {
             spool,
             orders: ordered,
             // The session may have ended. The event is then not needed.
-            tell: Box::new(move |event| {
+            on_event: Box::new(move |event| {
                 let _ = events.send((id, event));
             }),
             truncation,
@@ -516,7 +516,7 @@ impl Session<'_> {
         let run = async move {
             match pump::run(parts).await {
                 Ok(()) => {
-                    transfer.completed();
+                    transfer.mark_completed();
                     debug!(transfer = id.0, "data connection complete");
                 }
                 Err(why) => info!(transfer = id.0, why, "data connection broken"),
@@ -543,7 +543,7 @@ impl Session<'_> {
         }
     }
 
-    fn secure(&self, tls: Arc<Connector>) -> Secure {
+    fn secure(&self, tls: Arc<Connector>) -> SecureLeg {
         let name = self.target.host.to_string();
         Box::new(move |tcp| -> Boxed<_> {
             Box::pin(async move {

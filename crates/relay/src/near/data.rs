@@ -9,7 +9,7 @@ use std::{
 use ftp::session::data::{DataInput, near::DataOpening};
 use tracing::debug;
 
-use crate::pump::{Boxed, Secure};
+use crate::pump::{Boxed, SecureLeg};
 use net::{
     Connection, Listener,
     pipe::PipeNetwork,
@@ -76,7 +76,7 @@ pub(super) async fn connect(leg: ClientLeg, client: DataClient) -> Result<Leg, D
 }
 
 /// Returns the start of TLS on the leg.
-pub(super) fn secure(tls: Arc<Acceptor>) -> Secure {
+pub(super) fn secure(tls: Arc<Acceptor>) -> SecureLeg {
     Box::new(move |tcp| -> Boxed<_> {
         Box::pin(async move {
             let accepted = tls.accept(tcp, ConnectionKind::Data).await;

@@ -15,11 +15,11 @@ use crate::{
     forward,
     gateway_context::GatewayContext,
     limits::{Purpose, ReachedLimit},
-    pairing::Stream,
+    pairing::StreamHalves,
     relay::Relay,
     service::{NearService, ServiceClient},
     settings::Forward,
-    status::Transfer,
+    status::OpenTransfer,
     wire::{CodingOffer, Service},
 };
 use net::{Connection, socket};
@@ -75,7 +75,7 @@ impl ForwardOptions<'_> {
     };
 
     /// Resolves when a connection is idle for too long, and not needed otherwise.
-    async fn given_up(&self, transfer: &Transfer) {
+    async fn given_up(&self, transfer: &OpenTransfer) {
         let Some(patience) = self.patience else {
             return std::future::pending().await;
         };
@@ -135,7 +135,7 @@ pub(super) async fn relay_forward(
         &target.to_string(),
     );
     info!(%target, peer = shared.peer_name(peer), "forwarding");
-    let stream = Stream {
+    let stream = StreamHalves {
         send,
         recv,
         first: Bytes::new(),
@@ -148,7 +148,7 @@ pub(super) async fn relay_forward(
     let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());
     match result {
         Ok(()) => {
-            transfer.completed();
+            transfer.mark_completed();
             info!(up_bytes, down_bytes, "forward complete");
         }
         Err(error) => info!(up_bytes, down_bytes, %error, "forward broken"),
@@ -156,7 +156,7 @@ pub(super) async fn relay_forward(
 }
 
 /// Resolves when no byte has moved for `patience`.
-async fn stalled(transfer: &Transfer, patience: Duration) {
+async fn stalled(transfer: &OpenTransfer, patience: Duration) {
     let moved = || transfer.meters().0.bytes() + transfer.meters().1.bytes();
     let mut before = moved();
     loop {

@@ -228,7 +228,7 @@ impl PassThroughListener {
         let mut open = self.lock();
         // Some connections of this listener are not in the registry yet.
         let of_door: usize = open.values().map(|open| open.data).sum();
-        if self.shared.registry.door_transfers_open().max(of_door) >= most {
+        if self.shared.registry.client_transfers_open().max(of_door) >= most {
             return None;
         }
         let is_inherited = self.is_inherited(client);

@@ -210,7 +210,7 @@ impl Session {
                         let target = || self.listener.config.target_of(self.local);
                         let line = without_target(&line, target);
                         debug!(command = %Command::parse(&line), "client");
-                        self.note(&Command::parse(&line));
+                        self.record_command(&Command::parse(&line));
                         self.near.handle(NearInput::ClientLine(&line));
                     }
                     Line::TooLong => self.near.handle(NearInput::ClientLineTooLong),
@@ -278,7 +278,7 @@ impl Session {
         while let Some(output) = self.near.poll() {
             match output {
                 NearOutput::ToClient(line) => {
-                    self.note_reply(&line);
+                    self.record_reply(&line);
                     let written = timeout(REPLY_PATIENCE, self.control.write(&line)).await;
                     if !matches!(written, Ok(Ok(()))) {
                         debug!(?written, "cannot reply");

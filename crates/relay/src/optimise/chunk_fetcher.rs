@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::{CodingCounters, DedupContext, ReferenceKey};
-use crate::wire::{ChunkRequest, Hello, Service, encode};
+use crate::wire::{ChunkRequest, Service, StreamHello, encode};
 
 /// A chunk that was missing.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ async fn open(dedup: &DedupContext) -> Result<(SendStream, RecvStream), FetchErr
         // The peer sends the data.
         of_near: !session.is_near,
     };
-    send.write(encode(&Hello { service })).await?;
+    send.write(encode(&StreamHello { service })).await?;
     Ok((send, recv))
 }
 

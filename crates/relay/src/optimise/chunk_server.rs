@@ -9,7 +9,7 @@ use optimiser::{
 use tracing::debug;
 
 use super::{ReferenceKey, ReferenceStore};
-use crate::wire::{ChunkRequest, Decoder, reset};
+use crate::wire::{ChunkRequest, MessageDecoder, reset};
 
 /// Answers requests about the stream of `key`, until the receiver ends. `decoder` may contain the
 /// first request.
@@ -18,7 +18,7 @@ pub(crate) async fn serve(
     key: ReferenceKey,
     mut send: SendStream,
     mut recv: RecvStream,
-    mut decoder: Decoder,
+    mut decoder: MessageDecoder,
 ) {
     loop {
         match decoder.next_message() {

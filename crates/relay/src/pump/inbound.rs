@@ -9,8 +9,8 @@ use tracing::info;
 
 use crate::{
     drain,
-    spool::{Source, SourceError},
-    status::Meter,
+    spool::{ByteSource, SourceError},
+    status::DirectionMeter,
     truncation::Truncation,
     wire::Grant,
 };
@@ -21,7 +21,7 @@ use net::{
 
 /// Task at the leg's writing side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum LegTask {
     Wait,
     Relay,
     Discard,
@@ -64,31 +64,31 @@ impl Inbound {
     /// Works until an event occurs. Cancel safe.
     pub(super) async fn advance(
         &mut self,
-        task: Task,
+        task: LegTask,
         leg: Option<&mut LegWriter>,
-        recv: Option<&mut Source>,
-        meter: &Meter,
+        recv: Option<&mut ByteSource>,
+        meter: &DirectionMeter,
         truncation: Option<&Truncation>,
     ) -> DataInput {
         match (task, leg, recv) {
-            (Task::Relay, Some(leg), Some(recv)) => {
+            (LegTask::Relay, Some(leg), Some(recv)) => {
                 match self.move_to_leg(recv, leg, meter).await {
                     Ok(()) => DataInput::StreamEnded,
-                    Err(Undelivered::Leg(error)) => {
+                    Err(InboundError::Leg(error)) => {
                         DataInput::WriteFailed(format!("data connection: {error}"))
                     }
-                    Err(Undelivered::Source(error)) => DataInput::StreamBroken(error.to_string()),
+                    Err(InboundError::Source(error)) => DataInput::StreamBroken(error.to_string()),
                 }
             }
-            (Task::Discard, _, Some(recv)) => loop {
+            (LegTask::Discard, _, Some(recv)) => loop {
                 match recv.read().await {
                     Ok(Some(_)) => {}
                     Ok(None) => return DataInput::StreamEnded,
                     Err(error) => return DataInput::StreamBroken(error.to_string()),
                 }
             },
-            (Task::End, Some(leg), _) => {
-                let ended = match truncation.filter(|truncation| truncation.is_told()) {
+            (LegTask::End, Some(leg), _) => {
+                let ended = match truncation.filter(|truncation| truncation.is_reported()) {
                     Some(_) => socket::end_without_notify(leg),
                     None => socket::end_orderly(leg).await,
                 };
@@ -97,7 +97,7 @@ impl Inbound {
                     Err(error) => DataInput::WriteFailed(format!("data connection: {error}")),
                 }
             }
-            (Task::Acknowledge, Some(leg), _) => {
+            (LegTask::Acknowledge, Some(leg), _) => {
                 match socket::wait_for_acknowledgement(leg.leg().connection()).await {
                     Ok(()) => DataInput::Acknowledged,
                     Err(error) if error.kind() == io::ErrorKind::TimedOut => {
@@ -113,12 +113,12 @@ impl Inbound {
 
     async fn move_to_leg(
         &mut self,
-        recv: &mut Source,
+        recv: &mut ByteSource,
         leg: &mut LegWriter,
-        meter: &Meter,
-    ) -> Result<(), Undelivered> {
+        meter: &DirectionMeter,
+    ) -> Result<(), InboundError> {
         loop {
-            meter.waits_for_tcp();
+            meter.start_tcp_wait();
             while !self.unwritten.is_empty() {
                 self.flush(leg, meter).await?;
                 let count = leg.write(&self.unwritten).await?;
@@ -126,7 +126,7 @@ impl Inbound {
                 self.unflushed_bytes += count;
             }
             self.flush(leg, meter).await?;
-            meter.waits_for_link();
+            meter.start_link_wait();
             let Some(bytes) = recv.read().await? else {
                 return Ok(());
             };
@@ -139,10 +139,10 @@ impl Inbound {
     }
 
     /// Counts bytes once the socket has them.
-    async fn flush(&mut self, leg: &mut LegWriter, meter: &Meter) -> io::Result<()> {
+    async fn flush(&mut self, leg: &mut LegWriter, meter: &DirectionMeter) -> io::Result<()> {
         if self.unflushed_bytes > 0 {
             leg.flush().await?;
-            meter.moved(std::mem::take(&mut self.unflushed_bytes));
+            meter.add_bytes(std::mem::take(&mut self.unflushed_bytes));
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Inbound {
 
 /// Reason for which bytes did not reach the leg.
 #[derive(Debug, thiserror::Error)]
-enum Undelivered {
+enum InboundError {
     #[error("data connection: {0}")]
     Leg(#[from] io::Error),
     #[error(transparent)]

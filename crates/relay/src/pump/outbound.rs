@@ -11,7 +11,7 @@ use tokio::{io::AsyncReadExt, sync::watch, time::sleep};
 use crate::{
     drain,
     optimise::{EncodingWriter, FlushDelay},
-    status::Meter,
+    status::DirectionMeter,
     wire::Grant,
 };
 use net::{socket::KernelBuffer, tls::LegReader};
@@ -62,7 +62,7 @@ impl Outbound {
         leg: Option<&mut LegReader>,
         send: Option<&mut EncodingWriter>,
         flush_delay: FlushDelay,
-        meter: &Meter,
+        meter: &DirectionMeter,
     ) -> DataInput {
         match (flow, leg, send) {
             (_, _, Some(send)) if watches_stream => match send.stream().closed().await {
@@ -82,20 +82,20 @@ impl Outbound {
         leg: &mut LegReader,
         send: &mut EncodingWriter,
         flush_delay: FlushDelay,
-        meter: &Meter,
+        meter: &DirectionMeter,
     ) -> DataInput {
         match self.move_to_link(leg, send, flush_delay, meter).await {
             Ok(()) => DataInput::LegEnded {
                 is_truncated: leg.leg().closed_without_notify(),
             },
-            Err(Broken::Leg(error)) => match read_failed(&error) {
+            Err(OutboundError::Leg(error)) => match read_failed(&error) {
                 DataInput::ReadFailed(why) if self.read_bytes == 0 => DataInput::BrokenUnused(why),
                 input => input,
             },
-            Err(Broken::Stream(StreamError::Stopped { .. } | StreamError::Reset { .. })) => {
+            Err(OutboundError::Stream(StreamError::Stopped { .. } | StreamError::Reset { .. })) => {
                 DataInput::StreamStopped
             }
-            Err(Broken::Stream(error)) => DataInput::StreamLost(format!("link: {error}")),
+            Err(OutboundError::Stream(error)) => DataInput::StreamLost(format!("link: {error}")),
         }
     }
 
@@ -104,12 +104,12 @@ impl Outbound {
         leg: &mut LegReader,
         send: &mut EncodingWriter,
         flush_delay: FlushDelay,
-        meter: &Meter,
-    ) -> Result<(), Broken> {
+        meter: &DirectionMeter,
+    ) -> Result<(), OutboundError> {
         loop {
-            meter.waits_for_link();
+            meter.start_link_wait();
             if let Some(scope) = self.scope {
-                let moved = |bytes| meter.moved(bytes);
+                let moved = |bytes| meter.add_bytes(bytes);
                 send.write(&mut self.buffer, scope, moved).await?;
                 self.scope = None;
                 if scope == EncodeScope::Rest {
@@ -136,7 +136,7 @@ impl Outbound {
                 let bytes = drain::kernel_buffer_bytes(grants.borrow().budget_bytes);
                 self.unread.bound_unread(leg.leg().connection(), bytes)?;
             }
-            meter.waits_for_tcp();
+            meter.start_tcp_wait();
             let before = self.buffer.len();
             let mut buffer = (&mut self.buffer).limit(room);
             let scope = tokio::select! {
@@ -202,7 +202,7 @@ async fn discard(leg: &mut LegReader) -> DataInput {
 
 /// The broken side and its error.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum OutboundError {
     #[error("data connection: {0}")]
     Leg(#[from] io::Error),
     #[error("link: {0}")]

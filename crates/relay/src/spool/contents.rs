@@ -23,31 +23,31 @@ use tokio::{
     time::timeout,
 };
 
-use super::{ring::Ring, room::Room};
+use super::{disk_space::SpaceReservation, ring_file::RingFile};
 
 /// The contents of a spool, and its readers.
 #[derive(Debug)]
-pub(super) struct Contents {
-    ring: Arc<Ring>,
+pub(super) struct SpoolContents {
+    ring: Arc<RingFile>,
     size_bytes: u64,
     /// Number that distinguishes it from other spools of the same name.
     instance: u64,
-    state: watch::Sender<State>,
+    state: watch::Sender<SpoolState>,
     /// Held by the writer until the disk has answered.
     writing: Arc<Mutex<()>>,
     /// Released with the last reader and the last writer.
-    _room: Room,
+    _room: SpaceReservation,
 }
 
 /// The range of available bytes, and the progress of the readers.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct SpoolState {
     /// Bytes from the start of the file that have arrived.
     have_bytes: u64,
     /// The first of these bytes that is still available.
     begin_bytes: u64,
     /// Streams that have started to bring bytes, and have not ended.
-    fillers: u32,
+    writers: u32,
     /// Position of each reader.
     readers: BTreeMap<u64, u64>,
     next_reader: u64,
@@ -60,18 +60,18 @@ pub(super) struct State {
 
 /// A reader of the contents.
 #[derive(Debug)]
-pub(super) struct Reader {
-    contents: Arc<Contents>,
+pub(super) struct SpoolReader {
+    contents: Arc<SpoolContents>,
     number: u64,
     at_bytes: u64,
     has_all: bool,
-    changes: watch::Receiver<State>,
+    changes: watch::Receiver<SpoolState>,
 }
 
 /// A writer of the contents.
 #[derive(Debug)]
-pub(super) struct Filler {
-    contents: Arc<Contents>,
+pub(super) struct SpoolWriter {
+    contents: Arc<SpoolContents>,
     at_bytes: u64,
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum SpoolError {
     TooMany,
 }
 
-impl State {
+impl SpoolState {
     /// Whether all expected readers have had the file.
     pub(super) fn is_done(&self) -> bool {
         self.readers_done >= self.readers_due || self.broken.is_some()
@@ -98,7 +98,7 @@ impl State {
 
     /// Whether the contents have a reader or a writer.
     pub(super) fn is_used(&self) -> bool {
-        self.fillers > 0 || !self.readers.is_empty()
+        self.writers > 0 || !self.readers.is_empty()
     }
 
     /// Returns the position of the fastest reader that has not read the whole file of `size_bytes`.
@@ -108,14 +108,14 @@ impl State {
     }
 }
 
-impl Contents {
-    pub(super) fn new(ring: Ring, room: Room, request: &SpoolRequest) -> Arc<Self> {
-        let state = State {
+impl SpoolContents {
+    pub(super) fn new(ring: RingFile, room: SpaceReservation, request: &SpoolRequest) -> Arc<Self> {
+        let state = SpoolState {
             // The first upload continues at its own offset.
             have_bytes: request.offset_bytes,
             begin_bytes: request.offset_bytes,
             readers_due: request.readers,
-            ..State::default()
+            ..SpoolState::default()
         };
         Arc::new(Self {
             ring: Arc::new(ring),
@@ -139,12 +139,12 @@ impl Contents {
         self.state.borrow().have_bytes
     }
 
-    pub(super) fn changes(&self) -> watch::Receiver<State> {
+    pub(super) fn changes(&self) -> watch::Receiver<SpoolState> {
         self.state.subscribe()
     }
 
     /// Creates a reader that starts at `at_bytes`. `None` if that byte is not available any more.
-    pub(super) fn reader(self: &Arc<Self>, at_bytes: u64) -> Option<Reader> {
+    pub(super) fn reader(self: &Arc<Self>, at_bytes: u64) -> Option<SpoolReader> {
         let mut number = None;
         self.state.send_if_modified(|state| {
             if at_bytes < state.begin_bytes {
@@ -155,7 +155,7 @@ impl Contents {
             state.readers.insert(state.next_reader - 1, at_bytes);
             true
         });
-        Some(Reader {
+        Some(SpoolReader {
             contents: self.clone(),
             number: number?,
             at_bytes,
@@ -168,19 +168,19 @@ impl Contents {
     ///
     /// # Errors
     /// [`SpoolError::Gap`] if earlier bytes are missing.
-    pub(super) fn filler(self: &Arc<Self>, at_bytes: u64) -> Result<Filler, SpoolError> {
+    pub(super) fn writer(self: &Arc<Self>, at_bytes: u64) -> Result<SpoolWriter, SpoolError> {
         if at_bytes > self.have_bytes() {
             return Err(SpoolError::Gap);
         }
-        self.state.send_modify(|state| state.fillers += 1);
-        Ok(Filler {
+        self.state.send_modify(|state| state.writers += 1);
+        Ok(SpoolWriter {
             contents: self.clone(),
             at_bytes,
         })
     }
 }
 
-impl Filler {
+impl SpoolWriter {
     /// Adds bytes. Waits until there is room. Skips bytes that arrived before.
     ///
     /// # Errors
@@ -208,18 +208,19 @@ impl Filler {
     }
 }
 
-impl Drop for Filler {
+impl Drop for SpoolWriter {
     fn drop(&mut self) {
-        let left = |state: &mut State| state.fillers -= 1;
+        let left = |state: &mut SpoolState| state.writers -= 1;
         self.contents.state.send_modify(left);
     }
 }
 
-impl Contents {
+impl SpoolContents {
     /// Waits until bytes from `at` on have room. Returns their number.
     async fn room(&self, at: u64) -> Result<u64, SpoolError> {
-        let end = |state: &State| state.fastest_bytes(self.size_bytes) + self.ring.room_bytes();
-        let has_room = |state: &State| state.broken.is_some() || at < end(state);
+        let end =
+            |state: &SpoolState| state.fastest_bytes(self.size_bytes) + self.ring.room_bytes();
+        let has_room = |state: &SpoolState| state.broken.is_some() || at < end(state);
         let mut changes = self.changes();
         let state = changes.wait_for(has_room).await;
         let state = state.expect("the sender is here");
@@ -253,7 +254,7 @@ impl Contents {
     }
 }
 
-impl Reader {
+impl SpoolReader {
     /// Returns the next bytes. `None` at the end of the file. Cancel safe.
     ///
     /// # Errors
@@ -263,7 +264,7 @@ impl Reader {
         if at == self.contents.size_bytes {
             if !self.has_all {
                 self.has_all = true;
-                let done = |state: &mut State| state.readers_done += 1;
+                let done = |state: &mut SpoolState| state.readers_done += 1;
                 self.contents.state.send_modify(done);
             }
             return Ok(None);
@@ -293,11 +294,11 @@ impl Reader {
     /// Waits for bytes beyond the reader's position. Returns the end of the available bytes.
     async fn wait(&mut self) -> Result<u64, SpoolError> {
         let at = self.at_bytes;
-        let has_news = |state: &State| {
+        let has_news = |state: &SpoolState| {
             state.have_bytes > at || state.begin_bytes > at || state.broken.is_some()
         };
         loop {
-            let is_attended = |state: &State| state.fillers > 0;
+            let is_attended = |state: &SpoolState| state.writers > 0;
             let news = self
                 .changes
                 .wait_for(|it| has_news(it) || !is_attended(it))
@@ -323,7 +324,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for SpoolReader {
     fn drop(&mut self) {
         let number = self.number;
         self.contents.state.send_modify(|state| {

@@ -7,10 +7,10 @@
     reason = "owns files, and the clock that ends them"
 )]
 
+mod byte_source;
 mod contents;
-mod ring;
-mod room;
-mod tap;
+mod disk_space;
+mod ring_file;
 
 use std::{
     collections::HashMap,
@@ -29,12 +29,12 @@ use tokio::{
 use tracing::{info, warn};
 use units::ByteCount;
 
-pub(crate) use self::tap::{Source, SourceError, Tap};
-use self::{contents::Contents, ring::Ring, room::Rooms};
+pub(crate) use self::byte_source::{ByteSource, SourceError, SpoolSource};
+use self::{contents::SpoolContents, disk_space::DiskSpace, ring_file::RingFile};
 
 /// Location of the spools, and their greatest total size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct SpoolSettings {
     /// The folder.
     pub folder: PathBuf,
     /// Most bytes in all spools.
@@ -44,24 +44,24 @@ pub struct Settings {
 /// All spools of a gateway.
 #[derive(Debug)]
 pub(crate) struct Spools {
-    settings: Settings,
-    rooms: Arc<Rooms>,
+    settings: SpoolSettings,
+    disk_space: Arc<DiskSpace>,
     /// Peers do not see each other's spools.
-    spools: Mutex<HashMap<Name, Arc<Contents>>>,
+    spools: Mutex<HashMap<SpoolKey, Arc<SpoolContents>>>,
 }
 
-type Name = (PeerId, u128);
+type SpoolKey = (PeerId, u128);
 
 /// A position in a spool, from which the next upload takes its bytes.
 #[derive(Debug)]
-pub(crate) struct Place {
-    contents: Arc<Contents>,
-    reader: contents::Reader,
+pub(crate) struct SpoolPosition {
+    contents: Arc<SpoolContents>,
+    reader: contents::SpoolReader,
 }
 
 /// Reason why a spool is refused, as a reply.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoSpool {
+pub(crate) enum SpoolRefusal {
     #[error("452 gateway: the spool has no room for another file")]
     Full,
     #[error("452 gateway: the spool cannot be written: {0}")]
@@ -73,10 +73,10 @@ pub(crate) enum NoSpool {
 }
 
 impl Spools {
-    pub(crate) fn new(settings: Settings) -> Arc<Self> {
+    pub(crate) fn new(settings: SpoolSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
-            rooms: Arc::default(),
+            disk_space: Arc::default(),
             spools: Mutex::default(),
         })
     }
@@ -84,68 +84,68 @@ impl Spools {
     /// Finds or creates the spool that `peer` requests. Returns the reply, too.
     ///
     /// # Errors
-    /// [`NoSpool`] with the reply.
-    pub(crate) async fn place(
+    /// [`SpoolRefusal`] with the reply.
+    pub(crate) async fn open_position(
         self: &Arc<Self>,
         peer: PeerId,
         request: &SpoolRequest,
-    ) -> Result<(Place, SpoolAnswer), NoSpool> {
+    ) -> Result<(SpoolPosition, SpoolAnswer), SpoolRefusal> {
         let name = (peer, request.id);
         let known = self.lock().get(&name).cloned();
         let contents = match known {
             Some(contents) => contents,
-            None => self.make(name, request).await?,
+            None => self.create(name, request).await?,
         };
         if contents.size_bytes() != request.size_bytes {
-            return Err(NoSpool::OtherFile);
+            return Err(SpoolRefusal::OtherFile);
         }
         let reader = contents.reader(request.offset_bytes);
-        let reader = reader.ok_or(NoSpool::Gone)?;
+        let reader = reader.ok_or(SpoolRefusal::Gone)?;
         let answer = SpoolAnswer {
             have_bytes: contents.have_bytes(),
             instance: contents.instance(),
         };
-        Ok((Place { contents, reader }, answer))
+        Ok((SpoolPosition { contents, reader }, answer))
     }
 
-    async fn make(
+    async fn create(
         self: &Arc<Self>,
-        name: Name,
+        name: SpoolKey,
         request: &SpoolRequest,
-    ) -> Result<Arc<Contents>, NoSpool> {
+    ) -> Result<Arc<SpoolContents>, SpoolRefusal> {
         let size_max = self.settings.size_max.bytes();
         let room_bytes = request.size_bytes.min(size_max / SPOOLS_LEAST).max(1);
-        let room = self.rooms.take(name.0, room_bytes, size_max);
-        let room = room.ok_or(NoSpool::Full)?;
+        let room = self.disk_space.reserve(name.0, room_bytes, size_max);
+        let room = room.ok_or(SpoolRefusal::Full)?;
         let folder = self.settings.folder.clone();
-        let made = spawn_blocking(move || Ring::new(&folder, room_bytes)).await;
+        let made = spawn_blocking(move || RingFile::new(&folder, room_bytes)).await;
         let made = made.map_err(io::Error::other).flatten();
         let ring = made.inspect_err(|error| {
             let folder = self.settings.folder.display();
             warn!(%folder, %error, "no spool");
         })?;
-        let fresh = Contents::new(ring, room, request);
+        let fresh = SpoolContents::new(ring, room, request);
         let mut spools = self.lock();
         // Another session may have created it meanwhile.
         let contents = spools.entry(name).or_insert_with(|| fresh.clone()).clone();
         if Arc::ptr_eq(&contents, &fresh) {
-            let lives = live(contents.clone(), Arc::downgrade(self), name);
-            tokio::spawn(lives);
+            let removal = remove_when_done(contents.clone(), Arc::downgrade(self), name);
+            tokio::spawn(removal);
         }
         Ok(contents)
     }
 
-    fn remove(&self, name: Name) {
+    fn remove(&self, name: SpoolKey) {
         self.lock().remove(&name);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Arc<Contents>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SpoolKey, Arc<SpoolContents>>> {
         self.spools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Removes a spool once all uploads have had it, or after a time without an upload.
-async fn live(contents: Arc<Contents>, spools: Weak<Spools>, name: Name) {
+async fn remove_when_done(contents: Arc<SpoolContents>, spools: Weak<Spools>, name: SpoolKey) {
     let mut changes = contents.changes();
     loop {
         if changes.borrow_and_update().is_done() {

@@ -5,12 +5,12 @@ use std::{path::Path, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    contents::{Reader, SpoolError},
+    contents::{SpoolError, SpoolReader},
     *,
 };
 
-fn settings(folder: &Path, size_max: u64) -> Settings {
-    Settings {
+fn settings(folder: &Path, size_max: u64) -> SpoolSettings {
+    SpoolSettings {
         folder: folder.to_owned(),
         size_max: ByteCount::new(size_max),
     }
@@ -35,7 +35,7 @@ fn content(size: u64) -> Bytes {
     (0..size).map(|at| (at % 251) as u8).collect()
 }
 
-async fn rest(reader: &mut Reader) -> Result<Vec<u8>, SpoolError> {
+async fn rest(reader: &mut SpoolReader) -> Result<Vec<u8>, SpoolError> {
     let mut all = Vec::new();
     while let Some(bytes) = reader.read().await? {
         all.extend_from_slice(&bytes);
@@ -47,15 +47,15 @@ async fn rest(reader: &mut Reader) -> Result<Vec<u8>, SpoolError> {
 async fn all_readers_have_what_one_stream_brings() {
     let spools = spools(4 << 20);
     let (mut first, answer) = spools
-        .place(PEER, &request(1, 3000, 0))
+        .open_position(PEER, &request(1, 3000, 0))
         .await
         .expect("room");
     assert_eq!(answer.have_bytes, 0);
     let bytes = content(3000);
-    let mut filler = first.contents.filler(0).expect("it follows");
+    let mut filler = first.contents.writer(0).expect("it follows");
     filler.write(bytes.slice(..1000)).await.expect("room");
     let (mut second, answer) = spools
-        .place(PEER, &request(1, 3000, 500))
+        .open_position(PEER, &request(1, 3000, 500))
         .await
         .expect("it is there");
     assert_eq!(answer.have_bytes, 1000);
@@ -68,36 +68,36 @@ async fn all_readers_have_what_one_stream_brings() {
 #[tokio::test]
 async fn a_sender_that_comes_later_goes_on_and_repeats_nothing() {
     let spools = spools(4 << 20);
-    let (mut place, _) = spools
-        .place(PEER, &request(1, 3000, 0))
+    let (mut position, _) = spools
+        .open_position(PEER, &request(1, 3000, 0))
         .await
         .expect("room");
     let bytes = content(3000);
-    let mut filler = place.contents.filler(0).expect("it follows");
+    let mut filler = position.contents.writer(0).expect("it follows");
     filler.write(bytes.slice(..1000)).await.expect("room");
     drop(filler);
-    assert!(place.contents.filler(1001).is_err(), "a gap");
+    assert!(position.contents.writer(1001).is_err(), "a gap");
     // This stream repeats bytes that have arrived before.
-    let mut filler = place.contents.filler(600).expect("it follows");
+    let mut filler = position.contents.writer(600).expect("it follows");
     filler.write(bytes.slice(600..700)).await.expect("known");
     filler.write(bytes.slice(700..)).await.expect("room");
     assert!(filler.write(bytes.slice(..1)).await.is_err(), "too many");
-    assert_eq!(rest(&mut place.reader).await.expect("all"), bytes);
+    assert_eq!(rest(&mut position.reader).await.expect("all"), bytes);
 }
 
 #[tokio::test]
 async fn the_fastest_reader_sets_the_pace_and_one_far_behind_loses_its_place() {
     let spools = spools(8000);
     let (mut fast, _) = spools
-        .place(PEER, &request(1, 5000, 0))
+        .open_position(PEER, &request(1, 5000, 0))
         .await
         .expect("room");
     let (mut slow, _) = spools
-        .place(PEER, &request(1, 5000, 0))
+        .open_position(PEER, &request(1, 5000, 0))
         .await
         .expect("room");
     let bytes = content(5000);
-    let mut filler = fast.contents.filler(0).expect("it follows");
+    let mut filler = fast.contents.writer(0).expect("it follows");
     let filling = tokio::spawn({
         let bytes = bytes.clone();
         async move { filler.write(bytes).await }
@@ -108,10 +108,10 @@ async fn the_fastest_reader_sets_the_pace_and_one_far_behind_loses_its_place() {
     filling.await.expect("no panic").expect("all is taken");
     let lost = rest(&mut slow.reader).await;
     assert!(matches!(lost, Err(SpoolError::Behind)), "{lost:?}");
-    let gone = spools.place(PEER, &request(1, 5000, 3999)).await;
-    assert!(matches!(gone, Err(NoSpool::Gone)));
+    let gone = spools.open_position(PEER, &request(1, 5000, 3999)).await;
+    assert!(matches!(gone, Err(SpoolRefusal::Gone)));
     let (mut late, _) = spools
-        .place(PEER, &request(1, 5000, 4000))
+        .open_position(PEER, &request(1, 5000, 4000))
         .await
         .expect("there");
     assert_eq!(rest(&mut late.reader).await.expect("all"), bytes[4000..]);
@@ -120,16 +120,19 @@ async fn the_fastest_reader_sets_the_pace_and_one_far_behind_loses_its_place() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_waits_for_a_sender_but_not_for_ever() {
     let spools = spools(4 << 20);
-    let (mut place, _) = spools.place(PEER, &request(1, 10, 0)).await.expect("room");
+    let (mut position, _) = spools
+        .open_position(PEER, &request(1, 10, 0))
+        .await
+        .expect("room");
     let begun = Instant::now();
-    let unattended = place.reader.read().await;
+    let unattended = position.reader.read().await;
     assert!(matches!(unattended, Err(SpoolError::Unattended)));
     assert!(begun.elapsed() >= Duration::from_secs(20));
-    let filler = place.contents.filler(0).expect("it follows");
-    let waiting = tokio::time::timeout(Duration::from_secs(600), place.reader.read()).await;
+    let filler = position.contents.writer(0).expect("it follows");
+    let waiting = tokio::time::timeout(Duration::from_secs(600), position.reader.read()).await;
     assert!(waiting.is_err(), "somebody is there");
     drop(filler);
-    assert!(place.reader.read().await.is_err());
+    assert!(position.reader.read().await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,65 +140,78 @@ async fn room_is_bounded_and_given_back() {
     let spools = spools(4000);
     let mut places = Vec::new();
     for id in 0..7 {
-        let place = spools.place(PEER, &request(id, 5000, 0)).await;
-        places.push(place.expect("room").0);
+        let position = spools.open_position(PEER, &request(id, 5000, 0)).await;
+        places.push(position.expect("room").0);
     }
-    let full = spools.place(PEER, &request(9, 5000, 0)).await;
+    let full = spools.open_position(PEER, &request(9, 5000, 0)).await;
     assert!(
-        matches!(full, Err(NoSpool::Full)),
+        matches!(full, Err(SpoolRefusal::Full)),
         "a peer leaves an eighth"
     );
-    let other = spools.place(PeerId(1), &request(9, 5000, 0)).await;
+    let other = spools.open_position(PeerId(1), &request(9, 5000, 0)).await;
     assert!(other.is_ok());
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    let full = spools.place(PEER, &request(9, 5000, 0)).await;
-    assert!(matches!(full, Err(NoSpool::Full)), "all are in use");
+    let full = spools.open_position(PEER, &request(9, 5000, 0)).await;
+    assert!(matches!(full, Err(SpoolRefusal::Full)), "all are in use");
     places.pop();
     tokio::time::sleep(Duration::from_secs(130)).await;
-    let fits = spools.place(PEER, &request(9, 5000, 0)).await;
+    let fits = spools.open_position(PEER, &request(9, 5000, 0)).await;
     assert!(fits.is_ok(), "one was given up");
 }
 
 #[tokio::test]
 async fn a_file_that_all_have_leaves_its_room_when_nobody_reads_it_any_more() {
     let spools = spools(800);
-    let (mut one, _) = spools.place(PEER, &request(1, 100, 0)).await.expect("room");
-    let (mut two, _) = spools
-        .place(PEER, &request(1, 100, 100))
+    let (mut one, _) = spools
+        .open_position(PEER, &request(1, 100, 0))
         .await
         .expect("room");
-    let slow = spools.place(PEER, &request(1, 100, 0)).await.expect("room");
-    let mut filler = one.contents.filler(0).expect("it follows");
+    let (mut two, _) = spools
+        .open_position(PEER, &request(1, 100, 100))
+        .await
+        .expect("room");
+    let slow = spools
+        .open_position(PEER, &request(1, 100, 0))
+        .await
+        .expect("room");
+    let mut filler = one.contents.writer(0).expect("it follows");
     filler.write(content(100)).await.expect("room");
     rest(&mut one.reader).await.expect("all");
     rest(&mut two.reader).await.expect("all");
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop((one, two, filler));
     assert!(spools.lock().is_empty());
-    assert_eq!(spools.rooms.taken_bytes(), 100, "a third one still reads");
+    assert_eq!(
+        spools.disk_space.reserved_bytes(),
+        100,
+        "a third one still reads"
+    );
     drop(slow);
-    assert_eq!(spools.rooms.taken_bytes(), 0);
+    assert_eq!(spools.disk_space.reserved_bytes(), 0);
 }
 
 #[tokio::test]
 async fn a_spool_is_for_one_peer_and_one_file() {
     let spools = spools(4 << 20);
-    let (place, _) = spools.place(PEER, &request(1, 10, 0)).await.expect("room");
-    let mut filler = place.contents.filler(0).expect("it follows");
+    let (position, _) = spools
+        .open_position(PEER, &request(1, 10, 0))
+        .await
+        .expect("room");
+    let mut filler = position.contents.writer(0).expect("it follows");
     filler.write(content(10)).await.expect("room");
     let (_, answer) = spools
-        .place(PeerId(1), &request(1, 10, 0))
+        .open_position(PeerId(1), &request(1, 10, 0))
         .await
         .expect("room");
     assert_eq!(answer.have_bytes, 0, "another peer has another spool");
-    let other = spools.place(PEER, &request(1, 11, 0)).await;
-    assert!(matches!(other, Err(NoSpool::OtherFile)));
+    let other = spools.open_position(PEER, &request(1, 11, 0)).await;
+    assert!(matches!(other, Err(SpoolRefusal::OtherFile)));
 }
 
 #[tokio::test]
 async fn a_folder_that_takes_nothing_is_an_answer() {
     let spools = Spools::new(settings(Path::new("/proc"), 4000));
-    let none = spools.place(PEER, &request(1, 10, 0)).await;
+    let none = spools.open_position(PEER, &request(1, 10, 0)).await;
     let said = none.expect_err("no file can be made there").to_string();
     assert!(
         said.starts_with("452 gateway: the spool cannot be written"),

@@ -20,7 +20,7 @@ use crate::{
 
 /// A session's facts about a finished transfer.
 #[derive(Debug)]
-pub struct Conclusion {
+pub struct TransferConclusion {
     /// User name of the session.
     pub user: String,
     /// Address of the listener.
@@ -47,7 +47,7 @@ pub struct Conclusion {
 
 /// Facts that the data connection adds.
 #[derive(Debug)]
-pub(super) struct Measured {
+pub(super) struct TransferMeasurement {
     pub(super) time: String,
     pub(super) session: u64,
     pub(super) client: String,
@@ -62,7 +62,7 @@ pub(super) struct Measured {
 
 /// All finished transfers.
 #[derive(Debug, Default)]
-pub(super) struct Finished {
+pub(super) struct FinishedTransfers {
     pub(super) succeeded: FtpTotals,
     pub(super) failed: FtpTotals,
     /// Durations and rates of succeeded transfers.
@@ -72,8 +72,8 @@ pub(super) struct Finished {
     newest: VecDeque<Arc<TransferRecord>>,
 }
 
-impl Finished {
-    pub(super) fn add(&mut self, record: &Arc<TransferRecord>, measured: &Measured) {
+impl FinishedTransfers {
+    pub(super) fn add(&mut self, record: &Arc<TransferRecord>, measured: &TransferMeasurement) {
         let totals = match record.succeeded {
             true => &mut self.succeeded,
             false => &mut self.failed,
@@ -100,8 +100,8 @@ impl Finished {
     }
 }
 
-impl Conclusion {
-    pub(super) fn record(self, measured: &Measured) -> TransferRecord {
+impl TransferConclusion {
+    pub(super) fn record(self, measured: &TransferMeasurement) -> TransferRecord {
         let coded = measured.coded;
         let bytes = measured.upload_bytes + measured.download_bytes;
         let rate = units::BitRate::from_transfer(units::ByteCount::new(bytes), measured.duration);

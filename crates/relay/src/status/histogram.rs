@@ -13,16 +13,16 @@ pub struct Histogram {
 }
 
 /// The bounds of a histogram, ascending.
-pub(crate) type Scale = [f64; BOUNDS];
+pub(crate) type HistogramScale = [f64; BOUNDS];
 
 impl Histogram {
-    pub(super) fn add(&mut self, scale: &Scale, value: f64) {
+    pub(super) fn add(&mut self, scale: &HistogramScale, value: f64) {
         self.counts[scale.partition_point(|bound| *bound < value)] += 1;
         self.sum += value;
     }
 
     /// Returns each bound with the number of values up to it, and finally infinity with all values.
-    pub(super) fn cumulated(&self, scale: &Scale) -> impl Iterator<Item = (f64, u64)> {
+    pub(super) fn cumulated(&self, scale: &HistogramScale) -> impl Iterator<Item = (f64, u64)> {
         let bounds = scale.iter().copied().chain([f64::INFINITY]);
         bounds.zip(self.counts).scan(0, |below, (bound, count)| {
             *below += count;
@@ -34,12 +34,13 @@ impl Histogram {
 const BOUNDS: usize = 11;
 
 /// Times of transfers, in seconds: from a small file to most of a disk.
-pub(super) const SECONDS: Scale = [
+pub(super) const SECONDS: HistogramScale = [
     0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0, 36000.0,
 ];
 
 /// Rates of transfers, in bits per second.
-pub(super) const BITS_PER_S: Scale = [1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8, 3e8, 1e9, 3e9, 1e10];
+pub(super) const BITS_PER_S: HistogramScale =
+    [1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8, 3e8, 1e9, 3e9, 1e10];
 
 #[cfg(test)]
 mod tests {

@@ -39,7 +39,7 @@ pub(crate) struct RecentTransfer {
     plain_tcp_s: Option<f64>,
 }
 
-impl Found {
+impl FoundTransfers {
     /// Removes the names of users, files and clients.
     pub fn hide_names(&mut self) {
         for transfer in &mut self.transfers {
@@ -62,7 +62,7 @@ pub struct KnownPath {
 
 /// A query for transfers.
 #[derive(Debug, Clone, Default)]
-pub struct Search {
+pub struct TransferSearch {
     /// Words that must all occur, in any field and case.
     pub words: String,
     /// Whether only failed transfers match.
@@ -75,7 +75,7 @@ pub struct Search {
 
 /// Matching transfers, the newest first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Found {
+pub struct FoundTransfers {
     transfers: Vec<RecentTransfer>,
     /// Number of matching transfers, including those not returned.
     matching: usize,
@@ -85,7 +85,7 @@ pub struct Found {
 
 /// The last finished transfers.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentTransfers {
     total: u64,
     /// Ordered by time, the newest last.
     kept: VecDeque<RecentTransfer>,
@@ -93,7 +93,7 @@ pub(super) struct Recent {
     paths: BTreeMap<String, KnownPath>,
 }
 
-impl Recent {
+impl RecentTransfers {
     pub(super) fn add(
         &mut self,
         record: &TransferRecord,
@@ -127,7 +127,7 @@ impl Recent {
         });
     }
 
-    pub(super) fn note_path(&mut self, peer: &str, path: KnownPath) {
+    pub(super) fn record_path(&mut self, peer: &str, path: KnownPath) {
         if let Some(known) = self.paths.get_mut(peer) {
             *known = path;
         } else if self.paths.len() < PATHS_MAX {
@@ -135,7 +135,7 @@ impl Recent {
         }
     }
 
-    pub(super) fn find(&self, search: &Search) -> Found {
+    pub(super) fn find(&self, search: &TransferSearch) -> FoundTransfers {
         let words = search.words.to_lowercase();
         let words: Vec<_> = words.split_whitespace().collect();
         let mut text = String::new();
@@ -153,7 +153,7 @@ impl Recent {
                 transfers.push(transfer.clone());
             }
         }
-        Found {
+        FoundTransfers {
             transfers,
             matching: count,
             kept: self.kept.len(),
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    fn add(recent: &mut Recent, path: &str, succeeded: bool) {
+    fn add(recent: &mut RecentTransfers, path: &str, succeeded: bool) {
         recent.add(
             &record(path, succeeded),
             Some("WAN"),
@@ -278,32 +278,32 @@ mod tests {
         );
     }
 
-    fn numbers(recent: &Recent, search: &Search) -> Vec<u64> {
+    fn numbers(recent: &RecentTransfers, search: &TransferSearch) -> Vec<u64> {
         let found = recent.find(search).transfers;
         found.iter().map(|it| it.number).collect()
     }
 
     #[test]
     fn words_of_any_field_and_case_are_found_the_newest_first() {
-        let mut recent = Recent::default();
+        let mut recent = RecentTransfers::default();
         for (path, succeeded) in [("reel-1.mxf", true), ("Reel-2.mxf", false), ("notes", true)] {
             add(&mut recent, path, succeeded);
         }
-        let search = |words: &str| Search {
+        let search = |words: &str| TransferSearch {
             words: words.to_owned(),
             count_max: 10,
-            ..Search::default()
+            ..TransferSearch::default()
         };
         assert_eq!(numbers(&recent, &search("")), [3, 2, 1]);
         assert_eq!(numbers(&recent, &search("REEL anna")), [2, 1]);
         assert_eq!(numbers(&recent, &search("failed")), [2]);
         assert_eq!(numbers(&recent, &search("reel notes")), [0; 0]);
-        let failed = Search {
+        let failed = TransferSearch {
             failed: true,
             ..search("")
         };
         assert_eq!(numbers(&recent, &failed), [2]);
-        let page = Search {
+        let page = TransferSearch {
             before: Some(3),
             count_max: 1,
             ..search("")
@@ -314,13 +314,13 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room_and_long_names_are_cut() {
-        let mut recent = Recent::default();
+        let mut recent = RecentTransfers::default();
         for _ in 0..KEPT + 5 {
             add(&mut recent, &"ü".repeat(5000), true);
         }
-        let found = recent.find(&Search {
+        let found = recent.find(&TransferSearch {
             count_max: 1,
-            ..Search::default()
+            ..TransferSearch::default()
         });
         assert_eq!((found.kept, found.matching), (KEPT, KEPT));
         assert_eq!(found.transfers[0].number, KEPT as u64 + 5);
@@ -329,18 +329,18 @@ mod tests {
 
     #[test]
     fn plain_tcp_is_told_where_the_path_is_known() {
-        let mut recent = Recent::default();
+        let mut recent = RecentTransfers::default();
         add(&mut recent, "a", true);
         let path = KnownPath {
             rate: BitRate::gbit(1),
             rtt: Duration::from_millis(200),
             loss: 0.001,
         };
-        recent.note_path("oslo", path);
+        recent.record_path("oslo", path);
         add(&mut recent, "b", true);
-        let found = recent.find(&Search {
+        let found = recent.find(&TransferSearch {
             count_max: 2,
-            ..Search::default()
+            ..TransferSearch::default()
         });
         let [known, unknown] = &found.transfers[..] else {
             panic!("two");

@@ -18,21 +18,21 @@ use link::LinkSnapshot;
 use tokio::sync::Notify;
 
 use super::{
-    Dropped, OptimiserTotals, Snapshot, TransferStatus,
-    finished::{self, Conclusion, Finished, Measured},
+    DroppedDatagrams, OptimiserTotals, Snapshot, TransferStatus,
+    finished::{self, FinishedTransfers, TransferConclusion, TransferMeasurement},
     peer::peer_status,
-    recent::{Found, KnownPath, Recent, Search},
+    recent::{FoundTransfers, KnownPath, RecentTransfers, TransferSearch},
 };
 use crate::{
     optimise::{CodingCounters, CodingSnapshot, CodingTotals},
     time,
     transfer_log::TransferLog,
-    wire::Limit,
+    wire::Bottleneck,
 };
 
 /// Counters of the bytes and the waiting time of one direction of a transfer.
 #[derive(Debug)]
-pub struct Meter {
+pub struct DirectionMeter {
     started: Instant,
     bytes: AtomicU64,
     is_on_link: AtomicBool,
@@ -42,7 +42,7 @@ pub struct Meter {
     link_ns: AtomicU64,
 }
 
-impl Meter {
+impl DirectionMeter {
     fn new(started: Instant) -> Self {
         Self {
             started,
@@ -54,21 +54,21 @@ impl Meter {
         }
     }
 
-    pub fn moved(&self, bytes: usize) {
+    pub fn add_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     /// Records that the transfer now waits for the TCP connection.
-    pub(crate) fn waits_for_tcp(&self) {
-        self.waits_for(false);
+    pub(crate) fn start_tcp_wait(&self) {
+        self.switch_wait(false);
     }
 
     /// Records that the transfer now waits for the link.
-    pub fn waits_for_link(&self) {
-        self.waits_for(true);
+    pub fn start_link_wait(&self) {
+        self.switch_wait(true);
     }
 
-    fn waits_for(&self, link: bool) {
+    fn switch_wait(&self, link: bool) {
         let now_ns = self.now_ns();
         let waited_ns = now_ns.saturating_sub(self.since_ns.swap(now_ns, Relaxed));
         match self.is_on_link.swap(link, Relaxed) {
@@ -109,7 +109,7 @@ impl Meter {
 
 /// An open transfer. Dropping it removes it from the registry.
 #[derive(Debug)]
-pub struct Transfer {
+pub struct OpenTransfer {
     id: u64,
     registry: Arc<Registry>,
     entry: Arc<Entry>,
@@ -123,24 +123,24 @@ struct Entry {
     peer: String,
     client: String,
     target: String,
-    /// Towards the server and towards the client, in the order of [`Transfer::meters`] on the near
-    /// side.
-    meters: (Meter, Meter),
+    /// Towards the server and towards the client, in the order of [`OpenTransfer::meters`] on the
+    /// near side.
+    meters: (DirectionMeter, DirectionMeter),
     coding_counters: Arc<CodingCounters>,
     started: Instant,
     /// One of the constants below.
     outcome: AtomicU8,
     sample: Mutex<Sample>,
-    /// The peer's report, see [`limit_code`].
-    told: AtomicU8,
-    asked: Mutex<Asked>,
+    /// The peer's report, see [`bottleneck_code`].
+    peer_bottleneck: AtomicU8,
+    requested: Mutex<RequestedFile>,
     stop: Notify,
-    conclusion: Mutex<Option<Conclusion>>,
+    conclusion: Mutex<Option<TransferConclusion>>,
 }
 
 /// The file that the client has requested.
 #[derive(Debug, Default)]
-struct Asked {
+struct RequestedFile {
     /// Argument of the command.
     path: String,
     /// Size that the server has announced.
@@ -152,7 +152,7 @@ struct Sample {
     at: Instant,
     totals: [u64; 3],
     bits_per_s: u64,
-    limit: Option<Limit>,
+    limit: Option<Bottleneck>,
 }
 
 /// All counters of the gateway.
@@ -167,8 +167,8 @@ pub struct Registry {
     logins_failed_total: AtomicU64,
     completed_total: AtomicU64,
     failed_total: AtomicU64,
-    finished: Mutex<Finished>,
-    recent: Mutex<Recent>,
+    finished: Mutex<FinishedTransfers>,
+    recent: Mutex<RecentTransfers>,
     coded: Arc<CodingTotals>,
     log: TransferLog,
 }
@@ -183,15 +183,15 @@ impl Drop for SessionGuard {
     }
 }
 
-impl Transfer {
+impl OpenTransfer {
     /// Returns the meters of both directions: from TCP to the link, and from the link to TCP.
-    pub fn meters(&self) -> &(Meter, Meter) {
+    pub fn meters(&self) -> &(DirectionMeter, DirectionMeter) {
         &self.entry.meters
     }
 
     /// Returns the bytes that the TCP connection has accepted from the link, and the time that this
     /// took.
-    pub(crate) fn given_to_tcp(&self) -> (u64, Duration) {
+    pub(crate) fn tcp_progress(&self) -> (u64, Duration) {
         let [bytes, tcp_ns, _] = self.entry.meters.1.totals();
         (bytes, Duration::from_nanos(tcp_ns))
     }
@@ -202,13 +202,13 @@ impl Transfer {
     }
 
     /// Counts the transfer as completed in an orderly way.
-    pub(crate) fn completed(&self) {
+    pub(crate) fn mark_completed(&self) {
         self.entry.outcome.store(COMPLETED, Relaxed);
     }
 
     /// Concludes the session's part of an FTP transfer. The transfer is counted and logged once its
     /// data connection ends, too.
-    pub fn concluded(&self, conclusion: Conclusion) {
+    pub fn conclude(&self, conclusion: TransferConclusion) {
         let outcome = match conclusion.succeeded {
             true => COMPLETED,
             false => FAILED,
@@ -218,32 +218,34 @@ impl Transfer {
     }
 
     /// Stores the peer's report of the bottleneck.
-    pub(crate) fn told(&self, limit: Limit) {
-        self.entry.told.store(limit_code(limit), Relaxed);
+    pub(crate) fn record_peer_bottleneck(&self, limit: Bottleneck) {
+        self.entry
+            .peer_bottleneck
+            .store(bottleneck_code(limit), Relaxed);
     }
 
     /// Stores the path that the client requests.
-    pub fn asked_for(&self, path: String) {
-        lock(&self.entry.asked).path = path;
+    pub fn set_requested_path(&self, path: String) {
+        lock(&self.entry.requested).path = path;
     }
 
     /// Stores the size that the server has announced.
-    pub fn announced(&self, size_bytes: u64) {
-        lock(&self.entry.asked).size_bytes = Some(size_bytes);
+    pub fn set_announced_size(&self, size_bytes: u64) {
+        lock(&self.entry.requested).size_bytes = Some(size_bytes);
     }
 
     /// Resolves once the operator stops the transfer.
-    pub async fn stopped(&self) {
+    pub async fn wait_for_stop(&self) {
         self.entry.stop.notified().await;
     }
 
     /// Returns the bottleneck at this gateway since the last call or tick.
-    pub(crate) fn limit(&self) -> Option<Limit> {
+    pub(crate) fn bottleneck(&self) -> Option<Bottleneck> {
         lock(&self.entry.sample).limit
     }
 }
 
-impl Drop for Transfer {
+impl Drop for OpenTransfer {
     fn drop(&mut self) {
         lock(&self.registry.transfers).remove(&self.id);
         if let Some(conclusion) = lock(&self.entry.conclusion).take() {
@@ -283,25 +285,27 @@ impl Entry {
             None
         } else if tcp > link {
             Some(if self.near {
-                Limit::Client
+                Bottleneck::Client
             } else {
-                Limit::Server
+                Bottleneck::Server
             })
         } else {
-            Some(Limit::Wan)
+            Some(Bottleneck::Wan)
         };
         sample.at = now;
         sample.totals = totals;
     }
 
     /// Returns the bottleneck of the whole transfer, at its end.
-    fn bottleneck(&self) -> Option<Limit> {
+    fn bottleneck(&self) -> Option<Bottleneck> {
         let (a, b) = &self.meters;
         let meter = if a.bytes() > b.bytes() { a } else { b };
         match (meter.bytes(), meter.waited_for_tcp()) {
             (0, _) => None,
-            (_, true) => Some(Limit::Client),
-            (_, false) => limit_of(self.told.load(Relaxed)).or(Some(Limit::Wan)),
+            (_, true) => Some(Bottleneck::Client),
+            (_, false) => {
+                bottleneck_of_code(self.peer_bottleneck.load(Relaxed)).or(Some(Bottleneck::Wan))
+            }
         }
     }
 
@@ -318,16 +322,19 @@ impl Entry {
 
     fn status(&self, id: u64, now: Instant) -> TransferStatus {
         let (path, size_bytes) = {
-            let asked = lock(&self.asked);
-            (asked.path.clone(), asked.size_bytes)
+            let requested = lock(&self.requested);
+            (requested.path.clone(), requested.size_bytes)
         };
         let sample = *lock(&self.sample);
-        let limit = match (sample.limit, limit_of(self.told.load(Relaxed))) {
-            (Some(Limit::Wan), Some(told)) => limit_name(told),
+        let limit = match (
+            sample.limit,
+            bottleneck_of_code(self.peer_bottleneck.load(Relaxed)),
+        ) {
+            (Some(Bottleneck::Wan), Some(peer_bottleneck)) => bottleneck_name(peer_bottleneck),
             // The peer has not reported its bottleneck yet, and never reports one for forwards.
-            (Some(Limit::Wan), None) if self.near => "WAN or server",
-            (Some(Limit::Wan), None) => "WAN or client",
-            (limit, _) => limit.map_or("", limit_name),
+            (Some(Bottleneck::Wan), None) if self.near => "WAN or server",
+            (Some(Bottleneck::Wan), None) => "WAN or client",
+            (limit, _) => limit.map_or("", bottleneck_name),
         };
         let (up, down) = self.up_and_down();
         TransferStatus {
@@ -384,7 +391,7 @@ impl Registry {
     }
 
     /// Returns the number of open data connections of listeners.
-    pub(crate) fn door_transfers_open(&self) -> usize {
+    pub(crate) fn client_transfers_open(&self) -> usize {
         let transfers = lock(&self.transfers);
         let of_doors = transfers.values().filter(|t| t.near && t.kind == "ftp");
         of_doors.count()
@@ -408,7 +415,7 @@ impl Registry {
         peer: &str,
         client: &str,
         target: &str,
-    ) -> Arc<Transfer> {
+    ) -> Arc<OpenTransfer> {
         let now = Instant::now();
         let entry = Arc::new(Entry {
             session,
@@ -417,7 +424,7 @@ impl Registry {
             peer: peer.to_owned(),
             client: client.to_owned(),
             target: target.to_owned(),
-            meters: (Meter::new(now), Meter::new(now)),
+            meters: (DirectionMeter::new(now), DirectionMeter::new(now)),
             coding_counters: Arc::new(CodingCounters::new(self.coded.clone())),
             started: now,
             outcome: AtomicU8::new(OPEN),
@@ -427,24 +434,24 @@ impl Registry {
                 bits_per_s: 0,
                 limit: None,
             }),
-            told: AtomicU8::new(0),
-            asked: Mutex::default(),
+            peer_bottleneck: AtomicU8::new(0),
+            requested: Mutex::default(),
             stop: Notify::new(),
             conclusion: Mutex::default(),
         });
         let id = self.next.fetch_add(1, Relaxed);
         lock(&self.transfers).insert(id, entry.clone());
-        Arc::new(Transfer {
+        Arc::new(OpenTransfer {
             id,
             registry: self.clone(),
             entry,
         })
     }
 
-    fn finish(&self, entry: &Entry, conclusion: Conclusion) {
+    fn finish(&self, entry: &Entry, conclusion: TransferConclusion) {
         let (upload_bytes, download_bytes) = entry.up_and_down();
         let ended = SystemTime::now();
-        let measured = Measured {
+        let measured = TransferMeasurement {
             time: time::utc_ms(ended),
             session: entry.session,
             client: entry.client.clone(),
@@ -453,7 +460,7 @@ impl Registry {
             upload_bytes,
             download_bytes,
             duration: conclusion.commanded.unwrap_or(entry.started).elapsed(),
-            limited_by: entry.bottleneck().map(limit_name),
+            limited_by: entry.bottleneck().map(bottleneck_name),
             coded: entry.coding_counters.snapshot(),
         };
         let record = Arc::new(conclusion.record(&measured));
@@ -464,12 +471,12 @@ impl Registry {
     }
 
     /// Stores the properties of the path to a peer, for the estimate of plain TCP.
-    pub fn note_path(&self, peer: &str, path: KnownPath) {
-        lock(&self.recent).note_path(peer, path);
+    pub fn record_path(&self, peer: &str, path: KnownPath) {
+        lock(&self.recent).record_path(peer, path);
     }
 
     /// Returns the matching transfers among the last finished ones.
-    pub fn recent(&self, search: &Search) -> Found {
+    pub fn recent(&self, search: &TransferSearch) -> FoundTransfers {
         lock(&self.recent).find(search)
     }
 
@@ -526,7 +533,7 @@ impl Registry {
             socket_buffer_asked_bytes: link.socket_buffers.asked.bytes(),
             socket_buffer_receive_bytes: link.socket_buffers.receive_granted.bytes(),
             socket_buffer_send_bytes: link.socket_buffers.send_granted.bytes(),
-            dropped: Dropped {
+            dropped: DroppedDatagrams {
                 unknown_key: link.dropped.unknown_key,
                 bad_mac: link.dropped.bad_mac,
                 replayed: link.dropped.replayed,
@@ -585,28 +592,28 @@ const OPEN: u8 = 0;
 const COMPLETED: u8 = 1;
 const FAILED: u8 = 2;
 
-fn limit_code(limit: Limit) -> u8 {
+fn bottleneck_code(limit: Bottleneck) -> u8 {
     match limit {
-        Limit::Client => 1,
-        Limit::Wan => 2,
-        Limit::Server => 3,
+        Bottleneck::Client => 1,
+        Bottleneck::Wan => 2,
+        Bottleneck::Server => 3,
     }
 }
 
-fn limit_of(code: u8) -> Option<Limit> {
+fn bottleneck_of_code(code: u8) -> Option<Bottleneck> {
     match code {
-        1 => Some(Limit::Client),
-        2 => Some(Limit::Wan),
-        3 => Some(Limit::Server),
+        1 => Some(Bottleneck::Client),
+        2 => Some(Bottleneck::Wan),
+        3 => Some(Bottleneck::Server),
         _ => None,
     }
 }
 
-fn limit_name(limit: Limit) -> &'static str {
+fn bottleneck_name(limit: Bottleneck) -> &'static str {
     match limit {
-        Limit::Client => "client",
-        Limit::Wan => "WAN",
-        Limit::Server => "server",
+        Bottleneck::Client => "client",
+        Bottleneck::Wan => "WAN",
+        Bottleneck::Server => "server",
     }
 }
 

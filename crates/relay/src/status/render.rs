@@ -6,7 +6,7 @@ use units::{BitRate, ByteCount};
 
 use super::{
     FtpTotals, Histogram, OlderProcess, OptimiserTotals, PeerStatus, Snapshot, StoreStatus,
-    histogram::{BITS_PER_S, SECONDS, Scale},
+    histogram::{BITS_PER_S, HistogramScale, SECONDS},
 };
 use crate::{time, transfer_log::TransferRecord};
 
@@ -375,7 +375,7 @@ impl Metrics {
         let _ = writeln!(self.0, "{name} {value}");
     }
 
-    fn histogram(&mut self, name: &str, help: &str, values: &Histogram, scale: &Scale) {
+    fn histogram(&mut self, name: &str, help: &str, values: &Histogram, scale: &HistogramScale) {
         self.head(name, help, "histogram");
         let bucket = format!("{name}_bucket");
         let mut all = 0;
@@ -438,7 +438,7 @@ impl fmt::Display for Snapshot {
                 t.peer,
                 ByteCount::new(t.up_bytes).measured(),
                 ByteCount::new(t.down_bytes).measured(),
-                OnWan(t.up_bytes + t.down_bytes, t.wan_bytes),
+                WanBytes(t.up_bytes + t.down_bytes, t.wan_bytes),
                 BitRate::bits_per_s(t.bits_per_s),
             )?;
         }
@@ -529,15 +529,15 @@ impl fmt::Display for FinishedLine<'_> {
         if let Some(limit) = &t.limited_by {
             write!(f, ", limited by {limit}")?;
         }
-        write!(f, "{}", OnWan(t.bytes, t.wan_bytes))
+        write!(f, "{}", WanBytes(t.bytes, t.wan_bytes))
     }
 }
 
 /// Bytes of the application, and bytes on the link. They are printed only if the link has fewer. A
 /// gateway that does not count them reports zero.
-struct OnWan(u64, u64);
+struct WanBytes(u64, u64);
 
-impl fmt::Display for OnWan {
+impl fmt::Display for WanBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Self(bytes, wan_bytes) = self;
         match 0 < wan_bytes && wan_bytes < bytes {

@@ -39,16 +39,16 @@ use self::file::LogFile;
 
 /// Path of the log, and the format of its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct TransferLogSettings {
     /// Path of the log.
     pub path: PathBuf,
     /// Format of the lines.
-    pub format: Format,
+    pub format: TransferLogFormat,
 }
 
 /// Format of a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum TransferLogFormat {
     /// One JSON object.
     #[default]
     Json,
@@ -59,19 +59,19 @@ pub enum Format {
 /// Error: the file of a transfer log cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the transfer log {path} cannot be opened: {source}")]
-pub struct OpenError {
+pub struct TransferLogError {
     path: PathBuf,
     source: io::Error,
 }
 
 /// A log that is open and not in use yet.
 #[derive(Debug)]
-pub struct Opened(Option<Open>);
+pub struct PreparedTransferLog(Option<OpenLog>);
 
 #[derive(Debug)]
-struct Open {
+struct OpenLog {
     file: LogFile,
-    format: Format,
+    format: TransferLogFormat,
 }
 
 /// The log of a running gateway.
@@ -79,9 +79,9 @@ struct Open {
 pub struct TransferLog {
     messages: mpsc::Sender<Message>,
     /// File that the task takes before it writes the next line.
-    next: Arc<Mutex<Option<Opened>>>,
+    next: Arc<Mutex<Option<PreparedTransferLog>>>,
     is_on: AtomicBool,
-    dropped: Arc<Dropped>,
+    dropped: Arc<DroppedLines>,
 }
 
 #[derive(Debug)]
@@ -91,19 +91,19 @@ enum Message {
     Flush(oneshot::Sender<()>),
 }
 
-impl Opened {
+impl PreparedTransferLog {
     /// Opens the file. Without settings there is no log.
     ///
     /// # Errors
-    /// [`OpenError`] names the file.
-    pub fn open(settings: Option<&Settings>) -> Result<Self, OpenError> {
-        let open = |settings: &Settings| {
-            let file = LogFile::open(&settings.path).map_err(|source| OpenError {
+    /// [`TransferLogError`] names the file.
+    pub fn open(settings: Option<&TransferLogSettings>) -> Result<Self, TransferLogError> {
+        let open = |settings: &TransferLogSettings| {
+            let file = LogFile::open(&settings.path).map_err(|source| TransferLogError {
                 path: settings.path.clone(),
                 source,
             })?;
             let format = settings.format;
-            Ok(Open { file, format })
+            Ok(OpenLog { file, format })
         };
         settings.map(open).transpose().map(Self)
     }
@@ -124,7 +124,7 @@ impl TransferLog {
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub fn start(opened: Opened) -> io::Result<Self> {
+    pub fn start(opened: PreparedTransferLog) -> io::Result<Self> {
         let (messages, received) = mpsc::channel(LINES_MAX);
         let log = Self {
             messages,
@@ -140,7 +140,7 @@ impl TransferLog {
     }
 
     /// Continues in another file, or in the same one opened again.
-    pub fn go_on_in(&self, opened: Opened) {
+    pub fn go_on_in(&self, opened: PreparedTransferLog) {
         self.is_on.store(opened.0.is_some(), Relaxed);
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
     }
@@ -173,12 +173,12 @@ impl TransferLog {
 
 /// Counts dropped lines, and logs a warning occasionally.
 #[derive(Debug, Default)]
-struct Dropped {
+struct DroppedLines {
     total: AtomicU64,
     warned: Mutex<Option<Instant>>,
 }
 
-impl Dropped {
+impl DroppedLines {
     fn count(&self, why: &dyn fmt::Display) {
         let dropped = self.total.fetch_add(1, Relaxed) + 1;
         let now = Instant::now();
@@ -193,10 +193,10 @@ impl Dropped {
 /// Runs the task that writes.
 fn write_all(
     mut messages: mpsc::Receiver<Message>,
-    next: &Mutex<Option<Opened>>,
-    dropped: &Dropped,
+    next: &Mutex<Option<PreparedTransferLog>>,
+    dropped: &DroppedLines,
 ) {
-    let mut open: Option<Open> = None;
+    let mut open: Option<OpenLog> = None;
     while let Some(message) = messages.blocking_recv() {
         if let Some(opened) = next.lock().unwrap_or_else(PoisonError::into_inner).take() {
             open = opened.0;
@@ -208,8 +208,8 @@ fn write_all(
             }
             (Message::Line(record), Some(open)) => {
                 let line = match open.format {
-                    Format::Json => Some(json::line(&record)),
-                    Format::Xferlog => xferlog::line(&record),
+                    TransferLogFormat::Json => Some(json::line(&record)),
+                    TransferLogFormat::Xferlog => xferlog::line(&record),
                 };
                 if let Some(line) = line
                     && let Err(error) = open.file.write_line(&line)

@@ -2,7 +2,7 @@
 
 use codec::{BodyError, Reader, Version, put_flags, put_text};
 
-use super::{Wire, WireError};
+use super::{WireError, WireMessage};
 
 /// Coding of bytes. Both directions then consist of frames of `optimiser`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub enum ChunkRequest {
     Missing(u64),
 }
 
-impl Wire for ChunkRequest {
+impl WireMessage for ChunkRequest {
     fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
         let (kind, number) = match self {
             Self::Acknowledged(number) => (1, number),

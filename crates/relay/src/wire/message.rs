@@ -7,10 +7,11 @@ use ftp::session::{
 use link::PublicKey;
 
 use super::{
-    Wire, WireError,
+    WireError, WireMessage,
     coding::{CodingOffer, CutParameters, coding, cutting, put_coding, put_cutting},
     report::{
-        Delivered, Grant, Limit, delivered, grant, limit, put_delivered, put_grant, put_limit,
+        Bottleneck, DeliveryReport, Grant, delivered, grant, limit, put_delivered, put_grant,
+        put_limit,
     },
 };
 use net::{
@@ -20,7 +21,7 @@ use net::{
 
 /// The first message of a stream, from the side that opened it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hello {
+pub struct StreamHello {
     /// The purpose of the stream.
     pub service: Service,
 }
@@ -122,7 +123,7 @@ pub enum NearMessage {
     /// A message of the session.
     Session(MessageToFar),
     /// The bottleneck of a transfer at the near gateway.
-    Waiting(TransferId, Limit),
+    Waiting(TransferId, Bottleneck),
 }
 
 /// A message from the far gateway, on the stream of an FTP session.
@@ -131,10 +132,10 @@ pub enum FarMessage {
     /// A message of the session.
     Session(MessageToNear),
     /// The bottleneck of a transfer at the far gateway.
-    Waiting(TransferId, Limit),
+    Waiting(TransferId, Bottleneck),
     /// Bytes of an upload that the server has accepted. Version 5 has this message in place of
     /// grants.
-    Delivered(TransferId, Delivered),
+    Delivered(TransferId, DeliveryReport),
     /// Grant of an upload: its permitted bytes in flight.
     Granted(TransferId, Grant),
     /// Permitted bytes in flight of each further upload until its first grant.
@@ -144,7 +145,7 @@ pub enum FarMessage {
     Store(CutParameters),
 }
 
-impl Wire for Hello {
+impl WireMessage for StreamHello {
     fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
         // All other streams are the same in each version.
         let version = match &self.service {
@@ -303,7 +304,7 @@ impl Wire for Hello {
     }
 }
 
-impl Wire for EnrolReply {
+impl WireMessage for EnrolReply {
     fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
         let (kind, text) = match self {
             Self::Enrolled { name } => (1, name),
@@ -328,7 +329,7 @@ impl Wire for EnrolReply {
     }
 }
 
-impl Wire for NearMessage {
+impl WireMessage for NearMessage {
     fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
         match self {
             Self::Session(message) => message.encode(body),
@@ -350,7 +351,7 @@ impl Wire for NearMessage {
     }
 }
 
-impl Wire for FarMessage {
+impl WireMessage for FarMessage {
     fn is_in(&self, version: Version) -> bool {
         match self {
             Self::Session(_) | Self::Waiting(..) | Self::Store(_) => true,
@@ -432,7 +433,7 @@ fn endpoint(reader: &mut Reader<'_>) -> Result<Endpoint, BodyError> {
     }
 }
 
-/// Type of the [`Hello`] of an FTP session. It is the same in all versions. A gateway of another
-/// version can thus recognise streams on which its reply is understood. On a stream of raw bytes a
-/// reply would count as data.
+/// Type of the [`StreamHello`] of an FTP session. It is the same in all versions. A gateway of
+/// another version can thus recognise streams on which its reply is understood. On a stream of raw
+/// bytes a reply would count as data.
 const FTP_SESSION: u8 = 2;

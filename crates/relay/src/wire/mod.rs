@@ -1,9 +1,9 @@
 //! The messages between two gateways on a link stream, as values and bytes.
 //!
-//! A stream begins with a [`Hello`], which carries the [`Version`]. The streams of forwards and of
-//! data connections carry bytes after it, raw or [coded](CodingOffer). The stream of an FTP session
-//! carries [`NearMessage`]s in one direction, and [`FarMessage`]s in the other. These are the
-//! messages of [`ftp::session`], and reports of the gateways.
+//! A stream begins with a [`StreamHello`], which carries the [`Version`]. The streams of forwards
+//! and of data connections carry bytes after it, raw or [coded](CodingOffer). The stream of an FTP
+//! session carries [`NearMessage`]s in one direction, and [`FarMessage`]s in the other. These are
+//! the messages of [`ftp::session`], and reports of the gateways.
 //!
 //! A message is a type byte, a length in four bytes (big endian), and a body of that length. Every
 //! length has a bound. Decoding accepts any bytes: `decode` is the target of a fuzzer.
@@ -14,8 +14,8 @@ mod message;
 mod report;
 
 pub use coding::{ChunkRequest, CodingOffer, CutParameters, StoreTerms};
-pub use message::{EnrolReply, FarMessage, Hello, NearMessage, Service, TOKEN_BYTES};
-pub use report::{Delivered, Grant, Limit};
+pub use message::{EnrolReply, FarMessage, NearMessage, Service, StreamHello, TOKEN_BYTES};
+pub use report::{Bottleneck, DeliveryReport, Grant};
 
 use bytes::{Bytes, BytesMut};
 use codec::BodyError;
@@ -45,7 +45,7 @@ pub enum WireError {
 }
 
 /// A value that is sent as one message.
-pub trait Wire: Sized {
+pub trait WireMessage: Sized {
     /// Whether `version` has the message.
     fn is_in(&self, _version: Version) -> bool {
         true
@@ -63,16 +63,16 @@ pub trait Wire: Sized {
 }
 
 /// Encodes the message in the form of the latest version. That version must have the message.
-pub fn encode(message: &impl Wire) -> Bytes {
+pub fn encode(message: &impl WireMessage) -> Bytes {
     bytes_of(Version::LATEST, message)
 }
 
 /// Encodes the message in the form of `version`. `None` if the version does not have it.
-pub fn encode_in(version: Version, message: &impl Wire) -> Option<Bytes> {
+pub fn encode_in(version: Version, message: &impl WireMessage) -> Option<Bytes> {
     message.is_in(version).then(|| bytes_of(version, message))
 }
 
-fn bytes_of(version: Version, message: &impl Wire) -> Bytes {
+fn bytes_of(version: Version, message: &impl WireMessage) -> Bytes {
     debug_assert!(message.is_in(version), "the version has the message");
     let mut body = Vec::new();
     let kind = message.encode_body(version, &mut body);
@@ -92,7 +92,7 @@ fn bytes_of(version: Version, message: &impl Wire) -> Bytes {
 ///
 /// # Errors
 /// [`WireError`] as soon as the bytes cannot be the beginning of a message.
-pub fn decode<M: Wire>(bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
+pub fn decode<M: WireMessage>(bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
     decode_in(Version::LATEST, bytes)
 }
 
@@ -100,7 +100,10 @@ pub fn decode<M: Wire>(bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
 ///
 /// # Errors
 /// [`WireError`] as soon as the bytes cannot be the beginning of a message.
-pub fn decode_in<M: Wire>(version: Version, bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
+pub fn decode_in<M: WireMessage>(
+    version: Version,
+    bytes: &[u8],
+) -> Result<Option<(M, usize)>, WireError> {
     let Some((header, rest)) = bytes.split_at_checked(HEADER_BYTES) else {
         return Ok(None);
     };
@@ -117,13 +120,13 @@ pub fn decode_in<M: Wire>(version: Version, bytes: &[u8]) -> Result<Option<(M, u
 
 /// Decoder of messages in bytes that arrive in arbitrary parts.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub struct MessageDecoder {
     /// Form of the messages.
     version: Version,
     buffer: BytesMut,
 }
 
-impl Decoder {
+impl MessageDecoder {
     /// Reads all further messages in the form of `version`.
     pub fn set_version(&mut self, version: Version) {
         self.version = version;
@@ -139,7 +142,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`WireError`] if the bytes so far are no message.
-    pub fn next_message<M: Wire>(&mut self) -> Result<Option<M>, WireError> {
+    pub fn next_message<M: WireMessage>(&mut self) -> Result<Option<M>, WireError> {
         let Some((message, length)) = decode_in(self.version, &self.buffer)? else {
             return Ok(None);
         };
@@ -147,7 +150,7 @@ impl Decoder {
         Ok(Some(message))
     }
 
-    /// Returns the bytes after the last message: the raw bytes after a [`Hello`].
+    /// Returns the bytes after the last message: the raw bytes after a [`StreamHello`].
     pub fn into_rest(self) -> Bytes {
         self.buffer.freeze()
     }

@@ -13,16 +13,16 @@ pub struct Grant {
 
 /// Bytes of an upload that the server has accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Delivered {
+pub struct DeliveryReport {
     /// Bytes since the upload began.
     pub bytes: u64,
     /// Time for which the far gateway waited for the server.
-    pub taking_us: u64,
+    pub waited_us: u64,
 }
 
 /// The bottleneck of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum Bottleneck {
     /// The client reads or writes slowly.
     Client,
     /// The link is slow.
@@ -31,19 +31,19 @@ pub enum Limit {
     Server,
 }
 
-pub(super) fn put_limit(body: &mut Vec<u8>, limit: Limit) {
+pub(super) fn put_limit(body: &mut Vec<u8>, limit: Bottleneck) {
     body.push(match limit {
-        Limit::Client => 0,
-        Limit::Wan => 1,
-        Limit::Server => 2,
+        Bottleneck::Client => 0,
+        Bottleneck::Wan => 1,
+        Bottleneck::Server => 2,
     });
 }
 
-pub(super) fn limit(reader: &mut Reader<'_>) -> Result<Limit, BodyError> {
+pub(super) fn limit(reader: &mut Reader<'_>) -> Result<Bottleneck, BodyError> {
     match reader.u8()? {
-        0 => Ok(Limit::Client),
-        1 => Ok(Limit::Wan),
-        2 => Ok(Limit::Server),
+        0 => Ok(Bottleneck::Client),
+        1 => Ok(Bottleneck::Wan),
+        2 => Ok(Bottleneck::Server),
         _ => Err(reader.malformed()),
     }
 }
@@ -60,14 +60,14 @@ pub(super) fn grant(reader: &mut Reader<'_>) -> Result<Grant, BodyError> {
     })
 }
 
-pub(super) fn put_delivered(body: &mut Vec<u8>, delivered: Delivered) {
+pub(super) fn put_delivered(body: &mut Vec<u8>, delivered: DeliveryReport) {
     body.extend_from_slice(&delivered.bytes.to_be_bytes());
-    body.extend_from_slice(&delivered.taking_us.to_be_bytes());
+    body.extend_from_slice(&delivered.waited_us.to_be_bytes());
 }
 
-pub(super) fn delivered(reader: &mut Reader<'_>) -> Result<Delivered, BodyError> {
-    Ok(Delivered {
+pub(super) fn delivered(reader: &mut Reader<'_>) -> Result<DeliveryReport, BodyError> {
+    Ok(DeliveryReport {
         bytes: reader.u64()?,
-        taking_us: reader.u64()?,
+        waited_us: reader.u64()?,
     })
 }

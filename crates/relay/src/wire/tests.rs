@@ -6,7 +6,7 @@ use ftp::session::{
 use net::tls::{self, CertificateCheck, ServerTls};
 use proptest::prelude::*;
 
-fn round_trip<M: Wire + PartialEq + std::fmt::Debug>(message: &M) {
+fn round_trip<M: WireMessage + PartialEq + std::fmt::Debug>(message: &M) {
     let bytes = encode(message);
     let (read, length) = decode::<M>(&bytes).expect("well formed").expect("complete");
     assert_eq!((&read, length), (message, bytes.len()));
@@ -90,7 +90,7 @@ fn every_message_reads_back() {
             name: "oslo".to_owned(),
         },
     ] {
-        round_trip(&Hello { service });
+        round_trip(&StreamHello { service });
     }
     round_trip(&ChunkRequest::Acknowledged(u64::MAX));
     round_trip(&ChunkRequest::Missing(0));
@@ -102,7 +102,7 @@ fn every_message_reads_back() {
     });
     for message in [
         NearMessage::Session(MessageToFar::Abandon(transfer)),
-        NearMessage::Waiting(transfer, Limit::Client),
+        NearMessage::Waiting(transfer, Bottleneck::Client),
     ] {
         round_trip(&message);
     }
@@ -119,7 +119,7 @@ fn every_message_reads_back() {
             line: vec![b'x'; ftp::line::REPLY_MAX],
         }),
         FarMessage::Session(MessageToNear::ServerClosed),
-        FarMessage::Waiting(transfer, Limit::Server),
+        FarMessage::Waiting(transfer, Bottleneck::Server),
         FarMessage::Granted(
             transfer,
             Grant {
@@ -159,7 +159,7 @@ fn another_version_is_named() {
             peer: 9,
             is_session,
         };
-        assert_eq!(decode::<Hello>(&bytes), Err(refused));
+        assert_eq!(decode::<StreamHello>(&bytes), Err(refused));
     }
 }
 
@@ -188,9 +188,9 @@ fn version_5_has_reports_of_delivered_bytes_in_place_of_grants() {
     let transfer = TransferId(7);
     let delivered = FarMessage::Delivered(
         transfer,
-        Delivered {
+        DeliveryReport {
             bytes: 258,
-            taking_us: 3,
+            waited_us: 3,
         },
     );
     let bytes = [
@@ -215,7 +215,7 @@ fn version_5_has_reports_of_delivered_bytes_in_place_of_grants() {
 /// The last release of version 5 sends both messages.
 #[test]
 fn version_5_has_limits_of_the_near_gateway_and_commands_left_unanswered() {
-    let waiting = NearMessage::Waiting(TransferId(7), Limit::Client);
+    let waiting = NearMessage::Waiting(TransferId(7), Bottleneck::Client);
     let bytes = encode_in(Version::V5, &waiting).expect("version 5 has it");
     let read = decode_in(Version::V5, &bytes);
     assert_eq!(read, Ok(Some((waiting, bytes.len()))));
@@ -227,7 +227,7 @@ fn version_5_has_limits_of_the_near_gateway_and_commands_left_unanswered() {
 
 #[test]
 fn a_hello_names_the_oldest_version_unless_it_begins_a_session() {
-    let hello = Hello {
+    let hello = StreamHello {
         service: Service::FtpData {
             session: 1,
             transfer: TransferId(1),
@@ -239,7 +239,7 @@ fn a_hello_names_the_oldest_version_unless_it_begins_a_session() {
 #[test]
 fn a_length_above_the_bound_is_refused_before_it_is_buffered() {
     assert_eq!(
-        decode::<Hello>(&[1, 0xff, 0, 0, 0]),
+        decode::<StreamHello>(&[1, 0xff, 0, 0, 0]),
         Err(WireError::TooLong(0xff00_0000))
     );
 }
@@ -247,7 +247,7 @@ fn a_length_above_the_bound_is_refused_before_it_is_buffered() {
 proptest! {
     #[test]
     fn any_bytes_can_be_decoded(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = decode::<Hello>(&bytes);
+        let _ = decode::<StreamHello>(&bytes);
         let _ = decode::<NearMessage>(&bytes);
         let _ = decode::<FarMessage>(&bytes);
     }

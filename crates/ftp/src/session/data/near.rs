@@ -29,7 +29,7 @@ pub struct NearDataSetup {
     pub has_tls: bool,
     /// Whether client and server both use TLS. An end without close_notify is then reported to the
     /// peer.
-    pub tells_truncation: bool,
+    pub reports_truncation: bool,
     /// Time without a byte after which the data connection is reset.
     pub stall_timeout: Duration,
 }
@@ -416,7 +416,7 @@ impl NearData {
                     .push(DataOutput::Event(NearDataEvent::ClientEnded));
                 // The client's end has no meaning for a download.
                 let is_download = self.direction == Some(Direction::Download);
-                if is_truncated && self.setup.tells_truncation && !is_download {
+                if is_truncated && self.setup.reports_truncation && !is_download {
                     self.outbound = Outbound::Telling;
                     self.outputs.push(DataOutput::ReportTruncation);
                 } else {
@@ -623,7 +623,7 @@ mod tests {
             opening: DataOpening::Dial,
             dials_early,
             has_tls: false,
-            tells_truncation: false,
+            reports_truncation: false,
             stall_timeout: Duration::from_secs(60),
         });
         data.order(Duration::ZERO, NearDataOrder::Start(Some(direction)));
@@ -640,7 +640,7 @@ mod tests {
             opening,
             dials_early: false,
             has_tls,
-            tells_truncation: false,
+            reports_truncation: false,
             stall_timeout: Duration::from_secs(60),
         });
         data.order(Duration::ZERO, NearDataOrder::Announced);

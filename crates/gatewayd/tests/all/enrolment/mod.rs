@@ -14,7 +14,7 @@ use gatewayd::{
     register::{OpenInvite, Register},
 };
 use link::{Class, Identity, Link, LinkConfig, PeerConfig, PeerId, Policy, PublicKey};
-use relay::wire::{Hello, Service, encode};
+use relay::wire::{Service, StreamHello, encode};
 use tokio::runtime::Runtime;
 use units::ByteCount;
 
@@ -244,7 +244,7 @@ fn who_comes_with_an_invite_reaches_no_server() {
             target,
             coding: None,
         };
-        let hello = encode(&Hello { service });
+        let hello = encode(&StreamHello { service });
         send.write(hello).await.expect("a stream");
         let answer = tokio::time::timeout(PATIENCE, recv.read()).await;
         assert!(answer.expect("an answer").is_err(), "it is reset");

@@ -107,7 +107,7 @@ fn a_replayed_enrolment_changes_nothing_and_is_counted() {
             now.dropped.replayed > counted.replayed
         });
     let is_counted = |now: &relay::status::Snapshot| {
-        let refused = |it: &relay::status::Dropped| {
+        let refused = |it: &relay::status::DroppedDatagrams| {
             it.replayed + it.unknown_connection + it.undecryptable + it.unknown_key + it.crowded
         };
         refused(&now.dropped) >= refused(&counted) + captured.len() as u64

@@ -24,8 +24,8 @@ use optimiser::{
     zstd_block,
 };
 use relay::wire::{
-    ChunkRequest, CodingOffer, CutParameters, Decoder, FarMessage, Hello, NearMessage, Service,
-    StoreTerms, Version, Wire, encode,
+    ChunkRequest, CodingOffer, CutParameters, FarMessage, MessageDecoder, NearMessage, Service,
+    StoreTerms, StreamHello, Version, WireMessage, encode,
 };
 use tokio::{runtime::Runtime, time::timeout};
 use units::ByteCount;
@@ -153,7 +153,9 @@ impl Peer {
     pub(crate) fn open(&self, service: Service) -> (SendStream, RecvStream) {
         self.wait(async {
             let (mut send, recv) = self.link.open(PeerId(0), Class::Bulk).await.expect("up");
-            send.write(encode(&Hello { service })).await.expect("room");
+            send.write(encode(&StreamHello { service }))
+                .await
+                .expect("room");
             (send, recv)
         })
     }
@@ -162,7 +164,7 @@ impl Peer {
     pub(crate) fn accept(self: &Arc<Self>) -> (Service, Messages) {
         let Incoming { send, recv, .. } = self.wait(self.link.accept()).expect("a stream");
         let mut messages = Messages::new(self, send, recv);
-        let Hello { service } = messages.next();
+        let StreamHello { service } = messages.next();
         (service, messages)
     }
 
@@ -185,7 +187,7 @@ pub(crate) struct Messages {
     pub(crate) peer: Arc<Peer>,
     pub(crate) send: SendStream,
     pub(crate) recv: RecvStream,
-    decoder: Decoder,
+    decoder: MessageDecoder,
 }
 
 impl Messages {
@@ -194,7 +196,7 @@ impl Messages {
             peer: peer.clone(),
             send,
             recv,
-            decoder: Decoder::default(),
+            decoder: MessageDecoder::default(),
         }
     }
 
@@ -203,7 +205,7 @@ impl Messages {
         self
     }
 
-    pub(crate) fn next<M: Wire>(&mut self) -> M {
+    pub(crate) fn next<M: WireMessage>(&mut self) -> M {
         loop {
             if let Some(message) = self.decoder.next_message().expect("a message") {
                 return message;

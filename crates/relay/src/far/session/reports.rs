@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::{Session, SessionError};
 use crate::{
-    drain::{self, Drain, Totals},
-    wire::{Delivered, FarMessage, Version},
+    drain::{self, DrainBudget, UploadTotals},
+    wire::{DeliveryReport, FarMessage, Version},
 };
 
 impl Session<'_> {
@@ -17,7 +17,7 @@ impl Session<'_> {
         let limits: Vec<_> = self
             .data
             .iter()
-            .filter_map(|(&id, data)| Some((id, data.transfer.upgrade()?.limit()?)))
+            .filter_map(|(&id, data)| Some((id, data.transfer.upgrade()?.bottleneck()?)))
             .collect();
         for (id, limit) in limits {
             self.send_to_near(&FarMessage::Waiting(id, limit)).await?;
@@ -26,9 +26,9 @@ impl Session<'_> {
     }
 
     /// Creates the drain budget of an upload to `server` that starts now.
-    pub(super) fn new_drain(&self, server: IpAddr) -> Drain {
+    pub(super) fn new_drain(&self, server: IpAddr) -> DrainBudget {
         let known = self.shared.server_rates.bytes_per_s(server, Instant::now());
-        Drain::new(self.drain_limit, self.rtt(), known)
+        DrainBudget::new(self.drain_limit, self.rtt(), known)
     }
 
     /// Stores the rate of a server after an upload.
@@ -62,7 +62,7 @@ impl Session<'_> {
         let next = self
             .data
             .values()
-            .map(|data| data.observed + data.drain.observe_again());
+            .map(|data| data.observed + data.drain.time_to_observation());
         next.min().unwrap_or_else(Instant::now)
     }
 
@@ -75,17 +75,17 @@ impl Session<'_> {
             let Some(open) = data.transfer.upgrade() else {
                 continue;
             };
-            let (accepted_bytes, busy) = open.given_to_tcp();
-            data.drain.observe(Totals {
+            let (accepted_bytes, busy) = open.tcp_progress();
+            data.drain.observe(UploadTotals {
                 at_s: (now - data.opened).as_secs_f64(),
                 accepted_bytes,
                 busy_s: busy.as_secs_f64(),
             });
-            if let Some(grant) = data.drain.due() {
+            if let Some(grant) = data.drain.next_grant() {
                 data.grants.send_replace(grant);
-                let delivered = Delivered {
+                let delivered = DeliveryReport {
                     bytes: accepted_bytes,
-                    taking_us: busy.as_micros() as u64,
+                    waited_us: busy.as_micros() as u64,
                 };
                 messages.push(match self.version {
                     Version::V5 => FarMessage::Delivered(transfer, delivered),

@@ -25,12 +25,12 @@ use super::{Session, transfers::RequestedTransfer};
 use crate::{
     near::data::{self, ClientLeg, DataClient},
     optimise::{FlushDelay, ReferenceKey},
-    pairing::Stream,
-    pump::{self, Grants, Parts, StreamSource},
+    pairing::StreamHalves,
+    pump::{self, Grants, PumpParts, StreamSource},
     settings::FtpListener,
-    status::Transfer,
+    status::OpenTransfer,
     truncation::{SessionKey, Truncation},
-    wire::{Grant, Hello, Service, Version, encode, reset},
+    wire::{Grant, Service, StreamHello, Version, encode, reset},
 };
 use net::{Listener, pipe::PipeNetwork, socket, transparent};
 
@@ -38,7 +38,7 @@ pub(super) struct DataConnection {
     pub(super) orders: mpsc::UnboundedSender<NearDataOrder>,
     pub(super) task: JoinHandle<()>,
     /// Kept until the session has finished with it.
-    pub(super) transfer: Option<Arc<Transfer>>,
+    pub(super) transfer: Option<Arc<OpenTransfer>>,
     pub(super) has_tls: bool,
     /// The command that uses the data connection, once it has arrived.
     pub(super) commanded: Option<RequestedTransfer>,
@@ -51,7 +51,8 @@ impl Session {
 
     pub(super) async fn open_data(&mut self, transfer: TransferId) -> bool {
         let Some(far) = &self.far else { return false };
-        if self.shared.registry.door_transfers_open() >= self.shared.settings.limits.transfers_max {
+        if self.shared.registry.client_transfers_open() >= self.shared.settings.limits.transfers_max
+        {
             warn!("too many transfers");
             return false;
         }
@@ -67,7 +68,7 @@ impl Session {
             .await
         {
             Ok((mut send, recv)) => {
-                let hello = encode(&Hello { service });
+                let hello = encode(&StreamHello { service });
                 let written = send.write(hello).await.is_ok();
                 self.streams.insert(transfer, (send, recv));
                 if has_grants {
@@ -145,16 +146,16 @@ impl Session {
             has_tls: tls.is_some(),
             opening: leg.opening(),
             dials_early: self.listener.config.mode == SessionMode::Fast,
-            tells_truncation: has_tls_throughout,
+            reports_truncation: has_tls_throughout,
             stall_timeout: self.shared.settings.limits.stall_timeout,
         };
         let (orders, ordered) = mpsc::unbounded_channel();
         let events = self.events.clone();
-        let parts = Parts {
+        let parts = PumpParts {
             machine: NearData::new(setup),
             connect: Box::pin(data::connect(leg, client)),
             secure: tls.map(data::secure),
-            stream: StreamSource::Open(Stream {
+            stream: StreamSource::Open(StreamHalves {
                 send,
                 recv,
                 first: Bytes::new(),
@@ -164,7 +165,7 @@ impl Session {
             spool: None,
             orders: ordered,
             // The session may have ended. The event is then not needed.
-            tell: Box::new(move |event| {
+            on_event: Box::new(move |event| {
                 let _ = events.send((id, event));
             }),
             truncation,

@@ -18,7 +18,7 @@ use crate::{
     optimise::NegotiatedCoding,
     truncation::{KnownSession, SessionKey},
     wire::{
-        Decoder, FarMessage, NearMessage, Service, Version, WireError, encode_in,
+        FarMessage, MessageDecoder, NearMessage, Service, Version, WireError, encode_in,
         version_of_refusal,
     },
 };
@@ -39,7 +39,7 @@ pub(super) struct FarHalf {
     pub(super) target: Endpoint,
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
-    pub(super) decoder: Decoder,
+    pub(super) decoder: MessageDecoder,
     _known: KnownSession,
 }
 
@@ -123,7 +123,7 @@ impl Session {
             Ok(FarMessage::Waiting(transfer, limit)) => {
                 let data = self.data.get(&transfer);
                 if let Some(open) = data.and_then(|data| data.transfer.as_ref()) {
-                    open.told(limit);
+                    open.record_peer_bottleneck(limit);
                 }
             }
             Ok(FarMessage::Granted(transfer, grant)) => {
@@ -239,7 +239,7 @@ impl Session {
         let session = self.shared.session_number();
         let service = |peer| {
             let (coding, negotiated) = self.shared.offer(peer, &self.listener.config).unzip();
-            let version = self.shared.peer_versions.of(peer, Instant::now());
+            let version = self.shared.peer_versions.version_of(peer, Instant::now());
             let service = Service::FtpSession {
                 version,
                 session,
@@ -269,7 +269,7 @@ impl Session {
             warn!(%target, %error, "not reached");
         })?;
         info!(%target, peer = self.shared.peer_name(peer), "client connected");
-        let mut decoder = Decoder::default();
+        let mut decoder = MessageDecoder::default();
         decoder.set_version(version);
         self.silence_check = Some((
             peer,
@@ -304,7 +304,7 @@ impl Session {
     pub(super) async fn report_limits(&mut self) {
         let transfers = self.data.iter();
         let limits =
-            transfers.filter_map(|(&id, data)| Some((id, data.transfer.as_ref()?.limit()?)));
+            transfers.filter_map(|(&id, data)| Some((id, data.transfer.as_ref()?.bottleneck()?)));
         let limits: Vec<_> = limits.collect();
         for (id, limit) in limits {
             self.send_to_far(&NearMessage::Waiting(id, limit)).await;

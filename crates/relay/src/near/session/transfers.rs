@@ -14,7 +14,7 @@ use ftp::{
 
 use super::{Session, far_half::FarHalf};
 use crate::{
-    status::{Conclusion, Transfer},
+    status::{OpenTransfer, TransferConclusion},
     transfer_log::{TransferDirection, TransferType, path_text},
 };
 
@@ -29,7 +29,7 @@ pub(super) struct RequestedTransfer {
 }
 
 impl Session {
-    pub(super) fn register(&self, far: &FarHalf) -> Arc<Transfer> {
+    pub(super) fn register(&self, far: &FarHalf) -> Arc<OpenTransfer> {
         self.shared.registry.transfer(
             "ftp",
             true,
@@ -41,7 +41,7 @@ impl Session {
     }
 
     /// Records a command that describes or starts a transfer.
-    pub(super) fn note(&mut self, command: &Command<'_>) {
+    pub(super) fn record_command(&mut self, command: &Command<'_>) {
         match command.kind() {
             CommandKind::Transfer(direction) => {
                 // The command uses the newest data connection.
@@ -51,7 +51,7 @@ impl Session {
                     && let Some(transfer) = &data.transfer
                     && data.commanded.is_none()
                 {
-                    transfer.asked_for(path_text(command.argument()));
+                    transfer.set_requested_path(path_text(command.argument()));
                     data.commanded = Some(RequestedTransfer {
                         at: Instant::now(),
                         transfer_type: self.transfer_type,
@@ -76,7 +76,7 @@ impl Session {
 
     /// Records a reply that announces the size of a transfer. Servers write "150 Opening BINARY
     /// mode data connection for a (1048576 bytes)."
-    pub(super) fn note_reply(&mut self, line: &[u8]) {
+    pub(super) fn record_reply(&mut self, line: &[u8]) {
         if !line.starts_with(b"150 ") && !line.starts_with(b"125 ") {
             return;
         }
@@ -92,7 +92,7 @@ impl Session {
         if commanded.is_whole_download
             && let Some(size_bytes) = announced_size(line)
         {
-            transfer.announced(size_bytes);
+            transfer.set_announced_size(size_bytes);
         }
     }
 
@@ -106,7 +106,7 @@ impl Session {
         // A transfer without a data connection counts, too.
         let transfer = transfer.or_else(|| self.far.as_ref().map(|far| self.register(far)));
         let Some(transfer) = transfer else { return };
-        transfer.concluded(Conclusion {
+        transfer.conclude(TransferConclusion {
             user: escape(self.near.user()),
             listener: self.listener.address,
             direction: direction(&record),

@@ -6,12 +6,12 @@ use nix::fcntl::{FallocateFlags, fallocate};
 
 /// A file without a name that holds a window of another, longer one.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(super) struct RingFile {
     file: File,
     room_bytes: u64,
 }
 
-impl Ring {
+impl RingFile {
     /// Reserves the room at once, so that the disk cannot be full later.
     ///
     /// # Errors

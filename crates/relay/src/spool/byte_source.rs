@@ -4,29 +4,29 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::task::{JoinError, JoinHandle};
 
 use super::{
-    Place,
-    contents::{Contents, Reader, SpoolError},
+    SpoolPosition,
+    contents::{SpoolContents, SpoolError, SpoolReader},
 };
 use crate::optimise::{CodedReadError, DecodingReader};
 
 /// Source of the bytes for a server.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum ByteSource {
     Stream(DecodingReader),
-    Spool(Tap),
+    Spool(SpoolSource),
 }
 
 /// A spool's bytes for one server, and a stream that may bring some of them.
 #[derive(Debug)]
-pub(crate) struct Tap {
-    reader: Reader,
+pub(crate) struct SpoolSource {
+    reader: SpoolReader,
     /// `Some` until the stream has ended.
-    filling: Option<Filling>,
+    fill_task: Option<FillTask>,
 }
 
 /// A task that moves a stream into the spool. It ends with its owner.
 #[derive(Debug)]
-struct Filling(JoinHandle<Result<(), SourceError>>);
+struct FillTask(JoinHandle<Result<(), SourceError>>);
 
 /// Reason why no further bytes arrive.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub(crate) enum SourceError {
     Spool(#[from] SpoolError),
 }
 
-impl Source {
+impl ByteSource {
     /// Returns the next bytes. `None` at their end. Cancel safe.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Source {
     pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, SourceError> {
         match self {
             Self::Stream(stream) => Ok(stream.read().await?),
-            Self::Spool(tap) => tap.read().await,
+            Self::Spool(spool) => spool.read().await,
         }
     }
 
@@ -53,28 +53,28 @@ impl Source {
     pub(crate) fn stop(&mut self, code: u32) {
         match self {
             Self::Stream(stream) => stream.stop(code),
-            Self::Spool(tap) => tap.filling = None,
+            Self::Spool(spool) => spool.fill_task = None,
         }
     }
 }
 
-impl Tap {
-    /// Creates the source that starts at `place`. The stream fills the spool.
-    pub(crate) fn new(place: Place, stream: DecodingReader) -> Self {
-        let Place { contents, reader } = place;
-        let filling = tokio::spawn(fill(contents, stream));
+impl SpoolSource {
+    /// Creates the source that starts at `position`. The stream fills the spool.
+    pub(crate) fn new(position: SpoolPosition, stream: DecodingReader) -> Self {
+        let SpoolPosition { contents, reader } = position;
+        let fill_task = tokio::spawn(fill(contents, stream));
         Self {
             reader,
-            filling: Some(Filling(filling)),
+            fill_task: Some(FillTask(fill_task)),
         }
     }
 
     async fn read(&mut self) -> Result<Option<Bytes>, SourceError> {
-        if let Some(Filling(filling)) = &mut self.filling {
+        if let Some(FillTask(fill_task)) = &mut self.fill_task {
             tokio::select! {
                 biased;
-                filled = &mut *filling => {
-                    self.filling = None;
+                filled = &mut *fill_task => {
+                    self.fill_task = None;
                     ended(filled)?;
                 }
                 bytes = self.reader.read() => match bytes? {
@@ -82,8 +82,8 @@ impl Tap {
                     // The stream may still break. This upload then breaks, too, regardless of the
                     // bytes of other streams.
                     None => {
-                        ended(filling.await)?;
-                        self.filling = None;
+                        ended(fill_task.await)?;
+                        self.fill_task = None;
                         return Ok(None);
                     }
                 },
@@ -99,7 +99,7 @@ fn ended(filled: Result<Result<(), SourceError>, JoinError>) -> Result<(), Sourc
     filled.map_err(cancelled)?
 }
 
-impl Drop for Filling {
+impl Drop for FillTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -108,7 +108,7 @@ impl Drop for Filling {
 /// Moves a stream into a spool at the stream's own rate. A server that takes no bytes delays no
 /// other one.
 async fn fill(
-    contents: std::sync::Arc<Contents>,
+    contents: std::sync::Arc<SpoolContents>,
     mut stream: DecodingReader,
 ) -> Result<(), SourceError> {
     let mut begin = BytesMut::new();
@@ -120,10 +120,10 @@ async fn fill(
             None => return Err(SpoolError::Gap.into()),
         }
     }
-    let mut filler = contents.filler(begin.get_u64())?;
-    filler.write(begin.freeze()).await?;
+    let mut writer = contents.writer(begin.get_u64())?;
+    writer.write(begin.freeze()).await?;
     while let Some(bytes) = stream.read().await? {
-        filler.write(bytes).await?;
+        writer.write(bytes).await?;
     }
     Ok(())
 }
