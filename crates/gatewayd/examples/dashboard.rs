@@ -11,7 +11,7 @@ use std::{io, net::SocketAddr, path::Path, sync::Arc};
 
 use gatewayd::{
     config::Config,
-    daemon::{self, Bound, Reloads, Watch},
+    daemon::{self, BoundSockets, Reloads, Watch},
 };
 use link::Identity;
 
@@ -55,7 +55,7 @@ fn start(
     );
     let path = folder.join("test.toml");
     let config = Config::parse(&text, &path).expect("a configuration");
-    let bound = Bound::bind(&config).expect("free ports");
+    let bound = BoundSockets::bind(&config).expect("free ports");
     let link = bound.link.local_addr().expect("a bound socket");
     let admin = bound.admin.as_ref().expect("an admin address");
     let admin = admin.local_addr().expect("a bound socket");

@@ -30,22 +30,22 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
-pub(crate) use self::https::Https;
+pub(crate) use self::https::HttpsListener;
 use crate::{
     audit::{self, Principal},
     dashboard::Dashboard,
     reload::{self, Outcome, SetLog},
-    running::Running,
+    running::RunningGateway,
     upgrade,
 };
 use pages::{BoundedListener, HostNames, PageClient, as_metrics};
 use relay::{limits::RefusalKind, status::Snapshot};
 
 /// The running gateway, with its present settings.
-type Current = watch::Receiver<Arc<Running>>;
+type CurrentGateway = watch::Receiver<Arc<RunningGateway>>;
 
 /// Channels by which programs on this machine change the gateway.
-pub(crate) struct Orders {
+pub(crate) struct OrderSenders {
     pub(crate) reloads: mpsc::Sender<reload::Request>,
     /// Requests for an upgrade.
     pub(crate) upgrades: mpsc::Sender<upgrade::Request>,
@@ -53,33 +53,33 @@ pub(crate) struct Orders {
 }
 
 /// Listeners of the admin interface.
-pub(crate) struct Listeners {
+pub(crate) struct AdminListeners {
     pub(crate) tcp: Option<TcpListener>,
-    pub(crate) https: Option<Https>,
+    pub(crate) https: Option<HttpsListener>,
     pub(crate) socket: Option<UnixListener>,
 }
 
 /// Data of the pages that show the state.
 #[derive(Clone)]
-struct Views {
-    current: Current,
+struct ViewState {
+    current: CurrentGateway,
     dashboard: Arc<Dashboard>,
 }
 
-impl FromRef<Views> for Current {
-    fn from_ref(views: &Views) -> Self {
-        views.current.clone()
+impl FromRef<ViewState> for CurrentGateway {
+    fn from_ref(state: &ViewState) -> Self {
+        state.current.clone()
     }
 }
 
 /// Serves all listeners until the task is dropped.
 pub(crate) async fn serve(
-    listeners: Listeners,
-    current: Current,
-    orders: Orders,
+    listeners: AdminListeners,
+    current: CurrentGateway,
+    orders: OrderSenders,
 ) -> std::io::Result<()> {
-    let Listeners { tcp, https, socket } = listeners;
-    let Orders {
+    let AdminListeners { tcp, https, socket } = listeners;
+    let OrderSenders {
         reloads,
         upgrades,
         set_log,
@@ -95,18 +95,18 @@ pub(crate) async fn serve(
             .should_log(client, RefusalKind::AdminHost)
     };
     let dashboard = Dashboard::new(current.clone(), reloads.clone());
-    let views = Router::new()
+    let pages = Router::new()
         .route("/status.json", get(status))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/readyz", get(readiness));
-    let with_trace = views.clone().route("/trace", get(trace::trace));
-    let state = Views {
+    let with_trace = pages.clone().route("/trace", get(trace::trace));
+    let state = ViewState {
         current: current.clone(),
         dashboard: dashboard.clone(),
     };
     let over_tls = dashboard
-        .guard(views)
+        .guard(pages)
         .with_state(state.clone())
         .merge(dashboard.router());
     let with_trace = with_trace.with_state(state).merge(dashboard.router());
@@ -253,19 +253,19 @@ fn code_of(error: Option<&str>) -> StatusCode {
 }
 
 async fn status(
-    State(views): State<Views>,
+    State(state): State<ViewState>,
     ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
 ) -> Json<Snapshot> {
-    let mut snapshot = views.current.borrow().snapshot();
-    if !views.dashboard.shows_names(&client, &headers) {
+    let mut snapshot = state.current.borrow().snapshot();
+    if !state.dashboard.shows_names(&client, &headers) {
         snapshot.hide_names();
     }
     Json(snapshot)
 }
 
 /// Whether the gateway works: its tasks, which answer this request, and the link's thread.
-async fn health(State(current): State<Current>) -> (StatusCode, &'static str) {
+async fn health(State(current): State<CurrentGateway>) -> (StatusCode, &'static str) {
     let link = current.borrow().relay.link().clone();
     match link.works(HEALTH_PATIENCE).await {
         true => (StatusCode::OK, "ok\n"),
@@ -278,7 +278,7 @@ async fn health(State(current): State<Current>) -> (StatusCode, &'static str) {
 
 /// Whether clients can work: the gateway works, and is not ending. If it has listeners, at least
 /// one peer answers.
-async fn readiness(State(current): State<Current>) -> (StatusCode, &'static str) {
+async fn readiness(State(current): State<CurrentGateway>) -> (StatusCode, &'static str) {
     let running = current.borrow().clone();
     let no = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
     if running.relay.is_ending() {
@@ -296,7 +296,7 @@ async fn readiness(State(current): State<Current>) -> (StatusCode, &'static str)
     }
 }
 
-async fn metrics(State(current): State<Current>) -> impl IntoResponse {
+async fn metrics(State(current): State<CurrentGateway>) -> impl IntoResponse {
     as_metrics(current.borrow().snapshot().to_metrics())
 }
 

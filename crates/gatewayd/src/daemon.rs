@@ -24,18 +24,18 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    admin::{self, Https},
+    admin::{self, HttpsListener},
     config::{Config, Peer, PeerOrigin},
-    doors::{Doors, Parts},
     enrolment::far::Enrolments,
     intercept::{self, InterceptError, Interception},
+    listeners::{Listeners, PreparedListeners},
     reload::{self, Reloader},
-    running::Running,
+    running::RunningGateway,
     upgrade::{self, Handing, OlderProcesses, Predecessor, Successor},
 };
 pub use crate::{
-    bound::{BindError, Bound},
-    doors::DoorError,
+    bound_sockets::{BindError, BoundSockets},
+    listeners::ListenerError,
     reload::Reloads,
 };
 use net::tls::CertError;
@@ -61,7 +61,7 @@ pub enum RunError {
     Intercept(#[from] InterceptError),
     /// The listeners cannot be opened.
     #[error(transparent)]
-    Doors(#[from] DoorError),
+    Listeners(#[from] ListenerError),
     /// The dashboard cannot use TLS.
     #[error("[admin.https] has no TLS")]
     Https(#[from] CertError),
@@ -132,7 +132,7 @@ impl fmt::Debug for Watch {
 /// [`RunError`] if the gateway cannot start, or its link ends before `shutdown`.
 pub async fn run(
     config: Config,
-    mut bound: Bound,
+    mut bound: BoundSockets,
     reloads: Reloads,
     watch: Watch,
     shutdown: impl Future<Output = ()>,
@@ -145,10 +145,10 @@ pub async fn run(
     let socket = socket.transpose()?;
     let at_admin = admin.iter().chain(&https).map(|l| l.local_addr());
     let at_admin: Vec<_> = at_admin.collect::<Result<_, _>>()?;
-    let parts = Parts::new(&config, &mut bound);
-    let parts = Predecessor::told(&mut predecessor, parts)?;
+    let prepared = PreparedListeners::new(&config, &mut bound);
+    let prepared = Predecessor::told(&mut predecessor, prepared)?;
     let https = https.zip(config.admin_https.as_ref());
-    let https = https.map(|(listener, settings)| Https::new(listener, settings));
+    let https = https.map(|(listener, settings)| HttpsListener::new(listener, settings));
     let https = https.transpose().map_err(RunError::Https);
     let https = Predecessor::told(&mut predecessor, https)?;
     let log = transfer_log::PreparedTransferLog::open(config.transfer_log.as_ref());
@@ -177,52 +177,54 @@ pub async fn run(
         .transfer_log(TransferLog::start(log)?)
         .spool(config.spool.clone())
         .stores(config.store.clone())
-        .own_addresses(parts.addresses().chain(at_admin.clone()))
+        .own_addresses(prepared.addresses().chain(at_admin.clone()))
         .first_session(first_session())
         .build();
     let registry = relay.registry().clone();
-    let running = Arc::new(Running {
+    let running = Arc::new(RunningGateway {
         config: Arc::new(config),
         relay: relay.clone(),
         reloads_ordered: 0,
         older: older.clone(),
     });
-    let mut doors = Doors::default();
-    doors.open(parts, &running).await;
+    let mut listeners = Listeners::default();
+    listeners.open(prepared, &running).await;
     let (current, currently) = watch::channel(running.clone());
     let (relays, relay_now) = watch::channel(relay.clone());
     let (asks, mut asked) = mpsc::channel(1);
     let (upgrade_asks, mut upgrades_asked) = mpsc::channel(1);
     let enrolments = Arc::new(Enrolments::new(currently.clone(), asks.clone()));
     if let Some(predecessor) = &predecessor {
-        doors.inherit(&predecessor.pass_through);
+        listeners.inherit(&predecessor.pass_through);
     }
     let set_log = reloads.set_log.clone();
-    let mut reloader = Reloader::new(current, relays, doors, at_admin, reloads);
+    let mut reloader = Reloader::new(current, relays, listeners, at_admin, reloads);
     let mut side_tasks = JoinSet::new();
     let for_admin = currently.clone();
     let has_admin = admin.is_some() || https.is_some() || socket.is_some();
     let has_socket = socket.is_some();
-    let listeners = admin::Listeners {
+    let admin_listeners = admin::AdminListeners {
         tcp: admin,
         https,
         socket,
     };
     let admin = has_admin.then(|| {
         side_tasks.spawn(async move {
-            let orders = admin::Orders {
+            let orders = admin::OrderSenders {
                 reloads: asks,
                 upgrades: upgrade_asks,
                 set_log,
             };
-            if let Err(error) = admin::serve(listeners, for_admin, orders).await {
+            if let Err(error) = admin::serve(admin_listeners, for_admin, orders).await {
                 warn!(%error, "the status pages have ended");
             }
         })
     });
     side_tasks.spawn(dismiss(currently.clone()));
     let follow_older =
-        side_tasks.spawn(older.follow(currently.clone(), |running: &Running| &running.config));
+        side_tasks.spawn(older.follow(currently.clone(), |running: &RunningGateway| {
+            &running.config
+        }));
     let mut accepting = JoinSet::new();
     accepting.spawn(far::serve(relay_now, Some(enrolments), []));
     info!(link = %link.local_addr(), "gateway up");
@@ -273,7 +275,7 @@ pub async fn run(
             }
             files.follow(|may_stay| remaining.keep(may_stay)).await;
         });
-        reloader.doors().leave_to_successor().await;
+        reloader.listeners().hand_over().await;
         link.retire();
         let open = registry.sessions_open();
         info!(
@@ -370,7 +372,7 @@ async fn serve(
         info!("starting a process to replace this one");
         let running = reloader.running();
         let program = reloader.program().cloned();
-        let doors = reloader.doors();
+        let listeners = reloader.listeners();
         let admin = sockets.admin.as_ref().map(|socket| {
             let name = upgrade::admin_name(running.config.admin_listen);
             (name, socket.as_fd())
@@ -391,8 +393,8 @@ async fn serve(
         let handing = Handing {
             program: program.as_ref(),
             link_socket: sockets.link.as_fd(),
-            listeners: doors
-                .named()
+            listeners: listeners
+                .named_sockets()
                 .into_iter()
                 .chain(admin)
                 .chain(https)
@@ -401,7 +403,7 @@ async fn serve(
             link: running.relay.link(),
             older: &running.older,
             peers_up: peers_up(running.relay.link()),
-            pass_through: doors.pass_through_clients(),
+            pass_through: listeners.pass_through_clients(),
         };
         let handed = match upgrade::hand_over(handing, interception).await {
             Ok(mut successor) => {
@@ -440,7 +442,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    fn of(bound: &Bound) -> io::Result<Self> {
+    fn of(bound: &BoundSockets) -> io::Result<Self> {
         let copy = |listener: &Option<TcpListener>| {
             let copied = listener.as_ref().map(TcpListener::try_clone);
             copied.transpose()
@@ -537,7 +539,7 @@ fn older_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
 }
 
 /// Informs removed peers of their removal when they connect.
-async fn dismiss(current: watch::Receiver<Arc<Running>>) {
+async fn dismiss(current: watch::Receiver<Arc<RunningGateway>>) {
     let mut ticks = interval(DISMISS_EVERY);
     loop {
         ticks.tick().await;

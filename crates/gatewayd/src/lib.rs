@@ -8,14 +8,14 @@
 pub mod admin;
 pub mod admin_socket;
 mod audit;
-mod bound;
+mod bound_sockets;
 pub mod config;
 pub mod daemon;
 mod dashboard;
-mod doors;
 pub mod enrolment;
 pub mod intercept;
-mod place;
+mod listener_id;
+mod listeners;
 pub mod register;
 pub mod reload;
 mod running;

@@ -18,9 +18,9 @@ use self::plan::{Known, Plan, PlanError};
 use crate::{
     audit,
     config::{Config, ConfigError},
-    doors::{DoorError, Doors},
+    listeners::{ListenerError, Listeners},
     register::Register,
-    running::Running,
+    running::RunningGateway,
     upgrade::{PeerFiles, Program},
 };
 use relay::{
@@ -110,17 +110,17 @@ enum ReloadError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error(transparent)]
-    Doors(#[from] DoorError),
+    Listeners(#[from] ListenerError),
     #[error(transparent)]
     TransferLog(#[from] transfer_log::TransferLogError),
 }
 
 /// The part of a running gateway that changes at a reload.
 pub(crate) struct Reloader {
-    current: watch::Sender<Arc<Running>>,
+    current: watch::Sender<Arc<RunningGateway>>,
     /// The present relay, for the far gateway's part.
     relay: watch::Sender<Relay>,
-    doors: Doors,
+    listeners: Listeners,
     /// Addresses of the admin interface.
     at_admin: Vec<SocketAddr>,
     /// The link's peers, by their numbers.
@@ -130,9 +130,9 @@ pub(crate) struct Reloader {
 
 impl Reloader {
     pub(crate) fn new(
-        current: watch::Sender<Arc<Running>>,
+        current: watch::Sender<Arc<RunningGateway>>,
         relay: watch::Sender<Relay>,
-        doors: Doors,
+        listeners: Listeners,
         at_admin: Vec<SocketAddr>,
         reloads: Reloads,
     ) -> Self {
@@ -140,7 +140,7 @@ impl Reloader {
         Self {
             current,
             relay,
-            doors,
+            listeners,
             at_admin,
             known,
             reloads,
@@ -185,17 +185,17 @@ impl Reloader {
         self.reloads.program.as_ref()
     }
 
-    pub(crate) fn doors(&mut self) -> &mut Doors {
-        &mut self.doors
+    pub(crate) fn listeners(&mut self) -> &mut Listeners {
+        &mut self.listeners
     }
 
-    pub(crate) fn running(&self) -> Arc<Running> {
+    pub(crate) fn running(&self) -> Arc<RunningGateway> {
         self.current.borrow().clone()
     }
 
     /// Closes the listeners.
     pub(crate) async fn close(&mut self) {
-        self.doors.close().await;
+        self.listeners.close().await;
     }
 
     /// Returns the link and its peers, after another process has replaced this one.
@@ -247,7 +247,7 @@ impl Reloader {
             needs_restart,
         } = plan::plan(&before.config, fresh, &self.known)?;
         let log = PreparedTransferLog::open(config.transfer_log.as_ref())?;
-        let parts = self.doors.prepare(&config)?;
+        let prepared = self.listeners.prepare(&config)?;
         // The following steps cannot fail.
         let names = known.iter().map(|known| known.link.name.clone());
         let peers = known.iter().map(|known| known.link.clone());
@@ -256,9 +256,9 @@ impl Reloader {
             .link()
             .set_peers(peers.collect(), config.relay.link.rate_max);
         relay.registry().transfer_log().go_on_in(log);
-        let own_addresses = parts.addresses().chain(self.at_admin.clone());
+        let own_addresses = prepared.addresses().chain(self.at_admin.clone());
         let relay = relay.apply_settings(config.relay.clone(), names, own_addresses);
-        let running = Arc::new(Running {
+        let running = Arc::new(RunningGateway {
             config: Arc::new(config),
             relay: relay.clone(),
             reloads_ordered: before.reloads_ordered + u64::from(cause == Cause::Order),
@@ -267,7 +267,7 @@ impl Reloader {
         self.known = known;
         self.relay.send_replace(relay);
         self.current.send_replace(running.clone());
-        self.doors.open(parts, &running).await;
+        self.listeners.open(prepared, &running).await;
         if cause == Cause::Order {
             (self.reloads.taken)(&running.config);
         }

@@ -11,7 +11,7 @@ use relay::{
 
 /// A running gateway with its present configuration.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningGateway {
     pub(crate) config: Arc<Config>,
     /// The part that sessions use.
     pub(crate) relay: Relay,
@@ -21,7 +21,7 @@ pub(crate) struct Running {
     pub(crate) older: Arc<OlderProcesses>,
 }
 
-impl Running {
+impl RunningGateway {
     /// Returns the state of the gateway, for all views.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let link = self.relay.link().snapshot();

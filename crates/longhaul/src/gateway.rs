@@ -208,7 +208,7 @@ fn serve(
         .ok();
     // A session has two to four files.
     open_files::raise_limit(u64::MAX);
-    let bound = daemon::Bound::take(&config, predecessor)?;
+    let bound = daemon::BoundSockets::bind_or_inherit(&config, predecessor)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

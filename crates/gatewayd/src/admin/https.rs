@@ -8,19 +8,19 @@ use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, warn};
 
-use super::Current;
+use super::CurrentGateway;
 use crate::config::AdminHttps;
 use net::tls::{self, CertError, HttpsAcceptor, Leg};
 use relay::limits::RefusalKind;
 
 /// A listener with its certificate.
 #[derive(Debug)]
-pub(crate) struct Https {
+pub(crate) struct HttpsListener {
     pub(super) listener: TcpListener,
     acceptor: HttpsAcceptor,
 }
 
-impl Https {
+impl HttpsListener {
     /// # Errors
     /// [`CertError`] without a usable certificate.
     pub(crate) fn new(listener: TcpListener, config: &AdminHttps) -> Result<Self, CertError> {
@@ -30,19 +30,22 @@ impl Https {
 
     /// Returns the listener, and the handshakes with its clients, which follow the present
     /// settings.
-    pub(super) fn split(self, current: Current) -> (TcpListener, Arc<dyn TlsHandshaker>) {
+    pub(super) fn split(self, current: CurrentGateway) -> (TcpListener, Arc<dyn TlsHandshaker>) {
         let Self { listener, acceptor } = self;
-        (listener, Arc::new(ByConfiguration { acceptor, current }))
+        (
+            listener,
+            Arc::new(ConfiguredHandshaker { acceptor, current }),
+        )
     }
 }
 
 /// Handshakes that follow the present configuration.
-struct ByConfiguration {
+struct ConfiguredHandshaker {
     acceptor: HttpsAcceptor,
-    current: Current,
+    current: CurrentGateway,
 }
 
-impl TlsHandshaker for ByConfiguration {
+impl TlsHandshaker for ConfiguredHandshaker {
     fn handshake(
         self: Arc<Self>,
         tcp: TcpStream,
@@ -73,7 +76,7 @@ impl TlsHandshaker for ByConfiguration {
     }
 }
 
-impl fmt::Debug for ByConfiguration {
+impl fmt::Debug for ConfiguredHandshaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.acceptor.fmt(f)
     }

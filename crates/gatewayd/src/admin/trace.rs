@@ -11,19 +11,19 @@ use link::{PeerId, Trace, TraceError, TraceEvent};
 use serde::Deserialize;
 use tracing::info;
 
-use super::{Current, check_program, qlog};
+use super::{CurrentGateway, check_program, qlog};
 use pages::PageClient;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct TraceQuery {
     peer: String,
 }
 
 pub(super) async fn trace(
-    State(current): State<Current>,
+    State(current): State<CurrentGateway>,
     ConnectInfo(from): ConnectInfo<PageClient>,
     headers: HeaderMap,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<TraceQuery>,
 ) -> Result<Response, (StatusCode, String)> {
     check_program(&from, &headers).map_err(|(code, text)| (code, text.to_owned()))?;
     let link = current.borrow().relay.link().clone();

@@ -20,7 +20,7 @@ use crate::{
     enrolment::Invite,
     register::{OpenInvite, Register, Unwanted},
     reload,
-    running::Running,
+    running::RunningGateway,
 };
 use net::target::Endpoint;
 use pages::PageClient;
@@ -176,7 +176,7 @@ pub(super) async fn invite(
 }
 
 /// Creates an invite, and adds it to the register.
-fn make(running: &Running, wish: Wish) -> Result<Invite, Refused> {
+fn make(running: &RunningGateway, wish: Wish) -> Result<Invite, Refused> {
     let path = Register::path(&running.config.key_file);
     let own = running.config.relay.link.identity.public_key();
     let now = unix_s();

@@ -50,12 +50,12 @@ use self::{
     rates::Rates,
     refused::Refused,
 };
-use crate::{reload, running::Running};
+use crate::{reload, running::RunningGateway};
 use pages::PageClient;
 
 /// Parts of a gateway's dashboard.
 pub(crate) struct Dashboard {
-    current: watch::Receiver<Arc<Running>>,
+    current: watch::Receiver<Arc<RunningGateway>>,
     reloads: mpsc::Sender<reload::Request>,
     access: Access,
     feed: Feed,
@@ -67,7 +67,7 @@ pub(crate) struct Dashboard {
 
 impl Dashboard {
     pub(crate) fn new(
-        current: watch::Receiver<Arc<Running>>,
+        current: watch::Receiver<Arc<RunningGateway>>,
         reloads: mpsc::Sender<reload::Request>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -173,7 +173,7 @@ impl Dashboard {
     }
 
     /// Returns the gateway with its present settings.
-    fn running(&self) -> Arc<Running> {
+    fn running(&self) -> Arc<RunningGateway> {
         self.current.borrow().clone()
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use link::PeerId;
 use units::BitRate;
 
-use crate::{config::Config, running::Running};
+use crate::{config::Config, running::RunningGateway};
 
 /// Limits that were set by hand since the last reload by an operator.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct ByHand {
 
 impl ByHand {
     /// Sets the limits again, after a reload has set the configured ones.
-    fn set_again(&self, running: &Running) {
+    fn set_again(&self, running: &RunningGateway) {
         if let Some(rate) = self.all {
             running.relay.link().set_rate_max(None, rate);
         }
@@ -41,7 +41,7 @@ impl ByHand {
 
 impl Rates {
     /// Returns the limits by hand that apply to the present configuration.
-    pub(super) fn of(&mut self, running: &Running) -> &mut ByHand {
+    pub(super) fn of(&mut self, running: &RunningGateway) -> &mut ByHand {
         let is_same = |config| Arc::ptr_eq(config, &running.config);
         if !self.config.as_ref().is_some_and(is_same) {
             self.config = Some(running.config.clone());
@@ -55,7 +55,12 @@ impl Rates {
     }
 
     /// Sets a limit, of a peer or of all peers together.
-    pub(super) fn set(&mut self, running: &Running, peer: Option<PeerId>, rate: Option<BitRate>) {
+    pub(super) fn set(
+        &mut self,
+        running: &RunningGateway,
+        peer: Option<PeerId>,
+        rate: Option<BitRate>,
+    ) {
         let by_hand = self.of(running);
         match peer {
             None => by_hand.all = Some(rate),

@@ -17,7 +17,7 @@ use crate::{
     config::{Config, PeerOrigin, may_be_name},
     register::{Refusal, Register, Unwanted},
     reload::{self, Outcome},
-    running::Running,
+    running::RunningGateway,
 };
 use relay::{
     far::{Candidate, Enrol},
@@ -26,14 +26,14 @@ use relay::{
 
 /// The register of the running gateway, for gateways with an invite.
 pub(crate) struct Enrolments {
-    current: watch::Receiver<Arc<Running>>,
+    current: watch::Receiver<Arc<RunningGateway>>,
     reloads: mpsc::Sender<reload::Request>,
 }
 
 impl Enrolments {
     /// Creates the enrolments. Requests to `reloads` make the gateway apply new peers.
     pub(crate) fn new(
-        current: watch::Receiver<Arc<Running>>,
+        current: watch::Receiver<Arc<RunningGateway>>,
         reloads: mpsc::Sender<reload::Request>,
     ) -> Self {
         Self { current, reloads }

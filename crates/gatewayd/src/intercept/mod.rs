@@ -147,9 +147,9 @@ pub fn remove(config: &Config) -> Result<Vec<String>, InterceptError> {
 }
 
 fn rulesets(config: &Config) -> impl Iterator<Item = Ruleset> {
-    let is_transparent = |door: &&FtpListener| door.transparent;
-    let doors = config.ftp.iter().filter(is_transparent);
-    doors.map(|door| Ruleset::new(config, door))
+    let is_transparent = |listener: &&FtpListener| listener.transparent;
+    let listeners = config.ftp.iter().filter(is_transparent);
+    listeners.map(|listener| Ruleset::new(config, listener))
 }
 
 fn install(rules: &Ruleset, up: &[usize]) -> Result<(), InterceptError> {

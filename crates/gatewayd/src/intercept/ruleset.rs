@@ -28,11 +28,11 @@ pub(super) struct Ruleset {
 }
 
 impl Ruleset {
-    pub(super) fn new(config: &Config, door: &FtpListener) -> Self {
+    pub(super) fn new(config: &Config, listener: &FtpListener) -> Self {
         Self {
-            listen: door.listen,
-            clients: outermost(door.clients.iter().flatten()),
-            intercepted: config.intercepted(door),
+            listen: listener.listen,
+            clients: outermost(listener.clients.iter().flatten()),
+            intercepted: config.intercepted(listener),
         }
     }
 

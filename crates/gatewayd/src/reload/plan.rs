@@ -184,10 +184,10 @@ fn number_peers(
 /// a removed peer disappears: the peer is not up, so the kernel leads no client there.
 fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Vec<String>) {
     let described = |config: &Config| -> Vec<_> {
-        let doors = config.ftp.iter().filter(|door| door.transparent);
-        let described = doors.map(|door| {
-            let servers = config.intercepted(door).to_string();
-            (ftp_door(config, door), servers)
+        let listeners = config.ftp.iter().filter(|listener| listener.transparent);
+        let described = listeners.map(|listener| {
+            let servers = config.intercepted(listener).to_string();
+            (ftp_listener(config, listener), servers)
         });
         described.collect()
     };
@@ -195,8 +195,8 @@ fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Ve
         needs_restart.push("[[ftp]] with transparent = true, or the servers behind it".to_owned());
     }
     let mut kept = Vec::new();
-    for door in running.ftp.iter().filter(|door| door.transparent) {
-        let via = match via_name(running, door.via) {
+    for listener in running.ftp.iter().filter(|listener| listener.transparent) {
+        let via = match via_name(running, listener.via) {
             None => None,
             Some(name) => {
                 let Some(at) = fresh.relay.peers.iter().position(|peer| peer.name == name) else {
@@ -207,10 +207,10 @@ fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Ve
         };
         kept.push(FtpListener {
             via,
-            ..door.clone()
+            ..listener.clone()
         });
     }
-    fresh.ftp.retain(|door| !door.transparent);
+    fresh.ftp.retain(|listener| !listener.transparent);
     fresh.ftp.extend(kept);
 }
 
@@ -247,21 +247,22 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
     );
     names.extend(differences("[[peer]]", &peers(running), &peers(fresh)));
     let ftp = |config: &Config| -> Vec<_> {
-        let doors = config.ftp.iter();
-        let doors = doors.map(|door| (door.listen.to_string(), ftp_door(config, door)));
-        doors.collect()
+        let listeners = config.ftp.iter();
+        let listeners =
+            listeners.map(|listener| (listener.listen.to_string(), ftp_listener(config, listener)));
+        listeners.collect()
     };
     names.extend(differences("[[ftp]]", &ftp(running), &ftp(fresh)));
     let passed = |config: &Config| -> Vec<_> {
-        let doors = config.pass_through.iter().map(|door| {
-            let via = via_name(config, door.via).map(str::to_owned);
-            let door = PassThrough {
+        let listeners = config.pass_through.iter().map(|listener| {
+            let via = via_name(config, listener.via).map(str::to_owned);
+            let listener = PassThrough {
                 via: None,
-                ..door.clone()
+                ..listener.clone()
             };
-            (door.listen.to_string(), (door, via))
+            (listener.listen.to_string(), (listener, via))
         });
-        doors.collect()
+        listeners.collect()
     };
     names.extend(differences("[[ftp]]", &passed(running), &passed(fresh)));
     let forwards = |config: &Config| -> Vec<_> {
@@ -295,13 +296,13 @@ fn peers(config: &Config) -> Vec<(String, (crate::config::Peer, PeerConfig))> {
 
 /// Returns a listener with the name of its peer in place of the number, which differs between
 /// configurations.
-fn ftp_door(config: &Config, door: &FtpListener) -> (FtpListener, Option<String>) {
-    let via = via_name(config, door.via).map(str::to_owned);
-    let door = FtpListener {
+fn ftp_listener(config: &Config, listener: &FtpListener) -> (FtpListener, Option<String>) {
+    let via = via_name(config, listener.via).map(str::to_owned);
+    let listener = FtpListener {
         via: None,
-        ..door.clone()
+        ..listener.clone()
     };
-    (door, via)
+    (listener, via)
 }
 
 fn via_name(config: &Config, via: Option<usize>) -> Option<&str> {

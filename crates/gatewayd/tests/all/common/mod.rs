@@ -25,7 +25,7 @@ use std::{
 
 use gatewayd::{
     config::Config,
-    daemon::{self, Bound, CutShort, Reloads, Watch},
+    daemon::{self, BoundSockets, CutShort, Reloads, Watch},
     reload::Outcome,
 };
 use link::Identity;
@@ -80,7 +80,7 @@ impl Gateway {
         );
         let config = Config::parse(&text, &folder.join("test.toml"))
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let bound = Bound::bind(&config).expect("free ports");
+        let bound = BoundSockets::bind(&config).expect("free ports");
         let socket = config.admin_socket.clone();
         let local = |l: &TcpListener| l.local_addr().expect("a bound socket");
         let link = bound.link.local_addr().expect("a bound socket");

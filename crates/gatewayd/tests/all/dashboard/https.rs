@@ -429,7 +429,7 @@ fn a_certificate_of_its_own_is_made_once_and_a_taken_port_is_an_error() {
         &format!("[admin.https]\nlisten = \"{at}\""),
     );
     let config = gatewayd::config::Config::parse(&taken, &folder.join("test.toml"));
-    let error = gatewayd::daemon::Bound::bind(&config.expect("well-formed"));
+    let error = gatewayd::daemon::BoundSockets::bind(&config.expect("well-formed"));
     let error = error.expect_err("the port is taken").to_string();
     assert!(
         error.contains(&format!("[admin.https] address {at}")),

@@ -13,13 +13,13 @@ use tracing::warn;
 use crate::{
     admin_socket,
     config::Config,
-    place::{Place, Places},
+    listener_id::{ListenerId, ListenerIds},
     upgrade::{Predecessor, admin_https_name, admin_name, admin_socket_name},
 };
 
 /// The bound sockets of a configuration.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundSockets {
     /// The link's socket.
     pub link: UdpSocket,
     /// One listener for each `[[ftp]]`, in order.
@@ -58,31 +58,31 @@ impl BindError {
     }
 }
 
-impl Bound {
+impl BoundSockets {
     /// Binds all addresses of `config`.
     ///
     /// # Errors
     /// [`BindError`] names the first address that could not be bound.
     pub fn bind(config: &Config) -> Result<Self, BindError> {
-        Self::take(config, None)
+        Self::bind_or_inherit(config, None)
     }
 
     /// Takes the sockets of `predecessor`, and binds the others.
     ///
     /// # Errors
     /// [`BindError`] names the first address that could not be bound.
-    pub fn take(config: &Config, mut predecessor: Option<Predecessor>) -> Result<Self, BindError> {
-        let taken = Self::take_from(config, &mut predecessor);
+    pub fn bind_or_inherit(
+        config: &Config,
+        mut predecessor: Option<Predecessor>,
+    ) -> Result<Self, BindError> {
+        let taken = Self::bind_all(config, &mut predecessor);
         let mut bound = Predecessor::told(&mut predecessor, taken)?;
         bound.predecessor = predecessor;
         Ok(bound)
     }
 
-    fn take_from(
-        config: &Config,
-        predecessor: &mut Option<Predecessor>,
-    ) -> Result<Self, BindError> {
-        let places = Places::of(config);
+    fn bind_all(config: &Config, predecessor: &mut Option<Predecessor>) -> Result<Self, BindError> {
+        let ids = ListenerIds::of(config);
         let address = config.link_listen;
         let link = match predecessor.as_mut().map(Predecessor::link) {
             Some(Some(socket)) => same_address(socket, address),
@@ -98,28 +98,28 @@ impl Bound {
                 taken.map_or_else(bind, Ok)
             };
         let mut ftp = Vec::new();
-        for (place, door) in places.ftp.iter().zip(&config.ftp) {
-            let bind = || bind_door(door.listen, door.transparent);
-            let bound = listener(place, &bind)?;
-            if door.transparent {
+        for (id, settings) in ids.ftp.iter().zip(&config.ftp) {
+            let bind = || bind_control(settings.listen, settings.transparent);
+            let bound = listener(id, &bind)?;
+            if settings.transparent {
                 transparent::make_transparent(&bound)
-                    .map_err(|source| BindError::new(TRANSPARENT, door.listen, source))?;
+                    .map_err(|source| BindError::new(TRANSPARENT, settings.listen, source))?;
             }
             ftp.push(bound);
         }
         let mut pass_through = Vec::new();
-        for ((place, of_data), door) in places.pass_through.iter().zip(&config.pass_through) {
-            let control = listener(place, &|| bind_door(door.listen, false))?;
-            let data = of_data.iter().map(|place: &Place| {
-                listener(place, &|| bind_tcp("[[ftp]] passive port", place.address))
+        for ((id, data_ids), settings) in ids.pass_through.iter().zip(&config.pass_through) {
+            let control = listener(id, &|| bind_control(settings.listen, false))?;
+            let data = data_ids.iter().map(|id: &ListenerId| {
+                listener(id, &|| bind_tcp("[[ftp]] passive port", id.address))
             });
             let data = data.collect::<Result<_, _>>()?;
             pass_through.push((control, data));
         }
         let mut forwards = Vec::new();
-        for (place, forward) in places.forwards.iter().zip(&config.forwards) {
+        for (id, forward) in ids.forwards.iter().zip(&config.forwards) {
             let bind = || bind_tcp("[[forward]] address", forward.listen);
-            forwards.push(listener(place, &bind)?);
+            forwards.push(listener(id, &bind)?);
         }
         let admin = listener(&admin_name(config.admin_listen), &|| {
             bind_tcp("[admin] address", config.admin_listen)
@@ -153,7 +153,7 @@ impl Bound {
 const TRANSPARENT: &str = "[[ftp]] address (transparent, which needs CAP_NET_ADMIN)";
 
 /// Binds the control port of a listener.
-fn bind_door(address: SocketAddr, is_transparent: bool) -> Result<TcpListener, BindError> {
+fn bind_control(address: SocketAddr, is_transparent: bool) -> Result<TcpListener, BindError> {
     if !is_transparent {
         return bind_tcp("[[ftp]] address", address);
     }

@@ -7,20 +7,20 @@ use crate::config::Config;
 
 /// Identifier of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct ListenerId {
     pub(crate) address: SocketAddr,
     /// Kind and index of the listener, if the system chooses the port of its address.
     chosen: Option<(&'static str, usize)>,
 }
 
 /// The identifiers of a configuration, in the order of the file.
-pub(crate) struct Places {
-    pub(crate) ftp: Vec<Place>,
-    pub(crate) pass_through: Vec<(Place, Vec<Place>)>,
-    pub(crate) forwards: Vec<Place>,
+pub(crate) struct ListenerIds {
+    pub(crate) ftp: Vec<ListenerId>,
+    pub(crate) pass_through: Vec<(ListenerId, Vec<ListenerId>)>,
+    pub(crate) forwards: Vec<ListenerId>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ListenerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.chosen {
             None => self.address.fmt(f),
@@ -29,26 +29,26 @@ impl fmt::Display for Place {
     }
 }
 
-impl Places {
+impl ListenerIds {
     pub(crate) fn of(config: &Config) -> Self {
         let mut numbers = HashMap::<_, usize>::new();
-        let mut place = |kind: &'static str, address: SocketAddr| {
+        let mut id = |kind: &'static str, address: SocketAddr| {
             let chosen = (address.port() == 0).then(|| {
                 let number = numbers.entry((kind, address)).or_default();
                 *number += 1;
                 (kind, *number)
             });
-            Place { address, chosen }
+            ListenerId { address, chosen }
         };
-        let ftp = config.ftp.iter().map(|door| place("ftp", door.listen));
+        let ftp = config.ftp.iter().map(|listener| id("ftp", listener.listen));
         let ftp = ftp.collect();
-        let pass_through = config.pass_through.iter().map(|door| {
-            let control = place("pass-through", door.listen);
-            (control, data_places(door).collect())
+        let pass_through = config.pass_through.iter().map(|listener| {
+            let control = id("pass-through", listener.listen);
+            (control, data_listener_ids(listener).collect())
         });
         let pass_through = pass_through.collect();
         let forwards = config.forwards.iter();
-        let forwards = forwards.map(|forward| place("forward", forward.listen));
+        let forwards = forwards.map(|forward| id("forward", forward.listen));
         Self {
             ftp,
             pass_through,
@@ -57,12 +57,12 @@ impl Places {
     }
 }
 
-pub(crate) fn data_places(
-    door: &crate::config::PassThrough,
-) -> impl Iterator<Item = Place> + use<> {
-    let ip = door.listen.ip();
+pub(crate) fn data_listener_ids(
+    listener: &crate::config::PassThrough,
+) -> impl Iterator<Item = ListenerId> + use<> {
+    let ip = listener.listen.ip();
     let address = move |port| SocketAddr::new(ip, port);
-    door.data_ports.clone().map(move |port| Place {
+    listener.data_ports.clone().map(move |port| ListenerId {
         address: address(port),
         chosen: None,
     })
