@@ -1,7 +1,7 @@
 //! The register of a gateway. Any text is a register or is refused, and a register reads back as it
 //! was printed. No order of changes lets a removed peer in again.
 
-use gatewayd::register::{DismissedPeer, Enrolled, INVITES_MAX, OpenInvite, Register};
+use gatewayd::register::{DismissedPeer, EnrolledPeer, INVITES_MAX, OpenInvite, Register};
 use link::PublicKey;
 
 use crate::Tape;
@@ -104,7 +104,7 @@ fn key(register: &Register, tape: &mut Tape<'_>) -> PublicKey {
 
 /// An empty register, one of each entry, and several of each.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let peer = |number: u8| Enrolled {
+    let peer = |number: u8| EnrolledPeer {
         name: format!("site-{number}"),
         public_key: PublicKey([number; 32]),
         endpoint: number

@@ -11,7 +11,7 @@ use std::{io, net::SocketAddr, path::Path, sync::Arc};
 
 use gatewayd::{
     config::Config,
-    daemon::{self, BoundSockets, Reloads, Watch},
+    daemon::{self, BoundSockets, ReloadChannels, ServiceManager},
 };
 use link::Identity;
 
@@ -62,17 +62,17 @@ fn start(
     let https = bound.admin_https.as_ref();
     let https = https.map(|it| it.local_addr().expect("a bound socket"));
     let (orders, ordered) = tokio::sync::mpsc::channel(1);
-    let reloads = Reloads {
+    let reloads = ReloadChannels {
         orders: ordered,
         load: Arc::new(move || Config::parse(&text, &path)),
-        taken: Box::new(|_| {}),
+        on_applied: Box::new(|_| {}),
         set_log: None,
         program: None,
     };
     tokio::spawn(async move {
         let _orders = orders;
         let forever = std::future::pending();
-        daemon::run(config, bound, reloads, Watch::none(), forever).await
+        daemon::run(config, bound, reloads, ServiceManager::none(), forever).await
     });
     (link, admin, https)
 }

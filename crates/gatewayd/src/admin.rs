@@ -34,7 +34,7 @@ pub(crate) use self::https::HttpsListener;
 use crate::{
     audit::{self, Principal},
     dashboard::Dashboard,
-    reload::{self, Outcome, SetLog},
+    reload::{self, ReloadOutcome, SetLogFilter},
     running::RunningGateway,
     upgrade,
 };
@@ -46,10 +46,10 @@ type CurrentGateway = watch::Receiver<Arc<RunningGateway>>;
 
 /// Channels by which programs on this machine change the gateway.
 pub(crate) struct OrderSenders {
-    pub(crate) reloads: mpsc::Sender<reload::Request>,
+    pub(crate) reloads: mpsc::Sender<reload::ReloadRequest>,
     /// Requests for an upgrade.
-    pub(crate) upgrades: mpsc::Sender<upgrade::Request>,
-    pub(crate) set_log: Option<SetLog>,
+    pub(crate) upgrades: mpsc::Sender<upgrade::UpgradeRequest>,
+    pub(crate) set_log: Option<SetLogFilter>,
 }
 
 /// Listeners of the admin interface.
@@ -172,21 +172,21 @@ pub(crate) async fn serve(
 }
 
 async fn reload(
-    State(reloads): State<mpsc::Sender<reload::Request>>,
+    State(reloads): State<mpsc::Sender<reload::ReloadRequest>>,
     ConnectInfo(from): ConnectInfo<PageClient>,
-) -> Result<(StatusCode, Json<Outcome>), (StatusCode, &'static str)> {
-    let (request, answered) = reload::Request::new(reload::Cause::Order);
+) -> Result<(StatusCode, Json<ReloadOutcome>), (StatusCode, &'static str)> {
+    let (request, answered) = reload::ReloadRequest::new(reload::ReloadCause::Order);
     let outcome = ask(&reloads, request, answered).await?;
-    audit::changed(&Principal::of(&from), "reload", &outcome.summary());
+    audit::log_change(&Principal::from_client(&from), "reload", &outcome.summary());
     let code = code_of(outcome.error.as_deref());
     Ok((code, Json(outcome)))
 }
 
 async fn upgrade(
-    State(upgrades): State<mpsc::Sender<upgrade::Request>>,
+    State(upgrades): State<mpsc::Sender<upgrade::UpgradeRequest>>,
     ConnectInfo(from): ConnectInfo<PageClient>,
-) -> Result<(StatusCode, Json<upgrade::Outcome>), (StatusCode, &'static str)> {
-    audit::changed(&Principal::of(&from), "upgrade", "");
+) -> Result<(StatusCode, Json<upgrade::UpgradeOutcome>), (StatusCode, &'static str)> {
+    audit::log_change(&Principal::from_client(&from), "upgrade", "");
     let (request, answered) = oneshot::channel();
     let outcome = ask(&upgrades, request, answered).await?;
     let code = code_of(outcome.error.as_deref());
@@ -195,7 +195,7 @@ async fn upgrade(
 
 /// Sets the filter of log messages, which is the body.
 async fn log(
-    State(set_log): State<Option<SetLog>>,
+    State(set_log): State<Option<SetLogFilter>>,
     ConnectInfo(from): ConnectInfo<PageClient>,
     filter: String,
 ) -> Result<&'static str, (StatusCode, String)> {
@@ -203,7 +203,7 @@ async fn log(
         let text = "this process does not keep a log of its own\n";
         return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
     };
-    audit::changed(&Principal::of(&from), "log", filter.trim());
+    audit::log_change(&Principal::from_client(&from), "log", filter.trim());
     match set_log(filter.trim()) {
         Ok(()) => Ok("until the next reload or restart\n"),
         Err(error) => Err((StatusCode::UNPROCESSABLE_ENTITY, error + "\n")),

@@ -22,7 +22,7 @@ pub(crate) enum Principal<'a> {
 
 impl<'a> Principal<'a> {
     /// Returns the principal of a client that may change settings.
-    pub(crate) fn of(client: &'a PageClient) -> Self {
+    pub(crate) fn from_client(client: &'a PageClient) -> Self {
         match (client.process, client.certificates.first()) {
             (Some(process), _) => Principal::Process(process),
             (None, Some(certificate)) => Principal::Certificate(certificate, client.address),
@@ -32,7 +32,7 @@ impl<'a> Principal<'a> {
 }
 
 /// Logs a change, or an order, of a principal.
-pub(crate) fn changed(principal: &Principal<'_>, change: &'static str, detail: &str) {
+pub(crate) fn log_change(principal: &Principal<'_>, change: &'static str, detail: &str) {
     match principal {
         Principal::Process(Process { pid, uid }) => {
             info!(target: AUDIT, by = "admin socket", uid, pid, change, detail, "changed");
@@ -49,6 +49,6 @@ pub(crate) fn changed(principal: &Principal<'_>, change: &'static str, detail: &
 }
 
 /// Logs a signal. Root or the gateway's own user has sent it.
-pub(crate) fn signalled(change: &'static str, detail: &str) {
+pub(crate) fn log_signal(change: &'static str, detail: &str) {
     info!(target: AUDIT, by = "signal", change, detail, "changed");
 }

@@ -75,16 +75,16 @@ impl BoundSockets {
         config: &Config,
         mut predecessor: Option<Predecessor>,
     ) -> Result<Self, BindError> {
-        let taken = Self::bind_all(config, &mut predecessor);
-        let mut bound = Predecessor::told(&mut predecessor, taken)?;
+        let inherited = Self::bind_all(config, &mut predecessor);
+        let mut bound = Predecessor::report_failure(&mut predecessor, inherited)?;
         bound.predecessor = predecessor;
         Ok(bound)
     }
 
     fn bind_all(config: &Config, predecessor: &mut Option<Predecessor>) -> Result<Self, BindError> {
-        let ids = ListenerIds::of(config);
+        let ids = ListenerIds::from_config(config);
         let address = config.link_listen;
-        let link = match predecessor.as_mut().map(Predecessor::link) {
+        let link = match predecessor.as_mut().map(Predecessor::take_link) {
             Some(Some(socket)) => same_address(socket, address),
             _ => UdpSocket::bind(address),
         };
@@ -92,10 +92,10 @@ impl BoundSockets {
         let admin_socket = bind_admin_socket(config, predecessor)?;
         let mut listener =
             |name: &dyn ToString, bind: &dyn Fn() -> Result<TcpListener, BindError>| {
-                let taken = predecessor
+                let inherited = predecessor
                     .as_mut()
-                    .and_then(|it| it.listener(&name.to_string()));
-                taken.map_or_else(bind, Ok)
+                    .and_then(|it| it.take_listener(&name.to_string()));
+                inherited.map_or_else(bind, Ok)
             };
         let mut ftp = Vec::new();
         for (id, settings) in ids.ftp.iter().zip(&config.ftp) {
@@ -168,7 +168,7 @@ fn bind_admin_socket(
 ) -> Result<Option<UnixListener>, BindError> {
     let path = &config.admin_socket;
     let inherited = predecessor.as_mut();
-    let inherited = inherited.and_then(|it| it.unix_listener(&admin_socket_name(path)));
+    let inherited = inherited.and_then(|it| it.take_unix_listener(&admin_socket_name(path)));
     if inherited.is_some() {
         return Ok(inherited);
     }

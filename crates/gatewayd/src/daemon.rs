@@ -31,12 +31,12 @@ use crate::{
     listeners::{Listeners, PreparedListeners},
     reload::{self, Reloader},
     running::RunningGateway,
-    upgrade::{self, Handing, OlderProcesses, Predecessor, Successor},
+    upgrade::{self, HandoverInput, OlderProcesses, Predecessor, Successor},
 };
 pub use crate::{
     bound_sockets::{BindError, BoundSockets},
     listeners::ListenerError,
-    reload::Reloads,
+    reload::ReloadChannels,
 };
 use net::tls::CertError;
 use relay::{
@@ -75,7 +75,7 @@ pub enum RunError {
 
 /// Connections that a shutdown has cut.
 #[derive(Debug, Default)]
-pub struct CutShort {
+pub struct AbortedConnections {
     /// Transfers and forwards that were still open.
     pub transfers: Vec<TransferStatus>,
     /// Streams of the link that had not ended.
@@ -83,17 +83,17 @@ pub struct CutShort {
 }
 
 /// Channel to a service manager.
-pub struct Watch {
-    /// Time within which the service manager expects [`State::Working`]. `None` without such a
-    /// check.
-    pub patience: Option<Duration>,
+pub struct ServiceManager {
+    /// Time within which the service manager expects [`GatewayState::Working`]. `None` without such
+    /// a check.
+    pub watchdog_timeout: Option<Duration>,
     /// Reports a state to it.
-    pub tell: Box<dyn Fn(State) + Send + Sync>,
+    pub report: Box<dyn Fn(GatewayState) + Send + Sync>,
 }
 
 /// State of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum GatewayState {
     /// It serves.
     Up,
     /// Its tasks and its link have just been checked, and work.
@@ -104,20 +104,20 @@ pub enum State {
     Succeeded(u32),
 }
 
-impl Watch {
+impl ServiceManager {
     /// Creates a channel without a service manager.
     pub fn none() -> Self {
         Self {
-            patience: None,
-            tell: Box::new(|_| {}),
+            watchdog_timeout: None,
+            report: Box::new(|_| {}),
         }
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for ServiceManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch")
-            .field("patience", &self.patience)
+        f.debug_struct("ServiceManager")
+            .field("watchdog_timeout", &self.watchdog_timeout)
             .finish_non_exhaustive()
     }
 }
@@ -126,19 +126,19 @@ impl fmt::Debug for Watch {
 ///
 /// It then stops accepting, lets sessions end within the configuration's `drain_max`, and returns
 /// the connections that it has cut. Meanwhile it applies the reloads of `reloads`, and reports its
-/// state to `watch`. After an upgrade it ends with its last session.
+/// state to `service_manager`. After an upgrade it ends with its last session.
 ///
 /// # Errors
 /// [`RunError`] if the gateway cannot start, or its link ends before `shutdown`.
 pub async fn run(
     config: Config,
     mut bound: BoundSockets,
-    reloads: Reloads,
-    watch: Watch,
+    reloads: ReloadChannels,
+    service_manager: ServiceManager,
     shutdown: impl Future<Output = ()>,
-) -> Result<CutShort, RunError> {
+) -> Result<AbortedConnections, RunError> {
     let mut predecessor = bound.predecessor.take();
-    let sockets = Sockets::of(&bound)?;
+    let sockets = HandoverSockets::from_bound(&bound)?;
     let admin = bound.admin.take().map(tokio_listener).transpose()?;
     let https = bound.admin_https.take().map(tokio_listener).transpose()?;
     let socket = bound.admin_socket.take().map(tokio_unix_listener);
@@ -146,19 +146,19 @@ pub async fn run(
     let at_admin = admin.iter().chain(&https).map(|l| l.local_addr());
     let at_admin: Vec<_> = at_admin.collect::<Result<_, _>>()?;
     let prepared = PreparedListeners::new(&config, &mut bound);
-    let prepared = Predecessor::told(&mut predecessor, prepared)?;
+    let prepared = Predecessor::report_failure(&mut predecessor, prepared)?;
     let https = https.zip(config.admin_https.as_ref());
     let https = https.map(|(listener, settings)| HttpsListener::new(listener, settings));
     let https = https.transpose().map_err(RunError::Https);
-    let https = Predecessor::told(&mut predecessor, https)?;
+    let https = Predecessor::report_failure(&mut predecessor, https)?;
     let log = transfer_log::PreparedTransferLog::open(config.transfer_log.as_ref());
-    let log = Predecessor::told(&mut predecessor, log)?;
-    let older = predecessor.as_mut().map(Predecessor::older);
+    let log = Predecessor::report_failure(&mut predecessor, log)?;
+    let older = predecessor.as_mut().map(Predecessor::take_older_sockets);
     let older = OlderProcesses::new(older.unwrap_or_default())?;
     let (predecessor, succession) = match predecessor {
         Some(predecessor) => {
             let tables = intercept::tables(&config);
-            predecessor.ready(tables).await?.unzip()
+            predecessor.report_ready(tables).await?.unzip()
         }
         None => (None, None),
     };
@@ -189,18 +189,21 @@ pub async fn run(
     });
     let mut listeners = Listeners::default();
     listeners.open(prepared, &running).await;
-    let (current, currently) = watch::channel(running.clone());
-    let (relays, relay_now) = watch::channel(relay.clone());
-    let (asks, mut asked) = mpsc::channel(1);
-    let (upgrade_asks, mut upgrades_asked) = mpsc::channel(1);
-    let enrolments = Arc::new(Enrolments::new(currently.clone(), asks.clone()));
+    let (current, current_receiver) = watch::channel(running.clone());
+    let (relay_sender, relay_receiver) = watch::channel(relay.clone());
+    let (reload_sender, mut reload_receiver) = mpsc::channel(1);
+    let (upgrade_sender, mut upgrade_receiver) = mpsc::channel(1);
+    let enrolments = Arc::new(Enrolments::new(
+        current_receiver.clone(),
+        reload_sender.clone(),
+    ));
     if let Some(predecessor) = &predecessor {
         listeners.inherit(&predecessor.pass_through);
     }
     let set_log = reloads.set_log.clone();
-    let mut reloader = Reloader::new(current, relays, listeners, at_admin, reloads);
+    let mut reloader = Reloader::new(current, relay_sender, listeners, at_admin, reloads);
     let mut side_tasks = JoinSet::new();
-    let for_admin = currently.clone();
+    let for_admin = current_receiver.clone();
     let has_admin = admin.is_some() || https.is_some() || socket.is_some();
     let has_socket = socket.is_some();
     let admin_listeners = admin::AdminListeners {
@@ -211,8 +214,8 @@ pub async fn run(
     let admin = has_admin.then(|| {
         side_tasks.spawn(async move {
             let orders = admin::OrderSenders {
-                reloads: asks,
-                upgrades: upgrade_asks,
+                reloads: reload_sender,
+                upgrades: upgrade_sender,
                 set_log,
             };
             if let Err(error) = admin::serve(admin_listeners, for_admin, orders).await {
@@ -220,32 +223,33 @@ pub async fn run(
             }
         })
     });
-    side_tasks.spawn(dismiss(currently.clone()));
-    let follow_older =
-        side_tasks.spawn(older.follow(currently.clone(), |running: &RunningGateway| {
+    side_tasks.spawn(dismiss(current_receiver.clone()));
+    let follow_older = side_tasks.spawn(
+        older.follow(current_receiver.clone(), |running: &RunningGateway| {
             &running.config
-        }));
+        }),
+    );
     let mut accepting = JoinSet::new();
-    accepting.spawn(far::serve(relay_now, Some(enrolments), []));
+    accepting.spawn(far::serve(relay_receiver, Some(enrolments), []));
     info!(link = %link.local_addr(), "gateway up");
     if let Some(predecessor) = predecessor {
-        predecessor.up().await?;
+        predecessor.report_up().await?;
     }
-    let watch = Arc::new(watch);
-    (watch.tell)(State::Up);
-    let show_life = watch.patience.map(|patience| {
-        let life = show_life(link.clone(), watch.clone(), patience);
+    let service_manager = Arc::new(service_manager);
+    (service_manager.report)(GatewayState::Up);
+    let health_task = service_manager.watchdog_timeout.map(|watchdog_timeout| {
+        let life = report_health(link.clone(), service_manager.clone(), watchdog_timeout);
         side_tasks.spawn(life)
     });
     tokio::pin!(shutdown);
     let succeeded = {
-        let orders = Orders {
-            reloads: &mut asked,
-            upgrades: &mut upgrades_asked,
+        let orders = OrderReceivers {
+            reloads: &mut reload_receiver,
+            upgrades: &mut upgrade_receiver,
         };
         tokio::select! {
             () = &mut shutdown => None,
-            succeeded = serve(&mut reloader, orders, &sockets, &mut interception, &watch) => Some(succeeded),
+            succeeded = serve(&mut reloader, orders, &sockets, &mut interception, &service_manager) => Some(succeeded),
             // It serves as long as the link accepts streams.
             _ = accepting.join_next() => {
                 drop(reloader);
@@ -255,23 +259,23 @@ pub async fn run(
         }
     };
     // From here on, requests fail immediately. A reload that was requested meanwhile is not lost.
-    let is_asked = asked.try_recv().is_ok();
-    drop((asked, upgrades_asked, sockets));
+    let is_asked = reload_receiver.try_recv().is_ok();
+    drop((reload_receiver, upgrade_receiver, sockets));
     let mut socket_left = None;
     let mut drain = Some(reloader.config().drain_max);
-    if let Some((mut successor, asker)) = succeeded {
+    if let Some((mut successor, requester)) = succeeded {
         interception.leave(&successor.tables);
         // From now on the other process reports to the service manager.
-        for task in admin.into_iter().chain(show_life).chain([follow_older]) {
+        for task in admin.into_iter().chain(health_task).chain([follow_older]) {
             task.abort();
         }
         let mut remaining = reloader.remaining_peers();
-        let report = older_report(registry.clone());
+        let report = older_process_report(registry.clone());
         let (orders, files) = (successor.orders.take(), reloader.peer_files());
         side_tasks.spawn(async move {
             if let Some(orders) = orders {
                 let keep = |keys: &HashSet<_>| remaining.keep(&|key| keys.contains(key));
-                orders.obey(report, keep).await;
+                orders.run(report, keep).await;
             }
             files.follow(|may_stay| remaining.keep(may_stay)).await;
         });
@@ -283,9 +287,9 @@ pub async fn run(
             sessions = open,
             "another process has replaced this one"
         );
-        if let Some(asker) = asker {
+        if let Some(requester) = requester {
             // The client of the order may have disconnected.
-            let _ = asker.send(upgrade::Outcome {
+            let _ = requester.send(upgrade::UpgradeOutcome {
                 pid: Some(successor.pid()),
                 version: successor.version.clone(),
                 old_pid: std::process::id(),
@@ -305,7 +309,7 @@ pub async fn run(
             // operator.
             let _ = timeout(RETIRE_PATIENCE, async {
                 loop {
-                    reloader.order().await;
+                    reloader.wait_for_order().await;
                     successor.pass_on_order();
                 }
             })
@@ -319,55 +323,55 @@ pub async fn run(
         tokio::select! {
             () = &mut shutdown => drain = Some(reloader.config().drain_max),
             () = drained => drain = Some(Duration::ZERO),
-            () = at_last(drain) => drain = Some(Duration::ZERO),
+            () = sleep_or_never(drain) => drain = Some(Duration::ZERO),
         }
     } else {
         socket_left = has_socket.then(|| running.config.admin_socket.clone());
-        (watch.tell)(State::Ending);
+        (service_manager.report)(GatewayState::Ending);
         interception.end();
         reloader.close().await;
         sessions.close();
     }
     let drain = drain.unwrap_or_default();
     info!(drain_s = drain.as_secs_f64(), "shutting down");
-    let mut cut_short = CutShort::default();
+    let mut aborted = AbortedConnections::default();
     if timeout(drain, sessions.wait_for_end()).await.is_err() {
-        cut_short.transfers = registry.open_transfers();
+        aborted.transfers = registry.open_transfers();
         sessions.abort(CUT_PATIENCE).await;
     }
     drop(interception);
     registry.transfer_log().flush(CUT_PATIENCE).await;
     // A slow disk must not delay the end.
     let closed = timeout(CLOSE_PATIENCE, link.shutdown(drain.min(CUT_PATIENCE))).await;
-    cut_short.streams = closed.unwrap_or_default();
+    aborted.streams = closed.unwrap_or_default();
     accepting.shutdown().await;
     side_tasks.shutdown().await;
     if let Some(path) = socket_left {
         // No process listens there any more.
         let _ = std::fs::remove_file(path);
     }
-    Ok(cut_short)
+    Ok(aborted)
 }
 
 /// Orders for a running gateway.
-struct Orders<'a> {
-    reloads: &'a mut mpsc::Receiver<reload::Request>,
-    upgrades: &'a mut mpsc::Receiver<upgrade::Request>,
+struct OrderReceivers<'a> {
+    reloads: &'a mut mpsc::Receiver<reload::ReloadRequest>,
+    upgrades: &'a mut mpsc::Receiver<upgrade::UpgradeRequest>,
 }
 
 /// Carries out orders until another process has replaced this one. Returns that process, and the
 /// sender of its order.
 async fn serve(
     reloader: &mut Reloader,
-    orders: Orders<'_>,
-    sockets: &Sockets,
+    orders: OrderReceivers<'_>,
+    sockets: &HandoverSockets,
     interception: &mut Interception,
-    watch: &Watch,
-) -> (Successor, Option<upgrade::Request>) {
+    service_manager: &ServiceManager,
+) -> (Successor, Option<upgrade::UpgradeRequest>) {
     loop {
-        let asker = tokio::select! {
+        let requester = tokio::select! {
             () = reloader.serve(orders.reloads) => None,
-            Some(asker) = orders.upgrades.recv() => Some(asker),
+            Some(requester) = orders.upgrades.recv() => Some(requester),
         };
         info!("starting a process to replace this one");
         let running = reloader.running();
@@ -390,7 +394,7 @@ async fn serve(
             let name = upgrade::admin_socket_name(&running.config.admin_socket);
             (name, socket.as_fd())
         });
-        let handing = Handing {
+        let input = HandoverInput {
             program: program.as_ref(),
             link_socket: sockets.link.as_fd(),
             listeners: listeners
@@ -405,28 +409,28 @@ async fn serve(
             peers_up: peers_up(running.relay.link()),
             pass_through: listeners.pass_through_clients(),
         };
-        let handed = match upgrade::hand_over(handing, interception).await {
+        let result = match upgrade::hand_over(input, interception).await {
             Ok(mut successor) => {
-                (watch.tell)(State::Succeeded(successor.pid()));
-                match successor.done() {
+                (service_manager.report)(GatewayState::Succeeded(successor.pid()));
+                match successor.report_done() {
                     Ok(()) => Ok(successor),
                     Err(error) => {
-                        (watch.tell)(State::Succeeded(std::process::id()));
-                        successor.give_up(running.relay.link(), interception);
+                        (service_manager.report)(GatewayState::Succeeded(std::process::id()));
+                        successor.abandon(running.relay.link(), interception);
                         Err(error)
                     }
                 }
             }
             Err(error) => Err(error),
         };
-        match handed {
-            Ok(successor) => return (successor, asker),
+        match result {
+            Ok(successor) => return (successor, requester),
             Err(error) => {
                 warn!(%error, "no other process has replaced this one");
                 let sessions = running.relay.registry().sessions_open();
-                if let Some(asker) = asker {
+                if let Some(requester) = requester {
                     // The client of the order may have disconnected.
-                    let _ = asker.send(upgrade::Outcome::failed(&error, sessions));
+                    let _ = requester.send(upgrade::UpgradeOutcome::failed(&error, sessions));
                 }
             }
         }
@@ -434,15 +438,15 @@ async fn serve(
 }
 
 /// Sockets that another process gets besides the listeners.
-struct Sockets {
+struct HandoverSockets {
     link: UdpSocket,
     admin: Option<TcpListener>,
     https: Option<TcpListener>,
     socket: Option<UnixListener>,
 }
 
-impl Sockets {
-    fn of(bound: &BoundSockets) -> io::Result<Self> {
+impl HandoverSockets {
+    fn from_bound(bound: &BoundSockets) -> io::Result<Self> {
         let copy = |listener: &Option<TcpListener>| {
             let copied = listener.as_ref().map(TcpListener::try_clone);
             copied.transpose()
@@ -495,7 +499,7 @@ async fn connect(link: &Link, config: &Config, names: &[String]) {
 }
 
 /// Resolves after the time, if there is one.
-async fn at_last(time: Option<Duration>) {
+async fn sleep_or_never(time: Option<Duration>) {
     match time {
         Some(time) => sleep(time).await,
         None => std::future::pending().await,
@@ -513,13 +517,17 @@ fn tokio_unix_listener(listener: UnixListener) -> io::Result<tokio::net::UnixLis
 }
 
 /// Reports that the gateway works, as long as it does.
-async fn show_life(link: Link, watch: Arc<Watch>, patience: Duration) {
+async fn report_health(
+    link: Link,
+    service_manager: Arc<ServiceManager>,
+    watchdog_timeout: Duration,
+) {
     // Two reports in that time, so that a late one does no harm.
-    let mut times = interval(patience / 2);
+    let mut times = interval(watchdog_timeout / 2);
     loop {
         times.tick().await;
-        if link.works(patience / 2).await {
-            (watch.tell)(State::Working);
+        if link.works(watchdog_timeout / 2).await {
+            (service_manager.report)(GatewayState::Working);
         } else {
             warn!("the link's thread does not answer");
         }
@@ -527,7 +535,7 @@ async fn show_life(link: Link, watch: Arc<Watch>, patience: Duration) {
 }
 
 /// Returns a function that reports the state of this process after its replacement.
-fn older_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
+fn older_process_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
     let since_unix_s = time::unix_s(SystemTime::now());
     move || OlderProcess {
         pid: std::process::id(),

@@ -30,7 +30,7 @@ impl fmt::Display for ListenerId {
 }
 
 impl ListenerIds {
-    pub(crate) fn of(config: &Config) -> Self {
+    pub(crate) fn from_config(config: &Config) -> Self {
         let mut numbers = HashMap::<_, usize>::new();
         let mut id = |kind: &'static str, address: SocketAddr| {
             let chosen = (address.port() == 0).then(|| {

@@ -67,7 +67,7 @@ pub enum ListenerError {
 impl PreparedListeners {
     /// Creates the listeners from bound sockets.
     pub(crate) fn new(config: &Config, bound: &mut BoundSockets) -> Result<Self, ListenerError> {
-        let ids = ListenerIds::of(config);
+        let ids = ListenerIds::from_config(config);
         let mut listeners = HashMap::new();
         let mut keep = |id, listener| {
             listeners.insert(id, tokio_listener(listener)?);
@@ -122,7 +122,7 @@ impl Listeners {
     /// # Errors
     /// [`ListenerError`]. The present listeners are unchanged.
     pub(crate) fn prepare(&self, config: &Config) -> Result<PreparedListeners, ListenerError> {
-        let ids = ListenerIds::of(config);
+        let ids = ListenerIds::from_config(config);
         let ftp = ids.ftp.iter().map(|id| ("[[ftp]] address", *id));
         let passed = ids.pass_through.iter().flat_map(|(control, data)| {
             let data = data.iter().map(|id| ("[[ftp]] passive port", *id));
@@ -147,7 +147,7 @@ impl Listeners {
     /// Opens the listeners of the present configuration, and closes all others.
     pub(crate) async fn open(&mut self, prepared: PreparedListeners, running: &RunningGateway) {
         let (config, relay) = (&running.config, &running.relay);
-        let ids = ListenerIds::of(config);
+        let ids = ListenerIds::from_config(config);
         let mut accepting = JoinSet::new();
         let ftp = ids.ftp.iter().zip(&config.ftp).zip(&prepared.acceptors);
         for ((id, settings), (.., tls)) in ftp {

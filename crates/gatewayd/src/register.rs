@@ -27,7 +27,7 @@ pub struct Register {
     pub endpoint: Option<String>,
     /// Peers in addition to the configured ones.
     #[serde(default, rename = "peer", skip_serializing_if = "Vec::is_empty")]
-    pub peers: Vec<Enrolled>,
+    pub peers: Vec<EnrolledPeer>,
     /// Open invites, and invites that ended recently.
     #[serde(default, rename = "invite", skip_serializing_if = "Vec::is_empty")]
     pub invites: Vec<OpenInvite>,
@@ -50,7 +50,7 @@ pub struct DismissedPeer {
 /// An enrolled peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Enrolled {
+pub struct EnrolledPeer {
     /// Name of the peer at this gateway.
     pub name: String,
     /// Public key of the peer.
@@ -96,7 +96,7 @@ pub struct OpenInvite {
 
 /// Reason for which a gateway does not become a peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum InviteRefusal {
     /// Another gateway has used the invite.
     #[error("the invite was used before, by another gateway: ask for a new one")]
     Used,
@@ -150,7 +150,7 @@ pub struct RegisterTextError(String);
 
 /// Reason for which a change was not made.
 #[derive(Debug, thiserror::Error)]
-pub enum Unwanted<E> {
+pub enum RegisterChangeError<E> {
     /// The file cannot be used.
     #[error(transparent)]
     File(#[from] RegisterError),
@@ -222,19 +222,19 @@ impl Register {
     /// that ended more than a day ago are dropped.
     ///
     /// # Errors
-    /// [`Unwanted`] with the error of `change`, or if the file cannot be used.
+    /// [`RegisterChangeError`] with the error of `change`, or if the file cannot be used.
     pub fn change<T, E>(
         path: &Path,
         now_unix_s: u64,
         change: impl FnOnce(&mut Self) -> Result<T, E>,
-    ) -> Result<T, Unwanted<E>> {
+    ) -> Result<T, RegisterChangeError<E>> {
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         let failed = |source| io_error(path, source);
         let _lock = lock(path).map_err(failed)?;
         let before = Self::read(path)?;
         let mut register = before.clone();
-        let done = change(&mut register).map_err(Unwanted::Refused)?;
+        let done = change(&mut register).map_err(RegisterChangeError::Refused)?;
         register
             .invites
             .retain(|it| it.expires_unix_s + REMEMBERED_S > now_unix_s);
@@ -255,24 +255,24 @@ impl Register {
     /// key, if any.
     ///
     /// # Errors
-    /// [`Refusal`] if the invite is not valid.
+    /// [`InviteRefusal`] if the invite is not valid.
     pub fn enrol(
         &mut self,
         invited: PublicKey,
         (public_key, name): (PublicKey, &str),
         (of_file, known): (&[String], Option<&str>),
         now_unix_s: u64,
-    ) -> Result<(String, bool), Refusal> {
+    ) -> Result<(String, bool), InviteRefusal> {
         let is_peer = known.is_some() || self.peers.iter().any(|it| it.public_key == public_key);
         let mut invites = self.invites.iter_mut();
         let invite = invites.find(|it| it.public_key == invited);
-        let invite = invite.ok_or(Refusal::Withdrawn)?;
+        let invite = invite.ok_or(InviteRefusal::Withdrawn)?;
         match invite.used_by {
-            Some(user) if user != public_key => return Err(Refusal::Used),
-            Some(_) if !is_peer => return Err(Refusal::Dismissed),
-            _ if invite.withdrawn => return Err(Refusal::Withdrawn),
+            Some(user) if user != public_key => return Err(InviteRefusal::Used),
+            Some(_) if !is_peer => return Err(InviteRefusal::Dismissed),
+            _ if invite.withdrawn => return Err(InviteRefusal::Withdrawn),
             Some(_) => {}
-            None if now_unix_s >= invite.expires_unix_s => return Err(Refusal::Expired),
+            None if now_unix_s >= invite.expires_unix_s => return Err(InviteRefusal::Expired),
             None => invite.used_by = Some(public_key),
         }
         let of_register = self.peers.iter().find(|it| it.public_key == public_key);
@@ -286,7 +286,7 @@ impl Register {
         let mut names = std::iter::once(wanted.to_owned()).chain(numbered);
         let name = names.find(|it| !is_taken(it));
         let name = name.expect("there are more numbers than peers");
-        self.peers.push(Enrolled {
+        self.peers.push(EnrolledPeer {
             name: name.clone(),
             public_key,
             endpoint: None,
@@ -299,7 +299,7 @@ impl Register {
     /// Removes the peers with this name or one of these keys, and invalidates their invites.
     /// Returns whether a peer was removed.
     pub fn dismiss(&mut self, name: &str, keys: &[PublicKey], now_unix_s: u64) -> bool {
-        let goes = |it: &Enrolled| it.name == name || keys.contains(&it.public_key);
+        let goes = |it: &EnrolledPeer| it.name == name || keys.contains(&it.public_key);
         let removed = self.peers.extract_if(.., |it| goes(it));
         let removed: Vec<_> = removed.map(|it| it.public_key).collect();
         for invite in &mut self.invites {
@@ -529,16 +529,16 @@ mod tests {
         let late = register
             .clone()
             .enrol(key(1), (key(2), "a"), nobody, NOW + 60);
-        assert_eq!(late, Err(Refusal::Expired));
+        assert_eq!(late, Err(InviteRefusal::Expired));
         let unknown = register.enrol(key(9), (key(2), "a"), nobody, NOW);
-        assert_eq!(unknown, Err(Refusal::Withdrawn));
+        assert_eq!(unknown, Err(InviteRefusal::Withdrawn));
         let first = register.enrol(key(1), (key(2), "a"), nobody, NOW);
         assert_eq!(first, Ok(("a".to_owned(), true)));
         // The reply was lost, and the invite has expired meanwhile.
         let again = register.enrol(key(1), (key(2), "a"), nobody, NOW + 100);
         assert_eq!(again, Ok(("a".to_owned(), false)));
         let other = register.enrol(key(1), (key(3), "b"), nobody, NOW);
-        assert_eq!(other, Err(Refusal::Used));
+        assert_eq!(other, Err(InviteRefusal::Used));
         assert_eq!(register.peers.len(), 1);
         register.withdraw(key(2));
         assert_eq!(register, self::register(None));
@@ -547,7 +547,7 @@ mod tests {
         assert_eq!(known, Ok(("oslo".to_owned(), false)));
         assert_eq!(
             register.enrol(key(1), (key(3), "b"), nobody, NOW),
-            Err(Refusal::Used)
+            Err(InviteRefusal::Used)
         );
     }
 
@@ -564,7 +564,7 @@ mod tests {
         assert_eq!(register.invite(invite(None), NOW), Err(TooManyInvites));
         register.invites[0].withdrawn = true;
         let withdrawn = register.enrol(key(0), (key(99), "a"), (&[], None), NOW);
-        assert_eq!(withdrawn, Err(Refusal::Withdrawn));
+        assert_eq!(withdrawn, Err(InviteRefusal::Withdrawn));
         for _ in 0..3 * INVITES_MAX {
             assert_eq!(register.invite(invite(None), NOW), Ok(()));
             register.invites.last_mut().expect("one").withdrawn = true;
@@ -583,19 +583,19 @@ mod tests {
         let mut removed_by_hand = register.clone();
         removed_by_hand.peers.clear();
         let again = removed_by_hand.enrol(key(1), (key(2), "a"), nobody, NOW);
-        assert_eq!(again, Err(Refusal::Dismissed));
+        assert_eq!(again, Err(InviteRefusal::Dismissed));
         assert!(removed_by_hand.peers.is_empty());
         let mut withdrawn = register.clone();
         withdrawn.withdraw_invites();
         let again = withdrawn.enrol(key(1), (key(2), "a"), nobody, NOW);
-        assert_eq!(again, Err(Refusal::Withdrawn));
+        assert_eq!(again, Err(InviteRefusal::Withdrawn));
         assert!(register.dismiss("a", &[], NOW));
         assert!(!register.dismiss("a", &[], NOW), "it is gone");
         let again = register.enrol(key(1), (key(2), "a"), nobody, NOW);
-        assert_eq!(again, Err(Refusal::Dismissed));
+        assert_eq!(again, Err(InviteRefusal::Dismissed));
         // Its key is added again, but the invalid invite stays invalid.
         let known = register.enrol(key(1), (key(2), "a"), (&[], Some("a")), NOW);
-        assert_eq!(known, Err(Refusal::Withdrawn));
+        assert_eq!(known, Err(InviteRefusal::Withdrawn));
     }
 
     #[test]
@@ -608,7 +608,7 @@ mod tests {
         let begun = std::time::Instant::now();
         let put = |it: &mut Register| {
             *it = register(None);
-            Ok::<_, Refusal>(())
+            Ok::<_, InviteRefusal>(())
         };
         Register::change(&path, NOW, put).expect("the folder's lock is no matter");
         assert!(begun.elapsed() < LOCK_PAUSE * LOCK_TRIES);
@@ -621,7 +621,7 @@ mod tests {
     fn a_name_that_is_taken_gets_a_number() {
         for (wanted, given) in [(None, "a-3"), (Some("oslo"), "oslo")] {
             let mut register = register(wanted);
-            register.peers.push(Enrolled {
+            register.peers.push(EnrolledPeer {
                 name: "a-2".to_owned(),
                 public_key: key(5),
                 endpoint: None,
@@ -642,7 +642,7 @@ mod tests {
         assert_eq!(Register::read(&path).expect("none"), Register::default());
         let put = |it: &mut Register| {
             *it = register(Some("oslo"));
-            Ok::<_, Refusal>(())
+            Ok::<_, InviteRefusal>(())
         };
         Register::change(&path, NOW, put).expect("room");
         assert_eq!(Register::read(&path).expect("read"), register(Some("oslo")));
@@ -650,11 +650,14 @@ mod tests {
         assert_eq!(mode, 0o600);
         let refused = Register::change(&path, NOW, |it| {
             it.invites.clear();
-            Err::<(), _>(Refusal::Used)
+            Err::<(), _>(InviteRefusal::Used)
         });
-        assert!(matches!(refused, Err(Unwanted::Refused(Refusal::Used))));
+        assert!(matches!(
+            refused,
+            Err(RegisterChangeError::Refused(InviteRefusal::Used))
+        ));
         assert_eq!(Register::read(&path).expect("read"), register(Some("oslo")));
-        Register::change(&path, NOW + 100_000, |_| Ok::<_, Refusal>(())).expect("room");
+        Register::change(&path, NOW + 100_000, |_| Ok::<_, InviteRefusal>(())).expect("room");
         assert_eq!(Register::read(&path).expect("read"), Register::default());
         fs::write(&path, "[[peer]]\nname = 1\n").expect("room");
         let wrong = Register::read(&path).expect_err("wrong").to_string();

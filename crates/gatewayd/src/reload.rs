@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 use units::BitRate;
 
-use self::plan::{Known, Plan, PlanError};
+use self::plan::{KnownPeer, ReloadPlan, ReloadPlanError};
 use crate::{
     audit,
     config::{Config, ConfigError},
@@ -29,26 +29,26 @@ use relay::{
 };
 
 /// Reads the configuration again.
-pub type Load = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
+pub type LoadConfig = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
 /// Sets the log filter of the process until the next reload. Returns the mistake in a wrong filter.
-pub type SetLog = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+pub type SetLogFilter = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// Channels by which a gateway receives and reports changes of its configuration.
-pub struct Reloads {
+pub struct ReloadChannels {
     /// Orders to read the configuration again, without an answer.
     pub orders: mpsc::Receiver<()>,
     /// Reads the configuration.
-    pub load: Load,
+    pub load: LoadConfig,
     /// Receives each configuration that was applied.
-    pub taken: Box<dyn Fn(&Config) + Send + Sync>,
+    pub on_applied: Box<dyn Fn(&Config) + Send + Sync>,
     /// Changes the log filter. `None` if changes are not permitted.
-    pub set_log: Option<SetLog>,
+    pub set_log: Option<SetLogFilter>,
     /// Program that replaces this process at an upgrade. `None` if no program can.
     pub program: Option<Program>,
 }
 
-impl Reloads {
+impl ReloadChannels {
     /// Creates the channels of a gateway that keeps its configuration. The gateway runs until the
     /// sender is dropped.
     pub fn never(config: &Config) -> (Self, mpsc::Sender<()>) {
@@ -57,7 +57,7 @@ impl Reloads {
         let reloads = Self {
             orders: ordered,
             load: Arc::new(move || Ok(same.clone())),
-            taken: Box::new(|_| {}),
+            on_applied: Box::new(|_| {}),
             set_log: None,
             program: None,
         };
@@ -67,23 +67,23 @@ impl Reloads {
 
 /// An order with an outcome.
 #[derive(Debug)]
-pub(crate) struct Request {
-    cause: Cause,
-    answer: oneshot::Sender<Outcome>,
+pub(crate) struct ReloadRequest {
+    cause: ReloadCause,
+    answer: oneshot::Sender<ReloadOutcome>,
 }
 
 /// Reason for reading the configuration again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum ReloadCause {
     /// An order of an operator.
     Order,
     /// A change of the register. Limits that were set by hand stay.
     Enrolment,
 }
 
-impl Request {
+impl ReloadRequest {
     /// Creates an order, and the receiver of its outcome.
-    pub(crate) fn new(cause: Cause) -> (Self, oneshot::Receiver<Outcome>) {
+    pub(crate) fn new(cause: ReloadCause) -> (Self, oneshot::Receiver<ReloadOutcome>) {
         let (answer, answered) = oneshot::channel();
         (Self { cause, answer }, answered)
     }
@@ -91,7 +91,7 @@ impl Request {
 
 /// Outcome of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct ReloadOutcome {
     /// Names of the changes that were applied.
     pub taken: Vec<String>,
     /// Names of the changes that need a restart.
@@ -108,7 +108,7 @@ enum ReloadError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(#[from] ReloadPlanError),
     #[error(transparent)]
     Listeners(#[from] ListenerError),
     #[error(transparent)]
@@ -124,8 +124,8 @@ pub(crate) struct Reloader {
     /// Addresses of the admin interface.
     at_admin: Vec<SocketAddr>,
     /// The link's peers, by their numbers.
-    known: Vec<Known>,
-    reloads: Reloads,
+    known: Vec<KnownPeer>,
+    reloads: ReloadChannels,
 }
 
 impl Reloader {
@@ -134,9 +134,9 @@ impl Reloader {
         relay: watch::Sender<Relay>,
         listeners: Listeners,
         at_admin: Vec<SocketAddr>,
-        reloads: Reloads,
+        reloads: ReloadChannels,
     ) -> Self {
-        let known = Known::all(&current.borrow().config);
+        let known = KnownPeer::all(&current.borrow().config);
         Self {
             current,
             relay,
@@ -147,19 +147,19 @@ impl Reloader {
         }
     }
 
-    /// Carries out orders, and requests of `asked`. Returns at an order if the program's file has
-    /// been replaced: an upgrade is then due.
-    pub(crate) async fn serve(&mut self, asked: &mut mpsc::Receiver<Request>) {
+    /// Carries out orders, and requests of `requests`. Returns at an order if the program's file
+    /// has been replaced: an upgrade is then due.
+    pub(crate) async fn serve(&mut self, requests: &mut mpsc::Receiver<ReloadRequest>) {
         loop {
             tokio::select! {
                 Some(()) = self.reloads.orders.recv() => {
                     if self.program().is_some_and(Program::is_replaced) {
                         return;
                     }
-                    let outcome = self.reload(Cause::Order).await;
-                    audit::signalled("reload", &outcome.summary());
+                    let outcome = self.reload(ReloadCause::Order).await;
+                    audit::log_signal("reload", &outcome.summary());
                 }
-                Some(request) = asked.recv() => {
+                Some(request) = requests.recv() => {
                     let outcome = self.reload(request.cause).await;
                     // The client of the request may have disconnected.
                     let _ = request.answer.send(outcome);
@@ -170,7 +170,7 @@ impl Reloader {
     }
 
     /// Waits for an order that this process does not carry out, since another one has replaced it.
-    pub(crate) async fn order(&mut self) {
+    pub(crate) async fn wait_for_order(&mut self) {
         if self.reloads.orders.recv().await.is_none() {
             std::future::pending().await
         }
@@ -213,18 +213,18 @@ impl Reloader {
         PeerFiles::new(self.reloads.load.clone(), register)
     }
 
-    async fn reload(&mut self, cause: Cause) -> Outcome {
-        let outcome = match self.take_on(cause).await {
-            Ok((taken, needs_restart)) => Outcome {
-                taken,
+    async fn reload(&mut self, cause: ReloadCause) -> ReloadOutcome {
+        let outcome = match self.apply(cause).await {
+            Ok((applied, needs_restart)) => ReloadOutcome {
+                taken: applied,
                 needs_restart,
                 error: None,
-                ..Outcome::EMPTY
+                ..ReloadOutcome::EMPTY
             },
-            Err(error) => Outcome {
+            Err(error) => ReloadOutcome {
                 error: Some(error.to_string()),
                 is_wrong: matches!(error, ReloadError::Config(_)),
-                ..Outcome::EMPTY
+                ..ReloadOutcome::EMPTY
             },
         };
         match &outcome.error {
@@ -237,13 +237,16 @@ impl Reloader {
         outcome
     }
 
-    async fn take_on(&mut self, cause: Cause) -> Result<(Vec<String>, Vec<String>), ReloadError> {
+    async fn apply(
+        &mut self,
+        cause: ReloadCause,
+    ) -> Result<(Vec<String>, Vec<String>), ReloadError> {
         let before = self.current.borrow().clone();
         let fresh = (self.reloads.load)()?;
-        let Plan {
+        let ReloadPlan {
             config,
             known,
-            taken,
+            applied,
             needs_restart,
         } = plan::plan(&before.config, fresh, &self.known)?;
         let log = PreparedTransferLog::open(config.transfer_log.as_ref())?;
@@ -255,23 +258,23 @@ impl Reloader {
         relay
             .link()
             .set_peers(peers.collect(), config.relay.link.rate_max);
-        relay.registry().transfer_log().go_on_in(log);
+        relay.registry().transfer_log().continue_in(log);
         let own_addresses = prepared.addresses().chain(self.at_admin.clone());
         let relay = relay.apply_settings(config.relay.clone(), names, own_addresses);
         let running = Arc::new(RunningGateway {
             config: Arc::new(config),
             relay: relay.clone(),
-            reloads_ordered: before.reloads_ordered + u64::from(cause == Cause::Order),
+            reloads_ordered: before.reloads_ordered + u64::from(cause == ReloadCause::Order),
             older: before.older.clone(),
         });
         self.known = known;
         self.relay.send_replace(relay);
         self.current.send_replace(running.clone());
         self.listeners.open(prepared, &running).await;
-        if cause == Cause::Order {
-            (self.reloads.taken)(&running.config);
+        if cause == ReloadCause::Order {
+            (self.reloads.on_applied)(&running.config);
         }
-        Ok((taken, needs_restart))
+        Ok((applied, needs_restart))
     }
 }
 
@@ -280,7 +283,7 @@ impl Reloader {
 pub(crate) struct RemainingPeers {
     link: Link,
     rate_max: Option<BitRate>,
-    known: Vec<Known>,
+    known: Vec<KnownPeer>,
 }
 
 impl RemainingPeers {
@@ -302,7 +305,7 @@ impl RemainingPeers {
     }
 }
 
-impl Outcome {
+impl ReloadOutcome {
     /// Returns the outcome in one line.
     pub(crate) fn summary(&self) -> String {
         match &self.error {
@@ -319,7 +322,7 @@ impl Outcome {
     };
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for ReloadOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(error) = &self.error {
             return writeln!(f, "nothing applied: {error}");
@@ -337,9 +340,9 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl fmt::Debug for Reloads {
+impl fmt::Debug for ReloadChannels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reloads").finish_non_exhaustive()
+        f.debug_struct("ReloadChannels").finish_non_exhaustive()
     }
 }
 

@@ -223,15 +223,16 @@ fn serve(
             }
         };
         let file = file.to_owned();
-        let reloads = daemon::Reloads {
+        let reloads = daemon::ReloadChannels {
             orders: orders()?,
             load: Arc::new(move || Config::load(&file)),
-            taken: Box::new(|config| logging::follow(config.log_level)),
+            on_applied: Box::new(|config| logging::follow(config.log_level)),
             set_log: Some(Arc::new(logging::set)),
             program,
         };
-        let cut_short = daemon::run(config, bound, reloads, notify::watch(), shutdown).await?;
-        for transfer in &cut_short.transfers {
+        let aborted =
+            daemon::run(config, bound, reloads, notify::service_manager(), shutdown).await?;
+        for transfer in &aborted.transfers {
             warn!(
                 side = transfer.side,
                 target = transfer.target,
@@ -242,8 +243,8 @@ fn serve(
             );
         }
         info!(
-            transfers = cut_short.transfers.len(),
-            streams = cut_short.streams,
+            transfers = aborted.transfers.len(),
+            streams = aborted.streams,
             "gateway down"
         );
         Ok(ExitCode::SUCCESS)

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use gatewayd::reload::Outcome;
+use gatewayd::reload::ReloadOutcome;
 
 use crate::{
     admin::{self, Answer},
@@ -36,15 +36,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.socket()?;
     let Answer { code, body } = admin::ask(&admin, "POST", "/reload")?;
     anyhow::ensure!(code != 503, "the gateway reports: {}", body.trim());
-    let outcome: Outcome = serde_json::from_str(&body)
+    let outcome: ReloadOutcome = serde_json::from_str(&body)
         .with_context(|| format!("the program at {admin} answered with status {code}: {body:?}"))?;
     match &outcome.error {
         Some(error) if !args.format.json => eprintln!("longhaul: nothing was applied: {error}"),
         _ => args.format.print(&outcome, ToString::to_string)?,
     }
     Ok(match &outcome {
-        Outcome { error: None, .. } => ExitCode::SUCCESS,
-        Outcome { is_wrong: true, .. } => ExitCode::from(2),
+        ReloadOutcome { error: None, .. } => ExitCode::SUCCESS,
+        ReloadOutcome { is_wrong: true, .. } => ExitCode::from(2),
         _ => ExitCode::FAILURE,
     })
 }

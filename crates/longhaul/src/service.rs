@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gatewayd::{config::Config, reload::Outcome};
+use gatewayd::{config::Config, reload::ReloadOutcome};
 use relay::status::Snapshot;
 
 use crate::{
@@ -81,7 +81,7 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
     let Some(answer) = ask("POST", "/reload")? else {
         return Ok(false);
     };
-    let outcome: Outcome = serde_json::from_str(&answer.body).with_context(other)?;
+    let outcome: ReloadOutcome = serde_json::from_str(&answer.body).with_context(other)?;
     if let Some(error) = outcome.error {
         anyhow::bail!("the gateway does not apply the change: {error}");
     }

@@ -3,7 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
-use gatewayd::upgrade::Outcome;
+use gatewayd::upgrade::UpgradeOutcome;
 
 use crate::{
     admin::{self, Answer},
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.socket()?;
     let Answer { code, body } = admin::ask_patiently(&admin, "POST", "/upgrade", TIMEOUT)?;
     anyhow::ensure!(code != 503, "the gateway reports: {}", body.trim());
-    let outcome: Outcome = serde_json::from_str(&body)
+    let outcome: UpgradeOutcome = serde_json::from_str(&body)
         .with_context(|| format!("the program at {admin} answered with status {code}: {body:?}"))?;
     match &outcome.error {
         Some(error) if !args.format.json => {
@@ -54,8 +54,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn text(outcome: &Outcome) -> String {
-    let Outcome {
+fn text(outcome: &UpgradeOutcome) -> String {
+    let UpgradeOutcome {
         pid,
         version,
         old_pid,

@@ -9,7 +9,7 @@ use super::{
     Peer, PeerOrigin,
     peer_name::{GUEST, may_be_name},
 };
-use crate::register::{Enrolled, Register};
+use crate::register::{EnrolledPeer, Register};
 use net::target::{AllowEntry, AllowList, Endpoint, ServesPattern};
 
 /// Returns the peers that the register adds to the peers of the file.
@@ -32,7 +32,7 @@ pub(super) fn peers(
         if keys.contains(&enrolled.public_key) {
             continue;
         }
-        let Enrolled { name, endpoint, .. } = enrolled;
+        let EnrolledPeer { name, endpoint, .. } = enrolled;
         if !may_be_name(name) || !names.insert(name.clone()) {
             return Err(format!(
                 "another peer has the name {name:?}, or it is no name"
@@ -62,7 +62,7 @@ pub(super) fn peers(
 }
 
 fn peer(
-    enrolled: Enrolled,
+    enrolled: EnrolledPeer,
     serves: Vec<ServesPattern>,
     allow: &[AllowEntry],
 ) -> (Peer, PeerConfig) {
@@ -151,7 +151,7 @@ mod tests {
             key(1)
         );
         let register = Register {
-            peers: vec![Enrolled {
+            peers: vec![EnrolledPeer {
                 name: "partner".to_owned(),
                 public_key: key(2),
                 endpoint: None,

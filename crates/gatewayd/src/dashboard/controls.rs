@@ -18,7 +18,7 @@ use crate::{
     audit::{self, Principal},
     config::{RATE_MAX_MIN, may_be_name},
     enrolment::Invite,
-    register::{OpenInvite, Register, Unwanted},
+    register::{OpenInvite, Register, RegisterChangeError},
     reload,
     running::RunningGateway,
 };
@@ -61,8 +61,8 @@ pub(super) async fn rate(
     lock(&dashboard.rates).set(&running, id, rate_max);
     let rate_max = rate_max.map_or("none".to_owned(), |rate| rate.to_string());
     let peer = peer.unwrap_or_else(|| "all peers".to_owned());
-    audit::changed(
-        &Principal::of(&client),
+    audit::log_change(
+        &Principal::from_client(&client),
         "rate limit",
         &format!("{peer}: {rate_max}"),
     );
@@ -84,8 +84,8 @@ pub(super) async fn stop(
     let Stop { transfer } = read(&body)?;
     match dashboard.running().relay.registry().stop(transfer) {
         true => {
-            audit::changed(
-                &Principal::of(&client),
+            audit::log_change(
+                &Principal::from_client(&client),
                 "transfer stopped",
                 &transfer.to_string(),
             );
@@ -116,7 +116,11 @@ pub(super) async fn clear(
     match cleared {
         None => Err(Refused::Nothing("open store")),
         Some(Ok(())) => {
-            audit::changed(&Principal::of(&client), "chunk store cleared", &store);
+            audit::log_change(
+                &Principal::from_client(&client),
+                "chunk store cleared",
+                &store,
+            );
             Ok(StatusCode::NO_CONTENT)
         }
         Some(Err(error)) => Err(Refused::Failed(format!("{error}: {}", error.source))),
@@ -163,8 +167,8 @@ pub(super) async fn invite(
     let invite =
         made.map_err(|_| Refused::Failed("the register cannot be changed".to_owned()))??;
     dashboard.take_on().await?;
-    audit::changed(
-        &Principal::of(&client),
+    audit::log_change(
+        &Principal::from_client(&client),
         "invite made",
         &format!("good for {minutes} min"),
     );
@@ -201,8 +205,8 @@ fn make(running: &RunningGateway, wish: Wish) -> Result<Invite, Refused> {
         Ok(invite)
     });
     changed.map_err(|error| match error {
-        Unwanted::Refused(refused) => refused,
-        Unwanted::File(error) => Refused::Failed(error.to_string()),
+        RegisterChangeError::Refused(refused) => refused,
+        RegisterChangeError::File(error) => Refused::Failed(error.to_string()),
     })
 }
 
@@ -210,7 +214,7 @@ impl Dashboard {
     /// Makes the gateway reload its register.
     async fn take_on(&self) -> Result<(), Refused> {
         let stopping = || Refused::Over;
-        let (request, answered) = reload::Request::new(reload::Cause::Enrolment);
+        let (request, answered) = reload::ReloadRequest::new(reload::ReloadCause::Enrolment);
         self.reloads.send(request).await.map_err(|_| stopping())?;
         let outcome = answered.await.map_err(|_| stopping())?;
         match outcome.error {

@@ -56,7 +56,7 @@ use pages::PageClient;
 /// Parts of a gateway's dashboard.
 pub(crate) struct Dashboard {
     current: watch::Receiver<Arc<RunningGateway>>,
-    reloads: mpsc::Sender<reload::Request>,
+    reloads: mpsc::Sender<reload::ReloadRequest>,
     access: Access,
     feed: Feed,
     /// Feed of pages without names of users, files and clients.
@@ -68,7 +68,7 @@ pub(crate) struct Dashboard {
 impl Dashboard {
     pub(crate) fn new(
         current: watch::Receiver<Arc<RunningGateway>>,
-        reloads: mpsc::Sender<reload::Request>,
+        reloads: mpsc::Sender<reload::ReloadRequest>,
     ) -> Arc<Self> {
         Arc::new(Self {
             current,

@@ -15,8 +15,8 @@ use tracing::{error, info, warn};
 use super::invite;
 use crate::{
     config::{Config, PeerOrigin, may_be_name},
-    register::{Refusal, Register, Unwanted},
-    reload::{self, Outcome},
+    register::{InviteRefusal, Register, RegisterChangeError},
+    reload::{self, ReloadOutcome},
     running::RunningGateway,
 };
 use relay::{
@@ -27,14 +27,14 @@ use relay::{
 /// The register of the running gateway, for gateways with an invite.
 pub(crate) struct Enrolments {
     current: watch::Receiver<Arc<RunningGateway>>,
-    reloads: mpsc::Sender<reload::Request>,
+    reloads: mpsc::Sender<reload::ReloadRequest>,
 }
 
 impl Enrolments {
     /// Creates the enrolments. Requests to `reloads` make the gateway apply new peers.
     pub(crate) fn new(
         current: watch::Receiver<Arc<RunningGateway>>,
-        reloads: mpsc::Sender<reload::Request>,
+        reloads: mpsc::Sender<reload::ReloadRequest>,
     ) -> Self {
         Self { current, reloads }
     }
@@ -50,7 +50,7 @@ impl Enrol for Enrolments {
 /// Replies to a gateway with an invite.
 async fn serve(
     config: &Config,
-    reloads: &mpsc::Sender<reload::Request>,
+    reloads: &mpsc::Sender<reload::ReloadRequest>,
     candidate: Candidate,
     mut send: SendStream,
 ) {
@@ -76,9 +76,9 @@ async fn serve(
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum EnrolmentRefusal {
     #[error(transparent)]
-    Invite(#[from] Refusal),
+    Invite(#[from] InviteRefusal),
     #[error("a gateway has a name of 1 to 64 printable characters: --name")]
     Name,
     #[error("the far gateway cannot store the new peer: its log has the reason")]
@@ -89,9 +89,9 @@ enum Refused {
 
 async fn enrol(
     config: &Config,
-    reloads: &mpsc::Sender<reload::Request>,
+    reloads: &mpsc::Sender<reload::ReloadRequest>,
     candidate: &Candidate,
-) -> Result<(String, bool), Refused> {
+) -> Result<(String, bool), EnrolmentRefusal> {
     let Candidate {
         token,
         public_key,
@@ -100,10 +100,10 @@ async fn enrol(
     let public_key = *public_key;
     let own = config.relay.link.identity.public_key();
     if own == public_key {
-        return Err(Refusal::OwnKey.into());
+        return Err(InviteRefusal::OwnKey.into());
     }
     if !may_be_name(name) {
-        return Err(Refused::Name);
+        return Err(EnrolmentRefusal::Name);
     }
     let invited = invite::identity(own, token).public_key();
     let path = Register::path(&config.key_file);
@@ -124,10 +124,10 @@ async fn enrol(
     });
     let (name, is_new) = match changed.await.expect("the register does not panic") {
         Ok(enrolled) => enrolled,
-        Err(Unwanted::Refused(refusal)) => return Err(refusal.into()),
-        Err(Unwanted::File(error)) => {
+        Err(RegisterChangeError::Refused(refusal)) => return Err(refusal.into()),
+        Err(RegisterChangeError::File(error)) => {
             error!(%error, "the register of peers cannot be changed");
-            return Err(Refused::Register);
+            return Err(EnrolmentRefusal::Register);
         }
     };
     // A reload would remove temporary settings of an operator.
@@ -139,18 +139,18 @@ async fn enrol(
     };
     if !is_new {
         // The entry existed before, so this enrolment must not remove it.
-        return Err(Refused::NotTaken(error));
+        return Err(EnrolmentRefusal::NotTaken(error));
     }
     let undone = spawn_blocking(move || {
         Register::change(&path, unix_s(), |register| {
             register.withdraw(public_key);
-            Ok::<_, Refusal>(())
+            Ok::<_, InviteRefusal>(())
         })
     });
     if let Err(error) = undone.await.expect("the register does not panic") {
         error!(%error, "the register of peers cannot be changed back");
     }
-    Err(Refused::NotTaken(error))
+    Err(EnrolmentRefusal::NotTaken(error))
 }
 
 /// Returns the name of the configured peer with this key.
@@ -181,14 +181,14 @@ fn of_file(config: &Config) -> impl Iterator<Item = &str> {
 }
 
 /// Makes the gateway reload the register. Returns the reason if it does not.
-async fn reload(reloads: &mpsc::Sender<reload::Request>) -> Option<String> {
-    let (request, answered) = reload::Request::new(reload::Cause::Enrolment);
+async fn reload(reloads: &mpsc::Sender<reload::ReloadRequest>) -> Option<String> {
+    let (request, answered) = reload::ReloadRequest::new(reload::ReloadCause::Enrolment);
     let stopping = || Some("it hands over to another process, or shuts down: try again".to_owned());
     if reloads.send(request).await.is_err() {
         return stopping();
     }
     match answered.await {
-        Ok(Outcome { error, .. }) => error,
+        Ok(ReloadOutcome { error, .. }) => error,
         Err(_) => stopping(),
     }
 }

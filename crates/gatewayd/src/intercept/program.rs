@@ -70,11 +70,11 @@ pub(super) fn nft(script: &str) -> Result<(), InterceptError> {
 
 /// Runs `ip` for one address family.
 pub(super) fn ip(ipv4: bool, arguments: &str) -> Result<(), InterceptError> {
-    ip_says(ipv4, arguments).map(drop)
+    ip_output(ipv4, arguments).map(drop)
 }
 
 /// Runs `ip` for one address family, and returns its output.
-pub(super) fn ip_says(ipv4: bool, arguments: &str) -> Result<String, InterceptError> {
+pub(super) fn ip_output(ipv4: bool, arguments: &str) -> Result<String, InterceptError> {
     let family = if ipv4 { "-4" } else { "-6" };
     let arguments: Vec<_> = [family]
         .into_iter()

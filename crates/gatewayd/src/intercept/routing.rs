@@ -1,7 +1,7 @@
 //! Policy routing: delivers the marked packets to this machine, regardless of their address.
 
 use super::{
-    program::{InterceptError, ip, ip_says},
+    program::{InterceptError, ip, ip_output},
     ruleset::Ruleset,
 };
 
@@ -32,10 +32,10 @@ pub(super) fn is_installed(rules: &Ruleset) -> Result<bool, InterceptError> {
         if !rules.has_family(ipv4) {
             continue;
         }
-        let rule = ip_says(ipv4, &format!("rule show priority {PRIORITY}"))?;
+        let rule = ip_output(ipv4, &format!("rule show priority {PRIORITY}"))?;
         let selector = format!("fwmark {number:#x} lookup {number}");
         // A table without routes may not even exist.
-        let route = match ip_says(ipv4, &format!("route show table {number}")) {
+        let route = match ip_output(ipv4, &format!("route show table {number}")) {
             Err(InterceptError::Failed { said, .. }) if said.contains("does not exist") => {
                 String::new()
             }

@@ -8,17 +8,17 @@ use crate::config::{Config, Forward, FtpListener, PassThrough};
 use relay::settings::memory_least;
 
 /// A configuration to apply.
-pub(super) struct Plan {
+pub(super) struct ReloadPlan {
     /// The configuration of the file, except for changes that need a restart.
     pub(super) config: Config,
-    pub(super) known: Vec<Known>,
-    pub(super) taken: Vec<String>,
+    pub(super) known: Vec<KnownPeer>,
+    pub(super) applied: Vec<String>,
     pub(super) needs_restart: Vec<String>,
 }
 
 /// A present or former peer of the link.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Known {
+pub(super) struct KnownPeer {
     /// The peer as the link has it. A removed peer has no keys.
     pub(super) link: PeerConfig,
     /// The last keys of the peer.
@@ -27,14 +27,14 @@ pub(super) struct Known {
 
 /// Reason for which a configuration cannot be applied now, although a start with it would work.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PlanError {
+pub(super) enum ReloadPlanError {
     #[error("[link] memory_max is {have} until a restart, and the peers need at least {least}")]
     Memory { have: ByteCount, least: ByteCount },
     #[error("the link has known {PEERS_MAX} peers since its start: a restart is due")]
     TooManyPeers,
 }
 
-impl Known {
+impl KnownPeer {
     /// Returns the peers of the configuration that the gateway was started with.
     pub(super) fn all(config: &Config) -> Vec<Self> {
         let peers = config.relay.link.peers.iter();
@@ -55,8 +55,8 @@ impl Known {
 pub(super) fn plan(
     running: &Config,
     mut fresh: Config,
-    known: &[Known],
-) -> Result<Plan, PlanError> {
+    known: &[KnownPeer],
+) -> Result<ReloadPlan, ReloadPlanError> {
     let mut needs_restart = keep_what_cannot_change(running, &mut fresh);
     let known = number_peers(running, &mut fresh, known)?;
     keep_transparent(running, &mut fresh, &mut needs_restart);
@@ -64,13 +64,13 @@ pub(super) fn plan(
     let least = memory_least(counted);
     if fresh.relay.link.memory_max < least {
         let have = fresh.relay.link.memory_max;
-        return Err(PlanError::Memory { have, least });
+        return Err(ReloadPlanError::Memory { have, least });
     }
-    let taken = changes(running, &fresh);
-    Ok(Plan {
+    let applied = changes(running, &fresh);
+    Ok(ReloadPlan {
         config: fresh,
         known,
-        taken,
+        applied,
         needs_restart,
     })
 }
@@ -143,8 +143,8 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
 fn number_peers(
     running: &Config,
     fresh: &mut Config,
-    known: &[Known],
-) -> Result<Vec<Known>, PlanError> {
+    known: &[KnownPeer],
+) -> Result<Vec<KnownPeer>, ReloadPlanError> {
     let mut all = known.to_vec();
     for known in &mut all {
         known.link.public_keys.clear();
@@ -168,14 +168,14 @@ fn number_peers(
         });
         let number = present.map(|peer| peer.id.0).or(former);
         peer.id = PeerId(number.unwrap_or(all.len()));
-        let now_known = Known::new(of_link.clone());
+        let now_known = KnownPeer::new(of_link.clone());
         match number {
             Some(number) => all[number] = now_known,
             None => all.push(now_known),
         }
     }
     if all.len() > PEERS_MAX {
-        return Err(PlanError::TooManyPeers);
+        return Err(ReloadPlanError::TooManyPeers);
     }
     Ok(all)
 }

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 /// A message of the old process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum FromOld {
+pub(super) enum PredecessorMessage {
     /// The names of the sockets that are attached to the message.
     Sockets(Vec<String>),
     /// All sockets have been sent.
     AllSockets,
-    Go(Going),
+    Go(HandoverMessage),
     Done,
     /// The old process continues alone, and does not need the new one.
     Abandoned,
@@ -20,7 +20,7 @@ pub(super) enum FromOld {
 
 /// A message of the new process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum FromNew {
+pub(super) enum SuccessorMessage {
     Ready {
         pid: u32,
         version: String,
@@ -36,7 +36,7 @@ pub(super) enum FromNew {
 
 /// State that the new process needs to start. Sockets to older processes are attached.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Going {
+pub(super) struct HandoverMessage {
     /// See [`link::Succession`].
     pub(super) generation: u8,
     pub(super) instance: u64,

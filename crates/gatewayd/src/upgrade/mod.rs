@@ -15,13 +15,13 @@
 //! ```
 //!
 //! Until Done the old process is the gateway. If the new one fails, dies or is late, the old one
-//! sends Abandoned and continues. Afterwards `older` informs the old one of removed peers. If the
-//! new one dies, `peer_files` does. The end of the channel shows the death of the old process. The
-//! new one then continues with the state that it has.
+//! sends Abandoned and continues. Afterwards `older_processes` informs the old one of removed
+//! peers. If the new one dies, `peer_files` does. The end of the channel shows the death of the old
+//! process. The new one then continues with the state that it has.
 
-mod channel;
+mod handover_channel;
 mod message;
-mod older;
+mod older_processes;
 mod peer_files;
 mod predecessor;
 mod program;
@@ -31,10 +31,10 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
     message::PassThroughClients,
-    older::OlderProcesses,
+    older_processes::OlderProcesses,
     peer_files::PeerFiles,
     predecessor::{admin_https_name, admin_name, admin_socket_name},
-    successor::{Handing, Successor, hand_over},
+    successor::{HandoverInput, Successor, hand_over},
 };
 pub use self::{
     predecessor::{Predecessor, PredecessorError},
@@ -43,7 +43,7 @@ pub use self::{
 
 /// Outcome of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct UpgradeOutcome {
     /// The new process, if one was started.
     pub pid: Option<u32>,
     /// Its version.
@@ -57,9 +57,9 @@ pub struct Outcome {
 }
 
 /// An order with an outcome.
-pub(crate) type Request = tokio::sync::oneshot::Sender<Outcome>;
+pub(crate) type UpgradeRequest = tokio::sync::oneshot::Sender<UpgradeOutcome>;
 
-impl Outcome {
+impl UpgradeOutcome {
     pub(crate) fn failed(error: &UpgradeError, sessions: u64) -> Self {
         Self {
             pid: None,

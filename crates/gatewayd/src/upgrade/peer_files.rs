@@ -1,9 +1,10 @@
 //! Removed peers, as a replaced process reads them from the gateway's files once no other process
 //! informs it.
 //!
-//! A replaced process learns of removed peers from its successor, see `older`. If the successor
-//! dies, no channel is left: the service manager then starts a gateway with another predecessor, or
-//! none. The files remain, and each removal is written to them before any process learns of it.
+//! A replaced process learns of removed peers from its successor, see `older_processes`. If the
+//! successor dies, no channel is left: the service manager then starts a gateway with another
+//! predecessor, or none. The files remain, and each removal is written to them before any process
+//! learns of it.
 //!
 //! The configuration may have a version that this process cannot read. Only the removals of the
 //! register then count.
@@ -20,18 +21,18 @@ use link::PublicKey;
 use tokio::{task::spawn_blocking, time::interval};
 use tracing::{info, warn};
 
-use super::older::keys_of;
+use super::older_processes::keys_of;
 use crate::{
     config::{Config, ConfigError},
     register::Register,
 };
 
 /// Reads the configuration.
-type Load = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
+type LoadConfig = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
 /// The files that determine the peers.
 pub(crate) struct PeerFiles {
-    load: Load,
+    load: LoadConfig,
     register: PathBuf,
     /// Removals before this process was replaced, with their times.
     known_removals: HashMap<PublicKey, u64>,
@@ -41,7 +42,7 @@ pub(crate) struct PeerFiles {
 
 /// Keys from one reading of the files.
 #[derive(Debug)]
-struct Reading {
+struct KeyReading {
     /// Keys of all peers. `None` if the configuration cannot be read.
     keys: Option<HashSet<PublicKey>>,
     removed: Vec<(PublicKey, u64)>,
@@ -49,7 +50,7 @@ struct Reading {
 
 impl PeerFiles {
     /// Creates the files of a gateway that is being replaced: its configuration and its register.
-    pub(crate) fn new(load: Load, register: PathBuf) -> Self {
+    pub(crate) fn new(load: LoadConfig, register: PathBuf) -> Self {
         let known_removals = removals(&register).into_iter().collect();
         Self {
             load,
@@ -73,13 +74,17 @@ impl PeerFiles {
                 warn!("the configuration cannot be read here: only the register's removals count");
             }
             is_readable = reading.keys.is_some();
-            self.take(reading, &mut keep);
+            self.apply_reading(reading, &mut keep);
         }
     }
 
     /// Handles one reading. Keys are removed if two readings in a row lack them, since an editor
     /// may be writing the file. A removal in the register counts at once.
-    fn take(&mut self, reading: Reading, keep: &mut impl FnMut(&dyn Fn(&PublicKey) -> bool)) {
+    fn apply_reading(
+        &mut self,
+        reading: KeyReading,
+        keep: &mut impl FnMut(&dyn Fn(&PublicKey) -> bool),
+    ) {
         let is_stable = reading.keys.is_some() && reading.keys == self.last_keys;
         let keys = reading.keys.as_ref();
         let removed = reading.removed.iter();
@@ -95,9 +100,9 @@ impl PeerFiles {
     }
 }
 
-fn read(load: &Load, register: &Path) -> Reading {
+fn read(load: &LoadConfig, register: &Path) -> KeyReading {
     let config = load();
-    Reading {
+    KeyReading {
         keys: config.ok().map(|it| keys_of(&it).into_iter().collect()),
         removed: removals(register),
     }
@@ -120,18 +125,18 @@ mod tests {
         PublicKey([seed; 32])
     }
 
-    fn unreadable() -> Load {
+    fn unreadable() -> LoadConfig {
         Arc::new(|| Config::parse("[newer]\n", Path::new("gateway.toml")))
     }
 
     /// Returns which of the keys 1 to 3 may stay after a reading.
     fn kept(files: &mut PeerFiles, keys: Option<&[u8]>, removed: &[(u8, u64)]) -> Vec<u8> {
         let mut kept = Vec::new();
-        let reading = Reading {
+        let reading = KeyReading {
             keys: keys.map(|it| it.iter().map(|seed| key(*seed)).collect()),
             removed: removed.iter().map(|(seed, at)| (key(*seed), *at)).collect(),
         };
-        files.take(reading, &mut |may_stay: &dyn Fn(&PublicKey) -> bool| {
+        files.apply_reading(reading, &mut |may_stay: &dyn Fn(&PublicKey) -> bool| {
             kept = (1..=3).filter(|seed| may_stay(&key(*seed))).collect();
         });
         kept

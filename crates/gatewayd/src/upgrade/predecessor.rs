@@ -18,16 +18,16 @@ use link::Succession;
 use tracing::{info, warn};
 
 use super::{
-    channel::Channel,
-    message::{FromNew, FromOld, Going, PassThroughClients},
-    older::is_older_name,
+    handover_channel::HandoverChannel,
+    message::{HandoverMessage, PassThroughClients, PredecessorMessage, SuccessorMessage},
+    older_processes::is_older_name,
     program::VARIABLE,
 };
 
 /// The process that this one replaces.
 #[derive(Debug)]
 pub struct Predecessor {
-    channel: Channel,
+    channel: HandoverChannel,
     sockets: HashMap<String, OwnedFd>,
 }
 
@@ -38,8 +38,8 @@ pub struct PredecessorError(#[from] io::Error);
 
 /// State that the old process has handed over.
 #[derive(Debug)]
-pub(crate) struct Taken {
-    channel: Channel,
+pub(crate) struct Inherited {
+    channel: HandoverChannel,
     pub(crate) peers_up: Vec<String>,
     pub(crate) pass_through: Vec<PassThroughClients>,
 }
@@ -74,14 +74,14 @@ impl Predecessor {
             return Ok(None);
         }
         let socket = stdin().as_fd().try_clone_to_owned()?;
-        let mut channel = Channel::new(UnixStream::from(socket));
+        let mut channel = HandoverChannel::new(UnixStream::from(socket));
         let mut sockets = HashMap::new();
         loop {
-            match hear(&mut channel)? {
-                Some((FromOld::Sockets(names), came)) => {
-                    sockets.extend(names.into_iter().zip(came));
+            match receive_message(&mut channel)? {
+                Some((PredecessorMessage::Sockets(names), arrived)) => {
+                    sockets.extend(names.into_iter().zip(arrived));
                 }
-                Some((FromOld::AllSockets, _)) | None => break,
+                Some((PredecessorMessage::AllSockets, _)) | None => break,
                 Some((other, _)) => return Err(unexpected(&other).into()),
             }
         }
@@ -97,11 +97,11 @@ impl Predecessor {
             source = deeper.source();
         }
         // The old process may have ended.
-        let _ = self.channel.send(&FromNew::Failed(reason), &[]);
+        let _ = self.channel.send(&SuccessorMessage::Failed(reason), &[]);
     }
 
     /// Reports the reason for which this process ends if `prepared` has failed.
-    pub(crate) fn told<T, E: Error>(
+    pub(crate) fn report_failure<T, E: Error>(
         predecessor: &mut Option<Self>,
         prepared: Result<T, E>,
     ) -> Result<T, E> {
@@ -112,21 +112,21 @@ impl Predecessor {
         })
     }
 
-    pub(crate) fn listener(&mut self, name: &str) -> Option<TcpListener> {
+    pub(crate) fn take_listener(&mut self, name: &str) -> Option<TcpListener> {
         self.sockets.remove(name).map(TcpListener::from)
     }
 
     /// Returns the sockets to older processes, including the process that hands over.
-    pub(crate) fn older(&mut self) -> Vec<OwnedFd> {
+    pub(crate) fn take_older_sockets(&mut self) -> Vec<OwnedFd> {
         let sockets = self.sockets.extract_if(|name, _| is_older_name(name));
         sockets.map(|(_, socket)| socket).collect()
     }
 
-    pub(crate) fn unix_listener(&mut self, name: &str) -> Option<UnixListener> {
+    pub(crate) fn take_unix_listener(&mut self, name: &str) -> Option<UnixListener> {
         self.sockets.remove(name).map(UnixListener::from)
     }
 
-    pub(crate) fn link(&mut self) -> Option<UdpSocket> {
+    pub(crate) fn take_link(&mut self) -> Option<UdpSocket> {
         self.sockets.remove(LINK).map(UdpSocket::from)
     }
 
@@ -136,23 +136,23 @@ impl Predecessor {
     ///
     /// # Errors
     /// If the old process continues, or may do so.
-    pub(crate) async fn ready(
+    pub(crate) async fn report_ready(
         mut self,
         tables: Vec<String>,
-    ) -> io::Result<Option<(Taken, Succession)>> {
-        let said = tokio::task::spawn_blocking(move || {
-            let ready = FromNew::Ready {
+    ) -> io::Result<Option<(Inherited, Succession)>> {
+        let received = tokio::task::spawn_blocking(move || {
+            let ready = SuccessorMessage::Ready {
                 pid: std::process::id(),
                 version: crate::VERSION.to_owned(),
                 tables,
             };
             // If it has ended, its last message can still be read.
             let _ = self.channel.send(&ready, &[]);
-            Ok::<_, io::Error>((hear(&mut self.channel)?, self.channel))
+            Ok::<_, io::Error>((receive_message(&mut self.channel)?, self.channel))
         });
-        match said.await.unwrap_or_else(|error| Err(error.into()))? {
-            (Some((FromOld::Go(going), ways)), channel) => {
-                Ok(Some(Taken::new(channel, going, ways)))
+        match received.await.unwrap_or_else(|error| Err(error.into()))? {
+            (Some((PredecessorMessage::Go(message), sockets)), channel) => {
+                Ok(Some(Inherited::new(channel, message, sockets)))
             }
             (Some((other, _)), _) => Err(unexpected(&other)),
             (None, _) => {
@@ -168,10 +168,14 @@ impl Predecessor {
 ///
 /// # Errors
 /// If it continues alone, or is silent although it runs.
-fn hear(channel: &mut Channel) -> io::Result<Option<(FromOld, Vec<OwnedFd>)>> {
+fn receive_message(
+    channel: &mut HandoverChannel,
+) -> io::Result<Option<(PredecessorMessage, Vec<OwnedFd>)>> {
     match channel.receive(PATIENCE) {
-        Ok((FromOld::Abandoned, _)) => Err(io::Error::other("the old process continues alone")),
-        Ok(said) => Ok(Some(said)),
+        Ok((PredecessorMessage::Abandoned, _)) => {
+            Err(io::Error::other("the old process continues alone"))
+        }
+        Ok(received) => Ok(Some(received)),
         Err(error) => match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Ok(None),
             _ => Err(error),
@@ -179,46 +183,50 @@ fn hear(channel: &mut Channel) -> io::Result<Option<(FromOld, Vec<OwnedFd>)>> {
     }
 }
 
-fn unexpected(said: &FromOld) -> io::Error {
-    io::Error::other(format!("the old process sent {said:?}"))
+fn unexpected(received: &PredecessorMessage) -> io::Error {
+    io::Error::other(format!("the old process sent {received:?}"))
 }
 
-impl Taken {
-    fn new(channel: Channel, going: Going, ways: Vec<OwnedFd>) -> (Self, Succession) {
-        let Going {
+impl Inherited {
+    fn new(
+        channel: HandoverChannel,
+        message: HandoverMessage,
+        sockets: Vec<OwnedFd>,
+    ) -> (Self, Succession) {
+        let HandoverMessage {
             generation,
             instance,
             remembered,
             older,
             peers_up,
             pass_through,
-        } = going;
-        let taken = Self {
+        } = message;
+        let inherited = Self {
             channel,
             peers_up,
             pass_through,
         };
-        let ways = ways.into_iter().map(UnixDatagram::from);
+        let sockets = sockets.into_iter().map(UnixDatagram::from);
         let succession = Succession {
             generation,
             instance,
             remembered,
-            older: older.into_iter().zip(ways).collect(),
+            older: older.into_iter().zip(sockets).collect(),
         };
-        (taken, succession)
+        (inherited, succession)
     }
 
     /// Reports that this process serves, and waits until it is the gateway.
     ///
     /// # Errors
     /// If the old process continues, or may do so.
-    pub(crate) async fn up(mut self) -> io::Result<()> {
-        let said = tokio::task::spawn_blocking(move || {
-            let _ = self.channel.send(&FromNew::Up, &[]);
-            hear(&mut self.channel)
+    pub(crate) async fn report_up(mut self) -> io::Result<()> {
+        let received = tokio::task::spawn_blocking(move || {
+            let _ = self.channel.send(&SuccessorMessage::Up, &[]);
+            receive_message(&mut self.channel)
         });
-        match said.await.unwrap_or_else(|error| Err(error.into()))? {
-            Some((FromOld::Done, _)) => {
+        match received.await.unwrap_or_else(|error| Err(error.into()))? {
+            Some((PredecessorMessage::Done, _)) => {
                 info!("the earlier process only finishes its open sessions and transfers");
             }
             Some((other, _)) => return Err(unexpected(&other)),

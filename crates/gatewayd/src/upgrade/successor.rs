@@ -17,16 +17,16 @@ use tracing::{info, warn};
 
 use super::{
     UpgradeError,
-    channel::{Channel, SOCKETS_MAX},
-    message::{FromNew, FromOld, Going, PassThroughClients},
-    older::{self, OlderProcesses, SuccessorOrders},
+    handover_channel::{HandoverChannel, SOCKETS_MAX},
+    message::{HandoverMessage, PassThroughClients, PredecessorMessage, SuccessorMessage},
+    older_processes::{self, OlderProcesses, SuccessorOrders},
     predecessor::LINK,
     program::Program,
 };
 use crate::intercept::Interception;
 
 /// State that a gateway hands over.
-pub(crate) struct Handing<'a> {
+pub(crate) struct HandoverInput<'a> {
     pub(crate) program: Option<&'a Program>,
     pub(crate) link_socket: BorrowedFd<'a>,
     /// The listeners and the admin interface, by name.
@@ -37,11 +37,11 @@ pub(crate) struct Handing<'a> {
     pub(crate) pass_through: Vec<PassThroughClients>,
 }
 
-/// The process that replaces this one. If it is dropped before it is [done](Self::done), the
+/// The process that replaces this one. If it is dropped before it is [done](Self::report_done), the
 /// process is dismissed. It is killed if it may read the socket.
 #[derive(Debug)]
 pub(crate) struct Successor {
-    channel: Channel,
+    channel: HandoverChannel,
     pid: Option<u32>,
     pub(crate) version: String,
     /// Its kernel tables.
@@ -58,17 +58,17 @@ pub(crate) struct Successor {
 /// # Errors
 /// [`UpgradeError`]. This process is then the only one.
 pub(crate) async fn hand_over(
-    handing: Handing<'_>,
+    input: HandoverInput<'_>,
     interception: &mut Interception,
 ) -> Result<Successor, UpgradeError> {
-    let program = handing.program.ok_or(UpgradeError::NoProgram)?;
+    let program = input.program.ok_or(UpgradeError::NoProgram)?;
     if std::process::id() == 1 {
         return Err(UpgradeError::FirstProcess);
     }
     let mut successor = Successor::start(program)?;
-    successor.send_sockets(&handing)?;
-    match successor.hears(READY_PATIENCE).await? {
-        FromNew::Ready {
+    successor.send_sockets(&input)?;
+    match successor.receive(READY_PATIENCE).await? {
+        SuccessorMessage::Ready {
             pid,
             version,
             tables,
@@ -85,9 +85,9 @@ pub(crate) async fn hand_over(
     );
     // Two processes that both update the kernel would contradict each other.
     interception.pause();
-    let begun = successor.begin(&handing).await;
+    let begun = successor.begin(&input).await;
     if let Err(error) = begun {
-        successor.give_up(handing.link, interception);
+        successor.abandon(input.link, interception);
         return Err(error);
     }
     Ok(successor)
@@ -99,7 +99,7 @@ impl Successor {
             program: program.path().display().to_string(),
             source,
         };
-        let (channel, theirs) = Channel::pair().map_err(of_start)?;
+        let (channel, theirs) = HandoverChannel::pair().map_err(of_start)?;
         program.start(theirs).map_err(of_start)?;
         Ok(Self {
             channel,
@@ -116,50 +116,50 @@ impl Successor {
         self.pid.unwrap_or_default()
     }
 
-    fn send_sockets(&mut self, handing: &Handing<'_>) -> Result<(), UpgradeError> {
-        let listeners = handing.listeners.iter();
+    fn send_sockets(&mut self, input: &HandoverInput<'_>) -> Result<(), UpgradeError> {
+        let listeners = input.listeners.iter();
         let mut sockets: Vec<_> = listeners
             .map(|(name, socket)| (name.as_str(), *socket))
             .collect();
-        sockets.push((LINK, handing.link_socket));
+        sockets.push((LINK, input.link_socket));
         let (orders, theirs) = SuccessorOrders::pair().map_err(UpgradeError::Socket)?;
         self.orders = Some(orders);
-        let older = handing.older.sockets();
-        let older = older::named(&older, &theirs);
+        let older = input.older.sockets();
+        let older = older_processes::name_sockets(&older, &theirs);
         sockets.extend(older.iter().map(|(name, socket)| (name.as_str(), *socket)));
         for some in sockets.chunks(SOCKETS_MAX) {
             let names = some.iter().map(|(name, _)| (*name).to_owned()).collect();
             let sockets: Vec<_> = some.iter().map(|(_, socket)| *socket).collect();
-            self.send(&FromOld::Sockets(names), &sockets)?;
+            self.send(&PredecessorMessage::Sockets(names), &sockets)?;
         }
-        self.send(&FromOld::AllSockets, &[])
+        self.send(&PredecessorMessage::AllSockets, &[])
     }
 
     /// Permits the process to start, and waits until it serves.
-    async fn begin(&mut self, handing: &Handing<'_>) -> Result<(), UpgradeError> {
+    async fn begin(&mut self, input: &HandoverInput<'_>) -> Result<(), UpgradeError> {
         let Succession {
             generation,
             instance,
             remembered,
             older,
-        } = handing.link.hand_over().await?;
-        let (older, ways): (Vec<_>, Vec<OwnedFd>) = older
+        } = input.link.hand_over().await?;
+        let (older, sockets): (Vec<_>, Vec<OwnedFd>) = older
             .into_iter()
-            .map(|(generation, way)| (generation, OwnedFd::from(way)))
+            .map(|(generation, socket)| (generation, OwnedFd::from(socket)))
             .unzip();
-        let going = Going {
+        let message = HandoverMessage {
             generation,
             instance,
             remembered,
             older,
-            peers_up: handing.peers_up.clone(),
-            pass_through: handing.pass_through.clone(),
+            peers_up: input.peers_up.clone(),
+            pass_through: input.pass_through.clone(),
         };
-        let ways: Vec<_> = ways.iter().map(OwnedFd::as_fd).collect();
+        let sockets: Vec<_> = sockets.iter().map(OwnedFd::as_fd).collect();
         self.is_begun = true;
-        self.send(&FromOld::Go(going), &ways)?;
-        match self.hears(UP_PATIENCE).await? {
-            FromNew::Up => Ok(()),
+        self.send(&PredecessorMessage::Go(message), &sockets)?;
+        match self.receive(UP_PATIENCE).await? {
+            SuccessorMessage::Up => Ok(()),
             other => Err(UpgradeError::Unexpected(format!("{other:?}"))),
         }
     }
@@ -168,8 +168,8 @@ impl Successor {
     ///
     /// # Errors
     /// If it has ended. This process then stays the gateway.
-    pub(crate) fn done(&mut self) -> Result<(), UpgradeError> {
-        self.send(&FromOld::Done, &[])?;
+    pub(crate) fn report_done(&mut self) -> Result<(), UpgradeError> {
+        self.send(&PredecessorMessage::Done, &[])?;
         self.is_done = true;
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Successor {
     }
 
     /// Continues without it.
-    pub(crate) fn give_up(self, link: &Link, interception: &mut Interception) {
+    pub(crate) fn abandon(self, link: &Link, interception: &mut Interception) {
         drop(self);
         link.take_back();
         interception.resume(link);
@@ -205,12 +205,12 @@ impl Successor {
     }
 
     /// Returns its next message.
-    async fn hears(&self, patience: Duration) -> Result<FromNew, UpgradeError> {
+    async fn receive(&self, patience: Duration) -> Result<SuccessorMessage, UpgradeError> {
         let mut channel = self.channel.try_clone().map_err(UpgradeError::Socket)?;
-        let said = spawn_blocking(move || channel.receive::<FromNew>(patience)).await;
-        match said.unwrap_or_else(|error| Err(error.into())) {
-            Ok((FromNew::Failed(reason), _)) => Err(UpgradeError::Refused(reason)),
-            Ok((said, _)) => Ok(said),
+        let received = spawn_blocking(move || channel.receive::<SuccessorMessage>(patience)).await;
+        match received.unwrap_or_else(|error| Err(error.into())) {
+            Ok((SuccessorMessage::Failed(reason), _)) => Err(UpgradeError::Refused(reason)),
+            Ok((received, _)) => Ok(received),
             Err(error) => Err(match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                     UpgradeError::Ended
@@ -228,7 +228,7 @@ impl Drop for Successor {
             return;
         }
         // A process that has ended needs no message.
-        let is_there = self.send(&FromOld::Abandoned, &[]).is_ok();
+        let is_there = self.send(&PredecessorMessage::Abandoned, &[]).is_ok();
         let Some(pid) = self.pid.filter(|_| is_there && self.is_begun) else {
             return;
         };

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gatewayd::reload::Outcome;
+use gatewayd::reload::ReloadOutcome;
 
 use crate::common::{
     self, Control, Gateway, Prepared, World, accept, folder, passive, pattern, read_all,
@@ -54,7 +54,7 @@ fn target(world: &World) -> SocketAddr {
 
 /// Asserts that exactly these changes were applied.
 #[track_caller]
-fn expect_taken(outcome: &Outcome, taken: &[String]) {
+fn expect_taken(outcome: &ReloadOutcome, taken: &[String]) {
     assert_eq!(outcome.error, None);
     assert_eq!(outcome.taken, taken, "{outcome:?}");
     assert_eq!(outcome.needs_restart, [""; 0], "{outcome:?}");

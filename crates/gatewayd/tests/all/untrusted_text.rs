@@ -3,7 +3,7 @@
 
 use gatewayd::{
     enrolment::Invite,
-    register::{DismissedPeer, Enrolled, OpenInvite, Register},
+    register::{DismissedPeer, EnrolledPeer, OpenInvite, Register},
 };
 use link::PublicKey;
 use net::target::Endpoint;
@@ -18,10 +18,10 @@ fn times() -> impl Strategy<Value = u64> {
     0..=i64::MAX as u64
 }
 
-fn peers() -> impl Strategy<Value = Enrolled> {
+fn peers() -> impl Strategy<Value = EnrolledPeer> {
     let fields = (any::<String>(), keys(), option::of(any::<String>()));
     (fields, vec(any::<String>(), 0..3), times()).prop_map(
-        |((name, public_key, endpoint), serves, since_unix_s)| Enrolled {
+        |((name, public_key, endpoint), serves, since_unix_s)| EnrolledPeer {
             name,
             public_key,
             endpoint,

@@ -11,7 +11,7 @@ use std::{
 use clap::Subcommand;
 use gatewayd::{
     config::{Config, PeerOrigin},
-    register::{Enrolled, Register, Unwanted},
+    register::{EnrolledPeer, Register, RegisterChangeError},
 };
 use link::PublicKey;
 use net::target::Endpoint;
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn add(args: &AddArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
-    let new = Enrolled {
+    let new = EnrolledPeer {
         name: args.name.clone(),
         public_key: args.public_key,
         endpoint: args.endpoint.as_ref().map(ToString::to_string),
@@ -191,8 +191,8 @@ fn change_for<T>(
         Ok(done)
     });
     changed.map_err(|error| match error {
-        Unwanted::File(error) => error.into(),
-        Unwanted::Refused(error) => error,
+        RegisterChangeError::File(error) => error.into(),
+        RegisterChangeError::Refused(error) => error,
     })
 }
 

@@ -140,7 +140,7 @@ impl TransferLog {
     }
 
     /// Continues in another file, or in the same one opened again.
-    pub fn go_on_in(&self, opened: PreparedTransferLog) {
+    pub fn continue_in(&self, opened: PreparedTransferLog) {
         self.is_on.store(opened.0.is_some(), Relaxed);
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
     }

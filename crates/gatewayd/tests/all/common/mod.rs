@@ -25,8 +25,8 @@ use std::{
 
 use gatewayd::{
     config::Config,
-    daemon::{self, BoundSockets, CutShort, Reloads, Watch},
-    reload::Outcome,
+    daemon::{self, AbortedConnections, BoundSockets, ReloadChannels, ServiceManager},
+    reload::ReloadOutcome,
 };
 use link::Identity;
 use relay::status::Snapshot;
@@ -44,7 +44,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Gateway {
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
-    task: Option<JoinHandle<CutShort>>,
+    task: Option<JoinHandle<AbortedConnections>>,
     orders: mpsc::Sender<()>,
     /// Configuration at its start.
     pub text: String,
@@ -99,16 +99,16 @@ impl Gateway {
         let (orders, received) = mpsc::channel(1);
         let file = Arc::new(Mutex::new(text.clone()));
         let (read, path) = (file.clone(), folder.join("test.toml"));
-        let reloads = Reloads {
+        let reloads = ReloadChannels {
             orders: received,
             load: Arc::new(move || Config::parse(&read.lock().expect("a text"), &path)),
-            taken: Box::new(|_| {}),
+            on_applied: Box::new(|_| {}),
             set_log: None,
             program: None,
         };
         let task = runtime.spawn(async move {
             let shutdown = async { drop(stopped.await) };
-            daemon::run(config, bound, reloads, Watch::none(), shutdown)
+            daemon::run(config, bound, reloads, ServiceManager::none(), shutdown)
                 .await
                 .expect("the gateway runs")
         });
@@ -141,13 +141,13 @@ impl Gateway {
     }
 
     /// Orders a reload through the admin socket. Returns its outcome.
-    pub fn reload_and_tell(&self, change: impl FnOnce(&str) -> String) -> Outcome {
+    pub fn reload_and_tell(&self, change: impl FnOnce(&str) -> String) -> ReloadOutcome {
         *self.file.lock().expect("a text") = change(&self.text);
         serde_json::from_str(&self.ask("POST", "/reload", "").1).expect("an outcome")
     }
 
     /// Requests an orderly shutdown, and waits for its end.
-    pub fn shut_down(&mut self) -> CutShort {
+    pub fn shut_down(&mut self) -> AbortedConnections {
         drop(self.stop.take());
         let task = self.task.take().expect("shut down once");
         let runtime = self.runtime.take().expect("shut down once");

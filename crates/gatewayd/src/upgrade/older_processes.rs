@@ -98,15 +98,15 @@ impl OlderProcesses {
         mut current: watch::Receiver<Arc<T>>,
         config_of: fn(&T) -> &Config,
     ) -> io::Result<()> {
-        let mut told = None;
+        let mut sent_keys = None;
         let mut buffer = vec![0; REPORT_BYTES_MAX];
         loop {
             let keys = keys_of(config_of(&current.borrow_and_update()));
-            if told.as_ref() != Some(&keys) {
-                for part in parts(&keys) {
+            if sent_keys.as_ref() != Some(&keys) {
+                for part in split_keys(&keys) {
                     socket.send(&part).await?;
                 }
-                told = Some(keys);
+                sent_keys = Some(keys);
             }
             tokio::select! {
                 changed = current.changed() => if changed.is_err() {
@@ -148,12 +148,12 @@ impl SuccessorOrders {
 
     /// Reports the result of `report` once a second, and passes on the keys of the present peers.
     /// Returns when no process is left that could send keys.
-    pub(crate) async fn obey(
+    pub(crate) async fn run(
         mut self,
         report: impl Fn() -> OlderProcess,
         mut keep: impl FnMut(&HashSet<PublicKey>),
     ) {
-        let mut ticks = interval(REPORT_EVERY);
+        let mut ticks = interval(REPORT_INTERVAL);
         let mut buffer = vec![0; KEYS_BYTES_MAX];
         loop {
             tokio::select! {
@@ -167,7 +167,7 @@ impl SuccessorOrders {
                         warn!("the process that has replaced this one has ended");
                         return;
                     }
-                    Ok(length) => if let Some(keys) = self.take(&buffer[..length]) {
+                    Ok(length) => if let Some(keys) = self.add_part(&buffer[..length]) {
                         keep(&keys);
                     },
                 }
@@ -176,7 +176,7 @@ impl SuccessorOrders {
     }
 
     /// Adds a part. Returns all keys after the last part.
-    fn take(&mut self, message: &[u8]) -> Option<HashSet<PublicKey>> {
+    fn add_part(&mut self, message: &[u8]) -> Option<HashSet<PublicKey>> {
         let part: KeysPart = serde_json::from_slice(message).ok()?;
         if part.is_first {
             self.parts.clear();
@@ -200,7 +200,7 @@ pub(super) fn is_older_name(name: &str) -> bool {
 }
 
 /// Returns the sockets with their names.
-pub(super) fn named<'a>(
+pub(super) fn name_sockets<'a>(
     older: &'a [Arc<UnixDatagram>],
     own: &'a OwnedFd,
 ) -> Vec<(String, BorrowedFd<'a>)> {
@@ -221,7 +221,7 @@ pub(super) fn keys_of(config: &Config) -> Vec<PublicKey> {
         .collect()
 }
 
-fn parts(keys: &[PublicKey]) -> Vec<Vec<u8>> {
+fn split_keys(keys: &[PublicKey]) -> Vec<Vec<u8>> {
     let mut chunks: Vec<_> = keys.chunks(KEYS_IN_PART).collect();
     if chunks.is_empty() {
         chunks.push(&[]);
@@ -251,7 +251,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 const OLDER_NAME: &str = "to older process ";
 
-const REPORT_EVERY: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest report: a few numbers and a version.
 const REPORT_BYTES_MAX: usize = 4096;
@@ -278,22 +278,22 @@ mod tests {
             .collect();
         let (mut orders, theirs) = SuccessorOrders::pair().expect("sockets can be made");
         let theirs = tokio_socket(theirs).expect("a socket");
-        assert_eq!(parts(&keys).len(), 8);
+        assert_eq!(split_keys(&keys).len(), 8);
         let mut buffer = vec![0; KEYS_BYTES_MAX];
         let mut came = None;
-        for part in parts(&keys) {
+        for part in split_keys(&keys) {
             assert_eq!(came, None, "not all parts have come");
             theirs.send(&part).await.expect("the other end is there");
             let length = orders.socket.recv(&mut buffer).await.expect("it came");
-            came = orders.take(&buffer[..length]);
+            came = orders.add_part(&buffer[..length]);
         }
         assert_eq!(came, Some(keys.into_iter().collect()));
-        assert_eq!(orders.take(b"nonsense"), None);
-        assert_eq!(orders.take(&parts(&[])[0]), Some(HashSet::new()));
+        assert_eq!(orders.add_part(b"nonsense"), None);
+        assert_eq!(orders.add_part(&split_keys(&[])[0]), Some(HashSet::new()));
         drop(theirs);
         let end = tokio::time::timeout(Duration::from_secs(10), async {
             let report = OlderProcess::default;
-            orders.obey(report, |_| panic!("nothing was said")).await;
+            orders.run(report, |_| panic!("nothing was said")).await;
         });
         end.await.expect("the end is noticed");
     }
@@ -309,14 +309,14 @@ mod tests {
             ..OlderProcess::default()
         };
         let (sent, mut seen) = watch::channel(HashSet::new());
-        let task = tokio::spawn(orders.obey(report, move |keys| {
+        let task = tokio::spawn(orders.run(report, move |keys| {
             sent.send_replace(keys.clone());
         }));
         let mut buffer = vec![0; REPORT_BYTES_MAX];
         let length = socket.recv(&mut buffer).await.expect("a report");
         let came: OlderProcess = serde_json::from_slice(&buffer[..length]).expect("JSON");
         assert_eq!(came.sessions_open, 2);
-        for part in parts(&[own]) {
+        for part in split_keys(&[own]) {
             socket.send(&part).await.expect("the other end is there");
         }
         let kept = seen.wait_for(|keys| keys.contains(&own)).await;

@@ -20,7 +20,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// One end of the channel between two processes.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(super) struct HandoverChannel {
     socket: UnixStream,
 }
 
@@ -32,7 +32,7 @@ const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// Timeout of a write. A running process accepts a message at once.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 
-impl Channel {
+impl HandoverChannel {
     pub(super) fn new(socket: UnixStream) -> Self {
         Self { socket }
     }
@@ -127,9 +127,9 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    fn pair() -> (Channel, Channel) {
-        let (one, other) = Channel::pair().expect("sockets can be made");
-        (one, Channel::new(other.into()))
+    fn pair() -> (HandoverChannel, HandoverChannel) {
+        let (one, other) = HandoverChannel::pair().expect("sockets can be made");
+        (one, HandoverChannel::new(other.into()))
     }
 
     #[test]
