@@ -15,16 +15,16 @@ use aws_lc_rs::{hmac, rand::SystemRandom};
 use axum::http::{HeaderMap, header};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 
-use super::{Dashboard, refused::Refused};
+use super::{Dashboard, error::DashboardError};
 use crate::config::{AdminToken, Config};
 use net::tls;
 use pages::PageClient;
 
 /// Permission that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum Permission {
     /// Permission to read the state of the gateway.
-    Look,
+    Read,
     /// Permission to change its present behaviour.
     Change,
     /// Permission to receive a secret.
@@ -32,12 +32,12 @@ pub(super) enum Wanted {
 }
 
 /// Access control of the dashboard.
-pub(super) struct Access {
+pub(super) struct AccessControl {
     /// Key of the cookies, another one after each start.
     key: hmac::Key,
 }
 
-impl Access {
+impl AccessControl {
     pub(super) fn new() -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Self {
@@ -47,18 +47,18 @@ impl Access {
 
     fn allows(
         &self,
-        wanted: Wanted,
+        permission: Permission,
         client: &PageClient,
         headers: &HeaderMap,
         token: Option<&AdminToken>,
-    ) -> Result<(), Refused> {
-        match (token, wanted) {
-            (None, _) if !client.is_local() => Err(Refused::without_token(client)),
-            (None, Wanted::Invite | Wanted::Change) => Err(Refused::NeedsTokenFile),
-            (None, Wanted::Look) => Ok(()),
-            (Some(_), Wanted::Look) if client.is_local() => Ok(()),
+    ) -> Result<(), DashboardError> {
+        match (token, permission) {
+            (None, _) if !client.is_local() => Err(DashboardError::without_token(client)),
+            (None, Permission::Invite | Permission::Change) => Err(DashboardError::NeedsTokenFile),
+            (None, Permission::Read) => Ok(()),
+            (Some(_), Permission::Read) if client.is_local() => Ok(()),
             (Some(token), _) if self.has_token(client, headers, token) => Ok(()),
-            (Some(_), _) => Err(Refused::NoToken),
+            (Some(_), _) => Err(DashboardError::NoToken),
         }
     }
 
@@ -107,21 +107,21 @@ impl Dashboard {
     /// Whether the client with these headers has this permission.
     pub(super) fn allows(
         &self,
-        wanted: Wanted,
+        permission: Permission,
         client: &PageClient,
         headers: &HeaderMap,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), DashboardError> {
         let running = self.running();
         if client.process.is_some() || is_known(client, &running.config) {
             return Ok(());
         }
         let token = running.config.admin_token.as_ref();
-        self.access.allows(wanted, client, headers, token)
+        self.access.allows(permission, client, headers, token)
     }
 
     /// Whether the client with these headers sees the names of users, files and clients.
     pub(crate) fn shows_names(&self, client: &PageClient, headers: &HeaderMap) -> bool {
-        self.allows(Wanted::Change, client, headers).is_ok()
+        self.allows(Permission::Change, client, headers).is_ok()
     }
 }
 
@@ -186,69 +186,77 @@ mod tests {
 
     #[test]
     fn loopback_shows_without_a_token_and_changes_nothing() {
-        let (access, nobody) = (Access::new(), HeaderMap::new());
+        let (access, nobody) = (AccessControl::new(), HeaderMap::new());
         let local = client("127.0.0.1:1");
-        assert!(access.allows(Wanted::Look, &local, &nobody, None).is_ok());
-        for wanted in [Wanted::Change, Wanted::Invite] {
-            let denied = access.allows(wanted, &local, &nobody, None);
-            assert!(matches!(denied, Err(Refused::NeedsTokenFile)));
+        assert!(
+            access
+                .allows(Permission::Read, &local, &nobody, None)
+                .is_ok()
+        );
+        for permission in [Permission::Change, Permission::Invite] {
+            let denied = access.allows(permission, &local, &nobody, None);
+            assert!(matches!(denied, Err(DashboardError::NeedsTokenFile)));
         }
         let forwarded = PageClient {
             is_forwarded: true,
             ..local.clone()
         };
-        let off = access.allows(Wanted::Look, &forwarded, &nobody, None);
-        assert!(matches!(off, Err(Refused::Off)));
+        let off = access.allows(Permission::Read, &forwarded, &nobody, None);
+        assert!(matches!(off, Err(DashboardError::Off)));
         let token = token(TOKEN);
         assert!(
             access
-                .allows(Wanted::Look, &local, &nobody, Some(&token))
+                .allows(Permission::Read, &local, &nobody, Some(&token))
                 .is_ok()
         );
-        for wanted in [Wanted::Change, Wanted::Invite] {
-            let denied = access.allows(wanted, &local, &nobody, Some(&token));
-            assert!(matches!(denied, Err(Refused::NoToken)));
+        for permission in [Permission::Change, Permission::Invite] {
+            let denied = access.allows(permission, &local, &nobody, Some(&token));
+            assert!(matches!(denied, Err(DashboardError::NoToken)));
             let bearer = with(header::AUTHORIZATION, &format!("Bearer {TOKEN}"));
-            assert!(access.allows(wanted, &local, &bearer, Some(&token)).is_ok());
+            assert!(
+                access
+                    .allows(permission, &local, &bearer, Some(&token))
+                    .is_ok()
+            );
         }
     }
 
     #[test]
     fn any_other_address_needs_one_for_everything() {
         for address in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1"] {
-            let (access, nobody) = (Access::new(), HeaderMap::new());
+            let (access, nobody) = (AccessControl::new(), HeaderMap::new());
             let open = client(address);
-            let off = access.allows(Wanted::Look, &open, &nobody, None);
-            assert!(matches!(off, Err(Refused::Off)));
-            let denied = access.allows(Wanted::Look, &open, &nobody, Some(&token(TOKEN)));
-            assert!(matches!(denied, Err(Refused::NoToken)));
+            let off = access.allows(Permission::Read, &open, &nobody, None);
+            assert!(matches!(off, Err(DashboardError::Off)));
+            let denied = access.allows(Permission::Read, &open, &nobody, Some(&token(TOKEN)));
+            assert!(matches!(denied, Err(DashboardError::NoToken)));
             let wrong = with(
                 header::AUTHORIZATION,
                 "Bearer 0123456789abcdef0123456789abcdee",
             );
-            let denied = access.allows(Wanted::Look, &open, &wrong, Some(&token(TOKEN)));
-            assert!(matches!(denied, Err(Refused::NoToken)));
+            let denied = access.allows(Permission::Read, &open, &wrong, Some(&token(TOKEN)));
+            assert!(matches!(denied, Err(DashboardError::NoToken)));
         }
     }
 
     #[test]
     fn over_tls_a_loopback_address_is_like_any_other() {
-        let (access, nobody) = (Access::new(), HeaderMap::new());
+        let (access, nobody) = (AccessControl::new(), HeaderMap::new());
         let over_tls = PageClient {
             is_tls: true,
             ..client("127.0.0.1:1")
         };
-        let look = |token| access.allows(Wanted::Look, &over_tls, &nobody, token);
-        assert!(matches!(look(None), Err(Refused::NoCertificate)));
+        let look = |token| access.allows(Permission::Read, &over_tls, &nobody, token);
+        assert!(matches!(look(None), Err(DashboardError::NoCertificate)));
         let token = token(TOKEN);
-        assert!(matches!(look(Some(&token)), Err(Refused::NoToken)));
+        assert!(matches!(look(Some(&token)), Err(DashboardError::NoToken)));
         let cookie = access.cookie(&token, &over_tls);
         assert!(cookie.ends_with("; SameSite=Strict; Secure"), "{cookie}");
     }
 
     #[test]
     fn a_cookie_is_good_for_its_time_its_token_and_its_process() {
-        let (one, other) = (Access::new(), Access::new());
+        let (one, other) = (AccessControl::new(), AccessControl::new());
         let from = client("10.0.0.1:9");
         let token = token(TOKEN);
         let line = one.cookie(&token, &from);
@@ -268,7 +276,7 @@ mod tests {
         assert!(!one.is_good("", &token, &from, now) && !one.is_good("1.", &token, &from, 0));
         let cookies = with(header::COOKIE, &format!("a=b; {pair}"));
         assert!(
-            one.allows(Wanted::Change, &from, &cookies, Some(&token))
+            one.allows(Permission::Change, &from, &cookies, Some(&token))
                 .is_ok()
         );
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::task::spawn_blocking;
 use units::BitRate;
 
-use super::{Dashboard, access::Wanted, json, lock, refused::Refused};
+use super::{Dashboard, access::Permission, error::DashboardError, json, lock};
 use crate::{
     audit::{self, Principal},
     config::{RATE_MAX_MIN, may_be_name},
@@ -27,7 +27,7 @@ use pages::PageClient;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rate {
+struct RateRequest {
     /// Name of the peer. `None` for all peers together.
     peer: Option<String>,
     /// The limit in the form of the configuration. `None` for no limit.
@@ -39,15 +39,15 @@ pub(super) async fn rate(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
     body: Bytes,
-) -> Result<StatusCode, Refused> {
-    let Rate { peer, rate_max } = read(&body)?;
+) -> Result<StatusCode, DashboardError> {
+    let RateRequest { peer, rate_max } = read(&body)?;
     let rate_max: Option<BitRate> = rate_max
         .map(|text| text.parse())
         .transpose()
-        .map_err(|error: units::ParseUnitError| Refused::Value(error.to_string()))?;
+        .map_err(|error: units::ParseUnitError| DashboardError::Value(error.to_string()))?;
     if rate_max.is_some_and(|rate| rate < RATE_MAX_MIN) {
         let least = format!("expected a rate of at least {RATE_MAX_MIN}");
-        return Err(Refused::Value(least));
+        return Err(DashboardError::Value(least));
     }
     let running = dashboard.running();
     let id = match &peer {
@@ -55,7 +55,7 @@ pub(super) async fn rate(
         Some(name) => {
             let mut peers = running.config.relay.peers.iter();
             let found = peers.find(|it| it.name == *name && !it.is_guest());
-            Some(found.ok_or(Refused::Nothing("peer"))?.id)
+            Some(found.ok_or(DashboardError::Nothing("peer"))?.id)
         }
     };
     lock(&dashboard.rates).set(&running, id, rate_max);
@@ -71,7 +71,7 @@ pub(super) async fn rate(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stop {
+struct StopRequest {
     transfer: u64,
 }
 
@@ -80,8 +80,8 @@ pub(super) async fn stop(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
     body: Bytes,
-) -> Result<StatusCode, Refused> {
-    let Stop { transfer } = read(&body)?;
+) -> Result<StatusCode, DashboardError> {
+    let StopRequest { transfer } = read(&body)?;
     match dashboard.running().relay.registry().stop(transfer) {
         true => {
             audit::log_change(
@@ -91,13 +91,13 @@ pub(super) async fn stop(
             );
             Ok(StatusCode::NO_CONTENT)
         }
-        false => Err(Refused::Nothing("transfer")),
+        false => Err(DashboardError::Nothing("transfer")),
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Clear {
+struct ClearRequest {
     /// Name of the store's folder.
     store: String,
 }
@@ -107,14 +107,15 @@ pub(super) async fn clear(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
     body: Bytes,
-) -> Result<StatusCode, Refused> {
-    let Clear { store } = read(&body)?;
+) -> Result<StatusCode, DashboardError> {
+    let ClearRequest { store } = read(&body)?;
     let stores = dashboard.running().relay.stores().cloned();
     let name = store.clone();
     let cleared = spawn_blocking(move || stores?.clear(&name)).await;
-    let cleared = cleared.map_err(|_| Refused::Failed("the store cannot be cleared".to_owned()))?;
+    let cleared =
+        cleared.map_err(|_| DashboardError::Failed("the store cannot be cleared".to_owned()))?;
     match cleared {
-        None => Err(Refused::Nothing("open store")),
+        None => Err(DashboardError::Nothing("open store")),
         Some(Ok(())) => {
             audit::log_change(
                 &Principal::from_client(&client),
@@ -123,13 +124,13 @@ pub(super) async fn clear(
             );
             Ok(StatusCode::NO_CONTENT)
         }
-        Some(Err(error)) => Err(Refused::Failed(format!("{error}: {}", error.source))),
+        Some(Err(error)) => Err(DashboardError::Failed(format!("{error}: {}", error.source))),
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct InviteRequest {
     /// Name of the peer. `None` for the name that the peer suggests.
     name: Option<String>,
     /// Endpoint of this gateway. `None` for the endpoint of the last invite.
@@ -138,7 +139,7 @@ struct Wish {
 }
 
 #[derive(Serialize)]
-struct Made {
+struct InviteReply {
     invite: String,
     endpoint: String,
     minutes: u64,
@@ -150,29 +151,33 @@ pub(super) async fn invite(
     ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Response, Refused> {
-    dashboard.allows(Wanted::Invite, &client, &headers)?;
-    let wish: Wish = read(&body)?;
-    if wish.name.as_deref().is_some_and(|name| !may_be_name(name)) {
+) -> Result<Response, DashboardError> {
+    dashboard.allows(Permission::Invite, &client, &headers)?;
+    let request: InviteRequest = read(&body)?;
+    if request
+        .name
+        .as_deref()
+        .is_some_and(|name| !may_be_name(name))
+    {
         let message = "expected a name of 1 to 64 printable characters";
-        return Err(Refused::Value(message.to_owned()));
+        return Err(DashboardError::Value(message.to_owned()));
     }
-    if !(1..=MINUTES_MAX).contains(&wish.minutes) {
+    if !(1..=MINUTES_MAX).contains(&request.minutes) {
         let message = format!("expected 1 to {MINUTES_MAX} minutes");
-        return Err(Refused::Value(message));
+        return Err(DashboardError::Value(message));
     }
     let running = dashboard.running();
-    let minutes = wish.minutes;
-    let made = spawn_blocking(move || make(&running, wish)).await;
-    let invite =
-        made.map_err(|_| Refused::Failed("the register cannot be changed".to_owned()))??;
-    dashboard.take_on().await?;
+    let minutes = request.minutes;
+    let invite = spawn_blocking(move || create_invite(&running, request)).await;
+    let invite = invite
+        .map_err(|_| DashboardError::Failed("the register cannot be changed".to_owned()))??;
+    dashboard.apply_register().await?;
     audit::log_change(
         &Principal::from_client(&client),
         "invite made",
         &format!("good for {minutes} min"),
     );
-    Ok(json(&Made {
+    Ok(json(&InviteReply {
         invite: invite.to_string(),
         endpoint: invite.endpoint,
         minutes,
@@ -180,46 +185,49 @@ pub(super) async fn invite(
 }
 
 /// Creates an invite, and adds it to the register.
-fn make(running: &RunningGateway, wish: Wish) -> Result<Invite, Refused> {
+fn create_invite(
+    running: &RunningGateway,
+    request: InviteRequest,
+) -> Result<Invite, DashboardError> {
     let path = Register::path(&running.config.key_file);
     let own = running.config.relay.link.identity.public_key();
     let now = unix_s();
     let changed = Register::change(&path, now, |register| {
-        let endpoint = wish.endpoint.as_deref().or(register.endpoint.as_deref());
+        let endpoint = request.endpoint.as_deref().or(register.endpoint.as_deref());
         let endpoint = endpoint.and_then(Endpoint::with_port).ok_or_else(|| {
             let expected = "expected where others reach this gateway, such as 203.0.113.9:4810";
-            Refused::Value(expected.to_owned())
+            DashboardError::Value(expected.to_owned())
         })?;
         let invite = Invite::new(own, &endpoint);
         let open = OpenInvite {
-            name: wish.name,
+            name: request.name,
             serves: Vec::new(),
             public_key: invite.identity().public_key(),
-            expires_unix_s: now + wish.minutes * 60,
+            expires_unix_s: now + request.minutes * 60,
             used_by: None,
             withdrawn: false,
         };
         register.endpoint = Some(endpoint.to_string());
         let added = register.invite(open, now);
-        added.map_err(|error| Refused::Value(error.to_string()))?;
+        added.map_err(|error| DashboardError::Value(error.to_string()))?;
         Ok(invite)
     });
     changed.map_err(|error| match error {
         RegisterChangeError::Refused(refused) => refused,
-        RegisterChangeError::File(error) => Refused::Failed(error.to_string()),
+        RegisterChangeError::File(error) => DashboardError::Failed(error.to_string()),
     })
 }
 
 impl Dashboard {
     /// Makes the gateway reload its register.
-    async fn take_on(&self) -> Result<(), Refused> {
-        let stopping = || Refused::Over;
+    async fn apply_register(&self) -> Result<(), DashboardError> {
+        let stopping = || DashboardError::Over;
         let (request, answered) = reload::ReloadRequest::new(reload::ReloadCause::Enrolment);
         self.reloads.send(request).await.map_err(|_| stopping())?;
         let outcome = answered.await.map_err(|_| stopping())?;
         match outcome.error {
             None => Ok(()),
-            Some(error) => Err(Refused::Failed(format!(
+            Some(error) => Err(DashboardError::Failed(format!(
                 "the invite was made, and the gateway cannot apply it now: {error}"
             ))),
         }
@@ -227,8 +235,8 @@ impl Dashboard {
 }
 
 /// Parses the body of a request.
-pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
-    serde_json::from_slice(body).map_err(|error| Refused::Malformed(error.to_string()))
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, DashboardError> {
+    serde_json::from_slice(body).map_err(|error| DashboardError::Malformed(error.to_string()))
 }
 
 fn unix_s() -> u64 {

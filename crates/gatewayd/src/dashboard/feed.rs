@@ -27,21 +27,21 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{Dashboard, lock, refused::Refused, view::Gateway};
+use super::{Dashboard, error::DashboardError, lock, view::GatewayView};
 use crate::config::AdminToken;
 use pages::PageClient;
 use relay::status::TransferStatus;
 
 /// Stream of events for pages.
-pub(super) struct Feed {
+pub(super) struct EventFeed {
     changes: Sender<Bytes>,
-    told: Mutex<Told>,
-    places: Arc<Semaphore>,
+    published: Mutex<PublishedState>,
+    permits: Arc<Semaphore>,
 }
 
 /// State that all pages have received.
 #[derive(Default)]
-struct Told {
+struct PublishedState {
     /// Whether the feed has ended: another process has the admin address.
     is_over: bool,
     /// Credentials by which pages were admitted.
@@ -53,7 +53,7 @@ struct Told {
 
 /// Changes of transfers.
 #[derive(Serialize)]
-struct Transfers<'a> {
+struct TransferChanges<'a> {
     /// Whether all other transfers are over.
     is_all: bool,
     opened: Vec<&'a TransferStatus>,
@@ -63,12 +63,12 @@ struct Transfers<'a> {
     closed: Vec<u64>,
 }
 
-impl Feed {
+impl EventFeed {
     pub(super) fn new() -> Self {
         Self {
             changes: broadcast::channel(BEHIND_MAX).0,
-            told: Mutex::default(),
-            places: Arc::new(Semaphore::new(PAGES_MAX)),
+            published: Mutex::default(),
+            permits: Arc::new(Semaphore::new(PAGES_MAX)),
         }
     }
 
@@ -77,66 +77,70 @@ impl Feed {
     }
 
     /// Sends the present state to all pages.
-    pub(super) fn publish(&self, gateway: &Gateway, transfers: Vec<TransferStatus>) {
+    pub(super) fn publish(&self, gateway: &GatewayView, transfers: Vec<TransferStatus>) {
         let transfers: BTreeMap<_, _> = transfers.into_iter().map(|it| (it.id, it)).collect();
-        let mut told = lock(&self.told);
-        told.gateway = event("gateway", gateway);
+        let mut published = lock(&self.published);
+        published.gateway = event("gateway", gateway);
         if self.has_readers() {
-            let change = Transfers::between(&told.transfers, &transfers);
-            let text = told.gateway.clone() + &event("transfers", &change);
+            let change = TransferChanges::between(&published.transfers, &transfers);
+            let text = published.gateway.clone() + &event("transfers", &change);
             // The last reader may have just disconnected.
             let _ = self.changes.send(text.into());
         }
-        told.transfers = transfers;
+        published.transfers = transfers;
     }
 
     /// Makes pages connect again if the token or the roots of certificates have changed.
-    pub(super) fn guard(&self, token: Option<&AdminToken>, client_ca: &[CertificateDer<'static>]) {
-        let mut told = lock(&self.told);
-        if told.token.as_ref() != token || told.client_ca != client_ca {
-            told.token = token.cloned();
-            told.client_ca = client_ca.to_vec();
+    pub(super) fn check_credentials(
+        &self,
+        token: Option<&AdminToken>,
+        client_ca: &[CertificateDer<'static>],
+    ) {
+        let mut published = lock(&self.published);
+        if published.token.as_ref() != token || published.client_ca != client_ca {
+            published.token = token.cloned();
+            published.client_ca = client_ca.to_vec();
             // Without a reader, no page was admitted.
             let _ = self.changes.send(END);
         }
     }
 
     /// Makes all pages connect again.
-    pub(super) fn come_again(&self) {
+    pub(super) fn reconnect_pages(&self) {
         // Without a reader, no page needs to connect again.
         let _ = self.changes.send(END);
     }
 
     /// Ends the feed, so that pages connect to the process that now has the admin address.
     pub(super) fn end(&self) {
-        lock(&self.told).is_over = true;
+        lock(&self.published).is_over = true;
         // Without a reader, no page needs the event.
         let _ = self.changes.send(END);
     }
 
     pub(super) fn is_over(&self) -> bool {
-        lock(&self.told).is_over
+        lock(&self.published).is_over
     }
 
     /// Returns the present state, and the receiver of later changes.
     fn join(&self) -> (Bytes, Receiver<Bytes>) {
-        let told = lock(&self.told);
-        let all = Transfers {
+        let published = lock(&self.published);
+        let all = TransferChanges {
             is_all: true,
-            opened: told.transfers.values().collect(),
+            opened: published.transfers.values().collect(),
             moved: Vec::new(),
             closed: Vec::new(),
         };
         let text = format!(
             "retry: {RETRY_MS}\n\n{}{}",
-            told.gateway,
+            published.gateway,
             event("transfers", &all)
         );
         (text.into(), self.changes.subscribe())
     }
 }
 
-impl<'a> Transfers<'a> {
+impl<'a> TransferChanges<'a> {
     fn between(
         old: &BTreeMap<u64, TransferStatus>,
         new: &'a BTreeMap<u64, TransferStatus>,
@@ -179,26 +183,26 @@ pub(super) async fn events(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, DashboardError> {
     if dashboard.feed.is_over() {
-        return Err(Refused::Over);
+        return Err(DashboardError::Over);
     }
     let feed = match dashboard.shows_names(&client, &headers) {
         true => &dashboard.feed,
         false => &dashboard.nameless_feed,
     };
-    let place = feed.places.clone().try_acquire_owned();
-    let place = place.map_err(|_| Refused::TooMany(PAGES_MAX))?;
+    let permit = feed.permits.clone().try_acquire_owned();
+    let permit = permit.map_err(|_| DashboardError::TooMany(PAGES_MAX))?;
     // Without a reader the state is updated less often.
     if !feed.has_readers() {
-        dashboard.look(false);
+        dashboard.update(false);
     }
     let (all, changes) = feed.join();
-    let reader = Reader {
+    let reader = PageStream {
         first: Some(all),
         changes,
         until: Instant::now() + STREAM_MAX,
-        _place: place,
+        _permit: permit,
     };
     let body = stream::unfold(reader, |mut reader| async move {
         let text = reader.next().await?;
@@ -216,14 +220,14 @@ pub(super) async fn events(
 const END: Bytes = Bytes::new();
 
 /// An open page.
-struct Reader {
+struct PageStream {
     first: Option<Bytes>,
     changes: Receiver<Bytes>,
     until: Instant,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Reader {
+impl PageStream {
     /// Returns the next event. `None` if the page is too far behind, at the end of the feed, or at
     /// the time to connect again.
     async fn next(&mut self) -> Option<Bytes> {
@@ -249,7 +253,7 @@ const STREAM_MAX: Duration = Duration::from_secs(3600);
 /// Changes by which a page may fall behind: five seconds.
 const BEHIND_MAX: usize = 16;
 
-/// Most pages at a time. Pages without names have the same number of places.
+/// Most pages at a time. Pages without names have the same number of permits.
 pub(super) const PAGES_MAX: usize = 32;
 
 const RETRY_MS: u32 = 1000;
@@ -260,12 +264,12 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_and_falling_behind_end_a_page() {
-        let feed = Feed::new();
-        let join = || Reader {
+        let feed = EventFeed::new();
+        let join = || PageStream {
             first: Some(feed.join().0),
             changes: feed.changes.subscribe(),
             until: Instant::now() + STREAM_MAX,
-            _place: feed.places.clone().try_acquire_owned().expect("a place"),
+            _permit: feed.permits.clone().try_acquire_owned().expect("a place"),
         };
         let (mut page, mut behind) = (join(), join());
         assert!(page.next().await.is_some_and(|text| !text.is_empty()));
@@ -277,17 +281,17 @@ mod tests {
         assert_eq!(behind.next().await, None, "too far behind");
         let (token, mut page) = (AdminToken::new(&"0".repeat(32)), join());
         assert!(page.next().await.is_some());
-        feed.guard(None, &[]);
-        feed.guard(token.as_ref(), &[]);
+        feed.check_credentials(None, &[]);
+        feed.check_credentials(token.as_ref(), &[]);
         assert_eq!(page.next().await, None, "let in without a token");
         let mut page = join();
         assert!(page.next().await.is_some());
         let ca = CertificateDer::from(vec![1]);
-        feed.guard(token.as_ref(), std::slice::from_ref(&ca));
+        feed.check_credentials(token.as_ref(), std::slice::from_ref(&ca));
         assert_eq!(page.next().await, None, "let in without a certificate");
         let mut page = join();
         assert!(page.next().await.is_some());
-        feed.guard(token.as_ref(), std::slice::from_ref(&ca));
+        feed.check_credentials(token.as_ref(), std::slice::from_ref(&ca));
         let mut old = join();
         old.until = Instant::now();
         assert!(old.next().await.is_some(), "everything so far");

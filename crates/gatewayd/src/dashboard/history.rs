@@ -14,20 +14,21 @@ use serde::{Deserialize, Serialize};
 use units::BitRate;
 
 use super::{
-    Dashboard, json, lock,
-    refused::Refused,
-    view::{Gateway, PEERS_MAX, Peer},
+    Dashboard,
+    error::DashboardError,
+    json, lock,
+    view::{GatewayView, PEERS_MAX, PeerView},
 };
 use relay::status::KnownPath;
 
 /// The series of all shown peers.
 #[derive(Debug, Default)]
-pub(super) struct History {
-    peers: BTreeMap<String, Series>,
+pub(super) struct PeerHistories {
+    peers: BTreeMap<String, PeerHistory>,
 }
 
 #[derive(Debug, Default)]
-struct Series {
+struct PeerHistory {
     /// One sample for each second.
     minutes: VecDeque<Sample>,
     /// One sample for each minute: means.
@@ -62,7 +63,7 @@ const COLUMNS: [&str; 9] = [
 ];
 
 impl Sample {
-    fn new(now_unix_s: u64, peer: &Peer) -> Self {
+    fn new(now_unix_s: u64, peer: &PeerView) -> Self {
         let status = &peer.status;
         let ms = |value: Option<f64>| value.map(|it| it as f32);
         Self(
@@ -105,9 +106,9 @@ impl Sample {
     }
 }
 
-impl History {
+impl PeerHistories {
     /// Adds a second of each peer.
-    pub(super) fn add(&mut self, view: &Gateway) {
+    pub(super) fn add(&mut self, view: &GatewayView) {
         if self.peers.len() > view.peers.len() {
             let is_shown = |name: &String| view.peers.iter().any(|it| it.status.name == *name);
             self.peers.retain(|name, _| is_shown(name));
@@ -115,7 +116,7 @@ impl History {
         for peer in view.peers.iter().take(PEERS_MAX) {
             let name = &peer.status.name;
             if !self.peers.contains_key(name) {
-                self.peers.insert(name.clone(), Series::default());
+                self.peers.insert(name.clone(), PeerHistory::default());
             }
             let Some(series) = self.peers.get_mut(name) else {
                 continue;
@@ -137,7 +138,7 @@ impl History {
     }
 }
 
-impl Series {
+impl PeerHistory {
     fn add(&mut self, sample: Sample) {
         push(&mut self.minutes, sample, SECONDS);
         let last = self.day.back().map_or(0, |it| it.0);
@@ -166,36 +167,36 @@ fn push(samples: &mut VecDeque<Sample>, sample: Sample, most: usize) {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct HistoryQuery {
     peer: String,
-    span: Span,
+    span: HistorySpan,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Span {
+enum HistorySpan {
     Minutes,
     Day,
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct HistoryReply<'a> {
     columns: [&'static str; 9],
     samples: &'a VecDeque<Sample>,
 }
 
 pub(super) async fn history(
     State(dashboard): State<Arc<Dashboard>>,
-    Query(asked): Query<Asked>,
-) -> Result<Response, Refused> {
+    Query(query): Query<HistoryQuery>,
+) -> Result<Response, DashboardError> {
     let history = lock(&dashboard.history);
-    let series = history.peers.get(&asked.peer);
-    let series = series.ok_or(Refused::Nothing("peer"))?;
-    Ok(json(&Answer {
+    let series = history.peers.get(&query.peer);
+    let series = series.ok_or(DashboardError::Nothing("peer"))?;
+    Ok(json(&HistoryReply {
         columns: COLUMNS,
-        samples: match asked.span {
-            Span::Minutes => &series.minutes,
-            Span::Day => &series.day,
+        samples: match query.span {
+            HistorySpan::Minutes => &series.minutes,
+            HistorySpan::Day => &series.day,
         },
     }))
 }
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn seconds_and_minutes_have_bounds() {
-        let mut series = Series::default();
+        let mut series = PeerHistory::default();
         for second in 0..2 * 86_400 {
             series.add(sample(second, 0.0));
         }
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_minute_is_the_mean_of_its_seconds() {
-        let mut series = Series::default();
+        let mut series = PeerHistory::default();
         for second in 60..=180 {
             series.add(sample(second, if second < 121 { 0.0 } else { 6.0 }));
         }

@@ -13,23 +13,23 @@ use tracing::{info, warn};
 
 use super::{
     Dashboard,
-    access::{self, Wanted, no_cookie},
+    access::{self, Permission, no_cookie},
     controls::read,
+    error::DashboardError,
     json,
-    refused::Refused,
 };
 use pages::PageClient;
 use relay::limits;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Login {
+struct LoginRequest {
     token: String,
 }
 
 /// Permissions that the page needs to know before it offers controls.
 #[derive(Debug, Serialize)]
-struct May {
+struct PagePermissions {
     look: bool,
     change: bool,
     invite: bool,
@@ -43,11 +43,11 @@ pub(super) async fn login(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
     body: Bytes,
-) -> Result<Response, Refused> {
-    let Login { token: said } = read(&body)?;
+) -> Result<Response, DashboardError> {
+    let LoginRequest { token: said } = read(&body)?;
     let running = dashboard.running();
     let token = running.config.admin_token.as_ref();
-    let token = token.ok_or_else(|| Refused::without_token(&client))?;
+    let token = token.ok_or_else(|| DashboardError::without_token(&client))?;
     let address = client.address;
     if !token.is(said.trim()) {
         running.relay.registry().count_refusal();
@@ -58,11 +58,11 @@ pub(super) async fn login(
         {
             warn!(target: "audit", client = %address, "a wrong token at the dashboard");
         }
-        return Err(Refused::WrongToken);
+        return Err(DashboardError::WrongToken);
     }
     info!(target: "audit", client = %address, "logged in to the dashboard");
     // The browser's pages see names from now on.
-    dashboard.nameless_feed.come_again();
+    dashboard.nameless_feed.reconnect_pages();
     let cookie = dashboard.access.cookie(token, &client);
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
 }
@@ -79,12 +79,12 @@ pub(super) async fn access(
     ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
 ) -> Response {
-    let may = |wanted| dashboard.allows(wanted, &client, &headers);
-    let invite = may(Wanted::Invite);
+    let may = |permission| dashboard.allows(permission, &client, &headers);
+    let invite = may(Permission::Invite);
     let running = dashboard.running();
-    json(&May {
-        look: may(Wanted::Look).is_ok(),
-        change: may(Wanted::Change).is_ok(),
+    json(&PagePermissions {
+        look: may(Permission::Read).is_ok(),
+        change: may(Permission::Change).is_ok(),
         invite: invite.is_ok(),
         has_token: running.config.admin_token.is_some()
             && !access::is_known(&client, &running.config),

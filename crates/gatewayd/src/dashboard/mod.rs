@@ -13,13 +13,13 @@
 mod access;
 mod assets;
 mod controls;
+mod error;
 mod feed;
 mod history;
 mod login;
 mod origin;
-mod rates;
+mod rate_overrides;
 mod recent;
-mod refused;
 #[cfg(feature = "testing")]
 mod testing;
 mod view;
@@ -44,11 +44,11 @@ use tokio::{
 };
 
 use self::{
-    access::{Access, Wanted},
-    feed::Feed,
-    history::History,
-    rates::Rates,
-    refused::Refused,
+    access::{AccessControl, Permission},
+    error::DashboardError,
+    feed::EventFeed,
+    history::PeerHistories,
+    rate_overrides::RateOverrides,
 };
 use crate::{reload, running::RunningGateway};
 use pages::PageClient;
@@ -57,12 +57,12 @@ use pages::PageClient;
 pub(crate) struct Dashboard {
     current: watch::Receiver<Arc<RunningGateway>>,
     reloads: mpsc::Sender<reload::ReloadRequest>,
-    access: Access,
-    feed: Feed,
+    access: AccessControl,
+    feed: EventFeed,
     /// Feed of pages without names of users, files and clients.
-    nameless_feed: Feed,
-    history: Mutex<History>,
-    rates: Mutex<Rates>,
+    nameless_feed: EventFeed,
+    history: Mutex<PeerHistories>,
+    rates: Mutex<RateOverrides>,
 }
 
 impl Dashboard {
@@ -73,9 +73,9 @@ impl Dashboard {
         Arc::new(Self {
             current,
             reloads,
-            access: Access::new(),
-            feed: Feed::new(),
-            nameless_feed: Feed::new(),
+            access: AccessControl::new(),
+            feed: EventFeed::new(),
+            nameless_feed: EventFeed::new(),
             history: Mutex::default(),
             rates: Mutex::default(),
         })
@@ -132,23 +132,28 @@ impl Dashboard {
             ticks.tick().await;
             let is_second = tick == 0;
             if is_second || self.feed.has_readers() || self.nameless_feed.has_readers() {
-                self.look(is_second);
+                self.update(is_second);
             }
         }
         unreachable!("a cycle has no end")
     }
 
-    fn look(&self, is_second: bool) {
+    fn update(&self, is_second: bool) {
         let running = self.running();
         let token = running.config.admin_token.as_ref();
         for feed in [&self.feed, &self.nameless_feed] {
-            feed.guard(token, running.config.client_ca());
+            feed.check_credentials(token, running.config.client_ca());
         }
         let mut snapshot = running.snapshot();
         let recent_total = running.relay.registry().recent_total();
         let mut view = {
             let mut rates = lock(&self.rates);
-            view::Gateway::new(&snapshot, &running.config, rates.of(&running), recent_total)
+            view::GatewayView::new(
+                &snapshot,
+                &running.config,
+                rates.limits(&running),
+                recent_total,
+            )
         };
         let mut history = lock(&self.history);
         if is_second {
@@ -158,7 +163,7 @@ impl Dashboard {
             let Some(path) = history.path(&peer.status.name) else {
                 continue;
             };
-            peer.note_plain_tcp(path);
+            peer.set_plain_tcp(path);
             if is_second {
                 running
                     .relay
@@ -179,7 +184,7 @@ impl Dashboard {
 }
 
 /// Ends the streams of pages when it is dropped.
-struct EndOfFeed<'a>(&'a Feed);
+struct EndOfFeed<'a>(&'a EventFeed);
 
 impl Drop for EndOfFeed<'_> {
     fn drop(&mut self) {
@@ -192,7 +197,7 @@ async fn may_read(
     ConnectInfo(client): ConnectInfo<PageClient>,
     request: Request,
     next: Next,
-) -> Result<Response, Refused> {
+) -> Result<Response, DashboardError> {
     let wants_page = request.uri().path() == "/";
     let (site, mode) = (
         request.headers().get("sec-fetch-site"),
@@ -201,11 +206,11 @@ async fn may_read(
     let follows_link = mode.is_some_and(|mode| mode == "navigate");
     if !follows_link && site.is_some_and(|site| site == "cross-site") {
         // The other site could not read the answer, but could make the gateway search.
-        return Err(Refused::Origin);
+        return Err(DashboardError::Origin);
     }
-    match dashboard.allows(Wanted::Look, &client, request.headers()) {
+    match dashboard.allows(Permission::Read, &client, request.headers()) {
         Ok(()) => Ok(next.run(request).await),
-        Err(Refused::NoToken) if wants_page => Ok(assets::login_page()),
+        Err(DashboardError::NoToken) if wants_page => Ok(assets::login_page()),
         Err(refused) => Err(refused),
     }
 }
@@ -215,8 +220,8 @@ async fn may_change(
     ConnectInfo(client): ConnectInfo<PageClient>,
     request: Request,
     next: Next,
-) -> Result<Response, Refused> {
-    dashboard.allows(Wanted::Change, &client, request.headers())?;
+) -> Result<Response, DashboardError> {
+    dashboard.allows(Permission::Change, &client, request.headers())?;
     Ok(next.run(request).await)
 }
 
@@ -230,7 +235,7 @@ async fn close_off(
 ) -> Response {
     let is_stranger = client.is_tls
         && dashboard
-            .allows(Wanted::Look, &client, request.headers())
+            .allows(Permission::Read, &client, request.headers())
             .is_err();
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

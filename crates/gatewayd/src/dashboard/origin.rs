@@ -11,7 +11,7 @@ use axum::{
     response::Response,
 };
 
-use super::refused::Refused;
+use super::error::DashboardError;
 use pages::PageClient;
 
 /// Accepts requests of this gateway's own page, and of programs. They must be JSON, which a form of
@@ -20,7 +20,7 @@ pub(super) async fn check(
     ConnectInfo(client): ConnectInfo<PageClient>,
     request: Request,
     next: Next,
-) -> Result<Response, Refused> {
+) -> Result<Response, DashboardError> {
     let headers = request.headers();
     // A proxy may add TLS to a connection without it.
     let schemes: &[&str] = match client.is_tls {
@@ -28,10 +28,10 @@ pub(super) async fn check(
         false => &["http", "https"],
     };
     if !is_own(headers, schemes) {
-        return Err(Refused::Origin);
+        return Err(DashboardError::Origin);
     }
     if !is_json(headers) {
-        return Err(Refused::NotJson);
+        return Err(DashboardError::NotJson);
     }
     Ok(next.run(request).await)
 }

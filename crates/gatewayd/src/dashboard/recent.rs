@@ -9,13 +9,13 @@ use axum::{
 };
 use serde::Deserialize;
 
-use super::{Dashboard, json, refused::Refused};
+use super::{Dashboard, error::DashboardError, json};
 use pages::PageClient;
 use relay::status::TransferSearch;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct RecentQuery {
     #[serde(default)]
     words: String,
     #[serde(default)]
@@ -27,24 +27,24 @@ pub(super) async fn recent(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
-) -> Result<Response, Refused> {
-    if asked.words.len() > WORDS_BYTES_MAX {
-        return Err(Refused::Value("too many words".to_owned()));
+    Query(query): Query<RecentQuery>,
+) -> Result<Response, DashboardError> {
+    if query.words.len() > WORDS_BYTES_MAX {
+        return Err(DashboardError::Value("too many words".to_owned()));
     }
     let shows_names = dashboard.shows_names(&client, &headers);
-    if !shows_names && !asked.words.trim().is_empty() {
+    if !shows_names && !query.words.trim().is_empty() {
         // The result of a search reveals names, too.
-        return Err(Refused::HidesNames);
+        return Err(DashboardError::HidesNames);
     }
     let mut found = dashboard
         .running()
         .relay
         .registry()
         .recent(&TransferSearch {
-            words: asked.words,
-            failed: asked.failed,
-            before: asked.before,
+            words: query.words,
+            failed: query.failed,
+            before: query.before,
             count_max: PAGE,
         });
     if !shows_names {

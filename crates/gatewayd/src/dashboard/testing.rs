@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::time::sleep;
 use units::BitRate;
 
-use super::{Dashboard, controls::read, refused::Refused};
+use super::{Dashboard, controls::read, error::DashboardError};
 use relay::{
     status::{KnownPath, Registry, TransferConclusion},
     transfer_log::{TransferDirection, TransferType},
@@ -21,7 +21,7 @@ use relay::{
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct TestLoad {
     /// Number of open transfers. They last for `seconds`.
     open: usize,
     seconds: u64,
@@ -32,8 +32,8 @@ struct Wish {
 pub(super) async fn fill(
     State(dashboard): State<Arc<Dashboard>>,
     body: Bytes,
-) -> Result<StatusCode, Refused> {
-    let wish: Wish = read(&body)?;
+) -> Result<StatusCode, DashboardError> {
+    let load: TestLoad = read(&body)?;
     let running = dashboard.running();
     // If stores are configured, one is open.
     let _ = running.relay.store(PeerId(0), "");
@@ -44,15 +44,15 @@ pub(super) async fn fill(
         loss: 0.0005,
     };
     registry.record_path("site-b", path);
-    for number in 0..wish.finished {
+    for number in 0..load.finished {
         finish(&registry, number);
     }
-    run(&registry, &wish);
+    run(&registry, &load);
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn run(registry: &Arc<Registry>, wish: &Wish) {
-    for number in 0..wish.open {
+fn run(registry: &Arc<Registry>, load: &TestLoad) {
+    for number in 0..load.open {
         let client = format!("10.1.{}.{}:40000", number / 250, number % 250);
         let session = number as u64 + 1;
         let transfer = registry.transfer("ftp", true, session, "site-b", &client, "ftp.example:21");
@@ -61,7 +61,7 @@ fn run(registry: &Arc<Registry>, wish: &Wish) {
         if number.is_multiple_of(2) {
             transfer.set_announced_size(4_000_000_000);
         }
-        let seconds = wish.seconds;
+        let seconds = load.seconds;
         let stopped = transfer.clone();
         let moving = async move {
             for _ in 0..seconds * 10 {

@@ -7,7 +7,7 @@ use link::Policy;
 use serde::Serialize;
 use units::{BitRate, ByteCount};
 
-use super::rates::ByHand;
+use super::rate_overrides::ManualLimits;
 use crate::config::Config;
 use relay::status::{
     FtpTotals, KnownPath, OptimiserTotals, PeerStatus, Snapshot, StoreStatus, TransferStatus,
@@ -15,7 +15,7 @@ use relay::status::{
 
 /// A gateway at one moment, without its transfers.
 #[derive(Debug, Serialize)]
-pub(super) struct Gateway {
+pub(super) struct GatewayView {
     pub(super) now_unix_s: u64,
     version: String,
     public_key: String,
@@ -24,7 +24,7 @@ pub(super) struct Gateway {
     policy: &'static str,
     rate_reserved_bits_per_s: Option<u64>,
     rate_max: RateMax,
-    pub(super) peers: Vec<Peer>,
+    pub(super) peers: Vec<PeerView>,
     /// Number of further peers, which are in `/status.json`.
     peers_left_out: usize,
     sessions_open: u64,
@@ -44,10 +44,10 @@ pub(super) struct Gateway {
 
 /// A peer at one moment.
 #[derive(Debug, Serialize)]
-pub(super) struct Peer {
+pub(super) struct PeerView {
     #[serde(flatten)]
     pub(super) status: PeerStatus,
-    pub(super) limit: Limit,
+    pub(super) limit: PeerLimit,
     rate_max: RateMax,
     transfers_open: usize,
     /// Rate that one plain TCP connection would reach by a formula. `None` if the path is unknown.
@@ -64,7 +64,7 @@ struct RateMax {
 
 /// The main limit of a peer's transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) enum Limit {
+pub(super) enum PeerLimit {
     /// No bytes move.
     #[serde(rename = "")]
     Nothing,
@@ -78,11 +78,11 @@ pub(super) enum Limit {
     RateMax,
 }
 
-impl Gateway {
+impl GatewayView {
     pub(super) fn new(
         snapshot: &Snapshot,
         config: &Config,
-        by_hand: &ByHand,
+        manual: &ManualLimits,
         recent_total: u64,
     ) -> Self {
         let (policy, rate_reserved) = match config.relay.link.policy {
@@ -90,22 +90,22 @@ impl Gateway {
             Policy::Background => ("background", None),
             Policy::Reserved(rate) => ("reserved", Some(rate.as_bits_per_s())),
         };
-        let rate_max = RateMax::new(config.relay.link.rate_max, by_hand.all);
+        let rate_max = RateMax::new(config.relay.link.rate_max, manual.all);
         let of_all = rate_max.now_bits_per_s;
         let peers = snapshot.peers.iter().take(PEERS_MAX).map(|status| {
             let mut configured = config.relay.peers.iter().zip(&config.relay.link.peers);
             let configured = configured.find(|(peer, _)| peer.name == status.name);
             let rate_max = match configured {
                 Some((peer, of_link)) => {
-                    RateMax::new(of_link.rate_max, by_hand.peers.get(&peer.id.0).copied())
+                    RateMax::new(of_link.rate_max, manual.peers.get(&peer.id.0).copied())
                 }
                 None => RateMax::new(None, None),
             };
             let transfers = snapshot.transfers.iter();
             let transfers: Vec<_> = transfers.filter(|it| it.peer == status.name).collect();
             let cap = of_all.into_iter().chain(rate_max.now_bits_per_s).min();
-            Peer {
-                limit: Limit::of(status, &transfers, cap),
+            PeerView {
+                limit: PeerLimit::of(status, &transfers, cap),
                 status: status.clone(),
                 rate_max,
                 transfers_open: transfers.len(),
@@ -137,8 +137,8 @@ impl Gateway {
     }
 }
 
-impl Peer {
-    pub(super) fn note_plain_tcp(&mut self, path: KnownPath) {
+impl PeerView {
+    pub(super) fn set_plain_tcp(&mut self, path: KnownPath) {
         let goodput = path
             .transfer(ByteCount::megabytes(1000))
             .plain()
@@ -148,17 +148,17 @@ impl Peer {
 }
 
 impl RateMax {
-    fn new(configured: Option<BitRate>, by_hand: Option<Option<BitRate>>) -> Self {
+    fn new(configured: Option<BitRate>, manual: Option<Option<BitRate>>) -> Self {
         let bits_per_s = |rate: Option<BitRate>| rate.map(BitRate::as_bits_per_s);
         Self {
             configured_bits_per_s: bits_per_s(configured),
-            now_bits_per_s: bits_per_s(by_hand.unwrap_or(configured)),
-            is_by_hand: by_hand.is_some(),
+            now_bits_per_s: bits_per_s(manual.unwrap_or(configured)),
+            is_by_hand: manual.is_some(),
         }
     }
 }
 
-impl Limit {
+impl PeerLimit {
     fn of(peer: &PeerStatus, transfers: &[&TransferStatus], cap: Option<u64>) -> Self {
         let is_at_cap = cap.is_some_and(|cap| {
             let moved = peer.send_bits_per_s.max(peer.receive_bits_per_s);

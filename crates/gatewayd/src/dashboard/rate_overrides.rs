@@ -10,23 +10,23 @@ use crate::{config::Config, running::RunningGateway};
 
 /// Limits that were set by hand since the last reload by an operator.
 #[derive(Debug, Default)]
-pub(super) struct Rates {
+pub(super) struct RateOverrides {
     reloads_ordered: u64,
     config: Option<Arc<Config>>,
-    by_hand: ByHand,
+    manual: ManualLimits,
 }
 
 /// Limits by hand. An inner `None` removes the configured limit.
 #[derive(Debug, Default)]
-pub(super) struct ByHand {
+pub(super) struct ManualLimits {
     /// Limit on the sum of the rates to all peers.
     pub(super) all: Option<Option<BitRate>>,
     pub(super) peers: BTreeMap<usize, Option<BitRate>>,
 }
 
-impl ByHand {
+impl ManualLimits {
     /// Sets the limits again, after a reload has set the configured ones.
-    fn set_again(&self, running: &RunningGateway) {
+    fn reapply(&self, running: &RunningGateway) {
         if let Some(rate) = self.all {
             running.relay.link().set_rate_max(None, rate);
         }
@@ -39,19 +39,19 @@ impl ByHand {
     }
 }
 
-impl Rates {
+impl RateOverrides {
     /// Returns the limits by hand that apply to the present configuration.
-    pub(super) fn of(&mut self, running: &RunningGateway) -> &mut ByHand {
+    pub(super) fn limits(&mut self, running: &RunningGateway) -> &mut ManualLimits {
         let is_same = |config| Arc::ptr_eq(config, &running.config);
         if !self.config.as_ref().is_some_and(is_same) {
             self.config = Some(running.config.clone());
             match self.reloads_ordered == running.reloads_ordered {
-                true => self.by_hand.set_again(running),
-                false => self.by_hand = ByHand::default(),
+                true => self.manual.reapply(running),
+                false => self.manual = ManualLimits::default(),
             }
             self.reloads_ordered = running.reloads_ordered;
         }
-        &mut self.by_hand
+        &mut self.manual
     }
 
     /// Sets a limit, of a peer or of all peers together.
@@ -61,11 +61,11 @@ impl Rates {
         peer: Option<PeerId>,
         rate: Option<BitRate>,
     ) {
-        let by_hand = self.of(running);
+        let manual = self.limits(running);
         match peer {
-            None => by_hand.all = Some(rate),
+            None => manual.all = Some(rate),
             Some(PeerId(number)) => {
-                by_hand.peers.insert(number, rate);
+                manual.peers.insert(number, rate);
             }
         }
         running.relay.link().set_rate_max(peer, rate);

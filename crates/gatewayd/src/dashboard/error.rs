@@ -10,7 +10,7 @@ use serde_json::json;
 use pages::PageClient;
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum DashboardError {
     #[error(
         "the dashboard is off: [admin] listen is no loopback address, or a proxy passes this request on, and [admin] \
          token_file is not set"
@@ -49,7 +49,7 @@ pub(super) enum Refused {
     Failed(String),
 }
 
-impl Refused {
+impl DashboardError {
     /// Returns the refusal if no token is configured.
     pub(super) fn without_token(client: &PageClient) -> Self {
         match client.is_tls {
@@ -74,7 +74,7 @@ impl Refused {
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for DashboardError {
     fn into_response(self) -> Response {
         let body = Json(json!({ "error": self.to_string() }));
         (self.code(), body).into_response()
