@@ -36,7 +36,7 @@ pub enum CommandKind {
     /// `AUTH`, `PBSZ`, `PROT`, `CCC` and similar commands.
     Protection,
     /// A transfer over the data connection.
-    Transfer(Direction),
+    Transfer(DataDirection),
     /// `ABOR`.
     Abort,
     /// `QUIT`.
@@ -60,7 +60,7 @@ pub enum CommandKind {
 
 /// Direction of a transfer's bytes, from the client's view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum DataDirection {
     /// From the server to the client.
     Download,
     /// From the client to the server.
@@ -142,8 +142,8 @@ impl<'a> Command<'a> {
             "AUTH" | "ADAT" | "PBSZ" | "PROT" | "CCC" | "MIC" | "CONF" | "ENC" => {
                 CommandKind::Protection
             }
-            "RETR" | "LIST" | "NLST" | "MLSD" => CommandKind::Transfer(Direction::Download),
-            "STOR" | "STOU" | "APPE" => CommandKind::Transfer(Direction::Upload),
+            "RETR" | "LIST" | "NLST" | "MLSD" => CommandKind::Transfer(DataDirection::Download),
+            "STOR" | "STOU" | "APPE" => CommandKind::Transfer(DataDirection::Upload),
             "ABOR" => CommandKind::Abort,
             "QUIT" => CommandKind::Quit,
             "TYPE" => CommandKind::Type,
@@ -354,7 +354,7 @@ mod tests {
         let command = Command::parse(b"STOR  two  spaces \xff\xff");
         assert_eq!(command.argument(), b" two  spaces \xff");
         assert_eq!(command.line(), b"STOR  two  spaces \xff\xff");
-        assert_eq!(command.kind(), CommandKind::Transfer(Direction::Upload));
+        assert_eq!(command.kind(), CommandKind::Transfer(DataDirection::Upload));
     }
 
     #[test]

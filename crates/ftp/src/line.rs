@@ -7,7 +7,7 @@
 
 /// One line, without its terminator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
+pub enum SplitLine {
     /// A line within the bound.
     Complete(Vec<u8>),
     /// A line above the bound has begun. The rest of it is discarded.
@@ -47,7 +47,7 @@ impl LineSplitter {
     }
 
     /// Returns the next line. `None` until more bytes arrive.
-    pub fn next_line(&mut self) -> Option<Line> {
+    pub fn next_line(&mut self) -> Option<SplitLine> {
         loop {
             let newline = self.buffer[self.searched..]
                 .iter()
@@ -65,21 +65,21 @@ impl LineSplitter {
                 line.pop();
             }
             return Some(if line.len() > self.max_bytes {
-                Line::TooLong
+                SplitLine::TooLong
             } else {
-                Line::Complete(line)
+                SplitLine::Complete(line)
             });
         }
     }
 
-    fn no_newline(&mut self) -> Option<Line> {
+    fn no_newline(&mut self) -> Option<SplitLine> {
         self.searched = self.buffer.len();
         // One byte of slack, for the CR of a line that is exactly at the bound.
         if self.discarding || self.buffer.len() > self.max_bytes + 1 {
             self.buffer.clear();
             self.searched = 0;
             if !std::mem::replace(&mut self.discarding, true) {
-                return Some(Line::TooLong);
+                return Some(SplitLine::TooLong);
             }
         }
         None
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn split(pieces: &[&[u8]], max: usize) -> Vec<Line> {
+    fn split(pieces: &[&[u8]], max: usize) -> Vec<SplitLine> {
         let mut splitter = LineSplitter::new(max);
         let mut lines = Vec::new();
         for piece in pieces {
@@ -110,8 +110,8 @@ mod tests {
         lines
     }
 
-    fn complete(text: &[u8]) -> Line {
-        Line::Complete(text.to_vec())
+    fn complete(text: &[u8]) -> SplitLine {
+        SplitLine::Complete(text.to_vec())
     }
 
     #[test]
@@ -138,11 +138,11 @@ mod tests {
     fn the_remainder_of_an_over_long_line_is_never_a_command() {
         assert_eq!(
             split(&[b"XXXXXXXXXXXX", b"XXXX", b" DELE x", b"\r\nNOOP\r\n"], 8),
-            [Line::TooLong, complete(b"NOOP")]
+            [SplitLine::TooLong, complete(b"NOOP")]
         );
         assert_eq!(
             split(&[b"123456789\r\nNOOP\r\n"], 8),
-            [Line::TooLong, complete(b"NOOP")]
+            [SplitLine::TooLong, complete(b"NOOP")]
         );
         assert_eq!(split(&[b"12345678\r", b"\n"], 8), [complete(b"12345678")]);
     }

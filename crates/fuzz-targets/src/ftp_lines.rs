@@ -4,7 +4,7 @@
 use ftp::{
     address::{ActiveForm, PassiveForm, active_address, announced_port, epsv_argument},
     command::Command,
-    line::{Line, LineSplitter},
+    line::{LineSplitter, SplitLine},
     logon::{Logon, split_port},
     reply::ReplyTracker,
 };
@@ -23,7 +23,9 @@ pub fn run(data: &[u8]) {
     assert_eq!(lines, split(bytes, usize::MAX), "pieces make no difference");
     let mut tracker = ReplyTracker::default();
     for line in &lines {
-        let Line::Complete(line) = line else { continue };
+        let SplitLine::Complete(line) = line else {
+            continue;
+        };
         assert!(line.len() <= LINE_MAX && !line.contains(&b'\n'));
         read_command(line);
         let position = tracker.locate(line);
@@ -37,7 +39,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-fn split(bytes: &[u8], piece: usize) -> Vec<Line> {
+fn split(bytes: &[u8], piece: usize) -> Vec<SplitLine> {
     let mut splitter = LineSplitter::new(LINE_MAX);
     let mut lines = Vec::new();
     for piece in bytes.chunks(piece) {

@@ -11,9 +11,9 @@ use net::{
     tls::{CertificateCheck, ServerTls, TlsStart},
 };
 use relay::wire::{
-    Bottleneck, ChunkRequest, CodingOffer, CutParameters, DeliveryReport, EnrolReply, FarMessage,
-    Grant, MessageDecoder, NearMessage, Service, StoreTerms, StreamHello, Version, WireMessage,
-    decode_in, encode, encode_in,
+    ChunkRequest, CodingOffer, CutParameters, DeliveryReport, EnrolReply, FarMessage, Grant,
+    MessageDecoder, NearMessage, Service, StoreTerms, StreamHello, TransferBottleneck, Version,
+    WireMessage, decode_in, encode, encode_in,
 };
 
 use crate::Tape;
@@ -161,7 +161,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             answered: false,
         })),
         NearMessage::Session(MessageToFar::Abandon(transfer)),
-        NearMessage::Waiting(transfer, Bottleneck::Client),
+        NearMessage::Waiting(transfer, TransferBottleneck::Client),
     ];
     let tag = ReplyTag {
         command: Some(id),
@@ -195,7 +195,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         MessageToNear::ServerClosed,
     ];
     let reports = [
-        FarMessage::Waiting(transfer, Bottleneck::Wan),
+        FarMessage::Waiting(transfer, TransferBottleneck::Wan),
         FarMessage::Granted(
             transfer,
             Grant {

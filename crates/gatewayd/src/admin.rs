@@ -1,4 +1,4 @@
-//! The admin interface over HTTP. `/status.json` and `/metrics` both use one [`Snapshot`].
+//! The admin interface over HTTP. `/status.json` and `/metrics` both use one [`GatewaySnapshot`].
 //! `/healthz` and `/readyz` serve monitoring programs, `GET /trace` serves programs on this
 //! machine, and the dashboard serves people. Only clients that have shown a token see the names of
 //! users, files and clients. The address with TLS offers all views and the dashboard, both only to
@@ -39,7 +39,7 @@ use crate::{
     upgrade,
 };
 use pages::{BoundedListener, HostNames, PageClient, as_metrics};
-use relay::{limits::RefusalKind, status::Snapshot};
+use relay::{limits::RefusalKind, status::GatewaySnapshot};
 
 /// The running gateway, with its present settings.
 type CurrentGateway = watch::Receiver<Arc<RunningGateway>>;
@@ -256,7 +256,7 @@ async fn status(
     State(state): State<ViewState>,
     ConnectInfo(client): ConnectInfo<PageClient>,
     headers: HeaderMap,
-) -> Json<Snapshot> {
+) -> Json<GatewaySnapshot> {
     let mut snapshot = state.current.borrow().snapshot();
     if !state.dashboard.shows_names(&client, &headers) {
         snapshot.hide_names();

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 use crate::{
     admin::{self, HttpsListener},
-    config::{Config, Peer, PeerOrigin},
+    config::{Config, PeerOrigin, PeerSettings},
     enrolment::far::Enrolments,
     intercept::{self, InterceptError, Interception},
     listeners::{Listeners, PreparedListeners},
@@ -553,7 +553,7 @@ async fn dismiss(current: watch::Receiver<Arc<RunningGateway>>) {
         ticks.tick().await;
         let running = current.borrow().clone();
         let link = running.relay.link();
-        let is_dismissed = |peer: &&Peer| peer.origin == PeerOrigin::Dismissed;
+        let is_dismissed = |peer: &&PeerSettings| peer.origin == PeerOrigin::Dismissed;
         let mut dismissed = running
             .config
             .relay

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::{config::Config, upgrade::OlderProcesses};
 use relay::{
     Relay,
-    status::{Snapshot, StoreStatus},
+    status::{GatewaySnapshot, StoreStatus},
 };
 
 /// A running gateway with its present configuration.
@@ -23,9 +23,9 @@ pub(crate) struct RunningGateway {
 
 impl RunningGateway {
     /// Returns the state of the gateway, for all views.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> GatewaySnapshot {
         let link = self.relay.link().snapshot();
-        Snapshot {
+        GatewaySnapshot {
             public_key: self.config.relay.link.identity.public_key().to_string(),
             older_processes: self.older.reports(),
             admin_listen: self.config.admin_listen.to_string(),

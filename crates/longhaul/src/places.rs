@@ -16,7 +16,7 @@ use nix::{
     libc::O_NOFOLLOW,
     unistd::{User, geteuid},
 };
-use relay::status::Snapshot;
+use relay::status::GatewaySnapshot;
 
 use crate::{
     admin::{self, AdminPlace},
@@ -100,7 +100,7 @@ impl Gateway {
 /// # Errors
 /// If no gateway answers, or its socket is not trusted.
 fn socket_behind(address: SocketAddr) -> anyhow::Result<AdminPlace> {
-    let read = |at: &AdminPlace| -> anyhow::Result<Snapshot> {
+    let read = |at: &AdminPlace| -> anyhow::Result<GatewaySnapshot> {
         let answer = admin::ask(at, "GET", "/status.json")?;
         let other = || {
             format!(

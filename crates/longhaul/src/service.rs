@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use gatewayd::{config::Config, reload::ReloadOutcome};
-use relay::status::Snapshot;
+use relay::status::GatewaySnapshot;
 
 use crate::{
     admin::{self, AdminPlace},
@@ -72,7 +72,7 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
      longhaul of its version)"
         )
     };
-    let snapshot: Snapshot = serde_json::from_str(&answer.body).with_context(other)?;
+    let snapshot: GatewaySnapshot = serde_json::from_str(&answer.body).with_context(other)?;
     let own = config.relay.link.identity.public_key().to_string();
     if snapshot.public_key != own {
         eprintln!("Another gateway answers at {at}: set [admin] socket to a path for this one");
@@ -100,7 +100,7 @@ fn ensure_none_without_socket(config: &Config) -> anyhow::Result<()> {
     };
     let own = config.relay.link.identity.public_key().to_string();
     let is_own =
-        serde_json::from_str::<Snapshot>(&answer.body).is_ok_and(|it| it.public_key == own);
+        serde_json::from_str::<GatewaySnapshot>(&answer.body).is_ok_and(|it| it.public_key == own);
     anyhow::ensure!(
         !is_own,
         "a gateway with this key answers at {address}, and not at {}: it has not applied the change. Send it SIGHUP \

@@ -1,7 +1,7 @@
 //! `longhaul status`: the present activity of a running gateway.
 
 use anyhow::Context as _;
-use relay::status::Snapshot;
+use relay::status::GatewaySnapshot;
 
 use serde_json::{Map, Value};
 
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
      longhaul of its version)"
         )
     };
-    let snapshot: Snapshot = serde_json::from_str(&body).with_context(other)?;
+    let snapshot: GatewaySnapshot = serde_json::from_str(&body).with_context(other)?;
     // JSON contains all fields of the gateway, including fields that are unknown to this program.
     let fields: Map<String, Value> = serde_json::from_str(&body).with_context(other)?;
     args.format.print(&fields, |_| snapshot.to_string())
@@ -49,12 +49,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use relay::status::Snapshot;
+    use relay::status::GatewaySnapshot;
 
     #[test]
     fn the_last_transfers_are_shown_and_the_others_are_counted() {
         let text = include_str!("top/snapshot.json");
-        let mut snapshot: Snapshot = serde_json::from_str(text).expect("a snapshot");
+        let mut snapshot: GatewaySnapshot = serde_json::from_str(text).expect("a snapshot");
         let one = snapshot
             .finished
             .first()

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ftp::line::{Line, LineSplitter};
+use ftp::line::{LineSplitter, SplitLine};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use net::{Connection, socket, tls::Leg};
@@ -27,7 +27,7 @@ impl ControlConnection {
     }
 
     /// Returns the next complete line of the input.
-    pub(crate) fn next_line(&mut self) -> Option<Line> {
+    pub(crate) fn next_line(&mut self) -> Option<SplitLine> {
         self.lines.next_line()
     }
 

@@ -15,7 +15,7 @@ use net::target::network;
 
 /// The limits of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RelayLimits {
     /// Concurrent control connections.
     pub sessions_max: usize,
     /// Concurrent control connections and forwards of one client: an IPv4 address, or an IPv6
@@ -35,7 +35,7 @@ pub struct Limits {
     pub stall_timeout: Duration,
 }
 
-impl Limits {
+impl RelayLimits {
     /// Each session, transfer and forward uses one stream, and each kind has its own share. No kind
     /// can thus use up all streams. Servers have shorter timeouts.
     pub fn fitting(streams: usize) -> Self {
@@ -98,7 +98,7 @@ pub struct Usage {
 
 #[derive(Debug)]
 struct State {
-    limits: Limits,
+    limits: RelayLimits,
     sessions: usize,
     forwards: usize,
     of_client: HashMap<IpAddr, usize>,
@@ -110,7 +110,7 @@ struct State {
 
 /// Purpose of a client's permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum PermitPurpose {
     /// A control connection.
     Session,
     /// A connection of a `[[forward]]`.
@@ -121,12 +121,12 @@ pub enum Purpose {
 #[derive(Debug)]
 pub(crate) struct Permit {
     usage: Arc<Usage>,
-    purpose: Purpose,
+    purpose: PermitPurpose,
     client: IpAddr,
 }
 
 impl Usage {
-    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+    pub(crate) fn new(limits: RelayLimits) -> Arc<Self> {
         let state = State {
             limits,
             sessions: 0,
@@ -141,7 +141,7 @@ impl Usage {
     }
 
     /// Applies other limits. Clients that are admitted already stay.
-    pub(crate) fn set_limits(&self, limits: Limits) {
+    pub(crate) fn set_limits(&self, limits: RelayLimits) {
         self.lock().limits = limits;
     }
 
@@ -149,7 +149,7 @@ impl Usage {
     pub(crate) fn admit(
         self: &Arc<Self>,
         client: IpAddr,
-        purpose: Purpose,
+        purpose: PermitPurpose,
     ) -> Result<Permit, ReachedLimit> {
         let client = network(client);
         let mut state = self.lock();
@@ -158,10 +158,10 @@ impl Usage {
             return Err(ReachedLimit::FailedLogins);
         }
         match purpose {
-            Purpose::Session if state.sessions >= state.limits.sessions_max => {
+            PermitPurpose::Session if state.sessions >= state.limits.sessions_max => {
                 return Err(ReachedLimit::Sessions);
             }
-            Purpose::Forward if state.forwards >= state.limits.forwards_max => {
+            PermitPurpose::Forward if state.forwards >= state.limits.forwards_max => {
                 return Err(ReachedLimit::Forwards);
             }
             _ => {}
@@ -225,10 +225,10 @@ impl Usage {
 }
 
 impl State {
-    fn count(&mut self, purpose: Purpose) -> &mut usize {
+    fn count(&mut self, purpose: PermitPurpose) -> &mut usize {
         match purpose {
-            Purpose::Session => &mut self.sessions,
-            Purpose::Forward => &mut self.forwards,
+            PermitPurpose::Session => &mut self.sessions,
+            PermitPurpose::Forward => &mut self.forwards,
         }
     }
 
@@ -291,7 +291,7 @@ const FAILED_LOGINS_KEPT: usize = 10_000;
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: RelayLimits = RelayLimits {
         sessions_max: 3,
         sessions_per_client_max: 2,
         transfers_max: 1,
@@ -309,38 +309,46 @@ mod tests {
     #[test]
     fn one_client_leaves_permits_to_others_and_returns_its_own() {
         let usage = Usage::new(LIMITS);
-        let first = usage.admit(ip("10.0.0.1"), Purpose::Session).expect("room");
-        let _second = usage
-            .admit(ip("::ffff:10.0.0.1"), Purpose::Session)
+        let first = usage
+            .admit(ip("10.0.0.1"), PermitPurpose::Session)
             .expect("room");
-        let third = usage.admit(ip("10.0.0.1"), Purpose::Session);
+        let _second = usage
+            .admit(ip("::ffff:10.0.0.1"), PermitPurpose::Session)
+            .expect("room");
+        let third = usage.admit(ip("10.0.0.1"), PermitPurpose::Session);
         assert_eq!(third.err(), Some(ReachedLimit::SessionsOfClient));
         let _other = usage
-            .admit(ip("2001:db8::1"), Purpose::Session)
+            .admit(ip("2001:db8::1"), PermitPurpose::Session)
             .expect("room");
         assert_eq!(
-            usage.admit(ip("10.0.0.3"), Purpose::Session).err(),
+            usage.admit(ip("10.0.0.3"), PermitPurpose::Session).err(),
             Some(ReachedLimit::Sessions)
         );
         drop(first);
         usage
-            .admit(ip("10.0.0.1"), Purpose::Session)
+            .admit(ip("10.0.0.1"), PermitPurpose::Session)
             .expect("room again");
     }
 
     #[test]
     fn forwards_and_sessions_leave_each_others_permits() {
-        let usage = Usage::new(Limits {
+        let usage = Usage::new(RelayLimits {
             sessions_per_client_max: 9,
             ..LIMITS
         });
         let admit = |purpose| usage.admit(ip("10.0.0.1"), purpose);
-        let forward = admit(Purpose::Forward).expect("room");
-        assert_eq!(admit(Purpose::Forward).err(), Some(ReachedLimit::Forwards));
-        let sessions = [(); 3].map(|()| admit(Purpose::Session).expect("room"));
-        assert_eq!(admit(Purpose::Session).err(), Some(ReachedLimit::Sessions));
+        let forward = admit(PermitPurpose::Forward).expect("room");
+        assert_eq!(
+            admit(PermitPurpose::Forward).err(),
+            Some(ReachedLimit::Forwards)
+        );
+        let sessions = [(); 3].map(|()| admit(PermitPurpose::Session).expect("room"));
+        assert_eq!(
+            admit(PermitPurpose::Session).err(),
+            Some(ReachedLimit::Sessions)
+        );
         drop(forward);
-        admit(Purpose::Forward).expect("room again");
+        admit(PermitPurpose::Forward).expect("room again");
         drop(sessions);
     }
 
@@ -372,10 +380,10 @@ mod tests {
         assert_eq!(usage.record_failed_login(ip("2001:db8::1")), Ok(()));
         let guess = usage.record_failed_login(ip("2001:db8::2"));
         assert_eq!(guess, Err(ReachedLimit::FailedLogins));
-        let admitted = usage.admit(ip("2001:db8::3"), Purpose::Session);
+        let admitted = usage.admit(ip("2001:db8::3"), PermitPurpose::Session);
         assert_eq!(admitted.err(), Some(ReachedLimit::FailedLogins));
         usage
-            .admit(ip("2001:db8:0:1::3"), Purpose::Session)
+            .admit(ip("2001:db8:0:1::3"), PermitPurpose::Session)
             .expect("another client");
     }
 

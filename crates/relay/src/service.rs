@@ -19,7 +19,7 @@ use net::Connection;
 use tracing::Span;
 
 use crate::{
-    limits::{Purpose, ReachedLimit},
+    limits::{PermitPurpose, ReachedLimit},
     relay::Relay,
 };
 
@@ -29,7 +29,7 @@ pub trait NearService: fmt::Debug + Send + Sync + 'static {
     fn span(&self, session: u64, client: SocketAddr) -> Span;
 
     /// Returns the limit that its clients count against: sessions and forwards have one each.
-    fn purpose(&self) -> Purpose;
+    fn purpose(&self) -> PermitPurpose;
 
     /// Whether a client with this address may use the service.
     fn admits(&self, client: IpAddr) -> bool;

@@ -19,7 +19,7 @@ use net::{
 
 use units::ByteCount;
 
-use crate::{limits::Limits, wire::CodingOffer};
+use crate::{limits::RelayLimits, wire::CodingOffer};
 
 /// Settings of a relay, without listeners.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,14 +27,14 @@ pub struct RelaySettings {
     /// Settings of the link: identity, peers, policy, memory.
     pub link: LinkConfig,
     /// The relay's own settings of each peer of `link`, in the same order.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerSettings>,
     /// Limits on the resources that clients use.
-    pub limits: Limits,
+    pub limits: RelayLimits,
 }
 
 /// A peer, seen from the gateway.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Peer {
+pub struct PeerSettings {
     /// Name of the peer at this gateway.
     pub name: String,
     /// Source of the statement that it is a peer.
@@ -69,7 +69,7 @@ pub enum PeerOrigin {
     Dismissed,
 }
 
-impl Peer {
+impl PeerSettings {
     /// Whether it is not a peer: it may become one by an invite, or was one before.
     pub fn is_guest(&self) -> bool {
         matches!(self.origin, PeerOrigin::Invite | PeerOrigin::Dismissed)
@@ -167,7 +167,7 @@ impl RelaySettings {
         let of_relay = peers.iter().enumerate();
         Self {
             peers: of_relay
-                .map(|(number, of_link)| Peer {
+                .map(|(number, of_link)| PeerSettings {
                     name: of_link.name.clone(),
                     origin: PeerOrigin::File,
                     id: PeerId(number),
@@ -178,7 +178,7 @@ impl RelaySettings {
                     tenants: Vec::new(),
                 })
                 .collect(),
-            limits: Limits::fitting(link::streams_at_once(memory_max, peers.len())),
+            limits: RelayLimits::fitting(link::streams_at_once(memory_max, peers.len())),
             link: LinkConfig {
                 identity,
                 peers,
@@ -214,7 +214,7 @@ impl RelaySettings {
     }
 
     /// Returns the settings of a peer. `None` if this configuration does not have it.
-    pub fn peer(&self, id: PeerId) -> Option<&Peer> {
+    pub fn peer(&self, id: PeerId) -> Option<&PeerSettings> {
         self.peers.iter().find(|peer| peer.id == id)
     }
 
@@ -232,7 +232,7 @@ impl RelaySettings {
     }
 
     /// Returns a peer, and its first key.
-    pub fn peer_and_key(&self, id: PeerId) -> Option<(&Peer, &PublicKey)> {
+    pub fn peer_and_key(&self, id: PeerId) -> Option<(&PeerSettings, &PublicKey)> {
         let mut peers = self.peers.iter().zip(&self.link.peers);
         let (peer, of_link) = peers.find(|(peer, _)| peer.id == id)?;
         Some((peer, of_link.public_keys.first()?))

@@ -1,5 +1,5 @@
-//! The state of the gateway: one [`Snapshot`], which `/status.json`, `/metrics` and `longhaul
-//! status` all read, and the counters behind it.
+//! The state of the gateway: one [`GatewaySnapshot`], which `/status.json`, `/metrics` and
+//! `longhaul status` all read, and the counters behind it.
 
 mod finished;
 mod histogram;
@@ -23,7 +23,7 @@ use crate::transfer_log::TransferRecord;
 
 /// A gateway at one moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct GatewaySnapshot {
     /// Version of the gateway.
     pub version: String,
     /// The gateway's public key, as `longhaul pubkey` prints it.
@@ -97,7 +97,7 @@ pub struct Snapshot {
     pub finished: Vec<TransferRecord>,
 }
 
-impl Snapshot {
+impl GatewaySnapshot {
     /// Removes the names of users, files and clients.
     pub fn hide_names(&mut self) {
         for transfer in &mut self.transfers {

@@ -10,7 +10,7 @@ mod reply;
 use std::collections::VecDeque;
 
 use crate::{
-    line::{Line, LineSplitter, REPLY_MAX},
+    line::{LineSplitter, REPLY_MAX, SplitLine},
     reply::{LinePosition, ReplyClass, ReplyTracker},
 };
 
@@ -127,7 +127,7 @@ impl FtpClient {
     /// more.
     pub fn next_reply(&mut self) -> Result<Option<MatchedReply>, ReplyError> {
         while let Some(line) = self.lines.next_line() {
-            let Line::Complete(line) = line else {
+            let SplitLine::Complete(line) = line else {
                 return Err(ReplyError::TooLong);
             };
             let LinePosition { code, last, .. } = self.replies.locate(&line);

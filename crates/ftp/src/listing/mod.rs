@@ -12,7 +12,7 @@ use std::fmt;
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
-use crate::line::{Line, LineSplitter};
+use crate::line::{LineSplitter, SplitLine};
 
 /// A file, a directory or another object in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl ListingParser {
     pub fn next_entry(&mut self) -> Option<ListingEntry> {
         while let Some(line) = self.lines.next_line() {
             let read = match &line {
-                Line::TooLong => ParsedLine::Unknown,
-                Line::Complete(line) => match self.form {
+                SplitLine::TooLong => ParsedLine::Unknown,
+                SplitLine::Complete(line) => match self.form {
                     ListingForm::Machine => facts::read(line),
                     ListingForm::Human { now_unix_s } => read_human(line, now_unix_s),
                 },

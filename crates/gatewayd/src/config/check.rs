@@ -13,9 +13,9 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpListener, ListenerTls, Peer, PeerOrigin, RelaySettings, check_admin,
-    check_limits, check_log, check_optimise, check_pass_through, check_spool, check_tls,
-    check_transparent,
+    Config, Forward, FtpListener, ListenerTls, PeerOrigin, PeerSettings, RelaySettings,
+    check_admin, check_limits, check_log, check_optimise, check_pass_through, check_spool,
+    check_tls, check_transparent,
     door_keys::{passive_ports, served, via},
     file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
     peer_name::{PEER_NAME_MAX, may_be_name},
@@ -49,7 +49,7 @@ pub(super) fn check(
             ));
         }
         link_peers.push(link_peer(&section, &mut keys, identity.public_key())?);
-        peers.push(Peer {
+        peers.push(PeerSettings {
             id: PeerId(peers.len()),
             origin: PeerOrigin::File,
             compresses: check_optimise::is_auto(section.compress.as_ref())?.unwrap_or(true),
@@ -62,7 +62,7 @@ pub(super) fn check(
     }
     keys.insert(identity.public_key());
     for (peer, of_link) in registered(&file, &key_file, register, &names, &keys)? {
-        peers.push(Peer {
+        peers.push(PeerSettings {
             id: PeerId(peers.len()),
             ..peer
         });
@@ -146,7 +146,7 @@ fn registered(
     register: Option<&Register>,
     names: &HashSet<String>,
     keys: &HashSet<PublicKey>,
-) -> Result<Vec<(Peer, PeerConfig)>, Problem> {
+) -> Result<Vec<(PeerSettings, PeerConfig)>, Problem> {
     let wrong = |message: String| problem(&file.identity.key_file, message);
     let path = Register::path(key_file);
     let read;

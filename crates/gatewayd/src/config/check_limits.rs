@@ -13,7 +13,7 @@ use super::{
     file::LimitsSection,
     problem::{Problem, problem},
 };
-use relay::limits::Limits;
+use relay::limits::RelayLimits;
 
 /// A key that limits streams, its value in the file, and its default.
 struct Key<'a> {
@@ -36,8 +36,8 @@ pub(super) fn limits(
     memory_max: ByteCount,
     peers: usize,
     has_forwards: bool,
-) -> Result<Limits, Problem> {
-    let default = Limits::fitting(link::streams_at_once(memory_max, peers));
+) -> Result<RelayLimits, Problem> {
+    let default = RelayLimits::fitting(link::streams_at_once(memory_max, peers));
     let keys = [
         Key {
             name: "sessions_max",
@@ -66,7 +66,7 @@ pub(super) fn limits(
         Some(time) => Ok(time.into_inner()),
         None => Ok(default),
     };
-    Ok(Limits {
+    Ok(RelayLimits {
         sessions_max,
         sessions_per_client_max: section
             .sessions_per_client_max

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 
 use super::{
-    Config, Peer,
+    Config, PeerSettings,
     problem::{Problem, problem},
 };
 use net::target::Endpoint;
@@ -16,7 +16,7 @@ pub(super) fn via(
     config: &Config,
 ) -> Result<Option<usize>, Problem> {
     let Some(via) = via else { return Ok(None) };
-    let named = |peer: &Peer| peer.name == *via.get_ref() && !peer.is_guest();
+    let named = |peer: &PeerSettings| peer.name == *via.get_ref() && !peer.is_guest();
     match config.relay.peers.iter().position(named) {
         Some(index) => Ok(Some(index)),
         None => {

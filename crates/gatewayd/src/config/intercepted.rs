@@ -11,7 +11,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use super::Peer;
+use super::PeerSettings;
 use net::target::{Network, ServesPattern};
 
 /// The servers whose connections a transparent listener intercepts.
@@ -26,7 +26,7 @@ impl Intercepted {
     /// Returns the servers for a transparent listener at `listen`. All `peers`, or only the peer
     /// `via`, serve them. An address family without a listener or without clients is omitted.
     pub(crate) fn new(
-        peers: &[Peer],
+        peers: &[PeerSettings],
         via: Option<usize>,
         listen: SocketAddr,
         clients: &[Network],

@@ -37,7 +37,7 @@ use crate::register::Register;
 use link::Policy;
 use net::{target::Host, tls::CertSource};
 pub use relay::settings::{
-    Forward, FtpListener, ListenerTls, PassThrough, Peer, PeerOrigin, RelaySettings,
+    Forward, FtpListener, ListenerTls, PassThrough, PeerOrigin, PeerSettings, RelaySettings,
 };
 use relay::{optimise, spool, transfer_log};
 

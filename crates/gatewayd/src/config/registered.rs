@@ -6,7 +6,7 @@ use link::{PeerConfig, PeerId, PublicKey};
 use units::BitRate;
 
 use super::{
-    Peer, PeerOrigin,
+    PeerOrigin, PeerSettings,
     peer_name::{GUEST, may_be_name},
 };
 use crate::register::{EnrolledPeer, Register};
@@ -24,7 +24,7 @@ pub(super) fn peers(
     allow: &[AllowEntry],
     names: &HashSet<String>,
     keys: &HashSet<PublicKey>,
-) -> Result<Vec<(Peer, PeerConfig)>, String> {
+) -> Result<Vec<(PeerSettings, PeerConfig)>, String> {
     let (mut names, mut keys) = (names.clone(), keys.clone());
     let mut peers = Vec::new();
     for enrolled in &register.peers {
@@ -65,8 +65,8 @@ fn peer(
     enrolled: EnrolledPeer,
     serves: Vec<ServesPattern>,
     allow: &[AllowEntry],
-) -> (Peer, PeerConfig) {
-    let peer = Peer {
+) -> (PeerSettings, PeerConfig) {
+    let peer = PeerSettings {
         name: enrolled.name.clone(),
         origin: PeerOrigin::Register,
         id: PeerId(0),
@@ -87,9 +87,9 @@ fn peer(
 }
 
 /// Creates a guest, which serves no servers, and may not reach any.
-fn guest(public_key: PublicKey, kind: &str, origin: PeerOrigin) -> (Peer, PeerConfig) {
+fn guest(public_key: PublicKey, kind: &str, origin: PeerOrigin) -> (PeerSettings, PeerConfig) {
     let name = format!("{kind} {})", &public_key.to_string()[..8]);
-    let peer = Peer {
+    let peer = PeerSettings {
         name: name.clone(),
         origin,
         id: PeerId(0),

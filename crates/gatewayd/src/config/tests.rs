@@ -328,7 +328,8 @@ fn what_clients_may_take_fits_the_streams_of_a_peer() {
             folder.parse(&text).expect("it fits").relay.limits
         };
         let default = limits("");
-        let sum = |l: &relay::limits::Limits| l.sessions_max + l.transfers_max + l.forwards_max;
+        let sum =
+            |l: &relay::limits::RelayLimits| l.sessions_max + l.transfers_max + l.forwards_max;
         assert!(sum(&default) <= streams, "{memory}: {default:?}");
         assert!(sum(&default) + 3 > streams, "{memory}: {default:?}");
         assert!(default.forwards_max <= streams / 8);

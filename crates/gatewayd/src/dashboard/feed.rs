@@ -27,7 +27,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{Dashboard, error::DashboardError, lock, view::GatewayView};
+use super::{Dashboard, error::DashboardError, lock, view::DashboardGateway};
 use crate::config::AdminToken;
 use pages::PageClient;
 use relay::status::TransferStatus;
@@ -77,7 +77,7 @@ impl EventFeed {
     }
 
     /// Sends the present state to all pages.
-    pub(super) fn publish(&self, gateway: &GatewayView, transfers: Vec<TransferStatus>) {
+    pub(super) fn publish(&self, gateway: &DashboardGateway, transfers: Vec<TransferStatus>) {
         let transfers: BTreeMap<_, _> = transfers.into_iter().map(|it| (it.id, it)).collect();
         let mut published = lock(&self.published);
         published.gateway = event("gateway", gateway);

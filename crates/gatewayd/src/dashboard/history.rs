@@ -17,7 +17,7 @@ use super::{
     Dashboard,
     error::DashboardError,
     json, lock,
-    view::{GatewayView, PEERS_MAX, PeerView},
+    view::{DashboardGateway, DashboardPeer, PEERS_MAX},
 };
 use relay::status::KnownPath;
 
@@ -63,7 +63,7 @@ const COLUMNS: [&str; 9] = [
 ];
 
 impl Sample {
-    fn new(now_unix_s: u64, peer: &PeerView) -> Self {
+    fn new(now_unix_s: u64, peer: &DashboardPeer) -> Self {
         let status = &peer.status;
         let ms = |value: Option<f64>| value.map(|it| it as f32);
         Self(
@@ -108,7 +108,7 @@ impl Sample {
 
 impl PeerHistories {
     /// Adds a second of each peer.
-    pub(super) fn add(&mut self, view: &GatewayView) {
+    pub(super) fn add(&mut self, view: &DashboardGateway) {
         if self.peers.len() > view.peers.len() {
             let is_shown = |name: &String| view.peers.iter().any(|it| it.status.name == *name);
             self.peers.retain(|name, _| is_shown(name));

@@ -148,7 +148,7 @@ impl Dashboard {
         let recent_total = running.relay.registry().recent_total();
         let mut view = {
             let mut rates = lock(&self.rates);
-            view::GatewayView::new(
+            view::DashboardGateway::new(
                 &snapshot,
                 &running.config,
                 rates.limits(&running),

@@ -10,12 +10,12 @@ use units::{BitRate, ByteCount};
 use super::rate_overrides::ManualLimits;
 use crate::config::Config;
 use relay::status::{
-    FtpTotals, KnownPath, OptimiserTotals, PeerStatus, Snapshot, StoreStatus, TransferStatus,
+    FtpTotals, GatewaySnapshot, KnownPath, OptimiserTotals, PeerStatus, StoreStatus, TransferStatus,
 };
 
 /// A gateway at one moment, without its transfers.
 #[derive(Debug, Serialize)]
-pub(super) struct GatewayView {
+pub(super) struct DashboardGateway {
     pub(super) now_unix_s: u64,
     version: String,
     public_key: String,
@@ -24,7 +24,7 @@ pub(super) struct GatewayView {
     policy: &'static str,
     rate_reserved_bits_per_s: Option<u64>,
     rate_max: RateMax,
-    pub(super) peers: Vec<PeerView>,
+    pub(super) peers: Vec<DashboardPeer>,
     /// Number of further peers, which are in `/status.json`.
     peers_left_out: usize,
     sessions_open: u64,
@@ -44,7 +44,7 @@ pub(super) struct GatewayView {
 
 /// A peer at one moment.
 #[derive(Debug, Serialize)]
-pub(super) struct PeerView {
+pub(super) struct DashboardPeer {
     #[serde(flatten)]
     pub(super) status: PeerStatus,
     pub(super) limit: PeerLimit,
@@ -78,9 +78,9 @@ pub(super) enum PeerLimit {
     RateMax,
 }
 
-impl GatewayView {
+impl DashboardGateway {
     pub(super) fn new(
-        snapshot: &Snapshot,
+        snapshot: &GatewaySnapshot,
         config: &Config,
         manual: &ManualLimits,
         recent_total: u64,
@@ -104,7 +104,7 @@ impl GatewayView {
             let transfers = snapshot.transfers.iter();
             let transfers: Vec<_> = transfers.filter(|it| it.peer == status.name).collect();
             let cap = of_all.into_iter().chain(rate_max.now_bits_per_s).min();
-            PeerView {
+            DashboardPeer {
                 limit: PeerLimit::of(status, &transfers, cap),
                 status: status.clone(),
                 rate_max,
@@ -137,7 +137,7 @@ impl GatewayView {
     }
 }
 
-impl PeerView {
+impl DashboardPeer {
     pub(super) fn set_plain_tcp(&mut self, path: KnownPath) {
         let goodput = path
             .transfer(ByteCount::megabytes(1000))

@@ -23,7 +23,7 @@ fn networks_that_lie_in_others_are_left_out_of_sets() {
 
 #[test]
 fn the_closest_network_decides_whether_a_connection_is_intercepted() {
-    let peer = |name: &str, serves: &[&str]| crate::config::Peer {
+    let peer = |name: &str, serves: &[&str]| crate::config::PeerSettings {
         origin: crate::config::PeerOrigin::File,
         id: link::PeerId(0),
         name: name.to_owned(),

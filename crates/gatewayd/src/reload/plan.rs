@@ -282,10 +282,10 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
 }
 
 /// Returns the peers with all their settings.
-fn peers(config: &Config) -> Vec<(String, (crate::config::Peer, PeerConfig))> {
+fn peers(config: &Config) -> Vec<(String, (crate::config::PeerSettings, PeerConfig))> {
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let peers = peers.map(|(peer, of_link)| {
-        let peer = crate::config::Peer {
+        let peer = crate::config::PeerSettings {
             id: PeerId(0),
             ..peer.clone()
         };

@@ -122,7 +122,9 @@ fn a_gateway_names_both_candidates_where_it_knows_one_side_alone() {
     reads_fast(server);
     let _slow = Slow::sends(client);
     let is = |limit: &'static str| {
-        move |status: &relay::status::Snapshot| status.transfers.iter().any(|it| it.limit == limit)
+        move |status: &relay::status::GatewaySnapshot| {
+            status.transfers.iter().any(|it| it.limit == limit)
+        }
     };
     world.near.wait_for("the client", is("client"));
     world.far.wait_for("two candidates", is("WAN or client"));

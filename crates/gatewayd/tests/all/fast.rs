@@ -7,7 +7,7 @@
 
 use std::{io::Write, net::TcpListener, thread, time::Duration};
 
-use relay::status::Snapshot;
+use relay::status::GatewaySnapshot;
 
 use crate::common::{
     Control, World, accept, connect, expect_reset, passive_port, pattern, read_all,
@@ -105,7 +105,7 @@ fn before_the_far_side_reads_little_of_an_upload_is_on_its_way() {
         let (mut client_data, sent) = (client_data, sent.clone());
         thread::spawn(move || client_data.write_all(&sent).expect("the gateway reads"))
     };
-    let read = |s: &Snapshot| s.transfers.iter().map(|t| t.up_bytes).sum::<u64>();
+    let read = |s: &GatewaySnapshot| s.transfers.iter().map(|t| t.up_bytes).sum::<u64>();
     world.near.wait_for("first bytes", |s| read(s) > 0);
     // This time suffices for all bytes that the gateway would still read.
     thread::sleep(Duration::from_millis(500));

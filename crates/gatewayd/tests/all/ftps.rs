@@ -193,7 +193,7 @@ fn transfers_that_a_server_with_tls_refuses_leave_nothing() {
         server.send("550 none");
         client.expect("550 none");
     }
-    let nothing = |s: &relay::status::Snapshot| s.transfers.is_empty();
+    let nothing = |s: &relay::status::GatewaySnapshot| s.transfers.is_empty();
     world.near.wait_for("the end of all transfers", nothing);
     world.far.wait_for("the end of all transfers", nothing);
 }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use relay::{status::Snapshot, transfer_log::TransferRecord};
+use relay::{status::GatewaySnapshot, transfer_log::TransferRecord};
 use socket2::SockRef;
 
 use crate::common::{Gateway, PATIENCE, World, noise, passive, read_all, text};
@@ -56,7 +56,7 @@ fn download(world: &World, bytes: &[u8]) -> TransferRecord {
 
 /// Waits for the next transfer after `before` transfers. Returns its record.
 fn finished(world: &World, before: u64) -> TransferRecord {
-    let over = |s: &Snapshot| s.ftp_succeeded.transfers > before;
+    let over = |s: &GatewaySnapshot| s.ftp_succeeded.transfers > before;
     world.near.wait_for("the record", over).finished[0].clone()
 }
 
@@ -294,7 +294,8 @@ fn slow_upload(world: &World, bytes: &[u8], bytes_per_s: u64) -> (Duration, Dura
             begin.elapsed()
         });
         client_data.write_all(bytes).expect("the gateway reads");
-        let has_all = |s: &Snapshot| s.transfers.iter().any(|it| it.up_bytes >= count as u64);
+        let has_all =
+            |s: &GatewaySnapshot| s.transfers.iter().any(|it| it.up_bytes >= count as u64);
         while !has_all(&world.near.snapshot()) && begin.elapsed() < 3 * PATIENCE {
             thread::sleep(Duration::from_millis(20));
         }
@@ -308,7 +309,7 @@ fn a_store_is_seen_and_begins_anew_when_it_is_cleared() {
     let bytes = noise(7, 4_000_000);
     upload(&world, &bytes);
     upload(&world, &bytes);
-    let is_whole = |it: &Snapshot| it.stores.iter().any(|it| it.disk_bytes > 4_000_000);
+    let is_whole = |it: &GatewaySnapshot| it.stores.iter().any(|it| it.disk_bytes > 4_000_000);
     for (gateway, peer) in [(&world.near, "site-b"), (&world.far, "site-a")] {
         let seen = gateway.wait_for("all chunks on the disk", is_whole);
         let [store] = &seen.stores[..] else {

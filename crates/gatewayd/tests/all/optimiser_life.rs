@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use relay::{status::Snapshot, transfer_log::TransferRecord};
+use relay::{status::GatewaySnapshot, transfer_log::TransferRecord};
 
 use crate::common::{
     Control, Gateway, PATIENCE, Prepared, World, expect_reset, noise, passive, read_all, reset,
@@ -117,7 +117,7 @@ fn half_moved<'a>(world: &World, bytes: &'a [u8]) -> ([Transfer; 2], &'a [u8]) {
 
 /// Waits for this number of succeeded transfers. Returns their records, the newest first.
 fn records(world: &World, succeeded: u64) -> Vec<TransferRecord> {
-    let over = |s: &Snapshot| s.ftp_succeeded.transfers >= succeeded;
+    let over = |s: &GatewaySnapshot| s.ftp_succeeded.transfers >= succeeded;
     let seen = world.near.wait_for("the records", over).finished;
     seen.into_iter().filter(|it| it.succeeded).collect()
 }

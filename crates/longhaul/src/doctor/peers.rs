@@ -13,13 +13,17 @@ use std::{
 use gatewayd::config::Config;
 use nix::sys::socket::{getsockopt, sockopt::IpMtu};
 use relay::{
-    status::{PeerStatus, Snapshot},
+    status::{GatewaySnapshot, PeerStatus},
     time::utc,
 };
 
 use super::Findings;
 
-pub(super) fn examine(config: &Config, snapshot: Option<&Snapshot>, findings: &mut Findings) {
+pub(super) fn examine(
+    config: &Config,
+    snapshot: Option<&GatewaySnapshot>,
+    findings: &mut Findings,
+) {
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let peers = peers.filter(|(peer, _)| !peer.is_guest());
     let mut count = 0;
@@ -176,7 +180,7 @@ fn silent(
 }
 
 /// Reports datagrams that no peer can have sent.
-fn strangers(config: &Config, snapshot: &Snapshot, findings: &mut Findings) {
+fn strangers(config: &Config, snapshot: &GatewaySnapshot, findings: &mut Findings) {
     let dropped = &snapshot.dropped;
     let is_waiting = snapshot.peers.iter().any(|it| it.state != "up");
     if dropped.unknown_key > 0 && is_waiting {

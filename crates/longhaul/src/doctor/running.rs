@@ -10,7 +10,7 @@ use std::{
 };
 
 use gatewayd::config::Config;
-use relay::status::Snapshot;
+use relay::status::GatewaySnapshot;
 
 use super::Findings;
 use crate::{
@@ -18,13 +18,13 @@ use crate::{
     places,
 };
 
-pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Snapshot> {
+pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<GatewaySnapshot> {
     let asked = admin::ask_any(&places::places_of(config), "/status.json");
     let Ok((at, answer)) = asked else {
         stopped(config, findings);
         return None;
     };
-    let Ok(snapshot) = serde_json::from_str::<Snapshot>(&answer.body) else {
+    let Ok(snapshot) = serde_json::from_str::<GatewaySnapshot>(&answer.body) else {
         findings.wrong(
             "gateway",
             format!("the program at {at} is no gateway of this version"),
@@ -101,7 +101,7 @@ fn listen(kind: &str, at: SocketAddr, error: Option<io::Error>, findings: &mut F
     findings.wrong(format!("{kind} {at}"), error.to_string(), cure);
 }
 
-fn buffers(snapshot: &Snapshot, findings: &mut Findings) {
+fn buffers(snapshot: &GatewaySnapshot, findings: &mut Findings) {
     let asked = snapshot.socket_buffer_asked_bytes;
     let granted = snapshot
         .socket_buffer_receive_bytes

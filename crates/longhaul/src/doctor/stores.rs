@@ -5,12 +5,16 @@ use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
 use gatewayd::config::Config;
 use nix::sys::statvfs::{FsFlags, statvfs};
-use relay::status::Snapshot;
+use relay::status::GatewaySnapshot;
 use units::ByteCount;
 
 use super::Findings;
 
-pub(super) fn examine(config: &Config, snapshot: Option<&Snapshot>, findings: &mut Findings) {
+pub(super) fn examine(
+    config: &Config,
+    snapshot: Option<&GatewaySnapshot>,
+    findings: &mut Findings,
+) {
     if let Some(store) = &config.store {
         let is_good = folder("store", &store.folder, &config.key_file, findings);
         let stores = snapshot.map_or(&[][..], |it| &it.stores);

@@ -16,7 +16,7 @@ use gatewayd::{
 };
 use link::PublicKey;
 use net::target::Endpoint;
-use relay::status::Snapshot;
+use relay::status::GatewaySnapshot;
 use toml_edit::Array;
 
 use super::{LocationArgs, key};
@@ -271,7 +271,8 @@ fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow:
     let begun = Instant::now();
     while begun.elapsed() < UP_TIMEOUT {
         let asked = admin::ask_any(&places::places_of(config), "/status.json");
-        let snapshot = asked.and_then(|(_, it)| Ok(serde_json::from_str::<Snapshot>(&it.body)?));
+        let snapshot =
+            asked.and_then(|(_, it)| Ok(serde_json::from_str::<GatewaySnapshot>(&it.body)?));
         if let Ok(snapshot) = snapshot
             && let Some(seen) = snapshot.peers.iter().find(|it| it.name == peer.name)
             && seen.state == "up"

@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use relay::status::Snapshot;
+use relay::status::GatewaySnapshot;
 
 /// Rates of each peer, both directions together. Each observation adds a sample, the newest last.
 #[derive(Debug, Default)]
 pub(super) struct History(HashMap<String, VecDeque<u64>>);
 
 impl History {
-    pub(super) fn add(&mut self, snapshot: &Snapshot) {
+    pub(super) fn add(&mut self, snapshot: &GatewaySnapshot) {
         self.0
             .retain(|name, _| snapshot.peers.iter().any(|it| it.name == *name));
         for peer in &snapshot.peers {

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context as _;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use relay::status::Snapshot;
+use relay::status::GatewaySnapshot;
 
 use self::{history::History, screen::View};
 use crate::{
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
     at: &[AdminPlace],
-    first: Snapshot,
+    first: GatewaySnapshot,
 ) -> anyhow::Result<()> {
     let mut history = History::default();
     history.add(&first);
@@ -87,7 +87,7 @@ fn show(
     }
 }
 
-fn ask(places: &[AdminPlace]) -> anyhow::Result<Snapshot> {
+fn ask(places: &[AdminPlace]) -> anyhow::Result<GatewaySnapshot> {
     let (at, answer) = admin::ask_any(places, "/status.json")?;
     serde_json::from_str(&answer.body).with_context(|| {
         format!(

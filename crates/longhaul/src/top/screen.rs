@@ -9,7 +9,7 @@ use ratatui::{
     widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table},
 };
 use relay::{
-    status::{PeerStatus, Snapshot, TransferStatus, final_path},
+    status::{GatewaySnapshot, PeerStatus, TransferStatus, final_path},
     transfer_log::TransferRecord,
 };
 use units::{BitRate, ByteCount};
@@ -18,7 +18,7 @@ use super::History;
 
 /// Content of the screen.
 pub(super) struct View {
-    pub(super) snapshot: Snapshot,
+    pub(super) snapshot: GatewaySnapshot,
     /// Reason why the snapshot is out of date.
     pub(super) trouble: Option<String>,
     /// Number of transfers above the first one shown.
@@ -56,7 +56,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, history: &History) {
 }
 
 fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View) {
-    let Snapshot {
+    let GatewaySnapshot {
         version,
         sessions_open,
         transfers_completed_total,
@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    fn snapshot() -> Snapshot {
+    fn snapshot() -> GatewaySnapshot {
         let text = include_str!("snapshot.json");
         serde_json::from_str(text).expect("a snapshot")
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// A file system.
-pub trait FileSystem: Send + Sync {
+pub trait StoreFileSystem: Send + Sync {
     /// Makes a folder that only its owner can enter, and its parent. Both may exist.
     ///
     /// If the parent's parent is missing, a disk is not mounted, and the folder must not be made in
@@ -25,13 +25,13 @@ pub trait FileSystem: Send + Sync {
 
     /// Creates an empty file for reading and writing that only its owner can read. An existing file
     /// is emptied.
-    fn create(&self, path: &Path) -> io::Result<Box<dyn OpenFile>>;
+    fn create(&self, path: &Path) -> io::Result<Box<dyn StoreFile>>;
 
     /// Opens a file for reading.
-    fn open(&self, path: &Path) -> io::Result<Box<dyn OpenFile>>;
+    fn open(&self, path: &Path) -> io::Result<Box<dyn StoreFile>>;
 
     /// Opens a file for reading and writing.
-    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn OpenFile>>;
+    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn StoreFile>>;
 
     /// Renames a file, and replaces a file with the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -44,7 +44,7 @@ pub trait FileSystem: Send + Sync {
 }
 
 /// An open file.
-pub trait OpenFile: Send + Sync {
+pub trait StoreFile: Send + Sync {
     /// Returns the size of the file.
     fn size_bytes(&self) -> io::Result<u64>;
 
@@ -87,7 +87,7 @@ pub struct FolderEntry {
 #[derive(Debug, Clone, Copy)]
 pub struct RealFileSystem;
 
-impl FileSystem for RealFileSystem {
+impl StoreFileSystem for RealFileSystem {
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700);
@@ -131,15 +131,15 @@ impl FileSystem for RealFileSystem {
         }
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn StoreFile>> {
         Ok(Box::new(to_write().create(true).truncate(true).open(path)?))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn StoreFile>> {
         Ok(Box::new(fs::File::open(path)?))
     }
 
-    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
+    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn StoreFile>> {
         Ok(Box::new(to_write().open(path)?))
     }
 
@@ -162,7 +162,7 @@ fn to_write() -> OpenOptions {
     options
 }
 
-impl OpenFile for fs::File {
+impl StoreFile for fs::File {
     fn size_bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
@@ -217,7 +217,11 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// `UnexpectedEof` if the file ends before, or the error of the file.
-pub(super) fn read_exact_at(file: &dyn OpenFile, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+pub(super) fn read_exact_at(
+    file: &dyn StoreFile,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
         match file.read_at(&mut buffer[done..], offset + done as u64) {
@@ -234,7 +238,7 @@ pub(super) fn read_exact_at(file: &dyn OpenFile, buffer: &mut [u8], offset: u64)
 ///
 /// # Errors
 /// The error of the file. A part may have been written.
-pub(super) fn write_all_at(file: &dyn OpenFile, bytes: &[u8], offset: u64) -> io::Result<()> {
+pub(super) fn write_all_at(file: &dyn StoreFile, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
         match file.write_at(&bytes[done..], offset + done as u64) {

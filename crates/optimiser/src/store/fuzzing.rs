@@ -4,7 +4,7 @@
 use std::io;
 
 use super::{
-    files::OpenFile,
+    files::StoreFile,
     format::{
         self, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, RecordPosition, TABLE_ENTRY_BYTES,
         UNIT_BYTES,
@@ -102,7 +102,7 @@ fn correct_footer(bytes: &mut Vec<u8>) {
 /// A readable file in memory.
 struct MemoryFile(Vec<u8>);
 
-impl OpenFile for MemoryFile {
+impl StoreFile for MemoryFile {
     fn size_bytes(&self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }

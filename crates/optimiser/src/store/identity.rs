@@ -8,7 +8,7 @@ use std::{fmt, io, path::Path};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::files::{self, FileSystem};
+use super::files::{self, StoreFileSystem};
 
 /// Id of a store. A cleared store gets another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,7 +59,10 @@ impl From<IdentitySeed> for StoreIdentity {
 /// # Errors
 /// The error of the file if this process may not read it. The folder then has another user's store,
 /// which must not be replaced.
-pub(super) fn read(files: &dyn FileSystem, folder: &Path) -> io::Result<Option<StoreIdentity>> {
+pub(super) fn read(
+    files: &dyn StoreFileSystem,
+    folder: &Path,
+) -> io::Result<Option<StoreIdentity>> {
     let mut bytes = [0; FILE_BYTES];
     let read = files
         .open(&folder.join(FILE))
@@ -76,7 +79,7 @@ pub(super) fn read(files: &dyn FileSystem, folder: &Path) -> io::Result<Option<S
 /// # Errors
 /// The error of the files. The folder then has the old identity or the new one.
 pub(super) fn write(
-    files: &dyn FileSystem,
+    files: &dyn StoreFileSystem,
     folder: &Path,
     identity: &StoreIdentity,
 ) -> io::Result<()> {

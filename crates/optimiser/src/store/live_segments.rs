@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    files::{FileSystem, OpenFile},
+    files::{StoreFile, StoreFileSystem},
     lock,
 };
 
@@ -21,7 +21,7 @@ struct State {
     size_bytes: BTreeMap<u64, u64>,
     total_bytes: u64,
     /// Open files. The last one used is at the end.
-    open: VecDeque<(u64, Arc<dyn OpenFile>)>,
+    open: VecDeque<(u64, Arc<dyn StoreFile>)>,
 }
 
 impl LiveSegments {
@@ -75,10 +75,10 @@ impl LiveSegments {
     /// The error of opening it.
     pub(super) fn file(
         &self,
-        files: &dyn FileSystem,
+        files: &dyn StoreFileSystem,
         folder: &Path,
         number: u64,
-    ) -> io::Result<Arc<dyn OpenFile>> {
+    ) -> io::Result<Arc<dyn StoreFile>> {
         let mut state = lock(&self.0);
         if let Some(at) = state.open.iter().position(|(open, _)| *open == number)
             && let Some(found) = state.open.remove(at)
@@ -88,7 +88,7 @@ impl LiveSegments {
             return Ok(file);
         }
         drop(state);
-        let file: Arc<dyn OpenFile> = files.open(&path(folder, number))?.into();
+        let file: Arc<dyn StoreFile> = files.open(&path(folder, number))?.into();
         let mut state = lock(&self.0);
         // Another thread may have opened or removed it in this time.
         let is_open = state.open.iter().any(|(open, _)| *open == number);

@@ -47,7 +47,7 @@ use std::{
 use bytes::Bytes;
 
 pub use counts::StoreCounts;
-pub use files::{FileLock, FileSystem, FolderEntry, OpenFile, RealFileSystem};
+pub use files::{FileLock, FolderEntry, RealFileSystem, StoreFile, StoreFileSystem};
 pub use identity::{IdentitySeed, StoreId};
 pub use removal::{is_in_use, remove};
 pub use verify::{DamagedChunk, StoreContent, StoreReadError, Verification, list, verify};
@@ -174,7 +174,7 @@ impl Store {
     pub fn open_with(
         settings: StoreSettings,
         fresh: IdentitySeed,
-        files: Arc<dyn FileSystem>,
+        files: Arc<dyn StoreFileSystem>,
     ) -> Result<Self, StoreOpenError> {
         let folder = settings.folder;
         let in_use = || StoreOpenError::InUse {

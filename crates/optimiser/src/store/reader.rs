@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::{
     counts::EventCounters,
-    files::FileSystem,
+    files::StoreFileSystem,
     format::SEGMENT_MAX_BYTES,
     index::{ChunkIndex, RecordLocation},
     live_segments::LiveSegments,
@@ -19,7 +19,7 @@ use super::{
 use crate::chunk::ChunkName;
 
 pub(super) struct StoreReader {
-    pub files: Arc<dyn FileSystem>,
+    pub files: Arc<dyn StoreFileSystem>,
     pub folder: PathBuf,
     pub index: ChunkIndex,
     pub segments: LiveSegments,

@@ -8,7 +8,7 @@ use std::io;
 use bytes::Bytes;
 
 use super::{
-    files::{OpenFile, read_exact_at},
+    files::{StoreFile, read_exact_at},
     format::{
         self, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, RecordPosition, SEGMENT_MAX_BYTES,
         TRAILER_BYTES, footer_bytes,
@@ -33,7 +33,7 @@ pub(super) enum SegmentContent {
 /// # Errors
 /// The error of the file, except for its end.
 pub(super) fn read_segment(
-    file: &dyn OpenFile,
+    file: &dyn StoreFile,
     id: StoreId,
     number: u64,
 ) -> io::Result<SegmentContent> {
@@ -53,7 +53,7 @@ pub(super) fn read_segment(
 
 /// Reads the table of an intact footer.
 fn sealed(
-    file: &dyn OpenFile,
+    file: &dyn StoreFile,
     number: u64,
     size_bytes: u64,
 ) -> io::Result<Option<Vec<RecordPosition>>> {
@@ -79,7 +79,7 @@ fn sealed(
 }
 
 /// Reads record by record.
-fn scan(file: &dyn OpenFile, number: u64, size_bytes: u64) -> io::Result<Vec<RecordPosition>> {
+fn scan(file: &dyn StoreFile, number: u64, size_bytes: u64) -> io::Result<Vec<RecordPosition>> {
     let mut entries = Vec::new();
     let mut at = HEADER_BYTES as u64;
     let mut header = [0; RECORD_HEADER_BYTES];
@@ -113,7 +113,7 @@ pub(super) enum RecordContent {
 /// # Errors
 /// The error of the file, except for its end.
 pub(super) fn read_record(
-    file: &dyn OpenFile,
+    file: &dyn StoreFile,
     number: u64,
     offset: u32,
     name: &ChunkName,
@@ -142,7 +142,7 @@ pub(super) fn read_record(
 }
 
 /// Fills `buffer`. Returns false if the file ends before.
-fn read_whole(file: &dyn OpenFile, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+fn read_whole(file: &dyn StoreFile, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
     match read_exact_at(file, buffer, offset) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),

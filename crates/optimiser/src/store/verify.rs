@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    files::{FileSystem, RealFileSystem},
+    files::{RealFileSystem, StoreFileSystem},
     identity::{self, StoreIdentity},
     live_segments,
     segment::{self, RecordContent, SegmentContent},
@@ -126,7 +126,7 @@ pub fn verify(
 /// A segment during a visit.
 struct OpenSegment<'a> {
     number: u64,
-    file: &'a dyn super::OpenFile,
+    file: &'a dyn super::StoreFile,
     entries: &'a [super::format::RecordPosition],
     size_bytes: u64,
     /// Bytes of earlier segments.

@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use super::{
     LOCK_FILE,
-    files::{self, FileLock, OpenFile},
+    files::{self, FileLock, StoreFile},
     format::{
         self, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, RecordPosition, SEGMENT_MAX_BYTES,
         footer_bytes, record_bytes,
@@ -52,7 +52,7 @@ pub(super) struct StoreWriter {
 /// Segment to which chunks are appended.
 struct CurrentSegment {
     number: u64,
-    file: Box<dyn OpenFile>,
+    file: Box<dyn StoreFile>,
     entries: Vec<RecordPosition>,
     /// Offset of the next record.
     end: u64,
@@ -539,7 +539,12 @@ fn location(number: u64, entry: &RecordPosition) -> RecordLocation {
 }
 
 /// Cuts a segment off after its records, and writes the footer. Returns its size in bytes.
-fn seal(file: &dyn OpenFile, number: u64, entries: &[RecordPosition], end: u64) -> io::Result<u64> {
+fn seal(
+    file: &dyn StoreFile,
+    number: u64,
+    entries: &[RecordPosition],
+    end: u64,
+) -> io::Result<u64> {
     let footer = format::footer(number, entries);
     file.truncate(end)?;
     files::write_all_at(file, &footer, end)?;

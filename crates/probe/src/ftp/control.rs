@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use ::ftp::{
-    line::{Line, LineSplitter, REPLY_MAX},
+    line::{LineSplitter, REPLY_MAX, SplitLine},
     reply::{ReplyCode, ReplyTracker},
 };
 use tokio::{
@@ -82,7 +82,7 @@ impl FtpControl {
         let mut buffer = [0; 4096];
         loop {
             while let Some(line) = self.lines.next_line() {
-                let Line::Complete(line) = line else {
+                let SplitLine::Complete(line) = line else {
                     return Err(unexpected(format!("a line longer than {REPLY_MAX} bytes")));
                 };
                 bytes += line.len() + 1;

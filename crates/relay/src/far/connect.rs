@@ -6,7 +6,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use ftp::{
     command::escape,
-    line::{Line, REPLY_MAX},
+    line::{REPLY_MAX, SplitLine},
     reply::{ReplyClass, ReplyTracker},
 };
 use tokio::time::{Instant, timeout};
@@ -124,7 +124,7 @@ async fn expect_success(control: &mut ControlConnection) -> io::Result<()> {
     let mut tracker = ReplyTracker::default();
     loop {
         while let Some(line) = control.next_line() {
-            let Line::Complete(line) = line else {
+            let SplitLine::Complete(line) = line else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             let position = tracker.locate(&line);

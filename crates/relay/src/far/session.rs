@@ -15,7 +15,7 @@ use std::{
 
 use ftp::{
     command::Command,
-    line::{Line, REPLY_MAX},
+    line::{REPLY_MAX, SplitLine},
     session::{
         MessageToNear, PIPELINED_MAX, TransferId,
         data::{
@@ -278,8 +278,8 @@ impl Session<'_> {
     async fn handle_server_input(&mut self) -> Result<(), SessionError> {
         while let Some(line) = self.control.next_line() {
             match line {
-                Line::Complete(line) => self.far.handle(FarInput::ServerLine(&line))?,
-                Line::TooLong => {
+                SplitLine::Complete(line) => self.far.handle(FarInput::ServerLine(&line))?,
+                SplitLine::TooLong => {
                     let text = "the server sent a reply line above the bound";
                     self.abort_all();
                     return self.refuse(421, text.to_owned()).await;

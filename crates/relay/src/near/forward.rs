@@ -14,7 +14,7 @@ use tracing::{Span, debug, info, info_span, warn};
 use crate::{
     forward,
     gateway_context::GatewayContext,
-    limits::{Purpose, ReachedLimit},
+    limits::{PermitPurpose, ReachedLimit},
     pairing::StreamHalves,
     relay::Relay,
     service::{NearService, ServiceClient},
@@ -29,8 +29,8 @@ impl NearService for Forward {
         info_span!("forward", session, %client)
     }
 
-    fn purpose(&self) -> Purpose {
-        Purpose::Forward
+    fn purpose(&self) -> PermitPurpose {
+        PermitPurpose::Forward
     }
 
     fn admits(&self, client: IpAddr) -> bool {

@@ -12,7 +12,7 @@ use tracing::{Span, info_span};
 
 use super::session;
 use crate::{
-    limits::{Purpose, ReachedLimit},
+    limits::{PermitPurpose, ReachedLimit},
     relay::Relay,
     service::{NearService, ServiceClient},
     settings::{FtpListener, ListenerTls},
@@ -47,8 +47,8 @@ impl NearService for FtpService {
         info_span!("ftp", session, %client)
     }
 
-    fn purpose(&self) -> Purpose {
-        Purpose::Session
+    fn purpose(&self) -> PermitPurpose {
+        PermitPurpose::Session
     }
 
     fn admits(&self, client: IpAddr) -> bool {

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     gateway_context::GatewayContext,
-    limits::{Permit, Purpose, ReachedLimit},
+    limits::{Permit, PermitPurpose, ReachedLimit},
     relay::Relay,
     settings::{Forward, PassThrough},
 };
@@ -217,7 +217,7 @@ impl PassThroughListener {
         if !self.config.admits(client) {
             return Err(ReachedLimit::Stranger);
         }
-        let permit = self.shared.usage.admit(client, Purpose::Session)?;
+        let permit = self.shared.usage.admit(client, PermitPurpose::Session)?;
         self.lock().entry(client).or_default().controls += 1;
         Ok((permit, self.hold(client, false)))
     }

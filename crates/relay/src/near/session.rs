@@ -15,7 +15,7 @@ use std::{
 
 use ftp::{
     command::Command,
-    line::{COMMAND_MAX, Line},
+    line::{COMMAND_MAX, SplitLine},
     session::{
         TransferId,
         data::near::NearDataEvent,
@@ -206,14 +206,14 @@ impl Session {
                 && let Some(line) = self.control.next_line()
             {
                 match line {
-                    Line::Complete(line) => {
+                    SplitLine::Complete(line) => {
                         let target = || self.listener.config.target_of(self.local);
                         let line = without_target(&line, target);
                         debug!(command = %Command::parse(&line), "client");
                         self.record_command(&Command::parse(&line));
                         self.near.handle(NearInput::ClientLine(&line));
                     }
-                    Line::TooLong => self.near.handle(NearInput::ClientLineTooLong),
+                    SplitLine::TooLong => self.near.handle(NearInput::ClientLineTooLong),
                 }
                 self.drain().await;
                 continue;

@@ -18,7 +18,7 @@ use link::LinkSnapshot;
 use tokio::sync::Notify;
 
 use super::{
-    DroppedDatagrams, OptimiserTotals, Snapshot, TransferStatus,
+    DroppedDatagrams, GatewaySnapshot, OptimiserTotals, TransferStatus,
     finished::{self, FinishedTransfers, TransferConclusion, TransferMeasurement},
     peer::peer_status,
     recent::{FoundTransfers, KnownPath, RecentTransfers, TransferSearch},
@@ -27,7 +27,7 @@ use crate::{
     optimise::{CodingCounters, CodingSnapshot, CodingTotals},
     time,
     transfer_log::TransferLog,
-    wire::Bottleneck,
+    wire::TransferBottleneck,
 };
 
 /// Counters of the bytes and the waiting time of one direction of a transfer.
@@ -152,7 +152,7 @@ struct Sample {
     at: Instant,
     totals: [u64; 3],
     bits_per_s: u64,
-    limit: Option<Bottleneck>,
+    limit: Option<TransferBottleneck>,
 }
 
 /// All counters of the gateway.
@@ -218,7 +218,7 @@ impl OpenTransfer {
     }
 
     /// Stores the peer's report of the bottleneck.
-    pub(crate) fn record_peer_bottleneck(&self, limit: Bottleneck) {
+    pub(crate) fn record_peer_bottleneck(&self, limit: TransferBottleneck) {
         self.entry
             .peer_bottleneck
             .store(bottleneck_code(limit), Relaxed);
@@ -240,7 +240,7 @@ impl OpenTransfer {
     }
 
     /// Returns the bottleneck at this gateway since the last call or tick.
-    pub(crate) fn bottleneck(&self) -> Option<Bottleneck> {
+    pub(crate) fn bottleneck(&self) -> Option<TransferBottleneck> {
         lock(&self.entry.sample).limit
     }
 }
@@ -285,27 +285,26 @@ impl Entry {
             None
         } else if tcp > link {
             Some(if self.near {
-                Bottleneck::Client
+                TransferBottleneck::Client
             } else {
-                Bottleneck::Server
+                TransferBottleneck::Server
             })
         } else {
-            Some(Bottleneck::Wan)
+            Some(TransferBottleneck::Wan)
         };
         sample.at = now;
         sample.totals = totals;
     }
 
     /// Returns the bottleneck of the whole transfer, at its end.
-    fn bottleneck(&self) -> Option<Bottleneck> {
+    fn bottleneck(&self) -> Option<TransferBottleneck> {
         let (a, b) = &self.meters;
         let meter = if a.bytes() > b.bytes() { a } else { b };
         match (meter.bytes(), meter.waited_for_tcp()) {
             (0, _) => None,
-            (_, true) => Some(Bottleneck::Client),
-            (_, false) => {
-                bottleneck_of_code(self.peer_bottleneck.load(Relaxed)).or(Some(Bottleneck::Wan))
-            }
+            (_, true) => Some(TransferBottleneck::Client),
+            (_, false) => bottleneck_of_code(self.peer_bottleneck.load(Relaxed))
+                .or(Some(TransferBottleneck::Wan)),
         }
     }
 
@@ -330,10 +329,12 @@ impl Entry {
             sample.limit,
             bottleneck_of_code(self.peer_bottleneck.load(Relaxed)),
         ) {
-            (Some(Bottleneck::Wan), Some(peer_bottleneck)) => bottleneck_name(peer_bottleneck),
+            (Some(TransferBottleneck::Wan), Some(peer_bottleneck)) => {
+                bottleneck_name(peer_bottleneck)
+            }
             // The peer has not reported its bottleneck yet, and never reports one for forwards.
-            (Some(Bottleneck::Wan), None) if self.near => "WAN or server",
-            (Some(Bottleneck::Wan), None) => "WAN or client",
+            (Some(TransferBottleneck::Wan), None) if self.near => "WAN or server",
+            (Some(TransferBottleneck::Wan), None) => "WAN or client",
             (limit, _) => limit.map_or("", bottleneck_name),
         };
         let (up, down) = self.up_and_down();
@@ -515,7 +516,7 @@ impl Registry {
     }
 
     /// Returns the state of the gateway at this moment.
-    pub fn snapshot(&self, link: &LinkSnapshot, link_listen: String) -> Snapshot {
+    pub fn snapshot(&self, link: &LinkSnapshot, link_listen: String) -> GatewaySnapshot {
         // All values are of one moment. The lock is released before the link's state is formatted.
         let (totals, histograms, finished) = {
             let finished = lock(&self.finished);
@@ -525,7 +526,7 @@ impl Registry {
                 finished.newest(),
             )
         };
-        Snapshot {
+        GatewaySnapshot {
             version: crate::VERSION.to_owned(),
             public_key: String::new(),
             started_unix_s: time::unix_s(self.started),
@@ -592,28 +593,28 @@ const OPEN: u8 = 0;
 const COMPLETED: u8 = 1;
 const FAILED: u8 = 2;
 
-fn bottleneck_code(limit: Bottleneck) -> u8 {
+fn bottleneck_code(limit: TransferBottleneck) -> u8 {
     match limit {
-        Bottleneck::Client => 1,
-        Bottleneck::Wan => 2,
-        Bottleneck::Server => 3,
+        TransferBottleneck::Client => 1,
+        TransferBottleneck::Wan => 2,
+        TransferBottleneck::Server => 3,
     }
 }
 
-fn bottleneck_of_code(code: u8) -> Option<Bottleneck> {
+fn bottleneck_of_code(code: u8) -> Option<TransferBottleneck> {
     match code {
-        1 => Some(Bottleneck::Client),
-        2 => Some(Bottleneck::Wan),
-        3 => Some(Bottleneck::Server),
+        1 => Some(TransferBottleneck::Client),
+        2 => Some(TransferBottleneck::Wan),
+        3 => Some(TransferBottleneck::Server),
         _ => None,
     }
 }
 
-fn bottleneck_name(limit: Bottleneck) -> &'static str {
+fn bottleneck_name(limit: TransferBottleneck) -> &'static str {
     match limit {
-        Bottleneck::Client => "client",
-        Bottleneck::Wan => "WAN",
-        Bottleneck::Server => "server",
+        TransferBottleneck::Client => "client",
+        TransferBottleneck::Wan => "WAN",
+        TransferBottleneck::Server => "server",
     }
 }
 

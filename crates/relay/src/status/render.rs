@@ -5,12 +5,12 @@ use std::fmt::{self, Write as _};
 use units::{BitRate, ByteCount};
 
 use super::{
-    FtpTotals, Histogram, OlderProcess, OptimiserTotals, PeerStatus, Snapshot, StoreStatus,
+    FtpTotals, GatewaySnapshot, Histogram, OlderProcess, OptimiserTotals, PeerStatus, StoreStatus,
     histogram::{BITS_PER_S, HistogramScale, SECONDS},
 };
 use crate::{time, transfer_log::TransferRecord};
 
-impl Snapshot {
+impl GatewaySnapshot {
     /// Renders the text format of Prometheus, version 0.0.4. Transfers are left out: their labels
     /// would never end.
     pub fn to_metrics(&self) -> String {
@@ -399,7 +399,7 @@ impl Metrics {
     }
 }
 
-impl fmt::Display for Snapshot {
+impl fmt::Display for GatewaySnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "gateway {} on {}", self.version, self.link_listen)?;
         for peer in &self.peers {

@@ -10,8 +10,8 @@ use super::{
     WireError, WireMessage,
     coding::{CodingOffer, CutParameters, coding, cutting, put_coding, put_cutting},
     report::{
-        Bottleneck, DeliveryReport, Grant, delivered, grant, limit, put_delivered, put_grant,
-        put_limit,
+        DeliveryReport, Grant, TransferBottleneck, delivered, grant, limit, put_delivered,
+        put_grant, put_limit,
     },
 };
 use net::{
@@ -123,7 +123,7 @@ pub enum NearMessage {
     /// A message of the session.
     Session(MessageToFar),
     /// The bottleneck of a transfer at the near gateway.
-    Waiting(TransferId, Bottleneck),
+    Waiting(TransferId, TransferBottleneck),
 }
 
 /// A message from the far gateway, on the stream of an FTP session.
@@ -132,7 +132,7 @@ pub enum FarMessage {
     /// A message of the session.
     Session(MessageToNear),
     /// The bottleneck of a transfer at the far gateway.
-    Waiting(TransferId, Bottleneck),
+    Waiting(TransferId, TransferBottleneck),
     /// Bytes of an upload that the server has accepted. Version 5 has this message in place of
     /// grants.
     Delivered(TransferId, DeliveryReport),

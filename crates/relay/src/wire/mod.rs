@@ -15,7 +15,7 @@ mod report;
 
 pub use coding::{ChunkRequest, CodingOffer, CutParameters, StoreTerms};
 pub use message::{EnrolReply, FarMessage, NearMessage, Service, StreamHello, TOKEN_BYTES};
-pub use report::{Bottleneck, DeliveryReport, Grant};
+pub use report::{DeliveryReport, Grant, TransferBottleneck};
 
 use bytes::{Bytes, BytesMut};
 use codec::BodyError;

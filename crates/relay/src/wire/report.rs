@@ -22,7 +22,7 @@ pub struct DeliveryReport {
 
 /// The bottleneck of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bottleneck {
+pub enum TransferBottleneck {
     /// The client reads or writes slowly.
     Client,
     /// The link is slow.
@@ -31,19 +31,19 @@ pub enum Bottleneck {
     Server,
 }
 
-pub(super) fn put_limit(body: &mut Vec<u8>, limit: Bottleneck) {
+pub(super) fn put_limit(body: &mut Vec<u8>, limit: TransferBottleneck) {
     body.push(match limit {
-        Bottleneck::Client => 0,
-        Bottleneck::Wan => 1,
-        Bottleneck::Server => 2,
+        TransferBottleneck::Client => 0,
+        TransferBottleneck::Wan => 1,
+        TransferBottleneck::Server => 2,
     });
 }
 
-pub(super) fn limit(reader: &mut Reader<'_>) -> Result<Bottleneck, BodyError> {
+pub(super) fn limit(reader: &mut Reader<'_>) -> Result<TransferBottleneck, BodyError> {
     match reader.u8()? {
-        0 => Ok(Bottleneck::Client),
-        1 => Ok(Bottleneck::Wan),
-        2 => Ok(Bottleneck::Server),
+        0 => Ok(TransferBottleneck::Client),
+        1 => Ok(TransferBottleneck::Wan),
+        2 => Ok(TransferBottleneck::Server),
         _ => Err(reader.malformed()),
     }
 }

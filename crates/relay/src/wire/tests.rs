@@ -102,7 +102,7 @@ fn every_message_reads_back() {
     });
     for message in [
         NearMessage::Session(MessageToFar::Abandon(transfer)),
-        NearMessage::Waiting(transfer, Bottleneck::Client),
+        NearMessage::Waiting(transfer, TransferBottleneck::Client),
     ] {
         round_trip(&message);
     }
@@ -119,7 +119,7 @@ fn every_message_reads_back() {
             line: vec![b'x'; ftp::line::REPLY_MAX],
         }),
         FarMessage::Session(MessageToNear::ServerClosed),
-        FarMessage::Waiting(transfer, Bottleneck::Server),
+        FarMessage::Waiting(transfer, TransferBottleneck::Server),
         FarMessage::Granted(
             transfer,
             Grant {
@@ -215,7 +215,7 @@ fn version_5_has_reports_of_delivered_bytes_in_place_of_grants() {
 /// The last release of version 5 sends both messages.
 #[test]
 fn version_5_has_limits_of_the_near_gateway_and_commands_left_unanswered() {
-    let waiting = NearMessage::Waiting(TransferId(7), Bottleneck::Client);
+    let waiting = NearMessage::Waiting(TransferId(7), TransferBottleneck::Client);
     let bytes = encode_in(Version::V5, &waiting).expect("version 5 has it");
     let read = decode_in(Version::V5, &bytes);
     assert_eq!(read, Ok(Some((waiting, bytes.len()))));

@@ -19,7 +19,7 @@ use net::{
 };
 use relay::{
     Relay,
-    limits::{Purpose, ReachedLimit},
+    limits::{PermitPurpose, ReachedLimit},
     near,
     service::{FarService, NearService, ServiceClient, ServiceStream},
 };
@@ -47,8 +47,8 @@ impl NearService for EchoDoor {
         info_span!("echo", session, %client)
     }
 
-    fn purpose(&self) -> Purpose {
-        Purpose::Forward
+    fn purpose(&self) -> PermitPurpose {
+        PermitPurpose::Forward
     }
 
     fn admits(&self, client: IpAddr) -> bool {

@@ -6,7 +6,7 @@ use super::{
     DataFlow, DataInput, DataMachine, DataOutput, DataOutputs, DataProgress, ResetCause,
     stall::StallDetector, timers::Timers,
 };
-use crate::command::Direction;
+use crate::command::DataDirection;
 
 /// Properties of a data connection.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub struct FarDataSetup {
 pub enum FarDataOrder {
     /// The server has received the command of a transfer in this direction. The direction of an
     /// unknown verb is `None`.
-    Commanded(Option<Direction>),
+    Commanded(Option<DataDirection>),
     /// The transfer has begun: the server awaits TLS.
     Begin,
     /// The gateway stops waiting for a server that has not connected.
@@ -68,7 +68,7 @@ pub struct FarData {
     /// Whether the server reported success without a preliminary reply.
     is_answered: bool,
     stall: StallDetector,
-    direction: Option<Direction>,
+    direction: Option<DataDirection>,
     outbound: Outbound,
     inbound: Inbound,
     timers: Timers<Timer>,
@@ -283,7 +283,9 @@ impl DataMachine for FarData {
             // The server accepts no more bytes. It may still send, and its reply contains the
             // reason.
             DataInput::WriteFailed(_) => {
-                if self.direction != Some(Direction::Download) && self.inbound != Inbound::Closed {
+                if self.direction != Some(DataDirection::Download)
+                    && self.inbound != Inbound::Closed
+                {
                     self.outputs.push(DataOutput::Event(FarDataEvent::Lost));
                 }
                 self.is_lost = true;
@@ -375,7 +377,7 @@ impl FarData {
             return;
         }
         // The server's end has no meaning for an upload.
-        let is_upload = self.direction == Some(Direction::Upload);
+        let is_upload = self.direction == Some(DataDirection::Upload);
         if self.is_lost && !is_upload {
             // A failed write consumes the error of a reset, and the reset then looks like an end.
             return self.break_off("the server stopped reading".to_owned());
@@ -391,7 +393,7 @@ impl FarData {
 
     /// Whether the end of the data connection may mean that the server had no bytes to send.
     fn may_be_unused(&self) -> bool {
-        let is_download = self.direction == Some(Direction::Download);
+        let is_download = self.direction == Some(DataDirection::Download);
         is_download && !self.setup.has_tls && self.outbound == Outbound::Relaying && !self.is_lost
     }
 
@@ -422,7 +424,7 @@ impl FarData {
     /// Answers the server's end of a download with ours. Some servers await it before their final
     /// reply, and the client's own end would arrive a round trip of the WAN later.
     fn end_download(&mut self) {
-        let is_download = self.direction == Some(Direction::Download);
+        let is_download = self.direction == Some(DataDirection::Download);
         if is_download && self.inbound == Inbound::Relaying {
             self.inbound = Inbound::Ending;
             self.outputs.push(DataOutput::EndLeg);
@@ -444,7 +446,7 @@ impl FarData {
         if self.inbound != Inbound::Ending {
             return;
         }
-        if self.direction == Some(Direction::Download) {
+        if self.direction == Some(DataDirection::Download) {
             self.inbound = Inbound::Discarding;
         } else {
             self.inbound = Inbound::Closed;
@@ -522,7 +524,7 @@ mod tests {
             stall_timeout: Duration::from_secs(60),
             has_tls: true,
         });
-        data.order(now, FarDataOrder::Commanded(Some(Direction::Upload)));
+        data.order(now, FarDataOrder::Commanded(Some(DataDirection::Upload)));
         data.order(now, FarDataOrder::Begin);
         for input in [
             DataInput::StreamOpened,
@@ -553,7 +555,7 @@ mod tests {
             stall_timeout: Duration::from_secs(60),
             has_tls: false,
         });
-        data.order(now, FarDataOrder::Commanded(Some(Direction::Download)));
+        data.order(now, FarDataOrder::Commanded(Some(DataDirection::Download)));
         for input in [DataInput::StreamOpened, DataInput::Connected] {
             data.handle(now, input);
         }

@@ -6,7 +6,7 @@ use super::{
     DataFlow, DataInput, DataMachine, DataOutput, DataOutputs, DataProgress, ResetCause,
     stall::StallDetector, timers::Timers,
 };
-use crate::command::Direction;
+use crate::command::DataDirection;
 
 /// Method by which the client's data connection is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum NearDataOrder {
     /// The client has received the port to connect to: its time for that starts.
     Announced,
     /// A transfer in this direction was requested. The direction of an unknown verb is `None`.
-    Start(Option<Direction>),
+    Start(Option<DataDirection>),
     /// The `1yz` reply has been written: data may flow to the client.
     Release,
     /// The final reply has arrived.
@@ -77,7 +77,7 @@ pub struct NearData {
     leg: Leg,
     outbound: Outbound,
     inbound: Inbound,
-    direction: Option<Direction>,
+    direction: Option<DataDirection>,
     is_released: bool,
     /// Whether the final reply is a success. `None` before it.
     succeeded: Option<bool>,
@@ -219,7 +219,7 @@ impl DataMachine for NearData {
             }
             NearDataOrder::Start(direction) => {
                 self.direction = direction;
-                let is_upload = direction == Some(Direction::Upload);
+                let is_upload = direction == Some(DataDirection::Upload);
                 if self.leg == Leg::Waiting && is_upload && self.setup.dials_early {
                     self.connect();
                 }
@@ -354,7 +354,7 @@ impl NearData {
             Leg::Waiting => self.connect(),
             Leg::Connecting | Leg::Securing => {}
             Leg::Open if self.inbound == Inbound::Held => {
-                if self.is_refused() && self.direction == Some(Direction::Download) {
+                if self.is_refused() && self.direction == Some(DataDirection::Download) {
                     return self.break_off("the server has refused the transfer".to_owned());
                 }
                 self.inbound = Inbound::Relaying;
@@ -376,7 +376,7 @@ impl NearData {
             self.timers.set(Timer::Expiry, now + CONNECTION_GRACE);
         }
         self.on_announced();
-        let is_download = self.direction == Some(Direction::Download);
+        let is_download = self.direction == Some(DataDirection::Download);
         match self.outbound {
             // The gateway does not wait for a client that keeps its side of a finished download
             // open.
@@ -405,7 +405,7 @@ impl NearData {
     /// The reply can be faster than the client's connection.
     fn may_still_connect(&self) -> bool {
         let is_connecting = matches!(self.leg, Leg::Connecting | Leg::Securing);
-        let is_download = self.direction == Some(Direction::Download);
+        let is_download = self.direction == Some(DataDirection::Download);
         is_connecting && is_download && self.is_released
     }
 
@@ -415,7 +415,7 @@ impl NearData {
                 self.outputs
                     .push(DataOutput::Event(NearDataEvent::ClientEnded));
                 // The client's end has no meaning for a download.
-                let is_download = self.direction == Some(Direction::Download);
+                let is_download = self.direction == Some(DataDirection::Download);
                 if is_truncated && self.setup.reports_truncation && !is_download {
                     self.outbound = Outbound::Telling;
                     self.outputs.push(DataOutput::ReportTruncation);
@@ -439,7 +439,7 @@ impl NearData {
     fn await_server_end(&mut self, now: Duration) {
         let is_over = self.outbound == Outbound::Finished
             && self.succeeded == Some(true)
-            && self.direction == Some(Direction::Upload)
+            && self.direction == Some(DataDirection::Upload)
             && self.inbound == Inbound::Relaying;
         if is_over {
             // Most clients have closed already, and their FIN is in flight.
@@ -453,7 +453,7 @@ impl NearData {
         if self.outbound != Outbound::Relaying {
             return;
         }
-        self.is_cut_off |= self.direction != Some(Direction::Download);
+        self.is_cut_off |= self.direction != Some(DataDirection::Download);
         self.outbound = Outbound::Discarding;
         let patience = match self.succeeded {
             Some(_) => LINGER,
@@ -463,7 +463,7 @@ impl NearData {
     }
 
     fn on_stream_broken(&mut self, now: Duration, why: String) {
-        if self.direction != Some(Direction::Upload) {
+        if self.direction != Some(DataDirection::Upload) {
             return self.break_off(why);
         }
         self.is_cut_off |= self.outbound != Outbound::Finished;
@@ -481,7 +481,7 @@ impl NearData {
             return;
         }
         // A client that has sent its file may have left before the server's end reaches it.
-        if self.direction == Some(Direction::Upload) {
+        if self.direction == Some(DataDirection::Upload) {
             self.outputs.push(DataOutput::Stop);
             self.close_inbound();
         } else {
@@ -493,7 +493,7 @@ impl NearData {
         if self.inbound != Inbound::Ending {
             return;
         }
-        if self.direction == Some(Direction::Upload) {
+        if self.direction == Some(DataDirection::Upload) {
             self.close_inbound();
         } else {
             self.inbound = Inbound::Acknowledging;
@@ -557,7 +557,7 @@ impl NearData {
 
     fn check_stall(&mut self, now: Duration, progress: DataProgress) {
         let is_on_its_way =
-            self.outbound == Outbound::Finished && self.direction == Some(Direction::Upload);
+            self.outbound == Outbound::Finished && self.direction == Some(DataDirection::Upload);
         let stalled = match is_on_its_way {
             true => self.stall.check_awaited(progress),
             false => self.stall.check(progress),
@@ -618,7 +618,7 @@ const QUIET_CHECK: Duration = Duration::from_millis(100);
 mod tests {
     use super::*;
 
-    fn connects_at_once(direction: Direction, dials_early: bool) -> bool {
+    fn connects_at_once(direction: DataDirection, dials_early: bool) -> bool {
         let mut data = NearData::new(NearDataSetup {
             opening: DataOpening::Dial,
             dials_early,
@@ -646,7 +646,7 @@ mod tests {
         data.order(Duration::ZERO, NearDataOrder::Announced);
         data.order(
             Duration::ZERO,
-            NearDataOrder::Start(Some(Direction::Download)),
+            NearDataOrder::Start(Some(DataDirection::Download)),
         );
         data.order(Duration::ZERO, NearDataOrder::Release);
         data.order(Duration::ZERO, NearDataOrder::Finish { succeeded: false });
@@ -689,8 +689,8 @@ mod tests {
 
     #[test]
     fn the_data_of_an_upload_is_fetched_before_the_server_agrees() {
-        assert!(connects_at_once(Direction::Upload, true));
-        assert!(!connects_at_once(Direction::Download, true));
-        assert!(!connects_at_once(Direction::Upload, false));
+        assert!(connects_at_once(DataDirection::Upload, true));
+        assert!(!connects_at_once(DataDirection::Download, true));
+        assert!(!connects_at_once(DataDirection::Upload, false));
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    command::Direction,
+    command::DataDirection,
     session::{TransferId, data::far::FarDataEvent},
 };
 
@@ -45,13 +45,13 @@ impl DataConnections {
     }
 
     /// Assigns a transfer to the data connection.
-    pub(super) fn commanded(&mut self, id: TransferId, direction: Direction) {
+    pub(super) fn commanded(&mut self, id: TransferId, direction: DataDirection) {
         let connection = self.connections.entry(id).or_insert(Connection {
             is_whole: Some(false),
             is_closed: true,
             ..Connection::default()
         });
-        connection.is_upload = direction == Direction::Upload;
+        connection.is_upload = direction == DataDirection::Upload;
     }
 
     /// Records the server's final reply to the transfer. Returns whether its success is valid, if

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    command::{Command, Direction},
+    command::{Command, DataDirection},
     session::{
         CommandId, TransferId,
         data::near::{NearDataEvent, NearDataOrder},
@@ -22,7 +22,7 @@ struct Transfer {
     /// Whether a transfer command has used it.
     is_used: bool,
     /// Direction of its bytes. `None` for an unknown verb.
-    direction: Option<Direction>,
+    direction: Option<DataDirection>,
     /// Its command, until its end has been recorded.
     command: Option<TransferCommand>,
     /// An ABOR before any transfer command. The data connection is kept until its reply.
@@ -53,7 +53,7 @@ pub struct TransferSummary {
     /// Argument of the command.
     pub argument: Vec<u8>,
     /// Direction of its bytes. `None` for an unknown verb.
-    pub direction: Option<Direction>,
+    pub direction: Option<DataDirection>,
     /// Code of the final reply to the client. `None` without a reply.
     pub code: Option<u16>,
     /// Whether all bytes have arrived, and the server has answered with a `2yz`.
@@ -67,7 +67,7 @@ impl Transfer {
     }
 
     fn is_upload(&self) -> bool {
-        self.direction == Some(Direction::Upload)
+        self.direction == Some(DataDirection::Upload)
     }
 
     fn is_running(&self) -> bool {
@@ -140,7 +140,7 @@ impl Transfers {
     pub(super) fn start(
         &mut self,
         command: &Command<'_>,
-        direction: Direction,
+        direction: DataDirection,
     ) -> Option<TransferId> {
         let (&id, transfer) = self.open.iter_mut().rfind(|(_, t)| t.is_unused())?;
         transfer.is_used = true;
@@ -224,7 +224,7 @@ impl Transfers {
     }
 
     /// Returns the direction of the transfer that uses it. `None` without a transfer.
-    pub(super) fn direction(&self, id: TransferId) -> Option<Option<Direction>> {
+    pub(super) fn direction(&self, id: TransferId) -> Option<Option<DataDirection>> {
         let transfer = self.open.get(&id).filter(|t| t.is_used)?;
         Some(transfer.direction)
     }

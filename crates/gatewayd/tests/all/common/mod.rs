@@ -29,7 +29,7 @@ use gatewayd::{
     reload::ReloadOutcome,
 };
 use link::Identity;
-use relay::status::Snapshot;
+use relay::status::GatewaySnapshot;
 use socket2::SockRef;
 use tokio::{
     runtime::Runtime,
@@ -162,13 +162,17 @@ impl Gateway {
             .shutdown_background();
     }
 
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> GatewaySnapshot {
         let body = self.http("/status.json");
         serde_json::from_str(&body).expect("a snapshot")
     }
 
     /// Polls until `condition` holds.
-    pub fn wait_for(&self, what: &str, condition: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    pub fn wait_for(
+        &self,
+        what: &str,
+        condition: impl Fn(&GatewaySnapshot) -> bool,
+    ) -> GatewaySnapshot {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let snapshot = self.snapshot();

@@ -106,7 +106,7 @@ fn a_replayed_enrolment_changes_nothing_and_is_counted() {
         .wait_for("the first flight is counted as a replay", |now| {
             now.dropped.replayed > counted.replayed
         });
-    let is_counted = |now: &relay::status::Snapshot| {
+    let is_counted = |now: &relay::status::GatewaySnapshot| {
         let refused = |it: &relay::status::DroppedDatagrams| {
             it.replayed + it.unknown_connection + it.undecryptable + it.unknown_key + it.crowded
         };

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use optimiser::store::{FileLock, FileSystem, FolderEntry, OpenFile};
+use optimiser::store::{FileLock, FolderEntry, StoreFile, StoreFileSystem};
 use rand::{RngExt, SeedableRng, seq::IndexedRandom};
 use rand_pcg::Pcg64Mcg;
 
@@ -256,7 +256,7 @@ fn pages(mut offset: usize, mut bytes: &[u8]) -> Vec<Change> {
     pages
 }
 
-impl FileSystem for FaultyFiles {
+impl StoreFileSystem for FaultyFiles {
     fn make_folder(&self, _folder: &Path) -> io::Result<()> {
         self.call().map(|_| ())
     }
@@ -283,7 +283,7 @@ impl FileSystem for FaultyFiles {
         Ok(is_free.then(|| Box::new(lock) as Box<dyn FileLock>))
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn StoreFile>> {
         let number = {
             let state = &mut *self.call()?;
             let number = state.files.len();
@@ -294,13 +294,13 @@ impl FileSystem for FaultyFiles {
         Ok(Box::new(FaultyFile(self.clone(), number)))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn StoreFile>> {
         let number = self.call()?.names.get(path).copied();
         let number = number.ok_or(io::ErrorKind::NotFound)?;
         Ok(Box::new(FaultyFile(self.clone(), number)))
     }
 
-    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn OpenFile>> {
+    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn StoreFile>> {
         self.open(path)
     }
 
@@ -342,7 +342,7 @@ impl FaultyFile {
     }
 }
 
-impl OpenFile for FaultyFile {
+impl StoreFile for FaultyFile {
     fn size_bytes(&self) -> io::Result<u64> {
         self.with(|_, file| Ok(file.bytes.len() as u64))
     }

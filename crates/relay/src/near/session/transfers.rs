@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Instant};
 
 use ftp::{
-    command::{Command, CommandKind, Direction, escape},
+    command::{Command, CommandKind, DataDirection, escape},
     session::near::TransferSummary,
 };
 
@@ -55,7 +55,7 @@ impl Session {
                     data.commanded = Some(RequestedTransfer {
                         at: Instant::now(),
                         transfer_type: self.transfer_type,
-                        is_whole_download: whole && direction == Direction::Download,
+                        is_whole_download: whole && direction == DataDirection::Download,
                         is_announced: false,
                     });
                 }
@@ -132,7 +132,7 @@ fn announced_size(line: &[u8]) -> Option<u64> {
 
 fn direction(record: &TransferSummary) -> Option<TransferDirection> {
     match (record.direction?, record.verb.as_str()) {
-        (Direction::Upload, _) => Some(TransferDirection::Upload),
+        (DataDirection::Upload, _) => Some(TransferDirection::Upload),
         (_, "LIST" | "NLST" | "MLSD") => Some(TransferDirection::Listing),
         _ => Some(TransferDirection::Download),
     }
