@@ -267,7 +267,7 @@ async fn status(
 /// Whether the gateway works: its tasks, which answer this request, and the link's thread.
 async fn health(State(current): State<CurrentGateway>) -> (StatusCode, &'static str) {
     let link = current.borrow().relay.link().clone();
-    match link.works(HEALTH_PATIENCE).await {
+    match link.works(HEALTH_TIMEOUT).await {
         true => (StatusCode::OK, "ok\n"),
         false => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -301,7 +301,7 @@ async fn metrics(State(current): State<CurrentGateway>) -> impl IntoResponse {
 }
 
 /// Timeout of the health check. A working thread answers within milliseconds.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest filter of log messages, which usually has a few words.
 const FILTER_MAX_BYTES: usize = 4096;

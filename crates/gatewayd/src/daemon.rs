@@ -253,7 +253,7 @@ pub async fn run(
             // It serves as long as the link accepts streams.
             _ = accepting.join_next() => {
                 drop(reloader);
-                sessions.abort(CUT_PATIENCE).await;
+                sessions.abort(ABORT_TIMEOUT).await;
                 return Err(RunError::LinkEnded);
             }
         }
@@ -307,7 +307,7 @@ pub async fn run(
         let drained = async {
             // Peers without knowledge of the other process may still use this one, and so may its
             // operator.
-            let _ = timeout(RETIRE_PATIENCE, async {
+            let _ = timeout(RETIRE_TIMEOUT, async {
                 loop {
                     reloader.wait_for_order().await;
                     successor.pass_on_order();
@@ -337,12 +337,12 @@ pub async fn run(
     let mut aborted = AbortedConnections::default();
     if timeout(drain, sessions.wait_for_end()).await.is_err() {
         aborted.transfers = registry.open_transfers();
-        sessions.abort(CUT_PATIENCE).await;
+        sessions.abort(ABORT_TIMEOUT).await;
     }
     drop(interception);
-    registry.transfer_log().flush(CUT_PATIENCE).await;
+    registry.transfer_log().flush(ABORT_TIMEOUT).await;
     // A slow disk must not delay the end.
-    let closed = timeout(CLOSE_PATIENCE, link.shutdown(drain.min(CUT_PATIENCE))).await;
+    let closed = timeout(CLOSE_TIMEOUT, link.shutdown(drain.min(ABORT_TIMEOUT))).await;
     aborted.streams = closed.unwrap_or_default();
     accepting.shutdown().await;
     side_tasks.shutdown().await;
@@ -493,7 +493,7 @@ async fn connect(link: &Link, config: &Config, names: &[String]) {
             sleep(CONNECT_LOOK).await;
         }
     };
-    if timeout(CONNECT_PATIENCE, connected).await.is_err() {
+    if timeout(CONNECT_TIMEOUT, connected).await.is_err() {
         warn!("not all peers that the earlier process was connected to have answered");
     }
 }
@@ -586,13 +586,13 @@ fn first_session() -> u64 {
 /// Longest time for which a removed peer stays connected.
 const DISMISS_EVERY: Duration = Duration::from_millis(500);
 /// Time for aborted sessions to inform their clients, and for streams of the link to end.
-const CUT_PATIENCE: Duration = Duration::from_secs(2);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for peers to connect to the new process: an announcement and a handshake on a slow path.
-const RETIRE_PATIENCE: Duration = Duration::from_secs(5);
+const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Unlimited time for streams.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Time for the link of a new process to connect before it accepts clients.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_LOOK: Duration = Duration::from_millis(5);
 /// Time for the link to close.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -144,7 +144,7 @@ fn alternate_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 /// aborts the other attempts.
 ///
 /// # Errors
-/// The error of the last failed attempt. [`io::ErrorKind::TimedOut`] after [`CONNECT_PATIENCE`].
+/// The error of the last failed attempt. [`io::ErrorKind::TimedOut`] after [`CONNECT_TIMEOUT`].
 async fn first_to_connect<T, F>(
     addresses: Vec<SocketAddr>,
     connect: impl Fn(SocketAddr) -> F,
@@ -174,13 +174,13 @@ where
             }
         }
     };
-    timeout(CONNECT_PATIENCE, race)
+    timeout(CONNECT_TIMEOUT, race)
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 async fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
-    let found = timeout(CONNECT_PATIENCE, tokio::net::lookup_host((name, 0)))
+    let found = timeout(CONNECT_TIMEOUT, tokio::net::lookup_host((name, 0)))
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     Ok(found.map(|address| address.ip()).collect())
@@ -189,9 +189,9 @@ async fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
 /// Connects to an address that was allowed before.
 ///
 /// # Errors
-/// The error of the connection. [`io::ErrorKind::TimedOut`] after [`CONNECT_PATIENCE`].
+/// The error of the connection. [`io::ErrorKind::TimedOut`] after [`CONNECT_TIMEOUT`].
 pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    timeout(CONNECT_PATIENCE, TcpStream::connect(address))
+    timeout(CONNECT_TIMEOUT, TcpStream::connect(address))
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
@@ -219,7 +219,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Timeout of a connection attempt over all addresses of a server. FileZilla waits 20 s for a
 /// greeting, so the timeout is shorter.
-pub const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -328,7 +328,7 @@ mod tests {
             let four = addresses(&["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]);
             let error = first_to_connect(four, connect).await.expect_err("silence");
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-            assert_eq!(begun.elapsed(), CONNECT_PATIENCE);
+            assert_eq!(begun.elapsed(), CONNECT_TIMEOUT);
             assert_eq!(*tried.lock().expect("no panic"), 4);
         });
     }

@@ -113,11 +113,11 @@ pub fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
 /// A cancelled attempt is reset, since the other end would take an orderly end for an empty file.
 ///
 /// # Errors
-/// The error of the system call; [`io::ErrorKind::TimedOut`] after `patience`.
+/// The error of the system call; [`io::ErrorKind::TimedOut`] after `timeout`.
 pub async fn connect_from(
     local: IpAddr,
     to: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<TcpStream> {
     let socket = match to {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -131,7 +131,7 @@ pub async fn connect_from(
     choose_port_late(&socket);
     SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
     socket.bind(SocketAddr::new(local, 0))?;
-    tokio::time::timeout(patience, socket.connect(to))
+    tokio::time::timeout(timeout, socket.connect(to))
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

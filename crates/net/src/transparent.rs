@@ -57,11 +57,11 @@ pub fn listen_for_data(server: IpAddr) -> io::Result<TcpListener> {
 /// Connects to a client from `server`, and from its data port if the port is available.
 ///
 /// # Errors
-/// The error of the system call. [`io::ErrorKind::TimedOut`] after `patience`.
+/// The error of the system call. [`io::ErrorKind::TimedOut`] after `timeout`.
 pub async fn connect_from(
     server: IpAddr,
     client: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<TcpStream> {
     let connect = async {
         match connect(
@@ -77,7 +77,7 @@ pub async fn connect_from(
             result => result,
         }
     };
-    connect_in_time(patience, connect).await
+    connect_in_time(timeout, connect).await
 }
 
 /// Connects to a server from the address `client`.
@@ -87,17 +87,17 @@ pub async fn connect_from(
 pub async fn connect_as(
     client: IpAddr,
     server: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<TcpStream> {
     let from = SocketAddr::new(client.to_canonical(), 0);
-    connect_in_time(patience, connect(from, server, CancelledEnd::Ended)).await
+    connect_in_time(timeout, connect(from, server, CancelledEnd::Ended)).await
 }
 
 async fn connect_in_time(
-    patience: Duration,
+    timeout: Duration,
     connect: impl Future<Output = io::Result<TcpStream>>,
 ) -> io::Result<TcpStream> {
-    tokio::time::timeout(patience, connect)
+    tokio::time::timeout(timeout, connect)
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

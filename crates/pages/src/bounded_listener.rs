@@ -169,7 +169,7 @@ impl Listener for BoundedListener {
             }
             let Some(tls) = self.source.tls() else {
                 let connection =
-                    BoundedConnection::new(Leg::plain(stream), client, permit, REQUEST_PATIENCE);
+                    BoundedConnection::new(Leg::plain(stream), client, permit, REQUEST_TIMEOUT);
                 return (connection, address);
             };
             self.handshakes.spawn(async move {
@@ -179,7 +179,7 @@ impl Listener for BoundedListener {
                     stream,
                     client,
                     permit,
-                    REQUEST_PATIENCE,
+                    REQUEST_TIMEOUT,
                 ))
             });
         }
@@ -273,9 +273,7 @@ impl BoundedConnection {
     ) -> Poll<io::Result<T>> {
         if polled.is_pending() && !self.is_blocked {
             self.is_blocked = true;
-            self.deadline
-                .as_mut()
-                .reset(Instant::now() + WRITE_PATIENCE);
+            self.deadline.as_mut().reset(Instant::now() + WRITE_TIMEOUT);
         }
         self.fail_if_over(cx, polled)
     }
@@ -284,7 +282,7 @@ impl BoundedConnection {
     fn extend_deadline(&mut self) {
         self.permit.record_response();
         self.is_blocked = false;
-        self.deadline.as_mut().reset(Instant::now() + IDLE_PATIENCE);
+        self.deadline.as_mut().reset(Instant::now() + IDLE_TIMEOUT);
     }
 
     /// Turns a pending result into an error once the connection is over.
@@ -358,7 +356,7 @@ const CONNECTIONS_MAX: usize = 64;
 const CONNECTIONS_PER_CLIENT_MAX: usize = 16;
 
 /// Timeout of the first request, long enough for a few lost packets.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of an order by a process of this machine, its execution included. The removal of a chunk
 /// store may take minutes.
@@ -368,11 +366,11 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Timeout of a client that reads no bytes of a response, long enough for a few lost packets.
-const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout from the last response to the end of the next request. Collectors of metrics poll every
 /// 15 or 30 s.
-const IDLE_PATIENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Send buffer for a page with metrics of many peers. The kernel allocates twice this size.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
@@ -403,8 +401,8 @@ mod tests {
             }
         };
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(written > 0 && begun.elapsed() >= WRITE_PATIENCE);
-        assert!(begun.elapsed() < IDLE_PATIENCE, "{:?}", begun.elapsed());
+        assert!(written > 0 && begun.elapsed() >= WRITE_TIMEOUT);
+        assert!(begun.elapsed() < IDLE_TIMEOUT, "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
@@ -502,7 +500,7 @@ mod tests {
         let permits = ConnectionPermits::new(1, 1);
         let permit = permits.assign(permits.wait_for_free().await, address.ip());
         let permit = permit.expect("the first");
-        let served = BoundedConnection::new(both.1.expect("TLS"), client, permit, REQUEST_PATIENCE);
+        let served = BoundedConnection::new(both.1.expect("TLS"), client, permit, REQUEST_TIMEOUT);
         (both.0.expect("TLS"), served)
     }
 }

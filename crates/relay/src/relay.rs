@@ -263,12 +263,12 @@ impl Sessions {
         let _ = self.all_ended.recv().await;
     }
 
-    /// Ends open sessions now. Returns when they have ended, and at the latest after `patience`.
-    pub async fn abort(&mut self, patience: Duration) {
+    /// Ends open sessions now. Returns when they have ended, and at the latest after `time_max`.
+    pub async fn abort(&mut self, time_max: Duration) {
         self.close();
         // This fails only without receivers, and sessions hold some.
         let _ = self.abort.send(true);
-        let _ = timeout(patience, self.wait_for_end()).await;
+        let _ = timeout(time_max, self.wait_for_end()).await;
     }
 }
 

@@ -10,7 +10,7 @@ use ftp::session::{
         far::{FarData, FarDataSetup},
         near::{DataOpening, NearData, NearDataOrder, NearDataSetup},
     },
-    far::{self, SERVER_PATIENCE},
+    far::{self, SERVER_TIMEOUT},
     near::{self, HALF_CLOSED_TIMEOUT},
 };
 
@@ -199,7 +199,7 @@ impl World {
                 has_moved = true;
             }
             None if self.far.waits_only_for_server() => {
-                self.silent_at = Some(now + SERVER_PATIENCE);
+                self.silent_at = Some(now + SERVER_TIMEOUT);
             }
             _ => {}
         }

@@ -81,7 +81,7 @@ pub(crate) struct Server {
     /// Time before which it reads no input.
     busy_until: Option<Duration>,
     /// Time at which it stops waiting for the data connection.
-    impatient_at: Option<Duration>,
+    times_out_at: Option<Duration>,
     numbered: u32,
     /// Number of commands other than transfers and questions.
     worked: u32,
@@ -134,7 +134,7 @@ impl Server {
             wake: None,
             late: VecDeque::new(),
             busy_until: None,
-            impatient_at: None,
+            times_out_at: None,
             numbered: 0,
             worked: 0,
             keeps_user_for,
@@ -145,9 +145,9 @@ impl Server {
     }
 
     pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
-        let impatient_at = self.impatient_at.filter(|_| self.busy.is_some());
+        let times_out_at = self.times_out_at.filter(|_| self.busy.is_some());
         let late = self.late.iter().map(|(at, _)| *at);
-        let times = [self.wake, impatient_at, self.busy_until]
+        let times = [self.wake, times_out_at, self.busy_until]
             .into_iter()
             .flatten()
             .chain(late);
@@ -561,9 +561,9 @@ impl Server {
         let Some(busy) = &self.busy else {
             return false;
         };
-        let at = busy.since + CONNECT_PATIENCE;
+        let at = busy.since + CONNECT_TIMEOUT;
         if at > now {
-            self.impatient_at = Some(at);
+            self.times_out_at = Some(at);
             return false;
         }
         let line = format!("425 {} no data connection came", busy.number);
@@ -584,7 +584,7 @@ impl Busy {
 }
 
 /// Timeout of a data connection, as in vsftpd.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Lower bound of the port numbers, exclusive.
 pub(crate) const PORT_MIN: u32 = 2000;

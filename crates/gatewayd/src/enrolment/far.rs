@@ -71,7 +71,7 @@ async fn serve(
     if send.write(encode(&reply)).await.is_ok() {
         send.finish();
         // The invited gateway ends the connection.
-        let _ = timeout(CLOSE_PATIENCE, send.closed()).await;
+        let _ = timeout(CLOSE_TIMEOUT, send.closed()).await;
     }
 }
 
@@ -202,4 +202,4 @@ fn unix_s() -> u64 {
 }
 
 /// Time for a reply to be acknowledged.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);

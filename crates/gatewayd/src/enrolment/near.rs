@@ -61,8 +61,8 @@ pub async fn enrol(
     name: &str,
 ) -> Result<String, EnrolError> {
     let link = Link::start(socket(&invite.endpoint).await?, config(invite))?;
-    let asked = timeout(PATIENCE, ask(&link, invite, public_key, name)).await;
-    link.shutdown(CLOSE_PATIENCE).await;
+    let asked = timeout(ENROL_TIMEOUT, ask(&link, invite, public_key, name)).await;
+    link.shutdown(CLOSE_TIMEOUT).await;
     asked.unwrap_or_else(|_| Err(EnrolError::Silent(invite.endpoint.clone())))
 }
 
@@ -130,7 +130,7 @@ fn config(invite: &Invite) -> LinkConfig {
         policy: Policy::Fair,
         rate_max: None,
         memory_max: ByteCount::mebibytes(16),
-        idle_timeout: PATIENCE,
+        idle_timeout: ENROL_TIMEOUT,
         memory_file: None,
     }
 }
@@ -139,6 +139,6 @@ fn config(invite: &Invite) -> LinkConfig {
 const TRIES: usize = 3;
 
 /// Timeout of the reply: the far gateway writes to its disk.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ENROL_TIMEOUT: Duration = Duration::from_secs(20);
 
-const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -30,7 +30,7 @@ pub(super) const SOCKETS_MAX: usize = 64;
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
 /// Timeout of a write. A running process accepts a message at once.
-const WRITE_PATIENCE: Duration = Duration::from_secs(2);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl HandoverChannel {
     pub(super) fn new(socket: UnixStream) -> Self {
@@ -55,7 +55,7 @@ impl HandoverChannel {
         message: &impl Serialize,
         sockets: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        self.socket.set_write_timeout(Some(WRITE_PATIENCE))?;
+        self.socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let text = serde_json::to_vec(message)?;
         let length = (text.len() as u32).to_be_bytes();
         let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
@@ -81,9 +81,9 @@ impl HandoverChannel {
     /// `InvalidData` for another message.
     pub(super) fn receive<T: DeserializeOwned>(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
     ) -> io::Result<(T, Vec<OwnedFd>)> {
-        self.socket.set_read_timeout(Some(patience))?;
+        self.socket.set_read_timeout(Some(timeout))?;
         let mut length = [0; 4];
         let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     fn pair() -> (HandoverChannel, HandoverChannel) {
         let (one, other) = HandoverChannel::pair().expect("sockets can be made");
@@ -147,18 +147,16 @@ mod tests {
                 one.send(&"second", &[]).expect("the other end reads");
             }
         });
-        let (first, mut sockets) = other
-            .receive::<(String, String)>(PATIENCE)
-            .expect("it came");
+        let (first, mut sockets) = other.receive::<(String, String)>(TIMEOUT).expect("it came");
         assert_eq!(first, ("first".to_owned(), text));
         assert_eq!(sockets.len(), 2);
-        let (second, none) = other.receive::<String>(PATIENCE).expect("it came");
+        let (second, none) = other.receive::<String>(TIMEOUT).expect("it came");
         assert_eq!((second.as_str(), none.len()), ("second", 0));
         writer.join().expect("no panic");
         let mut same = std::fs::File::from(sockets.pop().expect("there are two"));
         same.write_all(b"7").expect("it is open");
         assert_eq!(file.stream_position().expect("it is open"), 1, "one file");
-        let gone = other.receive::<String>(PATIENCE).expect_err("nothing more");
+        let gone = other.receive::<String>(TIMEOUT).expect_err("nothing more");
         assert_eq!(gone.kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -176,11 +174,11 @@ mod tests {
         one.socket
             .write_all(&[0xff, 0xff, 0xff, 0xff, 1])
             .expect("there is room");
-        assert!(other.receive::<String>(PATIENCE).is_err());
+        assert!(other.receive::<String>(TIMEOUT).is_err());
         let (mut one, mut other) = pair();
         one.socket
             .write_all(b"\0\0\0\x02{]")
             .expect("there is room");
-        assert!(other.receive::<String>(PATIENCE).is_err());
+        assert!(other.receive::<String>(TIMEOUT).is_err());
     }
 }

@@ -171,7 +171,7 @@ impl Predecessor {
 fn receive_message(
     channel: &mut HandoverChannel,
 ) -> io::Result<Option<(PredecessorMessage, Vec<OwnedFd>)>> {
-    match channel.receive(PATIENCE) {
+    match channel.receive(MESSAGE_TIMEOUT) {
         Ok((PredecessorMessage::Abandoned, _)) => {
             Err(io::Error::other("the old process continues alone"))
         }
@@ -237,4 +237,4 @@ impl Inherited {
 }
 
 /// Timeout of the old process's next message.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);

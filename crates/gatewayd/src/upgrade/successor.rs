@@ -67,7 +67,7 @@ pub(crate) async fn hand_over(
     }
     let mut successor = Successor::start(program)?;
     successor.send_sockets(&input)?;
-    match successor.receive(READY_PATIENCE).await? {
+    match successor.receive(READY_TIMEOUT).await? {
         SuccessorMessage::Ready {
             pid,
             version,
@@ -158,7 +158,7 @@ impl Successor {
         let sockets: Vec<_> = sockets.iter().map(OwnedFd::as_fd).collect();
         self.is_begun = true;
         self.send(&PredecessorMessage::Go(message), &sockets)?;
-        match self.receive(UP_PATIENCE).await? {
+        match self.receive(UP_TIMEOUT).await? {
             SuccessorMessage::Up => Ok(()),
             other => Err(UpgradeError::Unexpected(format!("{other:?}"))),
         }
@@ -205,9 +205,9 @@ impl Successor {
     }
 
     /// Returns its next message.
-    async fn receive(&self, patience: Duration) -> Result<SuccessorMessage, UpgradeError> {
+    async fn receive(&self, timeout: Duration) -> Result<SuccessorMessage, UpgradeError> {
         let mut channel = self.channel.try_clone().map_err(UpgradeError::Socket)?;
-        let received = spawn_blocking(move || channel.receive::<SuccessorMessage>(patience)).await;
+        let received = spawn_blocking(move || channel.receive::<SuccessorMessage>(timeout)).await;
         match received.unwrap_or_else(|error| Err(error.into())) {
             Ok((SuccessorMessage::Failed(reason), _)) => Err(UpgradeError::Refused(reason)),
             Ok((received, _)) => Ok(received),
@@ -215,7 +215,7 @@ impl Successor {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                     UpgradeError::Ended
                 }
-                io::ErrorKind::TimedOut => UpgradeError::Late(patience.as_secs()),
+                io::ErrorKind::TimedOut => UpgradeError::Late(timeout.as_secs()),
                 _ => UpgradeError::Unexpected(error.to_string()),
             }),
         }
@@ -239,6 +239,6 @@ impl Drop for Successor {
 
 /// Time for the new process to read its configuration, and to prepare everything. The sum of both
 /// times is shorter than the timeout of the admin interface.
-const READY_PATIENCE: Duration = Duration::from_secs(5);
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for the new process to connect to its peers, and to open its listeners.
-const UP_PATIENCE: Duration = Duration::from_millis(4500);
+const UP_TIMEOUT: Duration = Duration::from_millis(4500);

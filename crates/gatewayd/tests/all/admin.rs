@@ -9,13 +9,13 @@ use std::{
     net::TcpStream,
 };
 
-use crate::common::{self, PATIENCE, World};
+use crate::common::{self, TIMEOUT, World};
 
 /// Returns the first line and the body of an answer.
 fn ask(world: &World, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(world.near.admin).expect("the admin address");
     stream
-        .set_read_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(TIMEOUT))
         .expect("a socket option");
     stream.write_all(request.as_bytes()).expect("a request");
     let mut answer = String::new();
@@ -111,7 +111,7 @@ mod real_time {
         }
         let mut first = idle.remove(0);
         first
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .expect("a socket option");
         let mut answer = Vec::new();
         let _ = first.read_to_end(&mut answer);

@@ -114,7 +114,7 @@ fn a_client_that_stops_a_download_resets_the_servers_data() {
         .expect("the first bytes");
     reset(client_data);
     server_data
-        .set_write_timeout(Some(common::PATIENCE))
+        .set_write_timeout(Some(common::TIMEOUT))
         .expect("a socket option");
     let bytes = pattern(100_000);
     let error = loop {

@@ -219,7 +219,7 @@ fn a_server_that_is_not_trusted_gets_no_account() {
     runtime.block_on(async {
         let tcp = tokio::net::TcpStream::from_std(server.stream).expect("a connection");
         let refused = timeout(
-            common::PATIENCE,
+            common::TIMEOUT,
             acceptor.accept(tcp, ConnectionKind::Control),
         )
         .await;

@@ -34,7 +34,7 @@ fn refuse_tls(runtime: &Runtime, tcp: TcpStream, tls: &Server) {
     tcp.set_nonblocking(true).expect("a socket option");
     runtime.block_on(async {
         let tcp = tokio::net::TcpStream::from_std(tcp).expect("a connection");
-        let refused = timeout(common::PATIENCE, tls.accept(tcp, ConnectionKind::Control)).await;
+        let refused = timeout(common::TIMEOUT, tls.accept(tcp, ConnectionKind::Control)).await;
         refused
             .expect("in time")
             .expect_err("TLS 1.2 only is offered");

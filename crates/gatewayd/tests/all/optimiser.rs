@@ -18,7 +18,7 @@ use std::{
 use relay::{status::GatewaySnapshot, transfer_log::TransferRecord};
 use socket2::SockRef;
 
-use crate::common::{Gateway, PATIENCE, World, noise, passive, read_all, text};
+use crate::common::{Gateway, TIMEOUT, World, noise, passive, read_all, text};
 
 /// Uploads `bytes`. Returns the record.
 fn upload(world: &World, bytes: &[u8]) -> TransferRecord {
@@ -244,7 +244,7 @@ fn a_store_that_lost_everything_costs_time_and_no_byte() {
         let sizes = entries.map(|it| it.expect("an entry").metadata().expect("a file").len());
         sizes.sum::<u64>()
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while size() < bytes.len() as u64 {
         assert!(Instant::now() < deadline, "{} bytes on the disk", size());
         thread::sleep(Duration::from_millis(10));
@@ -296,7 +296,7 @@ fn slow_upload(world: &World, bytes: &[u8], bytes_per_s: u64) -> (Duration, Dura
         client_data.write_all(bytes).expect("the gateway reads");
         let has_all =
             |s: &GatewaySnapshot| s.transfers.iter().any(|it| it.up_bytes >= count as u64);
-        while !has_all(&world.near.snapshot()) && begin.elapsed() < 3 * PATIENCE {
+        while !has_all(&world.near.snapshot()) && begin.elapsed() < 3 * TIMEOUT {
             thread::sleep(Duration::from_millis(20));
         }
         (begin.elapsed(), reader.join().expect("no panic"))

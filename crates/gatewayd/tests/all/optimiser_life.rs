@@ -22,8 +22,7 @@ use std::{
 use relay::{status::GatewaySnapshot, transfer_log::TransferRecord};
 
 use crate::common::{
-    Control, Gateway, PATIENCE, Prepared, World, expect_reset, noise, passive, read_all, reset,
-    text,
+    Control, Gateway, Prepared, TIMEOUT, World, expect_reset, noise, passive, read_all, reset, text,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +51,7 @@ impl Transfer {
             }
         };
         // If a gateway hangs, the test must not hang.
-        from.set_write_timeout(Some(PATIENCE))
+        from.set_write_timeout(Some(TIMEOUT))
             .expect("a socket option");
         Self {
             client,
@@ -158,7 +157,7 @@ fn expect_references(world: &World) {
 
 /// Polls until `condition` holds.
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "{what} did not come about");
         thread::sleep(Duration::from_millis(5));

@@ -79,7 +79,7 @@ impl Passed {
             .expect("the gateway listens");
         let stream = TcpStream::from(socket);
         stream
-            .set_read_timeout(Some(common::PATIENCE))
+            .set_read_timeout(Some(common::TIMEOUT))
             .expect("a socket option");
         stream
     }

@@ -409,7 +409,7 @@ fn a_removed_pass_through_door_has_its_data_ports_until_its_clients_leave() {
     let connected = TcpStream::connect(data);
     connected.expect("the data port of a session that goes on");
     drop((client, server));
-    let deadline = Instant::now() + common::PATIENCE;
+    let deadline = Instant::now() + common::TIMEOUT;
     while !is_refused(data) {
         assert!(Instant::now() < deadline, "the port is never given back");
         std::thread::sleep(Duration::from_millis(50));

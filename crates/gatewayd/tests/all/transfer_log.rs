@@ -17,7 +17,7 @@ use relay::{
     transfer_log::{TransferDirection, TransferRecord, TransferType},
 };
 
-use crate::common::{Control, PATIENCE, World, expect_reset, passive, pattern, read_all, reset};
+use crate::common::{Control, TIMEOUT, World, expect_reset, passive, pattern, read_all, reset};
 
 const JSON: &str = "[log]\ntransfer_log = \"transfers.log\"\n";
 const XFERLOG: &str =
@@ -25,7 +25,7 @@ const XFERLOG: &str =
 
 /// Returns the lines of the log, once there are `count` lines.
 fn lines(path: &Path, count: usize) -> Vec<String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let lines: Vec<_> = text.lines().map(str::to_owned).collect();
@@ -228,7 +228,7 @@ fn a_log_that_was_moved_away_is_opened_again_at_a_reload() {
     lines(&moved, 2);
     world.near.reload(str::to_owned);
     // The new file exists before any line is written.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !log.exists() {
         assert!(Instant::now() < deadline, "not opened again");
         std::thread::sleep(std::time::Duration::from_millis(5));

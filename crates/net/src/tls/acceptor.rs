@@ -23,7 +23,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tracing::debug;
 
 use super::{
-    ConnectionKind, HANDSHAKE_PATIENCE,
+    ConnectionKind, HANDSHAKE_TIMEOUT,
     certificate::{CertError, CertSource},
     current_certificate::CurrentCertificate,
     fingerprint::Fingerprint,
@@ -155,12 +155,12 @@ impl Acceptor {
                 &self.control
             }
             ConnectionKind::Data => {
-                let first = timeout(BEGIN_PATIENCE, connection.peek(&mut [0])).await;
+                let first = timeout(BEGIN_TIMEOUT, connection.peek(&mut [0])).await;
                 first.map_err(|_| timeout_error())??;
                 &self.data
             }
         };
-        let leg = timeout(HANDSHAKE_PATIENCE, configs.handshake(Tcp::new(connection)))
+        let leg = timeout(HANDSHAKE_TIMEOUT, configs.handshake(Tcp::new(connection)))
             .await
             .map_err(|_| timeout_error())?
             .map_err(explain_error)?;
@@ -282,7 +282,7 @@ const SESSIONS_MAX: usize = 4;
 
 /// Timeout for a client to begin TLS on a data connection: as long as a server may need to fetch a
 /// file from tape. The owner of the session may end it earlier.
-const BEGIN_PATIENCE: Duration = Duration::from_secs(600);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// ALPN of FTP (RFC 7301 registry). `x-filezilla-ftp` would imply FileZilla's own rules.
 const ALPN_FTP: &[u8] = b"ftp";

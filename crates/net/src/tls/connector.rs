@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use tracing::{debug, info};
 
 use super::{
-    ConnectionKind, HANDSHAKE_PATIENCE,
+    ConnectionKind, HANDSHAKE_TIMEOUT,
     certificate_rejection::CertificateRejection,
     leg::Leg,
     provider,
@@ -123,7 +123,7 @@ impl Connector {
         let offered = self.sessions.any();
         let connector = TlsConnector::from(self.config.clone());
         let tcp = Tcp::new(connection.into());
-        let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(name, tcp.clone()))
+        let stream = timeout(HANDSHAKE_TIMEOUT, connector.connect(name, tcp.clone()))
             .await
             .map_err(|_| timeout_error())?
             .map_err(|error| explain_error(error, tcp.has_read()))?;

@@ -17,7 +17,7 @@ use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::LazyConfigAcceptor;
 
 use super::{
-    HANDSHAKE_PATIENCE,
+    HANDSHAKE_TIMEOUT,
     certificate::{CertError, CertSource},
     current_certificate::CurrentCertificate,
     leg::Leg,
@@ -54,21 +54,21 @@ impl HttpsAcceptor {
         roots: &[CertificateDer<'static>],
     ) -> io::Result<Leg> {
         self.current.refresh();
-        let patience = match roots {
-            [] => HANDSHAKE_PATIENCE,
-            _ => CHOICE_PATIENCE,
+        let time_max = match roots {
+            [] => HANDSHAKE_TIMEOUT,
+            _ => CERTIFICATE_CHOICE_TIMEOUT,
         };
         let config = self.config(roots).map_err(io::Error::other)?;
         let handshake = async {
             let start = LazyConfigAcceptor::new(Acceptor::default(), Tcp::new(tcp.into()));
             // The browser asks its user only after the first message.
-            let start = timeout(HANDSHAKE_PATIENCE, start).await;
+            let start = timeout(HANDSHAKE_TIMEOUT, start).await;
             start
                 .map_err(|_| timeout_error())??
                 .into_stream(config)
                 .await
         };
-        let stream = timeout(patience, handshake).await;
+        let stream = timeout(time_max, handshake).await;
         Ok(Leg::tls(stream.map_err(|_| timeout_error())??))
     }
 
@@ -104,7 +104,7 @@ pub fn judge(
 }
 
 /// Timeout of a handshake in which a browser asks its user for a certificate.
-const CHOICE_PATIENCE: Duration = Duration::from_secs(60);
+const CERTIFICATE_CHOICE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// ALPN of HTTP/1.1 (RFC 7301 section 6).
 const ALPN_HTTP: &[u8] = b"http/1.1";
@@ -140,7 +140,7 @@ mod tests {
             let (served, _) = served.expect("a connection");
             let error = acceptor.accept(served, &[]).await.expect_err("it is late");
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-            assert!(begun.elapsed() < CHOICE_PATIENCE);
+            assert!(begun.elapsed() < CERTIFICATE_CHOICE_TIMEOUT);
         }
         for kind in ["pem", "key"] {
             std::fs::remove_file(path.with_extension(kind)).expect("it was made");

@@ -54,10 +54,10 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn timeout_error() -> io::Error {
-    let message = format!("no TLS handshake within {} s", HANDSHAKE_PATIENCE.as_secs());
+    let message = format!("no TLS handshake within {} s", HANDSHAKE_TIMEOUT.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
 /// Timeout of a handshake: a dozen round trips of a bad path and a busy peer. FileZilla and curl
 /// wait longer for a connection.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(20);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);

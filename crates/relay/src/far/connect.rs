@@ -89,7 +89,7 @@ pub(super) async fn connect_again(
         expect_success(&mut control).await?;
         Ok(control)
     };
-    let in_time = timeout(GREETING_PATIENCE, greeted).await;
+    let in_time = timeout(GREETING_TIMEOUT, greeted).await;
     let greeted = in_time.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let mut control = greeted.map_err(|error| unreachable_refusal(&error))?;
     let handshake = async |tcp| tls.connect(tcp, name, ConnectionKind::Control).await;
@@ -115,7 +115,7 @@ pub(super) async fn reconnect(
             None => Ok(Leg::plain(stream)),
         }
     };
-    let in_time = timeout(GREETING_PATIENCE, connected).await;
+    let in_time = timeout(GREETING_TIMEOUT, connected).await;
     in_time.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
@@ -162,4 +162,4 @@ fn unreachable_refusal(error: &io::Error) -> (u16, String) {
 }
 
 /// Timeout of the second greeting and reply of a server that has just greeted.
-const GREETING_PATIENCE: Duration = Duration::from_secs(30);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use std::{
 
 use ftp::session::data::DataInput;
 
-use net::dial::CONNECT_PATIENCE;
+use net::dial::CONNECT_TIMEOUT;
 use net::{Connection, Listener, socket, tls::Leg};
 
 /// Method by which the server's data connection is opened.
@@ -41,7 +41,7 @@ pub(super) async fn connect(leg: ServerLeg, local: IpAddr) -> Result<Leg, DataIn
     let connected = async {
         let connection = match leg {
             ServerLeg::Dial(to) => {
-                Connection::from(socket::connect_from(local, to, CONNECT_PATIENCE).await?)
+                Connection::from(socket::connect_from(local, to, CONNECT_TIMEOUT).await?)
             }
             ServerLeg::Accept(listener, server) => socket::accept_from(&listener, server).await,
         };

@@ -101,7 +101,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<GatewayContext>, ends: &F
         ..
     } = incoming;
     let mut decoder = MessageDecoder::default();
-    let hello = match timeout(HELLO_PATIENCE, read_hello(&mut recv, &mut decoder)).await {
+    let hello = match timeout(HELLO_TIMEOUT, read_hello(&mut recv, &mut decoder)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
             warn!(%error, "malformed start of a stream");
@@ -257,7 +257,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<GatewayContext>, ends: &F
             }
         }
         Service::FtpData { session, transfer } => {
-            match timeout(PAIRING_PATIENCE, shared.pairing.find((peer, session))).await {
+            match timeout(PAIRING_TIMEOUT, shared.pairing.find((peer, session))).await {
                 Ok(sender) => {
                     // If the session has ended, the stream is dropped, and thereby reset.
                     let first = decoder.into_rest();
@@ -289,7 +289,7 @@ async fn read_hello(
 }
 
 /// Timeout of the first message of a stream.
-const HELLO_PATIENCE: Duration = Duration::from_secs(30);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time by which a data connection's stream may precede its session.
-const PAIRING_PATIENCE: Duration = Duration::from_secs(10);
+const PAIRING_TIMEOUT: Duration = Duration::from_secs(10);

@@ -23,7 +23,7 @@ use ftp::{
             far::{FarData, FarDataEvent, FarDataOrder, FarDataSetup},
         },
         far::{
-            FarInput, FarOutput, FarSession, FarSetup, SERVER_PATIENCE, ServerTlsMode as TlsWay,
+            FarInput, FarOutput, FarSession, FarSetup, SERVER_TIMEOUT, ServerTlsMode as TlsWay,
             SessionOpening,
         },
     },
@@ -258,7 +258,7 @@ impl Session<'_> {
                 }
                 leg = wait_for_reconnection(&mut self.reconnection), if !is_connected => self.on_reconnected(leg)?,
                 () = wait_until(waits.until(self.far.wait())) => self.handle_wait_timeout(&mut waits)?,
-                () = sleep(SERVER_PATIENCE), if self.far.waits_only_for_server() => {
+                () = sleep(SERVER_TIMEOUT), if self.far.waits_only_for_server() => {
                     info!("the server does not answer a session without client");
                     self.far.handle(FarInput::ServerSilent)?;
                 }

@@ -12,7 +12,7 @@ use net::{socket, transparent};
 /// Relays between a client that has received no bytes yet and `server`, until both have ended.
 pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {
     let connected = match stream.peer_addr() {
-        Ok(client) => transparent::connect_as(client.ip(), server, PATIENCE).await,
+        Ok(client) => transparent::connect_as(client.ip(), server, CONNECT_TIMEOUT).await,
         Err(error) => Err(error),
     };
     let mut direct = match connected {
@@ -39,4 +39,4 @@ pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {
 }
 
 /// Timeout of the connection to the server. Clients wait 20 s and more for its greeting.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

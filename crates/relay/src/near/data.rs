@@ -59,10 +59,10 @@ pub(super) async fn connect(leg: ClientLeg, client: DataClient) -> Result<Leg, D
             let connected = if let Some(network) = &client.network {
                 network.connect(at).map(Connection::from)
             } else if client.is_transparent {
-                let connected = transparent::connect_from(client.local, at, DIAL_PATIENCE);
+                let connected = transparent::connect_from(client.local, at, DIAL_TIMEOUT);
                 connected.await.map(Connection::from)
             } else {
-                let connected = socket::connect_from(client.local, at, DIAL_PATIENCE);
+                let connected = socket::connect_from(client.local, at, DIAL_TIMEOUT);
                 connected.await.map(Connection::from)
             };
             connected.map_err(|error| DataInput::NotConnected(format!("{at}: {error}")))?
@@ -86,4 +86,4 @@ pub(super) fn secure(tls: Arc<Acceptor>) -> SecureLeg {
 }
 
 /// Timeout of the connection to the port that a client has named.
-const DIAL_PATIENCE: Duration = Duration::from_secs(10);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -61,7 +61,7 @@ pub(super) struct ForwardOptions<'a> {
     pub(super) kind: &'static str,
     pub(super) class: Class,
     /// Time without a byte after which the connection is reset, unless `is_needed` returns true.
-    pub(super) patience: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
     pub(super) is_needed: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -70,17 +70,17 @@ impl ForwardOptions<'_> {
     const FORWARD: ForwardOptions<'static> = ForwardOptions {
         kind: "forward",
         class: Class::Bulk,
-        patience: None,
+        timeout: None,
         is_needed: &|| false,
     };
 
     /// Resolves when a connection is idle for too long, and not needed otherwise.
     async fn given_up(&self, transfer: &OpenTransfer) {
-        let Some(patience) = self.patience else {
+        let Some(timeout) = self.timeout else {
             return std::future::pending().await;
         };
         loop {
-            stalled(transfer, patience).await;
+            stalled(transfer, timeout).await;
             if !(self.is_needed)() {
                 return;
             }
@@ -155,12 +155,12 @@ pub(super) async fn relay_forward(
     }
 }
 
-/// Resolves when no byte has moved for `patience`.
-async fn stalled(transfer: &OpenTransfer, patience: Duration) {
+/// Resolves when no byte has moved for `timeout`.
+async fn stalled(transfer: &OpenTransfer, timeout: Duration) {
     let moved = || transfer.meters().0.bytes() + transfer.meters().1.bytes();
     let mut before = moved();
     loop {
-        tokio::time::sleep(patience).await;
+        tokio::time::sleep(timeout).await;
         let now = moved();
         if now == before {
             return;

@@ -95,9 +95,9 @@ fn turn_away(connection: Connection, reached: ReachedLimit, has_tls: bool) {
             let _ = stream.write_all(reply.as_bytes()).await;
             let _ = stream.shutdown().await;
         };
-        let _ = timeout(TURN_AWAY_PATIENCE, say).await;
+        let _ = timeout(TURN_AWAY_TIMEOUT, say).await;
     });
 }
 
 /// Timeout of the reply to a client that is turned away.
-const TURN_AWAY_PATIENCE: Duration = Duration::from_secs(2);
+const TURN_AWAY_TIMEOUT: Duration = Duration::from_secs(2);

@@ -71,7 +71,7 @@ pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Rel
 /// Resolves when a session has had time to end after an abort.
 async fn wait_after_abort(relay: &Relay) {
     relay.wait_for_abort().await;
-    sleep(CUT_PATIENCE).await;
+    sleep(ABORT_TIMEOUT).await;
 }
 
 /// Counts a client that is not served, and logs it once a minute.
@@ -100,6 +100,6 @@ async fn accept(listener: &Listener, mut start: impl FnMut(Connection, SocketAdd
 }
 
 /// Time for an aborted session to inform its client and the far gateway.
-const CUT_PATIENCE: Duration = Duration::from_secs(1);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

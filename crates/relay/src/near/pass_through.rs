@@ -200,7 +200,7 @@ impl PassThroughListener {
                 } else {
                     Class::Control
                 },
-                patience: Some(if held.is_data {
+                timeout: Some(if held.is_data {
                     limits.stall_timeout
                 } else {
                     limits.idle_timeout

@@ -279,7 +279,7 @@ impl Session {
             match output {
                 NearOutput::ToClient(line) => {
                     self.record_reply(&line);
-                    let written = timeout(REPLY_PATIENCE, self.control.write(&line)).await;
+                    let written = timeout(REPLY_TIMEOUT, self.control.write(&line)).await;
                     if !matches!(written, Ok(Ok(()))) {
                         debug!(?written, "cannot reply");
                         self.near.handle(NearInput::ClientClosed);
@@ -340,13 +340,13 @@ impl Session {
     /// Closes the control connection so that the client can read the last reply.
     async fn close(&mut self) {
         self.control.shut_down().await;
-        let _ = timeout(CLOSE_PATIENCE, self.control.read_out()).await;
+        let _ = timeout(CLOSE_TIMEOUT, self.control.read_out()).await;
         info!("client gone");
     }
 }
 
 /// Timeout of a reply. A client that sends commands should read replies.
-const REPLY_PATIENCE: Duration = Duration::from_secs(300);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Time for the client to close after the last reply.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

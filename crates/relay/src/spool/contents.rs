@@ -307,7 +307,7 @@ impl SpoolReader {
                 break;
             }
             let news = self.changes.wait_for(|it| has_news(it) || is_attended(it));
-            match timeout(FILLER_PATIENCE, news).await {
+            match timeout(WRITER_TIMEOUT, news).await {
                 Ok(news) => drop(news.expect("the sender is here")),
                 Err(_) => return Err(SpoolError::Unattended),
             }
@@ -349,4 +349,4 @@ const READ_BYTES_MAX: u64 = 256 * 1024;
 
 /// Time for a writer to bring the bytes that an upload waits for. An interrupted sender needs this
 /// time.
-const FILLER_PATIENCE: Duration = Duration::from_secs(20);
+const WRITER_TIMEOUT: Duration = Duration::from_secs(20);

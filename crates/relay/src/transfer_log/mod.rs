@@ -157,15 +157,15 @@ impl TransferLog {
         self.dropped.total.load(Relaxed)
     }
 
-    /// Waits until all logged records are written, for at most `patience`.
-    pub async fn flush(&self, patience: Duration) {
+    /// Waits until all logged records are written, for at most `time_max`.
+    pub async fn flush(&self, time_max: Duration) {
         let (written, is_written) = oneshot::channel();
         let flush = async {
             if self.messages.send(Message::Flush(written)).await.is_ok() {
                 let _ = is_written.await;
             }
         };
-        if timeout(patience, flush).await.is_err() {
+        if timeout(time_max, flush).await.is_err() {
             warn!("the transfer log is not complete: the disk is too slow");
         }
     }

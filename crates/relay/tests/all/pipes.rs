@@ -185,8 +185,8 @@ fn pattern() -> Vec<u8> {
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.expect("it takes too long")
+    timeout(TIMEOUT, future).await.expect("it takes too long")
 }
 
 /// Longest wait for an expected event.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);

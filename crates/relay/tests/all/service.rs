@@ -142,7 +142,7 @@ async fn a_service_of_its_own_crosses_the_link() {
         to_door.shutdown().await.expect("open");
     });
     let mut read = Vec::new();
-    let all = timeout(PATIENCE, from_door.read_to_end(&mut read)).await;
+    let all = timeout(TIMEOUT, from_door.read_to_end(&mut read)).await;
     all.expect("in time").expect("an orderly end");
     assert!(
         read == expected,
@@ -157,7 +157,7 @@ async fn a_service_that_the_far_end_does_not_have_is_refused() {
     let (door, _pair) = pair(None).await;
     let mut client = TcpStream::connect(door).await.expect("open");
     let mut read = Vec::new();
-    let ended = timeout(PATIENCE, client.read_to_end(&mut read)).await;
+    let ended = timeout(TIMEOUT, client.read_to_end(&mut read)).await;
     let _ = ended.expect("the client hears of it");
     assert!(read.is_empty());
 }
@@ -167,16 +167,16 @@ async fn a_replaced_process_takes_no_streams_of_a_service() {
     let (door, pair) = pair(Some(Arc::new(Echo))).await;
     let mut before = TcpStream::connect(door).await.expect("open");
     before.write_all(b"a").await.expect("it is read");
-    let echoed = timeout(PATIENCE, before.read_u8()).await;
+    let echoed = timeout(TIMEOUT, before.read_u8()).await;
     assert_eq!(echoed.expect("in time").expect("a byte"), b'a');
     pair.far.retire();
     let mut client = TcpStream::connect(door).await.expect("open");
     let mut read = Vec::new();
-    let ended = timeout(PATIENCE, client.read_to_end(&mut read)).await;
+    let ended = timeout(TIMEOUT, client.read_to_end(&mut read)).await;
     let _ = ended.expect("the client hears of it");
     assert!(read.is_empty());
     before.write_all(b"b").await.expect("its stream goes on");
-    let echoed = timeout(PATIENCE, before.read_u8()).await;
+    let echoed = timeout(TIMEOUT, before.read_u8()).await;
     assert_eq!(echoed.expect("in time").expect("a byte"), b'b');
 }
 
@@ -185,16 +185,16 @@ async fn a_client_of_a_service_that_waits_for_nothing_ends_with_its_relay() {
     let (door, mut pair) = pair(Some(Arc::new(Echo))).await;
     let mut client = TcpStream::connect(door).await.expect("open");
     client.write_all(b"a").await.expect("it is read");
-    let echoed = timeout(PATIENCE, client.read_u8()).await;
+    let echoed = timeout(TIMEOUT, client.read_u8()).await;
     assert_eq!(echoed.expect("in time").expect("a byte"), b'a');
-    pair.sessions[0].abort(PATIENCE).await;
+    pair.sessions[0].abort(TIMEOUT).await;
     assert!(pair.near.is_ending());
     let mut read = Vec::new();
-    let ended = timeout(PATIENCE, client.read_to_end(&mut read)).await;
+    let ended = timeout(TIMEOUT, client.read_to_end(&mut read)).await;
     let _ = ended.expect("the client hears of it");
     let ended = timeout(Duration::ZERO, pair.sessions[0].wait_for_end()).await;
     ended.expect("no session is left");
 }
 
 /// Timeout that is longer than any step on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);

@@ -196,7 +196,7 @@ impl DataMachine for FarData {
                     self.end_download();
                 }
                 if self.setup.is_accepted && self.leg == Leg::Connecting {
-                    self.timers.start(Timer::Accept, now + ACCEPT_PATIENCE);
+                    self.timers.start(Timer::Accept, now + ACCEPT_TIMEOUT);
                 }
             }
             FarDataOrder::Begin => {
@@ -238,7 +238,7 @@ impl DataMachine for FarData {
                 }
                 self.leg = Leg::Connected;
                 if !self.has_stream {
-                    self.timers.set(Timer::Stream, now + STREAM_PATIENCE);
+                    self.timers.set(Timer::Stream, now + STREAM_TIMEOUT);
                 }
                 self.proceed(now);
             }
@@ -325,7 +325,7 @@ impl FarData {
         if self.has_stream {
             self.give_up(ResetCause::Unreachable, "no data connection".to_owned());
         } else {
-            self.timers.set(Timer::Stream, now + STREAM_PATIENCE);
+            self.timers.set(Timer::Stream, now + STREAM_TIMEOUT);
         }
     }
 
@@ -500,10 +500,10 @@ impl FarData {
 }
 
 /// Time for a server to connect, starting at the command of the transfer.
-const ACCEPT_PATIENCE: Duration = Duration::from_secs(120);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time by which the server's announcement may precede the link stream.
-const STREAM_PATIENCE: Duration = Duration::from_secs(30);
+const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time for a server that supports ABOR to close by itself.
 const ABORT_GRACE: Duration = Duration::from_millis(300);

@@ -455,11 +455,11 @@ impl NearData {
         }
         self.is_cut_off |= self.direction != Some(DataDirection::Download);
         self.outbound = Outbound::Discarding;
-        let patience = match self.succeeded {
+        let timeout = match self.succeeded {
             Some(_) => LINGER,
-            None => REPLY_PATIENCE + LINGER,
+            None => REPLY_TIMEOUT + LINGER,
         };
-        self.timers.set(Timer::Discard, now + patience);
+        self.timers.set(Timer::Discard, now + timeout);
     }
 
     fn on_stream_broken(&mut self, now: Duration, why: String) {
@@ -471,7 +471,7 @@ impl NearData {
             Some(_) => self.close_inbound(),
             None => {
                 self.inbound = Inbound::ReplyDecides;
-                self.timers.set(Timer::Reply, now + REPLY_PATIENCE);
+                self.timers.set(Timer::Reply, now + REPLY_TIMEOUT);
             }
         }
     }
@@ -608,7 +608,7 @@ const LINGER: Duration = Duration::from_secs(5);
 const SERVER_END: Duration = Duration::from_millis(100);
 
 /// Time for a server's reply after it dropped its data connection.
-const REPLY_PATIENCE: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Checks in a row without a byte after which a client that left sends no more: one second.
 const QUIET_CHECKS: u32 = 10;

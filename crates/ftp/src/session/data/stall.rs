@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patient_look_outlives_a_day_of_rest_and_no_more() {
+    fn a_check_of_an_awaited_upload_permits_a_day_of_rest() {
         let mut stall = StallDetector::new(Duration::from_secs(3600));
         let moved = DataProgress {
             outbound_bytes: 1,
@@ -66,6 +66,6 @@ mod tests {
             assert_eq!(stall.check_awaited(moved), None);
         }
         assert!(stall.check_awaited(moved).is_some());
-        assert!(stall.check(moved).is_some(), "who is not patient is told");
+        assert!(stall.check(moved).is_some(), "other checks report a stall");
     }
 }

@@ -34,7 +34,7 @@ pub enum FarInput<'a> {
     WaitTimedOut,
     /// The control connection for [`FarOutput::Reconnect`] is open, with TLS if that is implicit.
     Reconnected,
-    /// The server has been silent for [`SERVER_PATIENCE`](super::SERVER_PATIENCE), and the session
+    /// The server has been silent for [`SERVER_TIMEOUT`](super::SERVER_TIMEOUT), and the session
     /// waits only for it, see [`FarSession`](super::FarSession::waits_only_for_server).
     ServerSilent,
 }

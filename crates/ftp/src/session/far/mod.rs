@@ -523,7 +523,7 @@ impl FarSession {
 
 /// Time for a server to answer after its client has left and no data are in flight. Busy servers
 /// take some seconds.
-pub const SERVER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+pub const SERVER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests;

@@ -38,7 +38,7 @@ use tokio::{
 };
 
 /// Longest wait for an expected event.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One running gateway, with its own runtime.
 pub struct Gateway {
@@ -173,7 +173,7 @@ impl Gateway {
         what: &str,
         condition: impl Fn(&GatewaySnapshot) -> bool,
     ) -> GatewaySnapshot {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let snapshot = self.snapshot();
             if condition(&snapshot) {
@@ -359,7 +359,7 @@ impl World {
     pub fn forward(&self, number: usize) -> TcpStream {
         let stream = TcpStream::connect(self.near.forwards[number]).expect("the gateway listens");
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .expect("a socket option");
         stream
     }
@@ -412,19 +412,19 @@ pub fn connect_from(from: IpAddr, port: u16) -> io::Result<TcpStream> {
     socket.bind(&SocketAddr::new(from, 0).into())?;
     socket.connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
     let stream: TcpStream = socket.into();
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 
 pub fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).expect("a socket option");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false).expect("a socket option");
                 stream
-                    .set_read_timeout(Some(PATIENCE))
+                    .set_read_timeout(Some(TIMEOUT))
                     .expect("a socket option");
                 return stream;
             }
@@ -509,7 +509,7 @@ pub fn expect_silence(mut stream: &TcpStream) {
         "something came: {read:?}"
     );
     stream
-        .set_read_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(TIMEOUT))
         .expect("a socket option");
 }
 
@@ -522,7 +522,7 @@ pub struct Control {
 impl Control {
     pub fn new(stream: TcpStream) -> Self {
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .expect("a socket option");
         stream.set_nodelay(true).expect("a socket option");
         Self {

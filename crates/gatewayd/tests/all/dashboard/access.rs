@@ -302,7 +302,7 @@ fn names_take_the_token_and_changes_too() {
             host(admin)
         )
         .expect("a request");
-        page.set_read_timeout(Some(PATIENCE))
+        page.set_read_timeout(Some(TIMEOUT))
             .expect("a socket option");
         let mut page = Page {
             stream: page,

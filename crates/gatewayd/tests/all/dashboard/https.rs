@@ -102,7 +102,7 @@ struct Browser {
 impl Browser {
     fn connect(&self) -> Stream {
         let tcp = TcpStream::connect(self.at).expect("the gateway listens");
-        tcp.set_read_timeout(Some(PATIENCE))
+        tcp.set_read_timeout(Some(TIMEOUT))
             .expect("a socket option");
         let name = ServerName::from(self.at.ip());
         let tls = ClientConnection::new(self.config.clone(), name);
@@ -305,7 +305,7 @@ fn who_speaks_no_tls_or_nothing_holds_nobody_up() {
     let connect = || {
         let stream = TcpStream::connect(site.at).expect("the gateway listens");
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .expect("a socket option");
         stream
     };
@@ -475,7 +475,7 @@ fn one_client_takes_no_more_than_its_places() {
         .map(|_| TcpStream::connect(site.at).expect("the gateway listens"))
         .collect();
     let mut late = TcpStream::connect(site.at).expect("the gateway listens");
-    late.set_read_timeout(Some(PATIENCE))
+    late.set_read_timeout(Some(TIMEOUT))
         .expect("a socket option");
     // The connection is closed or reset.
     assert_eq!(late.read(&mut [0]).unwrap_or(0), 0);
@@ -490,6 +490,6 @@ fn one_client_takes_no_more_than_its_places() {
     )
     .is_err()
     {
-        assert!(back.elapsed() < PATIENCE, "places come back");
+        assert!(back.elapsed() < TIMEOUT, "places come back");
     }
 }

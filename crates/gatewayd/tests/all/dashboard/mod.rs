@@ -20,7 +20,7 @@ use std::{
 use gatewayd::register::Register;
 use serde_json::{Value, json};
 
-use crate::common::{Gateway, PATIENCE, World, expect_reset, folder, pattern};
+use crate::common::{Gateway, TIMEOUT, World, expect_reset, folder, pattern};
 
 /// An answer.
 struct Answer {
@@ -43,7 +43,7 @@ impl Answer {
 fn ask(admin: SocketAddr, method: &str, path: &str, lines: &[String], body: &str) -> Answer {
     let mut stream = TcpStream::connect(admin).expect("the admin address");
     stream
-        .set_read_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(TIMEOUT))
         .expect("a socket option");
     exchange(&mut stream, method, path, lines, body).expect("an answer")
 }
@@ -139,7 +139,7 @@ impl Page {
     fn open(admin: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(admin).expect("the admin address");
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .expect("a socket option");
         let (host, bearer) = (host(admin), bearer());
         write!(
@@ -171,7 +171,7 @@ impl Page {
 
     /// Returns the gateway's state once `condition` holds.
     fn until(&mut self, condition: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let gateway = self.next("gateway");
             if condition(&gateway) {
@@ -279,7 +279,7 @@ mod real_time {
         assert_eq!(get(admin, "/dashboard/events").code, 503);
         assert_eq!(get(admin, "/status.json").code, 200);
         pages.pop();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut page = loop {
             let mut stream = Page::open(admin);
             let mut first = [0; 12];

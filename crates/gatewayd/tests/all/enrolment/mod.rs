@@ -18,7 +18,7 @@ use relay::wire::{Service, StreamHello, encode};
 use tokio::runtime::Runtime;
 use units::ByteCount;
 
-use crate::common::{Gateway, PATIENCE, folder};
+use crate::common::{Gateway, TIMEOUT, folder};
 
 /// A far gateway with one open invite.
 struct World {
@@ -246,7 +246,7 @@ fn who_comes_with_an_invite_reaches_no_server() {
         };
         let hello = encode(&StreamHello { service });
         send.write(hello).await.expect("a stream");
-        let answer = tokio::time::timeout(PATIENCE, recv.read()).await;
+        let answer = tokio::time::timeout(TIMEOUT, recv.read()).await;
         assert!(answer.expect("an answer").is_err(), "it is reset");
     });
     assert!(server.accept().is_err(), "nobody has connected");

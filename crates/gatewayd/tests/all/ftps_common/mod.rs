@@ -50,7 +50,7 @@ where
     tcp.set_nonblocking(true).expect("a socket option");
     runtime.block_on(async {
         let tcp = tokio::net::TcpStream::from_std(tcp).expect("a connection");
-        let leg = timeout(common::PATIENCE, handshake(tcp)).await;
+        let leg = timeout(common::TIMEOUT, handshake(tcp)).await;
         leg.expect("in time").expect("TLS")
     })
 }
@@ -74,7 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Secured<'_, S> {
             let read = self.leg.read(&mut piece);
             let read = self
                 .runtime
-                .block_on(async { timeout(common::PATIENCE, read).await });
+                .block_on(async { timeout(common::TIMEOUT, read).await });
             let count = read.expect("in time").expect("TLS");
             assert_ne!(count, 0, "a line and not the end");
             self.read.extend_from_slice(&piece[..count]);

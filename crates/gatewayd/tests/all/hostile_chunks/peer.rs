@@ -30,7 +30,7 @@ use relay::wire::{
 use tokio::{runtime::Runtime, time::timeout};
 use units::ByteCount;
 
-use crate::common::{Control, Gateway, PATIENCE, accept, folder};
+use crate::common::{Control, Gateway, TIMEOUT, accept, folder};
 
 /// A far gateway with a scripted server. The test has the keys of its peers `site-a` and `site-c`.
 pub(crate) struct World {
@@ -146,7 +146,7 @@ impl Peer {
 
     pub(crate) fn wait<T>(&self, what: impl Future<Output = T>) -> T {
         self.runtime
-            .block_on(async { timeout(PATIENCE, what).await })
+            .block_on(async { timeout(TIMEOUT, what).await })
             .expect("it comes in time")
     }
 
@@ -237,8 +237,8 @@ impl Messages {
                 }
                 asks.push(ask);
             }
-            let patience = if asks.is_empty() { PATIENCE } else { MOMENT };
-            let read = async { timeout(patience, self.recv.read()).await };
+            let time_max = if asks.is_empty() { TIMEOUT } else { MOMENT };
+            let read = async { timeout(time_max, self.recv.read()).await };
             match self.peer.runtime.block_on(read) {
                 Ok(Ok(Some(bytes))) => self.decoder.push(&bytes),
                 _ => return asks,
@@ -260,7 +260,7 @@ impl Messages {
 }
 
 async fn timeout_of<F: Future>(future: F) -> Result<F::Output, ()> {
-    timeout(PATIENCE, future).await.map_err(|_| ())
+    timeout(TIMEOUT, future).await.map_err(|_| ())
 }
 
 /// An FTP session of a hostile near gateway with the scripted server.
@@ -494,7 +494,7 @@ pub(crate) fn memory() -> usize {
 
 /// Polls until the condition holds.
 pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "{what} does not come about");
         std::thread::sleep(Duration::from_millis(10));

@@ -40,14 +40,14 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 /// Longest wait for an expected event.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The name in every certificate.
 pub const NAME: &str = "ftp.example.com";
 
-/// Returns the result of `what`, which must arrive within [`PATIENCE`].
+/// Returns the result of `what`, which must arrive within [`TIMEOUT`].
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, what).await.expect("in time")
+    timeout(TIMEOUT, what).await.expect("in time")
 }
 
 /// A folder of its own for each test.

@@ -220,7 +220,7 @@ impl Session {
             if let Some(data) = self.data.remove(&id) {
                 let _ = data.orders.send(order);
                 // The reset must precede the reply that reports it.
-                let _ = timeout(KILL_PATIENCE, data.task).await;
+                let _ = timeout(KILL_TIMEOUT, data.task).await;
             }
         } else if let Some(data) = self.data.get(&id) {
             let _ = data.orders.send(order);
@@ -258,4 +258,4 @@ fn bind(ip: IpAddr, listener: &FtpListener, network: Option<&PipeNetwork>) -> io
 }
 
 /// A killed data connection resets its socket at once.
-const KILL_PATIENCE: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);

@@ -260,7 +260,7 @@ impl Session {
         );
         let reached = if self.listener.config.transparent {
             let late = |_| Err(ReachError::NotAtOnce(target.host.clone()));
-            timeout(PASS_PATIENCE, reach).await.unwrap_or_else(late)
+            timeout(PASS_TIMEOUT, reach).await.unwrap_or_else(late)
         } else {
             reach.await
         };
@@ -332,7 +332,7 @@ impl Session {
         let drain_guard = self.shared.drain_guard.upgrade();
         tokio::spawn(async move {
             let rest = async { while matches!(far.recv.read().await, Ok(Some(_))) {} };
-            let _ = timeout(LEAVE_PATIENCE, rest).await;
+            let _ = timeout(LEAVE_TIMEOUT, rest).await;
             drop(drain_guard);
         });
     }
@@ -400,8 +400,8 @@ const SILENCE_CHECK: Duration = Duration::from_secs(1);
 
 /// The same time for a client that can be passed to its server. Such a client need not wait for a
 /// silent peer either.
-const PASS_PATIENCE: Duration = Duration::from_millis(300);
+const PASS_TIMEOUT: Duration = Duration::from_millis(300);
 const PASS_CHECK: Duration = Duration::from_millis(20);
 
 /// Time for the far half to end after the client has left: a long upload may have to drain.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(3600);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3600);
