@@ -98,7 +98,7 @@ fn verify(settings: &StoresSettings, name: StoreName) -> anyhow::Result<Store> {
     };
     let damage = found.damage.iter().map(|it| Damage {
         segment: file_name(&it.segment),
-        offset_bytes: it.offset,
+        offset_bytes: it.offset_bytes,
     });
     Ok(Store {
         store: name.folder,

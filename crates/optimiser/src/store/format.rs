@@ -27,7 +27,7 @@ pub(super) struct RecordPosition {
     /// Offset of the record, a multiple of [`UNIT_BYTES`].
     pub offset: u32,
     /// Bytes of the content.
-    pub length: u32,
+    pub length_bytes: u32,
 }
 
 impl RecordPosition {
@@ -38,7 +38,7 @@ impl RecordPosition {
 
     /// Returns the first possible offset of the next record.
     pub(super) fn end(&self) -> u64 {
-        u64::from(self.offset) + record_bytes(self.length as usize)
+        u64::from(self.offset) + record_bytes(self.length_bytes as usize)
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) fn header(id: StoreId, number: u64) -> [u8; HEADER_BYTES] {
 pub(super) fn record_header(number: u64, entry: &RecordPosition) -> [u8; RECORD_HEADER_BYTES] {
     let mut bytes = [0; RECORD_HEADER_BYTES];
     bytes[..32].copy_from_slice(&entry.name.0);
-    bytes[32..36].copy_from_slice(&entry.length.to_le_bytes());
+    bytes[32..36].copy_from_slice(&entry.length_bytes.to_le_bytes());
     // The checksum includes the position, so a record of an older file in the same disk blocks is
     // invalid here.
     let place = number.wrapping_shl(32) ^ u64::from(entry.offset);
@@ -87,14 +87,14 @@ pub(super) fn read_record_header(
     let entry = RecordPosition {
         name: ChunkName(*name),
         offset,
-        length: number_at(bytes, 32)?,
+        length_bytes: number_at(bytes, 32)?,
     };
-    let is_one = 0 < entry.length
-        && entry.length as usize <= CHUNK_MAX
+    let is_one = 0 < entry.length_bytes
+        && entry.length_bytes as usize <= CHUNK_MAX
         && record_header(number, &entry) == *bytes;
     #[cfg(fuzz_canary)]
     assert!(
-        !is_one || entry.length != 0x5eed,
+        !is_one || entry.length_bytes != 0x5eed,
         "canary: in the reader of records"
     );
     is_one.then_some(entry)
@@ -105,7 +105,7 @@ pub(super) fn footer(number: u64, entries: &[RecordPosition]) -> Vec<u8> {
     for entry in entries {
         bytes.extend_from_slice(&entry.name.0);
         bytes.extend_from_slice(&entry.offset.to_le_bytes());
-        bytes.extend_from_slice(&entry.length.to_le_bytes());
+        bytes.extend_from_slice(&entry.length_bytes.to_le_bytes());
     }
     bytes.extend_from_slice(FOOTER_MAGIC);
     bytes.extend_from_slice(&(entries.len() as u32).to_le_bytes());
@@ -140,9 +140,9 @@ pub(super) fn read_footer(bytes: &[u8], footer_offset: u64) -> Option<Vec<Record
         let entry = RecordPosition {
             name: ChunkName(*name),
             offset: number_at(bytes, 32)?,
-            length: number_at(bytes, 36)?,
+            length_bytes: number_at(bytes, 36)?,
         };
-        if u64::from(entry.offset) != at || entry.length as usize > CHUNK_MAX {
+        if u64::from(entry.offset) != at || entry.length_bytes as usize > CHUNK_MAX {
             return None;
         }
         at = entry.end();
@@ -184,7 +184,7 @@ mod tests {
         let entry = RecordPosition {
             name: ChunkName::of(b"content"),
             offset: 640,
-            length: 7,
+            length_bytes: 7,
         };
         let header = record_header(3, &entry);
         assert_eq!(read_record_header(3, 640, &header), Some(entry));

@@ -43,7 +43,7 @@ fn read(file: &MemoryFile) -> usize {
     for entry in &entries {
         assert_eq!(u64::from(entry.offset), at);
         at = entry.end();
-        let length = entry.length as usize;
+        let length = entry.length_bytes as usize;
         let found = segment::read_record(file, NUMBER, entry.offset, &entry.name, length)
             .expect("memory can be read");
         if let RecordContent::Content(content) = found {
@@ -65,7 +65,7 @@ fn correct_records(bytes: &mut [u8]) {
         let entry = RecordPosition {
             name: crate::chunk::ChunkName(*name),
             offset: at as u32,
-            length: u16::from_le_bytes([low, high]).into(),
+            length_bytes: u16::from_le_bytes([low, high]).into(),
         };
         header.copy_from_slice(&format::record_header(NUMBER, &entry));
         at = entry.end() as usize;
@@ -89,7 +89,7 @@ fn correct_footer(bytes: &mut Vec<u8>) {
         let entry = RecordPosition {
             name,
             offset,
-            length,
+            length_bytes: length,
         };
         at = entry.end() as u32;
         entries.push(entry);
@@ -198,7 +198,7 @@ mod tests {
             let entry = RecordPosition {
                 name: ChunkName::of(&content),
                 offset: bytes.len() as u32,
-                length: *length as u32,
+                length_bytes: *length as u32,
             };
             bytes.extend_from_slice(&format::record_header(NUMBER, &entry));
             bytes.extend_from_slice(&content);

@@ -88,7 +88,7 @@ fn scan(file: &dyn StoreFile, number: u64, size_bytes: u64) -> io::Result<Vec<Re
             .ok()
             .and_then(|offset| format::read_record_header(number, offset, &header));
         let Some(entry) = entry else { break };
-        if entry.content_offset() + u64::from(entry.length) > size_bytes {
+        if entry.content_offset() + u64::from(entry.length_bytes) > size_bytes {
             break;
         }
         at = entry.end();
@@ -126,7 +126,7 @@ pub(super) fn read_record(
     };
     Ok(match format::read_record_header(number, offset, header) {
         None => RecordContent::Damaged,
-        Some(entry) if entry.name != *name || entry.length as usize != length => {
+        Some(entry) if entry.name != *name || entry.length_bytes as usize != length => {
             RecordContent::Other
         }
         Some(_) if !is_whole => RecordContent::Damaged,

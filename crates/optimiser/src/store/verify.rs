@@ -51,7 +51,7 @@ pub struct DamagedChunk {
     /// File of the segment.
     pub segment: PathBuf,
     /// Offset of its record in bytes.
-    pub offset: u64,
+    pub offset_bytes: u64,
     /// Name of the chunk.
     pub name: ChunkName,
 }
@@ -101,7 +101,7 @@ pub fn verify(
     let mut listing = StoreContent::default();
     let mut check = |segment: &OpenSegment<'_>, total_bytes: u64| {
         for entry in segment.entries {
-            let (name, length) = (&entry.name, entry.length as usize);
+            let (name, length) = (&entry.name, entry.length_bytes as usize);
             let found =
                 segment::read_record(segment.file, segment.number, entry.offset, name, length);
             if matches!(found, Ok(RecordContent::Content(_))) {
@@ -111,7 +111,7 @@ pub fn verify(
             if verification.damage.len() < DAMAGE_MAX {
                 verification.damage.push(DamagedChunk {
                     segment: live_segments::path(folder, segment.number),
-                    offset: entry.offset.into(),
+                    offset_bytes: entry.offset.into(),
                     name: *name,
                 });
             }
@@ -178,7 +178,7 @@ fn walk(
         };
         listing.segments += 1;
         listing.chunks += entries.len() as u64;
-        let lengths = entries.iter().map(|entry| u64::from(entry.length));
+        let lengths = entries.iter().map(|entry| u64::from(entry.length_bytes));
         listing.content_bytes += lengths.sum::<u64>();
         let segment = OpenSegment {
             number,

@@ -415,7 +415,7 @@ impl StoreWriter {
             let entry = RecordPosition {
                 name: *name,
                 offset: (begin + bytes.len() as u64) as u32,
-                length: content.len() as u32,
+                length_bytes: content.len() as u32,
             };
             bytes.extend_from_slice(&format::record_header(number, &entry));
             bytes.extend_from_slice(content);
@@ -431,7 +431,10 @@ impl StoreWriter {
         current.end = end;
         for entry in &entries {
             reader.index.insert(&entry.name, location(number, entry));
-            reader.counters.written_bytes.add(entry.length as usize);
+            reader
+                .counters
+                .written_bytes
+                .add(entry.length_bytes as usize);
         }
         reader.counters.written.add(entries.len());
         current.entries.append(&mut entries);

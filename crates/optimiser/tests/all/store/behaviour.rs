@@ -453,7 +453,7 @@ fn a_store_is_listed_and_verified_while_it_is_in_use() {
     let verified = store::verify(folder.path(), &mut |_, _| {}).expect("a store");
     assert_eq!(verified.damaged, 1);
     assert_eq!(verified.damage[0].name, chunk(0).0);
-    assert_eq!(verified.damage[0].offset, 64);
+    assert_eq!(verified.damage[0].offset_bytes, 64);
     assert_eq!(verified.damage[0].segment, segments(folder.path())[0]);
 }
 
