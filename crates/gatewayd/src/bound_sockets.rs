@@ -179,13 +179,13 @@ fn bind_admin_socket(
             if config.admin_socket_explicit {
                 return Err(error);
             }
-            warn!(error = %in_full(&error), "only signals give orders: set [admin] socket to another path");
+            warn!(error = %format_with_source(&error), "only signals give orders: set [admin] socket to another path");
             Ok(None)
         }
     }
 }
 
-fn in_full(error: &BindError) -> String {
+fn format_with_source(error: &BindError) -> String {
     format!("{error}: {}", error.source)
 }
 

@@ -160,7 +160,7 @@ impl Decoder {
                     }
                     let body = self.input.split_to(head.body_bytes());
                     self.body = Body::None;
-                    self.whole(head, &body)?;
+                    self.decode_body(head, &body)?;
                 }
             }
         }
@@ -197,7 +197,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn whole(&mut self, head: FrameHead, body: &[u8]) -> Result<(), DecodeError> {
+    fn decode_body(&mut self, head: FrameHead, body: &[u8]) -> Result<(), DecodeError> {
         match head {
             FrameHead::Compressed { bytes, .. } => {
                 self.counts.compression_saved_bytes += (bytes - body.len()) as u64;

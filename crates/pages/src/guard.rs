@@ -141,13 +141,16 @@ impl OwnNames {
     /// # Errors
     /// The name in the request, if it is not a name of this listener.
     fn check(&self, request: &Request) -> Result<bool, String> {
-        let said = hosts(request.headers(), request.uri());
-        if said.is_empty() && request.version() == Version::HTTP_10 {
+        let requested_hosts = hosts(request.headers(), request.uri());
+        if requested_hosts.is_empty() && request.version() == Version::HTTP_10 {
             // The client is not a browser, since every browser sends `Host`.
             return Ok(false);
         }
-        let is_by_other_name = said.iter().any(|host| !self.is_own(host));
-        match said.into_iter().find(|host| !self.contains(host)) {
+        let is_by_other_name = requested_hosts.iter().any(|host| !self.is_own(host));
+        match requested_hosts
+            .into_iter()
+            .find(|host| !self.contains(host))
+        {
             Some(other) => Err(other),
             None if request.headers().contains_key(header::HOST) => Ok(is_by_other_name),
             None => Err(String::new()),

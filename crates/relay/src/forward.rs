@@ -29,7 +29,7 @@ pub(crate) async fn join(
     let (_, orders) = mpsc::unbounded_channel();
     let parts = PumpParts {
         grants: Grants::default(),
-        machine: Forward::new(),
+        machine: ForwardMachine::new(),
         connect: Box::pin(async { Ok(Leg::plain(connection)) }),
         secure: None,
         stream: StreamSource::Open(stream),
@@ -48,7 +48,7 @@ pub(crate) async fn join(
 }
 
 #[derive(Debug)]
-struct Forward {
+struct ForwardMachine {
     is_open: bool,
     has_sent_end: bool,
     inbound: Inbound,
@@ -63,7 +63,7 @@ enum Inbound {
     Ended,
 }
 
-impl Forward {
+impl ForwardMachine {
     fn new() -> Self {
         Self {
             is_open: false,
@@ -87,7 +87,7 @@ impl Forward {
     }
 }
 
-impl DataMachine for Forward {
+impl DataMachine for ForwardMachine {
     type Order = Infallible;
     type Event = Infallible;
 

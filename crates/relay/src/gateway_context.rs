@@ -20,7 +20,7 @@ use crate::{
     known_servers::KnownServers,
     limits::Usage,
     optimise::{ChunkOwner, NegotiatedCoding, ReferenceKey, ReferenceStore, Stores, StreamCoding},
-    pairing::Pairing,
+    pairing::StreamPairing,
     peer_versions::PeerVersions,
     settings::{FtpListener, RelaySettings},
     spool::Spools,
@@ -44,7 +44,7 @@ pub(crate) struct GatewayContext {
     pub(crate) link: Link,
     pub(crate) registry: Arc<Registry>,
     pub(crate) usage: Arc<Usage>,
-    pub(crate) pairing: Arc<Pairing>,
+    pub(crate) pairing: Arc<StreamPairing>,
     pub(crate) known_servers: Arc<KnownServers>,
     pub(crate) peer_versions: Arc<PeerVersions>,
     /// Rates at which servers accepted their last uploads.

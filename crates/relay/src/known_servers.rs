@@ -14,7 +14,7 @@ use net::target::Endpoint;
 
 /// A trait in which a server differs from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Trait {
+pub(crate) enum ServerTrait {
     /// [`ServerTraits::dislikes_questions`].
     DislikesQuestions,
     /// [`ServerTraits::lacks_passive`].
@@ -25,11 +25,11 @@ pub(crate) enum Trait {
 
 /// Traits of servers, and the time at which each was learned.
 #[derive(Debug, Default)]
-pub(crate) struct KnownServers(Mutex<HashMap<(Endpoint, Trait), Instant>>);
+pub(crate) struct KnownServers(Mutex<HashMap<(Endpoint, ServerTrait), Instant>>);
 
 impl KnownServers {
     /// Whether a server is known for a trait.
-    pub(crate) fn has(&self, server: &Endpoint, which: Trait, now: Instant) -> bool {
+    pub(crate) fn has(&self, server: &Endpoint, which: ServerTrait, now: Instant) -> bool {
         let mut traits = self.lock();
         let key = (server.clone(), which);
         let learned_at = traits.get(&key).copied();
@@ -43,13 +43,13 @@ impl KnownServers {
     /// Returns the known traits for the start of an FTP session.
     pub(crate) fn ftp(&self, server: &Endpoint, now: Instant) -> ServerTraits {
         ServerTraits {
-            dislikes_questions: self.has(server, Trait::DislikesQuestions, now),
-            lacks_passive: self.has(server, Trait::LacksPassive, now),
+            dislikes_questions: self.has(server, ServerTrait::DislikesQuestions, now),
+            lacks_passive: self.has(server, ServerTrait::LacksPassive, now),
         }
     }
 
     /// Stores a trait.
-    pub(crate) fn learn(&self, server: &Endpoint, which: Trait, now: Instant) {
+    pub(crate) fn learn(&self, server: &Endpoint, which: ServerTrait, now: Instant) {
         let mut traits = self.lock();
         let key = (server.clone(), which);
         if traits.len() >= TRAITS_MAX && !traits.contains_key(&key) {
@@ -65,15 +65,18 @@ impl KnownServers {
     /// Stores the traits that an FTP session has learned.
     pub(crate) fn learn_ftp(&self, server: &Endpoint, lesson: LearnedTrait, now: Instant) {
         match lesson {
-            LearnedTrait::DislikesQuestions => self.learn(server, Trait::DislikesQuestions, now),
-            LearnedTrait::LacksPassive(true) => self.learn(server, Trait::LacksPassive, now),
+            LearnedTrait::DislikesQuestions => {
+                self.learn(server, ServerTrait::DislikesQuestions, now)
+            }
+            LearnedTrait::LacksPassive(true) => self.learn(server, ServerTrait::LacksPassive, now),
             LearnedTrait::LacksPassive(false) => {
-                self.lock().remove(&(server.clone(), Trait::LacksPassive));
+                self.lock()
+                    .remove(&(server.clone(), ServerTrait::LacksPassive));
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Endpoint, Trait), Instant>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Endpoint, ServerTrait), Instant>> {
         // No code here panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,12 +103,12 @@ mod tests {
     #[test]
     fn a_trait_is_known_for_an_hour_and_belongs_to_its_server() {
         let (servers, now) = (KnownServers::default(), Instant::now());
-        servers.learn(&server(21), Trait::LacksTls12, now);
+        servers.learn(&server(21), ServerTrait::LacksTls12, now);
         let later = now + KEPT - Duration::from_secs(1);
         servers.learn_ftp(&server(21), LearnedTrait::DislikesQuestions, later);
-        assert!(servers.has(&server(21), Trait::LacksTls12, later));
-        assert!(!servers.has(&server(22), Trait::LacksTls12, later));
-        assert!(!servers.has(&server(21), Trait::LacksTls12, now + KEPT));
+        assert!(servers.has(&server(21), ServerTrait::LacksTls12, later));
+        assert!(!servers.has(&server(22), ServerTrait::LacksTls12, later));
+        assert!(!servers.has(&server(21), ServerTrait::LacksTls12, now + KEPT));
         let traits = servers.ftp(&server(21), now + KEPT);
         assert!(traits.dislikes_questions && !traits.lacks_passive);
         assert_eq!(servers.lock().len(), 1);
@@ -127,10 +130,10 @@ mod tests {
         let (servers, now) = (KnownServers::default(), Instant::now());
         for port in 1..2_000 {
             let at = now + Duration::from_millis(port.into());
-            servers.learn(&server(port), Trait::LacksPassive, at);
+            servers.learn(&server(port), ServerTrait::LacksPassive, at);
         }
         assert_eq!(servers.lock().len(), TRAITS_MAX);
-        assert!(!servers.has(&server(1), Trait::LacksPassive, now));
-        assert!(servers.has(&server(1_999), Trait::LacksPassive, now));
+        assert!(!servers.has(&server(1), ServerTrait::LacksPassive, now));
+        assert!(servers.has(&server(1_999), ServerTrait::LacksPassive, now));
     }
 }

@@ -27,12 +27,12 @@ pub(crate) struct DataStream {
 
 /// Registry of sessions that wait for streams of data connections.
 #[derive(Debug, Default)]
-pub(crate) struct Pairing {
+pub(crate) struct StreamPairing {
     sessions: Mutex<HashMap<(PeerId, u64), mpsc::Sender<DataStream>>>,
     changed: Notify,
 }
 
-impl Pairing {
+impl StreamPairing {
     fn lock(&self) -> MutexGuard<'_, HashMap<(PeerId, u64), mpsc::Sender<DataStream>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }

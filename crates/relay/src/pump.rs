@@ -39,7 +39,7 @@ use net::{
 };
 
 /// A future that a pump keeps.
-pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Source of the stream.
 #[derive(Debug)]
@@ -51,7 +51,8 @@ pub(crate) enum StreamSource {
 }
 
 /// Start of TLS on a leg that was connected without it.
-pub(crate) type SecureLeg = Box<dyn FnOnce(Connection) -> Boxed<Result<Leg, DataInput>> + Send>;
+pub(crate) type SecureLeg =
+    Box<dyn FnOnce(Connection) -> BoxedFuture<Result<Leg, DataInput>> + Send>;
 
 /// The grants of a pump, by the direction that they limit. Each also bounds the kernel's buffer.
 #[derive(Debug, Default)]
@@ -64,7 +65,7 @@ pub(crate) struct Grants {
 pub(crate) struct PumpParts<M: DataMachine> {
     pub(crate) machine: M,
     /// Connects the leg. The error is an input for the machine.
-    pub(crate) connect: Boxed<Result<Leg, DataInput>>,
+    pub(crate) connect: BoxedFuture<Result<Leg, DataInput>>,
     pub(crate) secure: Option<SecureLeg>,
     pub(crate) stream: StreamSource,
     /// Coding of the stream. `None` for uncoded bytes.
@@ -129,8 +130,8 @@ struct Pump<M: DataMachine> {
     machine: M,
     started: Instant,
     /// The connection of the leg before its start.
-    connect: Option<Boxed<Result<Leg, DataInput>>>,
-    connecting: Option<Boxed<Result<Leg, DataInput>>>,
+    connect: Option<BoxedFuture<Result<Leg, DataInput>>>,
+    connecting: Option<BoxedFuture<Result<Leg, DataInput>>>,
     secure: Option<SecureLeg>,
     awaited: Option<oneshot::Receiver<StreamHalves>>,
     leg: Option<(LegReader, LegWriter)>,
@@ -140,7 +141,7 @@ struct Pump<M: DataMachine> {
     spool: Option<SpoolPosition>,
     outbound: Outbound,
     inbound: Inbound,
-    reporting: Option<Boxed<Result<(), String>>>,
+    reporting: Option<BoxedFuture<Result<(), String>>>,
     /// Whether TLS starts on the connected leg.
     is_securing: bool,
     /// Whether the end is being written to the leg.
@@ -327,7 +328,7 @@ async fn next<T>(orders: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
     }
 }
 
-async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
+async fn ready<T>(future: &mut Option<BoxedFuture<T>>) -> T {
     match future {
         Some(future) => future.as_mut().await,
         None => std::future::pending().await,

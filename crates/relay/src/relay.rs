@@ -64,7 +64,7 @@ impl Relay {
         RelayBuilder {
             link,
             settings,
-            registry: Registry::new(TransferLog::off()),
+            registry: Registry::new(TransferLog::disabled()),
             spool: None,
             stores: None,
             own_addresses: Vec::new(),

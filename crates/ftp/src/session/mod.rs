@@ -45,7 +45,7 @@ pub enum QuestionSubject {
 
 impl QuestionSubject {
     /// Returns the subject of a command without argument.
-    pub fn of(verb: &str) -> Option<Self> {
+    pub fn from_verb(verb: &str) -> Option<Self> {
         match verb {
             "SYST" => Some(Self::System),
             "FEAT" => Some(Self::Features),

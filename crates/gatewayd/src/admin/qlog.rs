@@ -53,7 +53,7 @@ pub(super) fn records(event: &TraceEvent) -> String {
         }
         Traced::Lost(count) => one("longhaul:samples_lost", json!({ "count": count })),
         Traced::Sample(sample) => {
-            let records = of_sample(sample).into_iter();
+            let records = sample_fields(sample).into_iter();
             records.map(|(name, data)| one(name, data)).collect()
         }
         _ => String::new(),
@@ -61,7 +61,7 @@ pub(super) fn records(event: &TraceEvent) -> String {
 }
 
 /// Returns the names and data of a sample's records. Counts of zero have no record.
-fn of_sample(sample: &Sample) -> Vec<(&'static str, Value)> {
+fn sample_fields(sample: &Sample) -> Vec<(&'static str, Value)> {
     let counts = &sample.counts;
     let mut metrics = json!({
         "min_rtt": ms(sample.base_rtt),

@@ -63,14 +63,14 @@ impl AccessControl {
     }
 
     fn has_token(&self, client: &PageClient, headers: &HeaderMap, token: &AdminToken) -> bool {
-        let said = headers.get(header::AUTHORIZATION);
-        let said = said.and_then(|it| it.to_str().ok()?.strip_prefix("Bearer "));
+        let shown = headers.get(header::AUTHORIZATION);
+        let shown = shown.and_then(|it| it.to_str().ok()?.strip_prefix("Bearer "));
         let cookies = headers.get_all(header::COOKIE).into_iter();
         let mut cookies = cookies
             .filter_map(|line| line.to_str().ok())
             .flat_map(|line| line.split(';'))
             .filter_map(|cookie| cookie.trim().split_once('='));
-        said.is_some_and(|said| token.is(said))
+        shown.is_some_and(|shown| token.is(shown))
             || cookies.any(|(name, value)| {
                 name == cookie_name(client) && self.is_good(value, token, client, unix_s())
             })

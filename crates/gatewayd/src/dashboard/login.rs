@@ -44,12 +44,12 @@ pub(super) async fn login(
     ConnectInfo(client): ConnectInfo<PageClient>,
     body: Bytes,
 ) -> Result<Response, DashboardError> {
-    let LoginRequest { token: said } = read(&body)?;
+    let LoginRequest { token: shown } = read(&body)?;
     let running = dashboard.running();
     let token = running.config.admin_token.as_ref();
     let token = token.ok_or_else(|| DashboardError::without_token(&client))?;
     let address = client.address;
-    if !token.is(said.trim()) {
+    if !token.is(shown.trim()) {
         running.relay.registry().count_refusal();
         if running
             .relay

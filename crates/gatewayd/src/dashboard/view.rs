@@ -105,7 +105,7 @@ impl DashboardGateway {
             let transfers: Vec<_> = transfers.filter(|it| it.peer == status.name).collect();
             let cap = of_all.into_iter().chain(rate_max.now_bits_per_s).min();
             DashboardPeer {
-                limit: PeerLimit::of(status, &transfers, cap),
+                limit: PeerLimit::from_transfers(status, &transfers, cap),
                 status: status.clone(),
                 rate_max,
                 transfers_open: transfers.len(),
@@ -159,7 +159,7 @@ impl RateMax {
 }
 
 impl PeerLimit {
-    fn of(peer: &PeerStatus, transfers: &[&TransferStatus], cap: Option<u64>) -> Self {
+    fn from_transfers(peer: &PeerStatus, transfers: &[&TransferStatus], cap: Option<u64>) -> Self {
         let is_at_cap = cap.is_some_and(|cap| {
             let moved = peer.send_bits_per_s.max(peer.receive_bits_per_s);
             moved as f64 >= cap as f64 * AT_CAP

@@ -20,7 +20,7 @@ use crate::{
     running::RunningGateway,
 };
 use relay::{
-    far::{Candidate, Enrol},
+    far::{Candidate, Enroller},
     wire::{EnrolReply, encode},
 };
 
@@ -40,7 +40,7 @@ impl Enrolments {
     }
 }
 
-impl Enrol for Enrolments {
+impl Enroller for Enrolments {
     fn enrol(&self, candidate: Candidate, send: SendStream) -> BoxFuture<'static, ()> {
         let (config, reloads) = (self.current.borrow().config.clone(), self.reloads.clone());
         Box::pin(async move { serve(&config, &reloads, candidate, send).await })
@@ -108,7 +108,7 @@ async fn enrol(
     let invited = invite::identity(own, token).public_key();
     let path = Register::path(&config.key_file);
     let name = name.to_owned();
-    let of_file: Vec<String> = of_file(config).map(str::to_owned).collect();
+    let configured: Vec<String> = configured_names(config).map(str::to_owned).collect();
     let known = known(config, public_key).map(str::to_owned);
     // Another enrolment must not see a state that is about to be undone.
     let _turn = TURN.lock().await;
@@ -117,8 +117,8 @@ async fn enrol(
         move || {
             let now = unix_s();
             Register::change(&path, now, |register| {
-                let of_file = (of_file.as_slice(), known.as_deref());
-                register.enrol(invited, (public_key, &name), of_file, now)
+                let configured = (configured.as_slice(), known.as_deref());
+                register.enrol(invited, (public_key, &name), configured, now)
             })
         }
     });
@@ -171,7 +171,7 @@ fn runs(config: &Config, public_key: PublicKey, name: &str) -> bool {
 }
 
 /// Returns the names of the configured peers.
-fn of_file(config: &Config) -> impl Iterator<Item = &str> {
+fn configured_names(config: &Config) -> impl Iterator<Item = &str> {
     let peers = config
         .relay
         .peers

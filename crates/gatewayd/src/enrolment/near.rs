@@ -61,12 +61,16 @@ pub async fn enrol(
     name: &str,
 ) -> Result<String, EnrolError> {
     let link = Link::start(socket(&invite.endpoint).await?, config(invite))?;
-    let asked = timeout(ENROL_TIMEOUT, ask(&link, invite, public_key, name)).await;
+    let asked = timeout(
+        ENROL_TIMEOUT,
+        request_enrolment(&link, invite, public_key, name),
+    )
+    .await;
     link.shutdown(CLOSE_TIMEOUT).await;
     asked.unwrap_or_else(|_| Err(EnrolError::Silent(invite.endpoint.clone())))
 }
 
-async fn ask(
+async fn request_enrolment(
     link: &Link,
     invite: &Invite,
     public_key: PublicKey,

@@ -14,8 +14,8 @@ use super::{InterceptError, install, program::nft, routing, ruleset::Ruleset};
 /// Follows the peers until a message arrives at `stop`. If its sender is dropped, the kernel
 /// intercepts nothing any more.
 pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
-    let mut told: Vec<bool> = Vec::new();
-    let mut told_at = Instant::now();
+    let mut sent: Vec<bool> = Vec::new();
+    let mut sent_at = Instant::now();
     let mut is_working = true;
     loop {
         match stop.recv_timeout(LOOK_EVERY) {
@@ -26,10 +26,10 @@ pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
         let peers = link.snapshot().peers;
         let is_up = |state| matches!(state, PeerState::Up { .. });
         let up: Vec<bool> = peers.iter().map(|peer| is_up(peer.state)).collect();
-        if up == told && told_at.elapsed() < REFRESH_EVERY {
+        if up == sent && sent_at.elapsed() < REFRESH_EVERY {
             continue;
         }
-        told_at = Instant::now();
+        sent_at = Instant::now();
         let result = refresh(rulesets, &up, true);
         match &result {
             Err(error) if is_working => {
@@ -40,7 +40,7 @@ pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
         }
         is_working = result.is_ok();
         for (index, peer) in peers.iter().enumerate() {
-            let was_up = told.get(index).copied().unwrap_or_default();
+            let was_up = sent.get(index).copied().unwrap_or_default();
             let is_used = |rules: &Ruleset| rules.intercepted().peers().contains(&index);
             if up[index] == was_up || !rulesets.iter().any(is_used) {
                 continue;
@@ -52,7 +52,7 @@ pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
                 warn!(peer, "not up: connections to its servers pass directly");
             }
         }
-        told = up;
+        sent = up;
     }
     if let Err(error) = refresh(rulesets, &[], false) {
         warn!(%error, "the intercepted connections end only with the gateway");

@@ -23,31 +23,31 @@ pub enum InterceptError {
         package: &'static str,
     },
     /// The user lacks the permission.
-    #[error("transparent = true needs CAP_NET_ADMIN: {program} reports {said:?}")]
+    #[error("transparent = true needs CAP_NET_ADMIN: {program} reports {message:?}")]
     Forbidden {
         /// Name of the program.
         program: &'static str,
         /// The program's message.
-        said: String,
+        message: String,
     },
     /// The kernel lacks a feature.
     #[error(
         "the kernel lacks what transparent = true needs (CONFIG_NFT_TPROXY, CONFIG_NFT_SOCKET, \
-         CONFIG_NFT_FIB_INET, CONFIG_IP_MULTIPLE_TABLES): {program} reports {said:?}"
+         CONFIG_NFT_FIB_INET, CONFIG_IP_MULTIPLE_TABLES): {program} reports {message:?}"
     )]
     Unsupported {
         /// Name of the program.
         program: &'static str,
         /// The program's message.
-        said: String,
+        message: String,
     },
     /// Any other message of a program.
-    #[error("{program} failed: {said:?}")]
+    #[error("{program} failed: {message:?}")]
     Failed {
         /// Name of the program.
         program: &'static str,
         /// The program's message.
-        said: String,
+        message: String,
     },
     /// A program could not be run.
     #[error("{program} cannot be run")]
@@ -110,15 +110,15 @@ fn run(
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().next().unwrap_or("nothing").to_owned();
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let message = String::from_utf8_lossy(&output.stderr);
+    let message = message.lines().next().unwrap_or("nothing").to_owned();
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     Err(if says(&["not permitted", "Permission denied"]) {
-        InterceptError::Forbidden { program, said }
+        InterceptError::Forbidden { program, message }
     } else if says(&["not supported", "No such file or directory"]) {
-        InterceptError::Unsupported { program, said }
+        InterceptError::Unsupported { program, message }
     } else {
-        InterceptError::Failed { program, said }
+        InterceptError::Failed { program, message }
     })
 }
 

@@ -36,10 +36,10 @@ pub(super) fn is_installed(rules: &Ruleset) -> Result<bool, InterceptError> {
         let selector = format!("fwmark {number:#x} lookup {number}");
         // A table without routes may not even exist.
         let route = match ip_output(ipv4, &format!("route show table {number}")) {
-            Err(InterceptError::Failed { said, .. }) if said.contains("does not exist") => {
+            Err(InterceptError::Failed { message, .. }) if message.contains("does not exist") => {
                 String::new()
             }
-            said => said?,
+            message => message?,
         };
         if !rule.contains(&selector) || !route.contains("default dev lo") {
             return Ok(false);
@@ -63,7 +63,7 @@ fn remove_family(rules: &Ruleset, ipv4: bool) -> Result<(), InterceptError> {
         match ip(ipv4, &command) {
             // The entry or the address family does not exist.
             Err(InterceptError::Unsupported { .. }) => {}
-            Err(InterceptError::Failed { said, .. }) if said.contains("does not exist") => {}
+            Err(InterceptError::Failed { message, .. }) if message.contains("does not exist") => {}
             result => result?,
         }
     }

@@ -19,14 +19,14 @@ pub struct PipeNetwork(Arc<Mutex<Ports>>);
 
 #[derive(Default)]
 struct Ports {
-    listening: HashMap<u16, Arc<Queue>>,
+    listening: HashMap<u16, Arc<PendingConnections>>,
     /// Number of assigned ports, which determines the next port.
     given: u32,
 }
 
 /// Connections that a listener has not accepted. Locked only while `ports` is locked.
 #[derive(Default)]
-struct Queue {
+struct PendingConnections {
     waiting: Mutex<VecDeque<Pipe>>,
     arrived: Notify,
 }
@@ -36,7 +36,7 @@ struct Queue {
 pub struct PipeListener {
     network: PipeNetwork,
     at: SocketAddr,
-    queue: Arc<Queue>,
+    queue: Arc<PendingConnections>,
 }
 
 impl PipeNetwork {
@@ -50,7 +50,7 @@ impl PipeNetwork {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] if no port is unused.
     pub fn listen(&self) -> io::Result<PipeListener> {
-        let queue = Arc::<Queue>::default();
+        let queue = Arc::<PendingConnections>::default();
         let mut ports = self.lock();
         let port = ports.unused().ok_or(io::ErrorKind::AddrInUse)?;
         ports.listening.insert(port, queue.clone());
@@ -110,7 +110,7 @@ impl Ports {
     }
 }
 
-impl Queue {
+impl PendingConnections {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Pipe>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -26,7 +26,7 @@ use crate::Connection;
 /// Under TLS, written bytes are sent only by a flush. `shutdown` sends close_notify under TLS, and
 /// the FIN. Dropping a leg closes the socket without close_notify.
 #[derive(Debug)]
-pub struct Leg(Arc<Shared>);
+pub struct Leg(Arc<LegState>);
 
 /// The reading half of a [`Leg`].
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub struct LegReader(Leg);
 pub struct LegWriter(Leg);
 
 #[derive(Debug)]
-struct Shared {
+struct LegState {
     tcp: Tcp,
     tls: Option<Mutex<TlsStream<Tcp>>>,
     closed_without_notify: AtomicBool,
@@ -56,7 +56,7 @@ impl Leg {
     }
 
     fn new(tcp: Tcp, tls: Option<TlsStream<Tcp>>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(LegState {
             tcp,
             tls: tls.map(Mutex::new),
             closed_without_notify: AtomicBool::new(false),

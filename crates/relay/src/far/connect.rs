@@ -14,7 +14,8 @@ use tracing::info;
 
 use super::opened_session::OpenedSession;
 use crate::{
-    control_connection::ControlConnection, gateway_context::GatewayContext, known_servers::Trait,
+    control_connection::ControlConnection, gateway_context::GatewayContext,
+    known_servers::ServerTrait,
 };
 use net::{
     Connection,
@@ -36,7 +37,7 @@ pub(super) async fn connect(
         return Ok((Leg::plain(stream), None));
     };
     let known = &shared.known_servers;
-    let connector = match known.has(&opened.target, Trait::LacksTls12, Instant::now()) {
+    let connector = match known.has(&opened.target, ServerTrait::LacksTls12, Instant::now()) {
         true => Connector::new(tls),
         false => Connector::new_tls12(tls),
     };
@@ -66,7 +67,7 @@ pub(super) async fn connect(
         .await;
     let leg = leg.map_err(|error| tls_refusal(&error))?;
     if leg.is_tls13() {
-        known.learn(&opened.target, Trait::LacksTls12, Instant::now());
+        known.learn(&opened.target, ServerTrait::LacksTls12, Instant::now());
     }
     Ok((leg, Some(Arc::new(connector))))
 }

@@ -45,7 +45,7 @@ pub struct Candidate {
 }
 
 /// The part of a gateway that enrols candidates as peers.
-pub trait Enrol: Send + Sync {
+pub trait Enroller: Send + Sync {
     /// Enrols the candidate, and replies on its stream.
     fn enrol(&self, candidate: Candidate, send: SendStream) -> BoxFuture<'static, ()>;
 }
@@ -56,7 +56,7 @@ pub trait Enrol: Send + Sync {
 /// that present an invite. `None` refuses them. `services` are far ends that peers request by name.
 pub async fn serve(
     current: watch::Receiver<Relay>,
-    enrolments: Option<Arc<dyn Enrol>>,
+    enrolments: Option<Arc<dyn Enroller>>,
     services: impl IntoIterator<Item = Arc<dyn FarService>>,
 ) {
     let relay = current.borrow().clone();
@@ -73,7 +73,7 @@ pub async fn serve(
 
 /// Far ends of this gateway besides FTP and forwards.
 struct FarServices {
-    enrolments: Option<Arc<dyn Enrol>>,
+    enrolments: Option<Arc<dyn Enroller>>,
     services: HashMap<&'static str, Arc<dyn FarService>>,
 }
 

@@ -52,7 +52,7 @@ use crate::{
     gateway_context::GatewayContext,
     optimise::{FlushDelay, NegotiatedCoding, ReferenceKey},
     pairing::{DataStream, StreamHalves},
-    pump::{self, Boxed, Grants, PumpParts, SecureLeg, StreamSource},
+    pump::{self, BoxedFuture, Grants, PumpParts, SecureLeg, StreamSource},
     spool::SpoolPosition,
     status::OpenTransfer,
     truncation::{SessionKey, Truncation},
@@ -118,7 +118,7 @@ struct Session<'a> {
     local: SocketAddr,
     control: ControlConnection,
     /// The next control connection, while it is being opened.
-    reconnection: Option<Boxed<io::Result<Leg>>>,
+    reconnection: Option<BoxedFuture<io::Result<Leg>>>,
     /// The TLS connector, if the session has TLS.
     tls: Option<Arc<Connector>>,
     is_tls_implicit: bool,
@@ -362,8 +362,8 @@ impl Session<'_> {
                     self.far.handle(FarInput::Listening(at))?;
                 }
                 FarOutput::Spool(request) => {
-                    let said = self.find_spool(&request).await;
-                    self.far.handle(FarInput::Spooled(&said))?;
+                    let reply = self.find_spool(&request).await;
+                    self.far.handle(FarInput::Spooled(&reply))?;
                 }
                 FarOutput::Wait(wait) => {
                     self.drain_limit = drain::limit(wait);
@@ -545,7 +545,7 @@ impl Session<'_> {
 
     fn secure(&self, tls: Arc<Connector>) -> SecureLeg {
         let name = self.target.host.to_string();
-        Box::new(move |tcp| -> Boxed<_> {
+        Box::new(move |tcp| -> BoxedFuture<_> {
             Box::pin(async move {
                 let connected = tls.connect(tcp, &name, ConnectionKind::Data).await;
                 connected.map_err(|error| DataInput::NotSecured(error.to_string()))

@@ -9,7 +9,7 @@ use std::{
 use ftp::session::data::{DataInput, near::DataOpening};
 use tracing::debug;
 
-use crate::pump::{Boxed, SecureLeg};
+use crate::pump::{BoxedFuture, SecureLeg};
 use net::{
     Connection, Listener,
     pipe::PipeNetwork,
@@ -77,7 +77,7 @@ pub(super) async fn connect(leg: ClientLeg, client: DataClient) -> Result<Leg, D
 
 /// Returns the start of TLS on the leg.
 pub(super) fn secure(tls: Arc<Acceptor>) -> SecureLeg {
-    Box::new(move |tcp| -> Boxed<_> {
+    Box::new(move |tcp| -> BoxedFuture<_> {
         Box::pin(async move {
             let accepted = tls.accept(tcp, ConnectionKind::Data).await;
             accepted.map_err(|error| DataInput::NotSecured(error.to_string()))

@@ -75,7 +75,7 @@ impl ForwardOptions<'_> {
     };
 
     /// Resolves when a connection is idle for too long, and not needed otherwise.
-    async fn given_up(&self, transfer: &OpenTransfer) {
+    async fn wait_for_stall(&self, transfer: &OpenTransfer) {
         let Some(timeout) = self.timeout else {
             return std::future::pending().await;
         };
@@ -142,7 +142,7 @@ pub(super) async fn relay_forward(
     };
     let result = tokio::select! {
         result = forward::join(connection, stream, coding.as_ref(), transfer.clone()) => result,
-        () = options.given_up(&transfer) => return info!("nothing moved for too long"),
+        () = options.wait_for_stall(&transfer) => return info!("nothing moved for too long"),
         () = shared.wait_for_abort() => return,
     };
     let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());

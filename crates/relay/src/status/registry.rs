@@ -112,11 +112,11 @@ impl DirectionMeter {
 pub struct OpenTransfer {
     id: u64,
     registry: Arc<Registry>,
-    entry: Arc<Entry>,
+    entry: Arc<TransferEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TransferEntry {
     session: u64,
     kind: &'static str,
     near: bool,
@@ -160,7 +160,7 @@ struct Sample {
 pub struct Registry {
     started: SystemTime,
     next: AtomicU64,
-    transfers: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    transfers: Mutex<BTreeMap<u64, Arc<TransferEntry>>>,
     sessions_open: AtomicU64,
     sessions_total: AtomicU64,
     refused_total: AtomicU64,
@@ -263,7 +263,7 @@ impl Drop for OpenTransfer {
     }
 }
 
-impl Entry {
+impl TransferEntry {
     /// Returns the totals of the direction that moves. The opposite direction waits for its end.
     fn totals(&self) -> [u64; 3] {
         let (a, b) = &self.meters;
@@ -418,7 +418,7 @@ impl Registry {
         target: &str,
     ) -> Arc<OpenTransfer> {
         let now = Instant::now();
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(TransferEntry {
             session,
             kind,
             near,
@@ -449,7 +449,7 @@ impl Registry {
         })
     }
 
-    fn finish(&self, entry: &Entry, conclusion: TransferConclusion) {
+    fn finish(&self, entry: &TransferEntry, conclusion: TransferConclusion) {
         let (upload_bytes, download_bytes) = entry.up_and_down();
         let ended = SystemTime::now();
         let measured = TransferMeasurement {

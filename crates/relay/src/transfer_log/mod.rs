@@ -111,7 +111,7 @@ impl PreparedTransferLog {
 
 impl TransferLog {
     /// Creates a log without a file.
-    pub fn off() -> Self {
+    pub fn disabled() -> Self {
         Self {
             messages: mpsc::channel(1).0,
             is_on: AtomicBool::new(false),

@@ -40,7 +40,8 @@ impl DuplicateDetector {
         }
         // Refusals of different questions may be equal.
         let is_refusal = code.class() == ReplyClass::Failed;
-        awaited.and_then(QuestionSubject::of) != Some(*subject) && !(is_refusal && is_question)
+        awaited.and_then(QuestionSubject::from_verb) != Some(*subject)
+            && !(is_refusal && is_question)
     }
 
     /// Records a reply that begins with `line`, and the question that it answers.

@@ -60,7 +60,7 @@ impl Substitute {
 
     /// Records that the server has agreed to connect.
     pub(super) fn agreed(&mut self, transfer: TransferId) {
-        let is_unknown = self.of(transfer).is_some_and(|it| it.is_unknown);
+        let is_unknown = self.find(transfer).is_some_and(|it| it.is_unknown);
         if is_unknown && self.lack == MissingPassive::None {
             self.lack = MissingPassive::Claimed;
         }
@@ -68,7 +68,7 @@ impl Substitute {
 
     /// Records a successful transfer over its connection.
     pub(super) fn succeeded(&mut self, transfer: TransferId) -> Option<LearnedTrait> {
-        self.of(transfer)?;
+        self.find(transfer)?;
         if self.lack != MissingPassive::Claimed {
             return None;
         }
@@ -78,12 +78,12 @@ impl Substitute {
 
     /// Records that the server has not connected.
     pub(super) fn failed(&mut self, transfer: TransferId) -> Option<LearnedTrait> {
-        self.of(transfer)?;
+        self.find(transfer)?;
         let before = std::mem::replace(&mut self.lack, MissingPassive::None);
         (before == MissingPassive::Shown).then_some(LearnedTrait::LacksPassive(false))
     }
 
-    fn of(&self, transfer: TransferId) -> Option<Connection> {
+    fn find(&self, transfer: TransferId) -> Option<Connection> {
         self.latest.filter(|it| it.transfer == transfer)
     }
 }

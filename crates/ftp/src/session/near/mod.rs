@@ -322,7 +322,7 @@ impl NearSession {
             }
             CommandHandling::Known(lines) => {
                 let is_list =
-                    QuestionSubject::of(command.verb()) == Some(QuestionSubject::Features);
+                    QuestionSubject::from_verb(command.verb()) == Some(QuestionSubject::Features);
                 let offers_tls = self.protection.is_offered();
                 return self.pending.answer(&match is_list {
                     true => features::edit_reply(&lines, offers_tls),
@@ -364,7 +364,7 @@ impl NearSession {
                 {
                     self.order(id, NearDataOrder::Start(Some(direction)));
                 }
-                let request = match (kind, QuestionSubject::of(command.verb())) {
+                let request = match (kind, QuestionSubject::from_verb(command.verb())) {
                     (CommandKind::User | CommandKind::Pass, _) => PendingRequest::Login,
                     _ if command.verb() == "ACCT" => PendingRequest::Login,
                     (CommandKind::Transfer(_), _) => PendingRequest::Transfer,

@@ -71,7 +71,8 @@ impl PrefetchedReplies {
             self.void(command, id);
             return CommandHandling::Server;
         }
-        let subject = QuestionSubject::of(command.verb()).filter(|_| command.argument().is_empty());
+        let subject =
+            QuestionSubject::from_verb(command.verb()).filter(|_| command.argument().is_empty());
         match (subject, representation_type(command)) {
             (Some(_), _) if !may_answer => CommandHandling::Server,
             (Some(subject), _) => self.answer_question(subject),

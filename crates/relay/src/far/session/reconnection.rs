@@ -11,7 +11,8 @@ use tracing::info;
 
 use super::{Session, SessionError};
 use crate::{
-    control_connection::ControlConnection, far::connect, known_servers::Trait, pump::Boxed,
+    control_connection::ControlConnection, far::connect, known_servers::ServerTrait,
+    pump::BoxedFuture,
 };
 use net::{
     Connection,
@@ -30,7 +31,7 @@ impl Session<'_> {
         }
         if self.control.is_tls13() {
             let known = &self.shared.known_servers;
-            known.learn(&self.target, Trait::LacksTls12, Instant::now());
+            known.learn(&self.target, ServerTrait::LacksTls12, Instant::now());
         }
         self.tls = Some(Arc::new(tls));
         Ok(())
@@ -65,7 +66,7 @@ impl Session<'_> {
 
 /// Resolves with the connection that was started, and never without one.
 pub(super) async fn wait_for_reconnection(
-    reconnection: &mut Option<Boxed<io::Result<Leg>>>,
+    reconnection: &mut Option<BoxedFuture<io::Result<Leg>>>,
 ) -> io::Result<Leg> {
     match reconnection {
         Some(reconnection) => reconnection.await,
