@@ -53,7 +53,7 @@ fn look_up(name: &str, text: &str, file: &Path) -> Result<FarGateway, String> {
         let file = file.display();
         return Err(format!("{file} names no peer {name:?}; it names {known}"));
     };
-    Peer::parse(peer.get_ref()).map_err(|error| {
+    FarGateway::parse(peer.get_ref()).map_err(|error| {
         format!(
             "{}: {error}",
             TextPosition::of(text, peer.span().start, file)

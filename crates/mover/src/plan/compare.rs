@@ -99,7 +99,10 @@ enum RelativeAge {
 }
 
 /// Compares two times. `None` if a time is missing, or too imprecise.
-fn compare_times(source: Option<ModifiedTime>, destination: Option<ModifiedTime>) -> Option<RelativeAge> {
+fn compare_times(
+    source: Option<ModifiedTime>,
+    destination: Option<ModifiedTime>,
+) -> Option<RelativeAge> {
     let (source, destination) = (source?, destination?);
     if source.precision.max(destination.precision) > TimePrecision::Second {
         return None;

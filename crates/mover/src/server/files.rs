@@ -182,7 +182,11 @@ impl Session {
     /// [`ServerError`] if the server refuses.
     pub async fn list(&mut self, path: &[u8], now_unix_s: i64) -> Result<Lister<'_>, ServerError> {
         let (verb, form, argument) = if self.features.machine_listings {
-            (TransferVerb::MachineListing, ListingForm::Machine, path.to_vec())
+            (
+                TransferVerb::MachineListing,
+                ListingForm::Machine,
+                path.to_vec(),
+            )
         } else {
             let form = ListingForm::Human { now_unix_s };
             let argument = list_argument(path, self.lists_hidden_by_option);

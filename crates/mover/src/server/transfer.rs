@@ -514,7 +514,9 @@ impl TransferReplies {
                 self.has_begun = true;
                 Ok(())
             }
-            ReplyClass::Completed if verb == TransferVerb::Store => Err(ServerError::TooEarly(reply)),
+            ReplyClass::Completed if verb == TransferVerb::Store => {
+                Err(ServerError::TooEarly(reply))
+            }
             ReplyClass::Completed => {
                 self.early = Some(reply);
                 Ok(())

@@ -25,7 +25,10 @@ pub(crate) async fn serve(
             Ok(Some(ChunkRequest::Acknowledged(up_to))) => references.acknowledge(key, up_to),
             Ok(Some(ChunkRequest::Missing(number))) => {
                 let Some(chunk) = references.chunk(key, number) else {
-                    debug!(number, "request for a chunk without an outstanding reference");
+                    debug!(
+                        number,
+                        "request for a chunk without an outstanding reference"
+                    );
                     return send.reset(reset::SESSION_ENDED);
                 };
                 let chunk_bytes = chunk.len();
