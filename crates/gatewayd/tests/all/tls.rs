@@ -412,7 +412,7 @@ async fn what_is_no_tls_is_said_to_be_none() {
     let error = soon(acceptor.accept(far, ConnectionKind::Control))
         .await
         .expect_err("no TLS");
-    assert!(error.to_string().contains("no TLS"), "{error}");
+    assert!(error.to_string().contains("does not send TLS"), "{error}");
 
     let (near, mut far) = tcp_pair().await;
     far.write_all(b"530 Please login\r\n")
@@ -421,7 +421,7 @@ async fn what_is_no_tls_is_said_to_be_none() {
     let connector = connector(&authority);
     let connecting = connector.connect(near, NAME, ConnectionKind::Control);
     let error = soon(connecting).await.expect_err("no TLS");
-    assert!(error.to_string().contains("no TLS"), "{error}");
+    assert!(error.to_string().contains("does not send TLS"), "{error}");
 }
 
 #[tokio::test]
