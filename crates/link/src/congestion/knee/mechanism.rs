@@ -113,7 +113,7 @@ pub enum Mechanism {
     /// Cuts to the delivered rate, if that is less than the rate that losses show.
     PassedByDelivery,
     /// Ends an experiment sooner that has as many packets as it is compared with.
-    ExperimentPatience,
+    ExperimentTimeout,
     /// Judges an experiment by a few packets on a slow path.
     FewPackets,
     /// Takes half of a small possible gain for a sign of congestion.
@@ -313,7 +313,7 @@ mod switch {
             Self::LearnAfterCut,
             Self::PassedBeforeCut,
             Self::PassedByDelivery,
-            Self::ExperimentPatience,
+            Self::ExperimentTimeout,
             Self::FewPackets,
             Self::SmallGain,
             Self::DispersionMax,

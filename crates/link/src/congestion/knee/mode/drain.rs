@@ -148,10 +148,10 @@ impl DrainMode {
         } else {
             1.0 - ours
         };
-        let patience_s = PATIENCE * base_s.max(ROUND_MIN_S) + queue_s + queue_s / spare;
+        let timeout_s = TIMEOUT_ROUND_TRIPS * base_s.max(ROUND_MIN_S) + queue_s + queue_s / spare;
         // Only packets that crossed the path since then count, and there are none while the
         // application is idle.
-        path.queue.sent_s + base_s > self.cut_s + patience_s
+        path.queue.sent_s + base_s > self.cut_s + timeout_s
     }
 }
 
@@ -210,7 +210,7 @@ const FLOOR_PACKETS: f64 = 200.0;
 const HOLD_ROUNDS: f64 = 2.0;
 /// Factor of the time after which the cut must take effect. It is a base round-trip time, and a
 /// quarter more for the report and the sampling of the queue.
-const PATIENCE: f64 = 1.25;
+const TIMEOUT_ROUND_TRIPS: f64 = 1.25;
 /// Least window of a repeated drain, as a fraction of the window. A long queue belongs mostly to
 /// others, which do not make room for us.
 const AGAIN_MIN: f64 = 0.5;

@@ -148,8 +148,8 @@ impl LossTest {
             return self.undo(path, now_s);
         }
         let packets = path.floor.since_cut.packets;
-        let patience_s = SLOW_S + CUT_PATIENCE_ROUNDS * path.round_s();
-        let is_late = now_s - self.began_s > patience_s;
+        let timeout_s = SLOW_S + CUT_TIMEOUT_ROUNDS * path.round_s();
+        let is_late = now_s - self.began_s > timeout_s;
         let wanted = (path.window / path.packet).clamp(JUDGED_PACKETS_MIN, CUT_PACKETS_MAX);
         if packets < wanted && !is_late {
             return Transition::Stay;
@@ -238,13 +238,12 @@ impl Experiment {
         let variance = variance(path, &self.lost_before) + variance(path, lost);
         let telling = telling_gain(path, loss_before);
         let is_certain = (gain - telling).abs() > UNLIKELY_DEVIATIONS * variance.sqrt();
-        let patience_s = if Mechanism::ExperimentPatience.acts(packets >= self.lost_before.packets)
-        {
+        let timeout_s = if Mechanism::ExperimentTimeout.acts(packets >= self.lost_before.packets) {
             EXPERIMENT_MAX_S / 2.0
         } else {
             EXPERIMENT_MAX_S
         };
-        let is_late = since_s > patience_s && packets >= EXPERIMENT_PACKETS;
+        let is_late = since_s > timeout_s && packets >= EXPERIMENT_PACKETS;
         let is_over = is_certain || is_late;
         is_over.then_some(if gain < telling {
             ExperimentVerdict::Path
@@ -332,9 +331,9 @@ const GONE: f64 = 0.5;
 const JUDGED_PACKETS_MIN: f64 = 16.0;
 const CUT_PACKETS_MAX: f64 = 400.0;
 /// Time after which a path counts as slow. A few packets then judge an experiment. A cut is judged
-/// by any number after [`CUT_PATIENCE_ROUNDS`] more.
+/// by any number after [`CUT_TIMEOUT_ROUNDS`] more.
 const SLOW_S: f64 = 3.0;
-const CUT_PATIENCE_ROUNDS: f64 = 2.0;
+const CUT_TIMEOUT_ROUNDS: f64 = 2.0;
 
 /// Divisor of the rate in an experiment. A larger one would show more of a bottleneck shared with
 /// others, and cost more rate if the loss is the path's.

@@ -116,8 +116,8 @@ impl RouteTest {
     }
 
     fn is_overdue(&self, path: &PathModel, now_s: f64) -> bool {
-        let patience_s = PATIENCE_ROUND_TRIPS * path.rtt_s() + self.bytes / self.rate + PATIENCE_S;
-        now_s - self.began_s > patience_s
+        let timeout_s = TIMEOUT_ROUND_TRIPS * path.rtt_s() + self.bytes / self.rate + TIMEOUT_S;
+        now_s - self.began_s > timeout_s
     }
 
     /// Whether the test found no queue: its delay grew by `rise_s`.
@@ -241,8 +241,8 @@ const GAPS_MAX: f64 = 1.1;
 const GAP_MAX_S: f64 = 0.003;
 /// Round trips and additional time without reports on the packets of a test after which it has
 /// failed.
-const PATIENCE_ROUND_TRIPS: f64 = 3.0;
-const PATIENCE_S: f64 = 0.3;
+const TIMEOUT_ROUND_TRIPS: f64 = 3.0;
+const TIMEOUT_S: f64 = 0.3;
 
 #[cfg(test)]
 mod tests {
