@@ -27,7 +27,7 @@ pub(super) struct CompetingFlows {
     score: f64,
     /// Window with which to compete, in bytes: the window that passed before the present series of
     /// drains.
-    window_before: f64,
+    window_before_bytes: f64,
 }
 
 impl CompetingFlows {
@@ -35,7 +35,7 @@ impl CompetingFlows {
         Self {
             policy,
             score: 0.0,
-            window_before: 0.0,
+            window_before_bytes: 0.0,
         }
     }
 
@@ -44,16 +44,16 @@ impl CompetingFlows {
         self.policy == KneePolicy::Background
     }
 
-    /// Records the start of drains. The window of `window` bytes passed.
-    pub(super) fn on_drain(&mut self, window: f64) {
+    /// Records the start of drains. The window of `window_bytes` bytes passed.
+    pub(super) fn on_drain(&mut self, window_bytes: f64) {
         if self.score < STEP_DOWN {
-            self.window_before = window;
+            self.window_before_bytes = window_bytes;
         }
     }
 
     /// Returns the window that passed before the present series of drains, in bytes.
-    pub(super) fn window_before(&self) -> f64 {
-        self.window_before
+    pub(super) fn window_before_bytes(&self) -> f64 {
+        self.window_before_bytes
     }
 
     /// Records that a drain has emptied the queue at the first try.
@@ -98,7 +98,7 @@ mod tests {
         competing.on_drain(1e6);
         assert!(!competing.on_failed_drain());
         assert!(competing.on_failed_drain());
-        assert_eq!(competing.window_before(), 2e6);
+        assert_eq!(competing.window_before_bytes(), 2e6);
         competing.forget();
         assert!(!competing.on_failed_drain());
     }

@@ -8,7 +8,7 @@ use crate::congestion::knee::Mechanism;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cubic {
     /// Window at which growth levels off, W_max of RFC 9438.
-    window_max: f64,
+    window_max_bytes: f64,
     /// Time of the last cut, less pauses, and the window after it.
     epoch_s: f64,
     window_epoch: f64,
@@ -17,51 +17,58 @@ pub(super) struct Cubic {
 }
 
 impl Cubic {
-    /// Creates the state of a window just cut to `window`.
-    pub(super) fn new(window: f64, now_s: f64) -> Self {
+    /// Creates the state of a window just cut to `window_bytes`.
+    pub(super) fn new(window_bytes: f64, now_s: f64) -> Self {
         Self {
-            window_max: window,
+            window_max_bytes: window_bytes,
             epoch_s: now_s,
-            window_epoch: window,
-            reno: window,
+            window_epoch: window_bytes,
+            reno: window_bytes,
         }
     }
 
-    /// Returns the window a round trip from now. Packets are `packet` bytes.
-    pub(super) fn window(&mut self, now_s: f64, rtt_s: f64, packet: f64, acked: f64) -> f64 {
+    /// Returns the window a round trip from now. Packets are `packet_bytes` bytes.
+    pub(super) fn window_bytes(
+        &mut self,
+        now_s: f64,
+        rtt_s: f64,
+        packet_bytes: f64,
+        acked: f64,
+    ) -> f64 {
         let t = now_s - self.epoch_s;
-        let k = ((self.window_max - self.window_epoch).max(0.0) / packet / C).cbrt();
-        let cubic = C * (t + rtt_s - k).powi(3) * packet + self.window_max;
-        self.reno += RENO_ALPHA * acked / self.reno.max(packet) * packet;
+        let k = ((self.window_max_bytes - self.window_epoch).max(0.0) / packet_bytes / C).cbrt();
+        let cubic = C * (t + rtt_s - k).powi(3) * packet_bytes + self.window_max_bytes;
+        self.reno += RENO_ALPHA * acked / self.reno.max(packet_bytes) * packet_bytes;
         let bound = TARGET_MAX * self.window_epoch.max(cubic.min(WINDOW_MAX));
         cubic
             .max(Mechanism::RenoFriendly.value(self.reno, 0.0))
             .min(bound)
     }
 
-    /// Cuts `window` for a loss. Returns the new one.
-    pub(super) fn cut(&mut self, window: f64, now_s: f64) -> f64 {
+    /// Cuts `window_bytes` for a loss. Returns the new one.
+    pub(super) fn cut(&mut self, window_bytes: f64, now_s: f64) -> f64 {
         // Fast convergence (RFC 9438 section 4.7): a window that did not regain its maximum leaves
         // room for others.
-        self.window_max = if Mechanism::FastConvergence.acts(window < self.window_max) {
-            window * (1.0 + BETA) / 2.0
-        } else {
-            window
-        };
-        self.window_epoch = window * BETA;
+        self.window_max_bytes =
+            if Mechanism::FastConvergence.acts(window_bytes < self.window_max_bytes) {
+                window_bytes * (1.0 + BETA) / 2.0
+            } else {
+                window_bytes
+            };
+        self.window_epoch = window_bytes * BETA;
         self.reno = self.window_epoch;
         self.epoch_s = now_s;
         self.window_epoch
     }
 
-    /// Cuts `window` for losses beyond the loss floor of a path. Returns the new window.
+    /// Cuts `window_bytes` for losses beyond the loss floor of a path. Returns the new window.
     ///
     /// On such a path no flow is left that halves its rate on each loss, and chance may have caused
     /// a part of the losses. The cut is therefore smaller than that of [`cut`](Self::cut).
-    pub(super) fn cut_lossy(&mut self, window: f64, now_s: f64) -> f64 {
-        self.window_max = window;
+    pub(super) fn cut_lossy(&mut self, window_bytes: f64, now_s: f64) -> f64 {
+        self.window_max_bytes = window_bytes;
         // Half of the usual decrease.
-        self.window_epoch = window * f64::midpoint(1.0, BETA);
+        self.window_epoch = window_bytes * f64::midpoint(1.0, BETA);
         self.reno = self.window_epoch;
         self.epoch_s = now_s;
         self.window_epoch
@@ -69,8 +76,8 @@ impl Cubic {
 
     /// Returns the window at which growth levels off: the window at the last loss, or less by fast
     /// convergence.
-    pub(super) fn window_max(&self) -> f64 {
-        self.window_max
+    pub(super) fn window_max_bytes(&self) -> f64 {
+        self.window_max_bytes
     }
 
     /// Excludes `seconds` from the time in which the window grows, for a test of the queue or a
@@ -106,9 +113,9 @@ mod tests {
         assert_eq!(cubic.cut(1000.0 * PACKET, 0.0), 700.0 * PACKET);
         // K of RFC 9438 section 4.2: the cubic root of 300 packets / C.
         let k_s = (300.0 / C).cbrt();
-        let before = cubic.window(k_s - 2.0, 0.0, PACKET, 0.0);
+        let before = cubic.window_bytes(k_s - 2.0, 0.0, PACKET, 0.0);
         assert!(before < 1000.0 * PACKET);
-        let then = cubic.window(k_s, 0.0, PACKET, 0.0);
+        let then = cubic.window_bytes(k_s, 0.0, PACKET, 0.0);
         assert!((then / (1000.0 * PACKET) - 1.0).abs() < 1e-9);
     }
 
@@ -117,8 +124,8 @@ mod tests {
         let mut paused = Cubic::new(1000.0 * PACKET, 0.0);
         let mut plain = paused;
         paused.pause(3.0);
-        let window = plain.window(2.0, 0.1, PACKET, 0.0);
-        assert_eq!(paused.window(5.0, 0.1, PACKET, 0.0), window);
+        let window_bytes = plain.window_bytes(2.0, 0.1, PACKET, 0.0);
+        assert_eq!(paused.window_bytes(5.0, 0.1, PACKET, 0.0), window_bytes);
     }
 
     #[test]
@@ -126,16 +133,16 @@ mod tests {
         let mut cubic = Cubic::new(10.0 * PACKET, 0.0);
         cubic.cut(10.0 * PACKET, 0.0);
         let acked = 7.0 * PACKET;
-        let window = cubic.window(0.01, 0.01, PACKET, acked);
-        assert!((window / PACKET - 7.0 - RENO_ALPHA).abs() < 1e-9);
+        let window_bytes = cubic.window_bytes(0.01, 0.01, PACKET, acked);
+        assert!((window_bytes / PACKET - 7.0 - RENO_ALPHA).abs() < 1e-9);
     }
 
     #[test]
     fn on_a_lossy_path_a_cut_is_half_as_deep_and_leaves_nothing_to_others() {
         let mut cubic = Cubic::new(1000.0 * PACKET, 0.0);
         assert_eq!(cubic.cut_lossy(500.0 * PACKET, 1.0), 425.0 * PACKET);
-        assert_eq!(cubic.window_max(), 500.0 * PACKET);
+        assert_eq!(cubic.window_max_bytes(), 500.0 * PACKET);
         cubic.cut(400.0 * PACKET, 2.0);
-        assert_eq!(cubic.window_max(), 340.0 * PACKET, "fast convergence");
+        assert_eq!(cubic.window_max_bytes(), 340.0 * PACKET, "fast convergence");
     }
 }

@@ -55,12 +55,12 @@ impl Knee {
     pub fn new(policy: KneePolicy, memory: Option<PathMemory>) -> Self {
         let cached = memory.map(|memory| memory.capacity_bytes_per_s);
         let first_train = StartMode::first_train(cached);
-        let first_window = first_train as f64 * PACKET_GUESS;
-        let mut path = PathModel::new(policy, first_window, memory);
+        let first_window_bytes = first_train as f64 * PACKET_GUESS;
+        let mut path = PathModel::new(policy, first_window_bytes, memory);
         path.capacity.trains.ask_for(first_train);
         Self {
             path,
-            mode: Mode::Start(StartMode::new(first_window, cached)),
+            mode: Mode::Start(StartMode::new(first_window_bytes, cached)),
         }
     }
 
@@ -94,7 +94,7 @@ impl Knee {
         };
         let factor = self.path.measure(&digest, queue_s, now_s);
         if Mechanism::RateAcrossRoutes.acts(factor != 1.0 && self.mode.window_fits_base_rtt()) {
-            self.path.window *= factor;
+            self.path.window_bytes *= factor;
             // Losses of the previous path are no evidence about this one.
             self.path.floor.begin_count(now_s);
         }
@@ -106,7 +106,8 @@ impl Knee {
         let used = digest.bytes_in_flight as f64 + digest.resolved_bytes() as f64;
         !self.mode.is_start()
             && digest.app_limited
-            && used < (IDLE_PART * self.path.window).min(IDLE_PACKETS * self.path.packet)
+            && used
+                < (IDLE_PART * self.path.window_bytes).min(IDLE_PACKETS * self.path.packet_bytes)
     }
 
     /// Lets the window grow by the resolved bytes of a report.
@@ -125,7 +126,7 @@ impl Knee {
             // A report after a pause resolves several round trips at once, and growth counts round
             // trips.
             let bytes = digest.resolved_bytes() as f64;
-            let bytes = Mechanism::GrowthBound.value(bytes.min(self.path.window), bytes);
+            let bytes = Mechanism::GrowthBound.value(bytes.min(self.path.window_bytes), bytes);
             self.mode.grow(&mut self.path, bytes, now_s);
         }
     }
@@ -165,16 +166,16 @@ impl Controller for Knee {
         } else {
             self.step(digest.app_limited, now_s);
         }
-        let window_min = WINDOW_MIN_PACKETS * self.path.packet;
-        self.path.window = self.path.window.max(window_min);
+        let window_min_bytes = WINDOW_MIN_PACKETS * self.path.packet_bytes;
+        self.path.window_bytes = self.path.window_bytes.max(window_min_bytes);
         debug_assert!(
-            self.path.window.is_finite(),
+            self.path.window_bytes.is_finite(),
             "every divisor is bounded below"
         );
     }
 
     fn rate_bytes_per_s(&self) -> f64 {
-        self.mode.rate(&self.path)
+        self.mode.rate_bytes_per_s(&self.path)
     }
 
     /// Returns the bytes that pacing at the rate has in flight until the slowest report on them
@@ -186,18 +187,18 @@ impl Controller for Knee {
         let slack = 1.0
             + Mechanism::InFlightForLoss.value(IN_FLIGHT_FOR_LOSS * path.floor.loss(), 0.0)
             + reordered;
-        let spare = IN_FLIGHT_SPARE_PACKETS * path.packet;
-        let window = self.mode.extra_bytes()
-            + IN_FLIGHT_MAX * path.window * slack
-            + self.mode.rate(path) * self.mode.silence_s(path);
-        window.max(self.mode.in_flight_min()) + spare
+        let spare = IN_FLIGHT_SPARE_PACKETS * path.packet_bytes;
+        let window_bytes = self.mode.extra_bytes()
+            + IN_FLIGHT_MAX * path.window_bytes * slack
+            + self.mode.rate_bytes_per_s(path) * self.mode.silence_s(path);
+        window_bytes.max(self.mode.in_flight_min_bytes()) + spare
     }
 
     fn train_wanted(&self, room_bytes: f64) -> usize {
         self.path
             .capacity
             .trains
-            .wanted(self.path.packet, room_bytes)
+            .wanted(self.path.packet_bytes, room_bytes)
     }
 
     fn on_train_begun(&mut self, packets: usize, now_s: f64) {
@@ -299,7 +300,7 @@ mod tests {
             let mut knee = Knee::new(KneePolicy::Fair, None);
             knee.path.pretend(0.1, 10e6, 0.5);
             knee.path.queue.has_emptied = true;
-            knee.path.window = 1e6;
+            knee.path.window_bytes = 1e6;
             knee.follow(Transition::Grow, 0.5);
             let mut number = 0;
             for (place, (rtt_s, delay_s, app_limited)) in reports.into_iter().enumerate() {
@@ -323,7 +324,7 @@ mod tests {
                 };
                 let before = knee.state();
                 knee.on_report(&digest, now_s);
-                prop_assert!(knee.path.window.is_finite() && knee.window_bytes().is_finite());
+                prop_assert!(knee.path.window_bytes.is_finite() && knee.window_bytes().is_finite());
                 if before == "grow" && knee.state() == "grow" {
                     prop_assert!(knee.rate_bytes_per_s() < 20e6, "{} bytes/s", knee.rate_bytes_per_s());
                 }

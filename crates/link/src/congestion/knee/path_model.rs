@@ -26,14 +26,14 @@ pub(super) struct PathModel {
     pub(super) reports: ReportTimes,
     /// Target of bytes in flight. It fills the path and no queue, except beside competing flows:
     /// there it is CUBIC's window.
-    pub(super) window: f64,
+    pub(super) window_bytes: f64,
     /// Size of a packet on the wire, moving average, in bytes.
-    pub(super) packet: f64,
+    pub(super) packet_bytes: f64,
     /// Whether the last cut was for loss, so that growth is gentle.
     pub(super) is_gentle: bool,
     round_began_s: f64,
     /// Bytes in flight, according to reports.
-    pub(super) in_flight: f64,
+    pub(super) in_flight_bytes: f64,
     /// Bytes sent until the last report.
     bytes_sent: u64,
     /// Arrival of the last report.
@@ -41,8 +41,8 @@ pub(super) struct PathModel {
 }
 
 impl PathModel {
-    /// Creates a model with a window of `window` bytes and earlier measurements of the path.
-    pub(super) fn new(policy: KneePolicy, window: f64, memory: Option<PathMemory>) -> Self {
+    /// Creates a model with a window of `window_bytes` bytes and earlier measurements of the path.
+    pub(super) fn new(policy: KneePolicy, window_bytes: f64, memory: Option<PathMemory>) -> Self {
         Self {
             queue: QueueEstimate::new(),
             capacity: CapacityEstimate::default(),
@@ -50,11 +50,11 @@ impl PathModel {
             competing_flows: CompetingFlows::new(policy),
             policer: PolicerDetector::default(),
             reports: ReportTimes::default(),
-            window,
-            packet: PACKET_GUESS,
+            window_bytes,
+            packet_bytes: PACKET_GUESS,
             is_gentle: false,
             round_began_s: 0.0,
-            in_flight: 0.0,
+            in_flight_bytes: 0.0,
             bytes_sent: 0,
             reported_s: 0.0,
         }
@@ -79,7 +79,7 @@ impl PathModel {
             }
         }
         self.capacity.on_report(digest, base_s);
-        self.in_flight = digest.bytes_in_flight as f64;
+        self.in_flight_bytes = digest.bytes_in_flight as f64;
         self.bytes_sent = digest.bytes_sent;
         self.reported_s = now_s;
         match digest.rtt_s {
@@ -99,13 +99,13 @@ impl PathModel {
 
     /// Records a sent packet of `bytes` bytes.
     pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) {
-        self.in_flight += bytes as f64;
+        self.in_flight_bytes += bytes as f64;
         let is_first = self.reports.on_sent(now_s);
         if is_first {
             self.begin_round(now_s);
         }
         if bytes > FULL_PACKET_MIN_BYTES {
-            self.packet += (bytes as f64 - self.packet) * PACKET_WEIGHT;
+            self.packet_bytes += (bytes as f64 - self.packet_bytes) * PACKET_WEIGHT;
         }
     }
 
@@ -128,8 +128,8 @@ impl PathModel {
     }
 
     /// Returns the rate of the window, in bytes per second.
-    pub(super) fn rate(&self) -> f64 {
-        self.window / self.rtt_s()
+    pub(super) fn rate_bytes_per_s(&self) -> f64 {
+        self.window_bytes / self.rtt_s()
     }
 
     /// Returns the queueing delay that a packet sent now will meet in front of `capacity` bytes per
@@ -142,7 +142,7 @@ impl PathModel {
     /// Whether a path of this capacity is short: a few packets fill it, so that measurements are
     /// mostly chance.
     pub(super) fn is_short(&self, capacity: f64) -> bool {
-        Mechanism::ShortPath.acts(capacity * self.base_s() < SHORT_PACKETS * self.packet)
+        Mechanism::ShortPath.acts(capacity * self.base_s() < SHORT_PACKETS * self.packet_bytes)
     }
 
     /// Whether a test can distinguish a queue in front of `capacity` from a longer route.
@@ -152,22 +152,22 @@ impl PathModel {
     /// packets of a test would be a queue themselves.
     pub(super) fn can_test_route(&self, capacity: f64) -> bool {
         let is_queue_known = self.queue.has_emptied || self.queue.jitters(self.threshold_s());
-        is_queue_known && !self.is_short(capacity.max(self.capacity.known))
+        is_queue_known && !self.is_short(capacity.max(self.capacity.known_bytes_per_s))
     }
 
     /// Returns the time between two packets at the present rate.
     pub(super) fn packet_time_s(&self) -> f64 {
-        self.packet * self.rtt_s() / self.window.max(self.packet)
+        self.packet_bytes * self.rtt_s() / self.window_bytes.max(self.packet_bytes)
     }
 
     /// Returns the queueing delay that ends growth at the present rate.
     pub(super) fn threshold_s(&self) -> f64 {
-        self.threshold_at_s(self.rate())
+        self.threshold_at_s(self.rate_bytes_per_s())
     }
 
     /// Returns the same at a given rate, in bytes per second.
     pub(super) fn threshold_at_s(&self, rate: f64) -> f64 {
-        self.queue.threshold_s(rate, self.packet)
+        self.queue.threshold_s(rate, self.packet_bytes)
     }
 
     /// Whether packets sent since the last cut show a queue that ends growth.
@@ -194,7 +194,7 @@ impl PathModel {
     /// Returns the capacity of the path in the sending domain, never far below the rate of the last
     /// round trip.
     pub(super) fn capacity(&self) -> f64 {
-        self.capacity_at(self.rate())
+        self.capacity_at(self.rate_bytes_per_s())
     }
 
     /// Returns the same where the last round trip was sent at `sent` bytes per second.
@@ -288,7 +288,7 @@ mod tests {
     fn a_round_is_a_round_trip_or_as_long_as_eight_packets_take() {
         let mut path = path();
         assert_eq!(path.round_s(), 0.1);
-        path.window = 1500.0;
+        path.window_bytes = 1500.0;
         assert!((path.round_s() - 0.8).abs() < 1e-9);
         path.floor.learn_experiment(0.5, 3000.0);
         assert!((path.round_s() - 1.6).abs() < 1e-9, "half of them arrive");
@@ -322,10 +322,10 @@ mod tests {
         for _ in 0..1000 {
             path.on_sent(100, 0.0);
         }
-        assert_eq!(path.packet, PACKET_GUESS);
+        assert_eq!(path.packet_bytes, PACKET_GUESS);
         for _ in 0..1000 {
             path.on_sent(1200, 0.0);
         }
-        assert!((path.packet - 1200.0).abs() < 1.0);
+        assert!((path.packet_bytes - 1200.0).abs() < 1.0);
     }
 }

@@ -62,9 +62,9 @@ impl PolicerDetector {
 
     /// Whether the policer drops no packets of this window, so that the losses on a lossy path are
     /// the path's.
-    pub(super) fn passes(&self, window: f64) -> bool {
-        let dropped = self.law.map_or(0.0, |law| law.window_max());
-        window < BELOW * dropped
+    pub(super) fn passes(&self, window_bytes: f64) -> bool {
+        let dropped = self.law.map_or(0.0, |law| law.window_max_bytes());
+        window_bytes < BELOW * dropped
     }
 
     /// Returns the window at which, without a loss, the policer is gone; in bytes.

@@ -11,12 +11,12 @@ pub(super) struct DeliveryRate {
     /// Totals of bytes received, and their times in seconds of the peer's clock.
     counts: VecDeque<(u64, f64)>,
     /// Bytes per second.
-    rate: Option<f64>,
+    rate_bytes_per_s: Option<f64>,
 }
 
 impl DeliveryRate {
-    pub(super) fn rate(&self) -> Option<f64> {
-        self.rate
+    pub(super) fn rate_bytes_per_s(&self) -> Option<f64> {
+        self.rate_bytes_per_s
     }
 
     /// Adds a count of bytes and its time, on a path with the base round-trip time `base_s`.
@@ -36,7 +36,7 @@ impl DeliveryRate {
         let first = self.counts[0];
         let span_s = count.1 - first.1;
         if span_s >= span_min_s {
-            self.rate = Some((count.0 - first.0.min(count.0)) as f64 / span_s);
+            self.rate_bytes_per_s = Some((count.0 - first.0.min(count.0)) as f64 / span_s);
         }
     }
 }
@@ -55,11 +55,15 @@ mod tests {
         let mut delivered = DeliveryRate::default();
         delivered.measure((1000, 1.0), 0.1);
         delivered.measure((2000, 1.05), 0.1);
-        assert_eq!(delivered.rate(), None);
+        assert_eq!(delivered.rate_bytes_per_s(), None);
         delivered.measure((3000, 1.1), 0.1);
-        let rate = delivered.rate().expect("0.1 s have passed");
-        assert!((rate - 20e3).abs() < 1.0, "{rate}");
+        let rate_bytes_per_s = delivered.rate_bytes_per_s().expect("0.1 s have passed");
+        assert!((rate_bytes_per_s - 20e3).abs() < 1.0, "{rate_bytes_per_s}");
         delivered.measure((9000, 1.1), 0.1);
-        assert_eq!(delivered.rate(), Some(rate), "the clock stood still");
+        assert_eq!(
+            delivered.rate_bytes_per_s(),
+            Some(rate_bytes_per_s),
+            "the clock stood still"
+        );
     }
 }

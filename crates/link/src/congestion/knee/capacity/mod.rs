@@ -37,7 +37,7 @@ pub(super) struct CapacityEstimate {
     /// Highest packet-number rate of the recent past.
     peak: WindowedMax,
     /// Capacity when the path was last full; zero before that.
-    pub(super) known: f64,
+    pub(super) known_bytes_per_s: f64,
     pub(super) trains: PacketTrains,
     delivered: DeliveryRate,
 }
@@ -46,7 +46,7 @@ impl CapacityEstimate {
     /// Returns the measurements that stay valid after a pause.
     pub(super) fn after_pause(self) -> Self {
         Self {
-            known: self.known,
+            known_bytes_per_s: self.known_bytes_per_s,
             ..Self::default()
         }
     }
@@ -117,8 +117,8 @@ impl CapacityEstimate {
     /// Returns the capacity that is worth storing for another connection, from the last time that
     /// the path was full. Later light traffic shows only the application's rate.
     pub(super) fn lasting(&self) -> Option<f64> {
-        if self.known > 0.0 {
-            Some(self.known)
+        if self.known_bytes_per_s > 0.0 {
+            Some(self.known_bytes_per_s)
         } else {
             self.measured
         }
@@ -131,7 +131,7 @@ impl CapacityEstimate {
 
     /// Returns the delivered bytes per second. Lost packets do not count.
     pub(super) fn delivered(&self) -> Option<f64> {
-        self.delivered.rate()
+        self.delivered.rate_bytes_per_s()
     }
 
     /// Returns the capacity, where the last round trip was sent at `sent` bytes per second. The
@@ -196,7 +196,7 @@ mod tests {
             ..CapacityEstimate::default()
         };
         assert_eq!(capacity.lasting(), Some(1e5), "it was never full");
-        capacity.known = 15e6;
+        capacity.known_bytes_per_s = 15e6;
         assert_eq!(capacity.lasting(), Some(15e6));
     }
 

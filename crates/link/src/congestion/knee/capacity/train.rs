@@ -23,7 +23,7 @@ pub(in super::super) struct PacketTrains {
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct TrainCapacity {
     /// Bytes per second.
-    pub(in super::super) rate: f64,
+    pub(in super::super) rate_bytes_per_s: f64,
     /// Whether the train arrived within the receiver's timer, so that the capacity is this or more.
     pub(in super::super) is_lower_bound: bool,
 }
@@ -47,8 +47,8 @@ impl PacketTrains {
 
     /// Returns the length in packets of a train to send now, if packets are `packet` bytes and the
     /// window has room for `room_bytes`.
-    pub(in super::super) fn wanted(&self, packet: f64, room_bytes: f64) -> usize {
-        let fits = self.wanted as f64 * packet <= room_bytes;
+    pub(in super::super) fn wanted(&self, packet_bytes: f64, room_bytes: f64) -> usize {
+        let fits = self.wanted as f64 * packet_bytes <= room_bytes;
         if fits { self.wanted } else { 0 }
     }
 
@@ -60,7 +60,7 @@ impl PacketTrains {
     /// be more.
     pub(in super::super) fn shown_max(&self) -> f64 {
         let train = self.newest.filter(|train| !train.is_lower_bound);
-        train.map_or(f64::INFINITY, |train| train.rate)
+        train.map_or(f64::INFINITY, |train| train.rate_bytes_per_s)
     }
 
     /// Returns the highest rate that the newest train confirms, in bytes per second. `None` before
@@ -71,7 +71,11 @@ impl PacketTrains {
     pub(in super::super) fn believed_max(&self) -> Option<f64> {
         let train = self.newest?;
         let is_open = train.is_lower_bound && !self.is_short;
-        Some(if is_open { f64::INFINITY } else { train.rate })
+        Some(if is_open {
+            f64::INFINITY
+        } else {
+            train.rate_bytes_per_s
+        })
     }
 
     /// Whether no train has shown the capacity because the data did not fill it.
@@ -107,7 +111,11 @@ impl PacketTrains {
                 continue;
             };
             // A lower bound does not contradict a higher rate.
-            if !train.is_lower_bound || self.newest.is_none_or(|before| before.rate < train.rate) {
+            if !train.is_lower_bound
+                || self
+                    .newest
+                    .is_none_or(|before| before.rate_bytes_per_s < train.rate_bytes_per_s)
+            {
                 self.newest = Some(train);
             }
         }
@@ -152,7 +160,7 @@ impl TrainCapacity {
         let is_spread_by_jitter =
             Mechanism::TrainJitter.acts(fast_quarter < median / FASTER_BY_JITTER);
         Some(Self {
-            rate: bytes_max as f64 / spread_s.max(SPREAD_MIN_S),
+            rate_bytes_per_s: bytes_max as f64 / spread_s.max(SPREAD_MIN_S),
             is_lower_bound: spread_s <= SPREAD_MIN_S || is_spread_by_jitter,
         })
     }
@@ -168,10 +176,10 @@ fn has_gap(arrivals: &[PacketArrival]) -> bool {
     widest_s > GAP_PART * spread_s
 }
 
-/// Returns the number of packets of `packet` bytes that take long enough to be measured at `rate`
-/// bytes per second.
-pub(in super::super) fn packets_to_time(rate: f64, packet: f64) -> f64 {
-    rate * TRAIN_TIME_S / packet
+/// Returns the number of packets of `packet` bytes that take long enough to be measured at
+/// `rate_bytes_per_s` bytes per second.
+pub(in super::super) fn packets_to_time(rate_bytes_per_s: f64, packet_bytes: f64) -> f64 {
+    rate_bytes_per_s * TRAIN_TIME_S / packet_bytes
 }
 
 /// Wanted duration of a train at the bottleneck: well above the receiver's timer.
@@ -220,10 +228,14 @@ mod tests {
     fn a_train_that_jitter_has_spread_shows_a_lower_bound() {
         let spacing_ms = 0.1;
         let plain = train(|number| number as f64 * spacing_ms);
-        assert!(!plain.is_lower_bound && (plain.rate - 15e6).abs() < 1e4);
+        assert!(!plain.is_lower_bound && (plain.rate_bytes_per_s - 15e6).abs() < 1e4);
         let late =
             train(|number| number as f64 * spacing_ms + if number % 5 == 3 { 5.0 } else { 0.0 });
-        assert!((late.rate - 15e6).abs() < 3e6, "{}", late.rate);
+        assert!(
+            (late.rate_bytes_per_s - 15e6).abs() < 3e6,
+            "{}",
+            late.rate_bytes_per_s
+        );
         assert!(train(|_| 0.0).is_lower_bound, "the receiver's timer");
         let jitter = |number: u64| number as f64 * spacing_ms + (number * 7919 % 10) as f64;
         assert!(train(jitter).is_lower_bound);

@@ -22,7 +22,7 @@ impl CleanestRound {
     pub(in super::super) fn end_round(&mut self, floor: &mut LossFloor) -> Option<LossCounts> {
         let round = floor.end_round(PACKETS_MIN)?;
         let cleanest = *self.round.get_or_insert(round);
-        if round.rate() < cleanest.rate() {
+        if round.loss_fraction() < cleanest.loss_fraction() {
             self.round = Some(round);
         }
         is_far_more(&round, &cleanest, floor).then_some(round)
@@ -31,11 +31,11 @@ impl CleanestRound {
 
 /// Whether `round` lost far more than `cleanest`, beyond chance.
 fn is_far_more(round: &LossCounts, cleanest: &LossCounts, floor: &LossFloor) -> bool {
-    let more = round.rate() - cleanest.rate();
-    let loss = round.and(cleanest).rate();
+    let more = round.loss_fraction() - cleanest.loss_fraction();
+    let loss = round.and(cleanest).loss_fraction();
     let of_one = loss * (1.0 - loss) * floor.dispersion(loss);
     let variance = of_one * (1.0 / round.packets + 1.0 / cleanest.packets);
-    more > FAR * (1.0 - cleanest.rate()) && more > RARE_DEVIATIONS * variance.sqrt()
+    more > FAR * (1.0 - cleanest.loss_fraction()) && more > RARE_DEVIATIONS * variance.sqrt()
 }
 
 /// Fewest packets of a round. A shorter round is counted with the next.
@@ -70,7 +70,7 @@ mod tests {
         let (cleanest, ends) = ends_of_rounds(&[6, 5, 6, 7]);
         assert_eq!(ends, [false; 4]);
         let round = cleanest.round().expect("rounds are over");
-        assert!((round.rate() - 0.5).abs() < 1e-9);
+        assert!((round.loss_fraction() - 0.5).abs() < 1e-9);
     }
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
         let (cleanest, ends) = ends_of_rounds(&[8, 1, 2, 6]);
         assert_eq!(ends, [false, false, false, true]);
         let round = cleanest.round().expect("rounds are over");
-        assert!((round.rate() - 0.1).abs() < 1e-9);
+        assert!((round.loss_fraction() - 0.1).abs() < 1e-9);
     }
 
     #[test]
@@ -98,7 +98,10 @@ mod tests {
         floor.begin_count(1.5);
         floor.update(&resolved_at(2.0, 40, |number| number % 2 == 0), &[]);
         assert_eq!(cleanest.end_round(&mut floor), None);
-        assert_eq!(cleanest.round().map(|round| round.rate()), Some(0.5));
+        assert_eq!(
+            cleanest.round().map(|round| round.loss_fraction()),
+            Some(0.5)
+        );
     }
 
     #[test]

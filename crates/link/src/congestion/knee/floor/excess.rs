@@ -26,7 +26,7 @@ impl LossFloor {
             runs,
         } = self.since_cut;
         let floor = self.loss();
-        let loss = self.since_cut.rate();
+        let loss = self.since_cut.loss_fraction();
         let is_small = loss <= floor + threshold * (1.0 - floor);
         let has_few_runs = runs < runs_min && !Mechanism::OneRun.acts(loss > LOSS_OF_ONE_RUN);
         if packets < EXCESS_PACKETS_MIN || is_small || Mechanism::Runs.acts(has_few_runs) {
@@ -42,13 +42,13 @@ impl LossFloor {
     fn is_overloaded(&self) -> bool {
         let packets_min = RESORT_PACKETS.max(RESORT_RUNS * self.runs.mean);
         self.since_cut.packets >= packets_min
-            && 1.0 - self.since_cut.rate() < RESORT_ARRIVING * (1.0 - self.loss())
+            && 1.0 - self.since_cut.loss_fraction() < RESORT_ARRIVING * (1.0 - self.loss())
     }
 
     /// Returns the fraction that passes beyond the floor's losses, for a bottleneck before which
     /// packets are dropped.
     pub(in super::super) fn passed(&self) -> f64 {
-        (1.0 - self.since_cut.rate()) / (1.0 - self.loss())
+        (1.0 - self.since_cut.loss_fraction()) / (1.0 - self.loss())
     }
 
     /// Returns the loss that is tolerated beyond the floor: a little, and as much as the floor is

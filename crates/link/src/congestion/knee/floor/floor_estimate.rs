@@ -82,7 +82,7 @@ impl LossFloor {
     pub(in super::super) fn learn(&mut self, packets_max: f64) {
         let packets = self.since_cut.packets.min(packets_max);
         if packets >= 1.0 {
-            self.estimate.blend(self.since_cut.rate(), packets);
+            self.estimate.blend(self.since_cut.loss_fraction(), packets);
         }
     }
 
@@ -125,7 +125,7 @@ impl LossFloor {
     /// that others add little by little would count as the path's.
     pub(in super::super) fn learn_longer(&mut self) {
         let packets = self.since_cut.packets;
-        let loss = self.since_cut.rate();
+        let loss = self.since_cut.loss_fraction();
         let is_longer = packets > self.estimate.packets.max(LONG_MIN);
         if !self.has_learned_longer && is_longer && loss <= self.loss() + self.tolerance() {
             self.estimate.replace(loss, packets);
@@ -142,7 +142,7 @@ impl LossFloor {
     /// Learns the floor from `tally`, if more packets are behind it.
     pub(in super::super) fn learn_if_longer(&mut self, tally: LossCounts) {
         if tally.packets > self.estimate.packets {
-            self.estimate.replace(tally.rate(), tally.packets);
+            self.estimate.replace(tally.loss_fraction(), tally.packets);
         }
     }
 

@@ -33,7 +33,7 @@ impl LossCounts {
     }
 
     /// Returns the fraction lost.
-    pub(in super::super) fn rate(&self) -> f64 {
+    pub(in super::super) fn loss_fraction(&self) -> f64 {
         if self.packets > 0.0 {
             self.losses / self.packets
         } else {
@@ -110,7 +110,7 @@ mod tests {
             tally.add(&packet, begins_run);
         }
         assert_eq!((tally.losses, tally.runs), (2000.0, 100.0));
-        assert!((tally.rate() - 0.5).abs() < 1e-9);
+        assert!((tally.loss_fraction() - 0.5).abs() < 1e-9);
         assert!(runs.are_long() && runs.dispersion(0.5) > 15.0);
     }
 

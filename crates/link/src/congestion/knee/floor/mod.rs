@@ -187,7 +187,8 @@ impl LossFloor {
         let dispersion = self.dispersion(self.loss());
         let is_uncertain = !self.estimate.is_known() || dispersion > DISPERSION_OF_BURSTS;
         let assumed = if Mechanism::UncertainFloor.acts(is_uncertain) {
-            self.loss().max(UNCERTAIN_PART * self.since_cut.rate())
+            self.loss()
+                .max(UNCERTAIN_PART * self.since_cut.loss_fraction())
         } else {
             self.loss()
         };
@@ -264,6 +265,6 @@ mod tests {
         }
         floor.update(&in_outage, &[]);
         floor.update(&resolved(10, |number| number < 5), &[]);
-        assert_eq!(floor.since_cut.rate(), 0.5);
+        assert_eq!(floor.since_cut.loss_fraction(), 0.5);
     }
 }

@@ -33,17 +33,17 @@ pub(in super::super) struct CompeteMode {
 #[derive(Debug, Clone, Copy)]
 struct QueueTest {
     /// Window before the test, in bytes.
-    window: f64,
+    window_bytes: f64,
     began_s: f64,
 }
 
 impl CompeteMode {
-    pub(super) fn begin(window: f64, path: &mut PathModel, now_s: f64) -> Self {
-        path.window = window;
+    pub(super) fn begin(window_bytes: f64, path: &mut PathModel, now_s: f64) -> Self {
+        path.window_bytes = window_bytes;
         path.competing_flows.forget();
         path.mark_cut(now_s);
         Self {
-            law: Cubic::new(window, now_s),
+            law: Cubic::new(window_bytes, now_s),
             test_at_s: now_s + test_interval_s(path),
             test: None,
             empty_tests: 0,
@@ -62,8 +62,10 @@ impl CompeteMode {
     pub(super) fn grow(&mut self, path: &mut PathModel, bytes: f64, now_s: f64) {
         if self.test.is_none() {
             let rtt_s = path.rtt_s();
-            let window = self.law.window(now_s, rtt_s, path.packet, bytes);
-            path.window = window.max(WINDOW_MIN_PACKETS * path.packet);
+            let window_bytes = self
+                .law
+                .window_bytes(now_s, rtt_s, path.packet_bytes, bytes);
+            path.window_bytes = window_bytes.max(WINDOW_MIN_PACKETS * path.packet_bytes);
         }
     }
 
@@ -94,7 +96,7 @@ impl CompeteMode {
         if path.floor.calls_for_cubic_cut()
             || Mechanism::YieldUnseen.acts(must_yield_unseen(path, now_s))
         {
-            path.window = self.law.cut(path.window, now_s);
+            path.window_bytes = self.law.cut(path.window_bytes, now_s);
             path.floor.begin_count(now_s);
             self.empty_rounds = 0;
             return Transition::Stay;
@@ -119,10 +121,10 @@ impl CompeteMode {
     /// Starts a test: sends our own bandwidth-delay product, which alone empties the queue.
     fn begin_test(&mut self, path: &mut PathModel, now_s: f64) {
         self.test = Some(QueueTest {
-            window: path.window,
+            window_bytes: path.window_bytes,
             began_s: now_s,
         });
-        path.window = DRAINED * path.window * path.base_s() / path.rtt_s();
+        path.window_bytes = DRAINED * path.window_bytes * path.base_s() / path.rtt_s();
         path.queue.forget(now_s);
     }
 
@@ -139,7 +141,7 @@ impl CompeteMode {
         if self.empty_tests >= EMPTY_TIMES
             || is_empty && !Mechanism::TwoTests.acts(self.empty_tests < EMPTY_TIMES)
         {
-            path.window = test.window * path.base_s() / path.rtt_s();
+            path.window_bytes = test.window_bytes * path.base_s() / path.rtt_s();
             path.mark_cut(now_s);
             return Transition::Grow;
         }
@@ -159,7 +161,7 @@ impl CompeteMode {
         self.test_at_s = now_s + wait_s;
         self.empty_rounds = 0;
         self.law.pause(now_s - test.began_s);
-        path.window = test.window;
+        path.window_bytes = test.window_bytes;
         path.begin_round(now_s);
     }
 }
@@ -226,13 +228,13 @@ mod tests {
         let (mut compete, mut path) = competing();
         assert_eq!(compete.step(&mut path, 5.0), Transition::Stay);
         assert_eq!(compete.name(), "compete test");
-        assert!((path.window - DRAINED * 1e6).abs() < 1.0);
+        assert!((path.window_bytes - DRAINED * 1e6).abs() < 1.0);
         compete.grow(&mut path, 1500.0, 5.1);
-        assert!((path.window - DRAINED * 1e6).abs() < 1.0, "no growth");
+        assert!((path.window_bytes - DRAINED * 1e6).abs() < 1.0, "no growth");
         see_queue(&mut path, 0.05);
         assert_eq!(compete.step(&mut path, 5.5), Transition::Stay);
         assert_eq!(compete.name(), "compete");
-        assert_eq!(path.window, 1.5e6);
+        assert_eq!(path.window_bytes, 1.5e6);
     }
 
     #[test]

@@ -33,10 +33,10 @@ impl DrainMode {
         if series.failed == 0 {
             // Start-up may have sent far more than the path passes.
             let passed = capacity * path.rtt_s();
-            path.competing_flows.on_drain(path.window.min(passed));
-            path.capacity.known = capacity;
+            path.competing_flows.on_drain(path.window_bytes.min(passed));
+            path.capacity.known_bytes_per_s = capacity;
         }
-        path.window = DRAINED * capacity * path.base_s();
+        path.window_bytes = DRAINED * capacity * path.base_s();
         path.is_gentle = false;
         path.policer.forget();
         path.mark_cut(now_s);
@@ -49,11 +49,11 @@ impl DrainMode {
         }
     }
 
-    pub(super) fn rate(&self, path: &PathModel) -> f64 {
+    pub(super) fn rate_bytes_per_s(&self, path: &PathModel) -> f64 {
         // The measured queue is a round trip old. The lower rate based on it would last for another
         // round trip. Only background traffic may send that little.
         let wanted = if !Mechanism::DrainAhead.acts(!path.competing_flows.comes_first()) {
-            path.rate()
+            path.rate_bytes_per_s()
         } else {
             let queue = path.queue_ahead_s(self.capacity) / path.base_s();
             (DRAINED - STEEPNESS * queue) * self.capacity
@@ -108,7 +108,7 @@ impl DrainMode {
         if self.series.failed == 0 {
             path.competing_flows.on_emptied_queue();
         }
-        path.window = self.capacity * path.base_s();
+        path.window_bytes = self.capacity * path.base_s();
         Transition::Grow
     }
 
@@ -157,7 +157,7 @@ impl DrainMode {
 
 /// Whether enough packets to show the loss floor have crossed the empty queue.
 fn floor_has_been_seen(path: &PathModel) -> bool {
-    let wanted = (FLOOR_PART * path.window / path.packet).min(FLOOR_PACKETS);
+    let wanted = (FLOOR_PART * path.window_bytes / path.packet_bytes).min(FLOOR_PACKETS);
     path.floor.since_cut.packets >= wanted
 }
 
@@ -174,18 +174,20 @@ fn hold_is_over(path: &PathModel, empty_s: f64) -> bool {
 pub(super) fn after_failure(series: DrainSeries, path: &mut PathModel) -> Transition {
     if path.competing_flows.on_failed_drain() {
         return Transition::Compete {
-            window: Mechanism::WindowBefore.value(
-                path.competing_flows.window_before().max(path.window),
-                path.window,
+            window_bytes: Mechanism::WindowBefore.value(
+                path.competing_flows
+                    .window_before_bytes()
+                    .max(path.window_bytes),
+                path.window_bytes,
             ),
         };
     }
     let base_s = path.base_s();
     let part = base_s / (base_s + path.queue.delay_s);
-    let target = path.window.min(path.capacity() * base_s)
+    let target = path.window_bytes.min(path.capacity() * base_s)
         * part.max(Mechanism::DrainAgainMin.value(AGAIN_MIN, 0.05));
     Transition::Drain {
-        capacity: (target / base_s).max(path.packet / base_s),
+        capacity: (target / base_s).max(path.packet_bytes / base_s),
         series,
     }
 }
@@ -245,22 +247,22 @@ mod tests {
         path.pretend(0.1, 15e6, 0.0);
         path.queue.delay_s = 0.05;
         for (sent, before) in [(1e6, 1e6), (9e6, 15e6 * 0.15)] {
-            path.window = sent;
+            path.window_bytes = sent;
             DrainMode::begin(15e6, DrainSeries::default(), &mut path, 1.0);
-            assert!((path.competing_flows.window_before() - before).abs() < 1.0);
+            assert!((path.competing_flows.window_before_bytes() - before).abs() < 1.0);
         }
     }
 
     #[test]
     fn a_queue_that_empties_is_held_empty_until_the_floor_has_been_seen() {
         let (mut drain, mut path) = draining();
-        assert_eq!(path.window, DRAINED * 15e6 * path.base_s());
+        assert_eq!(path.window_bytes, DRAINED * 15e6 * path.base_s());
         see_queue(&mut path, 0.0, 1.1);
         assert_eq!(drain.step(&mut path, false, 1.2), Transition::Stay);
         assert_eq!(drain.step(&mut path, false, 1.25), Transition::Stay);
         path.floor.update(&resolved_at(1.1, 200, |_| false), &[]);
         assert_eq!(drain.step(&mut path, false, 1.3), Transition::Grow);
-        assert_eq!(path.window, 1.5e6);
+        assert_eq!(path.window_bytes, 1.5e6);
     }
 
     #[test]
@@ -293,7 +295,7 @@ mod tests {
                 ..Digest::default()
             };
             path.measure(&digest, 0.0, now_s);
-            drain.rate(&path) / 15e6
+            drain.rate_bytes_per_s(&path) / 15e6
         };
         // The bytes that the path passes in 0.1 s.
         let passed = 1.5e6;

@@ -21,7 +21,7 @@ pub(in super::super) struct GrowMode {
 
 impl GrowMode {
     pub(super) fn begin(path: &mut PathModel, now_s: f64) -> Self {
-        let packets = (path.window / path.packet).max(1.0);
+        let packets = (path.window_bytes / path.packet_bytes).max(1.0);
         let mut gain_start = Mechanism::ConvergingStart.value(
             (GAIN_START / packets.sqrt()).max(GAIN_START_MIN),
             GAIN_START_MIN,
@@ -39,7 +39,7 @@ impl GrowMode {
 
     pub(super) fn grow(&self, path: &mut PathModel, bytes: f64) {
         let share = path.rtt_s() / path.round_s();
-        path.window += self.gain * bytes * share;
+        path.window_bytes += self.gain * bytes * share;
     }
 
     pub(super) fn step(
@@ -84,12 +84,12 @@ impl GrowMode {
     /// Returns the gain of the next round, by the ratio of the window to the capacity of the last
     /// drain.
     fn next_gain(&self, path: &PathModel) -> f64 {
-        let known = path.capacity.known * path.base_s();
+        let known = path.capacity.known_bytes_per_s * path.base_s();
         if Mechanism::GentleGrowth.acts(path.is_gentle && self.rounds < GENTLE_ROUNDS) {
             self.gain * GENTLE_GROWTH
-        } else if Mechanism::FastReturn.acts(path.window < FAR_BELOW_KNOWN * known) {
+        } else if Mechanism::FastReturn.acts(path.window_bytes < FAR_BELOW_KNOWN * known) {
             GAIN_FAR_BELOW
-        } else if !Mechanism::FastBeyond.acts(path.window >= FAR_ABOVE_KNOWN * known) {
+        } else if !Mechanism::FastBeyond.acts(path.window_bytes >= FAR_ABOVE_KNOWN * known) {
             // A round may build only a threshold's worth of queue, since its feedback arrives a
             // round later.
             let cap = (path.threshold_s() / path.base_s()).max(self.gain_start);
@@ -186,7 +186,7 @@ mod tests {
     fn path(policy: KneePolicy, known: f64) -> PathModel {
         let mut path = PathModel::new(policy, 1.5e6, None);
         path.pretend(0.1, 15e6, 0.0);
-        path.capacity.known = known;
+        path.capacity.known_bytes_per_s = known;
         path
     }
 

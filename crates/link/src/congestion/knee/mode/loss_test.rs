@@ -34,7 +34,7 @@ pub(in super::super) struct LossTest {
 /// State before a cut for loss, which is restored if the cut proves wrong.
 #[derive(Debug, Clone, Copy)]
 struct StateBeforeCut {
-    window: f64,
+    window_bytes: f64,
     threshold_cap_s: f64,
     lost: LossCounts,
 }
@@ -52,7 +52,7 @@ struct Experiment {
     /// Losses before the experiment, for the comparison.
     lost_before: LossCounts,
     /// Window before the experiment, in bytes.
-    window_before: f64,
+    window_before_bytes: f64,
     /// Whether the known floor is in doubt.
     doubts_floor: bool,
 }
@@ -60,7 +60,7 @@ struct Experiment {
 impl LossTest {
     pub(super) fn begin(sign: LossEvidence, path: &mut PathModel, now_s: f64) -> Self {
         let before = StateBeforeCut {
-            window: path.window,
+            window_bytes: path.window_bytes,
             threshold_cap_s: path.queue.threshold_cap_s,
             lost: path.floor.since_cut,
         };
@@ -70,20 +70,20 @@ impl LossTest {
         }
         let lost = sign.drowned.unwrap_or(path.floor.since_cut);
         let passed = window_that_passed(path, &lost).max(sign.passed_min);
-        path.window = OF_PASSED * passed;
+        path.window_bytes = OF_PASSED * passed;
         let stage = if sign.drowned.is_some() {
             let experiment = Experiment {
                 lost_before: lost,
-                window_before: path.window,
+                window_before_bytes: path.window_bytes,
                 doubts_floor: true,
             };
-            path.window /= EXPERIMENT_DIVISOR;
+            path.window_bytes /= EXPERIMENT_DIVISOR;
             LossTestStage::Experiment(experiment)
         } else {
             if has_queue {
                 path.policer.forget();
-            } else if let Some(window) = path.policer.cut(passed, &path.floor, now_s) {
-                path.window = window;
+            } else if let Some(window_bytes) = path.policer.cut(passed, &path.floor, now_s) {
+                path.window_bytes = window_bytes;
             }
             LossTestStage::Cut
         };
@@ -123,7 +123,7 @@ impl LossTest {
     }
 
     fn restore(&self, path: &mut PathModel) {
-        path.window = self.before.window;
+        path.window_bytes = self.before.window_bytes;
         path.queue.threshold_cap_s = self.before.threshold_cap_s;
         path.is_gentle = false;
         path.policer.forget();
@@ -133,7 +133,7 @@ impl LossTest {
     /// losses before the cut exceed the loss floor beyond chance.
     fn passed_before_cut(&self, path: &PathModel) -> f64 {
         let lost = &self.before.lost;
-        let gain = (delivered(path.floor.loss()) / delivered(lost.rate())).ln();
+        let gain = (delivered(path.floor.loss()) / delivered(lost.loss_fraction())).ln();
         let chance = UNLIKELY_DEVIATIONS * variance(path, lost).sqrt();
         if Mechanism::PassedBeforeCut.acts(gain > chance) {
             (-gain).exp()
@@ -150,11 +150,12 @@ impl LossTest {
         let packets = path.floor.since_cut.packets;
         let timeout_s = SLOW_S + CUT_TIMEOUT_ROUNDS * path.round_s();
         let is_late = now_s - self.began_s > timeout_s;
-        let wanted = (path.window / path.packet).clamp(JUDGED_PACKETS_MIN, CUT_PACKETS_MAX);
+        let wanted =
+            (path.window_bytes / path.packet_bytes).clamp(JUDGED_PACKETS_MIN, CUT_PACKETS_MAX);
         if packets < wanted && !is_late {
             return Transition::Stay;
         }
-        if excess_is_gone(path, self.before.lost.rate()) || packets < EXCESS_PACKETS_MIN {
+        if excess_is_gone(path, self.before.lost.loss_fraction()) || packets < EXCESS_PACKETS_MIN {
             if Mechanism::LearnAfterCut.acts(true) {
                 path.floor.learn_near();
             }
@@ -171,11 +172,11 @@ impl LossTest {
     fn begin_experiment(&mut self, path: &mut PathModel, now_s: f64) {
         self.stage = LossTestStage::Experiment(Experiment {
             lost_before: path.floor.since_cut,
-            window_before: path.window,
+            window_before_bytes: path.window_bytes,
             doubts_floor: false,
         });
         self.began_s = now_s;
-        path.window /= EXPERIMENT_DIVISOR;
+        path.window_bytes /= EXPERIMENT_DIVISOR;
         path.mark_cut(now_s);
     }
 
@@ -200,7 +201,7 @@ impl LossTest {
         match verdict {
             ExperimentVerdict::Path => {
                 self.restore(path);
-                path.window *= self.passed_before_cut(path);
+                path.window_bytes *= self.passed_before_cut(path);
             }
             ExperimentVerdict::Rate => experiment.blame_rate(path, now_s),
         }
@@ -233,8 +234,8 @@ impl Experiment {
             return None;
         }
         let lost = &path.floor.since_cut;
-        let loss_before = self.lost_before.rate();
-        let gain = (delivered(lost.rate()) / delivered(loss_before)).ln();
+        let loss_before = self.lost_before.loss_fraction();
+        let gain = (delivered(lost.loss_fraction()) / delivered(loss_before)).ln();
         let variance = variance(path, &self.lost_before) + variance(path, lost);
         let telling = telling_gain(path, loss_before);
         let is_certain = (gain - telling).abs() > UNLIKELY_DEVIATIONS * variance.sqrt();
@@ -261,13 +262,14 @@ impl Experiment {
             ExperimentVerdict::Path => lost.and(&self.lost_before),
             ExperimentVerdict::Rate => return,
         };
-        path.floor.learn_experiment(lost.rate(), lost.packets);
+        path.floor
+            .learn_experiment(lost.loss_fraction(), lost.packets);
     }
 
     fn blame_rate(&self, path: &mut PathModel, now_s: f64) {
-        path.window = OF_PASSED * self.window_before;
+        path.window_bytes = OF_PASSED * self.window_before_bytes;
         if let Some(law) = path.policer.law() {
-            *law = Cubic::new(path.window, now_s);
+            *law = Cubic::new(path.window_bytes, now_s);
         }
     }
 }
@@ -275,7 +277,7 @@ impl Experiment {
 /// Returns the window that would have passed without an excess of losses. The losses were `lost`.
 fn window_that_passed(path: &PathModel, lost: &LossCounts) -> f64 {
     let delivered_part = delivered(path.floor.loss());
-    let by_loss = path.window * (1.0 - lost.rate()) / delivered_part;
+    let by_loss = path.window_bytes * (1.0 - lost.loss_fraction()) / delivered_part;
     let by_delivery = path.capacity.delivered();
     let by_delivery =
         by_delivery.map_or(f64::INFINITY, |rate| rate / delivered_part * path.base_s());
@@ -286,20 +288,20 @@ fn window_that_passed(path: &PathModel, lost: &LossCounts) -> f64 {
 fn excess_is_gone(path: &PathModel, loss_at_cut: f64) -> bool {
     let floor = path.floor.loss();
     let excess_before = (loss_at_cut - floor).max(EXCESS / GONE * (1.0 - floor));
-    let excess = path.floor.since_cut.rate() - floor;
+    let excess = path.floor.since_cut.loss_fraction() - floor;
     excess <= GONE * excess_before && !path.floor.is_exceeded()
 }
 
 /// Whether the loss since the cut is known well enough to compare an experiment with it.
 fn loss_is_known(path: &PathModel) -> bool {
-    let loss = path.floor.since_cut.rate();
+    let loss = path.floor.since_cut.loss_fraction();
     let deviation_max = DEVIATION_MAX.min(DEVIATION_PART * telling_gain(path, loss));
     variance(path, &path.floor.since_cut) <= deviation_max.powi(2)
 }
 
 /// Returns the variance of the logarithm of the fraction delivered.
 fn variance(path: &PathModel, lost: &LossCounts) -> f64 {
-    let loss = lost.rate().max(FRACTION_MIN);
+    let loss = lost.loss_fraction().max(FRACTION_MIN);
     let odds = loss / delivered(loss);
     odds * Mechanism::DispersionMax.value(
         path.floor.dispersion(loss).min(DISPERSION_MAX),
@@ -384,14 +386,14 @@ mod tests {
         knee.path.floor.learn_experiment(0.001, 3000.0);
         knee.mode = Mode::LossTest(LossTest {
             before: StateBeforeCut {
-                window: 1e6,
+                window_bytes: 1e6,
                 threshold_cap_s: f64::INFINITY,
                 lost: lost_before,
             },
             is_from_start: false,
             stage: LossTestStage::Experiment(Experiment {
                 lost_before,
-                window_before: 0.8e6,
+                window_before_bytes: 0.8e6,
                 doubts_floor: false,
             }),
             began_s: 1.0,
@@ -407,7 +409,7 @@ mod tests {
     fn a_small_loss_that_a_quarter_of_the_rate_does_not_have_was_congestion() {
         let knee = experiment(u64::MAX);
         assert_eq!(knee.state(), "grow");
-        assert!(knee.path.window < 0.8e6);
+        assert!(knee.path.window_bytes < 0.8e6);
         assert!(knee.path.floor.loss() < 0.002);
     }
 
@@ -415,7 +417,7 @@ mod tests {
     fn a_small_loss_that_a_quarter_of_the_rate_has_as_well_is_the_path_s() {
         let knee = experiment(12);
         assert_eq!(knee.state(), "grow");
-        assert_eq!(knee.path.window, 1e6);
+        assert_eq!(knee.path.window_bytes, 1e6);
         assert!((knee.path.floor.loss() - 0.082).abs() < 0.005);
     }
 
@@ -425,7 +427,7 @@ mod tests {
         let mut knee = Knee::new(KneePolicy::Fair, None);
         knee.path.pretend(0.1, 10e6, 1.0);
         knee.path.floor.learn_experiment(0.2, 32.0);
-        knee.path.window = 1e6;
+        knee.path.window_bytes = 1e6;
         let resolved = resolved_at(0.5, 100, |number| number * 7 % 10 < 6);
         knee.path.floor.update(&resolved, &[]);
         let sign = LossEvidence {
@@ -435,7 +437,7 @@ mod tests {
         };
         knee.follow(Transition::CutForLoss(sign), 1.0);
         assert_eq!(knee.state(), "experiment");
-        assert!(knee.path.window <= OF_PASSED * 0.5e6 / EXPERIMENT_DIVISOR);
+        assert!(knee.path.window_bytes <= OF_PASSED * 0.5e6 / EXPERIMENT_DIVISOR);
         let resolved = resolved_at(2.0, 300, |number| number * 7 % 10 < part);
         knee.path.floor.update(&resolved, &[]);
         knee.step(false, 4.0);
@@ -447,7 +449,11 @@ mod tests {
         let knee = drowned(1);
         assert_eq!(knee.state(), "grow");
         assert!((knee.path.floor.loss() - 0.1).abs() < 1e-9);
-        assert!(knee.path.window < 0.45e6, "{}", knee.path.window);
+        assert!(
+            knee.path.window_bytes < 0.45e6,
+            "{}",
+            knee.path.window_bytes
+        );
     }
 
     #[test]
@@ -455,13 +461,17 @@ mod tests {
         let knee = drowned(6);
         assert_eq!(knee.state(), "start");
         assert!((knee.path.floor.loss() - 0.6).abs() < 1e-9);
-        assert!(knee.path.window > 0.75e6, "{}", knee.path.window);
+        assert!(
+            knee.path.window_bytes > 0.75e6,
+            "{}",
+            knee.path.window_bytes
+        );
     }
 
     #[test]
     fn an_experiment_that_compares_with_losses_that_turn_up_is_undone() {
         let mut knee = drowned(0);
-        knee.path.window = 1e6;
+        knee.path.window_bytes = 1e6;
         let resolved = resolved_at(4.5, 100, |number| number * 7 % 10 < 6);
         knee.path.floor.begin_count(4.2);
         knee.path.floor.update(&resolved, &[]);
@@ -473,6 +483,6 @@ mod tests {
         knee.path.floor.update(&[], &[4.5; 50]);
         knee.step(false, 5.1);
         assert_eq!(knee.state(), "grow");
-        assert_eq!(knee.path.window, 1e6);
+        assert_eq!(knee.path.window_bytes, 1e6);
     }
 }

@@ -64,8 +64,8 @@ impl Mode {
             }
             Transition::TestRoute(queue) => Self::RouteTest(RouteTest::begin(queue, path, now_s)),
             Transition::CutForLoss(sign) => Self::LossTest(LossTest::begin(sign, path, now_s)),
-            Transition::Compete { window } => {
-                Self::Compete(CompeteMode::begin(window, path, now_s))
+            Transition::Compete { window_bytes } => {
+                Self::Compete(CompeteMode::begin(window_bytes, path, now_s))
             }
         })
     }
@@ -158,11 +158,11 @@ impl Mode {
     }
 
     /// Returns the rate at which to send, in bytes per second.
-    pub(super) fn rate(&self, path: &PathModel) -> f64 {
+    pub(super) fn rate_bytes_per_s(&self, path: &PathModel) -> f64 {
         match self {
-            Self::Drain(drain) => drain.rate(path),
-            Self::RouteTest(test) => test.rate(path),
-            _ => path.rate(),
+            Self::Drain(drain) => drain.rate_bytes_per_s(path),
+            Self::RouteTest(test) => test.rate_bytes_per_s(path),
+            _ => path.rate_bytes_per_s(),
         }
     }
 
@@ -175,9 +175,9 @@ impl Mode {
     }
 
     /// Returns the bytes that may be in flight with any window.
-    pub(super) fn in_flight_min(&self) -> f64 {
+    pub(super) fn in_flight_min_bytes(&self) -> f64 {
         match self {
-            Self::RouteTest(test) => test.in_flight_min(),
+            Self::RouteTest(test) => test.in_flight_min_bytes(),
             _ => 0.0,
         }
     }

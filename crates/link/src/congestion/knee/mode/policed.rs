@@ -16,15 +16,17 @@ pub(in super::super) struct PolicedMode;
 impl PolicedMode {
     /// Grows by `acked` bytes.
     pub(super) fn grow(&self, path: &mut PathModel, acked: f64, now_s: f64) {
-        let (rtt_s, packet) = (path.rtt_s(), path.packet);
+        let (rtt_s, packet_bytes) = (path.rtt_s(), path.packet_bytes);
         if let Some(law) = path.policer.law() {
-            path.window = path.window.max(law.window(now_s, rtt_s, packet, acked));
+            path.window_bytes =
+                path.window_bytes
+                    .max(law.window_bytes(now_s, rtt_s, packet_bytes, acked));
         }
     }
 
     pub(super) fn step(&self, path: &mut PathModel, now_s: f64) -> Transition {
         if Mechanism::LearnPoliced
-            .acts(path.policer.passes(path.window) && !path.floor.is_path_clean())
+            .acts(path.policer.passes(path.window_bytes) && !path.floor.is_path_clean())
         {
             path.floor.learn_longer();
         }
@@ -36,12 +38,12 @@ impl PolicedMode {
         }
         if path.floor.begins_to_be_exceeded() || path.floor.is_exceeded() {
             return Transition::CutForLoss(LossEvidence {
-                passed_min: Mechanism::PassedMin.value(PASSED_MIN * path.window, 0.0),
+                passed_min: Mechanism::PassedMin.value(PASSED_MIN * path.window_bytes, 0.0),
                 ..LossEvidence::PLAIN
             });
         }
-        if Mechanism::PolicerGone.acts(path.window > path.policer.gone_at()) {
-            path.window = path.policer.gone_at();
+        if Mechanism::PolicerGone.acts(path.window_bytes > path.policer.gone_at()) {
+            path.window_bytes = path.policer.gone_at();
             path.is_gentle = false;
             path.policer.forget();
             path.mark_cut(now_s);
@@ -70,7 +72,7 @@ mod tests {
         let mut knee = Knee::new(KneePolicy::Fair, None);
         knee.path.pretend(0.1, WINDOW / 0.1, 1.0);
         knee.path.floor.learn_experiment(floor, 3000.0);
-        knee.path.window = WINDOW;
+        knee.path.window_bytes = WINDOW;
         knee.follow(Transition::Grow, 1.0);
         knee.path.mark_cut(1.0);
         knee
@@ -99,7 +101,7 @@ mod tests {
         let mut knee = growing(floor);
         drop_some(&mut knee, floor_every, 2.0);
         assert_eq!(knee.state(), "grow", "one cut may be anything");
-        knee.path.window = WINDOW / 0.75;
+        knee.path.window_bytes = WINDOW / 0.75;
         drop_some(&mut knee, floor_every, 4.0);
         assert_eq!(knee.state(), "policed");
         knee
@@ -108,7 +110,7 @@ mod tests {
     #[test]
     fn at_a_policer_the_window_yields_to_two_losses_as_cubic_does() {
         let mut knee = policed(0.0, u64::MAX);
-        knee.path.window = WINDOW;
+        knee.path.window_bytes = WINDOW;
         knee.path
             .floor
             .update(&resolved_at(6.0, 1000, |number| number % 600 == 599), &[]);
@@ -119,13 +121,13 @@ mod tests {
             .update(&resolved_at(6.0, 1000, |number| number % 600 == 599), &[]);
         knee.step(false, 6.1);
         assert_eq!(knee.state(), "loss drain");
-        assert!((knee.path.window / WINDOW - 0.7).abs() < 0.01);
+        assert!((knee.path.window_bytes / WINDOW - 0.7).abs() < 0.01);
     }
 
     #[test]
     fn on_a_lossy_path_only_what_exceeds_the_floor_is_yielded_to() {
         let mut knee = policed(0.1, 10);
-        knee.path.window = WINDOW;
+        knee.path.window_bytes = WINDOW;
         knee.path
             .floor
             .update(&resolved_at(6.0, 2000, |number| number % 10 == 0), &[]);
@@ -136,7 +138,7 @@ mod tests {
             .update(&resolved_at(6.0, 1000, |number| number % 5 == 0), &[]);
         knee.step(false, 6.1);
         assert_eq!(knee.state(), "loss drain");
-        assert!((0.75..0.9).contains(&(knee.path.window / WINDOW)));
+        assert!((0.75..0.9).contains(&(knee.path.window_bytes / WINDOW)));
     }
 
     #[test]
@@ -152,17 +154,17 @@ mod tests {
     #[test]
     fn the_end_of_a_policer_ends_the_mode() {
         let mut knee = policed(0.0, u64::MAX);
-        knee.path.window = 10.0 * WINDOW;
+        knee.path.window_bytes = 10.0 * WINDOW;
         knee.step(false, 6.0);
         assert_eq!(knee.state(), "grow");
         assert!(!knee.path.policer.is_known() && !knee.path.is_gentle);
-        assert!(knee.path.window < 2.1 * WINDOW, "no leap");
+        assert!(knee.path.window_bytes < 2.1 * WINDOW, "no leap");
     }
 
     #[test]
     fn a_gap_between_reports_is_no_time_to_grow() {
         let mut knee = policed(0.0, u64::MAX);
-        let before = knee.path.window;
+        let before = knee.path.window_bytes;
         let packet = resolved_at(5.0, 1, |_| false);
         for at_s in [5.0, 25.0] {
             let digest = Digest {
@@ -172,16 +174,16 @@ mod tests {
             knee.on_report(&digest, at_s);
         }
         assert!(
-            knee.path.window < 1.1 * before,
+            knee.path.window_bytes < 1.1 * before,
             "{}",
-            knee.path.window / before
+            knee.path.window_bytes / before
         );
     }
 
     #[test]
     fn what_an_experiment_has_shown_to_be_too_much_is_not_regained_at_once() {
         let mut knee = policed(0.0, u64::MAX);
-        knee.path.window = WINDOW;
+        knee.path.window_bytes = WINDOW;
         let lossy = |sent_s| resolved_at(sent_s, 2000, |number| number % 5 == 0);
         knee.path.floor.update(&lossy(6.0), &[]);
         knee.step(false, 6.0);
@@ -189,7 +191,7 @@ mod tests {
         knee.path.floor.update(&lossy(6.5), &[]);
         knee.step(false, 6.6);
         assert_eq!(knee.state(), "experiment");
-        let resume = 4.0 * knee.path.window;
+        let resume = 4.0 * knee.path.window_bytes;
         knee.path
             .floor
             .update(&resolved_at(7.0, 2000, |_| false), &[]);
@@ -197,16 +199,16 @@ mod tests {
         assert_eq!(knee.state(), "policed");
         knee.mode.grow(&mut knee.path, 1500.0, 9.1);
         assert!(
-            knee.path.window <= resume,
+            knee.path.window_bytes <= resume,
             "{} of {resume}",
-            knee.path.window
+            knee.path.window_bytes
         );
     }
 
     #[test]
     fn time_without_anything_to_send_is_no_time_to_grow() {
         let mut knee = policed(0.0, u64::MAX);
-        let before = knee.path.window;
+        let before = knee.path.window_bytes;
         for second in 5..65 {
             let idle = Digest {
                 app_limited: true,
@@ -221,9 +223,9 @@ mod tests {
         };
         knee.on_report(&busy, 65.0);
         assert!(
-            knee.path.window < 1.1 * before,
+            knee.path.window_bytes < 1.1 * before,
             "{}",
-            knee.path.window / before
+            knee.path.window_bytes / before
         );
     }
 }

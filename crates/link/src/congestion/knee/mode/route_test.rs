@@ -24,12 +24,12 @@ use crate::congestion::knee::Mechanism;
 pub(in super::super) struct RouteTest {
     queue: ApparentQueue,
     /// Rate of the test, in bytes per second.
-    rate: f64,
+    rate_bytes_per_s: f64,
     /// Bytes sent at that rate, and the bytes of them still to be sent.
     bytes: f64,
     bytes_left: f64,
     /// Bytes in flight before the test, which may be more than the window.
-    in_flight_before: f64,
+    in_flight_before_bytes: f64,
     began_s: f64,
     /// Time at which the last of them was sent.
     sent_s: Option<f64>,
@@ -40,31 +40,34 @@ impl RouteTest {
         let rate = TEST_RATE * line(path, &queue);
         let train = train_packets(path, rate);
         // At most half of the load that the path has carried before.
-        let known = path.capacity.known.max(queue.capacity);
-        let borne = path.window.max(path.competing_flows.window_before());
+        let known = path.capacity.known_bytes_per_s.max(queue.capacity);
+        let borne = path
+            .window_bytes
+            .max(path.competing_flows.window_before_bytes());
         let watched = (rate.min(known) * path.base_s()).min(borne) * TEST_LENGTH;
-        let watched = watched.max(TEST_PACKETS * path.packet);
-        let bytes = train as f64 * path.packet + watched;
+        let watched = watched.max(TEST_PACKETS * path.packet_bytes);
+        let bytes = train as f64 * path.packet_bytes + watched;
         path.mark_cut(now_s);
         path.queue.watch_ramp(now_s, now_s + watched / rate);
         path.capacity.trains.forget_newest();
         path.capacity.trains.ask_for(train);
         Self {
             queue,
-            rate,
+            rate_bytes_per_s: rate,
             bytes,
             bytes_left: bytes,
-            in_flight_before: path.in_flight,
+            in_flight_before_bytes: path.in_flight_bytes,
             began_s: now_s,
             sent_s: None,
         }
     }
 
-    pub(super) fn rate(&self, path: &PathModel) -> f64 {
+    pub(super) fn rate_bytes_per_s(&self, path: &PathModel) -> f64 {
         if self.bytes_left > 0.0 {
-            self.rate
+            self.rate_bytes_per_s
         } else {
-            path.rate().max(DRAIN_RATE_MIN * self.queue.capacity)
+            path.rate_bytes_per_s()
+                .max(DRAIN_RATE_MIN * self.queue.capacity)
         }
     }
 
@@ -75,8 +78,8 @@ impl RouteTest {
 
     /// Returns the bytes that may be in flight with any window. The test waits for no room, since
     /// its train would arrive late and count as a queue.
-    pub(super) fn in_flight_min(&self) -> f64 {
-        self.in_flight_before + self.bytes
+    pub(super) fn in_flight_min_bytes(&self) -> f64 {
+        self.in_flight_before_bytes + self.bytes
     }
 
     pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) {
@@ -110,13 +113,14 @@ impl RouteTest {
     /// Whether the application, or the peer's credit, left no gap in the test. Later gaps do not
     /// matter.
     fn was_sent_at_its_rate(&self) -> bool {
-        let took_max_s = GAPS_MAX * self.bytes / self.rate + GAP_MAX_S;
+        let took_max_s = GAPS_MAX * self.bytes / self.rate_bytes_per_s + GAP_MAX_S;
         self.sent_s
             .is_some_and(|sent_s| sent_s - self.began_s <= took_max_s)
     }
 
     fn is_overdue(&self, path: &PathModel, now_s: f64) -> bool {
-        let timeout_s = TIMEOUT_ROUND_TRIPS * path.rtt_s() + self.bytes / self.rate + TIMEOUT_S;
+        let timeout_s =
+            TIMEOUT_ROUND_TRIPS * path.rtt_s() + self.bytes / self.rate_bytes_per_s + TIMEOUT_S;
         now_s - self.began_s > timeout_s
     }
 
@@ -125,7 +129,7 @@ impl RouteTest {
         // Our own queue has become shorter since we send less.
         let is_first = self.queue.series.failed <= 1 && !self.found_no_queue_before();
         let unmoved = if is_first { UNMOVED_AT_FIRST } else { UNMOVED };
-        rise_s <= path.threshold_at_s(self.rate)
+        rise_s <= path.threshold_at_s(self.rate_bytes_per_s)
             && !Mechanism::RouteUnmoved.acts(path.queue.delay_s <= unmoved * self.queue.delay_s)
             && !path.floor.is_exceeded()
     }
@@ -139,7 +143,10 @@ impl RouteTest {
     /// A rate far below the capacity would let no delay grow in a queue of others.
     fn judge_by_train(&self, path: &PathModel) -> Option<RouteFinding> {
         match path.capacity.trains.newest() {
-            Some(train) if Mechanism::RouteTrain.acts(train.rate > LINE_MAX * self.rate) => {
+            Some(train)
+                if Mechanism::RouteTrain
+                    .acts(train.rate_bytes_per_s > LINE_MAX * self.rate_bytes_per_s) =>
+            {
                 Some(RouteFinding::Queue)
             }
             Some(train) if !train.is_lower_bound => None,
@@ -154,7 +161,7 @@ impl RouteTest {
     fn end(&self, path: &mut PathModel, finding: Option<RouteFinding>, now_s: f64) -> Transition {
         path.queue.forget_ramp();
         let Some(finding) = finding else {
-            adopt_longer_route(path, self.rate, now_s);
+            adopt_longer_route(path, self.rate_bytes_per_s, now_s);
             return Transition::Grow;
         };
         let series = DrainSeries {
@@ -174,15 +181,15 @@ impl RouteTest {
 fn line(path: &PathModel, queue: &ApparentQueue) -> f64 {
     let capacity = queue.capacity;
     let peak = path.capacity.peak().unwrap_or(capacity);
-    let known = peak.max(path.capacity.known).max(capacity);
+    let known = peak.max(path.capacity.known_bytes_per_s).max(capacity);
     // An earlier test has shown whether the path has become slower, too. A train of start-up has
     // not.
     let train = path.capacity.trains.newest();
     let line = match train.filter(|_| queue.series.tested.is_some()) {
         // The part of a train that an overflowing queue passes seems faster than the path.
-        Some(train) if !train.is_lower_bound => known.min(train.rate),
+        Some(train) if !train.is_lower_bound => known.min(train.rate_bytes_per_s),
         // The path passes more than the rate of the earlier test, which therefore showed no result.
-        Some(train) => known.max(train.rate.min(LINE_GROWTH * known)),
+        Some(train) => known.max(train.rate_bytes_per_s.min(LINE_GROWTH * known)),
         None => known,
     };
     // A train that a stall has stretched must not make the test slower than a drain.
@@ -192,8 +199,8 @@ fn line(path: &PathModel, queue: &ApparentQueue) -> f64 {
 /// Returns the packets of the train that shows the capacity. They take long enough to be measured
 /// at `rate`, and the receiver samples at least three of them.
 fn train_packets(path: &PathModel, rate: f64) -> usize {
-    let stride = (rate * path.base_s() / path.packet / STRIDE_PACKETS).min(STRIDE_MAX);
-    packets_to_time(rate, path.packet)
+    let stride = (rate * path.base_s() / path.packet_bytes / STRIDE_PACKETS).min(STRIDE_MAX);
+    packets_to_time(rate, path.packet_bytes)
         .max(TRAIN_STRIDES * stride)
         .clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX) as usize
 }
@@ -202,7 +209,7 @@ fn train_packets(path: &PathModel, rate: f64) -> usize {
 /// less, and takes longer than before.
 fn adopt_longer_route(path: &mut PathModel, rate: f64, now_s: f64) {
     path.queue.adopt_longer_route(now_s);
-    path.window = rate.min(path.capacity.trains.shown_max()) * path.base_s();
+    path.window_bytes = rate.min(path.capacity.trains.shown_max()) * path.base_s();
     path.competing_flows.forget();
     path.mark_cut(now_s);
 }
@@ -261,7 +268,7 @@ mod tests {
         let mut knee = Knee::new(policy, None);
         knee.path.pretend(BASE_S, RATE, 1.0);
         knee.path.queue.has_emptied = true;
-        knee.path.window = 2e6;
+        knee.path.window_bytes = 2e6;
         knee.path.queue.delay_s = 0.1;
         let drain = Transition::Drain {
             capacity: RATE,
@@ -379,7 +386,7 @@ mod tests {
             run_test(&mut knee, at_s, RATE, |since_s| 0.1 + 0.5 * since_s);
         }
         assert_eq!(knee.state(), "compete");
-        assert_eq!(knee.path.window, 2e6);
+        assert_eq!(knee.path.window_bytes, 2e6);
         assert!((knee.path.base_s() - BASE_S).abs() < 1e-6);
     }
 
@@ -521,6 +528,6 @@ mod tests {
         };
         knee.on_report(&idle, 3.0);
         assert_eq!(knee.state(), "grow");
-        assert!((knee.path.window / (0.95 * RATE * BASE_S) - 1.0).abs() < 0.01);
+        assert!((knee.path.window_bytes / (0.95 * RATE * BASE_S) - 1.0).abs() < 0.01);
     }
 }

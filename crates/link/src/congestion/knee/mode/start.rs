@@ -25,7 +25,7 @@ use crate::congestion::knee::Mechanism;
 #[derive(Debug)]
 pub(in super::super) struct StartMode {
     /// Window of the first train, in bytes.
-    first_window: f64,
+    first_window_bytes: f64,
     /// Capacity from an earlier connection in bytes per second, until a train is measured.
     cached: Option<f64>,
     /// Start of the last train.
@@ -44,14 +44,14 @@ pub(in super::super) struct StartMode {
 }
 
 impl StartMode {
-    /// Creates the state of a new connection whose first train has `first_window` bytes.
-    pub(in super::super) fn new(first_window: f64, cached: Option<f64>) -> Self {
+    /// Creates the state of a new connection whose first train has `first_window_bytes` bytes.
+    pub(in super::super) fn new(first_window_bytes: f64, cached: Option<f64>) -> Self {
         Self {
-            first_window,
+            first_window_bytes,
             cached,
             train_begun_s: 0.0,
             delivered_before: 0.0,
-            windows_before: [first_window; 2],
+            windows_before: [first_window_bytes; 2],
             flat_rounds: 0,
             rounds: 0,
             cleanest: CleanestRound::default(),
@@ -64,7 +64,7 @@ impl StartMode {
         Self {
             rounds: ROUNDS_BEFORE_CUT,
             may_go_on: false,
-            ..Self::new(path.window, None)
+            ..Self::new(path.window_bytes, None)
         }
     }
 
@@ -86,8 +86,8 @@ impl StartMode {
         let Some(cached) = self.cached.take() else {
             return;
         };
-        path.window = path
-            .window
+        path.window_bytes = path
+            .window_bytes
             .max(OF_SHOWN * believed.min(cached) * path.base_s());
     }
 
@@ -104,7 +104,8 @@ impl StartMode {
         if self.is_lossy(path) {
             // Losses in the cleanest round, at a fraction of the rate, are the path's.
             if let Some(round) = self.cleanest.round()
-                && Mechanism::CleanestRound.acts(path.floor.since_cut.rate() <= PATH_LOSS_MAX)
+                && Mechanism::CleanestRound
+                    .acts(path.floor.since_cut.loss_fraction() <= PATH_LOSS_MAX)
             {
                 path.floor.learn_if_longer(round);
             }
@@ -122,11 +123,11 @@ impl StartMode {
     }
 
     fn learn_from_first_round(&self, path: &mut PathModel, now_s: f64) {
-        if path.window > FIRST_ROUND_GROWTH * self.first_window {
+        if path.window_bytes > FIRST_ROUND_GROWTH * self.first_window_bytes {
             path.floor.end_first_round(now_s);
         }
         if Mechanism::FirstRound
-            .acts(self.first_window / path.base_s() <= train_rate(path) / EIGHTFOLD)
+            .acts(self.first_window_bytes / path.base_s() <= train_rate(path) / EIGHTFOLD)
         {
             path.floor.learn_first();
         }
@@ -136,7 +137,7 @@ impl StartMode {
     fn is_lossy(&self, path: &PathModel) -> bool {
         !is_far_below_train(path)
             && self.rounds >= ROUNDS_BEFORE_CUT
-            && path.window >= FAR_ABOVE * self.first_window
+            && path.window_bytes >= FAR_ABOVE * self.first_window_bytes
             && path.floor.packets_since_first_round() >= FIRST_TRAIN_MIN
             && Mechanism::LossEndsStart.acts(path.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE))
     }
@@ -158,10 +159,10 @@ impl StartMode {
                 .acts(self.rounds >= ROUNDS_BEFORE_CUT)
                 .then_some(TRAIN_PACKETS_MIN as usize);
         };
-        let length =
-            packets_to_time(train.rate, path.packet).clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX);
-        let is_wanted = train.rate > TRAIN_WANTED_ABOVE * path.rate()
-            && path.window >= TRAINS_PER_WINDOW * length * path.packet;
+        let length = packets_to_time(train.rate_bytes_per_s, path.packet_bytes)
+            .clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX);
+        let is_wanted = train.rate_bytes_per_s > TRAIN_WANTED_ABOVE * path.rate_bytes_per_s()
+            && path.window_bytes >= TRAINS_PER_WINDOW * length * path.packet_bytes;
         Mechanism::LaterTrains
             .acts(is_wanted)
             .then_some(length as usize)
@@ -173,18 +174,19 @@ impl StartMode {
         self.flat_rounds = if is_flat { self.flat_rounds + 1 } else { 0 };
         let drowned = self.cleanest.end_round(&mut path.floor);
         let drowned = drowned.filter(|_| Mechanism::DrownedRound.acts(!is_far_below_train(path)));
-        let is_clean = path.floor.since_cut.rate() <= FLOOR_MAX && !path.floor.is_exceeded();
+        let is_clean =
+            path.floor.since_cut.loss_fraction() <= FLOOR_MAX && !path.floor.is_exceeded();
         if Mechanism::LearnInStart.acts(path.queue_is_empty() && !is_flat && is_clean) {
             path.floor.learn(WEAK_PACKETS);
         }
         self.rounds += 1;
         self.delivered_before = delivered;
-        self.windows_before = [path.window, self.windows_before[0]];
+        self.windows_before = [path.window_bytes, self.windows_before[0]];
         let is_full = Mechanism::FlatWithLoss
             .acts(self.flat_rounds >= 1 && path.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS));
         if let (Some(_), Some(cleanest)) = (drowned, self.cleanest.round()) {
             path.floor
-                .learn_experiment(cleanest.rate(), cleanest.packets);
+                .learn_experiment(cleanest.loss_fraction(), cleanest.packets);
         }
         if drowned.is_some() || is_full {
             self.cut_for_loss(drowned)
@@ -218,29 +220,31 @@ impl StartMode {
 /// is faster the further the train proves wrong.
 pub(super) fn grow(path: &mut PathModel, bytes: f64) {
     let Some(train) = path.capacity.trains.newest() else {
-        path.window += GAIN_DOUBLING * bytes;
+        path.window_bytes += GAIN_DOUBLING * bytes;
         return;
     };
-    let target = OF_SHOWN * train.rate * path.base_s();
-    let shown = train.rate.max(path.capacity.measured.unwrap_or(0.0));
+    let target = OF_SHOWN * train.rate_bytes_per_s * path.base_s();
+    let shown = train
+        .rate_bytes_per_s
+        .max(path.capacity.measured.unwrap_or(0.0));
     if train.is_lower_bound {
-        let is_far_below = EIGHTFOLD * path.window < target;
-        path.window += if Mechanism::Eightfold.acts(is_far_below) {
+        let is_far_below = EIGHTFOLD * path.window_bytes < target;
+        path.window_bytes += if Mechanism::Eightfold.acts(is_far_below) {
             GAIN_EIGHTFOLD
         } else {
             GAIN_DOUBLING
         } * bytes;
-    } else if Mechanism::Disproven.acts(path.window > DISPROVEN * shown * path.base_s()) {
-        path.window = target;
-    } else if path.window < target {
-        path.window = (path
-            .window
+    } else if Mechanism::Disproven.acts(path.window_bytes > DISPROVEN * shown * path.base_s()) {
+        path.window_bytes = target;
+    } else if path.window_bytes < target {
+        path.window_bytes = (path
+            .window_bytes
             .max(Mechanism::TrainLeap.value(LEAP * target, 0.0))
             + GAIN_EIGHTFOLD * bytes)
             .min(target);
     } else {
-        let beyond = path.window / target - 1.0;
-        path.window += (GAIN_AT_SHOWN
+        let beyond = path.window_bytes / target - 1.0;
+        path.window_bytes += (GAIN_AT_SHOWN
             + Mechanism::GrowthBeyondTrain.value(GAIN_BEYOND * beyond, 0.0))
         .min(GAIN_DOUBLING)
             * bytes;
@@ -251,7 +255,7 @@ fn drain(path: &PathModel) -> Transition {
     let sent_max = SENT_MAX * path.capacity.trains.shown_max();
     let sent_max = Mechanism::SentMax.value(sent_max, f64::INFINITY);
     Transition::Drain {
-        capacity: path.capacity_at(path.rate().min(sent_max)),
+        capacity: path.capacity_at(path.rate_bytes_per_s().min(sent_max)),
         series: DrainSeries::default(),
     }
 }
@@ -261,12 +265,12 @@ fn train_rate(path: &PathModel) -> f64 {
     path.capacity
         .trains
         .newest()
-        .map_or(0.0, |train| train.rate)
+        .map_or(0.0, |train| train.rate_bytes_per_s)
 }
 
 /// Whether a train shows several times the present rate, so that losses cannot be our doing.
 fn is_far_below_train(path: &PathModel) -> bool {
-    Mechanism::FarBelowTrain.acts(train_rate(path) > FAR_ABOVE * path.rate())
+    Mechanism::FarBelowTrain.acts(train_rate(path) > FAR_ABOVE * path.rate_bytes_per_s())
 }
 
 /// Packets of the first train: enough to be spread measurably at 100 Mbit/s (4 ms), and 38 ms of

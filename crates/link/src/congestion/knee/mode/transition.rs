@@ -22,8 +22,8 @@ pub(in super::super) enum Transition {
     TestRoute(ApparentQueue),
     /// Cut the window for an excess of losses, and test whether the cut helps.
     CutForLoss(LossEvidence),
-    /// Compete with the flows that keep the queue full, beginning with `window` bytes.
-    Compete { window: f64 },
+    /// Compete with the flows that keep the queue full, beginning with `window_bytes` bytes.
+    Compete { window_bytes: f64 },
 }
 
 /// Series of drains in front of the same queue so far.

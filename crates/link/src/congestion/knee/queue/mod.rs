@@ -175,8 +175,8 @@ impl QueueEstimate {
     ///
     /// It is visible over jitter, yet within a queue of a tenth of the bandwidth-delay product.
     /// Packets that are farther apart vary more.
-    pub(super) fn threshold_s(&self, rate: f64, packet: f64) -> f64 {
-        let packets_s = THRESHOLD_PACKETS * packet / rate.max(packet / self.rtt_s());
+    pub(super) fn threshold_s(&self, rate: f64, packet_bytes: f64) -> f64 {
+        let packets_s = THRESHOLD_PACKETS * packet_bytes / rate.max(packet_bytes / self.rtt_s());
         let packets_s = Mechanism::ThresholdPackets.value(packets_s, 0.0);
         // A queue within the jitter of delays cannot be detected, however shallow it is.
         let cap_s = self
