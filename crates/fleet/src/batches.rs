@@ -3,7 +3,7 @@
 use ftp::listing::TimePrecision;
 use mover::plan::{RelativePath, Version};
 
-use crate::message::{BatchFile, Word};
+use crate::message::{BatchFile, EncodedBytes};
 
 /// Collector of files for the next batch.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl Batches {
         path: &RelativePath,
         version: Version,
     ) -> Option<Vec<BatchFile>> {
-        let path = Word::new(&path.to_bytes());
+        let path = EncodedBytes::new(&path.to_bytes());
         let size_bytes = version.size_bytes;
         let modified = version.modified;
         let modified = modified.filter(|it| it.precision == TimePrecision::Second);

@@ -2,9 +2,10 @@
 //! workers take them.
 //!
 //! A job is one message at first ([`message::Order`]). One worker lists its source, and writes
-//! messages of a few files each ([`message::Batch`]), which all workers share. [`record::Record`]
-//! holds the progress of a job, and [`dead_letter::DeadLetter`] work that failed at every attempt.
-//! Each step may run twice without harm: a file has its name only when it is complete.
+//! messages of a few files each ([`message::Batch`]), which all workers share.
+//! [`record::JobRecord`] holds the progress of a job, and [`dead_letter::DeadLetter`] work that
+//! failed at every attempt. Each step may run twice without harm: a file has its name only when it
+//! is complete.
 //!
 //! [`message`], [`record`], [`spans`] and [`batches`] use no server. [`queue`] stores them at a
 //! server, and [`worker`] does the work.
@@ -12,7 +13,7 @@
 pub mod batches;
 pub mod dead_letter;
 pub mod message;
+pub mod number_set;
 pub mod queue;
 pub mod record;
-pub mod spans;
 pub mod worker;

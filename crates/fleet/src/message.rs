@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// A job. A worker lists its source, and then its files are moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct ListingOrder {
     /// Name of the job.
     pub job: String,
 }
@@ -36,7 +36,7 @@ pub struct BatchFile {
     /// Index of the file's source among the job's sources.
     pub source: usize,
     /// Path below the source. Empty if the source is a file.
-    pub path: Word,
+    pub path: EncodedBytes,
     /// Size in bytes, if the source reports it.
     pub size_bytes: Option<u64>,
     /// Time of the last change in seconds since 1970, if the source reports it to the second.
@@ -46,13 +46,13 @@ pub struct BatchFile {
 /// Bytes of a command line or a path. Bytes other than printable ASCII are percent-encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Word(String);
+pub struct EncodedBytes(String);
 
 /// A message of the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// Message of a subject of jobs.
-    Order(Order),
+    Order(ListingOrder),
     /// Message of a subject of batches.
     Batch(Batch),
 }
@@ -159,7 +159,7 @@ impl BatchFile {
     }
 }
 
-impl Word {
+impl EncodedBytes {
     /// Encodes bytes.
     pub fn new(bytes: &[u8]) -> Self {
         Self(percent_encode(bytes, ENCODED).to_string())
@@ -215,7 +215,7 @@ mod tests {
             number: 7,
             files: vec![BatchFile {
                 source: 0,
-                path: Word::new(path),
+                path: EncodedBytes::new(path),
                 size_bytes: Some(5),
                 modified_unix_s: None,
             }],
@@ -230,7 +230,7 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_outlive_a_message(bytes: Vec<u8>) {
-            let word = Word::new(&bytes);
+            let word = EncodedBytes::new(&bytes);
             prop_assert!(word.encoded().is_ascii());
             prop_assert_eq!(word.to_bytes(), bytes);
         }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn messages_are_written_and_read() {
-        let order = Message::Order(Order {
+        let order = Message::Order(ListingOrder {
             job: "a1".to_owned(),
         });
         for (message, key) in [
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_job_has_a_name_of_one_word() {
         for job in ["", "a.b", "*", ">", "a b", &"x".repeat(65)] {
-            let order = Order {
+            let order = ListingOrder {
                 job: job.to_owned(),
             };
             let read = read(&Message::Order(order));

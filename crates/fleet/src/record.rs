@@ -8,17 +8,17 @@ use std::ffi::OsString;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    message::{Batch, Message, Order, Word},
-    spans::Spans,
+    message::{Batch, EncodedBytes, ListingOrder, Message},
+    number_set::NumberSet,
 };
 
 /// The fleet's record of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct JobRecord {
     /// Name of the job.
     pub job: String,
     /// Command line of `longhaul copy`.
-    pub words: Vec<Word>,
+    pub words: Vec<EncodedBytes>,
     /// The sources, for people.
     pub from: String,
     /// The destination, for people.
@@ -34,20 +34,20 @@ pub struct Record {
     /// Number of batches of the listing, once it is complete.
     pub batches: Option<u32>,
     /// Batches whose files have been moved.
-    pub done: Spans,
+    pub done: NumberSet,
     /// Batches that failed at every attempt.
-    pub dead: Spans,
+    pub dead: NumberSet,
     /// Reason why the listing, or a part of it, has failed.
     pub listing_failure: Option<String>,
     /// Whether a user has cancelled the job.
     pub is_cancelled: bool,
     /// Counts of its files.
-    pub counts: Counts,
+    pub counts: FileCounts,
 }
 
 /// Counts of files by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct FileCounts {
     /// Files to move.
     pub wanted: u64,
     /// Files moved, including files of attempts that could not report them.
@@ -78,9 +78,15 @@ pub enum JobState {
     Cancelled,
 }
 
-impl Record {
+impl JobRecord {
     /// Creates the record of a new job.
-    pub fn new(job: String, words: Vec<Word>, from: String, to: String, now_unix_s: i64) -> Self {
+    pub fn new(
+        job: String,
+        words: Vec<EncodedBytes>,
+        from: String,
+        to: String,
+        now_unix_s: i64,
+    ) -> Self {
         Self {
             job,
             words,
@@ -91,11 +97,11 @@ impl Record {
             listing: 0,
             lister: 0,
             batches: None,
-            done: Spans::default(),
-            dead: Spans::default(),
+            done: NumberSet::default(),
+            dead: NumberSet::default(),
             listing_failure: None,
             is_cancelled: false,
-            counts: Counts::default(),
+            counts: FileCounts::default(),
         }
     }
 
@@ -147,15 +153,15 @@ impl Record {
         let (moved, bytes) = (self.counts.moved, self.counts.bytes);
         self.listing += 1;
         self.batches = None;
-        self.done = Spans::default();
-        self.dead = Spans::default();
+        self.done = NumberSet::default();
+        self.dead = NumberSet::default();
         self.listing_failure = None;
-        self.counts = Counts {
+        self.counts = FileCounts {
             // Batches of an earlier listing moved these files.
             moved,
             bytes,
             wanted: moved,
-            ..Counts::default()
+            ..FileCounts::default()
         };
     }
 
@@ -164,7 +170,7 @@ impl Record {
         &mut self,
         listing: u32,
         batches: u32,
-        found: Counts,
+        found: FileCounts,
         failure: Option<String>,
         now_unix_s: i64,
     ) {
@@ -180,7 +186,13 @@ impl Record {
     }
 
     /// Records a finished batch.
-    pub fn mark_batch_done(&mut self, listing: u32, number: u32, counts: Counts, now_unix_s: i64) {
+    pub fn mark_batch_done(
+        &mut self,
+        listing: u32,
+        number: u32,
+        counts: FileCounts,
+        now_unix_s: i64,
+    ) {
         if listing != self.listing || !self.done.insert(number) {
             return;
         }
@@ -236,12 +248,12 @@ impl Record {
 
     /// Returns the command line of `longhaul copy`.
     pub fn words(&self) -> Vec<OsString> {
-        self.words.iter().map(Word::to_os).collect()
+        self.words.iter().map(EncodedBytes::to_os).collect()
     }
 
     /// Returns the message for listing the job's source.
     pub fn order(&self) -> Message {
-        Message::Order(Order {
+        Message::Order(ListingOrder {
             job: self.job.clone(),
         })
     }
@@ -257,9 +269,9 @@ impl Record {
 mod tests {
     use super::*;
 
-    fn record() -> Record {
+    fn record() -> JobRecord {
         let [job, from, to] = ["a1", "/src", "ftp://h/"].map(str::to_owned);
-        Record::new(job, vec![Word::new(b"/src")], from, to, 100)
+        JobRecord::new(job, vec![EncodedBytes::new(b"/src")], from, to, 100)
     }
 
     fn batch(listing: u32, number: u32) -> Message {
@@ -271,18 +283,18 @@ mod tests {
         })
     }
 
-    fn moved(moved: u64) -> Counts {
-        Counts {
+    fn moved(moved: u64) -> FileCounts {
+        FileCounts {
             moved,
             bytes: 10 * moved,
-            ..Counts::default()
+            ..FileCounts::default()
         }
     }
 
-    fn wanted(wanted: u64) -> Counts {
-        Counts {
+    fn wanted(wanted: u64) -> FileCounts {
+        FileCounts {
             wanted,
-            ..Counts::default()
+            ..FileCounts::default()
         }
     }
 
@@ -305,7 +317,7 @@ mod tests {
         assert_eq!(record.ended_unix_s, Some(103));
         assert_eq!(
             record.counts,
-            Counts {
+            FileCounts {
                 wanted: 5,
                 ..moved(5)
             }
@@ -346,7 +358,7 @@ mod tests {
         }
         assert_eq!(
             record.counts,
-            Counts {
+            FileCounts {
                 wanted: 5,
                 ..moved(3)
             }
@@ -383,7 +395,7 @@ mod tests {
         assert_eq!(record.state(), JobState::Done);
         assert_eq!(
             record.counts,
-            Counts {
+            FileCounts {
                 wanted: 5,
                 ..moved(5)
             }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Queue, QueueError, random_name, table::WriteOutcome};
+use super::{PoolQueue, QueueError, random_name, table::WriteOutcome};
 
 /// A claim to some work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ impl HeldClaim {
     }
 }
 
-impl Queue {
+impl PoolQueue {
     /// Claims some work, from any earlier owner. `None` if another worker claims it at the same
     /// moment.
     ///

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use super::server::ServerError;
+use super::server::NatsError;
 
 /// Reason why the queue cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +10,7 @@ use super::server::ServerError;
 pub enum QueueError {
     /// The server cannot be reached, or refuses.
     #[error(transparent)]
-    Server(#[from] ServerError),
+    Server(#[from] NatsError),
     /// The name of the pool is not a word of subjects.
     #[error("{0:?} is no pool: a name has letters, digits, - and _, 64 at most")]
     Pool(String),

@@ -3,7 +3,7 @@
 //! - `LONGHAUL_JOBS_<pool>`, subjects `job.<pool>.<job>.order` and `job.<pool>.<job>.batch`: work,
 //!   each message once. All workers of the pool share one consumer.
 //! - `LONGHAUL_DEAD_<pool>`, subjects `dead.<pool>.<job>.<work>`: dead letters.
-//! - `LONGHAUL_RECORDS_<pool>`, subjects `record.<pool>.<job>`: a [`Record`] for each job.
+//! - `LONGHAUL_RECORDS_<pool>`, subjects `record.<pool>.<job>`: a [`JobRecord`] for each job.
 //! - `LONGHAUL_CLAIMS_<pool>`, subjects `claim.<pool>.<job>.<work>`: claims of running work.
 
 mod claim;
@@ -23,42 +23,42 @@ use async_nats::jetstream::{
 use futures_util::StreamExt as _;
 use tokio::time::timeout;
 
-use self::table::{Table, WriteOutcome};
+use self::table::{ValueTable, WriteOutcome};
 pub use self::{
     claim::{Claim, HeldClaim},
     error::QueueError,
-    server::{Server, ServerError},
+    server::{NatsError, NatsServer},
 };
 use crate::{
     dead_letter::DeadLetter,
     message::{Message, is_name},
-    record::Record,
+    record::JobRecord,
 };
 
 /// A message that a worker has taken. It is delivered again unless the worker reports its end.
-pub type Delivery = jetstream::Message;
+pub type QueueDelivery = jetstream::Message;
 
 /// A pool at a NATS server.
 #[derive(Debug, Clone)]
-pub struct Queue {
+pub struct PoolQueue {
     context: Context,
     pool: String,
     /// Number of copies of each stream that this process creates.
     replicas: usize,
     work: Stream,
-    dead_letters: Table,
-    records: Table,
-    claims: Table,
+    dead_letters: ValueTable,
+    records: ValueTable,
+    claims: ValueTable,
 }
 
-impl Queue {
+impl PoolQueue {
     /// Connects to a pool. A missing pool is created with `replicas` copies of each stream.
     ///
     /// # Errors
     /// [`QueueError`] if the server cannot be reached, refuses, or has no JetStream. Also if the
     /// pool is missing and must not be created.
     pub async fn open(
-        server: &Server,
+        server: &NatsServer,
         pool: &str,
         replicas: Option<usize>,
     ) -> Result<Self, QueueError> {
@@ -75,7 +75,7 @@ impl Queue {
         let work = streams.next().expect("four streams");
         let mut table = |subject: &str| {
             let stream = streams.next().expect("four streams");
-            Table::new(&context, stream, &format!("{subject}.{pool}"))
+            ValueTable::new(&context, stream, &format!("{subject}.{pool}"))
         };
         let [dead_letters, records, claims] = ["dead", "record", "claim"].map(&mut table);
         Ok(Self {
@@ -150,7 +150,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn take(&self, consumer: &PullConsumer) -> Result<Option<Delivery>, QueueError> {
+    pub async fn take(&self, consumer: &PullConsumer) -> Result<Option<QueueDelivery>, QueueError> {
         // Without heartbeats: after a heartbeat the client library (0.51) does not wake up for the
         // next message.
         let batch = consumer.batch().max_messages(1).expires(TAKE_TIMEOUT);
@@ -197,7 +197,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server does not confirm the record.
-    pub async fn create(&self, record: &Record) -> Result<(), QueueError> {
+    pub async fn create(&self, record: &JobRecord) -> Result<(), QueueError> {
         // The revision 0 requires that no other job has the name.
         self.records.put(checked(&record.job)?, record, 0).await?;
         Ok(())
@@ -207,12 +207,12 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn record(&self, job: &str) -> Result<Option<Record>, QueueError> {
+    pub async fn record(&self, job: &str) -> Result<Option<JobRecord>, QueueError> {
         Ok(self.entry(job).await?.map(|(record, _)| record))
     }
 
-    async fn entry(&self, job: &str) -> Result<Option<(Record, u64)>, QueueError> {
-        let Some(entry) = self.records.get::<Record>(checked(job)?).await? else {
+    async fn entry(&self, job: &str) -> Result<Option<(JobRecord, u64)>, QueueError> {
+        let Some(entry) = self.records.get::<JobRecord>(checked(job)?).await? else {
             return Ok(None);
         };
         let unreadable = || QueueError::Unreadable(job.to_owned());
@@ -228,8 +228,8 @@ impl Queue {
     pub async fn change(
         &self,
         job: &str,
-        change: impl Fn(&mut Record),
-    ) -> Result<Option<Record>, QueueError> {
+        change: impl Fn(&mut JobRecord),
+    ) -> Result<Option<JobRecord>, QueueError> {
         loop {
             let Some((before, revision)) = self.entry(job).await? else {
                 return Ok(None);
@@ -251,9 +251,9 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn records(&self) -> Result<(Vec<Record>, Vec<String>), QueueError> {
+    pub async fn records(&self) -> Result<(Vec<JobRecord>, Vec<String>), QueueError> {
         let (mut records, mut unreadable) = (Vec::new(), Vec::new());
-        for (job, entry) in self.records.list::<Record>(None).await? {
+        for (job, entry) in self.records.list::<JobRecord>(None).await? {
             match entry.value {
                 Some(record) => records.push(record),
                 None => unreadable.push(job),
@@ -364,7 +364,7 @@ fn configs(pool: &str, replicas: usize) -> [stream::Config; 4] {
 
 /// Names missing JetStream as the reason. A server without it does not answer such requests, and
 /// the client library has several errors for that.
-fn name_jetstream(error: QueueError, server: &Server) -> QueueError {
+fn name_jetstream(error: QueueError, server: &NatsServer) -> QueueError {
     let text = mover::run::chain(&error).to_ascii_lowercase();
     let signs = [
         "jetstream resource does not exist",

@@ -6,7 +6,7 @@ use async_nats::{Client, ConnectOptions};
 
 /// A NATS server, or the servers of a cluster.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct NatsServer {
     /// `nats://[USER@]HOST[:PORT]`, or `tls://`; several with commas.
     pub url: String,
     /// The password of the user.
@@ -20,7 +20,7 @@ pub struct Server {
 /// Reason why a NATS server cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ServerError {
+pub enum NatsError {
     /// The text is not a URL.
     #[error("{0:?} is no NATS server: expected nats://[USER@]HOST[:PORT], or tls://")]
     Url(String),
@@ -40,18 +40,18 @@ pub enum ServerError {
     },
 }
 
-impl Server {
+impl NatsServer {
     /// Checks the URL.
     ///
     /// # Errors
-    /// [`ServerError`] if the URL is invalid, or has a password.
-    pub fn check(&self) -> Result<(), ServerError> {
+    /// [`NatsError`] if the URL is invalid, or has a password.
+    pub fn check(&self) -> Result<(), NatsError> {
         self.addresses().map(|_| ())
     }
 
     /// Returns the addresses without the user, and the user.
-    fn addresses(&self) -> Result<(Vec<String>, Option<String>), ServerError> {
-        let wrong = || ServerError::Url(self.url.clone());
+    fn addresses(&self) -> Result<(Vec<String>, Option<String>), NatsError> {
+        let wrong = || NatsError::Url(self.url.clone());
         let (mut addresses, mut named) = (Vec::new(), None);
         for url in self.url.split(',') {
             let url = url.trim();
@@ -64,7 +64,7 @@ impl Server {
                 None => (None, rest),
             };
             if user.is_some_and(|it| it.contains(':')) {
-                return Err(ServerError::Password);
+                return Err(NatsError::Password);
             }
             let host = host.trim_end_matches('/');
             if host.is_empty() || host.contains([' ', '/']) {
@@ -80,7 +80,7 @@ impl Server {
     }
 
     /// Connects. The client library restores a lost connection.
-    pub(super) async fn connect(&self) -> Result<Client, ServerError> {
+    pub(super) async fn connect(&self) -> Result<Client, NatsError> {
         let (addresses, user) = self.addresses()?;
         let mut options = ConnectOptions::new()
             .name(&self.name)
@@ -95,7 +95,7 @@ impl Server {
             options = options.add_root_certificates(file.clone());
         }
         let client = options.connect(addresses).await;
-        client.map_err(|error| ServerError::Connect {
+        client.map_err(|error| NatsError::Connect {
             url: self.url.clone(),
             source: Box::new(error),
         })
@@ -108,8 +108,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 mod tests {
     use super::*;
 
-    fn server(url: &str) -> Server {
-        Server {
+    fn server(url: &str) -> NatsServer {
+        NatsServer {
             url: url.to_owned(),
             password: None,
             authorities: None,
@@ -134,9 +134,9 @@ mod tests {
     fn a_wrong_url_says_what_is_wrong() {
         for url in ["", "http://a", "nats://", "nats://a b", "nats://a/b"] {
             let checked = server(url).check();
-            assert!(matches!(checked, Err(ServerError::Url(_))), "{url}");
+            assert!(matches!(checked, Err(NatsError::Url(_))), "{url}");
         }
         let checked = server("nats://me:secret@a").check();
-        assert!(matches!(checked, Err(ServerError::Password)));
+        assert!(matches!(checked, Err(NatsError::Password)));
     }
 }

@@ -19,7 +19,7 @@ use super::QueueError;
 
 /// Values by their keys.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(super) struct ValueTable {
     context: Context,
     stream: Stream,
     /// Prefix of each key, with a dot at its end.
@@ -28,7 +28,7 @@ pub(super) struct Table {
 
 /// A value and its revision.
 #[derive(Debug)]
-pub(super) struct Entry<T> {
+pub(super) struct ValueEntry<T> {
     /// `None` if the value cannot be read.
     pub(super) value: Option<T>,
     pub(super) revision: u64,
@@ -43,7 +43,7 @@ pub(super) enum WriteOutcome {
     Conflict,
 }
 
-impl Table {
+impl ValueTable {
     /// Creates a table whose keys are below `subject`.
     pub(super) fn new(context: &Context, stream: Stream, subject: &str) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Table {
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         key: &str,
-    ) -> Result<Option<Entry<T>>, QueueError> {
+    ) -> Result<Option<ValueEntry<T>>, QueueError> {
         let subject = format!("{}{key}", self.prefix);
         match self.stream.get_last_raw_message_by_subject(&subject).await {
             Ok(message) => Ok(Some(parse_entry(&message.payload, message.sequence))),
@@ -116,7 +116,7 @@ impl Table {
     pub(super) async fn list<T: DeserializeOwned>(
         &self,
         below: Option<&str>,
-    ) -> Result<Vec<(String, Entry<T>)>, QueueError> {
+    ) -> Result<Vec<(String, ValueEntry<T>)>, QueueError> {
         let filter = match below {
             Some(key) => format!("{}{key}.>", self.prefix),
             None => format!("{}>", self.prefix),
@@ -135,7 +135,7 @@ impl Table {
 async fn list<T: DeserializeOwned>(
     stream: &Stream,
     filter: String,
-) -> Result<Vec<(String, Entry<T>)>, QueueError> {
+) -> Result<Vec<(String, ValueEntry<T>)>, QueueError> {
     let what = QueueError::refused("list the values");
     let consumer = stream.create_consumer(pull::Config {
         filter_subject: filter,
@@ -187,8 +187,8 @@ fn serialize<T: Serialize>(value: &T) -> Result<Vec<u8>, QueueError> {
     }
 }
 
-fn parse_entry<T: DeserializeOwned>(payload: &[u8], revision: u64) -> Entry<T> {
-    Entry {
+fn parse_entry<T: DeserializeOwned>(payload: &[u8], revision: u64) -> ValueEntry<T> {
+    ValueEntry {
         value: serde_json::from_slice(payload).ok(),
         revision,
     }

@@ -13,17 +13,17 @@ use tokio::time::timeout;
 use super::{
     WorkerContext,
     failures::Failures,
-    task::{Interruption, Task, TaskOutcome},
+    task::{ClaimedWork, Interruption, TaskOutcome},
 };
 use crate::{
     message::{Batch, BatchFile, Message},
-    record::Counts,
+    record::FileCounts,
 };
 
 impl WorkerContext {
     pub(super) async fn move_files(
         &self,
-        task: &Task<'_>,
+        task: &ClaimedWork<'_>,
         mut job: Job,
         batch: &Batch,
     ) -> TaskOutcome {
@@ -92,16 +92,16 @@ impl WorkerContext {
         }
         // Files that are present already were moved by an attempt that could not report it.
         let moved = summary.tally.moved + summary.tally.same;
-        TaskOutcome::Moved(Counts {
+        TaskOutcome::Moved(FileCounts {
             moved,
             left_out: (files.len() as u64).saturating_sub(moved),
             bytes: progress.moved_bytes(),
-            ..Counts::default()
+            ..FileCounts::default()
         })
     }
 
     /// Deletes the parts that lost attempts have left of failed work.
-    pub(super) async fn sweep_last(&self, task: &Task<'_>) {
+    pub(super) async fn sweep_last(&self, task: &ClaimedWork<'_>) {
         let (Message::Batch(batch), Ok(mut job)) = (&task.message, (self.worker.make)(&task.words))
         else {
             return;
@@ -162,7 +162,7 @@ fn known_file((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> Fil
 fn part_names(
     job: &Job,
     files: &[(usize, RelativePath)],
-    task: &Task<'_>,
+    task: &ClaimedWork<'_>,
     suffix: Option<&[u8]>,
 ) -> Vec<Vec<Vec<u8>>> {
     let marks = task.held.claim.marks.iter();

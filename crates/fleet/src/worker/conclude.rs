@@ -9,18 +9,18 @@ use async_nats::jetstream::AckKind;
 
 use super::{
     PAUSE, WorkerContext, now, settle,
-    task::{SourceListing, Task, TaskOutcome},
+    task::{ClaimedWork, SourceListing, TaskOutcome},
 };
 use crate::{
     message::Message,
     queue::{HeldClaim, QueueError},
-    record::Counts,
+    record::FileCounts,
 };
 
 impl WorkerContext {
     pub(super) async fn conclude(
         &self,
-        task: &Task<'_>,
+        task: &ClaimedWork<'_>,
         outcome: TaskOutcome,
     ) -> Result<(), QueueError> {
         let key = &task.held.key;
@@ -54,7 +54,11 @@ impl WorkerContext {
         }
     }
 
-    async fn record_moved(&self, task: &Task<'_>, counts: Counts) -> Result<(), QueueError> {
+    async fn record_moved(
+        &self,
+        task: &ClaimedWork<'_>,
+        counts: FileCounts,
+    ) -> Result<(), QueueError> {
         let Message::Batch(batch) = &task.message else {
             unreachable!("files are moved for batches");
         };
@@ -70,7 +74,7 @@ impl WorkerContext {
 
     async fn record_listing(
         &self,
-        task: &Task<'_>,
+        task: &ClaimedWork<'_>,
         listed: SourceListing,
     ) -> Result<(), QueueError> {
         let job = task.message.job();
@@ -99,7 +103,11 @@ impl WorkerContext {
         self.finish(task, AckKind::Ack).await
     }
 
-    async fn record_failure(&self, task: &Task<'_>, reason: String) -> Result<(), QueueError> {
+    async fn record_failure(
+        &self,
+        task: &ClaimedWork<'_>,
+        reason: String,
+    ) -> Result<(), QueueError> {
         let HeldClaim { key, claim, .. } = &task.held;
         let attempt = claim.attempt;
         if attempt < self.worker.attempts {
@@ -121,7 +129,7 @@ impl WorkerContext {
         self.finish(task, AckKind::Term).await
     }
 
-    async fn dead_letter(&self, task: &Task<'_>, reason: &str) -> Result<(), QueueError> {
+    async fn dead_letter(&self, task: &ClaimedWork<'_>, reason: &str) -> Result<(), QueueError> {
         let key = &task.held.key;
         let attempts = task.held.claim.attempt.min(self.worker.attempts);
         let letter = self.build_dead_letter(&task.message, key, attempts, reason.to_owned());
@@ -132,7 +140,7 @@ impl WorkerContext {
     /// Returns the work to the queue. Another worker gets it after a while.
     async fn return_to_queue(
         &self,
-        task: &Task<'_>,
+        task: &ClaimedWork<'_>,
         failure: Option<String>,
         delay: Duration,
     ) -> Result<(), QueueError> {
@@ -145,7 +153,7 @@ impl WorkerContext {
     }
 
     /// Ends the work for all workers.
-    async fn finish(&self, task: &Task<'_>, kind: AckKind) -> Result<(), QueueError> {
+    async fn finish(&self, task: &ClaimedWork<'_>, kind: AckKind) -> Result<(), QueueError> {
         match self
             .retry_while_away(task, || self.queue.release(&task.held))
             .await?

@@ -14,14 +14,14 @@ use tokio::{
 
 use super::{
     PAUSE, WorkerContext,
-    task::{Interruption, Task},
+    task::{ClaimedWork, Interruption},
 };
 
 impl WorkerContext {
     /// Reports progress to the server repeatedly, and sends `stop` the reason for an interruption.
     pub(super) async fn guard(
         &self,
-        task: &Task<'_>,
+        task: &ClaimedWork<'_>,
         stop: &watch::Sender<Option<Interruption>>,
     ) -> Infallible {
         let end = async {
@@ -40,7 +40,7 @@ impl WorkerContext {
     ///
     /// While the server is away, the step waits, since another worker may have the work by then.
     /// Interrupted work takes no further step.
-    pub(super) fn fence(&self, task: &Task<'_>) -> Fence {
+    pub(super) fn fence(&self, task: &ClaimedWork<'_>) -> Fence {
         let (queue, held) = (self.queue.clone(), Arc::new(task.held.clone()));
         let stopped = task.stopped.clone();
         Fence::new(move || {
@@ -69,7 +69,7 @@ impl WorkerContext {
     }
 
     /// Reports progress.
-    async fn report_progress(&self, task: &Task<'_>) {
+    async fn report_progress(&self, task: &ClaimedWork<'_>) {
         // Two of three messages may be lost.
         let mut ticks = ticks(self.ack_wait / 3);
         loop {
@@ -83,7 +83,11 @@ impl WorkerContext {
     }
 
     /// Checks whether this worker still has the work, and whether it is still wanted.
-    async fn check_claim(&self, task: &Task<'_>, stop: &watch::Sender<Option<Interruption>>) {
+    async fn check_claim(
+        &self,
+        task: &ClaimedWork<'_>,
+        stop: &watch::Sender<Option<Interruption>>,
+    ) {
         let mut ticks = ticks(CLAIM_CHECK_INTERVAL);
         loop {
             ticks.tick().await;

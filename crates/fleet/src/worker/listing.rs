@@ -14,19 +14,19 @@ use tokio::sync::mpsc;
 use super::{
     WorkerContext,
     failures::Failures,
-    task::{SourceListing, Task, TaskOutcome},
+    task::{ClaimedWork, SourceListing, TaskOutcome},
 };
 use crate::{
     batches::Batches,
     message::{Batch, BatchFile, Message},
     queue::QueueError,
-    record::Counts,
+    record::FileCounts,
 };
 
 impl WorkerContext {
     pub(super) async fn list(
         &self,
-        task: &Task<'_>,
+        task: &ClaimedWork<'_>,
         mut job: Job,
     ) -> Result<TaskOutcome, QueueError> {
         let name = task.message.job();
@@ -73,11 +73,11 @@ impl WorkerContext {
         {
             return Ok(TaskOutcome::Failed(reason.clone()));
         }
-        let found = Counts {
+        let found = FileCounts {
             wanted,
             same: tally.same,
             left_out: tally.left_out,
-            ..Counts::default()
+            ..FileCounts::default()
         };
         Ok(TaskOutcome::Listed(SourceListing {
             listing,
@@ -90,7 +90,7 @@ impl WorkerContext {
     /// Puts batches into the queue, several at a time. Returns their number.
     async fn put_all(
         &self,
-        task: &Task<'_>,
+        task: &ClaimedWork<'_>,
         listing: u32,
         waiting: mpsc::UnboundedReceiver<Vec<BatchFile>>,
     ) -> Result<u32, QueueError> {

@@ -23,11 +23,11 @@ use tokio::{
     time::{interval, sleep},
 };
 
-use self::task::{Interruption, Task, TaskOutcome};
+use self::task::{ClaimedWork, Interruption, TaskOutcome};
 use crate::{
     dead_letter::DeadLetter,
     message::{Message, MessageError},
-    queue::{Delivery, Queue, QueueError},
+    queue::{PoolQueue, QueueDelivery, QueueError},
 };
 
 /// Function that creates the job of a command line, as `longhaul copy` would run it.
@@ -50,7 +50,7 @@ pub struct Worker {
 /// Context that all slots share.
 struct WorkerContext {
     worker: Worker,
-    queue: Queue,
+    queue: PoolQueue,
     /// Progress of all slots, which bounds their common rate.
     progress: Progress,
     /// Sessions that stay open between batches.
@@ -70,7 +70,7 @@ struct WorkerContext {
 /// # Panics
 /// If a slot panics, since a worker with fewer slots than configured would go unnoticed.
 pub async fn run(
-    queue: Queue,
+    queue: PoolQueue,
     worker: Worker,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), QueueError> {
@@ -159,7 +159,7 @@ impl WorkerContext {
 
     /// Does the work of a message once. After an error the message is delivered again, to any
     /// worker.
-    async fn work(&self, delivery: &Delivery) -> Result<(), QueueError> {
+    async fn work(&self, delivery: &QueueDelivery) -> Result<(), QueueError> {
         let message = match Message::read(&delivery.subject, &delivery.payload) {
             Ok(message) => message,
             Err(error) => return self.refuse(delivery, &error).await,
@@ -185,7 +185,7 @@ impl WorkerContext {
             return settle(delivery, AckKind::Nak(Some(PAUSE))).await;
         };
         let (stop, stopped) = watch::channel(None);
-        let task = Task {
+        let task = ClaimedWork {
             delivery,
             message,
             words: record.words(),
@@ -198,7 +198,7 @@ impl WorkerContext {
         }
     }
 
-    async fn process(&self, task: &Task<'_>) -> Result<(), QueueError> {
+    async fn process(&self, task: &ClaimedWork<'_>) -> Result<(), QueueError> {
         let claim = &task.held.claim;
         let outcome = if claim.attempt > self.worker.attempts {
             self.sweep_last(task).await;
@@ -225,7 +225,7 @@ impl WorkerContext {
         }
     }
 
-    async fn attempt(&self, task: &Task<'_>) -> Result<TaskOutcome, QueueError> {
+    async fn attempt(&self, task: &ClaimedWork<'_>) -> Result<TaskOutcome, QueueError> {
         let mut job = match (self.worker.make)(&task.words) {
             Ok(job) => job,
             Err(reason) => return Ok(TaskOutcome::Failed(reason)),
@@ -238,7 +238,11 @@ impl WorkerContext {
     }
 
     /// Converts an unreadable message to a dead letter.
-    async fn refuse(&self, delivery: &Delivery, error: &MessageError) -> Result<(), QueueError> {
+    async fn refuse(
+        &self,
+        delivery: &QueueDelivery,
+        error: &MessageError,
+    ) -> Result<(), QueueError> {
         tracing::error!(error = chain(error), "a message cannot be used");
         let letter = DeadLetter {
             job: None,
@@ -279,7 +283,7 @@ impl WorkerContext {
     /// Stops if another worker has the work, or if this worker ends.
     async fn retry_while_away<T, F>(
         &self,
-        task: &Task<'_>,
+        task: &ClaimedWork<'_>,
         mut step: impl FnMut() -> F,
     ) -> Result<T, QueueError>
     where
@@ -322,7 +326,7 @@ impl WorkerContext {
 
 /// Reports the outcome of a message. If the report is lost, the message is delivered again and then
 /// discarded.
-async fn settle(delivery: &Delivery, kind: AckKind) -> Result<(), QueueError> {
+async fn settle(delivery: &QueueDelivery, kind: AckKind) -> Result<(), QueueError> {
     let is_final = matches!(kind, AckKind::Ack | AckKind::Term);
     let reported = match is_final {
         true => delivery.double_ack_with(kind).await,

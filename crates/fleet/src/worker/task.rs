@@ -6,13 +6,13 @@ use tokio::sync::watch;
 
 use crate::{
     message::Message,
-    queue::{Delivery, HeldClaim},
-    record::Counts,
+    queue::{HeldClaim, QueueDelivery},
+    record::FileCounts,
 };
 
 /// Work that a worker has claimed.
-pub(super) struct Task<'a> {
-    pub(super) delivery: &'a Delivery,
+pub(super) struct ClaimedWork<'a> {
+    pub(super) delivery: &'a QueueDelivery,
     pub(super) message: Message,
     /// Command line of `longhaul copy`.
     pub(super) words: Vec<OsString>,
@@ -35,7 +35,7 @@ pub(super) enum Interruption {
 /// Outcome of an attempt.
 pub(super) enum TaskOutcome {
     /// The files have been moved.
-    Moved(Counts),
+    Moved(FileCounts),
     /// The source is listed, and its batches wait.
     Listed(SourceListing),
     /// The attempt has failed, with the reason.
@@ -52,12 +52,12 @@ pub(super) enum TaskOutcome {
 pub(super) struct SourceListing {
     pub(super) listing: u32,
     pub(super) batches: u32,
-    pub(super) found: Counts,
+    pub(super) found: FileCounts,
     /// Error for the parts that could not be listed.
     pub(super) failure: Option<String>,
 }
 
-impl Task<'_> {
+impl ClaimedWork<'_> {
     /// Returns the reason of an interruption, if there is one.
     pub(super) fn interruption(&self) -> Option<Interruption> {
         *self.stopped.borrow()

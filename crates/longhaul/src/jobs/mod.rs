@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use fleet::{
     message::{Message, is_name},
-    queue::{Queue, random_name},
-    record::{JobState, Record},
+    queue::{PoolQueue, random_name},
+    record::{JobRecord, JobState},
 };
 use gatewayd::config::LogLevel;
 
@@ -108,7 +108,7 @@ async fn retry(args: &RetryArgs) -> anyhow::Result<()> {
 }
 
 /// Puts the failed work of a job back into the queue, and describes it.
-async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
+async fn retry_one(queue: &PoolQueue, job: &str) -> anyhow::Result<String> {
     let record = known(queue.record(job).await?, job)?;
     let letters = queue.dead_letters(Some(job)).await?;
     let order = record.order();
@@ -178,7 +178,7 @@ async fn cancel(args: &CancelArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn known(record: Option<Record>, job: &str) -> anyhow::Result<Record> {
+fn known(record: Option<JobRecord>, job: &str) -> anyhow::Result<JobRecord> {
     record.with_context(|| format!("there is no job {job}: longhaul jobs ls shows the jobs"))
 }
 

@@ -3,7 +3,7 @@
 use std::{env, os::unix::ffi::OsStringExt, path::PathBuf};
 
 use anyhow::Context as _;
-use fleet::queue::{Queue, QueueError, Server};
+use fleet::queue::{NatsServer, PoolQueue, QueueError};
 use mover::credentials::Credentials;
 use nix::unistd::gethostname;
 
@@ -42,25 +42,25 @@ pub(super) struct ReplicaArgs {
 
 impl PoolArgs {
     /// Connects to an existing pool.
-    pub(super) async fn open(&self) -> anyhow::Result<Queue> {
+    pub(super) async fn open(&self) -> anyhow::Result<PoolQueue> {
         self.connect(None).await
     }
 
     /// Connects to a pool. A missing pool is made, with the replicas of each message.
-    pub(super) async fn open_or_make(&self, replicas: ReplicaArgs) -> anyhow::Result<Queue> {
+    pub(super) async fn open_or_make(&self, replicas: ReplicaArgs) -> anyhow::Result<PoolQueue> {
         self.connect(Some(usize::from(replicas.nats_replicas)))
             .await
     }
 
-    async fn connect(&self, replicas: Option<usize>) -> anyhow::Result<Queue> {
-        let server = Server {
+    async fn connect(&self, replicas: Option<usize>) -> anyhow::Result<PoolQueue> {
+        let server = NatsServer {
             url: self.nats.clone(),
             password: self.password()?,
             authorities: self.nats_ca.clone(),
             name: format!("longhaul {}", process_name()),
         };
         server.check().map_err(exit::wrong_use)?;
-        match Queue::open(&server, &self.pool, replicas).await {
+        match PoolQueue::open(&server, &self.pool, replicas).await {
             Err(error @ QueueError::Pool(_)) => Err(exit::wrong_use(error)),
             opened => Ok(opened?),
         }

@@ -3,7 +3,7 @@
 use fleet::{
     dead_letter::DeadLetter,
     queue::Claim,
-    record::{Counts, JobState, Record},
+    record::{FileCounts, JobRecord, JobState},
 };
 use serde::Serialize;
 use units::ByteCount;
@@ -43,7 +43,7 @@ struct Job<'a> {
     submitted_unix_s: i64,
     ended_unix_s: Option<i64>,
     #[serde(flatten)]
-    counts: Counts,
+    counts: FileCounts,
     batches: Option<u32>,
     batches_done: u64,
     batches_given_up: u64,
@@ -73,7 +73,7 @@ struct WorkClaim<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn of(record: &'a Record) -> Self {
+    fn of(record: &'a JobRecord) -> Self {
         Self {
             job: &record.job,
             state: record.state(),
@@ -181,7 +181,7 @@ pub(super) async fn show(args: &ShowArgs) -> anyhow::Result<()> {
 }
 
 /// Returns a job in a line.
-fn line(record: &Record) -> String {
+fn line(record: &JobRecord) -> String {
     let state = match record.state() {
         JobState::Queued => "queued",
         JobState::Listing => "listing",
@@ -201,8 +201,8 @@ fn line(record: &Record) -> String {
 }
 
 /// Returns the moved files, and all files once their number is known.
-fn files(record: &Record) -> String {
-    let Counts { wanted, moved, .. } = record.counts;
+fn files(record: &JobRecord) -> String {
+    let FileCounts { wanted, moved, .. } = record.counts;
     match record.batches {
         Some(_) => format!("{moved} of {}", output::counted(wanted, "file")),
         None => output::counted(moved, "file"),

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Parser as _;
-use fleet::{message::Word, queue::random_name, record::Record};
+use fleet::{message::EncodedBytes, queue::random_name, record::JobRecord};
 use serde::Serialize;
 
 use super::pool_args::{PoolArgs, ReplicaArgs};
@@ -50,7 +50,11 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
     let order = orders.pop().expect("there is one");
     order.check_for_workers()?;
     let (from, to) = Settings::read(&order)?.ends();
-    let words: Vec<Word> = args.args.iter().map(|it| Word::from_os(it)).collect();
+    let words: Vec<EncodedBytes> = args
+        .args
+        .iter()
+        .map(|it| EncodedBytes::from_os(it))
+        .collect();
     let words_bytes: usize = words.iter().map(|it| it.encoded().len()).sum();
     exit::ensure(
         words_bytes <= WORDS_BYTES_MAX,
@@ -62,7 +66,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
         [] => String::new(),
     };
     let queue = args.pool.open_or_make(args.replicas).await?;
-    let record = Record::new(random_name(), words, from, to, now_unix_s());
+    let record = JobRecord::new(random_name(), words, from, to, now_unix_s());
     queue.create(&record).await?;
     queue.put(&record.order(), "1").await?;
     let job = &record.job;

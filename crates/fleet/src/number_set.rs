@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 /// A set of numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Spans {
+pub struct NumberSet {
     /// First and last number of each run, in order. No two runs touch.
     runs: Vec<(u32, u32)>,
 }
 
-impl Spans {
+impl NumberSet {
     /// Adds a number. Returns whether it was missing.
     pub fn insert(&mut self, number: u32) -> bool {
         let at = self.runs.partition_point(|(_, last)| *last < number);
@@ -84,7 +84,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_set_is_a_set(steps in prop::collection::vec((any::<bool>(), 0u32..40), 0..200)) {
-            let (mut spans, mut set) = (Spans::default(), BTreeSet::new());
+            let (mut spans, mut set) = (NumberSet::default(), BTreeSet::new());
             for (adds, number) in steps {
                 match adds {
                     true => prop_assert_eq!(spans.insert(number), set.insert(number)),
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn numbers_in_order_take_one_run() {
-        let mut spans = Spans::default();
+        let mut spans = NumberSet::default();
         for number in 0..100_000 {
             spans.insert(number);
         }
