@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, process::ExitCode};
 
-use mover::plan::Purpose;
+use mover::plan::JobPurpose;
 
 use crate::moving::{self, CommonArgs, Order};
 
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     moving::run(&[Order {
         sources: std::slice::from_ref(&args.source),
         destination: &args.destination,
-        purpose: Purpose::Check {
+        purpose: JobPurpose::Check {
             compares_content: args.checksum,
         },
         common: &args.common,

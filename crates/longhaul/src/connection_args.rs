@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use mover::{
     credentials::{ANONYMOUS, Credentials},
     embedded_gateway::{EmbeddedGateway, FarGateway},
-    job::Site,
+    job::JobSite,
     location::{Location, Remote, Scheme, Server},
     server::{Dial, GatewayListener, Password, Route},
     web::WebDial,
@@ -280,15 +280,15 @@ impl Access {
     }
 
     /// Returns the site of a location.
-    pub(crate) fn site(&self, location: &Location) -> Site {
+    pub(crate) fn site(&self, location: &Location) -> JobSite {
         let Location::Remote(Remote { server, .. }) = location else {
-            return Site::Local;
+            return JobSite::Local;
         };
         let account = self.credentials.account(server);
         if !server.scheme.is_ftp() {
             let is_known = server.user.is_some() || account.user != ANONYMOUS;
             let password = account.password.unwrap_or(Password(Vec::new()));
-            return Site::Web(Box::new(WebDial {
+            return JobSite::Web(Box::new(WebDial {
                 server: server.clone(),
                 account: is_known.then_some((account.user, password)),
                 verify: self.verify_tls.clone(),
@@ -296,7 +296,7 @@ impl Access {
                 stall_max: self.reply_timeout,
             }));
         }
-        Site::Server(Box::new(Dial {
+        JobSite::Server(Box::new(Dial {
             server: server.clone(),
             route: self.door.clone().map_or(Route::Direct, Route::Gateway),
             user: account.user,

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, process::ExitCode};
 
-use mover::plan::Purpose;
+use mover::plan::JobPurpose;
 
 use crate::{
     exit,
@@ -90,7 +90,7 @@ impl Args {
         Order {
             sources,
             destination,
-            purpose: Purpose::Copy,
+            purpose: JobPurpose::Copy,
             common: &self.common,
             writing: Some(&self.writing),
             enters_destination: false,

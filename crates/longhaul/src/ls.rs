@@ -9,7 +9,7 @@ use ftp::listing::{EntryKind, ListingEntry};
 use gatewayd::config::LogLevel;
 use mover::{
     filter::Filter,
-    job::Site,
+    job::JobSite,
     location::Location,
     names::join,
     plan::{DEPTH_MAX, ENTRIES_THERE_MAX, PATH_BYTES_MAX},
@@ -136,7 +136,7 @@ async fn list(args: &Args, location: Location, filter: Filter) -> anyhow::Result
 
 async fn list_all(
     args: &Args,
-    site: &Site,
+    site: &JobSite,
     root: Vec<u8>,
     filter: Filter,
     printer: &mut ListingPrinter,

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, process::ExitCode};
 
-use mover::plan::{Deletion, DeletionMax, Purpose};
+use mover::plan::{Deletion, DeletionMax, JobPurpose};
 
 use crate::moving::{self, CommonArgs, Order, WriteArgs};
 
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     moving::run(&[Order {
         sources: std::slice::from_ref(&args.source),
         destination: &args.destination,
-        purpose: Purpose::Sync { deletion },
+        purpose: JobPurpose::Sync { deletion },
         common: &args.common,
         writing: Some(&args.writing),
         enters_destination: false,

@@ -19,15 +19,15 @@ use crate::{
 #[derive(Debug)]
 pub struct Job {
     /// The site of the source.
-    pub source: Site,
+    pub source: JobSite,
     /// The site of the destination.
-    pub destination: Site,
+    pub destination: JobSite,
     /// Sources and destinations in pairs.
     pub roots: Vec<Root>,
     /// The files, if they were found before. `None` makes the job list its source.
     pub files: Option<Vec<plan::File>>,
     /// Options for the choice of files.
-    pub plan: plan::Options,
+    pub plan: plan::PlanOptions,
     /// Options for the copy of one file.
     pub moving: CopyOptions,
     /// State shared with other jobs that use the same gateway.
@@ -40,7 +40,7 @@ pub struct Job {
 
 /// Site of files.
 #[derive(Debug)]
-pub enum Site {
+pub enum JobSite {
     /// This machine.
     Local,
     /// An FTP server.
@@ -49,7 +49,7 @@ pub enum Site {
     Web(Box<WebDial>),
 }
 
-impl Site {
+impl JobSite {
     /// Returns the server and its route, for display. `None` for this machine.
     pub(crate) fn whom(&self) -> Option<String> {
         match self {
@@ -111,7 +111,7 @@ pub struct CopyOptions {
     /// Resumes an interrupted run.
     pub resumes: bool,
     /// Comparison after a file has been copied.
-    pub verify: Verify,
+    pub verify: CopyVerification,
     /// Most bytes a second, over all lanes.
     pub rate_max: Option<RateLimit>,
     /// Treatment of a file that grows during the copy.
@@ -130,7 +130,7 @@ pub enum GrowthHandling {
 
 /// Comparison after a file has been copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verify {
+pub enum CopyVerification {
     /// No comparison.
     None,
     /// Compares the size, and checks that the source is unchanged.
@@ -311,7 +311,7 @@ impl Default for CopyOptions {
             partial_suffix: Some(b".part".to_vec()),
             has_random_parts: true,
             resumes: true,
-            verify: Verify::Size,
+            verify: CopyVerification::Size,
             rate_max: None,
             growing: GrowthHandling::Snapshot,
         }

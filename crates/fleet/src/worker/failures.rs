@@ -2,7 +2,7 @@
 
 use mover::{
     plan::{FileEvent, FileOutcome, RelativePath},
-    run::Summary,
+    run::JobSummary,
 };
 
 /// Some of the reasons, and their total number.
@@ -30,7 +30,7 @@ impl Failures {
     }
 
     /// Returns the reason of a failed run.
-    pub(super) fn reason(&self, summary: &Summary) -> Option<String> {
+    pub(super) fn reason(&self, summary: &JobSummary) -> Option<String> {
         if self.count == 0 {
             let failed = summary.tally.failed;
             return (failed > 0).then(|| format!("{failed} files failed"));

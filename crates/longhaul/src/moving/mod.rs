@@ -18,8 +18,8 @@ use mover::{
     journal::{Journal, JournalError},
     limit::RateLimit,
     location::Location,
-    plan::{FileEvent, Purpose},
-    run::{Progress, Summary},
+    plan::{FileEvent, JobPurpose},
+    run::{JobSummary, Progress},
 };
 use units::parse_duration;
 
@@ -115,7 +115,7 @@ pub(crate) struct WriteArgs {
 pub(crate) struct Order<'a> {
     pub(crate) sources: &'a [OsString],
     pub(crate) destination: &'a OsString,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: JobPurpose,
     pub(crate) common: &'a CommonArgs,
     /// Flags for writing. `None` for a command that writes no files.
     pub(crate) writing: Option<&'a WriteArgs>,
@@ -316,7 +316,7 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
 
 /// Outcome of a job.
 struct JobOutcome {
-    summary: Summary,
+    summary: JobSummary,
     /// Commands that have failed, or were not called.
     failed_calls: u64,
     is_interrupted: bool,

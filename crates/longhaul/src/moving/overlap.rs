@@ -12,7 +12,7 @@ use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
 use mover::{
     location::{Location, Server},
     names::{join, parent},
-    plan::Purpose,
+    plan::JobPurpose,
     run::Browser,
 };
 
@@ -24,7 +24,7 @@ use crate::exit;
 pub(super) async fn check(order: &Order<'_>, settings: &Settings) -> anyhow::Result<()> {
     let (sources, destination) = settings.locations();
     let source = &sources[0];
-    let deletes = matches!(&order.purpose, Purpose::Sync { deletion: Some(_) });
+    let deletes = matches!(&order.purpose, JobPurpose::Sync { deletion: Some(_) });
     let is_direct = settings.access.door().is_none();
     let is_same = match (source.server(), destination.server()) {
         (Some(ours), Some(theirs)) if ours.scheme.is_ftp() && order.writing.is_some() => {
@@ -46,7 +46,7 @@ pub(super) async fn check(order: &Order<'_>, settings: &Settings) -> anyhow::Res
         for source in sources {
             let from = there.place(&source.path()).await?;
             exit::ensure(!is_below(&from, &to), INTO_ITSELF)?;
-            let is_sync = matches!(order.purpose, Purpose::Sync { .. });
+            let is_sync = matches!(order.purpose, JobPurpose::Sync { .. });
             exit::ensure(!is_sync || !is_below(&to, &from), ONE_WITHIN)?;
         }
     }

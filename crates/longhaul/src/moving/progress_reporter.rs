@@ -11,8 +11,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use mover::{
     job::Job,
     names::printable,
-    plan::{ContentProof, DryRunStep, FileEvent, FileOutcome, JobCounts, Purpose},
-    run::{Progress, Summary},
+    plan::{ContentProof, DryRunStep, FileEvent, FileOutcome, JobCounts, JobPurpose},
+    run::{JobSummary, Progress},
 };
 use serde::Serialize;
 use units::{BitRate, ByteCount};
@@ -46,7 +46,7 @@ pub(super) struct ProgressReporter {
     /// Duration of the transfers, once no file moves any more.
     took: Option<Duration>,
     failed_calls: u64,
-    purpose: Purpose,
+    purpose: JobPurpose,
     is_dry_run: bool,
     /// Source paths of the roots, which precede paths below them.
     roots: Vec<String>,
@@ -281,7 +281,7 @@ impl ProgressReporter {
     }
 
     fn is_check(&self) -> bool {
-        matches!(self.purpose, Purpose::Check { .. })
+        matches!(self.purpose, JobPurpose::Check { .. })
     }
 
     /// Prints a line of the requested result.
@@ -290,7 +290,7 @@ impl ProgressReporter {
         let _ = self.bar.suspend(|| output::print(&format!("{line}\n")));
     }
 
-    pub(super) fn print_result(&mut self, summary: &Summary) -> anyhow::Result<()> {
+    pub(super) fn print_result(&mut self, summary: &JobSummary) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
         let tally = summary.tally;
         let elapsed = self.took.unwrap_or_else(|| self.begun.elapsed());

@@ -9,10 +9,10 @@ use std::{
 
 use mover::{
     filter::Filter,
-    job::{CopyOptions, GrowthHandling, Job, Root, RootTarget, Verify},
+    job::{CopyOptions, CopyVerification, GrowthHandling, Job, Root, RootTarget},
     location::{Location, Remote, Scheme, Server},
     names::join,
-    plan::{self, Purpose},
+    plan::{self, JobPurpose},
     spool_sharing::SpoolSharing,
 };
 
@@ -109,7 +109,7 @@ impl Settings {
             !sources.iter().any(|it| is_within(it, &destination)),
             INTO_ITSELF,
         )?;
-        let is_sync = matches!(order.purpose, Purpose::Sync { .. });
+        let is_sync = matches!(order.purpose, JobPurpose::Sync { .. });
         exit::ensure(
             !is_sync || !sources.iter().any(|it| is_within(&destination, it)),
             ONE_WITHIN,
@@ -245,7 +245,7 @@ impl Settings {
             files: None,
             source: self.access.site(&self.sources[0]),
             destination: self.access.site(&self.destination),
-            plan: plan::Options {
+            plan: plan::PlanOptions {
                 purpose: order.purpose.clone(),
                 lanes_max: usize::from(self.lanes_max),
                 retries: common.retries,
@@ -262,7 +262,7 @@ impl Settings {
                 is_dry_run: order.is_dry_run(),
                 filter: Arc::new(self.filter),
                 begun_unix_s: now_unix_s(),
-                ..plan::Options::default()
+                ..plan::PlanOptions::default()
             },
             moving: CopyOptions {
                 resumes: order.resumes(),
@@ -353,10 +353,10 @@ fn moving(writing: &WriteArgs) -> CopyOptions {
     CopyOptions {
         partial_suffix: (!writing.inplace).then_some(suffix),
         verify: match writing.verify {
-            super::Verify::None => Verify::None,
-            super::Verify::Size => Verify::Size,
-            super::Verify::Hash => Verify::Hash,
-            super::Verify::Readback => Verify::ReadBack,
+            super::Verify::None => CopyVerification::None,
+            super::Verify::Size => CopyVerification::Size,
+            super::Verify::Hash => CopyVerification::Hash,
+            super::Verify::Readback => CopyVerification::ReadBack,
         },
         growing: match writing.growing {
             super::Growth::Snapshot => GrowthHandling::Snapshot,

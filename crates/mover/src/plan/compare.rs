@@ -2,7 +2,7 @@
 
 use ftp::listing::{EntryKind, ListingEntry, ModifiedTime, TimePrecision};
 
-use super::{options::Options, task::File};
+use super::{options::PlanOptions, task::File};
 
 /// Decision about a file of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) enum Difference {
 }
 
 /// Compares a file with the destination's entry of the same name.
-pub(super) fn decide(file: &File, there: Option<&ListingEntry>, options: &Options) -> FileDecision {
+pub(super) fn decide(file: &File, there: Option<&ListingEntry>, options: &PlanOptions) -> FileDecision {
     let Some(there) = there else {
         return FileDecision::Move;
     };
@@ -148,9 +148,9 @@ mod tests {
             size_bytes: Some(there.0),
             modified: there.1,
         };
-        let options = Options {
+        let options = PlanOptions {
             keeps_newer,
-            ..Options::default()
+            ..PlanOptions::default()
         };
         decide(&file, Some(&there), &options)
     }
@@ -190,9 +190,9 @@ mod tests {
 
     #[test]
     fn the_content_decides_where_that_is_wanted() {
-        let options = Options {
+        let options = PlanOptions {
             compares_content: true,
-            ..Options::default()
+            ..PlanOptions::default()
         };
         let file = |size_bytes| File {
             root: 0,
@@ -232,7 +232,7 @@ mod tests {
         let target = Some(b"x".to_vec());
         let linked = there(EntryKind::Symlink { target });
         let decide =
-            |file: &File, there: &ListingEntry| decide(file, Some(there), &Options::default());
+            |file: &File, there: &ListingEntry| decide(file, Some(there), &PlanOptions::default());
         assert_eq!(decide(&link(b"x"), &linked), FileDecision::Skip);
         assert_eq!(decide(&link(b"y"), &linked), FileDecision::Move);
         let file = there(EntryKind::File);

@@ -13,7 +13,7 @@ use super::{
     file_event::{DryRunStep, FileEvent, FileOutcome},
     listing_events::check_path,
     name_matching::DestinationListing,
-    options::Purpose,
+    options::JobPurpose,
     queue::QueuedTask,
     task::{Directory, File, RelativePath, RootedPath, Task},
 };
@@ -149,7 +149,7 @@ impl Planner {
             self.doubt(directory, forms, &seen, Vec::new());
             return self.note_failure(root, path, &message);
         }
-        if is_overfull || self.options.purpose == Purpose::Copy {
+        if is_overfull || self.options.purpose == JobPurpose::Copy {
             self.doubt(directory, forms, &seen, Vec::new());
             return;
         }

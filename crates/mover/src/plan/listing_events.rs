@@ -15,7 +15,7 @@ use super::{
     limits::{DEPTH_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX},
     memory::FileStanding,
     name_matching::{NameMatch, is_equivalent},
-    options::{Links, Purpose},
+    options::{JobPurpose, Links},
     parent_dirs::ParentState,
     queue::QueuedTask,
     shift::{HeldFile, TimeChange, described},
@@ -93,10 +93,10 @@ impl Planner {
         }
         let is_wanted = self.options.makes_empty_directories || self.options.is_sync();
         match self.options.purpose {
-            Purpose::Check { .. } if is_wanted => {
+            JobPurpose::Check { .. } if is_wanted => {
                 self.missing(directory.root, directory.path.clone());
             }
-            Purpose::Copy | Purpose::Sync { .. } if is_wanted => self.want(&directory),
+            JobPurpose::Copy | JobPurpose::Sync { .. } if is_wanted => self.want(&directory),
             _ => {}
         }
         self.queue
@@ -427,7 +427,7 @@ impl Planner {
             self.queue.push(QueuedTask::new(task));
             return None;
         }
-        if let Purpose::Check { compares_content } = self.options.purpose {
+        if let JobPurpose::Check { compares_content } = self.options.purpose {
             self.check(file, there, compares_content);
             return None;
         }
@@ -514,7 +514,7 @@ impl Planner {
             modified: now.modified.or(listed.modified),
             ..now
         });
-        if let Purpose::Check { compares_content } = self.options.purpose {
+        if let JobPurpose::Check { compares_content } = self.options.purpose {
             return self.check(file, now.as_ref(), compares_content);
         }
         match decide(&file, now.as_ref(), &self.options) {

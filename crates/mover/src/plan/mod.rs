@@ -38,7 +38,7 @@ pub use self::{
         PATH_BYTES_MAX, RESUME_LEAST,
     },
     memory::{FileStanding, RunMemory, StateStoreError, TakenFile},
-    options::{Deletion, DeletionMax, DeletionMaxError, Links, Options, Purpose},
+    options::{Deletion, DeletionMax, DeletionMaxError, JobPurpose, Links, PlanOptions},
     piece::Piece,
     task::{Directory, File, RelativePath, RootedPath, Task, TaskId},
     version::Version,
@@ -58,7 +58,7 @@ use crate::retry_action::RetryAction;
 /// Plan of one job.
 #[derive(Debug)]
 pub struct Planner {
-    options: Options,
+    options: PlanOptions,
     lanes: Lanes<Assignment>,
     given_count: u64,
     tree: DirectoryTree,
@@ -90,7 +90,7 @@ struct Assignment {
 
 impl Planner {
     /// Creates the plan of a job with `roots` roots, numbered from 0.
-    pub fn new(roots: usize, options: Options) -> Self {
+    pub fn new(roots: usize, options: PlanOptions) -> Self {
         let mut queue = TaskQueue::default();
         for root in 0..roots {
             queue.push(QueuedTask::new(Task::Probe { root }));
@@ -118,7 +118,7 @@ impl Planner {
 
     /// Creates the plan of a job whose files are known. It lists nothing, and does not query the
     /// destination.
-    pub fn of_files(files: Vec<File>, options: Options) -> Self {
+    pub fn of_files(files: Vec<File>, options: PlanOptions) -> Self {
         let mut planner = Self::new(0, options);
         for file in files {
             planner.known(file);

@@ -10,9 +10,9 @@ use crate::{filter::Filter, part_name};
 
 /// Options of a job's plan.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct PlanOptions {
     /// Purpose of the job.
-    pub purpose: Purpose,
+    pub purpose: JobPurpose,
     /// Most lanes at a time.
     pub lanes_max: usize,
     /// Retries of a task.
@@ -65,7 +65,7 @@ pub enum Links {
 
 /// Purpose of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Purpose {
+pub enum JobPurpose {
     /// The destination receives the source's files.
     Copy,
     /// The destination becomes equal to the source.
@@ -112,12 +112,12 @@ pub enum DeletionMax {
 #[error("{0:?} is neither a number of files and directories nor a share such as 10%")]
 pub struct DeletionMaxError(String);
 
-impl Options {
+impl PlanOptions {
     /// Returns the deletion options of a sync that deletes.
     pub(super) fn deletion(&self) -> Option<&Deletion> {
         match &self.purpose {
-            Purpose::Sync { deletion } => deletion.as_ref(),
-            Purpose::Copy | Purpose::Check { .. } => None,
+            JobPurpose::Sync { deletion } => deletion.as_ref(),
+            JobPurpose::Copy | JobPurpose::Check { .. } => None,
         }
     }
 
@@ -128,18 +128,18 @@ impl Options {
     }
 
     pub(super) fn is_sync(&self) -> bool {
-        matches!(self.purpose, Purpose::Sync { .. })
+        matches!(self.purpose, JobPurpose::Sync { .. })
     }
 
     pub(super) fn is_check(&self) -> bool {
-        matches!(self.purpose, Purpose::Check { .. })
+        matches!(self.purpose, JobPurpose::Check { .. })
     }
 }
 
-impl Default for Options {
+impl Default for PlanOptions {
     fn default() -> Self {
         Self {
-            purpose: Purpose::Copy,
+            purpose: JobPurpose::Copy,
             lanes_max: 4,
             retries: 5,
             keeps_newer: false,

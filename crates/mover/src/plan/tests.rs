@@ -68,7 +68,7 @@ fn entry(name: &[u8], kind: EntryKind, size_bytes: Option<u64>, unix_s: i64) -> 
 }
 
 impl World {
-    fn new(files: &[(&str, u64)], options: Options, seed: u64) -> Self {
+    fn new(files: &[(&str, u64)], options: PlanOptions, seed: u64) -> Self {
         let source: Files = files
             .iter()
             .map(|(path, size)| (path.as_bytes().to_vec(), (*size, 1_000)))
@@ -297,13 +297,13 @@ const TREE: [(&str, u64); 7] = [
 
 #[test]
 fn a_tree_arrives_whole_and_a_second_run_moves_nothing() {
-    let mut world = World::new(&TREE, Options::default(), 1);
+    let mut world = World::new(&TREE, PlanOptions::default(), 1);
     let tally = world.run();
     assert_eq!(world.destination, world.source);
     assert_eq!((tally.found, tally.moved, tally.failed), (7, 7, 0));
     assert_eq!(tally.bytes_wanted, 26);
     assert!(world.most_open <= 4);
-    world.planner = Planner::new(1, Options::default());
+    world.planner = Planner::new(1, PlanOptions::default());
     world.open.clear();
     let tally = world.run();
     assert_eq!((tally.same, tally.moved, world.moves), (7, 0, 7));
@@ -311,7 +311,7 @@ fn a_tree_arrives_whole_and_a_second_run_moves_nothing() {
 
 #[test]
 fn files_move_while_the_listing_goes_on() {
-    let mut world = World::new(&TREE, Options::default(), 1);
+    let mut world = World::new(&TREE, PlanOptions::default(), 1);
     world.run();
     let (first, listed) = (
         world.first_move.expect("moved"),
@@ -322,9 +322,9 @@ fn files_move_while_the_listing_goes_on() {
 
 #[test]
 fn one_connection_does_everything() {
-    let options = Options {
+    let options = PlanOptions {
         lanes_max: 1,
-        ..Options::default()
+        ..PlanOptions::default()
     };
     let mut world = World::new(&TREE, options, 1);
     assert_eq!(world.run().moved, 7);
@@ -336,9 +336,9 @@ fn a_lane_has_several_small_files_under_way_and_one_large_one() {
     let names: Vec<String> = (0..100).map(|it| format!("file {it}")).collect();
     for (bytes, most) in [(RESUME_LEAST.bytes() - 1, 2 * 8), (RESUME_LEAST.bytes(), 2)] {
         let files: Vec<(&str, u64)> = names.iter().map(|it| (it.as_str(), bytes)).collect();
-        let options = Options {
+        let options = PlanOptions {
             lanes_max: 2,
-            ..Options::default()
+            ..PlanOptions::default()
         };
         let mut world = World::new(&files, options, 1);
         world.depth = 8;
@@ -349,9 +349,9 @@ fn a_lane_has_several_small_files_under_way_and_one_large_one() {
 
 #[test]
 fn a_server_that_takes_two_connections_gets_two() {
-    let options = Options {
+    let options = PlanOptions {
         lanes_max: 16,
-        ..Options::default()
+        ..PlanOptions::default()
     };
     let mut world = World::new(&TREE, options, 1);
     world.connections_max = 2;
@@ -364,9 +364,9 @@ fn a_server_that_takes_two_connections_gets_two() {
 fn whatever_connections_are_lost_everything_arrives_once_it_can() {
     let mut lost = 0;
     for seed in 0..500 {
-        let options = Options {
+        let options = PlanOptions {
             retries: 50,
-            ..Options::default()
+            ..PlanOptions::default()
         };
         let mut world = World::new(&TREE, options, seed);
         world.loss = 0.3;
@@ -383,7 +383,7 @@ fn whatever_connections_are_lost_everything_arrives_once_it_can() {
 
 #[test]
 fn a_server_that_nobody_can_reach_ends_the_job_with_its_reason() {
-    let mut world = World::new(&TREE, Options::default(), 1);
+    let mut world = World::new(&TREE, PlanOptions::default(), 1);
     world.loss = 1.0;
     let tally = world.run();
     assert_eq!((tally.moved, tally.failed), (0, 1));
@@ -395,7 +395,7 @@ fn a_server_that_nobody_can_reach_ends_the_job_with_its_reason() {
 
 #[test]
 fn a_refused_log_in_is_not_repeated() {
-    let mut planner = Planner::new(1, Options::default());
+    let mut planner = Planner::new(1, PlanOptions::default());
     let now = Instant::now();
     assert_eq!(planner.poll(now), Some(PlannerAction::Open { lane: 0 }));
     planner.handle(
@@ -409,7 +409,7 @@ fn a_refused_log_in_is_not_repeated() {
 
 #[test]
 fn a_file_that_fails_for_good_harms_no_other() {
-    let mut planner = Planner::new(1, Options::default());
+    let mut planner = Planner::new(1, PlanOptions::default());
     let now = Instant::now();
     let mut done = 0;
     planner.poll(now);
@@ -465,7 +465,7 @@ fn a_file_that_fails_for_good_harms_no_other() {
 
 #[test]
 fn the_job_does_not_wait_for_a_lane_that_still_connects() {
-    let mut planner = Planner::new(2, Options::default());
+    let mut planner = Planner::new(2, PlanOptions::default());
     let now = Instant::now();
     assert_eq!(planner.poll(now), Some(PlannerAction::Open { lane: 0 }));
     planner.handle(0, LaneEvent::Opened { depth: 1 }, now);
@@ -488,7 +488,7 @@ fn the_job_does_not_wait_for_a_lane_that_still_connects() {
 
 #[test]
 fn a_file_whose_bytes_never_arrive_fails_in_the_end() {
-    let mut planner = Planner::new(1, Options::default());
+    let mut planner = Planner::new(1, PlanOptions::default());
     let mut now = Instant::now();
     let mut moves = 0;
     while !planner.is_finished() {

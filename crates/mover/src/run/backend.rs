@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     disk::{LocalFiles, Stamp},
-    job::Site,
+    job::JobSite,
     names::{local, shown},
     server::{
         Algorithm, ServerError, Session, SessionPool, Stat, Transfer, TransferResult, TransferVerb,
@@ -44,15 +44,17 @@ pub(super) enum FileWriter<'a> {
 impl Backend {
     /// Connects, or takes a session from the pool. `files` are this machine's.
     pub(super) async fn open(
-        site: &Site,
+        site: &JobSite,
         files: &Arc<LocalFiles>,
         session_pool: Option<&SessionPool>,
     ) -> Result<Self, ServerError> {
         let session = match (site, session_pool) {
-            (Site::Local, _) => return Ok(Self::Local(LocalEnd::new(files.clone()))),
-            (Site::Web(dial), _) => return Ok(Self::Web(Box::new(WebSession::open(dial).await?))),
-            (Site::Server(dial), Some(session_pool)) => session_pool.open(dial).await?,
-            (Site::Server(dial), None) => Session::open(dial).await?,
+            (JobSite::Local, _) => return Ok(Self::Local(LocalEnd::new(files.clone()))),
+            (JobSite::Web(dial), _) => {
+                return Ok(Self::Web(Box::new(WebSession::open(dial).await?)));
+            }
+            (JobSite::Server(dial), Some(session_pool)) => session_pool.open(dial).await?,
+            (JobSite::Server(dial), None) => Session::open(dial).await?,
         };
         Ok(Self::Remote(Box::new(session)))
     }
@@ -61,7 +63,7 @@ impl Backend {
     /// connection per user, so the order matters.
     pub(super) async fn reopen(
         &mut self,
-        site: &Site,
+        site: &JobSite,
         files: &Arc<LocalFiles>,
     ) -> Result<(), ServerError> {
         self.hang_up().await;
@@ -541,7 +543,7 @@ mod tests {
 
     /// Creates a server that permits one connection at a time and does not answer `NOOP`. The end
     /// of a connection takes a while.
-    fn site_of_one_connection(at_quit: AtQuit) -> Site {
+    fn site_of_one_connection(at_quit: AtQuit) -> JobSite {
         let mut replies = BTreeMap::from([("NOOP", "")]);
         match at_quit {
             AtQuit::Leaves => {}
@@ -554,7 +556,7 @@ mod tests {
             close_delay: Duration::from_millis(50),
             ..Behaviour::default()
         });
-        Site::Server(Box::new(Dial::for_tests(server.address())))
+        JobSite::Server(Box::new(Dial::for_tests(server.address())))
     }
 
     #[tokio::test]

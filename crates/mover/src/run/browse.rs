@@ -7,7 +7,7 @@ use ftp::listing::ListingEntry;
 use super::{backend::Backend, blocking::on_disk, delete::delete_file, failure::TaskError, lane};
 use crate::{
     disk::LocalFiles,
-    job::Site,
+    job::JobSite,
     names::{join, last_name, local, parent, shown},
     server::{ServerError, SessionPool},
 };
@@ -45,7 +45,7 @@ impl Browser {
     /// # Errors
     /// [`BrowseError::Server`] if the server cannot be reached, or refuses.
     pub async fn open(
-        site: &Site,
+        site: &JobSite,
         session_pool: Option<Arc<SessionPool>>,
     ) -> Result<Self, BrowseError> {
         let backend =

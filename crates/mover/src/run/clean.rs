@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     disk::{FilesRole, LocalFiles, Machine, PartRemoval, system::FileSystem},
-    job::{Job, Root, Site},
+    job::{Job, JobSite, Root},
     journal::Journal,
     names::{join, last_name, local, parent, shown},
     part_name::{digits_of, may_be_cut, part_path, short_part_path, stem_and_digits},
@@ -86,7 +86,7 @@ pub(super) async fn clean_on(
 /// part without its file may be on an unmounted disk, so its record stays. A later run handles
 /// records that cannot be read or written now.
 pub(super) async fn forget_missing(shared: &Arc<JobContext>) {
-    let is_local = matches!(shared.job.destination, Site::Local);
+    let is_local = matches!(shared.job.destination, JobSite::Local);
     let Some(journal) = shared.journal.clone().filter(|_| is_local) else {
         return;
     };
@@ -413,7 +413,7 @@ impl<'a> Cleaner<'a> {
     }
 
     fn is_local(&self) -> bool {
-        matches!(self.job.destination, Site::Local)
+        matches!(self.job.destination, JobSite::Local)
     }
 
     fn count(&mut self, left: PartRemoval) {
@@ -494,21 +494,21 @@ mod tests {
     use super::*;
     use crate::{
         job::{CopyOptions, RootTarget},
-        plan::Options,
+        plan::PlanOptions,
     };
 
     fn job(from: &Path, to: &Path) -> Job {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         Job {
             fence: None,
-            source: Site::Local,
-            destination: Site::Local,
+            source: JobSite::Local,
+            destination: JobSite::Local,
             roots: vec![Root {
                 source: bytes(from),
                 destination: RootTarget::new(bytes(to), b"from".to_vec()),
             }],
             files: None,
-            plan: Options::default(),
+            plan: PlanOptions::default(),
             moving: CopyOptions::default(),
             sharing: None,
             session_pool: None,

@@ -9,7 +9,7 @@ use super::{blocking::on_disk, failure::TaskError, progress::Progress, ranges::R
 use crate::{
     disk::{FilesRole, LocalFiles, system::FileSystem},
     fence::FencedError,
-    job::{Job, Site},
+    job::{Job, JobSite},
     journal::Journal,
     names::{local, shown},
     plan::{ContentProof, Links, RelativePath, TaskResult},
@@ -121,17 +121,17 @@ impl JobContext {
     /// Returns the proof by equal sizes. Between gateways the link also compares hashes of each
     /// stream's content.
     pub(super) fn proof_by_size(&self) -> ContentProof {
-        let is_linked = |site: &Site| match site {
-            Site::Local => true,
-            Site::Server(dial) => dial.is_behind_gateway(),
-            Site::Web(_) => false,
+        let is_linked = |site: &JobSite| match site {
+            JobSite::Local => true,
+            JobSite::Server(dial) => dial.is_behind_gateway(),
+            JobSite::Web(_) => false,
         };
         let Job {
             source,
             destination,
             ..
         } = &*self.job;
-        let both_are_local = matches!((source, destination), (Site::Local, Site::Local));
+        let both_are_local = matches!((source, destination), (JobSite::Local, JobSite::Local));
         match is_linked(source) && is_linked(destination) && !both_are_local {
             true => ContentProof::Link,
             false => ContentProof::Size,

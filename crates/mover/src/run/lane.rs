@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     disk::LocalFiles,
-    job::Site,
+    job::JobSite,
     names::{join, local, parent, shown},
     plan::{
         Directory, File, LaneEvent, Links, NAME_BYTES_MAX, NAMES_BYTES_MAX, RootKind, Task,
@@ -173,10 +173,10 @@ fn refusal(shared: &JobContext, error: &ServerError) -> TaskFailure {
 
 /// Returns the servers from which a lane waits for an answer, and possible reasons. `is_in` states
 /// that a session is open.
-fn awaited(source: &Site, destination: &Site, is_in: bool) -> String {
+fn awaited(source: &JobSite, destination: &JobSite, is_in: bool) -> String {
     let whom: Vec<String> = [source, destination]
         .into_iter()
-        .filter_map(Site::whom)
+        .filter_map(JobSite::whom)
         .collect();
     let what = if is_in { "answered" } else { "let us in" };
     let question = match source.is_behind_gateway() || destination.is_behind_gateway() {

@@ -51,14 +51,14 @@ pub use self::{
 use self::{job_context::JobContext, memory_writer::MemoryWriter};
 use crate::{
     disk::Machine,
-    job::{Job, Site},
+    job::{Job, JobSite},
     journal::Journal,
     plan::{FileEvent, JobCounts, Planner, PlannerAction, StateStoreError},
 };
 
 /// Result of a job.
 #[derive(Debug)]
-pub struct Summary {
+pub struct JobSummary {
     /// Counts of the job.
     pub tally: JobCounts,
     /// Whether the job was interrupted. Another run resumes it.
@@ -75,7 +75,7 @@ pub async fn run(
     progress: Arc<Progress>,
     interrupt: impl Future<Output = ()>,
     tell: impl FnMut(Option<FileEvent>, JobCounts),
-) -> Summary {
+) -> JobSummary {
     let shared = JobContext::new(job.into(), journal, progress, Arc::new(Machine));
     run_with(shared, interrupt, tell).await
 }
@@ -84,13 +84,13 @@ async fn run_with(
     shared: JobContext,
     interrupt: impl Future<Output = ()>,
     mut tell: impl FnMut(Option<FileEvent>, JobCounts),
-) -> Summary {
+) -> JobSummary {
     let shared = Arc::new(shared);
     let job = shared.job.clone();
     let mut options = job.plan.clone();
     options.part_suffix.clone_from(&job.moving.partial_suffix);
-    options.source_has_zone = matches!(job.source, Site::Server(_));
-    options.destination_has_zone = matches!(job.destination, Site::Server(_));
+    options.source_has_zone = matches!(job.source, JobSite::Server(_));
+    options.destination_has_zone = matches!(job.destination, JobSite::Server(_));
     let mut planner = match &job.files {
         Some(files) => Planner::of_files(files.clone(), options),
         None => Planner::new(job.roots.len(), options),
@@ -181,7 +181,7 @@ async fn run_with(
         let _ = timeout(FAREWELL_TIMEOUT, all).await;
         clean::forget_missing(&shared).await;
     }
-    Summary {
+    JobSummary {
         tally: planner.tally(),
         is_interrupted,
         broken,

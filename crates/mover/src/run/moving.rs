@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     disk::{self, Stamp},
-    job::{RESUME_LEAST, Verify},
+    job::{CopyVerification, RESUME_LEAST},
     journal::{Journal, Origin, Part},
     names::local,
     part_name::{digits_of, is_long, part_path, random_digits, short_part_path},
@@ -611,7 +611,7 @@ impl Mover<'_> {
             return Err(TaskError::Changed);
         }
         let verify = self.shared.job.moving.verify;
-        if verify == Verify::None && !copied.is_grown {
+        if verify == CopyVerification::None && !copied.is_grown {
             return Ok((ContentProof::None, false));
         }
         if copied.is_grown {
@@ -635,7 +635,7 @@ impl Mover<'_> {
         if copied.is_grown && !is_grown {
             return Err(TaskError::Endless(bytes));
         }
-        if verify == Verify::None {
+        if verify == CopyVerification::None {
             return Ok((ContentProof::None, true));
         }
         if !is_same && !is_grown {
@@ -656,7 +656,7 @@ impl Mover<'_> {
             let expected = bytes;
             return Err(ServerError::Short { got, expected }.into());
         }
-        if verify == Verify::Hash && !is_grown {
+        if verify == CopyVerification::Hash && !is_grown {
             let ends = (&mut *self.source, &mut *self.destination);
             match compare_hashes(ends, (&names.source, &names.part)).await? {
                 Some(true) => return Ok((ContentProof::Hash, false)),
@@ -664,7 +664,7 @@ impl Mover<'_> {
                 None => {}
             }
         }
-        if verify == Verify::Size || copied.is_grown {
+        if verify == CopyVerification::Size || copied.is_grown {
             return Ok((self.shared.proof_by_size(), is_grown));
         }
         self.read_back(names, bytes).await?;

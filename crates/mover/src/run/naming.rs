@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{failure::TaskError, job_context::JobContext, moving::end};
 use crate::{
-    job::Site,
+    job::JobSite,
     names::{local, shown},
     plan::{LaneEvent, Task, TaskId, TaskResult},
 };
@@ -38,7 +38,7 @@ impl PendingNames {
     /// Returns the path of this machine that a task names.
     pub(super) fn path(&self, task: &Task) -> Option<Vec<u8>> {
         let job = &self.shared.job;
-        let (Site::Local, Task::Move(file) | Task::Join(file)) = (&job.destination, task) else {
+        let (JobSite::Local, Task::Move(file) | Task::Join(file)) = (&job.destination, task) else {
             return None;
         };
         Some(job.destination_path(file.root, &file.path))

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use super::{backend::Backend, browse::BrowseError, failure::TaskError, progress::Progress};
 use crate::{
     disk::LocalFiles,
-    job::{CopyOptions, Site},
+    job::{CopyOptions, JobSite},
     names::{local, shown},
     server::ServerError,
 };
@@ -18,7 +18,7 @@ use crate::{
 /// [`BrowseError`] if a directory has this path, the site refuses the file, `input` breaks, or
 /// `interrupt` resolves before its end. The part is then removed.
 pub async fn pour(
-    site: &Site,
+    site: &JobSite,
     path: &[u8],
     moving: &CopyOptions,
     progress: &Progress,
@@ -27,7 +27,7 @@ pub async fn pour(
 ) -> Result<u64, BrowseError> {
     // The process id distinguishes the part from parts of other processes.
     let own = moving.partial(format!("-{}", std::process::id()).as_bytes(), path);
-    let is_local = matches!(site, Site::Local);
+    let is_local = matches!(site, JobSite::Local);
     // On this machine the remaining part of an ended process is recognised, and removed.
     let mut part = match is_local {
         true => moving.partial(b"-", path),

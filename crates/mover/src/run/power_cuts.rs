@@ -7,16 +7,16 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use super::{
-    Progress, Summary,
+    JobSummary, Progress,
     clean::{CleanResult, clean_on},
     job_context::JobContext,
     run_with,
 };
 use crate::{
     disk::faulty::FaultyDisk,
-    job::{CopyOptions, Job, RESUME_LEAST, Root, RootTarget, Site, Verify},
+    job::{CopyOptions, CopyVerification, Job, JobSite, RESUME_LEAST, Root, RootTarget},
     journal::{Journal, Origin, Part},
-    plan::{FileEvent, FileOutcome, Options, Purpose},
+    plan::{FileEvent, FileOutcome, JobPurpose, PlanOptions},
 };
 
 /// Sources of a job, and older files at its destination.
@@ -24,7 +24,7 @@ struct World {
     disk: FaultyDisk,
     sources: BTreeMap<String, Vec<u8>>,
     replaced: BTreeMap<String, Vec<u8>>,
-    verify: Verify,
+    verify: CopyVerification,
 }
 
 impl World {
@@ -58,7 +58,11 @@ impl World {
             disk,
             sources,
             replaced,
-            verify: [Verify::None, Verify::Size, Verify::ReadBack][random.random_range(0..3)],
+            verify: [
+                CopyVerification::None,
+                CopyVerification::Size,
+                CopyVerification::ReadBack,
+            ][random.random_range(0..3)],
         }
     }
 
@@ -66,18 +70,18 @@ impl World {
     fn job(&self) -> Job {
         let target = RootTarget::new(b"/there/to".to_vec(), b"from".to_vec());
         Job {
-            source: Site::Local,
-            destination: Site::Local,
+            source: JobSite::Local,
+            destination: JobSite::Local,
             roots: vec![Root {
                 source: b"/from".to_vec(),
                 destination: target,
             }],
             files: None,
-            plan: Options {
-                purpose: Purpose::Copy,
+            plan: PlanOptions {
+                purpose: JobPurpose::Copy,
                 removes_source: true,
                 retries: 0,
-                ..Options::default()
+                ..PlanOptions::default()
             },
             moving: CopyOptions {
                 verify: self.verify,
@@ -119,7 +123,7 @@ impl World {
     }
 
     /// Moves the tree. Returns the paths that were reported as done.
-    fn run(&self) -> (Summary, Vec<String>) {
+    fn run(&self) -> (JobSummary, Vec<String>) {
         let (job, system) = (self.job(), Arc::new(self.disk.clone()));
         // A run whose journal cannot be used works without one.
         let journal = self.journal();
@@ -300,7 +304,7 @@ fn a_folder_is_synced_once_for_many_files() {
         disk: FaultyDisk::new(1),
         sources: BTreeMap::new(),
         replaced: BTreeMap::new(),
-        verify: Verify::None,
+        verify: CopyVerification::None,
     };
     for number in 0..200 {
         world.disk.put(&format!("/from/{number}"), b"x", 7);
@@ -357,7 +361,7 @@ fn bytes_of_a_lost_or_cut_part_do_not_count_as_synced() {
         world.disk.put("/from/large", &content, 1_000_000);
         world.sources = [("/large".to_owned(), content)].into();
         world.replaced.clear();
-        world.verify = Verify::Size;
+        world.verify = CopyVerification::Size;
         let origin = Origin {
             size_bytes: world.sources["/large"].len() as u64,
             modified_unix_s: 1_000_000,

@@ -24,7 +24,7 @@ use super::{
     whole_file::{ReadOutcome, name, read, write},
 };
 use crate::{
-    job::{RESUME_LEAST, Verify},
+    job::{CopyVerification, RESUME_LEAST},
     names::{local, shown},
     part_name::{part_path, random_digits},
     plan::{self, ContentProof, LaneEvent, Task, TaskId, TaskResult},
@@ -233,7 +233,7 @@ impl<'a> SmallFiles<'a> {
 
     /// Checks that the downloaded content is the source's file.
     fn check(&self, file: &plan::File, content: &DownloadedContent) -> Result<(), TaskError> {
-        if self.shared.job.moving.verify == Verify::None {
+        if self.shared.job.moving.verify == CopyVerification::None {
             return Ok(());
         }
         let size_bytes = content.bytes.len() as u64;
@@ -301,7 +301,7 @@ fn moved(file: &plan::File, shared: &JobContext) -> TaskResult {
         bytes: file.size_bytes.unwrap_or_default(),
         modified_unix_s: file.modified.map(|it| it.unix_s),
         proof: match shared.job.moving.verify {
-            Verify::None => ContentProof::None,
+            CopyVerification::None => ContentProof::None,
             _ => shared.proof_by_size(),
         },
     }
@@ -316,7 +316,12 @@ fn is_small(shared: &JobContext, task: &Task) -> bool {
     let is_precise = file
         .modified
         .is_some_and(|it| it.precision == TimePrecision::Second);
-    task.is_quick() && is_precise && matches!(shared.job.moving.verify, Verify::None | Verify::Size)
+    task.is_quick()
+        && is_precise
+        && matches!(
+            shared.job.moving.verify,
+            CopyVerification::None | CopyVerification::Size
+        )
 }
 
 /// Returns the most listening ports that a lane may have open. Descriptors must remain for disks,

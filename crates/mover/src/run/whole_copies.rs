@@ -2,31 +2,31 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Progress, Summary, job_context::JobContext, run_with};
+use super::{JobSummary, Progress, job_context::JobContext, run_with};
 use crate::{
     disk::faulty::FaultyDisk,
     fence::Fence,
-    job::{CopyOptions, Job, Root, RootTarget, Site, Verify},
-    plan::{ContentProof, FileEvent, FileOutcome, Options},
+    job::{CopyOptions, CopyVerification, Job, JobSite, Root, RootTarget},
+    plan::{ContentProof, FileEvent, FileOutcome, PlanOptions},
 };
 
 /// Creates a disk with a file `/from/a`, and the job that copies the folder.
-fn world(verify: Verify) -> (FaultyDisk, Job) {
+fn world(verify: CopyVerification) -> (FaultyDisk, Job) {
     let disk = FaultyDisk::new(1);
     disk.put_folder("/there/to");
     disk.put("/from/a", b"content", 7);
     let target = RootTarget::new(b"/there/to".to_vec(), b"from".to_vec());
     let job = Job {
-        source: Site::Local,
-        destination: Site::Local,
+        source: JobSite::Local,
+        destination: JobSite::Local,
         roots: vec![Root {
             source: b"/from".to_vec(),
             destination: target,
         }],
         files: None,
-        plan: Options {
+        plan: PlanOptions {
             retries: 0,
-            ..Options::default()
+            ..PlanOptions::default()
         },
         moving: CopyOptions {
             verify,
@@ -40,7 +40,7 @@ fn world(verify: Verify) -> (FaultyDisk, Job) {
 }
 
 /// Runs a job. Returns its summary, and the proof of each copy.
-fn run(disk: &FaultyDisk, job: Job) -> (Summary, Vec<ContentProof>) {
+fn run(disk: &FaultyDisk, job: Job) -> (JobSummary, Vec<ContentProof>) {
     let progress = Arc::new(Progress::new(None));
     let shared = JobContext::new(Arc::new(job), None, progress, Arc::new(disk.clone()));
     let mut proofs = Vec::new();
@@ -67,7 +67,7 @@ fn only(path: &str, content: &[u8]) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn a_source_that_changes_during_its_copy_is_copied_again() {
-    let (disk, job) = world(Verify::Size);
+    let (disk, job) = world(CopyVerification::Size);
     disk.change_after_write("/from/a", b"changed content");
     let (summary, proofs) = run(&disk, job);
     assert_eq!(
@@ -79,7 +79,7 @@ fn a_source_that_changes_during_its_copy_is_copied_again() {
 
 #[test]
 fn a_source_that_changes_during_an_unverified_copy_is_not_removed() {
-    let (disk, mut job) = world(Verify::None);
+    let (disk, mut job) = world(CopyVerification::None);
     job.plan.removes_source = true;
     disk.change_after_write("/from/a", b"changed content");
     let (_, proofs) = run(&disk, job);
@@ -90,7 +90,7 @@ fn a_source_that_changes_during_an_unverified_copy_is_not_removed() {
 
 #[test]
 fn a_copy_without_verification_has_no_proof() {
-    let (disk, job) = world(Verify::None);
+    let (disk, job) = world(CopyVerification::None);
     let (summary, proofs) = run(&disk, job);
     assert_eq!(
         (summary.tally.failed, proofs),
@@ -101,7 +101,7 @@ fn a_copy_without_verification_has_no_proof() {
 
 #[test]
 fn a_refused_fence_leaves_neither_a_name_nor_a_part() {
-    for verify in [Verify::None, Verify::Size] {
+    for verify in [CopyVerification::None, CopyVerification::Size] {
         let (disk, mut job) = world(verify);
         job.plan.removes_source = true;
         job.fence = Some(Fence::new(|| Box::pin(async { false })));
@@ -114,7 +114,7 @@ fn a_refused_fence_leaves_neither_a_name_nor_a_part() {
 
 #[test]
 fn a_copy_whose_part_has_a_taken_name_uses_another_name() {
-    let (disk, job) = world(Verify::Size);
+    let (disk, job) = world(CopyVerification::Size);
     // Without locks, a process may be writing to any existing part.
     disk.lack_locks();
     let part = job.moving.partial(b"/from/a", b"/there/to/a");
@@ -130,7 +130,7 @@ fn a_copy_whose_part_has_a_taken_name_uses_another_name() {
 
 #[test]
 fn a_copy_replaces_an_older_file() {
-    let (disk, job) = world(Verify::Size);
+    let (disk, job) = world(CopyVerification::Size);
     disk.put("/there/to/a", b"old", 5);
     let (summary, _) = run(&disk, job);
     assert_eq!(summary.tally.failed, 0);
@@ -139,7 +139,7 @@ fn a_copy_replaces_an_older_file() {
 
 #[test]
 fn a_move_leaves_a_source_that_a_process_writes_to() {
-    let (disk, mut job) = world(Verify::Size);
+    let (disk, mut job) = world(CopyVerification::Size);
     job.plan.removes_source = true;
     disk.open_elsewhere("/from/a");
     let (summary, proofs) = run(&disk, job);

@@ -2,7 +2,7 @@
 
 use ftp::listing::EntryKind;
 use mover::{
-    job::Site,
+    job::JobSite,
     run::{BrowseError, Browser},
 };
 
@@ -13,7 +13,7 @@ fn a_server_tells_what_it_has() {
     let world = World::new();
     write(&world.at_server("folder/a"), b"content");
     write(&world.at_server("folder/below/b"), b"");
-    let site = Site::Server(Box::new(world.dial()));
+    let site = JobSite::Server(Box::new(world.dial()));
     let looking = async {
         let mut browser = Browser::open(&site, None).await?;
         let mut found = Vec::new();

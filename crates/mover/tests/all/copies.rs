@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mover::job::{GrowthHandling, RootTarget, Verify};
+use mover::job::{CopyVerification, GrowthHandling, RootTarget};
 use units::BitRate;
 
 use crate::common::{self, World, content, name, tree, write};
@@ -274,7 +274,7 @@ fn a_copy_reads_back_what_it_wrote() {
     let world = World::new();
     write(&world.here("a"), &content(1_000_000));
     let mut job = world.upload(&world.here("a"), "copy");
-    job.moving.verify = Verify::ReadBack;
+    job.moving.verify = CopyVerification::ReadBack;
     let copied = world.run(job);
     assert_eq!(copied.failures(), [""; 0]);
     assert_eq!(copied.summary.tally.moved, 1);
@@ -348,7 +348,11 @@ fn warnings(copied: &common::CopyResult) -> Vec<String> {
 fn of_a_file_that_grows_the_bytes_that_it_had_are_copied_once_with_a_warning() {
     const SIZE: usize = 6_000_000;
     let world = World::new();
-    for verify in [Verify::Size, Verify::None, Verify::ReadBack] {
+    for verify in [
+        CopyVerification::Size,
+        CopyVerification::None,
+        CopyVerification::ReadBack,
+    ] {
         for is_upload in [true, false] {
             let (from, to) = match is_upload {
                 true => (world.here("log"), world.at_server("copy")),
@@ -383,7 +387,7 @@ fn of_a_file_that_grows_the_bytes_that_it_had_are_copied_once_with_a_warning() {
                 "once: {case}: {}",
                 copied.moved_bytes
             );
-            if verify != Verify::None {
+            if verify != CopyVerification::None {
                 let told = warnings(&copied);
                 assert!(
                     told.len() == 1 && told[0].contains("the file grows"),

@@ -12,7 +12,7 @@ use std::{
 use fake_ftp::{Behaviour, FakeServer};
 use mover::{
     fence::Fence,
-    job::{Job, RootTarget, Site},
+    job::{Job, JobSite, RootTarget},
 };
 
 use crate::common::{FakeServerExt as _, World, content, tree, write};
@@ -74,7 +74,7 @@ impl CopyDirection {
             (true, false) => world.download(&format!("{}-from", self.name), &to),
             _ => {
                 let mut job = world.upload(&from, "");
-                job.destination = Site::Local;
+                job.destination = JobSite::Local;
                 let target = to.as_os_str().as_bytes().to_vec();
                 job.roots[0].destination = RootTarget::new(target, b"from".to_vec());
                 job

@@ -4,7 +4,7 @@ use std::fs;
 
 use fake_ftp::{Behaviour, FakeServer};
 use mover::{
-    job::Verify,
+    job::CopyVerification,
     plan::{ContentProof, FileOutcome},
 };
 
@@ -23,7 +23,7 @@ fn copy(behaviour: Behaviour, is_upload: bool) -> (CopyResult, Vec<String>) {
         server.put("film", &film);
         world.download_by(server.dial(), "film", &world.here("film"))
     };
-    job.moving.verify = Verify::Hash;
+    job.moving.verify = CopyVerification::Hash;
     job.plan.retries = 0;
     let copied = world.run(job);
     let verbs = server.state().verbs.clone();

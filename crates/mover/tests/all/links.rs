@@ -12,8 +12,10 @@ use std::{
 };
 
 use mover::{
-    job::{CopyOptions, Job, Root, RootTarget, Site},
-    plan::{Deletion, DeletionMax, File, FileEvent, FileOutcome, Options, Purpose, RelativePath},
+    job::{CopyOptions, Job, JobSite, Root, RootTarget},
+    plan::{
+        Deletion, DeletionMax, File, FileEvent, FileOutcome, JobPurpose, PlanOptions, RelativePath,
+    },
     run::{Progress, run},
 };
 use tokio::runtime::Runtime;
@@ -24,14 +26,14 @@ use crate::common::{self, World, content, tree, write};
 fn copy(from: &Path, to: &Path) -> Job {
     let name = from.file_name().unwrap_or_default().as_bytes().to_vec();
     Job {
-        source: Site::Local,
-        destination: Site::Local,
+        source: JobSite::Local,
+        destination: JobSite::Local,
         roots: vec![Root {
             source: from.as_os_str().as_bytes().to_vec(),
             destination: RootTarget::new(to.as_os_str().as_bytes().to_vec(), name),
         }],
         files: None,
-        plan: Options::default(),
+        plan: PlanOptions::default(),
         moving: CopyOptions::default(),
         sharing: None,
         session_pool: None,
@@ -153,7 +155,7 @@ fn a_folder_that_is_a_link_at_the_destination_is_not_written_into() {
     write(&here("from/b"), b"b");
     let mut job = copy(&here("from"), &here("to"));
     fs::remove_dir_all(here("from/sub")).expect("there");
-    job.plan.purpose = Purpose::Sync {
+    job.plan.purpose = JobPurpose::Sync {
         deletion: Some(Deletion {
             max: DeletionMax::Share(1.0),
             takes_excluded: false,

@@ -3,8 +3,8 @@
 use std::fs;
 
 use fake_ftp::{Behaviour, FakeServer};
-use mover::job::{Job, Verify};
-use mover::plan::{Deletion, DeletionMax, Purpose};
+use mover::job::{CopyVerification, Job};
+use mover::plan::{Deletion, DeletionMax, JobPurpose};
 
 use crate::common::{FakeServerExt as _, World, content, write};
 
@@ -96,7 +96,7 @@ fn a_file_arrives_where_the_name_of_its_part_would_be_too_long_or_no_text() {
 #[test]
 fn a_file_without_end_fails_and_is_not_taken() {
     let world = World::new();
-    for verify in [Verify::Size, Verify::None] {
+    for verify in [CopyVerification::Size, CopyVerification::None] {
         for bytes in [10, 2_000_000] {
             let server = FakeServer::start(Behaviour {
                 has_endless_downloads: true,
@@ -128,7 +128,7 @@ fn a_server_that_replaces_blanks_is_told_of_and_loses_nothing() {
     write(&world.here("from/plain"), b"plain");
     for _ in 0..2 {
         let mut job = upload(&world, &server);
-        job.plan.purpose = Purpose::Sync {
+        job.plan.purpose = JobPurpose::Sync {
             deletion: Some(Deletion {
                 max: DeletionMax::Share(1.0),
                 takes_excluded: false,

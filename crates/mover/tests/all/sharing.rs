@@ -20,7 +20,7 @@ use mover::{
     job::Job,
     journal::Journal,
     location::Scheme,
-    run::{Progress, Summary, run},
+    run::{JobSummary, Progress, run},
     server::Route,
     spool_sharing::SpoolSharing,
 };
@@ -101,7 +101,7 @@ impl Gateways {
 }
 
 /// Runs jobs at the same time. Returns the summary and the duration of each.
-async fn run_all(jobs: Vec<Job>) -> Vec<(Summary, Duration)> {
+async fn run_all(jobs: Vec<Job>) -> Vec<(JobSummary, Duration)> {
     run_with(jobs, |_| None).await
 }
 
@@ -109,7 +109,7 @@ async fn run_all(jobs: Vec<Job>) -> Vec<(Summary, Duration)> {
 async fn run_with(
     jobs: Vec<Job>,
     journal: impl Fn(usize) -> Option<Journal>,
-) -> Vec<(Summary, Duration)> {
+) -> Vec<(JobSummary, Duration)> {
     let begun = Instant::now();
     let running: Vec<_> = jobs
         .into_iter()

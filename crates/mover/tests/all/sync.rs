@@ -5,7 +5,7 @@ use std::{fs, sync::Arc};
 use mover::{
     filter::{Bounds, Filter, Rule},
     job::Job,
-    plan::{Deletion, DeletionMax, DryRunStep, FileOutcome, Purpose},
+    plan::{Deletion, DeletionMax, DryRunStep, FileOutcome, JobPurpose},
 };
 
 use crate::common::{CopyResult, World, content, tree, write};
@@ -16,12 +16,12 @@ fn syncing(mut job: Job, max: Option<&str>) -> Job {
         takes_excluded: false,
         trusts_empty: false,
     });
-    job.plan.purpose = Purpose::Sync { deletion };
+    job.plan.purpose = JobPurpose::Sync { deletion };
     job
 }
 
 fn checking(mut job: Job, compares_content: bool) -> Job {
-    job.plan.purpose = Purpose::Check { compares_content };
+    job.plan.purpose = JobPurpose::Check { compares_content };
     job
 }
 

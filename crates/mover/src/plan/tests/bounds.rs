@@ -12,7 +12,7 @@ struct PlannerHarness {
 }
 
 impl PlannerHarness {
-    fn new(roots: usize, options: Options) -> Self {
+    fn new(roots: usize, options: PlanOptions) -> Self {
         let mut desk = Self {
             planner: Planner::new(roots, options),
             now: Instant::now(),
@@ -87,10 +87,10 @@ impl PlannerHarness {
     }
 }
 
-fn lanes(lanes_max: usize) -> Options {
-    Options {
+fn lanes(lanes_max: usize) -> PlanOptions {
+    PlanOptions {
         lanes_max,
-        ..Options::default()
+        ..PlanOptions::default()
     }
 }
 

@@ -8,18 +8,18 @@ use super::{
     *,
 };
 
-fn deleting(removes_source: bool) -> Options {
+fn deleting(removes_source: bool) -> PlanOptions {
     let deletion = Deletion {
         max: DeletionMax::Share(1.0),
         takes_excluded: false,
         trusts_empty: true,
     };
-    Options {
-        purpose: Purpose::Sync {
+    PlanOptions {
+        purpose: JobPurpose::Sync {
             deletion: Some(deletion).filter(|_| !removes_source),
         },
         removes_source,
-        ..Options::default()
+        ..PlanOptions::default()
     }
 }
 
@@ -63,7 +63,7 @@ fn without_blanks(tree: &Tree, path: &str) -> String {
 fn synced(
     source: &[&str],
     destination: Tree,
-    options: &Options,
+    options: &PlanOptions,
     stored: fn(&Tree, &str) -> String,
     seed: u64,
 ) -> Trees {
@@ -216,7 +216,7 @@ fn a_name_that_the_server_changes_is_told_and_its_file_is_kept() {
 fn one_listing_shows_that_a_server_keeps_names() {
     let source: Vec<String> = (0..200).map(|it| format!("é {it} ")).collect();
     let source: Vec<&str> = source.iter().map(String::as_str).collect();
-    let mut trees = Trees::of(tree(&source), tree(&[]), Options::default(), 1);
+    let mut trees = Trees::of(tree(&source), tree(&[]), PlanOptions::default(), 1);
     assert_eq!(trees.run().moved, 200);
     assert_eq!(trees.listings, 2);
 }
@@ -240,9 +240,9 @@ fn parts_are_neither_sources_nor_surplus() {
     assert!(!trees.destination.contains_key(part));
     assert!(trees.destination.contains_key(other));
     assert!(trees.destination.contains_key("d/x.01234567.part"));
-    let options = Options {
+    let options = PlanOptions {
         leaves_partial: true,
-        ..Options::default()
+        ..PlanOptions::default()
     };
     let mut trees = Trees::new(&["a", "b~", other, "c.filepart"], &[], options);
     assert_eq!(trees.run().moved, 1);

@@ -7,16 +7,16 @@ use super::{
 
 const FILES: [&str; 3] = ["a", "in/b", "in/c"];
 
-fn removing() -> Options {
-    Options {
+fn removing() -> PlanOptions {
+    PlanOptions {
         removes_source: true,
-        ..Options::default()
+        ..PlanOptions::default()
     }
 }
 
 /// Creates two equal trees. As soon as the destination has listed `in/b`, `thing` takes its place
 /// there.
-fn changing(thing: Option<TreeEntry>, options: Options) -> Trees {
+fn changing(thing: Option<TreeEntry>, options: PlanOptions) -> Trees {
     let mut trees = Trees::new(&FILES, &FILES, options);
     trees.meanwhile.insert("in/b".to_owned(), thing);
     trees
@@ -57,7 +57,7 @@ fn a_file_that_another_one_has_replaced_since_is_moved_or_kept_as_the_job_says()
     let mut trees = changing(newer, removing());
     assert_eq!(counts(&trees.run()), (1, 2, 3, 0));
     assert_eq!(trees.destination["in/b"], TreeEntry::File(4, 1_000, 0));
-    let options = Options {
+    let options = PlanOptions {
         keeps_newer: true,
         ..removing()
     };
@@ -87,11 +87,11 @@ fn a_source_stays_where_the_look_is_refused() {
 
 #[test]
 fn a_job_that_removes_nothing_looks_at_nothing_again() {
-    let dry = Options {
+    let dry = PlanOptions {
         is_dry_run: true,
         ..removing()
     };
-    for options in [dry, Options::default()] {
+    for options in [dry, PlanOptions::default()] {
         let mut trees = Trees::new(&FILES, &FILES, options);
         assert_eq!(counts(&trees.run()), (0, 3, 0, 0));
         assert_eq!((trees.source.len(), trees.looks), (5, 0));

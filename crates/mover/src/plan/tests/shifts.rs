@@ -17,9 +17,9 @@ fn second_run(
     seed: u64,
     change: impl FnOnce(&mut Files),
 ) -> (JobCounts, Vec<String>) {
-    let mut first = World::new(files, Options::default(), seed);
+    let mut first = World::new(files, PlanOptions::default(), seed);
     assert_eq!(first.run().moved, files.len() as u64);
-    let mut world = World::new(files, Options::default(), seed);
+    let mut world = World::new(files, PlanOptions::default(), seed);
     (world.destination, world.made) = (first.destination, first.made);
     change(&mut world.source);
     let tally = world.run();
@@ -100,9 +100,9 @@ fn a_listing_that_breaks_off_loses_no_file_whose_time_has_moved() {
         .map(|(name, size)| (name.as_str(), *size))
         .collect();
     for seed in 0..10 {
-        let mut first = World::new(&files, Options::default(), seed);
+        let mut first = World::new(&files, PlanOptions::default(), seed);
         first.run();
-        let mut world = World::new(&files, Options::default(), seed);
+        let mut world = World::new(&files, PlanOptions::default(), seed);
         (world.destination, world.made) = (first.destination, first.made);
         world.loss = 0.1;
         shift(&mut world.source, 7200);

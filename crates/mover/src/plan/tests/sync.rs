@@ -17,44 +17,44 @@ fn deletion(max: DeletionMax) -> Deletion {
     }
 }
 
-fn sync() -> Options {
-    Options {
-        purpose: Purpose::Sync { deletion: None },
-        ..Options::default()
+fn sync() -> PlanOptions {
+    PlanOptions {
+        purpose: JobPurpose::Sync { deletion: None },
+        ..PlanOptions::default()
     }
 }
 
 /// Options of a sync without a limit of deletions.
-fn deleting() -> Options {
-    Options {
-        purpose: Purpose::Sync {
+fn deleting() -> PlanOptions {
+    PlanOptions {
+        purpose: JobPurpose::Sync {
             deletion: Some(deletion(DeletionMax::Share(1.0))),
         },
-        ..Options::default()
+        ..PlanOptions::default()
     }
 }
 
-fn limited(max: &str) -> Options {
+fn limited(max: &str) -> PlanOptions {
     let max = max.parse().expect("a limit");
-    Options {
-        purpose: Purpose::Sync {
+    PlanOptions {
+        purpose: JobPurpose::Sync {
             deletion: Some(deletion(max)),
         },
-        ..Options::default()
+        ..PlanOptions::default()
     }
 }
 
-fn check(compares_content: bool) -> Options {
-    Options {
-        purpose: Purpose::Check { compares_content },
-        ..Options::default()
+fn check(compares_content: bool) -> PlanOptions {
+    PlanOptions {
+        purpose: JobPurpose::Check { compares_content },
+        ..PlanOptions::default()
     }
 }
 
-fn excluding(options: Options, pattern: &str) -> Options {
+fn excluding(options: PlanOptions, pattern: &str) -> PlanOptions {
     let rule = Rule::exclude(pattern).expect("a pattern");
     let filter = Filter::new(vec![rule], Bounds::default()).expect("a filter");
-    Options {
+    PlanOptions {
         filter: Arc::new(filter),
         ..options
     }
@@ -99,7 +99,7 @@ fn whatever_two_trees_are_a_sync_makes_them_equal() {
         }
         let mut options = deleting();
         options.retries = 50;
-        if let Purpose::Sync { deletion: Some(it) } = &mut options.purpose {
+        if let JobPurpose::Sync { deletion: Some(it) } = &mut options.purpose {
             it.trusts_empty = true;
         }
         let mut trees = Trees::of(source.clone(), destination.clone(), options.clone(), seed);
@@ -145,10 +145,10 @@ fn a_dry_run_tells_what_a_run_does_and_changes_nothing() {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let (source, destination) = (random_tree(&mut random), random_tree(&mut random));
         let mut options = deleting();
-        if let Purpose::Sync { deletion: Some(it) } = &mut options.purpose {
+        if let JobPurpose::Sync { deletion: Some(it) } = &mut options.purpose {
             it.trusts_empty = true;
         }
-        let dry = Options {
+        let dry = PlanOptions {
             is_dry_run: true,
             ..options.clone()
         };
@@ -197,7 +197,7 @@ fn without_deletion_what_only_the_destination_has_stays_and_is_counted() {
 
 #[test]
 fn a_sync_makes_empty_directories_and_a_copy_does_not() {
-    for (options, is_made) in [(sync(), true), (Options::default(), false)] {
+    for (options, is_made) in [(sync(), true), (PlanOptions::default(), false)] {
         let mut trees = Trees::new(&["a", "empty/below/"], &[], options);
         trees.run();
         assert_eq!(trees.destination.contains_key("empty/below"), is_made);
@@ -307,7 +307,7 @@ fn an_empty_source_deletes_nothing_unless_it_is_trusted() {
         let first = &trees.failures()[0];
         assert!(first.contains("--trust-empty"), "{first}");
         let mut options = deleting();
-        if let Purpose::Sync { deletion: Some(it) } = &mut options.purpose {
+        if let JobPurpose::Sync { deletion: Some(it) } = &mut options.purpose {
             it.trusts_empty = true;
         }
         let mut trees = Trees::new(source, &["a", "sub/b"], options);
@@ -336,7 +336,7 @@ fn what_a_filter_leaves_out_stays_at_the_destination() {
     );
     assert_eq!((tally.deleted, tally.left_out), (3, 1));
     let mut all = options;
-    if let Purpose::Sync { deletion: Some(it) } = &mut all.purpose {
+    if let JobPurpose::Sync { deletion: Some(it) } = &mut all.purpose {
         it.takes_excluded = true;
     }
     let mut trees = Trees::new(&source, &there, all);
@@ -445,7 +445,7 @@ fn a_check_by_content_ignores_times() {
 
 #[test]
 fn a_filter_leaves_files_out_of_a_copy() {
-    let options = excluding(Options::default(), "*.tmp");
+    let options = excluding(PlanOptions::default(), "*.tmp");
     let mut trees = Trees::new(&["a", "b.tmp", "sub/c.tmp"], &[], options);
     let tally = trees.run();
     assert_eq!((tally.moved, tally.left_out, tally.found), (1, 2, 1));

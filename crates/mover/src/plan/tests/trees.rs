@@ -65,11 +65,11 @@ pub(super) fn tree(paths: &[&str]) -> Tree {
 }
 
 impl Trees {
-    pub(super) fn new(source: &[&str], destination: &[&str], options: Options) -> Self {
+    pub(super) fn new(source: &[&str], destination: &[&str], options: PlanOptions) -> Self {
         Self::of(tree(source), tree(destination), options, 1)
     }
 
-    pub(super) fn of(source: Tree, destination: Tree, options: Options, seed: u64) -> Self {
+    pub(super) fn of(source: Tree, destination: Tree, options: PlanOptions, seed: u64) -> Self {
         Self {
             planner: Planner::new(1, options),
             source,

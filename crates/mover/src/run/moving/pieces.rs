@@ -14,7 +14,7 @@ use super::{
     on_journal,
 };
 use crate::{
-    job::Site,
+    job::JobSite,
     journal::{Journal, Origin, PiecesRecord},
     part_name::{PIECES, digits_of, part_path, random_digits},
     plan::{File, Piece, TaskResult},
@@ -301,9 +301,9 @@ impl Mover<'_> {
     /// a gateway.
     fn is_worth_splitting(&self) -> bool {
         let is_direct = match &self.shared.job.source {
-            Site::Server(dial) => !dial.is_behind_gateway(),
-            Site::Web(_) => true,
-            Site::Local => false,
+            JobSite::Server(dial) => !dial.is_behind_gateway(),
+            JobSite::Web(_) => true,
+            JobSite::Local => false,
         };
         match &*self.source {
             Backend::Remote(session) => is_direct && session.restarts(),

@@ -4,7 +4,9 @@
 
 use tokio::task::spawn_blocking;
 
-use super::{Backend, ContentProof, File, Mover, TaskError, TaskResult, TransferNames, Verify};
+use super::{
+    Backend, ContentProof, CopyVerification, File, Mover, TaskError, TaskResult, TransferNames,
+};
 use crate::run::{
     local::renaming,
     whole_file::{CopyOutcome, FileCopy, name},
@@ -29,7 +31,7 @@ impl Mover<'_> {
             part: names.part.clone(),
             destination: names.destination.clone(),
             bytes_max: shared.progress.step_bytes() as u64,
-            is_compared: verify != Verify::None,
+            is_compared: verify != CopyVerification::None,
             is_named: shared.job.fence.is_none(),
         };
         let copied = spawn_blocking(move || copy.run());
@@ -54,7 +56,7 @@ impl Mover<'_> {
             bytes,
             modified_unix_s: Some(stamp.modified_unix_s),
             proof: match verify {
-                Verify::None => ContentProof::None,
+                CopyVerification::None => ContentProof::None,
                 _ => shared.proof_by_size(),
             },
         }))
@@ -70,7 +72,8 @@ impl Mover<'_> {
         let step_bytes = self.shared.progress.step_bytes() as u64;
         let is_small = file.size_bytes.is_some_and(|it| it <= step_bytes);
         let verify = self.shared.job.moving.verify;
-        let is_simple = matches!(verify, Verify::None | Verify::Size) && !self.follows();
+        let is_simple =
+            matches!(verify, CopyVerification::None | CopyVerification::Size) && !self.follows();
         are_local && is_small && is_simple && names.part != names.destination
     }
 }

@@ -23,11 +23,11 @@ use std::{
 };
 
 use mover::{
-    job::{CopyOptions, Job, Root, RootTarget, Site},
+    job::{CopyOptions, Job, JobSite, Root, RootTarget},
     journal::Journal,
     location::{Scheme, Server},
-    plan::{FileEvent, FileOutcome, Options},
-    run::{Progress, Summary, run},
+    plan::{FileEvent, FileOutcome, PlanOptions},
+    run::{JobSummary, Progress, run},
     server::{Dial, Password, Route},
     web::WebDial,
 };
@@ -46,7 +46,7 @@ pub(crate) struct World {
 /// Result of a copy.
 #[derive(Debug)]
 pub(crate) struct CopyResult {
-    pub(crate) summary: Summary,
+    pub(crate) summary: JobSummary,
     pub(crate) notes: Vec<FileEvent>,
     pub(crate) moved_bytes: u64,
 }
@@ -128,8 +128,8 @@ impl World {
         let source = from.as_os_str().as_bytes().to_vec();
         let name = from.file_name().unwrap_or_default().as_bytes().to_vec();
         job(
-            Site::Local,
-            Site::Server(Box::new(dial)),
+            JobSite::Local,
+            JobSite::Server(Box::new(dial)),
             (source, RootTarget::new(to.as_bytes().to_vec(), name)),
         )
     }
@@ -144,8 +144,8 @@ impl World {
         let name = Path::new(from).file_name().unwrap_or_default().as_bytes();
         let target = RootTarget::new(to.as_os_str().as_bytes().to_vec(), name.to_vec());
         job(
-            Site::Server(Box::new(dial)),
-            Site::Local,
+            JobSite::Server(Box::new(dial)),
+            JobSite::Local,
             (from.as_bytes().to_vec(), target),
         )
     }
@@ -154,8 +154,8 @@ impl World {
     pub(crate) fn fetch_by(&self, dial: WebDial, from: &str, to: &Path) -> Job {
         let target = RootTarget::new(to.as_os_str().as_bytes().to_vec(), b"film".to_vec());
         job(
-            Site::Web(Box::new(dial)),
-            Site::Local,
+            JobSite::Web(Box::new(dial)),
+            JobSite::Local,
             (from.as_bytes().to_vec(), target),
         )
     }
@@ -164,8 +164,8 @@ impl World {
     pub(crate) fn pass_on(&self, dial: WebDial, from: &str, to: &str) -> Job {
         let target = RootTarget::new(to.as_bytes().to_vec(), b"film".to_vec());
         job(
-            Site::Web(Box::new(dial)),
-            Site::Server(Box::new(self.dial())),
+            JobSite::Web(Box::new(dial)),
+            JobSite::Server(Box::new(self.dial())),
             (from.as_bytes().to_vec(), target),
         )
     }
@@ -217,7 +217,7 @@ impl CopyResult {
     }
 }
 
-fn job(source: Site, destination: Site, (from, target): (Vec<u8>, RootTarget)) -> Job {
+fn job(source: JobSite, destination: JobSite, (from, target): (Vec<u8>, RootTarget)) -> Job {
     Job {
         source,
         destination,
@@ -226,7 +226,7 @@ fn job(source: Site, destination: Site, (from, target): (Vec<u8>, RootTarget)) -
             destination: target,
         }],
         files: None,
-        plan: Options::default(),
+        plan: PlanOptions::default(),
         moving: CopyOptions::default(),
         sharing: None,
         session_pool: None,
