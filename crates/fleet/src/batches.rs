@@ -1,7 +1,7 @@
 //! Batches of files for workers.
 
 use ftp::listing::TimePrecision;
-use mover::plan::{RelativePath, Version};
+use mover::plan::{FileVersion, RelativePath};
 
 use crate::message::{BatchFile, EncodedBytes};
 
@@ -19,7 +19,7 @@ impl Batches {
         &mut self,
         source: usize,
         path: &RelativePath,
-        version: Version,
+        version: FileVersion,
     ) -> Option<Vec<BatchFile>> {
         let path = EncodedBytes::new(&path.to_bytes());
         let size_bytes = version.size_bytes;
@@ -65,8 +65,8 @@ const PATH_BYTES_MAX: usize = 256 * 1024;
 mod tests {
     use super::*;
 
-    fn of_size(size_bytes: Option<u64>) -> Version {
-        Version {
+    fn of_size(size_bytes: Option<u64>) -> FileVersion {
+        FileVersion {
             size_bytes,
             modified: None,
         }

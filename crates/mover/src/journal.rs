@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     disk::{
-        Machine,
+        MachineFileSystem,
         store::{open_state_folder, open_store},
         system::{FileSystem, Folder},
     },
@@ -39,7 +39,7 @@ pub struct Journal {
 
 /// The source of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Origin {
+pub struct PartOrigin {
     /// Size of the file.
     pub size_bytes: u64,
     /// Time of the last change, in seconds since 1970.
@@ -51,10 +51,10 @@ pub struct Origin {
 
 /// Record of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct PartRecord {
     /// The source.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub origin: PartOrigin,
     /// Bytes that outlive a power cut. Only for a part of this machine.
     #[serde(default)]
     pub synced_bytes: u64,
@@ -70,7 +70,7 @@ pub struct Part {
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredPieces {
     #[serde(flatten)]
-    origin: Origin,
+    origin: PartOrigin,
     /// Begin and end of each finished piece.
     done: Vec<(u64, u64)>,
     /// Digits in the name of the part. `None` for the digits that represent its source.
@@ -82,16 +82,16 @@ struct StoredPieces {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PiecesRecord {
     /// The source.
-    pub origin: Origin,
+    pub origin: PartOrigin,
     /// Finished pieces.
     pub done: Vec<Piece>,
     /// Digits in the name of the part. `None` for the digits that represent its source.
     pub digits: Option<u32>,
 }
 
-impl Part {
+impl PartRecord {
     /// Creates the record of a new part.
-    pub fn new(origin: Origin, boot: Option<u64>) -> Self {
+    pub fn new(origin: PartOrigin, boot: Option<u64>) -> Self {
         Self {
             origin,
             synced_bytes: 0,
@@ -170,7 +170,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError`] if the same job is running, or the file cannot be used.
     pub fn open(folder: &Path, job: &str) -> Result<Self, JournalError> {
-        Self::open_on(&Machine, folder.as_os_str().as_bytes(), job)
+        Self::open_on(&MachineFileSystem, folder.as_os_str().as_bytes(), job)
     }
 
     /// [`open`](Self::open) on any file system.
@@ -257,7 +257,7 @@ impl Journal {
     ///
     /// # Errors
     /// An error of the file.
-    pub fn begin(&self, name: &[u8], part: Part) -> Result<(), redb::Error> {
+    pub fn begin(&self, name: &[u8], part: PartRecord) -> Result<(), redb::Error> {
         let record = serde_json::to_vec(&part).expect("plain numbers");
         let transaction = self.database.begin_write()?;
         transaction
@@ -270,7 +270,7 @@ impl Journal {
     ///
     /// # Errors
     /// An error of the file.
-    pub fn part(&self, name: &[u8]) -> Result<Option<Part>, redb::Error> {
+    pub fn part(&self, name: &[u8]) -> Result<Option<PartRecord>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let table = match transaction.open_table(PARTS) {
             Ok(table) => table,
@@ -289,7 +289,7 @@ impl Journal {
     pub fn begin_pieces(
         &self,
         name: &[u8],
-        origin: Origin,
+        origin: PartOrigin,
         digits: Option<u32>,
     ) -> Result<(), redb::Error> {
         let done = Vec::new();
@@ -397,14 +397,14 @@ mod tests {
     #[test]
     fn a_part_is_known_until_it_ends_and_over_a_restart() {
         let folder = tempfile::tempdir().expect("room");
-        let origin = Origin {
+        let origin = PartOrigin {
             size_bytes: 5,
             modified_unix_s: -7,
             modified_ns: 3,
         };
-        let part = Part {
+        let part = PartRecord {
             synced_bytes: 4,
-            ..Part::new(origin, Some(u64::MAX))
+            ..PartRecord::new(origin, Some(u64::MAX))
         };
         let open = |job| Journal::open(folder.path(), job);
         let journal = open("a").expect("a journal");
@@ -429,8 +429,8 @@ mod tests {
                 .one_off()
         };
         let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
-        let part = Part::new(
-            Origin {
+        let part = PartRecord::new(
+            PartOrigin {
                 size_bytes: 5,
                 modified_unix_s: 7,
                 modified_ns: 0,
@@ -460,7 +460,7 @@ mod tests {
     fn pieces_grow_and_end() {
         let folder = tempfile::tempdir().expect("room");
         let journal = Journal::open(folder.path(), "a").expect("a journal");
-        let origin = Origin {
+        let origin = PartOrigin {
             size_bytes: 50,
             modified_unix_s: 7,
             modified_ns: 0,

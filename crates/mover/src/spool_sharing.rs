@@ -14,7 +14,7 @@ use std::{
 
 use ftp::spool::{SpoolAnswer, SpoolRequest};
 
-use crate::journal::Origin;
+use crate::journal::PartOrigin;
 
 /// Shared state of jobs that use one gateway.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ enum SpoolProgress {
 }
 
 /// A path of the source, and the file's origin.
-type SharedFile = (Vec<u8>, Origin);
+type SharedFile = (Vec<u8>, PartOrigin);
 
 #[derive(Debug)]
 struct SharedFileState {
@@ -73,7 +73,7 @@ impl SpoolSharing {
     }
 
     /// Takes part in a file. `None` if the gateway does not support that.
-    pub(crate) fn share(&self, path: &[u8], origin: Origin) -> Option<FileShare<'_>> {
+    pub(crate) fn share(&self, path: &[u8], origin: PartOrigin) -> Option<FileShare<'_>> {
         if self.is_refused.load(Relaxed) {
             return None;
         }
@@ -186,7 +186,7 @@ mod tests {
 
     const SIZE: u64 = 1000;
 
-    const ORIGIN: Origin = Origin {
+    const ORIGIN: PartOrigin = PartOrigin {
         size_bytes: SIZE,
         modified_unix_s: 1,
         modified_ns: 0,

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use mover::{
     job::Job,
     limit::RateLimit,
-    run::{Progress, chain},
+    run::{JobProgress, chain},
     server::SessionPool,
 };
 use tokio::{
@@ -52,7 +52,7 @@ struct WorkerContext {
     worker: Worker,
     queue: PoolQueue,
     /// Progress of all slots, which bounds their common rate.
-    progress: Progress,
+    progress: JobProgress,
     /// Sessions that stay open between batches.
     session_pool: Arc<SessionPool>,
     /// Time without a progress message after which a worker has lost its work.
@@ -78,7 +78,7 @@ pub async fn run(
     let consumer = queue.consumer().await?;
     let slots = worker.slots;
     let context = Arc::new(WorkerContext {
-        progress: Progress::new(worker.rate_max.clone()),
+        progress: JobProgress::new(worker.rate_max.clone()),
         worker,
         queue,
         session_pool: Arc::default(),

@@ -7,7 +7,7 @@ use mover::{
     job::Job,
     location::Location,
     names::last_name,
-    plan::{FileEvent, FileOutcome, Version},
+    plan::{FileEvent, FileOutcome, FileVersion},
 };
 use tokio::{io::AsyncWriteExt as _, process::Command, task::JoinSet, time::timeout};
 
@@ -132,7 +132,7 @@ struct MovedFile {
     path: Vec<u8>,
     source: Vec<u8>,
     destination: Vec<u8>,
-    version: Version,
+    version: FileVersion,
 }
 
 /// Calls the command for a file. Returns the reason of a failure.

@@ -19,7 +19,7 @@ use mover::{
     limit::RateLimit,
     location::Location,
     plan::{FileEvent, JobPurpose},
-    run::{JobSummary, Progress},
+    run::{JobProgress, JobSummary},
 };
 use units::parse_duration;
 
@@ -250,7 +250,7 @@ struct PreparedJob {
     job: Arc<Job>,
     calls: Option<Calls>,
     journal: Option<Journal>,
-    progress: Arc<Progress>,
+    progress: Arc<JobProgress>,
     reporter: ProgressReporter,
 }
 
@@ -280,7 +280,7 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     }
     share_gateways(&mut settings);
     let bars = MultiProgress::new();
-    let first = Progress::new(orders[0].common.bwlimit.clone());
+    let first = JobProgress::new(orders[0].common.bwlimit.clone());
     let is_alone = orders.len() == 1;
     let mut running = Vec::new();
     let mut broken = Vec::new();
@@ -327,7 +327,7 @@ impl PreparedJob {
         order: &Order<'_>,
         settings: Settings,
         to: Option<String>,
-        progress: Progress,
+        progress: JobProgress,
         bars: &MultiProgress,
     ) -> anyhow::Result<Self> {
         let journal = match order.resumes() {

@@ -5,7 +5,7 @@ use std::{os::fd::AsFd as _, process::ExitCode, time::Instant};
 
 use anyhow::Context as _;
 use gatewayd::config::LogLevel;
-use mover::run::{Progress, pour};
+use mover::run::{JobProgress, pour};
 use serde::Serialize;
 use units::{BitRate, ByteCount};
 
@@ -60,7 +60,7 @@ async fn work(order: &Order<'_>, mut settings: Settings) -> anyhow::Result<()> {
         "standard input has no name: name the file at the destination",
     )?;
     let job = settings.job(order);
-    let progress = Progress::new(order.common.bwlimit.clone());
+    let progress = JobProgress::new(order.common.bwlimit.clone());
     let begun = Instant::now();
     let (site, moving) = (&job.destination, &job.moving);
     let input = std::io::stdin().as_fd().try_clone_to_owned();

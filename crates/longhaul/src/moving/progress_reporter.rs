@@ -12,7 +12,7 @@ use mover::{
     job::Job,
     names::printable,
     plan::{ContentProof, DryRunStep, FileEvent, FileOutcome, JobCounts, JobPurpose},
-    run::{JobSummary, Progress},
+    run::{JobProgress, JobSummary},
 };
 use serde::Serialize;
 use units::{BitRate, ByteCount};
@@ -41,7 +41,7 @@ pub(super) struct ProgressReporter {
     /// The destination, if there are several.
     to: Option<String>,
     bar: ProgressBar,
-    progress: Arc<Progress>,
+    progress: Arc<JobProgress>,
     begun: Instant,
     /// Duration of the transfers, once no file moves any more.
     took: Option<Duration>,
@@ -113,7 +113,7 @@ impl ProgressReporter {
         format: OutputFormat,
         job: &Job,
         to: Option<String>,
-        progress: Arc<Progress>,
+        progress: Arc<JobProgress>,
         bars: &MultiProgress,
     ) -> Self {
         let bar = if format != OutputFormat::Bar {

@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{
-    history::{History, HistoryLine},
+    history::{HistoryLine, JobHistory},
     memory::{JobMemory, MemoryError, PendingCall},
     status::AgentStatus,
 };
@@ -54,7 +54,7 @@ pub struct CallParameters {
 pub(super) struct JobCalls {
     pub(super) caller: CallParameters,
     pub(super) memory: Arc<JobMemory>,
-    pub(super) history: Arc<History>,
+    pub(super) history: Arc<JobHistory>,
     /// Folder of the marks and of the commands' input files.
     pub(super) folder: PathBuf,
     pub(super) job: String,

@@ -25,7 +25,7 @@ use tokio::{
 
 use super::{
     calls::{CallParameters, JobCalls},
-    history::{History, HistoryLine},
+    history::{HistoryLine, JobHistory},
     memory::{JobMemory, MemoryError},
     status::AgentStatus,
     timetable::{JobTimes, RunOutcome, Timetable},
@@ -36,7 +36,7 @@ use crate::{
     journal::Journal,
     limit::RateLimit,
     plan::{FileEvent, FileOutcome, JobCounts},
-    run::{self, Progress},
+    run::{self, JobProgress},
 };
 
 /// A job of an agent.
@@ -94,7 +94,7 @@ struct ResidentJob {
     number: usize,
     job: Arc<AgentJob>,
     memory: Arc<JobMemory>,
-    history: Arc<History>,
+    history: Arc<JobHistory>,
     /// Notified when calls may be due.
     calls: Arc<Notify>,
     /// Calls that have failed since the history's last line about a run.
@@ -320,7 +320,7 @@ impl Agent {
         )?;
         let memory = Arc::new(memory);
         let path = make("history")?.join(&job.name);
-        let history = History::open(&path, job.keep_history)
+        let history = JobHistory::open(&path, job.keep_history)
             .map_err(|source| AgentError::Folder { path, source })?;
         let history = Arc::new(history);
         let wake = Arc::new(Notify::new());
@@ -407,7 +407,7 @@ impl ResidentJob {
         let mut is_broken = noted.is_err();
         let made = noted.and_then(|()| (self.job.make)());
         let rate_max = made.as_ref().ok().and_then(|it| it.rate_max.clone());
-        let progress = Arc::new(Progress::new(rate_max));
+        let progress = Arc::new(JobProgress::new(rate_max));
         let started_unix_s = started.as_second();
         self.status
             .begins(self.number, started_unix_s, progress.clone());

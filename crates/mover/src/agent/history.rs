@@ -14,7 +14,7 @@ use serde::Serialize;
 
 /// The history of one job.
 #[derive(Debug)]
-pub struct History {
+pub struct JobHistory {
     folder: PathBuf,
     keep: Duration,
     today: Mutex<Option<(Date, File)>>,
@@ -79,7 +79,7 @@ struct DatedLine<'a> {
     line: &'a HistoryLine<'a>,
 }
 
-impl History {
+impl JobHistory {
     /// Opens the history in `folder`, and deletes days older than `keep`.
     ///
     /// # Errors
@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn each_day_has_a_file_and_old_days_go() {
         let folder = tempfile::tempdir().expect("room");
-        let history = History::open(folder.path(), Duration::from_secs(2 * 86_400)).expect("room");
+        let history =
+            JobHistory::open(folder.path(), Duration::from_secs(2 * 86_400)).expect("room");
         let day = |day: u32| -> Timestamp {
             let text = format!("2026-11-{day:02}T12:00:00Z");
             text.parse().expect("a time")

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     disk::{
-        Machine,
+        MachineFileSystem,
         store::sync_above,
         system::{FileSystem, LinkPolicy, OpenMode},
     },
@@ -23,7 +23,7 @@ use crate::{
 /// # Errors
 /// An error of the file system. The command must not be called then.
 pub fn mark_called(facts: &Path, mark: &Path) -> io::Result<bool> {
-    mark_called_on(&Machine, facts, mark)
+    mark_called_on(&MachineFileSystem, facts, mark)
 }
 
 /// [`mark_called`] on any file system.

@@ -21,12 +21,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     disk::{
-        Machine,
+        MachineFileSystem,
         store::{open_state_folder, open_store, stat, sync_above},
         system::FileSystem,
     },
     names::{last_name, parent},
-    plan::{self, File, FileStanding, RelativePath, StateStoreError, TakenFile, Version},
+    plan::{self, File, FileStanding, FileVersion, RelativePath, StateStoreError, TakenFile},
 };
 
 /// The memory of one job.
@@ -55,7 +55,7 @@ struct RunFiles {
 /// A file that may still be written.
 #[derive(Debug)]
 struct UnsettledFile {
-    version: Version,
+    version: FileVersion,
     /// Time since which the file has had this version.
     since: Instant,
     /// The last run that found the file.
@@ -158,7 +158,7 @@ impl JobMemory {
         calls: bool,
     ) -> Result<Self, MemoryError> {
         let job = (name, identity);
-        Self::open_on(&Machine, folder, job, settle, calls)
+        Self::open_on(&MachineFileSystem, folder, job, settle, calls)
     }
 
     /// [`open`](Self::open) on any file system, for a job with a name and an identity.
@@ -390,7 +390,7 @@ impl plan::RunMemory for JobMemory {
         }
     }
 
-    fn taken(&self, path: &RelativePath) -> Option<Version> {
+    fn taken(&self, path: &RelativePath) -> Option<FileVersion> {
         let record = self.record(&path.to_bytes())?;
         (record.state == FileState::Taken).then(|| record.version())
     }
@@ -456,7 +456,7 @@ impl RunFiles {
     fn is_settled(
         &mut self,
         path: &[u8],
-        version: Version,
+        version: FileVersion,
         now: Instant,
         settle: Duration,
     ) -> bool {
@@ -483,7 +483,7 @@ impl RunFiles {
 }
 
 impl FileRecord {
-    fn new(state: FileState, version: Version, at_unix_s: i64) -> Self {
+    fn new(state: FileState, version: FileVersion, at_unix_s: i64) -> Self {
         Self {
             state,
             size_bytes: version.size_bytes,
@@ -497,13 +497,13 @@ impl FileRecord {
         }
     }
 
-    fn version(&self) -> Version {
+    fn version(&self) -> FileVersion {
         let precision = match self.unit_s {
             ..=1 => TimePrecision::Second,
             2..=60 => TimePrecision::Minute,
             _ => TimePrecision::Day,
         };
-        Version {
+        FileVersion {
             size_bytes: self.size_bytes,
             modified: self
                 .modified_unix_s
@@ -517,7 +517,7 @@ impl FileRecord {
 }
 
 impl CallRecord {
-    fn of(path: &[u8], version: Version) -> Vec<u8> {
+    fn of(path: &[u8], version: FileVersion) -> Vec<u8> {
         let record = Self {
             path: path.iter().map(|it| format!("{it:02x}")).collect(),
             size_bytes: version.size_bytes,

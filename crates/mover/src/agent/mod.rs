@@ -22,7 +22,7 @@ mod watch;
 pub use self::{
     calls::CallParameters,
     driver::{AgentError, AgentJob, RunJob, folder, run},
-    history::{History, HistoryLine},
+    history::{HistoryLine, JobHistory},
     mark::mark_called,
     memory::{JobMemory, MemoryError, PendingCall},
     pages::serve,

@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{plan::JobCounts, run::Progress};
+use crate::{plan::JobCounts, run::JobProgress};
 
 /// Status of an agent, shared between the agent and its pages.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct AgentStatus {
 struct StatusEntry {
     status: JobStatus,
     /// Progress of the present run.
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<JobProgress>>,
 }
 
 /// Present state of an agent, and its counts since its start.
@@ -127,7 +127,7 @@ impl AgentStatus {
         self.change(job, |it| it.status.next_start_unix_s = next_start_unix_s);
     }
 
-    pub(super) fn begins(&self, job: usize, started_unix_s: i64, progress: Arc<Progress>) {
+    pub(super) fn begins(&self, job: usize, started_unix_s: i64, progress: Arc<JobProgress>) {
         self.change(job, |it| {
             it.progress = Some(progress);
             it.status.is_running = true;
@@ -140,7 +140,7 @@ impl AgentStatus {
 
     /// Records that a run could not begin.
     pub(super) fn breaks(&self, job: usize, started_unix_s: i64, error: &str) {
-        self.begins(job, started_unix_s, Arc::new(Progress::new(None)));
+        self.begins(job, started_unix_s, Arc::new(JobProgress::new(None)));
         self.fails(job, error);
         self.ends(job, 0.0, true);
     }

@@ -31,7 +31,7 @@ use super::{
 
 /// The file system of this machine.
 #[derive(Debug)]
-pub(crate) struct Machine;
+pub(crate) struct MachineFileSystem;
 
 #[derive(Debug)]
 struct MachineFolder(OwnedFd);
@@ -39,7 +39,7 @@ struct MachineFolder(OwnedFd);
 #[derive(Debug)]
 struct MachineFile(File);
 
-impl FileSystem for Machine {
+impl FileSystem for MachineFileSystem {
     fn open_folder(&self, path: &[u8]) -> io::Result<Arc<dyn Folder>> {
         let folder = fs::openat(CWD, or_here(path), FOLDER, Mode::empty())?;
         Ok(Arc::new(MachineFolder(folder)))

@@ -26,10 +26,10 @@ use std::{
 use ftp::listing::{EntryKind, ListingEntry, ModifiedTime, TimePrecision};
 use tokio::task::spawn_blocking;
 
-pub(crate) use self::machine::Machine;
+pub(crate) use self::machine::MachineFileSystem;
 use self::{
     inherited::InheritedModes,
-    parts::Parts,
+    parts::OpenParts,
     syncs::SyncQueue,
     system::{
         FileAccess, FileKind, FileStat, FileSystem, Folder, LinkPolicy, OWNER_ALONE, OpenFile,
@@ -52,7 +52,7 @@ pub(crate) struct LocalFiles {
     syncs: Arc<SyncQueue>,
     /// Folders whose own names were synced, or will be synced with the next file.
     folders: Mutex<HashSet<Vec<u8>>>,
-    parts: Parts,
+    parts: OpenParts,
     /// Permissions of a new file, unless its folder determines them.
     usual_mode: OnceLock<u32>,
     inherited_modes: InheritedModes,
@@ -175,7 +175,7 @@ impl LocalFiles {
             synced: removes_sources.then(Mutex::default),
             syncs: Arc::default(),
             folders: Mutex::default(),
-            parts: Parts::default(),
+            parts: OpenParts::default(),
             usual_mode: OnceLock::new(),
             inherited_modes: InheritedModes::default(),
         })
@@ -186,7 +186,7 @@ impl LocalFiles {
         let side = FilesRole::Destination {
             removes_sources: false,
         };
-        Self::new(Arc::new(Machine), [], side)
+        Self::new(Arc::new(MachineFileSystem), [], side)
     }
 
     /// Returns the name of the time since the machine was started.

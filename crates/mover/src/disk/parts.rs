@@ -17,7 +17,7 @@ use super::{
 
 /// Locked descriptors of all open parts, by the paths of the parts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Parts(Arc<Mutex<LockedParts>>);
+pub(super) struct OpenParts(Arc<Mutex<LockedParts>>);
 
 /// Locked descriptors, by the paths of the parts.
 type LockedParts = HashMap<Vec<u8>, Weak<dyn OpenFile>>;
@@ -25,14 +25,14 @@ type LockedParts = HashMap<Vec<u8>, Weak<dyn OpenFile>>;
 /// An open part. It stays locked until its last opening is dropped.
 #[derive(Debug)]
 struct LockedPart {
-    parts: Parts,
+    parts: OpenParts,
     /// The locked descriptor. `None` once this opening is dropped.
     locked: Option<Arc<dyn OpenFile>>,
     /// The descriptor for writing. `None` if the locked one serves.
     own: Option<Arc<dyn OpenFile>>,
 }
 
-impl Parts {
+impl OpenParts {
     /// Adds a part that was made and locked.
     pub(super) fn add(&self, part: &[u8], locked: Arc<dyn OpenFile>) -> Arc<dyn OpenFile> {
         note(&mut self.lock(), part, &locked);

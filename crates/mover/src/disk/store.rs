@@ -168,7 +168,7 @@ const NEW: &[u8] = b".new";
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Machine, faulty::FaultyDisk},
+        super::{MachineFileSystem, faulty::FaultyDisk},
         *,
     };
 
@@ -192,7 +192,7 @@ mod tests {
             nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("room");
         }
         let path = place.path().as_os_str().as_encoded_bytes();
-        let folder = open_state_folder(&Machine, path).expect("a folder");
+        let folder = open_state_folder(&MachineFileSystem, path).expect("a folder");
         for name in [&b"a"[..], b"b"] {
             let refused = open_store(&*folder, name).expect_err("a pipe");
             assert!(refused.to_string().contains("no regular file"), "{refused}");

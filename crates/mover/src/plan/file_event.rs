@@ -1,6 +1,6 @@
 //! Records of a job's results.
 
-use super::{event::ContentProof, task::RelativePath, version::Version};
+use super::{event::ContentProof, task::RelativePath, version::FileVersion};
 
 /// Record of the result for a file or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub struct FileEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileOutcome {
     /// The file was moved.
-    Moved(Version, ContentProof),
+    Moved(FileVersion, ContentProof),
     /// The destination had the file.
-    Same(Version),
+    Same(FileVersion),
     /// An earlier run has taken the file. Its present state at the destination does not matter.
     TakenBefore,
     /// The entry is left out on purpose.
@@ -55,7 +55,7 @@ pub enum FileOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DryRunStep {
     /// A file would be moved.
-    Move(Version),
+    Move(FileVersion),
     /// A directory would be made.
     Make,
     /// A file or a directory would be deleted.

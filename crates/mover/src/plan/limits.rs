@@ -27,7 +27,7 @@ pub const NAMES_BYTES_MAX: usize = 256 << 20;
 
 /// Limits that tests make smaller.
 #[derive(Debug, Clone)]
-pub(super) struct Limits {
+pub(super) struct PlanLimits {
     pub(super) entries_there_max: usize,
     /// Most entries of a directory at the source. Only their names stay in memory.
     pub(super) entries_max: usize,
@@ -39,7 +39,7 @@ pub(super) struct Limits {
     pub(super) surplus_max: usize,
 }
 
-impl Default for Limits {
+impl Default for PlanLimits {
     fn default() -> Self {
         Self {
             entries_there_max: ENTRIES_THERE_MAX,

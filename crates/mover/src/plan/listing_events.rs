@@ -21,7 +21,7 @@ use super::{
     shift::{HeldFile, TimeChange, described},
     task::{Directory, File, RelativePath, Task, TaskId},
     tree::Presence,
-    version::Version,
+    version::FileVersion,
 };
 use crate::part_name;
 
@@ -303,7 +303,7 @@ impl Planner {
         let known = taken.or_else(|| {
             // A source is removed only if the destination has it with its time.
             let there = there.filter(|it| it.kind == EntryKind::File && !self.removes_sources())?;
-            Some(Version {
+            Some(FileVersion {
                 size_bytes: there.size_bytes,
                 modified: there.modified,
             })
@@ -579,7 +579,7 @@ impl Planner {
     }
 
     /// Removes the source of a file that the destination has, if the job removes sources.
-    pub(super) fn remove_source(&mut self, file: File, version: Version) {
+    pub(super) fn remove_source(&mut self, file: File, version: FileVersion) {
         if self.removes_sources() {
             self.queue
                 .push(QueuedTask::new(Task::RemoveSource(file, version)));

@@ -4,7 +4,7 @@ use std::{fmt::Debug, time::Instant};
 
 use super::{
     task::{File, RelativePath},
-    version::Version,
+    version::FileVersion,
 };
 
 /// Memory of the files that a job's runs have taken, so that no run takes them again.
@@ -13,7 +13,7 @@ pub trait RunMemory: Debug + Send + Sync {
     fn standing(&self, file: &File, now: Instant) -> FileStanding;
 
     /// Returns the version of a file that an earlier run has taken.
-    fn taken(&self, path: &RelativePath) -> Option<Version>;
+    fn taken(&self, path: &RelativePath) -> Option<FileVersion>;
 
     /// Records files that are about to be moved. When the function returns, the record outlives a
     /// power cut.
@@ -54,7 +54,7 @@ pub struct TakenFile {
     /// Path below the job's root.
     pub path: RelativePath,
     /// Version of the source.
-    pub version: Version,
+    pub version: FileVersion,
     /// Whether the job has moved the file now. Otherwise the destination had it.
     pub is_moved: bool,
 }

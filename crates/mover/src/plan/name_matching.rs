@@ -20,7 +20,7 @@ use super::{
     file_event::FileOutcome,
     queue::QueuedTask,
     task::{Directory, File, RelativePath, Task},
-    version::Version,
+    version::FileVersion,
 };
 
 /// Doubtful entries, by directory.
@@ -56,7 +56,7 @@ enum RelistPurpose {
 #[derive(Debug)]
 struct DoubtfulUpload {
     file: File,
-    version: Version,
+    version: FileVersion,
     proof: ContentProof,
     /// Whether the file was at the destination before the listing began.
     is_asked: bool,
@@ -201,7 +201,7 @@ impl Planner {
 
     /// Records that a file was moved. If the destination may have changed its name, its outcome
     /// waits.
-    pub(super) fn moved(&mut self, file: File, version: Version, proof: ContentProof) {
+    pub(super) fn moved(&mut self, file: File, version: FileVersion, proof: ContentProof) {
         let name = file.path.names().last().map_or(&[][..], Vec::as_slice);
         let (Some(kind), Some(path)) = (kind_of(name), file.path.parent()) else {
             return self.accept(file, version, proof);
@@ -229,7 +229,7 @@ impl Planner {
         }
     }
 
-    fn accept(&mut self, file: File, version: Version, proof: ContentProof) {
+    fn accept(&mut self, file: File, version: FileVersion, proof: ContentProof) {
         self.tally.moved += 1;
         self.note(&file, FileOutcome::Moved(version, proof));
         self.remove_source(file, version);

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 use ftp::listing::{ListingEntry, TimePrecision};
 
-use super::{task::File, version::Version};
+use super::{task::File, version::FileVersion};
 
 /// Files of one listing whose times have shifted.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ pub(super) enum TimeChange {
 
 impl TimeChange {
     /// Compares two versions. `None` if the sizes differ too, or if the times are too imprecise.
-    pub(super) fn of(known: &Version, listed: &Version) -> Option<Self> {
+    pub(super) fn of(known: &FileVersion, listed: &FileVersion) -> Option<Self> {
         if listed.size_bytes? != known.size_bytes? {
             return None;
         }
@@ -127,8 +127,8 @@ mod tests {
 
     use super::*;
 
-    fn version(size_bytes: u64, unix_s: i64, precision: TimePrecision) -> Version {
-        Version {
+    fn version(size_bytes: u64, unix_s: i64, precision: TimePrecision) -> FileVersion {
+        FileVersion {
             size_bytes: Some(size_bytes),
             modified: Some(ModifiedTime { unix_s, precision }),
         }

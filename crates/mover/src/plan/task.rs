@@ -7,7 +7,7 @@ use ftp::{
     listing::{ListingEntry, ModifiedTime},
 };
 
-use super::{limits::RESUME_LEAST, piece::Piece, version::Version};
+use super::{limits::RESUME_LEAST, piece::Piece, version::FileVersion};
 
 /// Path below a root: names from the top to the bottom. The root itself has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,8 +62,8 @@ pub struct File {
 
 impl File {
     /// Returns the version from the listing.
-    pub fn version(&self) -> Version {
-        Version {
+    pub fn version(&self) -> FileVersion {
+        FileVersion {
             size_bytes: self.size_bytes,
             modified: self.modified,
         }
@@ -142,7 +142,7 @@ pub enum Task {
     /// Query the present state of a file that the destination has listed.
     LookAgain(File, ListingEntry),
     /// Remove a file at the source, if it still has the version that the destination has.
-    RemoveSource(File, Version),
+    RemoveSource(File, FileVersion),
 }
 
 impl Task {

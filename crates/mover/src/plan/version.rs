@@ -4,14 +4,14 @@ use ftp::listing::{ModifiedTime, TimePrecision};
 
 /// Version of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Version {
+pub struct FileVersion {
     /// Size. `None` if the source does not report it.
     pub size_bytes: Option<u64>,
     /// Time of the last change.
     pub modified: Option<ModifiedTime>,
 }
 
-impl Version {
+impl FileVersion {
     /// Returns this listed version with the observations of its transfer, in the precision of later
     /// listings.
     pub fn seen(self, bytes: u64, modified_unix_s: Option<i64>) -> Self {

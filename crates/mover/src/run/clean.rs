@@ -23,7 +23,7 @@ use super::{
     lane::{list, now_unix_s},
 };
 use crate::{
-    disk::{FilesRole, LocalFiles, Machine, PartRemoval, system::FileSystem},
+    disk::{FilesRole, LocalFiles, MachineFileSystem, PartRemoval, system::FileSystem},
     job::{Job, JobSite, Root},
     journal::Journal,
     names::{join, last_name, local, parent, shown},
@@ -54,7 +54,7 @@ pub struct CleanResult {
 /// [`BrowseError`] if source or destination can no longer be reached, or the journal cannot be
 /// used.
 pub async fn clean(job: &Job, journal: Option<&Journal>) -> Result<CleanResult, BrowseError> {
-    clean_on(Arc::new(Machine), job, journal).await
+    clean_on(Arc::new(MachineFileSystem), job, journal).await
 }
 
 /// [`clean`] on any file system.

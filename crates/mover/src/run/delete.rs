@@ -14,7 +14,7 @@ use crate::{
     disk::SourceRemoval,
     job::Job,
     names::{local, parent, shown},
-    plan::{Directory, ENTRIES_THERE_MAX, File, RootedPath, TaskResult, Version},
+    plan::{Directory, ENTRIES_THERE_MAX, File, FileVersion, RootedPath, TaskResult},
     server::ServerError,
 };
 
@@ -94,7 +94,7 @@ impl Lane {
     pub(super) async fn remove_source(
         &mut self,
         file: &File,
-        version: &Version,
+        version: &FileVersion,
     ) -> Result<TaskResult, TaskError> {
         let job = &self.shared.job;
         let path = job.source_path(file.root, &file.path);
@@ -110,7 +110,7 @@ impl Lane {
             let (files, version) = (disk.files.clone(), *version);
             let remove = move || {
                 files.remove_source(&path, |now| {
-                    version.is_same_as(&Version {
+                    version.is_same_as(&FileVersion {
                         size_bytes: now.size_bytes,
                         modified: now.modified,
                     })
@@ -124,7 +124,7 @@ impl Lane {
         let Some(now) = self.source.look_for_file(&path).await? else {
             return Ok(TaskResult::Deleted);
         };
-        let now = Version {
+        let now = FileVersion {
             size_bytes: now.size_bytes,
             // A server that reports times only in listings reports none here.
             modified: now.modified.or(version.modified),

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
-use super::{blocking::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
+use super::{blocking::on_disk, failure::TaskError, progress::JobProgress, ranges::Ranges};
 use crate::{
     disk::{FilesRole, LocalFiles, system::FileSystem},
     fence::FencedError,
@@ -27,7 +27,7 @@ pub(super) struct JobContext {
     pub(super) destination_files: Arc<LocalFiles>,
     /// Whether the destination has refused the long name of a part, and accepted a short one.
     pub(super) takes_short_names: AtomicBool,
-    pub(super) progress: Arc<Progress>,
+    pub(super) progress: Arc<JobProgress>,
     /// Whether the gateway cannot connect to ports of this machine.
     pub(super) is_out_of_reach: AtomicBool,
     /// Whether the source announced support for offsets, but ignores them.
@@ -43,7 +43,7 @@ impl JobContext {
     pub(super) fn new(
         job: Arc<Job>,
         journal: Option<Journal>,
-        progress: Arc<Progress>,
+        progress: Arc<JobProgress>,
         system: Arc<dyn FileSystem>,
     ) -> Self {
         let plan = &job.plan;

@@ -46,11 +46,11 @@ pub use self::{
     clean::{CleanResult, clean},
     failure::chain,
     pour::pour,
-    progress::Progress,
+    progress::JobProgress,
 };
 use self::{job_context::JobContext, memory_writer::MemoryWriter};
 use crate::{
-    disk::Machine,
+    disk::MachineFileSystem,
     job::{Job, JobSite},
     journal::Journal,
     plan::{FileEvent, JobCounts, Planner, PlannerAction, StateStoreError},
@@ -72,11 +72,11 @@ pub struct JobSummary {
 pub async fn run(
     job: impl Into<Arc<Job>>,
     journal: Option<Journal>,
-    progress: Arc<Progress>,
+    progress: Arc<JobProgress>,
     interrupt: impl Future<Output = ()>,
     tell: impl FnMut(Option<FileEvent>, JobCounts),
 ) -> JobSummary {
-    let shared = JobContext::new(job.into(), journal, progress, Arc::new(Machine));
+    let shared = JobContext::new(job.into(), journal, progress, Arc::new(MachineFileSystem));
     run_with(shared, interrupt, tell).await
 }
 

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     disk::{self, Stamp},
     job::{CopyVerification, RESUME_LEAST},
-    journal::{Journal, Origin, Part},
+    journal::{Journal, PartOrigin, PartRecord},
     names::local,
     part_name::{digits_of, is_long, part_path, random_digits, short_part_path},
     plan::{ContentProof, File, TaskResult},
@@ -349,7 +349,7 @@ impl Mover<'_> {
     }
 
     /// Returns the journal, if the file is large enough for a record.
-    fn journal_for(&self, origin: Option<Origin>) -> Option<Arc<Journal>> {
+    fn journal_for(&self, origin: Option<PartOrigin>) -> Option<Arc<Journal>> {
         let moving = &self.shared.job.moving;
         let is_large = origin.is_some_and(|it| it.size_bytes >= RESUME_LEAST.bytes());
         let is_resumable = moving.resumes && moving.partial_suffix.is_some() && is_large;
@@ -361,7 +361,7 @@ impl Mover<'_> {
         &mut self,
         journal: &Arc<Journal>,
         names: &TransferNames,
-        origin: Origin,
+        origin: PartOrigin,
     ) -> Result<Overlap, TaskError> {
         let known = known(journal, &names.key).await;
         if let Some(part) = &known
@@ -421,7 +421,11 @@ impl Mover<'_> {
     }
 
     /// Returns the record of a part that starts again, if the journal is to have one.
-    fn new_part(&self, journal: Option<&Arc<Journal>>, origin: Option<Origin>) -> Option<NewPart> {
+    fn new_part(
+        &self,
+        journal: Option<&Arc<Journal>>,
+        origin: Option<PartOrigin>,
+    ) -> Option<NewPart> {
         Some(NewPart {
             journal: journal?.clone(),
             origin: origin?,
@@ -435,7 +439,7 @@ impl Mover<'_> {
     async fn overlap(
         &mut self,
         names: &TransferNames,
-        origin: Origin,
+        origin: PartOrigin,
         certain_bytes: u64,
     ) -> Result<Overlap, TaskError> {
         let Some(part) = self.destination.look_for_file(&names.part).await? else {
@@ -557,10 +561,10 @@ impl Mover<'_> {
                 && writer.sync().await?
             {
                 synced_bytes = length;
-                let part = Part {
+                let part = PartRecord {
                     synced_bytes,
                     digits: names.digits,
-                    ..Part::new(origin, self.shared.destination_files.boot())
+                    ..PartRecord::new(origin, self.shared.destination_files.boot())
                 };
                 note(journal, &names.key, part).await;
             }
@@ -746,8 +750,8 @@ impl SourceStat {
         }
     }
 
-    fn origin(&self) -> Option<Origin> {
-        Some(Origin {
+    fn origin(&self) -> Option<PartOrigin> {
+        Some(PartOrigin {
             size_bytes: self.size_bytes?,
             modified_unix_s: self.modified_unix_s?,
             modified_ns: self.stamp.map_or(0, |it| it.modified_ns),
@@ -770,7 +774,7 @@ struct Overlap {
 /// New record of a part that starts again, written once an older part is gone.
 struct NewPart {
     journal: Arc<Journal>,
-    origin: Origin,
+    origin: PartOrigin,
     /// Name of the time since the machine was started.
     boot: Option<u64>,
     /// Bytes that outlive a power cut.
@@ -779,10 +783,10 @@ struct NewPart {
 
 impl NewPart {
     async fn note(&self, names: &TransferNames) {
-        let part = Part {
+        let part = PartRecord {
             digits: names.digits,
             synced_bytes: self.synced_bytes,
-            ..Part::new(self.origin, self.boot)
+            ..PartRecord::new(self.origin, self.boot)
         };
         note(&self.journal, &names.key, part).await;
     }
@@ -819,7 +823,7 @@ pub(super) async fn read_exactly(
 }
 
 /// Returns the record of a part. If it cannot be read, the file starts from its beginning.
-async fn known(journal: &Arc<Journal>, part: &[u8]) -> Option<Part> {
+async fn known(journal: &Arc<Journal>, part: &[u8]) -> Option<PartRecord> {
     on_journal(journal, part, |journal, part| journal.part(part))
         .await
         .flatten()
@@ -827,7 +831,7 @@ async fn known(journal: &Arc<Journal>, part: &[u8]) -> Option<Part> {
 
 /// Records a part. Without the record, an interrupted move starts again, which is harmless
 /// otherwise.
-async fn note(journal: &Arc<Journal>, name: &[u8], part: Part) {
+async fn note(journal: &Arc<Journal>, name: &[u8], part: PartRecord) {
     on_journal(journal, name, move |journal, name| {
         journal.begin(name, part)
     })

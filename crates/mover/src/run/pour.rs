@@ -4,7 +4,7 @@
 use ftp::listing::EntryKind;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use super::{backend::Backend, browse::BrowseError, failure::TaskError, progress::Progress};
+use super::{backend::Backend, browse::BrowseError, failure::TaskError, progress::JobProgress};
 use crate::{
     disk::LocalFiles,
     job::{CopyOptions, JobSite},
@@ -21,7 +21,7 @@ pub async fn pour(
     site: &JobSite,
     path: &[u8],
     moving: &CopyOptions,
-    progress: &Progress,
+    progress: &JobProgress,
     mut input: impl AsyncRead + Unpin,
     interrupt: impl Future<Output = ()>,
 ) -> Result<u64, BrowseError> {
@@ -93,7 +93,7 @@ async fn name(backend: &mut Backend, part: &[u8], path: &[u8]) -> Result<(), Tas
 async fn write(
     backend: &mut Backend,
     (part, path): (&[u8], &[u8]),
-    progress: &Progress,
+    progress: &JobProgress,
     mut input: impl AsyncRead + Unpin,
 ) -> Result<u64, TaskError> {
     let mut writer = backend.write((part, path), 0, false).await?;

@@ -7,7 +7,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use super::{
-    JobSummary, Progress,
+    JobProgress, JobSummary,
     clean::{CleanResult, clean_on},
     job_context::JobContext,
     run_with,
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     disk::faulty::FaultyDisk,
     job::{CopyOptions, CopyVerification, Job, JobSite, RESUME_LEAST, Root, RootTarget},
-    journal::{Journal, Origin, Part},
+    journal::{Journal, PartOrigin, PartRecord},
     plan::{FileEvent, FileOutcome, JobPurpose, PlanOptions},
 };
 
@@ -127,7 +127,7 @@ impl World {
         let (job, system) = (self.job(), Arc::new(self.disk.clone()));
         // A run whose journal cannot be used works without one.
         let journal = self.journal();
-        let progress = Arc::new(Progress::new(None));
+        let progress = Arc::new(JobProgress::new(None));
         let shared = JobContext::new(Arc::new(job), journal, progress, system);
         let mut done = Vec::new();
         let tell = |note: Option<FileEvent>, _| {
@@ -253,14 +253,16 @@ fn entries_of_parts_stay_while_their_disk_is_not_mounted() {
         b"there/to/x.0123abcd.part",
         b"/there/to/named.0123abcd.part",
     );
-    let origin = Origin {
+    let origin = PartOrigin {
         size_bytes: 5,
         modified_unix_s: 7,
         modified_ns: 0,
     };
     let journal = world.journal().expect("a journal");
     for key in [&key[..], relative, named] {
-        journal.begin(key, Part::new(origin, None)).expect("room");
+        journal
+            .begin(key, PartRecord::new(origin, None))
+            .expect("room");
     }
     drop(journal);
     world.sources.insert("/named".to_owned(), b"whole".to_vec());
@@ -362,14 +364,14 @@ fn bytes_of_a_lost_or_cut_part_do_not_count_as_synced() {
         world.sources = [("/large".to_owned(), content)].into();
         world.replaced.clear();
         world.verify = CopyVerification::Size;
-        let origin = Origin {
+        let origin = PartOrigin {
             size_bytes: world.sources["/large"].len() as u64,
             modified_unix_s: 1_000_000,
             modified_ns: 0,
         };
-        let lost = Part {
+        let lost = PartRecord {
             synced_bytes: origin.size_bytes,
-            ..Part::new(origin, Some(0))
+            ..PartRecord::new(origin, Some(0))
         };
         let key = world
             .job()

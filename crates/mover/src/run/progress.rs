@@ -15,7 +15,7 @@ use crate::limit::RateLimit;
 
 /// Bytes that all lanes of a job have moved, and the limit of their rate.
 #[derive(Debug)]
-pub struct Progress {
+pub struct JobProgress {
     moved_bytes: AtomicU64,
     limiter: Arc<RateLimiter>,
 }
@@ -28,7 +28,7 @@ struct RateLimiter {
     free_at: Mutex<Option<Instant>>,
 }
 
-impl Progress {
+impl JobProgress {
     /// Creates the progress of a job before its first byte.
     pub fn new(rate_max: Option<RateLimit>) -> Self {
         Self::at(Arc::new(RateLimiter {

@@ -87,7 +87,7 @@ pub(super) struct LaneRate {
 
 /// A range that a lane fetches. It ends earlier if another lane takes the rest.
 #[derive(Debug)]
-pub(super) struct Range<'a> {
+pub(super) struct FetchRange<'a> {
     ranges: &'a Ranges,
     id: u64,
     begin: u64,
@@ -138,7 +138,7 @@ impl Ranges {
         part: &[u8],
         rate: Option<LaneRate>,
         now: Instant,
-    ) -> Option<Range<'_>> {
+    ) -> Option<FetchRange<'_>> {
         let mut state = self.state();
         let fetching = state.files.get_mut(part)?;
         if fetching.is_spoiled || fetching.connections_max < 2 {
@@ -212,8 +212,8 @@ impl Ranges {
         }
     }
 
-    fn taken(&self, id: u64, range: Piece) -> Range<'_> {
-        Range {
+    fn taken(&self, id: u64, range: Piece) -> FetchRange<'_> {
+        FetchRange {
             ranges: self,
             id,
             begin: range.begin,
@@ -222,9 +222,9 @@ impl Ranges {
     }
 
     /// Records that a lane begins a range of its own piece.
-    pub(super) fn begin(&self, part: &[u8], range: Piece, now: Instant) -> Range<'_> {
+    pub(super) fn begin(&self, part: &[u8], range: Piece, now: Instant) -> FetchRange<'_> {
         let id = self.state().run(part, range, false, now);
-        Range {
+        FetchRange {
             ranges: self,
             id,
             begin: range.begin,
@@ -237,7 +237,7 @@ impl Ranges {
     /// That is an abandoned range, or the end of the rest that would take longest. A lane without a
     /// pace takes half of that rest. A lane that helps may abandon its range, so this lane waits.
     /// `None` once no range outside of a piece is left.
-    pub(super) async fn take(&self, part: &[u8], rate: Option<LaneRate>) -> Option<Range<'_>> {
+    pub(super) async fn take(&self, part: &[u8], rate: Option<LaneRate>) -> Option<FetchRange<'_>> {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable();
@@ -307,7 +307,7 @@ impl Ranges {
 #[derive(Debug)]
 enum PieceOffer<'a> {
     /// The lane fetches this range.
-    Range(Range<'a>),
+    Range(FetchRange<'a>),
     /// Other lanes fetch ranges that they may abandon.
     Later,
     /// No range is left.
@@ -478,7 +478,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// continues as well.
 const SHARE_MAX: f64 = 15.0 / 16.0;
 
-impl Range<'_> {
+impl FetchRange<'_> {
     /// Returns the present begin and end of the range.
     pub(super) fn now(&self) -> Piece {
         let state = self.ranges.state();
@@ -541,7 +541,7 @@ impl Range<'_> {
     }
 }
 
-impl Drop for Range<'_> {
+impl Drop for FetchRange<'_> {
     fn drop(&mut self) {
         let mut state = self.ranges.state();
         let Some(at) = state.running.iter().position(|it| it.id == self.id) else {
@@ -596,7 +596,7 @@ mod tests {
         part: &[u8],
         rate: Option<LaneRate>,
         now: Instant,
-    ) -> Option<Range<'a>> {
+    ) -> Option<FetchRange<'a>> {
         match ranges.try_take(part, rate, now) {
             PieceOffer::Range(range) => Some(range),
             PieceOffer::Later | PieceOffer::Nothing => None,
@@ -605,7 +605,7 @@ mod tests {
 
     /// Simulates a lane that fetches a file of 100 MiB in bursts, until further lanes are wanted.
     /// Returns the time of that.
-    fn fetch_in_bursts(ranges: &Ranges, own: &Range<'_>, begun: Instant) -> Instant {
+    fn fetch_in_bursts(ranges: &Ranges, own: &FetchRange<'_>, begun: Instant) -> Instant {
         let round = Duration::from_millis(100);
         let mut now = begun + 2 * round;
         own.received(1, 2 * round, now);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{JobSummary, Progress, job_context::JobContext, run_with};
+use super::{JobProgress, JobSummary, job_context::JobContext, run_with};
 use crate::{
     disk::faulty::FaultyDisk,
     fence::Fence,
@@ -41,7 +41,7 @@ fn world(verify: CopyVerification) -> (FaultyDisk, Job) {
 
 /// Runs a job. Returns its summary, and the proof of each copy.
 fn run(disk: &FaultyDisk, job: Job) -> (JobSummary, Vec<ContentProof>) {
-    let progress = Arc::new(Progress::new(None));
+    let progress = Arc::new(JobProgress::new(None));
     let shared = JobContext::new(Arc::new(job), None, progress, Arc::new(disk.clone()));
     let mut proofs = Vec::new();
     let tell = |note: Option<FileEvent>, _| {

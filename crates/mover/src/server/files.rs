@@ -19,7 +19,7 @@ use super::{
 };
 
 /// A running listing.
-pub struct Lister<'a> {
+pub struct RunningListing<'a> {
     transfer: Transfer<'a>,
     listing: ListingParser,
     /// Whether the directory itself must be in the listing.
@@ -180,7 +180,11 @@ impl Session {
     ///
     /// # Errors
     /// [`ServerError`] if the server refuses.
-    pub async fn list(&mut self, path: &[u8], now_unix_s: i64) -> Result<Lister<'_>, ServerError> {
+    pub async fn list(
+        &mut self,
+        path: &[u8],
+        now_unix_s: i64,
+    ) -> Result<RunningListing<'_>, ServerError> {
         let (verb, form, argument) = if self.features.machine_listings {
             (
                 TransferVerb::MachineListing,
@@ -194,7 +198,7 @@ impl Session {
         };
         let shows_itself = verb == TransferVerb::Listing && self.lists_hidden_by_option;
         let transfer = self.transfer(verb, &argument, 0, false).await?;
-        Ok(Lister {
+        Ok(RunningListing {
             transfer,
             listing: ListingParser::new(form),
             shows_itself,
@@ -230,7 +234,7 @@ impl Session {
     }
 }
 
-impl Lister<'_> {
+impl RunningListing<'_> {
     /// Returns the next entries. Empty at the end.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub(crate) use self::dial::reach;
 pub use self::{
     dial::{Dial, GatewayListener, Password, Route},
     error::ServerError,
-    files::Lister,
+    files::RunningListing,
     hash::Algorithm,
     pipeline::{CompletedFile, DownloadedContent, Pipeline, PortOwner, SmallUpload},
     session::Session,

@@ -21,7 +21,7 @@ use super::{
 
 /// Content of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct WebAnswer {
     /// The status code.
     pub status: u16,
     /// Size of the whole file.
@@ -42,7 +42,7 @@ pub struct Answer {
 ///
 /// # Panics
 /// If the system gives no runtime.
-pub fn read_answer(answer: &[u8], piece_bytes: usize) -> Option<Answer> {
+pub fn read_answer(answer: &[u8], piece_bytes: usize) -> Option<WebAnswer> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -50,7 +50,7 @@ pub fn read_answer(answer: &[u8], piece_bytes: usize) -> Option<Answer> {
     runtime.block_on(read(answer, piece_bytes.max(1)))
 }
 
-async fn read(answer: &[u8], piece_bytes: usize) -> Option<Answer> {
+async fn read(answer: &[u8], piece_bytes: usize) -> Option<WebAnswer> {
     let (ours, mut theirs) = duplex(PIPE_BYTES);
     let (mut sender, connection) = http1::handshake(TokioIo::new(ours)).await.ok()?;
     tokio::spawn(connection);
@@ -77,7 +77,7 @@ async fn read(answer: &[u8], piece_bytes: usize) -> Option<Answer> {
     let here = Url::parse("https://example.com/film").expect("a URL");
     let to = header(headers, &LOCATION).unwrap_or_default();
     let (stated, is_sure) = (stat(&response), has_length(headers));
-    let mut said = Answer {
+    let mut said = WebAnswer {
         status: response.status().as_u16(),
         size_bytes: stated.size_bytes,
         modified_unix_s: stated.modified.map(|it| it.unix_s),
@@ -160,7 +160,7 @@ mod tests {
                  Content-Range: bytes {first}-{last}/{size_bytes}\r\nLocation: //host/x\r\n\r\n"
             );
             let read = read_answer(&[head.as_bytes(), &sent].concat(), piece_bytes);
-            let expected = Answer {
+            let expected = WebAnswer {
                 status: 206,
                 size_bytes: Some(size_bytes),
                 modified_unix_s: Some(unix_s.cast_signed()),

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use ftp::listing::{ModifiedTime, TimePrecision};
 use mover::{
     job::Job,
-    plan::{DryRunStep, File, FileEvent, FileOutcome, RelativePath, Version},
+    plan::{DryRunStep, File, FileEvent, FileOutcome, FileVersion, RelativePath},
     run::{BrowseError, Browser},
 };
 use units::BitRate;
@@ -20,7 +20,7 @@ fn write_tree(folder: &Path) {
 }
 
 /// Returns the moves that a dry run reports.
-fn planned(dry: &CopyResult) -> Vec<(usize, RelativePath, Version)> {
+fn planned(dry: &CopyResult) -> Vec<(usize, RelativePath, FileVersion)> {
     let step = |note: &FileEvent| match note.result {
         FileOutcome::Planned(DryRunStep::Move(version)) => {
             Some((note.root, note.path.clone(), version))
@@ -30,9 +30,9 @@ fn planned(dry: &CopyResult) -> Vec<(usize, RelativePath, Version)> {
     dry.notes.iter().filter_map(step).collect()
 }
 
-fn files(found: &[(usize, RelativePath, Version)]) -> Vec<File> {
+fn files(found: &[(usize, RelativePath, FileVersion)]) -> Vec<File> {
     let found = found.iter().cloned();
-    let file = |(root, path, version): (usize, RelativePath, Version)| File {
+    let file = |(root, path, version): (usize, RelativePath, FileVersion)| File {
         root,
         path,
         size_bytes: version.size_bytes,
@@ -43,7 +43,7 @@ fn files(found: &[(usize, RelativePath, Version)]) -> Vec<File> {
 }
 
 /// Makes a dry run of a job. Returns the planned moves, and the same job with these files.
-fn found(world: &World, make: impl Fn() -> Job) -> (Vec<(usize, RelativePath, Version)>, Job) {
+fn found(world: &World, make: impl Fn() -> Job) -> (Vec<(usize, RelativePath, FileVersion)>, Job) {
     let mut dry = make();
     dry.plan.is_dry_run = true;
     let found = planned(&world.run(dry));

@@ -16,7 +16,7 @@ use mover::{
     plan::{
         Deletion, DeletionMax, File, FileEvent, FileOutcome, JobPurpose, PlanOptions, RelativePath,
     },
-    run::{Progress, run},
+    run::{JobProgress, run},
 };
 use tokio::runtime::Runtime;
 
@@ -43,7 +43,7 @@ fn copy(from: &Path, to: &Path) -> Job {
 
 fn run_job(job: Job) -> Vec<FileEvent> {
     let mut notes = Vec::new();
-    let progress = Arc::new(Progress::new(None));
+    let progress = Arc::new(JobProgress::new(None));
     let running = run(job, None, progress, std::future::pending(), |note, _| {
         notes.extend(note);
     });

@@ -25,7 +25,7 @@ use fake_ftp::{Behaviour, FakeServer, Overwrites};
 use ftp::listing::{ModifiedTime, TimePrecision};
 use mover::{
     job::Job,
-    journal::{Journal, Origin, Part},
+    journal::{Journal, PartOrigin, PartRecord},
     plan::{File, RelativePath},
     server::{GatewayListener, Route},
 };
@@ -592,15 +592,15 @@ fn a_download_that_begins_anew_renews_the_entry_of_its_part() {
         Path::new(OsStr::from_bytes(&key)),
         &content(LARGE)[..2_000_000],
     );
-    let origin = Origin {
+    let origin = PartOrigin {
         size_bytes: LARGE as u64,
         // All files of the server have this time.
         modified_unix_s: 1_767_323_045,
         modified_ns: 0,
     };
-    let earlier = Part {
+    let earlier = PartRecord {
         synced_bytes: 2_000_000,
-        ..Part::new(origin, Some(1))
+        ..PartRecord::new(origin, Some(1))
     };
     let open = || Journal::open(&world.here("../state"), "job").expect("a journal");
     open().begin(&key, earlier).expect("room");

@@ -20,7 +20,7 @@ use mover::{
     job::Job,
     journal::Journal,
     location::Scheme,
-    run::{JobSummary, Progress, run},
+    run::{JobProgress, JobSummary, run},
     server::Route,
     spool_sharing::SpoolSharing,
 };
@@ -117,7 +117,7 @@ async fn run_with(
         .map(|(number, job)| {
             let journal = journal(number);
             tokio::spawn(async move {
-                let progress = Arc::new(Progress::new(None));
+                let progress = Arc::new(JobProgress::new(None));
                 let ended = run(job, journal, progress, std::future::pending(), |note, _| {
                     if let Some(note) = note {
                         println!("{note:?}");

@@ -15,12 +15,12 @@ use super::{
 };
 use crate::{
     job::JobSite,
-    journal::{Journal, Origin, PiecesRecord},
+    journal::{Journal, PartOrigin, PiecesRecord},
     part_name::{PIECES, digits_of, part_path, random_digits},
     plan::{File, Piece, TaskResult},
     run::{
         local::{LocalEnd, LocalWriter},
-        ranges::{LaneRate, Range},
+        ranges::{FetchRange, LaneRate},
     },
     server,
 };
@@ -170,7 +170,11 @@ impl Mover<'_> {
     }
 
     /// Fetches one range. The file does not start again meanwhile, so the part is the right one.
-    async fn help_with(&mut self, file: &File, range: Range<'_>) -> Result<LaneRate, TaskError> {
+    async fn help_with(
+        &mut self,
+        file: &File,
+        range: FetchRange<'_>,
+    ) -> Result<LaneRate, TaskError> {
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
         };
@@ -205,8 +209,8 @@ impl Mover<'_> {
         &mut self,
         (names, journal): (&TransferNames, &Arc<Journal>),
         part: &mut LocalWriter,
-        origin: Origin,
-        mut range: Range<'_>,
+        origin: PartOrigin,
+        mut range: FetchRange<'_>,
         is_helper: bool,
     ) -> Result<LaneRate, TaskError> {
         let begin = range.now().begin;
@@ -262,7 +266,7 @@ impl Mover<'_> {
         let Some((names, journal, begun)) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
         };
-        let is_whole = |done: &[Piece], origin: Origin| {
+        let is_whole = |done: &[Piece], origin: PartOrigin| {
             let missing = Piece::missing(origin.size_bytes, done, 1, u64::MAX);
             missing.is_empty()
         };
@@ -385,7 +389,7 @@ impl Mover<'_> {
     async fn make_room(
         &mut self,
         (names, journal): (&TransferNames, &Arc<Journal>),
-        origin: Origin,
+        origin: PartOrigin,
         is_recorded: bool,
     ) -> Result<bool, TaskError> {
         let digits = names.digits;
@@ -410,8 +414,8 @@ impl Mover<'_> {
         &mut self,
         names: &TransferNames,
         part: &mut LocalWriter,
-        origin: Origin,
-        range: &Range<'_>,
+        origin: PartOrigin,
+        range: &FetchRange<'_>,
         at: &mut u64,
     ) -> Result<LaneRate, TaskError> {
         let (begin, begun) = (*at, Instant::now());
@@ -479,7 +483,7 @@ impl Mover<'_> {
     async fn cause_of_surplus(
         &mut self,
         names: &TransferNames,
-        origin: Origin,
+        origin: PartOrigin,
         begin: u64,
     ) -> TaskError {
         let is_same = async {

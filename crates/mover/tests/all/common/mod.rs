@@ -27,7 +27,7 @@ use mover::{
     journal::Journal,
     location::{Scheme, Server},
     plan::{FileEvent, FileOutcome, PlanOptions},
-    run::{JobSummary, Progress, run},
+    run::{JobProgress, JobSummary, run},
     server::{Dial, Password, Route},
     web::WebDial,
 };
@@ -173,7 +173,7 @@ impl World {
     /// Runs a job to its end, or until `after` bytes have moved.
     pub(crate) fn run_until(&self, job: Job, after: u64) -> CopyResult {
         let journal = Journal::open(&self.folder.path().join("state"), "job").expect("a journal");
-        let progress = Arc::new(Progress::new(job.moving.rate_max.clone()));
+        let progress = Arc::new(JobProgress::new(job.moving.rate_max.clone()));
         let moved = progress.clone();
         let enough = async move {
             while moved.moved_bytes() < after {
