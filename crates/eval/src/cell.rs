@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Radio, Reordering, profile::Profile};
 
-pub use crate::ftp::Direction;
+pub use crate::ftp::TransferDirection;
 
 use units::calc::Transfer;
 
@@ -48,9 +48,9 @@ pub struct PathSpec {
 pub struct CellWork {
     /// Kind of the work.
     #[serde(default)]
-    pub job: Job,
+    pub job: WorkKind,
     /// Direction of the payload.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// Bytes of each file, or of each answer of a transaction.
     pub size_bytes: u64,
     /// Number of files, sessions or transactions. Files move one after the other, unless there are
@@ -78,7 +78,7 @@ pub struct CellWork {
 /// Kind of the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Job {
+pub enum WorkKind {
     /// Files move as fast as possible.
     #[default]
     Files,
@@ -186,8 +186,8 @@ impl Cell {
     pub fn transfer(&self) -> Transfer {
         let path = &self.path;
         let rate = match self.work.direction {
-            Direction::Down => path.rate_bits_per_s,
-            Direction::Up => path.rate_back_bits_per_s.unwrap_or(path.rate_bits_per_s),
+            TransferDirection::Down => path.rate_bits_per_s,
+            TransferDirection::Up => path.rate_back_bits_per_s.unwrap_or(path.rate_bits_per_s),
         };
         Transfer {
             size: self.work.bytes(),
@@ -232,10 +232,10 @@ impl fmt::Display for CellWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = ByteCount::new(self.size_bytes);
         match self.files {
-            count if self.job == Job::Sessions => {
+            count if self.job == WorkKind::Sessions => {
                 write!(f, "{count} FTP sessions with files of {size}")?;
             }
-            count if self.job == Job::Transactions => {
+            count if self.job == WorkKind::Transactions => {
                 write!(f, "{count} transactions with answers of {size}")?;
             }
             1 => write!(f, "{size} {}", self.direction)?,

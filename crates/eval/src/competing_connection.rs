@@ -16,7 +16,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::SockRef;
 use units::ByteCount;
 
-use super::cell::{CompetingConnection, Direction};
+use super::cell::{CompetingConnection, TransferDirection};
 use crate::bulk::ByteSink;
 use emulator::{Site, Wan};
 
@@ -35,12 +35,12 @@ impl RunningConnection {
     pub(crate) fn start(
         wan: &Wan,
         neighbour: CompetingConnection,
-        direction: Direction,
+        direction: TransferDirection,
         head_start: Duration,
     ) -> anyhow::Result<Self> {
         let to = match direction {
-            Direction::Down => Site::A,
-            Direction::Up => Site::B,
+            TransferDirection::Down => Site::A,
+            TransferDirection::Up => Site::B,
         };
         let sink = ByteSink::start(wan, to, 0)?;
         let stop = Arc::new(AtomicBool::new(false));

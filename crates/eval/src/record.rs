@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use bench_kit::stats;
 
 use super::{
-    cell::{Cell, Job},
+    cell::{Cell, WorkKind},
     side::Side,
 };
 
@@ -150,7 +150,7 @@ impl TrialRecord {
     ///
     /// `None` if the trial was not tried, or is not about bytes.
     pub fn efficiency(&self) -> Option<f64> {
-        if self.cell.work.job != Job::Files {
+        if self.cell.work.job != WorkKind::Files {
             return None;
         }
         let size = self.cell.work.bytes().bytes() as f64;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::cell::{CellWork, Direction, PathSpec};
+use crate::cell::{CellWork, PathSpec, TransferDirection};
 
 pub(crate) fn record(side: Side, repetition: u32) -> TrialRecord {
     TrialRecord {
@@ -13,8 +13,8 @@ pub(crate) fn record(side: Side, repetition: u32) -> TrialRecord {
                 ..PathSpec::default()
             },
             work: CellWork {
-                job: Job::Files,
-                direction: Direction::Down,
+                job: WorkKind::Files,
+                direction: TransferDirection::Down,
                 size_bytes: 100_000_000,
                 files: 1,
                 clients: 1,

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use units::ByteCount;
 
 use super::{
-    cell::{CellWork, Job, ServerBuffers},
+    cell::{CellWork, ServerBuffers, WorkKind},
     installed,
 };
 use bench_kit::ftp_server;
@@ -43,7 +43,7 @@ pub(super) fn missing(work: &CellWork) -> Option<String> {
 /// Whether a cell needs vsftpd. The embedded server has no fixed buffers, and lacks commands of the
 /// session script. Movers are measured with a widely used server.
 fn needs_vsftpd(work: &CellWork) -> bool {
-    work.job == Job::Sessions || work.server.is_some() || work.threads.is_some()
+    work.job == WorkKind::Sessions || work.server.is_some() || work.threads.is_some()
 }
 
 impl RunningServer {

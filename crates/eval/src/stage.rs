@@ -16,7 +16,7 @@ use units::ByteCount;
 use wansim::PathConfig;
 
 use super::{
-    cell::{Cell, Direction, Job},
+    cell::{Cell, TransferDirection, WorkKind},
     installed,
     server::RunningServer,
 };
@@ -93,7 +93,7 @@ impl Stage {
             RunningServer::start(&wan, &folder.join("server"), server_address, &cell.work)?;
         let front_listener = SocketAddr::from((a, FTP_PORT));
         let [peer_listener, peer_address] = [a, b].map(|site| SocketAddr::from((site, PEER_PORT)));
-        let peer = (cell.work.job == Job::Transactions)
+        let peer = (cell.work.job == WorkKind::Transactions)
             .then(|| wan.enter(Site::B, || Peer::start(peer_address)))
             .transpose()?
             .transpose()?;
@@ -142,9 +142,10 @@ impl Stage {
         let size = ByteCount::new(cell.work.size_bytes);
         if cell.work.threads.is_some() {
             self.prepare_folder(cell, size)?;
-        } else if cell.work.job == Job::Files && cell.work.direction == Direction::Down {
+        } else if cell.work.job == WorkKind::Files && cell.work.direction == TransferDirection::Down
+        {
             for number in 0..cell.work.files {
-                let path = self.server_file(&name(Direction::Down, number));
+                let path = self.server_file(&name(TransferDirection::Down, number));
                 let written = self.content.write(&path, size);
                 written.with_context(|| path.display().to_string())?;
             }
@@ -158,11 +159,11 @@ impl Stage {
     fn prepare_folder(&self, cell: &Cell, size: ByteCount) -> anyhow::Result<()> {
         let folder = self.server_file(MOVER_FOLDER);
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-        let first = folder.join(name(Direction::Down, 0));
+        let first = folder.join(name(TransferDirection::Down, 0));
         let written = self.content.write(&first, size);
         written.with_context(|| first.display().to_string())?;
         for number in 1..cell.work.files {
-            let path = folder.join(name(Direction::Down, number));
+            let path = folder.join(name(TransferDirection::Down, number));
             let linked = fs::hard_link(&first, &path);
             linked.with_context(|| path.display().to_string())?;
         }
@@ -191,7 +192,7 @@ impl Stage {
 
     /// Path of a cell's file at its sender. Files for uploads are made here.
     pub(crate) fn source(&self, name: &str, cell: &Cell) -> anyhow::Result<PathBuf> {
-        if cell.work.direction == Direction::Down {
+        if cell.work.direction == TransferDirection::Down {
             return Ok(self.server_file(name));
         }
         let path = self.client_file(name);
@@ -324,7 +325,7 @@ impl CounterReading {
 }
 
 /// Name of a trial's file.
-pub(crate) fn name(direction: Direction, number: u32) -> String {
+pub(crate) fn name(direction: TransferDirection, number: u32) -> String {
     format!("{direction}-{number}.bin")
 }
 

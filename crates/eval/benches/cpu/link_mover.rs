@@ -7,7 +7,7 @@ use bytes::Bytes;
 use link::{Class, Identity, Link, LinkConfig, PeerConfig, PeerId, Policy};
 use units::ByteCount;
 
-use crate::{Meter, MoverTask, say_listening};
+use crate::{MoverTask, UsageMeter, say_listening};
 
 pub fn send(job: &MoverTask) -> anyhow::Result<()> {
     runtime()?.block_on(async {
@@ -24,7 +24,7 @@ pub fn send(job: &MoverTask) -> anyhow::Result<()> {
             anyhow::Ok(())
         };
         write(&mut send, job.warm_up).await?;
-        let meter = Meter::start()?;
+        let meter = UsageMeter::start()?;
         write(&mut send, job.size).await?;
         send.finish();
         send.closed().await?;
@@ -42,7 +42,7 @@ pub fn receive(job: &MoverTask) -> anyhow::Result<()> {
             let data = incoming.recv.read().await?.context("it ended early")?;
             warm_up = warm_up.saturating_sub(data.len());
         }
-        let meter = Meter::start()?;
+        let meter = UsageMeter::start()?;
         while incoming.recv.read().await?.is_some() {}
         meter.end(job.size.bytes())?;
         // The sender waits for the acknowledgement that all bytes were read.

@@ -57,7 +57,7 @@ struct Options {
     path: Option<BenchPath>,
     /// One of the three alone
     #[arg(long, value_name = "NAME")]
-    only: Option<Mover>,
+    only: Option<ComparedProgram>,
     /// Instead: where the link's time goes, by perf; the recordings stay in DIR
     #[arg(long, value_name = "DIR")]
     profile: Option<PathBuf>,
@@ -77,7 +77,7 @@ enum BenchPath {
 
 /// One of the programs that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Mover {
+pub enum ComparedProgram {
     Udp,
     Link,
     Quic,
@@ -116,7 +116,7 @@ struct ProcessUsage {
 
 /// Begins when data can flow.
 #[derive(Debug)]
-pub struct Meter {
+pub struct UsageMeter {
     began: Instant,
     before: Usage,
 }
@@ -181,8 +181,8 @@ fn compare(
 ) -> anyhow::Result<bool> {
     let (moment, own) = (Moment::now()?, ProcessTime::own()?);
     let mut ours = Duration::ZERO;
-    let movers = Mover::value_variants().iter().copied();
-    let mut used: Vec<(Mover, [Vec<ProcessUsage>; 2])> = movers
+    let movers = ComparedProgram::value_variants().iter().copied();
+    let mut used: Vec<(ComparedProgram, [Vec<ProcessUsage>; 2])> = movers
         .filter(|mover| options.only.is_none_or(|only| only == *mover))
         .map(|mover| (mover, [Vec::new(), Vec::new()]))
         .collect();
@@ -279,7 +279,7 @@ impl SiteConnection {
 }
 
 /// Seconds of processor time for a GB, and whether the link keeps within half of QUIC's.
-fn table(used: &[(Mover, [Vec<ProcessUsage>; 2])]) -> (String, bool) {
+fn table(used: &[(ComparedProgram, [Vec<ProcessUsage>; 2])]) -> (String, bool) {
     let mut text = format!(
         "| {:<4} | {:<9} | {:>8} | {:>6} | {:>6} | {:>6} | {:>16} | {:>6} | {:>9} | {:>6} |\n|{}\n",
         "",
@@ -296,7 +296,7 @@ fn table(used: &[(Mover, [Vec<ProcessUsage>; 2])]) -> (String, bool) {
             .map(|width| "-".repeat(width) + "|")
             .concat()
     );
-    let median_of = |mover: Mover, side: usize| {
+    let median_of = |mover: ComparedProgram, side: usize| {
         let sides = used.iter().find(|(found, _)| *found == mover);
         sides.map(|(_, sides)| median(sides[side].iter().map(ProcessUsage::cpu_s_per_gb)))
     };
@@ -305,15 +305,15 @@ fn table(used: &[(Mover, [Vec<ProcessUsage>; 2])]) -> (String, bool) {
         for (side, runs) in sides.iter().enumerate() {
             let figures = || runs.iter().map(ProcessUsage::cpu_s_per_gb);
             let reached = median(figures());
-            let bound = (*mover == Mover::Link)
-                .then(|| median_of(Mover::Quic, side))
+            let bound = (*mover == ComparedProgram::Link)
+                .then(|| median_of(ComparedProgram::Quic, side))
                 .flatten()
                 .map(|quic| quic / 2.0);
             let is_kept = bound.is_none_or(|bound| reached <= bound);
             is_reached &= is_kept;
             let required = match (mover, bound) {
-                (Mover::Link, Some(bound)) => format!("<= {bound:.2}, aim {AIM}"),
-                (Mover::Link, None) => format!("aim {AIM}"),
+                (ComparedProgram::Link, Some(bound)) => format!("<= {bound:.2}, aim {AIM}"),
+                (ComparedProgram::Link, None) => format!("aim {AIM}"),
                 _ => String::new(),
             };
             let _ = writeln!(
@@ -342,7 +342,7 @@ fn table(used: &[(Mover, [Vec<ProcessUsage>; 2])]) -> (String, bool) {
 /// One transfer: a process at each site.
 fn measure(
     place: &SiteConnection,
-    mover: Mover,
+    mover: ComparedProgram,
     job: &MoverTask,
 ) -> anyhow::Result<[ProcessUsage; 2]> {
     let program = std::env::current_exe()?;
@@ -365,7 +365,12 @@ fn measure(
     Ok([sent, ProcessUsage::read(&rest)?])
 }
 
-fn start(mut command: Command, mover: Mover, site: Site, job: &MoverTask) -> anyhow::Result<Child> {
+fn start(
+    mut command: Command,
+    mover: ComparedProgram,
+    site: Site,
+    job: &MoverTask,
+) -> anyhow::Result<Child> {
     let side = ["send", "receive"][site as usize];
     command
         .args([CHILD, mover.name(), side])
@@ -392,7 +397,8 @@ fn profile(place: &SiteConnection, job: &MoverTask, folder: &Path) -> anyhow::Re
             .arg(&recordings[site as usize])
             .arg("--")
             .arg(&program);
-        start(command, Mover::Link, site, job).context("perf is in the package linux-perf")
+        start(command, ComparedProgram::Link, site, job)
+            .context("perf is in the package linux-perf")
     };
     let mut receiver = start(Site::B)?;
     std::thread::sleep(Duration::from_secs(1));
@@ -438,14 +444,14 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
         warm_up: ByteCount::new(warm_up.parse()?),
         addresses: [ours.parse()?, theirs.parse()?],
     };
-    let mover = Mover::from_str(mover, false).map_err(anyhow::Error::msg)?;
+    let mover = ComparedProgram::from_str(mover, false).map_err(anyhow::Error::msg)?;
     match (mover, side.as_str()) {
-        (Mover::Udp, "send") => udp_mover::send(&job),
-        (Mover::Udp, _) => udp_mover::receive(&job),
-        (Mover::Link, "send") => link_mover::send(&job),
-        (Mover::Link, _) => link_mover::receive(&job),
-        (Mover::Quic, "send") => quic_mover::send(&job),
-        (Mover::Quic, _) => quic_mover::receive(&job),
+        (ComparedProgram::Udp, "send") => udp_mover::send(&job),
+        (ComparedProgram::Udp, _) => udp_mover::receive(&job),
+        (ComparedProgram::Link, "send") => link_mover::send(&job),
+        (ComparedProgram::Link, _) => link_mover::receive(&job),
+        (ComparedProgram::Quic, "send") => quic_mover::send(&job),
+        (ComparedProgram::Quic, _) => quic_mover::receive(&job),
     }
 }
 
@@ -454,7 +460,7 @@ pub fn say_listening() {
     println!("{LISTENING}");
 }
 
-impl Meter {
+impl UsageMeter {
     /// Data can flow now.
     pub fn start() -> anyhow::Result<Self> {
         Ok(Self {
@@ -516,7 +522,7 @@ impl BenchPath {
     }
 }
 
-impl Mover {
+impl ComparedProgram {
     fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",

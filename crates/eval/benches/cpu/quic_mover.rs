@@ -26,7 +26,7 @@ use rustls::{
 
 use units::ByteCount;
 
-use crate::{DATAGRAM_BYTES, Meter, MoverTask, say_listening};
+use crate::{DATAGRAM_BYTES, MoverTask, UsageMeter, say_listening};
 
 pub fn send(job: &MoverTask) -> anyhow::Result<()> {
     runtime()?.block_on(async {
@@ -48,7 +48,7 @@ pub fn send(job: &MoverTask) -> anyhow::Result<()> {
             streams.push(connection.open_uni().await?);
         }
         write(job, job.warm_up, &mut streams).await?;
-        let meter = Meter::start()?;
+        let meter = UsageMeter::start()?;
         write(job, job.size, &mut streams).await?;
         for stream in &mut streams {
             stream.finish()?;
@@ -86,7 +86,7 @@ pub fn receive(job: &MoverTask) -> anyhow::Result<()> {
             readers.push(tokio::task::spawn_local(async move {
                 while let Some(chunk) = stream.read_chunk(usize::MAX, true).await? {
                     if total.get() >= warm_up && meter.get().is_none() {
-                        let _ = meter.set(Meter::start()?);
+                        let _ = meter.set(UsageMeter::start()?);
                     }
                     total.set(total.get() + chunk.bytes.len() as u64);
                 }

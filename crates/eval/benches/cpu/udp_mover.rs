@@ -11,11 +11,11 @@ use std::{
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 
-use crate::{DATAGRAM_BYTES, Meter, MoverTask, say_listening};
+use crate::{DATAGRAM_BYTES, MoverTask, UsageMeter, say_listening};
 
 pub fn send(job: &MoverTask) -> anyhow::Result<()> {
     let (socket, state) = socket(job, 0)?;
-    let meter = Meter::start()?;
+    let meter = UsageMeter::start()?;
     let batch = vec![7; DATAGRAM_BYTES * BATCH_PACKETS];
     let began = Instant::now();
     let mut sent = 0;
@@ -59,7 +59,7 @@ pub fn receive(job: &MoverTask) -> anyhow::Result<()> {
         match state.recv((&socket).into(), &mut slices, &mut meta[..room]) {
             Ok(count) => {
                 if meter.is_none() {
-                    meter = Some(Meter::start()?);
+                    meter = Some(UsageMeter::start()?);
                 }
                 bytes += meta[..count]
                     .iter()

@@ -17,7 +17,7 @@ use crate::plots;
 
 /// Outcome of one run of a row.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RowOutcome {
     pub figures: Vec<Figure>,
     pub record: CrowdRecord,
     pub line: SymmetricPath,
@@ -26,7 +26,7 @@ pub struct Outcome {
 }
 
 /// A table that is printed row by row, and a page that grows with it.
-pub struct Report {
+pub struct FairnessReport {
     page: Page,
     /// Panels of the present group.
     panels: Vec<Panel>,
@@ -35,7 +35,7 @@ pub struct Report {
     count: usize,
 }
 
-impl Report {
+impl FairnessReport {
     /// Prints the head of the table. The note describes the runs on the page.
     pub fn open(note: &str, is_traced: bool) -> Self {
         println!(
@@ -65,7 +65,7 @@ impl Report {
     }
 
     /// Prints the figures of a row, and puts the plots of its first run on the page.
-    pub fn row(&mut self, name: &str, outcomes: &[Outcome]) {
+    pub fn row(&mut self, name: &str, outcomes: &[RowOutcome]) {
         let mut captions = Vec::new();
         for (index, figure) in outcomes[0].figures.iter().enumerate() {
             let values: Vec<f64> = outcomes

@@ -23,14 +23,14 @@ use wansim::{PathConfig, Policer};
 
 use crate::{
     MS, Options, S,
-    report::{Outcome, Report},
+    report::{FairnessReport, RowOutcome},
     shares::{least, rates, seconds_to_converge},
 };
 
 /// Rows that show one thing together.
 struct Group {
     name: &'static str,
-    rows: Vec<BenchCase<Outcome>>,
+    rows: Vec<BenchCase<RowOutcome>>,
 }
 
 /// Runs the rows that are wanted with all seeds, prints the table and writes the page.
@@ -44,10 +44,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     groups.retain(|group| !group.rows.is_empty());
     anyhow::ensure!(!groups.is_empty(), "no row has such a name");
     let began = Instant::now();
-    let mut report = Report::open(NOTE, options.trace);
+    let mut report = FairnessReport::open(NOTE, options.trace);
     for group in &groups {
         report.group(group.name);
-        let jobs: Vec<(&BenchCase<Outcome>, u64)> = group
+        let jobs: Vec<(&BenchCase<RowOutcome>, u64)> = group
             .rows
             .iter()
             .flat_map(|row| (1..=options.seeds).map(move |seed| (row, seed)))
@@ -132,8 +132,8 @@ fn crowd(line: &SymmetricPath, seed: u64, flows: impl IntoIterator<Item = FlowCo
     crowd
 }
 
-fn outcome(line: &SymmetricPath, crowd: &Crowd, figures: Vec<Figure>) -> Outcome {
-    Outcome {
+fn outcome(line: &SymmetricPath, crowd: &Crowd, figures: Vec<Figure>) -> RowOutcome {
+    RowOutcome {
         figures,
         record: crowd.record().clone(),
         line: *line,
@@ -143,7 +143,7 @@ fn outcome(line: &SymmetricPath, crowd: &Crowd, figures: Vec<Figure>) -> Outcome
 
 /// Returns cells in which the first flow is a link. CUBIC keeps its mean rate, divided by its mean
 /// rate with one more CUBIC flow in the link's place.
-fn beside_cubic(policy: Policy) -> Vec<BenchCase<Outcome>> {
+fn beside_cubic(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
         for queue in [0.5, 1.0, 4.0] {
@@ -179,7 +179,7 @@ fn beside_cubic(policy: Policy) -> Vec<BenchCase<Outcome>> {
 
 /// Returns cells on lossy paths. CUBIC can have the lesser of two rates: its share of the path's
 /// goodput, and its rate alone under this loss.
-fn beside_cubic_with_loss(policy: Policy) -> Vec<BenchCase<Outcome>> {
+fn beside_cubic_with_loss(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
         for (loss, text) in [(0.0001, "0.01 %"), (0.001, "0.1 %"), (0.01, "1 %")] {
@@ -215,7 +215,7 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<BenchCase<Outcome>> {
 /// one CUBIC flow in the link's place.
 ///
 /// Only beside Reno no flow may starve: beside BBR with a short queue CUBIC starves, too.
-fn beside_others(policy: Policy) -> Vec<BenchCase<Outcome>> {
+fn beside_others(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let kinds = [("Reno", FlowKind::reno()), ("BBR", FlowKind::bbr())];
     let mut rows = Vec::new();
     for (name, kind) in kinds {
@@ -254,7 +254,7 @@ fn beside_others(policy: Policy) -> Vec<BenchCase<Outcome>> {
     rows
 }
 
-fn visited(policy: Policy) -> Vec<BenchCase<Outcome>> {
+fn visited(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     for queue in [1.0, 4.0] {
         let line = SymmetricPath::new(100, 40, queue);
@@ -327,7 +327,7 @@ fn rates_late(crowd: &Crowd, span_s: Range<u32>) -> Vec<f64> {
 
 /// Returns cells in which the link starts late. A late CUBIC flow beside BBR gets little itself, so
 /// both shares are compared with such a flow.
-fn late(policy: Policy) -> Vec<BenchCase<Outcome>> {
+fn late(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     let others = [
         ("CUBIC", FlowKind::cubic(), 1),
@@ -382,7 +382,7 @@ fn late(policy: Policy) -> Vec<BenchCase<Outcome>> {
 }
 
 /// Returns cells in which a CUBIC flow starts late beside the link.
-fn early(policy: Policy) -> Vec<BenchCase<Outcome>> {
+fn early(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     late_paths()
         .map(|line| {
             BenchCase::new(path_name(&line), move |seed| {
@@ -403,7 +403,7 @@ fn early(policy: Policy) -> Vec<BenchCase<Outcome>> {
         .collect()
 }
 
-fn among_ourselves(policy: Policy) -> Vec<BenchCase<Outcome>> {
+fn among_ourselves(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     for count in [2, 4] {
         for apart_s in [0, 5] {
@@ -446,7 +446,7 @@ fn among_ourselves(policy: Policy) -> Vec<BenchCase<Outcome>> {
     rows
 }
 
-fn policers(policy: Policy) -> Vec<BenchCase<Outcome>> {
+fn policers(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let line = SymmetricPath::new(100, 40, 1.0);
     let run = move |bucket_ms: u64, seed: u64, flows: Vec<FlowConfig>| {
         let path = PathConfig {
@@ -514,7 +514,7 @@ fn policers(policy: Policy) -> Vec<BenchCase<Outcome>> {
     rows
 }
 
-fn small_user(policy: Policy) -> Vec<BenchCase<Outcome>> {
+fn small_user(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let line = SymmetricPath::new(100, 173, 1.0);
     vec![BenchCase::new("173 ms, queue 1 BDP", move |seed| {
         let user = || {
@@ -540,7 +540,7 @@ fn small_user(policy: Policy) -> Vec<BenchCase<Outcome>> {
     })]
 }
 
-fn alone(policy: Policy) -> Vec<BenchCase<Outcome>> {
+fn alone(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     for (rtt_ms, queue) in [
         (20, 1.0),

@@ -11,7 +11,7 @@ use units::ByteCount;
 
 use super::TrialResult;
 use crate::{
-    cell::{Cell, Direction},
+    cell::{Cell, TransferDirection},
     ftp::client::{self, ClientTransfer},
     stage::{self, Stage, WARM_UP},
 };
@@ -61,9 +61,11 @@ fn transfer_all(
     let work = cell.work;
     let size = ByteCount::new(work.size_bytes);
     for number in 0..work.files {
-        if work.direction == Direction::Up {
+        if work.direction == TransferDirection::Up {
             // An earlier trial may have stored a file of this name.
-            let _ = std::fs::remove_file(stage.server_file(&stage::name(Direction::Up, number)));
+            let _ = std::fs::remove_file(
+                stage.server_file(&stage::name(TransferDirection::Up, number)),
+            );
         }
     }
     let begun = Instant::now();
@@ -107,16 +109,16 @@ fn transfer_all(
     let mut bytes = 0;
     let expected = stage.content.hash(size);
     for (number, outcome) in outcomes {
-        let uploaded = stage.server_file(&stage::name(Direction::Up, number));
+        let uploaded = stage.server_file(&stage::name(TransferDirection::Up, number));
         // Bytes in the client's kernel have not arrived: the server's file counts.
         bytes += match (work.direction, outcome.is_complete) {
-            (Direction::Up, false) => uploaded.metadata().map_or(0, |file| file.len()),
+            (TransferDirection::Up, false) => uploaded.metadata().map_or(0, |file| file.len()),
             _ => outcome.bytes.bytes(),
         };
         if outcome.is_complete {
             let hash = match work.direction {
-                Direction::Down => outcome.hash,
-                Direction::Up => hash_file(&uploaded)?,
+                TransferDirection::Down => outcome.hash,
+                TransferDirection::Up => hash_file(&uploaded)?,
             };
             ensure!(hash == expected, "file {number}: the hashes differ");
         }

@@ -11,7 +11,7 @@ mod programs;
 use std::time::Duration;
 
 use super::{
-    cell::{Cell, Job},
+    cell::{Cell, WorkKind},
     record::UserExperience,
     server,
     side::Side,
@@ -84,7 +84,7 @@ pub(crate) fn missing(side: Side, stage: &mut Stage, cell: &Cell) -> Option<Stri
 /// The uncounted part of a trial: the warm-up of the link, for sides that use both gateways.
 pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> Result<(), TrialFailure> {
     match (side, cell.work.job) {
-        (side, Job::Files) if side.uses_gateways() => Ok(ftp::warm_up(stage, cell)?),
+        (side, WorkKind::Files) if side.uses_gateways() => Ok(ftp::warm_up(stage, cell)?),
         _ => Ok(()),
     }
 }
@@ -97,9 +97,9 @@ pub(crate) fn run(
     limit: Duration,
 ) -> Result<TrialResult, TrialFailure> {
     match cell.work.job {
-        Job::Files => {}
-        Job::Sessions => return answers::sessions(side, stage, cell),
-        Job::Transactions => return answers::transactions(side, stage, cell),
+        WorkKind::Files => {}
+        WorkKind::Sessions => return answers::sessions(side, stage, cell),
+        WorkKind::Transactions => return answers::transactions(side, stage, cell),
     }
     match side {
         Side::FtpCubic | Side::FtpBbr => Ok(ftp::plain(stage, cell, limit)?),

@@ -8,7 +8,9 @@ use units::{BitRate, ByteCount};
 
 use super::{CellTask, EvaluationPlan, PlanProblem};
 use crate::{
-    cell::{Cell, CellWork, CompetingConnection, Direction, Job, PathSpec, ServerBuffers},
+    cell::{
+        Cell, CellWork, CompetingConnection, PathSpec, ServerBuffers, TransferDirection, WorkKind,
+    },
     side::Side,
 };
 
@@ -52,7 +54,7 @@ struct CellSection {
     reordering: Option<Spanned<TextList>>,
     duplication: Option<Spanned<TextList>>,
     #[serde(default)]
-    job: Job,
+    job: WorkKind,
     #[serde(default = "down")]
     direction: Spanned<TextList>,
     size: Spanned<TextList>,
@@ -166,7 +168,7 @@ impl PlanFile {
 impl CellSection {
     /// All combinations of the section's values.
     fn cells(&self) -> Result<Vec<Cell>, PlanProblem> {
-        if self.job != Job::Files
+        if self.job != WorkKind::Files
             && let Some(limit) = &self.limit
         {
             let message = "sessions and transactions end by themselves, without a limit";
@@ -182,7 +184,7 @@ impl CellSection {
         }
         let work = CellWork {
             job: self.job,
-            direction: Direction::Down,
+            direction: TransferDirection::Down,
             size_bytes: 0,
             files: *self.files.get_ref(),
             clients,
@@ -246,7 +248,7 @@ impl CellSection {
         let is_download = directions.iter().all(|direction| direction == "down");
         if movers < sides.len() {
             Err("threads are for movers, and a side here is none")
-        } else if self.job != Job::Files || *self.clients.get_ref() != 1 || !is_download {
+        } else if self.job != WorkKind::Files || *self.clients.get_ref() != 1 || !is_download {
             Err("movers are tried with downloads of files, without clients")
         } else {
             Ok(())
@@ -387,10 +389,10 @@ fn neighbour(text: &str) -> Result<CompetingConnection, String> {
     }
 }
 
-fn direction(text: &str) -> Result<Direction, String> {
+fn direction(text: &str) -> Result<TransferDirection, String> {
     match text {
-        "down" => Ok(Direction::Down),
-        "up" => Ok(Direction::Up),
+        "down" => Ok(TransferDirection::Down),
+        "up" => Ok(TransferDirection::Up),
         other => Err(format!("{other:?} is not a direction: \"down\" or \"up\"")),
     }
 }

@@ -10,7 +10,7 @@ use super::{
     table::{NONE, fraction},
 };
 use crate::{
-    cell::{Cell, Job},
+    cell::{Cell, WorkKind},
     record::{TrialEnd, TrialRecord},
     side::Side,
 };
@@ -134,7 +134,7 @@ fn rows(before: &EvaluationReport, after: &EvaluationReport) -> Vec<Compared> {
 
 fn files(pair: ComparedRow<'_>) -> Option<Compared> {
     let row = pair[0].or(pair[1])?;
-    if row.cell.work.job != Job::Files {
+    if row.cell.work.job != WorkKind::Files {
         return None;
     }
     let reached = |row: Option<&ReportRow>| Some(row?.efficiency()?.median);

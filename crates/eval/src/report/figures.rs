@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{EvaluationReport, ReportRow};
-use crate::cell::{Cell, Job};
+use crate::cell::{Cell, WorkKind};
 use bench_kit::plot::{Axis, Mark, Plot, Series};
 
 /// A quantity of cells that can be the horizontal axis of a plot.
@@ -81,7 +81,7 @@ impl EvaluationReport {
     /// Goodput over each quantity that varies, and the distribution of all fractions of the ideal.
     pub(super) fn plots(&self) -> Vec<Plot> {
         let mut cells = self.cells();
-        cells.retain(|cell| cell.work.job == Job::Files);
+        cells.retain(|cell| cell.work.job == WorkKind::Files);
         let mut plots = Vec::new();
         for dimension in &DIMENSIONS {
             let mut groups: Vec<(Cell, Vec<&Cell>)> = Vec::new();

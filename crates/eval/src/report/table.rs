@@ -2,7 +2,7 @@
 
 use super::{EvaluationReport, ReportRow, SuccessShare};
 use crate::{
-    cell::{Cell, Job},
+    cell::{Cell, WorkKind},
     record::{TrialEnd, TrialRecord},
     side::Side,
 };
@@ -62,7 +62,7 @@ impl EvaluationReport {
     /// neighbour.
     fn goodput_cells(&self) -> Vec<&Cell> {
         let mut cells = self.cells();
-        cells.retain(|cell| cell.work.job == Job::Files && cell.work.beside.is_none());
+        cells.retain(|cell| cell.work.job == WorkKind::Files && cell.work.beside.is_none());
         cells
     }
 
@@ -159,7 +159,7 @@ impl EvaluationReport {
         let cells = self
             .cells()
             .into_iter()
-            .filter(|cell| cell.work.job == Job::Files);
+            .filter(|cell| cell.work.job == WorkKind::Files);
         let rows = cells.map(|cell| {
             let mut line = vec![cell.to_string()];
             line.extend(

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    cell::Job,
+    cell::WorkKind,
     record::{UserExperience, tests::record},
 };
 
@@ -151,7 +151,7 @@ fn two_runs_are_compared_cell_by_cell() {
 /// Ten sessions, of which `failed` failed.
 fn session(seconds: f64, failed: u64) -> TrialRecord {
     let mut record = record(Side::Longhaul, 0);
-    record.cell.work.job = Job::Sessions;
+    record.cell.work.job = WorkKind::Sessions;
     record.bytes = 0;
     record.answers = Some(UserExperience {
         seconds: BTreeMap::from([("sessions".to_owned(), vec![seconds; 10])]),
@@ -191,7 +191,7 @@ fn cells_of_a_plot_differ_in_one_quantity_alone() {
     with(|record| record.cell.work.outage_ms = Some(5000));
     with(|record| record.cell.work.size_bytes *= 2);
     with(|record| record.cell.path.duplication = 0.5);
-    with(|record| record.cell.work.job = Job::Sessions);
+    with(|record| record.cell.work.job = WorkKind::Sessions);
     let plots = EvaluationReport::new("Small", "", &records)
         .expect("records")
         .plots();

@@ -24,7 +24,7 @@ use emulator::privilege;
 use self::rows::{Group, Row, Times};
 use crate::{
     S,
-    report::{Outcome, Report},
+    report::{FairnessReport, RowOutcome},
 };
 
 #[derive(Args)]
@@ -99,7 +99,7 @@ pub fn run(all: &crate::Options) -> anyhow::Result<()> {
         times.settle.as_secs(),
         options.runs
     );
-    let mut report = Report::open(&note, all.trace);
+    let mut report = FairnessReport::open(&note, all.trace);
     let mut outcomes = outcomes.chunks(options.runs as usize);
     for group in &groups {
         report.group(group.name);
@@ -115,7 +115,7 @@ pub fn run(all: &crate::Options) -> anyhow::Result<()> {
 
 /// Runs all rows, several at once. The outcomes have the order of the rows, and all outcomes of a
 /// row stand together.
-fn measure(groups: &[Group], times: &Times, options: &Options) -> anyhow::Result<Vec<Outcome>> {
+fn measure(groups: &[Group], times: &Times, options: &Options) -> anyhow::Result<Vec<RowOutcome>> {
     let rows = groups.iter().flat_map(|group| &group.rows);
     let mut jobs: Vec<(usize, &Row, u64)> = rows
         .flat_map(|row| (1..=options.runs).map(move |seed| (row, seed)))

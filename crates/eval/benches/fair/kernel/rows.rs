@@ -9,7 +9,7 @@ use units::ByteCount;
 use super::crowd::{self, FlowSender, KernelFlow};
 use crate::{
     S,
-    report::Outcome,
+    report::RowOutcome,
     shares::{least, rates, seconds_to_converge, seconds_to_fair},
 };
 
@@ -28,7 +28,7 @@ pub struct Row {
 }
 
 /// Runs a row with a seed.
-pub type Run = dyn Fn(&Times, u64) -> anyhow::Result<Outcome> + Send + Sync;
+pub type Run = dyn Fn(&Times, u64) -> anyhow::Result<RowOutcome> + Send + Sync;
 
 /// How long a run lasts, and how much of its beginning is not judged.
 #[derive(Debug, Clone)]
@@ -286,8 +286,8 @@ fn line_figures(
     ]
 }
 
-fn outcome(line: &SymmetricPath, crowd: crowd::KernelOutcome, figures: Vec<Figure>) -> Outcome {
-    Outcome {
+fn outcome(line: &SymmetricPath, crowd: crowd::KernelOutcome, figures: Vec<Figure>) -> RowOutcome {
+    RowOutcome {
         figures,
         record: crowd.record,
         line: *line,
