@@ -23,7 +23,7 @@ use super::{
 use crate::gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways};
 use bench_kit::{content::Content, machine::ProcessTime, scratch};
 use emulator::{Site, Wan, WanConfig};
-use probe::peer::Peer;
+use probe::peer::ProbePeer;
 
 /// The sites of one cell and the processes there. Drop ends them.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Stage {
     gateways: Gateways,
     server: Option<RunningServer>,
     /// Answers transactions, in cells that measure these.
-    _peer: Option<Peer>,
+    _peer: Option<ProbePeer>,
     pub(crate) wan: Wan,
     pub(crate) content: Content,
     folder: PathBuf,
@@ -94,7 +94,7 @@ impl Stage {
         let front_listener = SocketAddr::from((a, FTP_PORT));
         let [peer_listener, peer_address] = [a, b].map(|site| SocketAddr::from((site, PEER_PORT)));
         let peer = (cell.work.job == WorkKind::Transactions)
-            .then(|| wan.enter(Site::B, || Peer::start(peer_address)))
+            .then(|| wan.enter(Site::B, || ProbePeer::start(peer_address)))
             .transpose()?
             .transpose()?;
         let mover_listener = SocketAddr::from((a, MOVER_LISTENER_PORT));

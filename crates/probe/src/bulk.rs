@@ -22,7 +22,7 @@ use units::ByteCount;
 use super::{
     Arrivals, Failure, FailureKind, ProbeError, clock,
     failure::{self, within},
-    hello::{ECHO_BYTES, Hello},
+    hello::{ECHO_BYTES, ProbeHello},
     payload::{self, Payload},
 };
 use bench_kit::stats;
@@ -151,8 +151,8 @@ pub fn run(
     on_record: impl FnMut(&BulkTransfer),
 ) -> Result<Vec<BulkTransfer>, ProbeError> {
     let bytes = probe.size.bytes();
-    let hello = Hello::Bulk { bytes }.line();
-    Hello::parse(hello.trim_end().as_bytes())
+    let hello = ProbeHello::Bulk { bytes }.line();
+    ProbeHello::parse(hello.trim_end().as_bytes())
         .map_err(|error| ProbeError::Invalid(error.to_string()))?;
     probe.payload.prepare();
     let start = |probe: Rc<BulkProbe>, number| async move { one(&probe, number).await };
@@ -185,7 +185,7 @@ async fn transfer(
     let mut stream = connect(probe).await?;
     record.connected_us = Some(began.elapsed().as_micros() as u64);
     let bytes = probe.size.bytes();
-    let hello = Hello::Bulk { bytes }.line();
+    let hello = ProbeHello::Bulk { bytes }.line();
     within("sending", reply_timeout, stream.write_all(hello.as_bytes())).await?;
     let mut stream_bytes = payload::PayloadStream::new(probe.payload);
     // The echoed bytes are random for every kind of payload.

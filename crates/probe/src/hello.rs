@@ -15,7 +15,7 @@ use super::{
 /// The purpose of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Hello {
+pub enum ProbeHello {
     /// A short request: the peer answers with the token and `answer_bytes` bytes, and closes the
     /// connection.
     Transaction {
@@ -91,7 +91,7 @@ pub enum HelloError {
     OutOfBounds(&'static str),
 }
 
-impl Hello {
+impl ProbeHello {
     /// Reads a line without its newline.
     ///
     /// # Errors
@@ -157,21 +157,21 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         for hello in [
-            Hello::Transaction {
+            ProbeHello::Transaction {
                 token: u64::MAX,
                 answer_bytes: 0,
             },
-            Hello::Bulk { bytes: 1 << 40 },
-            Hello::Ping {},
-            Hello::Stream { id: 7, index: 1 },
-            Hello::Tcp(tcp::TcpTask {
+            ProbeHello::Bulk { bytes: 1 << 40 },
+            ProbeHello::Ping {},
+            ProbeHello::Stream { id: 7, index: 1 },
+            ProbeHello::Tcp(tcp::TcpTask {
                 direction: tcp::TcpDirection::Both,
                 streams: 4,
                 window_bytes: Some(65_536),
                 congestion: Some("bbr".to_owned()),
                 limit: tcp::StreamLimit::Time { ms: 10_000 },
             }),
-            Hello::Udp(udp::UdpTask {
+            ProbeHello::Udp(udp::UdpTask {
                 direction: udp::UdpDirection::Down,
                 packets: 1000,
                 payload_bytes: 1400,
@@ -180,7 +180,7 @@ mod tests {
         ] {
             let line = hello.line();
             assert!(line.len() <= LINE_MAX_BYTES);
-            assert_eq!(Hello::parse(line.trim_end().as_bytes()), Ok(hello));
+            assert_eq!(ProbeHello::parse(line.trim_end().as_bytes()), Ok(hello));
         }
     }
 
@@ -202,11 +202,11 @@ mod tests {
                 HelloError::OutOfBounds("size: from 32 to 65507 bytes"),
             ),
         ] {
-            assert_eq!(Hello::parse(line.as_bytes()), Err(error), "{line}");
+            assert_eq!(ProbeHello::parse(line.as_bytes()), Err(error), "{line}");
         }
         let unknown = br#"longhaul-probe/1 {"bulk":{"bytes":99,"x":1}}"#;
         assert!(matches!(
-            Hello::parse(unknown),
+            ProbeHello::parse(unknown),
             Err(HelloError::Malformed(_))
         ));
     }
@@ -218,7 +218,7 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..200),
         ) {
             let line = if is_ours { [PREFIX.as_bytes(), &bytes].concat() } else { bytes };
-            let _ = Hello::parse(&line);
+            let _ = ProbeHello::parse(&line);
         }
     }
 }

@@ -34,5 +34,5 @@ pub use arrivals::Arrivals;
 pub use error::ProbeError;
 pub use failure::{Failure, FailureKind};
 pub use payload::Payload;
-pub use peer::Peer;
+pub use peer::ProbePeer;
 pub use sys::TcpInfo;

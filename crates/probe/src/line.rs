@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Failure, FailureKind, hello::Hello};
+use super::{Failure, FailureKind, hello::ProbeHello};
 
 /// Reads up to the first newline and not beyond. Returns the line without the newline.
 pub(super) fn read(
@@ -58,7 +58,7 @@ pub(super) fn write(stream: &mut TcpStream, value: &impl Serialize) -> io::Resul
 /// Connects to a peer and sends the first line.
 pub(super) fn connect(
     peer: SocketAddr,
-    hello: &Hello,
+    hello: &ProbeHello,
     reply_timeout: Duration,
 ) -> Result<TcpStream, Failure> {
     let failed = |error: io::Error| Failure::io("connecting", &error);

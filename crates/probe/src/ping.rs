@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Failure, FailureKind, ProbeError, TcpInfo, clock,
     datagram::{DatagramPurpose, HEADER_BYTES, Header},
-    hello::{Hello, TestReady},
+    hello::{ProbeHello, TestReady},
     line,
 };
 use bench_kit::stats;
@@ -165,7 +165,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
         let message = format!("a datagram of the probe has {HEADER_BYTES} bytes at least");
         return Err(ProbeError::Invalid(message));
     }
-    let mut control = line::connect(probe.target, &Hello::Ping {}, probe.timeout)?;
+    let mut control = line::connect(probe.target, &ProbeHello::Ping {}, probe.timeout)?;
     let ready: TestReady = line::answer(&mut control, "starting", probe.timeout)?;
     let own = control
         .local_addr()

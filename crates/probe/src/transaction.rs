@@ -17,7 +17,7 @@ use tokio::{
 use super::{
     Arrivals, Failure, FailureKind, ProbeError, clock,
     failure::{self, within},
-    hello::{ANSWER_MAX_BYTES, Hello},
+    hello::{ANSWER_MAX_BYTES, ProbeHello},
 };
 use bench_kit::stats;
 
@@ -196,7 +196,7 @@ async fn exchange(
     let token = record.begun_unix_us ^ record.number.rotate_left(40);
     let request = match &probe.request {
         TransactionRequest::Bytes(bytes) => bytes.clone(),
-        TransactionRequest::Peer { answer_bytes } => Hello::Transaction {
+        TransactionRequest::Peer { answer_bytes } => ProbeHello::Transaction {
             token,
             answer_bytes: *answer_bytes,
         }

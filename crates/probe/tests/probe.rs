@@ -13,7 +13,7 @@ use emulator::{CaptureOptions, Site, Wan, WanConfig, privilege};
 use libtest_mimic::{Arguments, Trial};
 use pcap_file::pcap::PcapReader;
 use probe::{
-    Peer,
+    ProbePeer,
     datagram::{DatagramPurpose, Header},
     tcp::{self, TcpProbe},
     udp::{self, ReceiverRecord, UdpDirection, UdpProbe, UdpTask},
@@ -56,7 +56,7 @@ fn trial(name: &str, test: fn()) -> Trial {
     })
 }
 
-fn up(path: &PathConfig) -> (Wan, Peer) {
+fn up(path: &PathConfig) -> (Wan, ProbePeer) {
     let mut config = WanConfig {
         paths: [path.clone(), path.clone()],
         ..WanConfig::default()
@@ -66,7 +66,7 @@ fn up(path: &PathConfig) -> (Wan, Peer) {
     }
     let wan = Wan::up(config).expect("a WAN");
     let address = SocketAddr::from((wan.address(Site::B), PORT));
-    let peer = wan.enter(Site::B, || Peer::start(address));
+    let peer = wan.enter(Site::B, || ProbePeer::start(address));
     (wan, peer.expect("a site").expect("a peer"))
 }
 

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use probe::{
     compare::Comparison,
-    ftp::{self, DataMode, FtpProbe, Password, SessionRecord, SessionScript, SessionSummary},
+    ftp::{self, DataMode, FtpProbe, ProbePassword, SessionRecord, SessionScript, SessionSummary},
 };
 use units::ByteCount;
 
@@ -111,7 +111,7 @@ impl SessionArgs {
         };
         probe.user.clone_from(&self.user);
         if let Some(password) = &self.password {
-            probe.password = Password(password.clone());
+            probe.password = ProbePassword(password.clone());
         }
         probe.folder.clone_from(&self.folder);
         probe.file_size = self.size;

@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-use probe::Peer;
+use probe::ProbePeer;
 
 use super::{PEER_PORT, Verdict, options::resolve};
 use crate::output;
@@ -42,7 +42,7 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
-    let peer = Peer::start(args.address()?)?;
+    let peer = ProbePeer::start(args.address()?)?;
     output::print(&format!("listening at {}\n", peer.address()))?;
     // The loop lasts until a signal ends the process.
     loop {

@@ -32,7 +32,7 @@ pub struct FtpProbe {
     /// Login name. Default `anonymous`.
     pub user: String,
     /// Default: a meaningless mail address, as anonymous users give one.
-    pub password: Password,
+    pub password: ProbePassword,
     /// Folder on the server in which sessions may write, `{folder}` in scripts. Default `.`, the
     /// folder after the login.
     pub folder: String,
@@ -57,7 +57,7 @@ pub struct FtpProbe {
 
 /// A password; `Debug` prints `***`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(pub String);
+pub struct ProbePassword(pub String);
 
 /// Opener of data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +79,7 @@ impl FtpProbe {
             server,
             label: "direct".to_owned(),
             user: "anonymous".to_owned(),
-            password: Password("probe@longhaul.invalid".to_owned()),
+            password: ProbePassword("probe@longhaul.invalid".to_owned()),
             folder: ".".to_owned(),
             name: format!("probe-{unique:x}-{}", std::process::id()),
             script: SessionScript::middlebox(),
@@ -158,7 +158,7 @@ fn validate(probe: &FtpProbe) -> Result<(), ProbeError> {
     Ok(())
 }
 
-impl fmt::Debug for Password {
+impl fmt::Debug for ProbePassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }

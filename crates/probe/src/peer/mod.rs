@@ -24,7 +24,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use super::{
     Failure, Payload, ProbeError,
-    hello::{self, ECHO_BYTES, GO, Hello, StreamsBegun, StreamsJoined, TestReady},
+    hello::{self, ECHO_BYTES, GO, ProbeHello, StreamsBegun, StreamsJoined, TestReady},
     line,
     tcp::{self, StreamEnd},
     transaction, udp,
@@ -33,7 +33,7 @@ use test_table::{RunningTest, TestKind, TestTable, lock};
 
 /// A running peer. Drop closes its ports, and running tests end soon after.
 #[derive(Debug)]
-pub struct Peer {
+pub struct ProbePeer {
     address: SocketAddr,
     listener: TcpListener,
     shared: Arc<PeerContext>,
@@ -53,7 +53,7 @@ struct PeerContext {
 /// answer, or 0.25 MiB for a bulk transfer. The memory of UDP tests has a limit of its own.
 pub const CLIENTS_MAX: usize = 256;
 
-impl Peer {
+impl ProbePeer {
     /// Listens at `address` by TCP and UDP, in the calling thread's network namespace.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl Drop for ProbePeer {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::Relaxed);
         // Wakes the accepting thread.
@@ -159,24 +159,24 @@ fn serve(mut stream: TcpStream, shared: &Arc<PeerContext>) -> io::Result<()> {
     stream.set_write_timeout(Some(tcp::STALL_MAX))?;
     let deadline = Instant::now() + hello::TIMEOUT;
     let line = line::read(&mut stream, hello::LINE_MAX_BYTES, deadline)?;
-    let hello = match Hello::parse(&line) {
+    let hello = match ProbeHello::parse(&line) {
         Ok(hello) => hello,
         Err(error) => return complain(&mut stream, &error.to_string()),
     };
     match hello {
-        Hello::Transaction {
+        ProbeHello::Transaction {
             token,
             answer_bytes,
         } => stream.write_all(&transaction::peer_answer(token, answer_bytes)),
-        Hello::Bulk { bytes } => echo_last(stream, bytes),
-        Hello::Ping {} => {
+        ProbeHello::Bulk { bytes } => echo_last(stream, bytes),
+        ProbeHello::Ping {} => {
             let test = shared.table.add(client, TestKind::Ping)?;
             let ended = line::write(&mut stream, &TestReady::new(test.id));
             let ended = ended.and_then(|()| attend(&stream, shared, &test, |_| false, PING_MAX));
             shared.table.remove(&test);
             ended
         }
-        Hello::Tcp(task) => {
+        ProbeHello::Tcp(task) => {
             let streams = Mutex::default();
             let begun = Condvar::new();
             let kind = TestKind::Tcp {
@@ -189,8 +189,8 @@ fn serve(mut stream: TcpStream, shared: &Arc<PeerContext>) -> io::Result<()> {
             shared.table.remove(&test);
             ended
         }
-        Hello::Stream { id, index } => join(stream, shared, id, index),
-        Hello::Udp(task) => serve_udp(stream, shared, task),
+        ProbeHello::Stream { id, index } => join(stream, shared, id, index),
+        ProbeHello::Udp(task) => serve_udp(stream, shared, task),
     }
 }
 

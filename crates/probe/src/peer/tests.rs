@@ -15,11 +15,11 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn peer() -> Peer {
-    Peer::start("127.0.0.1:0".parse().expect("an address")).expect("a free port")
+fn peer() -> ProbePeer {
+    ProbePeer::start("127.0.0.1:0".parse().expect("an address")).expect("a free port")
 }
 
-fn tcp_probe(peer: &Peer, task: tcp::TcpTask) -> TcpProbe {
+fn tcp_probe(peer: &ProbePeer, task: tcp::TcpTask) -> TcpProbe {
     TcpProbe {
         peer: peer.address(),
         task,
@@ -111,7 +111,7 @@ fn round_trips_are_answered_only_while_their_connection_lasts() {
     let summary = ping::PingSummary::of(&pings);
     assert_eq!((summary.sent, summary.lost, summary.duplicates), (20, 0, 0));
 
-    let mut control = line::connect(peer.address(), &Hello::Ping {}, SECOND).expect("a peer");
+    let mut control = line::connect(peer.address(), &ProbeHello::Ping {}, SECOND).expect("a peer");
     let ready: TestReady = line::answer(&mut control, "x", SECOND).expect("an answer");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket
@@ -288,7 +288,10 @@ fn nonsense_ends_a_connection_and_nothing_else() {
     assert!(say(b"longhaul-probe/1 {\"tcp\":7}\n").contains("not understood"));
     assert_eq!(say(&[b'x'; 5000]), "");
     assert_eq!(say(b""), "");
-    assert_eq!(say(Hello::Stream { id: 1, index: 0 }.line().as_bytes()), "");
+    assert_eq!(
+        say(ProbeHello::Stream { id: 1, index: 0 }.line().as_bytes()),
+        ""
+    );
     let all = transaction::run(&TransactionProbe::new(peer.address()), |_| {}).expect("it runs");
     assert_eq!(all[0].failure, None);
 }
@@ -359,10 +362,10 @@ mod real_time {
             ..tcp::TcpTask::new()
         };
         let began = Instant::now();
-        let hello = Hello::Tcp(task);
+        let hello = ProbeHello::Tcp(task);
         let mut control = line::connect(peer.address(), &hello, 5 * SECOND).expect("a peer");
         let ready: TestReady = line::answer(&mut control, "x", 5 * SECOND).expect("an answer");
-        let hello = Hello::Stream {
+        let hello = ProbeHello::Stream {
             id: ready.id,
             index: 0,
         };
@@ -405,7 +408,8 @@ mod real_time {
     fn a_peer_stops_when_its_client_goes() {
         let peer = peer();
         let task = udp::UdpTask::new(udp::UdpDirection::Down, BitRate::gbit(10), 100, SECOND * 5);
-        let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
+        let mut control =
+            line::connect(peer.address(), &ProbeHello::Udp(task), SECOND).expect("a peer");
         let ready: TestReady = line::answer(&mut control, "x", SECOND).expect("an answer");
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         socket.set_read_timeout(Some(SECOND)).expect("a timeout");
@@ -431,7 +435,8 @@ mod real_time {
     fn late_datagrams_hold_a_test_of_udp_for_a_bounded_time() {
         let peer = peer();
         let task = udp::UdpTask::new(udp::UdpDirection::Up, BitRate::mbit(1), 100, SECOND);
-        let mut control = line::connect(peer.address(), &Hello::Udp(task), SECOND).expect("a peer");
+        let mut control =
+            line::connect(peer.address(), &ProbeHello::Udp(task), SECOND).expect("a peer");
         let ready: TestReady = line::answer(&mut control, "x", SECOND).expect("an answer");
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let mut bytes = [0; HEADER_BYTES];

@@ -16,7 +16,7 @@ use units::ByteCount;
 
 use super::{
     Failure, ProbeError, TcpInfo, clock,
-    hello::{GO, Hello, StreamsBegun, StreamsJoined, TestReady},
+    hello::{GO, ProbeHello, StreamsBegun, StreamsJoined, TestReady},
     line,
 };
 
@@ -137,7 +137,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<TcpRecord, P
     task.check()
         .map_err(|what| ProbeError::Invalid(format!("out of bounds: {what}")))?;
     Payload::Random.prepare();
-    let mut control = line::connect(probe.peer, &Hello::Tcp(task.clone()), probe.timeout)?;
+    let mut control = line::connect(probe.peer, &ProbeHello::Tcp(task.clone()), probe.timeout)?;
     let ready: TestReady = line::answer(&mut control, "starting", probe.timeout)?;
     let mut sockets = Vec::new();
     let mut to = probe.peer;
@@ -247,7 +247,7 @@ fn open(
     socket.set_nonblocking(false).map_err(failed)?;
     let mut stream: TcpStream = socket.into();
     stream.set_nodelay(true).map_err(failed)?;
-    let hello = Hello::Stream { id, index }.line();
+    let hello = ProbeHello::Stream { id, index }.line();
     stream.write_all(hello.as_bytes()).map_err(failed)?;
     Ok(stream)
 }

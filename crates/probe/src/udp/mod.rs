@@ -22,7 +22,7 @@ use units::ByteCount;
 use super::{
     Failure, FailureKind, ProbeError, clock,
     datagram::{self, HEADER_BYTES, Header},
-    hello::{Hello, TestReady},
+    hello::{ProbeHello, TestReady},
     line, tcp,
 };
 
@@ -119,7 +119,7 @@ fn up(
     probe: &UdpProbe,
     progress: impl Fn(f64),
 ) -> Result<(SenderRecord, ReceiverRecord), ProbeError> {
-    let mut control = line::connect(probe.peer, &Hello::Udp(probe.task), probe.timeout)?;
+    let mut control = line::connect(probe.peer, &ProbeHello::Udp(probe.task), probe.timeout)?;
     let ready: TestReady = line::answer(&mut control, "starting", probe.timeout)?;
     let socket = connected(probe.peer)?;
     let began = Instant::now();
@@ -140,7 +140,7 @@ fn down(
     probe: &UdpProbe,
     progress: impl Fn(f64),
 ) -> Result<(SenderRecord, ReceiverRecord), ProbeError> {
-    let mut control = line::connect(probe.peer, &Hello::Udp(probe.task), probe.timeout)?;
+    let mut control = line::connect(probe.peer, &ProbeHello::Udp(probe.task), probe.timeout)?;
     let ready: TestReady = line::answer(&mut control, "starting", probe.timeout)?;
     let socket = connected(probe.peer)?;
     prepare_receiver(&socket).map_err(ProbeError::system("a UDP port"))?;
