@@ -8,11 +8,11 @@ use std::{collections::VecDeque, time::Duration};
 /// sent.
 #[derive(Debug, Default)]
 pub(crate) struct ControlQueue {
-    waiting: VecDeque<Control>,
+    waiting: VecDeque<ControlFrame>,
     /// Bit for each waiting frame that states a property of the connection.
     states: u8,
     /// Frames to repeat beside the next reports, with the remaining number of repetitions.
-    echoes: VecDeque<(Control, u8)>,
+    echoes: VecDeque<(ControlFrame, u8)>,
     /// Round-trip time that was last sent to the peer.
     told_rtt: Option<Duration>,
 }
@@ -24,7 +24,7 @@ pub(crate) const ECHOES_PER_REPORT: usize = 8;
 
 impl ControlQueue {
     /// Queues a frame, unless a waiting frame will carry the same content.
-    pub(crate) fn push(&mut self, control: Control) {
+    pub(crate) fn push(&mut self, control: ControlFrame) {
         let state = control.state();
         if self.states & state == 0 {
             self.states |= state;
@@ -33,7 +33,7 @@ impl ControlQueue {
     }
 
     /// Takes the frame that has waited longest.
-    pub(crate) fn pop(&mut self) -> Option<Control> {
+    pub(crate) fn pop(&mut self) -> Option<ControlFrame> {
         let control = self.waiting.pop_front()?;
         self.states &= !control.state();
         Some(control)
@@ -53,14 +53,14 @@ impl ControlQueue {
     pub(crate) fn hint_path(&mut self, rtt: Duration) {
         let told = self.told_rtt.unwrap_or(Duration::MAX);
         if rtt < told.mul_f64(0.9) || rtt > told.mul_f64(1.1) {
-            self.push(Control::PathHint);
+            self.push(ControlFrame::PathHint);
             self.told_rtt = Some(rtt);
         }
     }
 
     /// Repeats a frame beside the next `times` reports. It replaces an earlier frame of the same
     /// kind and stream.
-    pub(crate) fn echo(&mut self, control: Control, times: u8) {
+    pub(crate) fn echo(&mut self, control: ControlFrame, times: u8) {
         self.echoes.retain(|(echo, _)| *echo != control);
         self.push_echo(control, times);
         if self.echoes.len() > ECHOES_MAX {
@@ -74,17 +74,17 @@ impl ControlQueue {
     }
 
     /// Takes the next frame to repeat, and its remaining number of repetitions.
-    pub(crate) fn pop_echo(&mut self) -> Option<(Control, u8)> {
+    pub(crate) fn pop_echo(&mut self) -> Option<(ControlFrame, u8)> {
         self.echoes.pop_front()
     }
 
     /// Appends a frame to the frames to repeat.
-    pub(crate) fn push_echo(&mut self, control: Control, times: u8) {
+    pub(crate) fn push_echo(&mut self, control: ControlFrame, times: u8) {
         self.echoes.push_back((control, times));
     }
 }
 
-impl Control {
+impl ControlFrame {
     /// Returns the bit of a frame that states a property of the connection. Other frames have zero.
     fn state(self) -> u8 {
         match self {
@@ -107,7 +107,7 @@ impl Control {
 /// Control frame, with the number of its stream if it has one. The content is made each time the
 /// frame is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Control {
+pub(crate) enum ControlFrame {
     End(u32),
     Reset(u32),
     Stop(u32),
@@ -130,13 +130,13 @@ mod tests {
     #[test]
     fn of_frames_that_tell_a_state_one_waits() {
         let mut queue = ControlQueue::default();
-        queue.push(Control::RateMax);
-        queue.push(Control::End(3));
-        queue.push(Control::RateMax);
-        assert_eq!(queue.pop(), Some(Control::RateMax));
-        queue.push(Control::RateMax);
-        assert_eq!(queue.pop(), Some(Control::End(3)));
-        assert_eq!(queue.pop(), Some(Control::RateMax));
+        queue.push(ControlFrame::RateMax);
+        queue.push(ControlFrame::End(3));
+        queue.push(ControlFrame::RateMax);
+        assert_eq!(queue.pop(), Some(ControlFrame::RateMax));
+        queue.push(ControlFrame::RateMax);
+        assert_eq!(queue.pop(), Some(ControlFrame::End(3)));
+        assert_eq!(queue.pop(), Some(ControlFrame::RateMax));
         assert!(queue.is_empty());
     }
 
@@ -153,22 +153,26 @@ mod tests {
             (ms(90), true),
         ] {
             queue.hint_path(rtt);
-            assert_eq!(queue.pop(), is_told.then_some(Control::PathHint), "{rtt:?}");
+            assert_eq!(
+                queue.pop(),
+                is_told.then_some(ControlFrame::PathHint),
+                "{rtt:?}"
+            );
         }
     }
 
     #[test]
     fn a_newer_echo_takes_the_place_of_an_older_one_and_their_number_is_bounded() {
         let mut queue = ControlQueue::default();
-        queue.echo(Control::Credit(1), 2);
-        queue.echo(Control::Done(2), 3);
-        queue.echo(Control::Credit(1), 4);
-        assert_eq!(queue.pop_echo(), Some((Control::Done(2), 3)));
-        assert_eq!(queue.pop_echo(), Some((Control::Credit(1), 4)));
+        queue.echo(ControlFrame::Credit(1), 2);
+        queue.echo(ControlFrame::Done(2), 3);
+        queue.echo(ControlFrame::Credit(1), 4);
+        assert_eq!(queue.pop_echo(), Some((ControlFrame::Done(2), 3)));
+        assert_eq!(queue.pop_echo(), Some((ControlFrame::Credit(1), 4)));
         for stream in 0..100 {
-            queue.echo(Control::Credit(stream), 2);
+            queue.echo(ControlFrame::Credit(stream), 2);
         }
         assert_eq!(queue.echoes(), ECHOES_MAX);
-        assert_eq!(queue.pop_echo(), Some((Control::Credit(36), 2)));
+        assert_eq!(queue.pop_echo(), Some((ControlFrame::Credit(36), 2)));
     }
 }

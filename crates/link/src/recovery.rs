@@ -27,7 +27,7 @@ pub(crate) use self::{
 use self::{
     reordering_window::ReorderingWindow, reported_ranges::ReportedRanges, step_budget::StepBudget,
 };
-use crate::{control_frame::Control, time::Time, wire::Malformed, wire::report::Report};
+use crate::{control_frame::ControlFrame, time::Time, wire::Malformed, wire::report::Report};
 
 #[derive(Debug)]
 struct SentPacket {
@@ -476,7 +476,7 @@ impl SentLog {
             PacketState::InFlight | PacketState::DeclaredLost | PacketState::Lost => {}
         }
         let before = std::mem::replace(&mut sent.state, PacketState::Arrived);
-        let is_probe = |item| matches!(item, Item::Control(Control::MtuProbe(_)));
+        let is_probe = |item| matches!(item, Item::Control(ControlFrame::MtuProbe(_)));
         sent.contents.for_each(|item| {
             if is_on_path || !is_probe(item) {
                 outcome.arrived.push(item);
@@ -596,7 +596,7 @@ impl SentLog {
             sent.is_exempt = exempt;
             let is_probe = matches!(
                 sent.contents.first,
-                Some(Item::Control(Control::MtuProbe(_)))
+                Some(Item::Control(ControlFrame::MtuProbe(_)))
             );
             if !(exempt || is_probe && lost) {
                 self.loss_samples += 1;

@@ -6,7 +6,7 @@
 
 use super::Connection;
 use crate::{
-    control_frame::{Control, ECHOES_PER_REPORT},
+    control_frame::{ControlFrame, ECHOES_PER_REPORT},
     recovery::{Item, PacketContents},
     stream::{Class, credit_pool::Announcement, recv::RecvState, send::SendState},
     version::FrameVersion,
@@ -30,7 +30,7 @@ impl Connection {
             };
             frame.put(out);
             contents.push(Item::Control(control));
-            if matches!(control, Control::Credit(_) | Control::Done(_)) {
+            if matches!(control, ControlFrame::Credit(_) | ControlFrame::Done(_)) {
                 let times = self.received.redundancy() as u8;
                 self.streams.controls.echo(control, times);
             }
@@ -60,9 +60,9 @@ impl Connection {
 
     /// Returns the frame of a control with its present content. `None` if the frame no longer
     /// matters.
-    fn control_frame(&mut self, control: Control) -> Option<Frame<'static>> {
+    fn control_frame(&mut self, control: ControlFrame) -> Option<Frame<'static>> {
         match control {
-            Control::End(number) => self.streams.get(number).and_then(|stream| {
+            ControlFrame::End(number) => self.streams.get(number).and_then(|stream| {
                 let (chunks, bytes, hash) = stream.send.end();
                 let finished = matches!(stream.send.state(), SendState::Finished { .. });
                 finished.then_some(Frame::End {
@@ -72,18 +72,17 @@ impl Connection {
                     hash,
                 })
             }),
-            Control::Reset(number) => {
-                self.streams
-                    .get(number)
-                    .and_then(|stream| match stream.send.state() {
-                        SendState::Reset { code } => Some(Frame::Reset {
-                            stream: number,
-                            code,
-                        }),
-                        _ => None,
-                    })
-            }
-            Control::Stop(number) => self
+            ControlFrame::Reset(number) => self.streams.get(number).and_then(|stream| match stream
+                .send
+                .state()
+            {
+                SendState::Reset { code } => Some(Frame::Reset {
+                    stream: number,
+                    code,
+                }),
+                _ => None,
+            }),
+            ControlFrame::Stop(number) => self
                 .streams
                 .get(number)
                 .and_then(|stream| stream.stop_code)
@@ -91,26 +90,26 @@ impl Connection {
                     stream: number,
                     code,
                 }),
-            Control::Credit(number) => self.credit_frame(number),
-            Control::Done(number) => Some(Frame::Done { stream: number }),
-            Control::InitialWindow => {
+            ControlFrame::Credit(number) => self.credit_frame(number),
+            ControlFrame::Done(number) => Some(Frame::Done { stream: number }),
+            ControlFrame::InitialWindow => {
                 let Announcement { from, free } = self.streams.memory.announced();
                 Some(Frame::InitialWindow { from, free })
             }
-            Control::StreamLimit => Some(Frame::StreamLimit {
+            ControlFrame::StreamLimit => Some(Frame::StreamLimit {
                 streams: self.streams.stream_limit(),
             }),
-            Control::PathHint => Some(Frame::PathHint {
+            ControlFrame::PathHint => Some(Frame::PathHint {
                 rtt_us: self.path.rtt.base().as_micros() as u64,
             }),
-            Control::RateMax => Some(Frame::RateMax {
+            ControlFrame::RateMax => Some(Frame::RateMax {
                 bytes_per_s: self.rate_max.for_peer(),
             }),
-            Control::TellFrom => Some(Frame::TellFrom {
+            ControlFrame::TellFrom => Some(Frame::TellFrom {
                 number: self.sent.resolved(),
             }),
-            Control::Retire => Some(Frame::Retire),
-            Control::MtuProbe(_) => None,
+            ControlFrame::Retire => Some(Frame::Retire),
+            ControlFrame::MtuProbe(_) => None,
         }
     }
 
@@ -142,9 +141,9 @@ impl Connection {
     }
 
     /// Sends a lost control frame again with its present content, if it still matters.
-    pub(super) fn on_control_lost(&mut self, control: Control) {
+    pub(super) fn on_control_lost(&mut self, control: ControlFrame) {
         let matters = match control {
-            Control::End(number) => self.streams.get(number).is_some_and(|stream| {
+            ControlFrame::End(number) => self.streams.get(number).is_some_and(|stream| {
                 matches!(
                     stream.send.state(),
                     SendState::Finished {
@@ -153,27 +152,27 @@ impl Connection {
                     }
                 )
             }),
-            Control::Reset(number) => self
+            ControlFrame::Reset(number) => self
                 .streams
                 .get(number)
                 .is_some_and(|stream| !stream.send_done),
-            Control::Stop(number) => self
+            ControlFrame::Stop(number) => self
                 .streams
                 .get(number)
                 .is_some_and(|stream| !stream.recv_done),
-            Control::Credit(number) => self.streams.get(number).is_some_and(|stream| {
+            ControlFrame::Credit(number) => self.streams.get(number).is_some_and(|stream| {
                 stream.recv.state() == RecvState::Open && stream.stop_code.is_none()
             }),
-            Control::MtuProbe(_) | Control::TellFrom => false,
-            Control::Done(_)
-            | Control::InitialWindow
-            | Control::StreamLimit
-            | Control::PathHint
-            | Control::RateMax
-            | Control::Retire => true,
+            ControlFrame::MtuProbe(_) | ControlFrame::TellFrom => false,
+            ControlFrame::Done(_)
+            | ControlFrame::InitialWindow
+            | ControlFrame::StreamLimit
+            | ControlFrame::PathHint
+            | ControlFrame::RateMax
+            | ControlFrame::Retire => true,
         };
         match control {
-            Control::Credit(number) if matters => self.streams.queue_credit(number),
+            ControlFrame::Credit(number) if matters => self.streams.queue_credit(number),
             _ if matters => self.streams.controls.push(control),
             _ => {}
         }

@@ -43,7 +43,7 @@ use self::{
 };
 use crate::{
     congestion::{Controller, ControllerFactory, PathMemory},
-    control_frame::Control,
+    control_frame::ControlFrame,
     feedback::received::ReceivedLog,
     handshake::{Handshake, tls::TransportParameters},
     identity::PublicKey,
@@ -270,7 +270,7 @@ impl Connection {
             memory_max,
         };
         let mut streams = StreamTable::new(setup.we_initiated, limits);
-        streams.controls.push(Control::PathHint);
+        streams.controls.push(ControlFrame::PathHint);
         let mut connection = Self {
             peer: setup.peer,
             peer_key: setup.peer_key,
@@ -329,13 +329,13 @@ impl Connection {
     /// Caps the sending rate below the controller's, and sends the peer its own cap.
     pub(crate) fn set_rate_max(&mut self, ours: Option<BitRate>, for_peer: Option<BitRate>) {
         if self.rate_max.set(ours, for_peer) {
-            self.streams.controls.push(Control::RateMax);
+            self.streams.controls.push(ControlFrame::RateMax);
         }
     }
 
     /// Requests that the peer opens new streams on another connection.
     pub(crate) fn retire(&mut self) {
-        self.streams.controls.push(Control::Retire);
+        self.streams.controls.push(ControlFrame::Retire);
     }
 
     /// Returns the bytes of packets whose fate is unknown.
@@ -410,7 +410,7 @@ impl Connection {
         let buffered = stream.send.buffered_bytes();
         if !stream.send_done && stream.send.reset(code) {
             self.streams.memory.remove_send_buffered(buffered);
-            self.streams.controls.push(Control::Reset(number));
+            self.streams.controls.push(ControlFrame::Reset(number));
         }
     }
 
@@ -426,7 +426,7 @@ impl Connection {
         if matches!(stream.recv.state(), RecvState::Reset { .. }) {
             stream.recv_done = true;
         } else {
-            self.streams.controls.push(Control::Stop(number));
+            self.streams.controls.push(ControlFrame::Stop(number));
         }
         self.streams.remove_if_done(number);
     }
@@ -468,7 +468,7 @@ impl Connection {
                 if let Some(stream) = self.streams.get(number).filter(|stream| !stream.recv_done) {
                     stream.recv_done = true;
                     self.streams.return_window(number);
-                    self.streams.controls.push(Control::Done(number));
+                    self.streams.controls.push(ControlFrame::Done(number));
                 }
             }
             StreamRead::Corrupt => self.stop(number, CODE_CORRUPT),

@@ -8,7 +8,7 @@ use std::{net::SocketAddr, time::Duration};
 use super::{CLOSE_DISMISSED, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
 use crate::{
     congestion::Digest,
-    control_frame::Control,
+    control_frame::ControlFrame,
     feedback::received::ContentKind,
     recovery::{FrontTiming, Item, ReportOutcome},
     stream::{
@@ -422,7 +422,7 @@ impl Connection {
         }
         self.tail_repeater.look_again();
         if outcome.ask {
-            self.streams.controls.push(Control::TellFrom);
+            self.streams.controls.push(ControlFrame::TellFrom);
         }
         for item in &outcome.arrived {
             self.on_item_arrived(*item);
@@ -508,18 +508,18 @@ impl Connection {
             Item::Half(chunk, half) => {
                 self.streams.on_half_arrived(chunk, half);
             }
-            Item::Control(Control::End(number)) => {
+            Item::Control(ControlFrame::End(number)) => {
                 if let Some(stream) = self.streams.get(number) {
                     stream.send.mark_end_arrived();
                 }
             }
-            Item::Control(Control::Reset(number)) => {
+            Item::Control(ControlFrame::Reset(number)) => {
                 if let Some(stream) = self.streams.get(number) {
                     stream.send_done = true;
                     self.streams.remove_if_done(number);
                 }
             }
-            Item::Control(Control::MtuProbe(packet_bytes)) => {
+            Item::Control(ControlFrame::MtuProbe(packet_bytes)) => {
                 self.path.mtu.on_probe_arrived(usize::from(packet_bytes));
             }
             Item::Control(_) => {}

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use super::{Connection, ip_overhead, repeat::FLIGHT_INTERVAL};
 use crate::{
-    control_frame::{Control, ECHOES_PER_REPORT},
+    control_frame::{ControlFrame, ECHOES_PER_REPORT},
     handshake::EncryptionLevel,
     recovery::{Item, PacketContents},
     stream::ChunkRef,
@@ -155,7 +155,7 @@ impl Connection {
         out.resize(start + size - TAG_SIZE, 0);
         let mut contents = PacketContents::default();
         let packet_bytes = size + ip_overhead(&to);
-        contents.push(Item::Control(Control::MtuProbe(packet_bytes as u16)));
+        contents.push(Item::Control(ControlFrame::MtuProbe(packet_bytes as u16)));
         let segment_bytes = self.end_packet(out, start, false, false, contents, now);
         Transmit { to, segment_bytes }
     }

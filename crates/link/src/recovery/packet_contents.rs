@@ -1,13 +1,13 @@
 //! Contents of a sent packet.
 
-use crate::{control_frame::Control, stream::ChunkRef, wire::frame::Half};
+use crate::{control_frame::ControlFrame, stream::ChunkRef, wire::frame::Half};
 
 /// Part of a packet that must arrive, and is sent again if the packet is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item {
     Chunk(ChunkRef),
     Half(ChunkRef, Half),
-    Control(Control),
+    Control(ControlFrame),
 }
 
 /// Items of a sent packet.

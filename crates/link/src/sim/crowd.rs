@@ -18,7 +18,7 @@ use super::{
     crowd_record::{CrowdRecord, FlowSample},
     flow::{FlowConfig, FlowKind},
     inbox::Datagram,
-    pair::{Pair, PairConfig},
+    pair::{PairConfig, SimPair},
 };
 use crate::{Class, PeerView};
 
@@ -68,7 +68,7 @@ struct CrowdFlow {
 }
 
 enum Traffic {
-    Longhaul(Box<Pair>),
+    Longhaul(Box<SimPair>),
     Tcp(Box<TcpFlow>),
 }
 
@@ -471,7 +471,7 @@ impl Traffic {
                     memory_max: *memory_max,
                     idle_timeout: Duration::from_secs(600),
                 };
-                let mut pair = Pair::new(config, now);
+                let mut pair = SimPair::new(config, now);
                 pair.send(SimSite::A, Class::Bulk, ENDLESS, now);
                 Self::Longhaul(Box::new(pair))
             }

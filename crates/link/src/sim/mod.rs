@@ -30,7 +30,7 @@ use wansim::{Counters, Duplex, PathConfig, Radio};
 
 use self::{
     inbox::Datagram,
-    pair::{Pair, PairConfig},
+    pair::{PairConfig, SimPair},
 };
 use crate::{
     Class, Endpoint, PeerView, Policy,
@@ -42,7 +42,7 @@ pub use self::{
     crowd::{Crowd, CrowdConfig},
     crowd_record::{CrowdRecord, FlowSample},
     flow::{FlowConfig, FlowKind, LawFactory},
-    pair::{FlowControllerFactory, SimSite, TransferId, TransferProgress},
+    pair::{FlowControllerFactory, SimSite, SimTransferId, TransferProgress},
     steady_transfer::SteadyTransfer,
     symmetric_path::{PACKET_WIRE_BYTES, SymmetricPath, offset},
 };
@@ -51,7 +51,7 @@ pub use self::{
 pub struct World {
     start: Instant,
     now: Instant,
-    pair: Pair,
+    pair: SimPair,
     /// The forward direction is from A to B.
     paths: Duplex<Datagram>,
     /// Datagrams that arrived at one side, kept for replay.
@@ -113,7 +113,7 @@ impl World {
         Self {
             start,
             now: start,
-            pair: Pair::new(config.pair(), start),
+            pair: SimPair::new(config.pair(), start),
             paths: Duplex::new(
                 [
                     (config.forward.clone(), config.seed.wrapping_mul(2) + 1),
@@ -134,13 +134,13 @@ impl World {
     }
 
     /// Begins to send `size` bytes from one side to the other, on a stream of their own.
-    pub fn send(&mut self, from: SimSite, class: Class, size: ByteCount) -> TransferId {
+    pub fn send(&mut self, from: SimSite, class: Class, size: ByteCount) -> SimTransferId {
         self.pair.send(from, class, size, self.now)
     }
 
     /// Begins a transfer of `size` bytes that its receiver requests: the receiver opens the stream,
     /// and the sender answers on it.
-    pub fn request(&mut self, from: SimSite, class: Class, size: ByteCount) -> TransferId {
+    pub fn request(&mut self, from: SimSite, class: Class, size: ByteCount) -> SimTransferId {
         let id = self.pair.send(from, class, size, self.now);
         self.pair.await_request(id);
         id
@@ -148,24 +148,24 @@ impl World {
 
     /// Lets the receiving application take `size` bytes at any rate before its reading rate counts,
     /// as buffers behind it do.
-    pub fn swallow(&mut self, id: TransferId, size: ByteCount) {
+    pub fn swallow(&mut self, id: SimTransferId, size: ByteCount) {
         self.pair.swallow(id, size);
     }
 
     /// Lets the application at the other end read at this rate from now on.
-    pub fn set_reading_rate(&mut self, id: TransferId, rate: BitRate) {
+    pub fn set_reading_rate(&mut self, id: SimTransferId, rate: BitRate) {
         self.pair.set_reading_rate(id, rate, self.now);
     }
 
     /// Lets the sending application keep the stream of this transfer open once everything is
     /// written.
-    pub fn keep_open(&mut self, id: TransferId) {
+    pub fn keep_open(&mut self, id: SimTransferId) {
         self.pair.keep_open(id);
     }
 
     /// Lets the sending application, which [keeps the stream open](Self::keep_open), write `size`
     /// bytes more.
-    pub fn write_more(&mut self, id: TransferId, size: ByteCount) {
+    pub fn write_more(&mut self, id: SimTransferId, size: ByteCount) {
         self.pair.write_more(id, size);
     }
 
@@ -176,18 +176,18 @@ impl World {
     }
 
     /// Lets the application at the other end never read this transfer.
-    pub fn leave_unread(&mut self, id: TransferId) {
+    pub fn leave_unread(&mut self, id: SimTransferId) {
         self.pair.leave_unread(id);
     }
 
     /// Returns the state of a transfer.
-    pub fn progress(&self, id: TransferId) -> TransferProgress {
+    pub fn progress(&self, id: SimTransferId) -> TransferProgress {
         self.pair.progress(id)
     }
 
     /// Runs until the sender of `id` has learned that everything arrived, or `limit` has passed.
     /// Returns the time since the transfer's start.
-    pub fn run_to_end(&mut self, id: TransferId, limit: Duration) -> Option<Duration> {
+    pub fn run_to_end(&mut self, id: SimTransferId, limit: Duration) -> Option<Duration> {
         self.run_until(limit, |world| {
             let progress = world.progress(id);
             progress.confirmed.is_some() || progress.lost.is_some()

@@ -52,7 +52,7 @@ impl SimSite {
 
 /// Name of a transfer of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TransferId(usize);
+pub struct SimTransferId(usize);
 
 /// State of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub(super) struct PairConfig {
 }
 
 /// Two sites and their transfers.
-pub(super) struct Pair {
+pub(super) struct SimPair {
     start: Instant,
     sites: [Site; 2],
     transfers: Vec<PairTransfer>,
@@ -127,7 +127,7 @@ struct PairTransfer {
     progress: TransferProgress,
 }
 
-impl Pair {
+impl SimPair {
     /// Creates two sites that have each other's keys. A has B's address. Their first handshake
     /// begins at once.
     pub(super) fn new(config: PairConfig, start: Instant) -> Self {
@@ -159,7 +159,7 @@ impl Pair {
         class: Class,
         size: ByteCount,
         now: Instant,
-    ) -> TransferId {
+    ) -> SimTransferId {
         let progress = TransferProgress {
             delivered: ByteCount::ZERO,
             began: now - self.start,
@@ -182,14 +182,14 @@ impl Pair {
             is_unread: false,
             progress,
         });
-        TransferId(self.transfers.len() - 1)
+        SimTransferId(self.transfers.len() - 1)
     }
 
-    pub(super) fn keep_open(&mut self, id: TransferId) {
+    pub(super) fn keep_open(&mut self, id: SimTransferId) {
         self.transfers[id.0].stays_open = true;
     }
 
-    pub(super) fn write_more(&mut self, id: TransferId, size: ByteCount) {
+    pub(super) fn write_more(&mut self, id: SimTransferId, size: ByteCount) {
         let transfer = &mut self.transfers[id.0];
         transfer.total += size.bytes();
         transfer.is_finished = false;
@@ -202,25 +202,25 @@ impl Pair {
         site.endpoint.handle_unreachable(other.ip(), local);
     }
 
-    pub(super) fn await_request(&mut self, id: TransferId) {
+    pub(super) fn await_request(&mut self, id: SimTransferId) {
         self.transfers[id.0].is_requested = true;
     }
 
-    pub(super) fn swallow(&mut self, id: TransferId, size: ByteCount) {
+    pub(super) fn swallow(&mut self, id: SimTransferId, size: ByteCount) {
         if let Some(reader) = &mut self.transfers[id.0].reader {
             reader.swallow(size);
         }
     }
 
-    pub(super) fn set_reading_rate(&mut self, id: TransferId, rate: BitRate, now: Instant) {
+    pub(super) fn set_reading_rate(&mut self, id: SimTransferId, rate: BitRate, now: Instant) {
         self.transfers[id.0].reader = Some(ReadingSchedule::new(rate.as_bytes_per_s(), now));
     }
 
-    pub(super) fn leave_unread(&mut self, id: TransferId) {
+    pub(super) fn leave_unread(&mut self, id: SimTransferId) {
         self.transfers[id.0].is_unread = true;
     }
 
-    pub(super) fn progress(&self, id: TransferId) -> TransferProgress {
+    pub(super) fn progress(&self, id: SimTransferId) -> TransferProgress {
         self.transfers[id.0].progress
     }
 

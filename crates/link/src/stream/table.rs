@@ -20,7 +20,7 @@ use super::{
     slab::SlabPool,
 };
 use crate::{
-    control_frame::{Control, ControlQueue},
+    control_frame::{ControlFrame, ControlQueue},
     id_map::IdMap,
     time::Time,
     wire::frame::Half,
@@ -135,7 +135,7 @@ impl StreamTable {
     /// so it waits while earlier streams have not arrived.
     fn announce_credit(&mut self) {
         if self.peer_skipped.is_empty() && self.memory.announce_returned(self.peer_count) {
-            self.controls.push(Control::InitialWindow);
+            self.controls.push(ControlFrame::InitialWindow);
         }
     }
 
@@ -174,7 +174,7 @@ impl StreamTable {
     pub(crate) fn queue_credit(&mut self, number: u32) {
         if let Some(stream) = self.get(number).filter(|stream| !stream.credit_queued) {
             stream.credit_queued = true;
-            self.controls.push(Control::Credit(number));
+            self.controls.push(ControlFrame::Credit(number));
         }
     }
 
@@ -323,7 +323,7 @@ impl StreamTable {
         if stream.send.end_is_due() {
             self.repeats.begin(place);
             stream.send.mark_end_sent(true);
-            self.controls.push(Control::End(number));
+            self.controls.push(ControlFrame::End(number));
         }
         if stream.in_ready_queue || !stream.send.has_new() {
             return;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use link::{
     Class, Policy, congestion,
-    sim::{Adversary, AdversaryConfig, SimSite, TransferId, World, WorldConfig},
+    sim::{Adversary, AdversaryConfig, SimSite, SimTransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -41,7 +41,7 @@ fn config(seed: u64) -> WorldConfig {
 struct Siege {
     world: World,
     config: WorldConfig,
-    running: [Option<TransferId>; 2],
+    running: [Option<SimTransferId>; 2],
     turn: u64,
     confirmed: u64,
     lost: u64,

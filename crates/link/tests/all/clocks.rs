@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Class, LostReason, Policy, congestion,
-    sim::{SimSite, TransferId, World, WorldConfig},
+    sim::{SimSite, SimTransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -32,7 +32,7 @@ fn config(seed: u64) -> WorldConfig {
 }
 
 /// Returns a transfer of 40 MB that has delivered a quarter; alone it takes four seconds.
-fn under_way(world: &mut World) -> TransferId {
+fn under_way(world: &mut World) -> SimTransferId {
     let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(40));
     let quarter = ByteCount::megabytes(10);
     let reached = world.run_until(Duration::from_secs(60), |w| {
@@ -47,7 +47,7 @@ const SIDES: [&[SimSite]; 3] = [&[SimSite::A], &[SimSite::B], &[SimSite::A, SimS
 const REST_MAX: Duration = Duration::from_millis(3300);
 
 /// Returns the time until the end.
-fn run_to_end(world: &mut World, id: TransferId) -> Duration {
+fn run_to_end(world: &mut World, id: SimTransferId) -> Duration {
     let before = world.now();
     world.run_to_end(id, Duration::from_secs(120));
     let progress = world.progress(id);

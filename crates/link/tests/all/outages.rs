@@ -35,7 +35,7 @@ fn config(seed: u64) -> WorldConfig {
 }
 
 /// Returns a transfer that has delivered a quarter of `size`.
-fn under_way(world: &mut World, size: ByteCount) -> link::sim::TransferId {
+fn under_way(world: &mut World, size: ByteCount) -> link::sim::SimTransferId {
     let id = world.send(SimSite::A, Class::Bulk, size);
     let quarter = ByteCount::new(size.bytes() / 4);
     let reached = world.run_until(Duration::from_secs(60), |w| {

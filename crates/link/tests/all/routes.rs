@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Class, Policy, congestion,
-    sim::{SimSite, TransferId, World, WorldConfig},
+    sim::{SimSite, SimTransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -26,7 +26,7 @@ fn world_at(rate: BitRate, rtt: Duration, seed: u64) -> World {
 
 /// Returns the part of the line's capacity that arrives in ten seconds. The time starts four new
 /// round trips and two seconds after the change.
-fn used_after_change(world: &mut World, id: TransferId, rate: BitRate, rtt: Duration) -> f64 {
+fn used_after_change(world: &mut World, id: SimTransferId, rate: BitRate, rtt: Duration) -> f64 {
     world.run_for(4 * rtt + Duration::from_secs(2));
     let before = world.progress(id).delivered;
     let span = Duration::from_secs(10).max(5 * rtt);

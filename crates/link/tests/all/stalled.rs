@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use link::{
     Class,
-    sim::{SimSite, TransferId, World, WorldConfig},
+    sim::{SimSite, SimTransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -57,7 +57,7 @@ struct Figures {
     memory: ByteCount,
 }
 
-fn begin(world: &mut World, opener: Opener, size: ByteCount) -> TransferId {
+fn begin(world: &mut World, opener: Opener, size: ByteCount) -> SimTransferId {
     match opener {
         Opener::Sender => world.send(SimSite::A, Class::Bulk, size),
         Opener::Receiver => world.request(SimSite::A, Class::Bulk, size),
@@ -113,7 +113,7 @@ fn figures(kind: ReaderKind, arrival: StartOrder, opener: Opener, readers: usize
 }
 
 /// Runs until each of the readers has read its part before it stalls.
-fn run_until_paused(world: &mut World, readers: &[(TransferId, ByteCount)]) {
+fn run_until_paused(world: &mut World, readers: &[(SimTransferId, ByteCount)]) {
     let have_paused = world.run_until(100 * LIMIT, |world| {
         let mut progress = readers.iter().map(|(id, read)| (world.progress(*id), read));
         progress.all(|(progress, read)| progress.delivered >= *read)

@@ -1,8 +1,8 @@
 //! Detection of competing flows that fill the queue.
 //!
 //! The input is drains of the queue that succeeded or failed. The output is the verdict, and the
-//! window with which to begin beside competing flows. [`Cubic`](super::cubic::Cubic) determines the
-//! fair share beside them.
+//! window with which to begin beside competing flows. [`CubicWindow`](super::cubic::CubicWindow)
+//! determines the fair share beside them.
 //!
 //! Alone on the path, a sender that drains empties the queue. Competing flows do not make room, so
 //! the drain fails.

@@ -6,7 +6,7 @@
 use crate::congestion::knee::Mechanism;
 /// CUBIC window, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cubic {
+pub(super) struct CubicWindow {
     /// Window at which growth levels off, W_max of RFC 9438.
     window_max_bytes: f64,
     /// Time of the last cut, less pauses, and the window after it.
@@ -16,7 +16,7 @@ pub(super) struct Cubic {
     reno: f64,
 }
 
-impl Cubic {
+impl CubicWindow {
     /// Creates the state of a window just cut to `window_bytes`.
     pub(super) fn new(window_bytes: f64, now_s: f64) -> Self {
         Self {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_window_that_was_cut_is_back_after_the_time_that_the_cubic_law_takes() {
-        let mut cubic = Cubic::new(1000.0 * PACKET, 0.0);
+        let mut cubic = CubicWindow::new(1000.0 * PACKET, 0.0);
         assert_eq!(cubic.cut(1000.0 * PACKET, 0.0), 700.0 * PACKET);
         // K of RFC 9438 section 4.2: the cubic root of 300 packets / C.
         let k_s = (300.0 / C).cbrt();
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_pause_is_no_time_to_grow() {
-        let mut paused = Cubic::new(1000.0 * PACKET, 0.0);
+        let mut paused = CubicWindow::new(1000.0 * PACKET, 0.0);
         let mut plain = paused;
         paused.pause(3.0);
         let window_bytes = plain.window_bytes(2.0, 0.1, PACKET, 0.0);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_small_window_grows_as_reno_s_does() {
-        let mut cubic = Cubic::new(10.0 * PACKET, 0.0);
+        let mut cubic = CubicWindow::new(10.0 * PACKET, 0.0);
         cubic.cut(10.0 * PACKET, 0.0);
         let acked = 7.0 * PACKET;
         let window_bytes = cubic.window_bytes(0.01, 0.01, PACKET, acked);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn on_a_lossy_path_a_cut_is_half_as_deep_and_leaves_nothing_to_others() {
-        let mut cubic = Cubic::new(1000.0 * PACKET, 0.0);
+        let mut cubic = CubicWindow::new(1000.0 * PACKET, 0.0);
         assert_eq!(cubic.cut_lossy(500.0 * PACKET, 1.0), 425.0 * PACKET);
         assert_eq!(cubic.window_max_bytes(), 500.0 * PACKET);
         cubic.cut(400.0 * PACKET, 2.0);

@@ -38,7 +38,7 @@ pub use self::mechanism::Mechanism;
 #[cfg(not(feature = "ablation"))]
 use self::mechanism::Mechanism;
 use self::{
-    mode::{Mode, StartMode, Transition},
+    mode::{KneeMode, StartMode, Transition},
     path_model::{PACKET_GUESS, PathModel},
 };
 use super::{Controller, Digest, PathMemory};
@@ -47,7 +47,7 @@ use super::{Controller, Digest, PathMemory};
 #[derive(Debug)]
 pub struct Knee {
     path: PathModel,
-    mode: Mode,
+    mode: KneeMode,
 }
 
 impl Knee {
@@ -60,13 +60,13 @@ impl Knee {
         path.capacity.trains.ask_for(first_train);
         Self {
             path,
-            mode: Mode::Start(StartMode::new(first_window_bytes, cached)),
+            mode: KneeMode::Start(StartMode::new(first_window_bytes, cached)),
         }
     }
 
     /// Enters the next mode.
     fn follow(&mut self, next: Transition, now_s: f64) {
-        if let Some(mode) = Mode::after(next, &mut self.path, now_s) {
+        if let Some(mode) = KneeMode::after(next, &mut self.path, now_s) {
             self.mode = mode;
         }
     }
@@ -155,7 +155,7 @@ impl Controller for Knee {
         let since_report_s = self.path.reports.since_s(now_s);
         self.measure(digest, since_report_s, now_s);
         self.path.count_losses(digest, now_s);
-        if let Mode::Start(start) = &mut self.mode
+        if let KneeMode::Start(start) = &mut self.mode
             && digest.rtt_s.is_some()
         {
             start.take_up_cached(&mut self.path);

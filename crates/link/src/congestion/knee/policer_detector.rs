@@ -10,7 +10,7 @@
 //! from them. From the second cut in a row for loss without a queue, the controller therefore
 //! yields as CUBIC does.
 
-use super::{cubic::Cubic, floor::LossFloor};
+use super::{cubic::CubicWindow, floor::LossFloor};
 use crate::congestion::knee::Mechanism;
 
 /// Evidence of a policer, which drops packets instead of queueing them.
@@ -21,7 +21,7 @@ pub(super) struct PolicerDetector {
     /// Largest window that passed when the policer dropped packets, in bytes.
     passed: f64,
     /// CUBIC's window growth, once enough such cuts have shown a policer.
-    law: Option<Cubic>,
+    law: Option<CubicWindow>,
 }
 
 impl PolicerDetector {
@@ -43,7 +43,9 @@ impl PolicerDetector {
         if !Mechanism::Policed.acts(!is_first) {
             return None;
         }
-        let law = self.law.get_or_insert_with(|| Cubic::new(passed, now_s));
+        let law = self
+            .law
+            .get_or_insert_with(|| CubicWindow::new(passed, now_s));
         Some(if !Mechanism::LossyCut.acts(!floor.is_path_clean()) {
             law.cut(passed, now_s)
         } else {
@@ -52,7 +54,7 @@ impl PolicerDetector {
     }
 
     /// Returns CUBIC's window growth, if there is a policer.
-    pub(super) fn law(&mut self) -> Option<&mut Cubic> {
+    pub(super) fn law(&mut self) -> Option<&mut CubicWindow> {
         self.law.as_mut()
     }
 

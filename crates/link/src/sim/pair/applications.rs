@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use units::ByteCount;
 
-use super::{Pair, SimSite};
+use super::{SimPair, SimSite};
 use crate::{
     EndpointEvent, StreamKey, StreamRead,
     sim::pattern::{assert_pattern, pattern},
 };
 
-impl Pair {
+impl SimPair {
     pub(super) fn handle_events(&mut self, side: SimSite, now: Instant) {
         while let Some(event) = self.sites[side as usize].endpoint.poll_event() {
             let other = self.sites[1 - side as usize].address;

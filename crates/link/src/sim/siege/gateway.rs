@@ -13,7 +13,7 @@ use std::{
 use super::{super::inbox::Datagram, Meters, node::Node};
 
 /// The gateway.
-pub(super) struct Gateway {
+pub(super) struct SiegeGateway {
     pub(super) node: Node,
     meters: Meters,
     inbox: VecDeque<Datagram>,
@@ -54,7 +54,7 @@ pub struct GatewayWork {
     pub heap_bytes: i64,
 }
 
-impl Gateway {
+impl SiegeGateway {
     pub(super) fn new(node: Node, meters: Meters, now: Instant) -> Self {
         Self {
             node,

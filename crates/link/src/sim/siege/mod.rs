@@ -30,7 +30,7 @@ use wansim::{Duplex, PathConfig, PathDirection};
 
 use self::{
     enemy::{ENEMY, Enemy, THIRD},
-    gateway::Gateway,
+    gateway::SiegeGateway,
     node::{DOWNLOAD, IDLE_TIMEOUT, Node, NodeConfig, UPLOAD},
 };
 pub use self::{gateway::GatewayWork, strategy::Strategy};
@@ -139,7 +139,7 @@ pub fn run(config: &SiegeConfig) -> SiegeOutcome {
 struct Siege {
     start: Instant,
     now: Instant,
-    gateway: Gateway,
+    gateway: SiegeGateway,
     honest: Vec<Node>,
     enemy: Option<Enemy>,
     /// Line of each peer; forward is towards the gateway.
@@ -215,7 +215,7 @@ impl Siege {
             .collect();
         lines.push(line(config.flood_rate, ENEMY_RTT, world * 10 + 4));
         let heap = (config.meters.heap_bytes)();
-        let gateway = Gateway::new(Node::new(gateway, start), config.meters, start);
+        let gateway = SiegeGateway::new(Node::new(gateway, start), config.meters, start);
         let tables_bytes = (config.meters.heap_bytes)() - heap;
         let enemy = (!config.strategies.is_empty()).then(|| {
             let flood_bytes_per_s = config.flood_rate.as_bytes_per_s();

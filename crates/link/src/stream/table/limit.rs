@@ -1,7 +1,7 @@
 //! Number of streams that each side lets the other open.
 
 use super::{COUNT_MAX, StreamTable};
-use crate::control_frame::Control;
+use crate::control_frame::ControlFrame;
 
 impl StreamTable {
     pub(crate) fn set_peer_limit(&mut self, limit: u32) {
@@ -38,7 +38,7 @@ impl StreamTable {
         let limit = wanted.min(self.announced_limit.saturating_add(fit));
         if limit >= self.announced_limit + step {
             self.announced_limit = limit;
-            self.controls.push(Control::StreamLimit);
+            self.controls.push(ControlFrame::StreamLimit);
         }
         self.reserve_streams();
     }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::StreamTable;
-use crate::{control_frame::Control, stream::ChunkRef};
+use crate::{control_frame::ControlFrame, stream::ChunkRef};
 
 /// Positions of streams in the table, each once in either list.
 #[derive(Default)]
@@ -95,7 +95,7 @@ impl StreamTable {
             if let Some(stream) = self.places[*place as usize].as_mut()
                 && stream.send.take_end_copy(copies_max)
             {
-                self.controls.push(Control::End(stream.number));
+                self.controls.push(ControlFrame::End(stream.number));
             }
         }
     }

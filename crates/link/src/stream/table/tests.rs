@@ -155,7 +155,7 @@ fn a_credit_waits_once_however_often_it_changes() {
     for _ in 0..100 {
         streams.queue_credit(number);
     }
-    assert_eq!(streams.controls.pop(), Some(Control::Credit(number)));
+    assert_eq!(streams.controls.pop(), Some(ControlFrame::Credit(number)));
     assert!(streams.controls.is_empty());
 }
 
@@ -237,9 +237,9 @@ fn an_end_is_repeated_until_it_has_arrived() {
     assert_eq!(repeats(&mut streams), None, "nothing was sent");
     streams.get(number).expect("it is open").send.finish();
     streams.make_ready(number);
-    assert_eq!(streams.controls.pop(), Some(Control::End(number)));
-    assert_eq!(repeats(&mut streams), Some(Control::End(number)));
-    assert_eq!(repeats(&mut streams), Some(Control::End(number)));
+    assert_eq!(streams.controls.pop(), Some(ControlFrame::End(number)));
+    assert_eq!(repeats(&mut streams), Some(ControlFrame::End(number)));
+    assert_eq!(repeats(&mut streams), Some(ControlFrame::End(number)));
     let stream = streams.get(number).expect("it is open");
     stream.send.mark_end_arrived();
     assert_eq!(repeats(&mut streams), None);

@@ -9,7 +9,7 @@
 
 use super::{
     super::{
-        cubic::Cubic,
+        cubic::CubicWindow,
         floor::NEARLY_NOTHING,
         path_model::{DRAINED, PathModel},
     },
@@ -19,7 +19,7 @@ use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct CompeteMode {
-    law: Cubic,
+    law: CubicWindow,
     /// Time of the next test of the queue.
     test_at_s: f64,
     test: Option<QueueTest>,
@@ -43,7 +43,7 @@ impl CompeteMode {
         path.competing_flows.forget();
         path.mark_cut(now_s);
         Self {
-            law: Cubic::new(window_bytes, now_s),
+            law: CubicWindow::new(window_bytes, now_s),
             test_at_s: now_s + test_interval_s(path),
             test: None,
             empty_tests: 0,

@@ -13,7 +13,7 @@
 
 use super::{
     super::{
-        cubic::Cubic,
+        cubic::CubicWindow,
         floor::{EXCESS, EXCESS_PACKETS_MIN, LossCounts, UNLIKELY_DEVIATIONS},
         path_model::PathModel,
     },
@@ -269,7 +269,7 @@ impl Experiment {
     fn blame_rate(&self, path: &mut PathModel, now_s: f64) {
         path.window_bytes = OF_PASSED * self.window_before_bytes;
         if let Some(law) = path.policer.law() {
-            *law = Cubic::new(path.window_bytes, now_s);
+            *law = CubicWindow::new(path.window_bytes, now_s);
         }
     }
 }
@@ -372,7 +372,7 @@ mod tests {
     use super::*;
     use crate::congestion::{
         Controller,
-        knee::{Knee, KneePolicy, mode::Mode, resolved_at},
+        knee::{Knee, KneePolicy, mode::KneeMode, resolved_at},
     };
 
     /// Returns an experiment after 8 % of 400 packets were lost, which loses each `every`-th
@@ -384,7 +384,7 @@ mod tests {
         knee.path.floor.update(&resolved, &[]);
         let lost_before = knee.path.floor.since_cut;
         knee.path.floor.learn_experiment(0.001, 3000.0);
-        knee.mode = Mode::LossTest(LossTest {
+        knee.mode = KneeMode::LossTest(LossTest {
             before: StateBeforeCut {
                 window_bytes: 1e6,
                 threshold_cap_s: f64::INFINITY,

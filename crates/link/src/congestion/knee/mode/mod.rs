@@ -23,7 +23,7 @@ use crate::congestion::knee::Mechanism;
 
 /// Mode with its state.
 #[derive(Debug)]
-pub(super) enum Mode {
+pub(super) enum KneeMode {
     /// Searching for the capacity, with growth up to eightfold a round trip.
     Start(StartMode),
     /// Growing until queueing delay shows.
@@ -40,7 +40,7 @@ pub(super) enum Mode {
     Compete(CompeteMode),
 }
 
-impl Mode {
+impl KneeMode {
     /// Returns the mode that `next` requests. `None` if the present one continues.
     pub(super) fn after(next: Transition, path: &mut PathModel, now_s: f64) -> Option<Self> {
         if !matches!(next, Transition::Stay) {

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::congestion::{
         Controller, Digest, PacketArrival,
-        knee::{Knee, KneePolicy, mode::Mode},
+        knee::{Knee, KneePolicy, mode::KneeMode},
     };
 
     const BASE_S: f64 = 0.1;
@@ -281,7 +281,7 @@ mod tests {
     /// Begins a test after `failed` failed drains, with the finding of earlier tests among them.
     fn test_route(knee: &mut Knee, failed: u32, now_s: f64) {
         let tested = match &knee.mode {
-            Mode::Drain(drain) => drain.series.tested,
+            KneeMode::Drain(drain) => drain.series.tested,
             _ => None,
         };
         let queue = ApparentQueue {
@@ -459,7 +459,7 @@ mod tests {
         test_route(&mut knee, 1, 2.0);
         let room = knee.window_bytes() - in_flight as f64;
         assert!(knee.train_wanted(room) > 0);
-        let Mode::RouteTest(test) = &knee.mode else {
+        let KneeMode::RouteTest(test) = &knee.mode else {
             panic!("it has begun");
         };
         let rest = room - test.bytes();
@@ -474,7 +474,7 @@ mod tests {
     fn a_test_that_was_too_slow_is_followed_by_one_twice_as_fast_that_sends_no_more() {
         let mut knee = draining(KneePolicy::Fair);
         let bytes = |knee: &Knee| match &knee.mode {
-            Mode::RouteTest(test) => test.bytes(),
+            KneeMode::RouteTest(test) => test.bytes(),
             _ => f64::NAN,
         };
         test_route(&mut knee, 1, 2.0);
