@@ -31,7 +31,11 @@ pub(super) enum Difference {
 }
 
 /// Compares a file with the destination's entry of the same name.
-pub(super) fn decide(file: &File, there: Option<&ListingEntry>, options: &PlanOptions) -> FileDecision {
+pub(super) fn decide(
+    file: &File,
+    there: Option<&ListingEntry>,
+    options: &PlanOptions,
+) -> FileDecision {
     let Some(there) = there else {
         return FileDecision::Move;
     };
