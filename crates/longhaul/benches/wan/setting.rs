@@ -50,7 +50,7 @@ impl Setting {
             listen_a: SocketAddr::from((a, 4810)),
             listen_b: SocketAddr::from((b, 4810)),
             endpoint_b: SocketAddr::from((b, 4810)),
-            doors: format!("[[forward]]\nlisten = \"{door}\"\ntarget = \"{target}\"\n"),
+            listeners: format!("[[forward]]\nlisten = \"{door}\"\ntarget = \"{target}\"\n"),
             allow: vec![target.to_string()],
             serves: Vec::new(),
             admin: ADMIN,

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use probe::Peer;
+use probe::ProbePeer;
 
 fn probe(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
@@ -22,8 +22,8 @@ fn assert_ends(arguments: &[&str], code: i32, words: &str) {
     assert!(said.contains(words), "{arguments:?}: {said}");
 }
 
-fn peer() -> (Peer, String) {
-    let peer = Peer::start(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+fn peer() -> (ProbePeer, String) {
+    let peer = ProbePeer::start(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
     let address = peer.address().to_string();
     (peer, address)
 }

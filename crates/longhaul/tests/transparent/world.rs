@@ -169,7 +169,7 @@ fn plan() -> GatewayPlan {
         listen_b: address("0.0.0.0:4810"),
         endpoint_b: address("10.99.1.2:4810"),
         serves: ["10.99.2.0/24", "fd99:2::/64"].map(str::to_owned).into(),
-        doors: "[[ftp]]\nlisten = \"[::]:2125\"\ntransparent = true\n\
+        listeners: "[[ftp]]\nlisten = \"[::]:2125\"\ntransparent = true\n\
                 clients = [\"10.99.0.0/24\", \"fd99::/64\"]\n"
             .to_owned(),
         allow: ["10.99.2.0/24:21", "[fd99:2::/64]:21"]
