@@ -349,7 +349,7 @@ impl fmt::Debug for ReloadChannels {
 /// Returns the changes that a reload of `fresh` applies, and the changes that need a restart.
 #[cfg(test)]
 pub(crate) fn changes(running: &Config, fresh: Config) -> (Vec<String>, Vec<String>) {
-    let known = Known::all(running);
+    let known = KnownPeer::all(running);
     let plan = plan::plan(running, fresh, &known).expect("a plan");
-    (plan.taken, plan.needs_restart)
+    (plan.applied, plan.needs_restart)
 }
