@@ -387,16 +387,19 @@ mod tests {
             for _ in 0..self.connections {
                 self.joins.received(bytes_each, pause);
             }
-            let load = DownloadLoad {
+            self.joins.decide(self.load(), self.now);
+            while self.joins.take_permit(self.now) {
+                self.connections += 1;
+                self.joins.opened(2 * ROUND, self.now);
+            }
+        }
+
+        fn load(&self) -> DownloadLoad {
+            DownloadLoad {
                 connections: self.connections,
                 connections_max: self.connections_max,
                 is_any_opening: false,
                 rest_bytes: self.rest_bytes,
-            };
-            self.joins.decide(load, self.now);
-            while self.joins.take_permit(self.now) {
-                self.connections += 1;
-                self.joins.opened(2 * ROUND, self.now);
             }
         }
 
@@ -483,7 +486,8 @@ mod tests {
     /// packets.
     #[test]
     fn several_join_at_once_where_the_rest_would_take_minutes() {
-        let mut path = SimulatedPath::new(4 << 30);
+        let mut path = SimulatedPath::new(16 << 30);
+        path.connections_max = 16;
         for _ in 0..6 {
             path.round(500_000, Duration::ZERO);
         }
@@ -491,7 +495,34 @@ mod tests {
         for _ in 0..6 {
             path.round(500_000, Duration::ZERO);
         }
-        assert_eq!(path.connections, 8);
+        assert_eq!(path.connections, 16);
+    }
+
+    #[test]
+    fn no_more_join_a_long_rest_than_the_job_permits() {
+        let mut path = SimulatedPath::new(4 << 30);
+        path.connections_max = 4;
+        for _ in 0..60 {
+            path.round(500_000, Duration::ZERO);
+        }
+        assert_eq!(path.connections, 4);
+    }
+
+    #[test]
+    fn a_refusal_ends_the_permits_of_the_connections_after_it() {
+        let mut path = SimulatedPath::new(16 << 30);
+        while path.joins.decide(path.load(), path.now) == 0 {
+            path.now += ROUND;
+            path.joins.received(500_000, Duration::ZERO);
+        }
+        for _ in 0..3 {
+            assert!(path.joins.take_permit(path.now));
+        }
+        path.joins.failed(path.now);
+        assert!(
+            !path.joins.take_permit(path.now),
+            "four more were permitted"
+        );
     }
 
     #[test]
