@@ -26,8 +26,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     };
     check("format", &mut cargo(["fmt", "--all", "--check"]))?;
     let fuzz = ["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"];
+    // No test builds `fuzz`, which has a lock file of its own.
+    let lock = ["tree", "--locked", "--quiet", "--depth=0"];
+    let lock = [&lock[..], &["--manifest-path", "fuzz/Cargo.toml"]].concat();
     if root().join("fuzz/Cargo.toml").exists() {
         check("format of fuzz", &mut cargo(fuzz))?;
+        check("lock file of fuzz", &mut cargo(lock))?;
     }
     check(
         "clippy",
