@@ -122,8 +122,8 @@ const UNREPORTED_WAIT_MIN: Duration = Duration::from_millis(15);
 /// Most packets with feedback alone that may be unresolved: a minute of them at the highest rate.
 /// An honest peer reports once for every sixteen of them.
 const REPORTS_OPEN_MAX: u64 = 1 << 16;
-/// Most items beyond one per packet, at 32 bytes each: half a second of packets at 10 Gbit/s, if
-/// none has arrived.
+/// Maximum number of frames in the log beyond the first frame of each packet. Each takes 32 bytes.
+/// The number suffices for half a second of packets at 10 Gbit/s without any arrival.
 const EXTRA_ITEMS_MAX: usize = 1 << 19;
 /// Most packets that the log holds: twice as many as one report covers.
 const PACKETS_MAX: u64 = 2 * crate::wire::report::WINDOW;

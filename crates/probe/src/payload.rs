@@ -22,9 +22,9 @@ pub enum Payload {
     /// Random bytes, which do not shrink and have never been sent before: measures the path.
     #[default]
     Random,
-    /// New lines like a log's, which compression shrinks to half or less.
+    /// Freshly generated text that resembles log lines. Compression shrinks it to half or less.
     Text,
-    /// Zeros: nearly nothing is left of them.
+    /// Zeros. Compression removes nearly all of them.
     Zeros,
 }
 
@@ -100,7 +100,7 @@ impl Payload {
 }
 
 impl PayloadStream {
-    /// A stream that is no other one.
+    /// Creates a stream whose bytes differ from the bytes of all other streams.
     pub(crate) fn new(payload: Payload) -> Self {
         Self {
             payload,

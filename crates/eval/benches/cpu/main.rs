@@ -542,7 +542,7 @@ const PORT: u16 = 4810;
 /// Bytes of a UDP datagram in a packet of the wire's MTU, over IPv4.
 pub const DATAGRAM_BYTES: usize = MTU as usize - 28;
 const MTU: u32 = 1500;
-/// Seconds per GB and side that the link aims at where there is segmentation offload.
+/// Target for the link with segmentation offload, in processor seconds per GB at each endpoint.
 const AIM: f64 = 1.2;
 const WAN_RTT: Duration = Duration::from_millis(200);
 /// Each way.

@@ -83,7 +83,7 @@ fn socket(job: &MoverTask, side: usize) -> anyhow::Result<(UdpSocket, UdpSocketS
     Ok((socket, state))
 }
 
-/// These three are the driver's.
+/// The next three constants have the same values as in the link's driver.
 const TICK: Duration = Duration::from_micros(400);
 const BATCH_PACKETS: usize = 44;
 const BUFFER_BYTES: usize = 4 << 20;

@@ -362,8 +362,8 @@ fn configs(pool: &str, replicas: usize) -> [stream::Config; 4] {
     ]
 }
 
-/// Names missing JetStream as the reason. A server without it does not answer such requests, and
-/// the client library has several errors for that.
+/// Returns [`QueueError::NoJetStream`] if the error shows that the server has no JetStream, and
+/// otherwise the error itself. The client library reports a missing JetStream by several errors.
 fn name_jetstream(error: QueueError, server: &NatsServer) -> QueueError {
     let text = mover::run::chain(&error).to_ascii_lowercase();
     let signs = [
@@ -400,7 +400,8 @@ async fn open_stream(
     }
 }
 
-/// Checks a job's name, which is part of subjects. Other texts could address other jobs.
+/// Checks a job's name before it becomes part of a NATS subject. An invalid name could address the
+/// messages of other jobs.
 fn checked(job: &str) -> Result<&str, QueueError> {
     match is_name(job) {
         true => Ok(job),

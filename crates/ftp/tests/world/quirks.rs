@@ -7,52 +7,54 @@ use crate::channel::Rng;
 /// Deviations of one server. Most servers have none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Quirks {
-    /// Behaviour at a question that the gateway asks ahead.
+    /// Reaction to `SYST`, `FEAT` or `PWD`, which the gateway sends before the client does.
     pub(crate) at_question: AtQuestion,
     /// Whether the last line of a long reply has another code.
     pub(crate) ends_with_other_code: bool,
     pub(crate) abort: AtAbort,
-    /// Whether it accepts `PROT` only from users who are logged in.
+    /// Whether the server accepts `PROT` only from users who are logged in.
     pub(crate) prot_needs_login: bool,
     pub(crate) passive: PassiveAnswer,
-    /// Whether it answers the log-in twice.
+    /// Whether the server answers the log-in twice.
     pub(crate) greets_twice: bool,
-    /// Whether it answers an empty download with only a success, and resets the data connection.
+    /// Whether the server answers an empty download with only a success, and resets the data
+    /// connection.
     pub(crate) skips_empty: bool,
-    /// Whether it never answers `XYZZY`.
+    /// Whether the server never answers `XYZZY`.
     pub(crate) is_silent: bool,
-    /// Whether its replies to other commands have the code of the answer to `FEAT`.
+    /// Whether the server's replies to other commands have the code of its reply to `FEAT`.
     pub(crate) has_odd_codes: bool,
-    /// A question that it refuses or answers with a wrong code, and the line.
+    /// A prefetched command that the server refuses or answers with a wrong code, and the line of
+    /// the reply.
     pub(crate) odd_answer: Option<(&'static str, &'static str)>,
-    /// Time for each third command that is no transfer and no question.
+    /// Time for each third command that is neither a transfer nor prefetched.
     pub(crate) work: Option<Duration>,
 }
 
-/// Behaviour at `SYST`, `FEAT` or `PWD`.
+/// Reaction to `SYST`, `FEAT` or `PWD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum AtQuestion {
     #[default]
     Answers,
     Silent(&'static str),
-    /// It answers after a delay, and reads no commands meanwhile.
+    /// The server answers after a delay, and reads no commands meanwhile.
     Late(&'static str, Duration),
-    /// It answers after a delay, and handles other commands meanwhile.
+    /// The server answers after a delay, and handles other commands meanwhile.
     LateAside(&'static str, Duration),
-    /// It answers twice.
+    /// The server answers twice.
     Twice(&'static str),
-    /// It leaves with a farewell, or without one.
+    /// The server ends the session, with a reply or without one.
     Leaves(&'static str, Option<&'static str>),
 }
 
-/// Behaviour at `ABOR`.
+/// Reaction to `ABOR`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum AtAbort {
     #[default]
     Answers,
-    /// It ends the transfer with 426, and does not answer the `ABOR`.
+    /// The server ends the transfer with 426, and does not answer the `ABOR`.
     Single,
-    /// It does not support the command, and continues the transfer.
+    /// The server does not support the command, and continues the transfer.
     Unknown,
 }
 

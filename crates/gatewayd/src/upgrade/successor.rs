@@ -44,11 +44,11 @@ pub(crate) struct Successor {
     channel: HandoverChannel,
     pid: Option<u32>,
     pub(crate) version: String,
-    /// Its kernel tables.
+    /// Names of the successor's kernel tables.
     pub(crate) tables: Vec<String>,
-    /// Its orders for this process, once it serves.
+    /// The successor's orders for this process. `None` until the successor serves clients.
     pub(crate) orders: Option<SuccessorOrders>,
-    /// Whether it may have started, and may still run.
+    /// Whether the successor may have started, and may still run.
     is_begun: bool,
     is_done: bool,
 }

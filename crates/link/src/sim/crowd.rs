@@ -234,7 +234,8 @@ impl Crowd {
         }
     }
 
-    /// The view of a pair's sender; `None` for TCP, and before the flow begins.
+    /// Returns the sender's snapshot of its peer. `None` for a TCP flow, and before the flow
+    /// begins.
     pub fn view(&self, flow: usize) -> Option<PeerView> {
         self.flows[flow].view()
     }

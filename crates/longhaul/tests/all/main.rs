@@ -1,8 +1,8 @@
-//! The program as its users see it.
+//! Tests that run the `longhaul` program as users run it.
 //!
-//! One program has a module for each subject, so that shared test code is compiled and linked once.
-//! `commands` stays apart, because the production build runs it too, and `transparent`, because it
-//! must enter a user namespace before any thread runs.
+//! This test binary has a module for each subject, so that shared test code is compiled and linked
+//! once. Two subjects have test binaries of their own. The production build also runs `commands`.
+//! The tests of `transparent` must enter a user namespace before any thread runs.
 
 mod agent;
 mod audit;

@@ -1,8 +1,8 @@
 //! Times of the peer's reports, and the time for which the sender may continue without one.
 //!
 //! The input is the times of reports, and whether the application limited the sender. The output is
-//! the time since the last report, and the longest recent gap between two. Other measurements
-//! interpret the contents of reports.
+//! the time since the last report, and the longest recent gap between two reports. Other
+//! measurements interpret the contents of reports.
 
 use super::extremes::{WINDOW_ROUND_TRIPS, WindowedMax};
 use crate::congestion::Digest;
@@ -18,8 +18,8 @@ pub(super) struct ReportTimes {
     /// Time at which a report last showed that the application, not the controller, limited the
     /// sender.
     app_limited_s: Option<f64>,
-    /// Whether a report has arrived without a long silence since. The next report then ends a gap
-    /// between two.
+    /// Whether a report has arrived, and no long silence has followed it. The time until the next
+    /// report then counts as a gap between reports.
     gap_has_begun: bool,
     gap: WindowedMax,
 }

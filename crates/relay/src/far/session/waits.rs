@@ -1,4 +1,4 @@
-//! The clock for a session's waits for its server.
+//! The clock that limits how long a session waits for its server.
 
 use ftp::session::far::{FarInput, ServerWait};
 use tokio::time::{Instant, sleep_until};
