@@ -242,5 +242,5 @@ fn opens(page: &Path) -> Result<Vec<(String, bool)>> {
 /// Two round trips are added.
 const IDEALS_S: [(f64, f64); 2] = [(20.0, 0.465_957_872_766), (200.0, 0.825_957_872_766)];
 
-/// Most time that the smallest plan may take.
+/// Longest time that the smallest plan may take.
 const SMOKE_MAX: Duration = Duration::from_secs(180);

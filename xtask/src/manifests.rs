@@ -108,7 +108,7 @@ const INHERITED: [&[&str]; 7] = [
     &["lints"],
 ];
 
-/// Most keywords and categories that crates.io accepts.
+/// Maximum number of keywords and categories that crates.io accepts.
 const WORDS_MAX: usize = 5;
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     sorted.iter().enumerate().flat_map(step).collect()
 }
 
-/// Most points that a plot on a page can show: more than its columns of pixels.
+/// Maximum number of points that a plot on a page can show: more than its columns of pixels.
 const CDF_POINTS: usize = 800;
 
 fn sorted(values: &[f64]) -> Vec<f64> {

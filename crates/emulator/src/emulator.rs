@@ -398,7 +398,7 @@ impl FrameBuffer {
 /// at once; others are read at most this much later.
 const RECEIVE_GAP: Duration = Duration::from_micros(100);
 
-/// Most frames read from one site before the other gets its turn.
+/// Maximum number of frames read from one site before the other gets its turn.
 const FRAMES_PER_TURN: usize = 64;
 
 /// Longest frame in bytes: `virtio_net_hdr`, Ethernet header with a VLAN tag, and the longest IP

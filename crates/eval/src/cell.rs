@@ -58,7 +58,7 @@ pub struct CellWork {
     pub files: u32,
     /// Concurrent clients, which share the files.
     pub clients: u32,
-    /// Most connections, or files at a time, of a mover. `None` for other sides.
+    /// Maximum number of connections, or files at a time, of a mover. `None` for other sides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
     /// Largest TCP window over the WAN; `None` means a window that fills the path.

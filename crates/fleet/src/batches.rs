@@ -52,7 +52,8 @@ impl Batches {
     }
 }
 
-/// Most files of a batch: few enough for workers to end together, and enough to justify a log-in.
+/// Maximum number of files of a batch: few enough for workers to end together, and enough to
+/// justify a log-in.
 pub const BATCH_FILES_MAX: usize = 32;
 
 /// Bytes of files that fill a batch.

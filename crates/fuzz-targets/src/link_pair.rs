@@ -19,7 +19,7 @@ use link::{Class, Endpoint, EndpointEvent, Identity, StreamKey, StreamRead};
 
 use crate::{Tape, link_datagrams::endpoint};
 
-/// Most datagrams in flight in one direction. More are lost.
+/// Maximum number of datagrams in flight in one direction. More are lost.
 const UNDER_WAY_MAX: usize = 64;
 const STREAM_BYTES_MAX: usize = 64 << 10;
 /// One-way delay while the network behaves.

@@ -474,11 +474,11 @@ mod optional_text {
     }
 }
 
-/// Most removed peers that are stored, and their lifetime.
+/// Maximum number of removed peers that are stored, and their lifetime.
 const DISMISSED_MAX: usize = 64;
 const DISMISSED_S: u64 = 90 * 24 * 3600;
 
-/// Most invites that are open at a time.
+/// Maximum number of invites that are open at a time.
 pub const INVITES_MAX: usize = 8;
 
 /// Lifetime of an ended invite. A gateway that presents it meanwhile gets the reason for the

@@ -17,9 +17,9 @@ pub(crate) struct ControlQueue {
     told_rtt: Option<Duration>,
 }
 
-/// Most frames with credit or ends of reading that wait to be repeated beside reports.
+/// Maximum number of frames with credit or ends of reading that wait to be repeated beside reports.
 const ECHOES_MAX: usize = 64;
-/// Most repeated frames beside one report.
+/// Maximum number of repeated frames beside one report.
 pub(crate) const ECHOES_PER_REPORT: usize = 8;
 
 impl ControlQueue {

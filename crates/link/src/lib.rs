@@ -46,8 +46,8 @@ mod vectors;
 mod version;
 mod wire;
 
-/// Most bytes sent to an unvalidated address, as a multiple of the bytes received from it (RFC 9000
-/// section 8.1).
+/// Maximum number of bytes sent to an unvalidated address, as a multiple of the bytes received from
+/// it (RFC 9000 section 8.1).
 const AMPLIFICATION_MAX: usize = 3;
 
 pub use config::{LinkConfig, PeerConfig, PeerId, Policy};

@@ -77,7 +77,7 @@ const OVERTAKERS_EACH: usize = 3;
 /// After a pause overtaking packets arrive first, and alone for as long as they are early. The rule
 /// also needs [`COMPARED`] packets.
 const ALONE_MAX: f64 = 2.0;
-/// Most of a pause that counts, as a part of the time by which packets are early.
+/// Largest counted part of a pause, as a fraction of the time by which packets are early.
 ///
 /// The overtaken packets may be in flight meanwhile, and the overtaking packets of the next burst
 /// arrive before its other packets.

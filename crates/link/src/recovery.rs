@@ -119,13 +119,13 @@ const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Least additional wait for a packet that no report covers.
 const UNREPORTED_WAIT_MIN: Duration = Duration::from_millis(15);
-/// Most packets with feedback alone that may be unresolved: a minute of them at the highest rate.
-/// An honest peer reports once for every sixteen of them.
+/// Maximum number of packets with feedback alone that may be unresolved: a minute of them at the
+/// highest rate. An honest peer reports once for every sixteen of them.
 const REPORTS_OPEN_MAX: u64 = 1 << 16;
 /// Maximum number of frames in the log beyond the first frame of each packet. Each takes 32 bytes.
 /// The number suffices for half a second of packets at 10 Gbit/s without any arrival.
 const EXTRA_ITEMS_MAX: usize = 1 << 19;
-/// Most packets that the log holds: twice as many as one report covers.
+/// Maximum number of packets that the log holds: twice as many as one report covers.
 const PACKETS_MAX: u64 = 2 * crate::wire::report::WINDOW;
 
 fn wait_max(base_rtt: Duration) -> Duration {

@@ -32,7 +32,7 @@ const TURN_BYTES: f64 = 1500.0;
 const WAKE_BYTES: f64 = 150.0;
 /// Length from which the queue counts as dense. A small file does not reach it.
 const SPARSE_MAX_BYTES: f64 = 16.0 * TURN_BYTES;
-/// Most bytes in the queue. Four turns after the last packet it is sparse again.
+/// Maximum number of bytes in the queue. Four turns after the last packet it is sparse again.
 const LINE_MAX_BYTES: f64 = SPARSE_MAX_BYTES + 4.0 * TURN_BYTES;
 
 /// Divisor of the round-trip time that gives the length of a turn, within limits.

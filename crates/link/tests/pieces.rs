@@ -114,5 +114,6 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Time after which a waiting write waits for the reader.
 const STANDSTILL: Duration = Duration::from_secs(1);
 const MEMORY_MAX: ByteCount = ByteCount::mebibytes(4);
-/// Most bytes in the writer's handle and in the reader's: a sixteenth of the memory each.
+/// Maximum number of bytes in the writer's handle and in the reader's: a sixteenth of the memory
+/// each.
 const QUEUES_BYTES: usize = 2 * (4 << 20) / 16;

@@ -87,5 +87,5 @@ pub fn kill(child: &Child) {
     let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
 }
 
-/// Most commands of a job that run at a time.
+/// Maximum number of commands of a job that run at a time.
 pub const CALLS_AT_ONCE: usize = 4;

@@ -112,7 +112,7 @@ pub struct CopyOptions {
     pub resumes: bool,
     /// Comparison after a file has been copied.
     pub verify: CopyVerification,
-    /// Most bytes a second, over all lanes.
+    /// Maximum number of bytes a second, over all lanes.
     pub rate_max: Option<RateLimit>,
     /// Treatment of a file that grows during the copy.
     pub growing: GrowthHandling,

@@ -211,7 +211,7 @@ fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Most addresses tried for one name. The last attempt starts 1.75 s after the first.
+/// Maximum number of addresses tried for one name. The last attempt starts 1.75 s after the first.
 const ADDRESSES_MAX: usize = 8;
 
 /// Delay before the next address is tried in parallel (RFC 8305 section 8).

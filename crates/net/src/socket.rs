@@ -441,7 +441,8 @@ const STALLED: Duration = Duration::from_secs(30);
 /// may close one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Most unsent bytes that the kernel accepts from the gateway: a few milliseconds at 1 Gbit/s.
+/// Maximum number of unsent bytes that the kernel accepts from the gateway: a few milliseconds at 1
+/// Gbit/s.
 const UNSENT_MAX_BYTES: u32 = 512 * 1024;
 
 /// First receive buffer for an upload. The kernel doubles the size. It fills in 1 s at 1 Mbit/s.

@@ -149,5 +149,5 @@ fn set_transparent(socket: &SockRef<'_>, family: SocketAddr) -> io::Result<()> {
 /// Port from which servers open data connections (RFC 959 section 3.2). Some clients insist on it.
 const FTP_DATA_PORT: u16 = 20;
 
-/// Most connections that wait for acceptance, as in the standard library.
+/// Maximum number of connections that wait for acceptance, as in the standard library.
 const CONTROL_BACKLOG: i32 = 128;

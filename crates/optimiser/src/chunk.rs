@@ -100,7 +100,7 @@ pub const CHUNK_MIN: usize = 4 * 1024;
 /// At 64 KiB it would be one in 6.
 pub const CHUNK_MEAN: usize = 1 << MEAN_BITS;
 
-/// Most bytes of a chunk.
+/// Maximum number of bytes of a chunk.
 pub const CHUNK_MAX: usize = 64 * 1024;
 
 /// Fewest bytes of a stored chunk. A shorter one costs about as much as a reference to it.

@@ -228,10 +228,10 @@ pub fn encode_head(head: FrameHead) -> Bytes {
     out.freeze()
 }
 
-/// Most chunks in one frame of cuts.
+/// Maximum number of chunks in one frame of cuts.
 pub const CUTS_MAX: usize = 1024;
 
-/// Most references in one frame.
+/// Maximum number of references in one frame.
 pub const REFERENCES_MAX: usize = 1024;
 
 /// Longest head.

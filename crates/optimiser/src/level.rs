@@ -213,7 +213,8 @@ const WINDOW_BYTES: usize = 8 * zstd_block::BLOCK_MAX;
 /// Bytes before the first trial without compression, so that the link's queue fills first.
 const FIRST_BYTES: usize = 16 * WINDOW_BYTES;
 
-/// Most slower windows. A single one may have had a busy machine, or a pause of the line.
+/// Maximum number of slower windows. A busy machine, or a pause of the line, may have slowed a
+/// single window.
 const SLOWER_MOST: u32 = 3;
 
 /// Bytes between two trials without compression.

@@ -71,7 +71,7 @@ pub const LIST_MIN: usize = 32;
 /// The shortest list is long enough to be stored.
 const _: () = assert!(LIST_MIN * REFERENCE_BYTES >= KEPT_LEAST);
 
-/// Most chunks of a list.
+/// Maximum number of chunks of a list.
 pub const LIST_MAX: usize = 256;
 
 /// Bytes of chunks at which a list ends, with at least [`LIST_MIN`] chunks.
@@ -79,7 +79,7 @@ pub const LIST_MAX: usize = 256;
 /// A sender keeps the chunks until it has looked the list up.
 const LISTED_BYTES: usize = LIST_MIN * CHUNK_MAX;
 
-/// Most bytes of the chunks of a list.
+/// Maximum number of bytes of the chunks of a list.
 pub const LISTED_MAX: usize = LISTED_BYTES + CHUNK_MAX;
 
 /// Mask of a name that ends a list of sufficient length: one in 64 names.

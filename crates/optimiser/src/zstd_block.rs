@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use zstd::bulk::{Compressor, Decompressor};
 
-/// Most bytes of a block before compression.
+/// Maximum number of bytes of a block before compression.
 ///
 /// A larger block gains little. At level -1 a source archive shrinks to 1/2.89 in blocks of 128
 /// KiB, and to 1/3.05 in blocks of 256 KiB. As a whole it shrinks to 1/3.03.

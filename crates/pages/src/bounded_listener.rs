@@ -348,11 +348,11 @@ impl AsyncWrite for BoundedConnection {
     }
 }
 
-/// Most connections at once: two collectors of metrics, and people.
+/// Maximum number of connections at once: two collectors of metrics, and people.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Most connections over TLS from one address or one IPv6 network. Strangers connect there, too. A
-/// browser opens six connections.
+/// Maximum number of connections over TLS from one address or one IPv6 network. Strangers connect
+/// there, too. A browser opens six connections.
 const CONNECTIONS_PER_CLIENT_MAX: usize = 16;
 
 /// Timeout of the first request, long enough for a few lost packets.

@@ -152,7 +152,7 @@ fn text() -> Vec<u8> {
     text
 }
 
-/// Most bytes that are asked for at once.
+/// Maximum number of bytes requested at once.
 pub(crate) const STEP_MAX_BYTES: usize = 128 * 1024;
 
 /// Steps are whole though the kernel takes parts of them.

@@ -82,7 +82,7 @@ impl KnownServers {
     }
 }
 
-/// Most traits in memory.
+/// Maximum number of traits in memory.
 const TRAITS_MAX: usize = 1024;
 
 /// Lifetime of a trait. Learning it again costs a client a connection, or at most some seconds.

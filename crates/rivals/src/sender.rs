@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Sender {
     law: Box<dyn Law>,
-    /// Most segments in flight, by the receiver's window or the sender's buffer.
+    /// Maximum number of segments in flight, by the receiver's window or the sender's buffer.
     window_max: u64,
     board: Scoreboard,
     past: Past,

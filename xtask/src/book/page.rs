@@ -103,7 +103,7 @@ pub(super) const ROOT_PAGES: [&str; 6] = [
     "SECURITY.md",
 ];
 
-/// Largest number of words in the README, which people read in three minutes.
+/// Maximum number of words of the README, which people read in three minutes.
 const README_WORDS_MAX: usize = 700;
 
 #[cfg(test)]

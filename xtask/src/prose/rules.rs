@@ -170,7 +170,7 @@ fn occurrences(words: &[String], phrase: &str) -> usize {
     windows.filter(|window| *window == phrase).count()
 }
 
-/// Most words of a sentence.
+/// Maximum number of words of a sentence.
 const WORDS_MAX: usize = 25;
 
 /// Words that open a fronted genitive, infinitive or relative clause.

@@ -111,7 +111,7 @@ impl CommentParser {
     }
 }
 
-/// Most columns of a line with a comment, as for code (`rustfmt.toml`).
+/// Maximum number of columns of a line with a comment, as for code (`rustfmt.toml`).
 const WIDTH_MAX: usize = 100;
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ pub(super) struct FetchOrder<'a> {
     pub(super) names: &'a [String],
     /// An empty folder of this machine.
     pub(super) into: &'a Path,
-    /// Most files at a time. For a single file, the number of connections where the program
-    /// supports that.
+    /// Maximum number of files at a time. For a single file, the number of connections where the
+    /// program supports that.
     pub(super) threads: u32,
 }
 

@@ -432,5 +432,5 @@ fn read_sides(sides: &Spanned<Vec<Side>>) -> Result<Vec<Side>, PlanProblem> {
 /// Shortest limit relative to the ideal: a small file has an ideal time near zero, and a slow side
 /// should still finish.
 const LIMIT_MIN: Duration = Duration::from_secs(5);
-/// Most threads of a mover: aria2 opens no more connections to a server.
+/// Maximum number of threads of a mover: aria2 opens no more connections to a server.
 const THREADS_MAX: u32 = 16;

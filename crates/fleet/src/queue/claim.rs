@@ -141,5 +141,6 @@ impl PoolQueue {
     }
 }
 
-/// Most attempts with known parts. Attempts of interrupted workers do not count as failed.
+/// Maximum number of attempts with known parts. Attempts of interrupted workers do not count as
+/// failed.
 const MARKS_MAX: usize = 100;

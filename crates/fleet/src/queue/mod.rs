@@ -414,12 +414,12 @@ const ACK_WAIT: Duration = Duration::from_secs(60);
 
 const CONSUMER: &str = "workers";
 
-/// Most claimed work: more than the slots of any fleet.
+/// Maximum number of claimed messages: more than the slots of any fleet.
 const ACK_PENDING_MAX: i64 = 100_000;
 
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Most free slots that request work at a time.
+/// Maximum number of free slots that request work at a time.
 const WAITING_MAX: i64 = 100_000;
 
 /// Time that an idle worker waits for work before the next request.
@@ -428,10 +428,11 @@ const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time within which a repeated message counts as one.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// Most bytes of work, 1 GiB: 300,000 batches of 32 files. The server reserves this space.
+/// Maximum number of bytes of work, 1 GiB: 300,000 batches of 32 files. The server reserves this
+/// space.
 const WORK_BYTES_MAX: i64 = 1 << 30;
 
-/// Most bytes of dead letters, 256 MiB. Beyond that the oldest are removed.
+/// Maximum number of bytes of dead letters, 256 MiB. Beyond that the oldest are removed.
 const DEAD_BYTES_MAX: i64 = 256 << 20;
 
 /// Time after its last change at which a record is removed.

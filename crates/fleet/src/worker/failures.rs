@@ -43,8 +43,8 @@ impl Failures {
     }
 }
 
-/// Most reasons in a dead letter.
+/// Maximum number of reasons in a dead letter.
 const REASONS_MAX: usize = 10;
 
-/// Most characters of a reason.
+/// Maximum number of characters of a reason.
 const REASON_CHARS_MAX: usize = 500;

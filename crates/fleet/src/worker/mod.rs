@@ -39,9 +39,9 @@ pub struct Worker {
     pub name: String,
     /// Batches and listings that run at the same time.
     pub slots: usize,
-    /// Most attempts at some work.
+    /// Maximum number of attempts at some work.
     pub attempts: u32,
-    /// Most bytes a second over all slots.
+    /// Maximum number of bytes a second over all slots.
     pub rate_max: Option<RateLimit>,
     /// Function that creates jobs.
     pub make: Box<JobFactory>,

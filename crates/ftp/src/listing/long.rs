@@ -119,8 +119,8 @@ fn text(line: &[u8], (start, end): (usize, usize)) -> Option<&str> {
 
 const DAY_S: i64 = 86_400;
 
-/// Most words up to the date: permissions, links, owner, group, two numbers of a device, date. An
-/// owner may have several words.
+/// Maximum number of words up to the date: permissions, links, owner, group, two numbers of a
+/// device, date. An owner may have several words.
 const WORDS_MAX: usize = 14;
 
 const MONTHS: [&str; 12] = [

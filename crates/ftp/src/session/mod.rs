@@ -132,16 +132,16 @@ fn keeps_data_open(command: &Command<'_>) -> bool {
     command.verb() == "MODE" && matches!(mode, Some(b'B' | b'b' | b'C' | b'c'))
 }
 
-/// Most commands that a client may send ahead of their replies. Further ones wait in its socket. At
-/// 200 ms and six commands for each small upload this is 200 files a second.
+/// Maximum number of commands that a client may send ahead of their replies. Further ones wait in
+/// its socket. At 200 ms and six commands for each small upload this is 200 files a second.
 pub const PIPELINED_MAX: usize = 256;
 
-/// Most of these commands once one is longer than [`LINE_USUAL_BYTES`].
+/// Maximum number of such commands once one is longer than [`LINE_USUAL_BYTES`].
 const PIPELINED_LONG_MAX: usize = 64;
 
 /// Usual greatest length of a command: a verb and a path.
 const LINE_USUAL_BYTES: usize = COMMAND_MAX / 4;
 
-/// Most bytes in all of these commands. The near half never has more in flight: 64 long ones, or
-/// 255 usual ones and a long one.
+/// Maximum number of bytes in all these commands. The near half never has more in flight: 64 long
+/// commands, or 255 usual commands and a long one.
 const PIPELINED_BYTES_MAX: usize = (PIPELINED_LONG_MAX + 1) * COMMAND_MAX;

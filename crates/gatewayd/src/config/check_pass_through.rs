@@ -122,5 +122,5 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     )
 }
 
-/// Most data ports of a pass-through listener. Each port is a listening socket.
+/// Maximum number of data ports of a pass-through listener. Each port is a listening socket.
 const DATA_PORTS_MAX: usize = 1024;

@@ -253,7 +253,7 @@ const STREAM_MAX: Duration = Duration::from_secs(3600);
 /// Changes by which a page may fall behind: five seconds.
 const BEHIND_MAX: usize = 16;
 
-/// Most pages at a time. Pages without names have the same number of permits.
+/// Maximum number of pages at a time. Pages without names have the same number of permits.
 pub(super) const PAGES_MAX: usize = 32;
 
 const RETRY_MS: u32 = 1000;

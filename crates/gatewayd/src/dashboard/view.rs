@@ -195,10 +195,10 @@ fn unix_s() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// Most peers on one page, with their history.
+/// Maximum number of peers on one page, with their history.
 pub(super) const PEERS_MAX: usize = 64;
 
-/// Most chunk stores on one page.
+/// Maximum number of chunk stores on one page.
 const STORES_MAX: usize = 64;
 
 /// Part of a rate limit from which it counts as reached. Pacer and headers use the rest.

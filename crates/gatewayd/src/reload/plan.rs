@@ -335,5 +335,5 @@ fn differences<T: PartialEq>(
     names
 }
 
-/// Most peers of one run, removed ones included, since each uses some memory.
+/// Maximum number of peers of one run, removed ones included, since each uses some memory.
 const PEERS_MAX: usize = 4096;

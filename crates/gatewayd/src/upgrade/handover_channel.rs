@@ -24,7 +24,7 @@ pub(super) struct HandoverChannel {
     socket: UnixStream,
 }
 
-/// Most sockets in one message. The kernel permits 253.
+/// Maximum number of sockets in one message. The kernel permits 253.
 pub(super) const SOCKETS_MAX: usize = 64;
 /// Longest message, in bytes. With 4096 peers, less than a tenth is used.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;

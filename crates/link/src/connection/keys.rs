@@ -25,10 +25,11 @@ pub(crate) struct KeyRing {
 /// Packets sealed before the keys are replaced: half of the limit for AES-GCM in RFC 9001 section
 /// 6.6.
 const PACKETS_PER_KEY: u64 = 1 << 22;
-/// Most packets sealed under keys that the peer does not adopt: the limit of RFC 9001 section 6.6.
+/// Maximum number of packets sealed under keys that the peer does not adopt: the limit of RFC 9001
+/// section 6.6.
 const PACKETS_PER_KEY_MAX: u64 = 1 << 23;
-/// Most packets that may fail to open: the limit for ChaCha20-Poly1305 in RFC 9001 section 6.6. The
-/// limit for AES-GCM is higher.
+/// Maximum number of packets that may fail to open: the limit for ChaCha20-Poly1305 in RFC 9001
+/// section 6.6. The limit for AES-GCM is higher.
 const FAILED_MAX: u64 = 1 << 36;
 
 impl KeyRing {

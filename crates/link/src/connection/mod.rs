@@ -251,7 +251,7 @@ pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {
 /// Interval of packets on an idle connection, unless set otherwise, so that NATs and the peer keep
 /// its state.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Most unsent bytes of an application in one stream.
+/// Maximum number of unsent bytes of an application in one stream.
 const UNSENT_MAX: usize = 1 << 20;
 /// Least limit of unsent bytes, however many streams share the memory.
 const UNSENT_MIN: usize = 64 << 10;

@@ -32,8 +32,8 @@ struct ClockSample {
 
 /// Change beyond the round-trip time that timers and schedulers may cause.
 const SLACK_S: f64 = 0.05;
-/// Most drift that is not a jump, in seconds per second. A clock without synchronisation drifts by
-/// a ten-thousandth, and this value permits ten times as much.
+/// Largest drift that is not a jump, in seconds per second. A clock without synchronisation drifts
+/// by a ten-thousandth, and this value permits ten times as much.
 const DRIFT_MAX: f64 = 1e-3;
 /// Least time between reported jumps. Hosts are seldom suspended, and clocks are seldom set.
 ///

@@ -38,8 +38,8 @@ pub(crate) enum DatagramFate {
     Undecryptable,
 }
 
-/// Most copies of a lost slot at the tail of a stream. The reader waits for such a slot, and there
-/// is spare capacity.
+/// Maximum number of copies of a lost slot at the tail of a stream. The reader waits for such a
+/// slot, and there is spare capacity.
 const TAIL_COPIES_MAX: u8 = 4;
 /// Divisor of the round-trip time that gives the distance of copies of one slot, longer than short
 /// bursts.

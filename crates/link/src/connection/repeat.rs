@@ -25,7 +25,7 @@ const LOSS_GUESS: f64 = 0.3;
 const LOSS_SAMPLES_MIN: u64 = 16;
 /// Expected number of missing slots down to which the tail of a transfer is repeated.
 const REPEAT_MISSING: f64 = 0.2;
-/// Most copies of one slot in flight: enough for 20,000 slots at 64 % loss.
+/// Maximum number of copies of one slot in flight: enough for 20,000 slots at 64 % loss.
 const REPEAT_COPIES_MAX: f64 = 26.0;
 /// Divisor of the round-trip time that gives the distance of copies, longer than short bursts.
 const REPEAT_SPACING: u32 = 16;

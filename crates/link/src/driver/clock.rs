@@ -71,7 +71,7 @@ impl ClockReading {
     }
 }
 
-/// Most time on a busy machine from the kernel's stamp of a datagram until it is in the socket.
+/// Longest time on a busy machine from the kernel's stamp of a datagram until it is in the socket.
 const STAMP_AGE: Duration = Duration::from_millis(10);
 
 fn since_boot() -> Duration {

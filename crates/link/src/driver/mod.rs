@@ -111,7 +111,7 @@ pub enum OpenError {
     Closed,
 }
 
-/// Most streams of peers that wait to be accepted.
+/// Maximum number of streams of peers that wait to be accepted.
 const INCOMING_MAX: usize = 4096;
 
 impl Link {

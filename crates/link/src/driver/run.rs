@@ -121,11 +121,11 @@ const SLEEP_MIN: Duration = Duration::from_micros(100);
 const ROOM_TIMEOUT: Duration = Duration::from_millis(10);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Most batches received before the driver sends again.
+/// Maximum number of batches received before the driver sends again.
 pub(super) const RECEIVE_BATCHES_MAX: usize = 8;
-/// Most batches sent before the driver receives again: no path carries more in a turn.
+/// Maximum number of batches sent before the driver receives again: no path carries more in a turn.
 const TRANSMITS_MAX: usize = 256;
-/// Most errors of the network handled before the driver handles packets again.
+/// Maximum number of errors of the network handled before the driver handles packets again.
 const TRANSPORT_ERRORS_MAX: usize = 16;
 /// Longest wait for the close to be sent.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(300);

@@ -79,8 +79,8 @@ const SEND_QUEUE_MAX: usize = 512 * 1024;
 /// take at most about twice the memory, however small the arriving slots are.
 const RECV_QUEUE_MAX: usize = 1024 * 1024;
 
-/// Most bytes of a read of joined pieces, and fewest bytes for which a reader is woken. For each
-/// read it writes to a socket.
+/// Maximum number of bytes of a read of joined pieces, and minimum number of bytes for which a
+/// reader is woken. For each read the reader writes to a socket.
 const READ_BYTES: usize = 64 * 1024;
 
 /// Bytes that one stream may have in its queue. All streams together have a fraction of the link's

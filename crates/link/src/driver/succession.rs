@@ -54,7 +54,8 @@ pub enum HandOverError {
     Socket(io::ErrorKind),
 }
 
-/// Most processes behind one socket besides the newest. A peer keeps as many retired connections.
+/// Maximum number of processes that share one socket, in addition to the newest. A peer keeps as
+/// many retired connections.
 pub(super) const OLDER_MAX: usize = 31;
 
 /// Processes that came before this one and have connections.

@@ -340,9 +340,10 @@ impl Tracer {
     }
 }
 
-/// Most traces at once.
+/// Maximum number of traces at once.
 const TRACES_MAX: usize = 4;
-/// Most events that wait for their reader: ten seconds of a connection, in a quarter of a megabyte.
+/// Maximum number of events that wait for their reader: ten seconds of a connection, in a quarter
+/// of a megabyte.
 const EVENTS_MAX: usize = 1024;
 /// Interval of samples of a connection while it changes.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);

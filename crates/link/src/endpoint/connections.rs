@@ -20,11 +20,11 @@ const STANDBY_GRACE: Duration = Duration::from_secs(3);
 /// A burst of losses may well outlast seconds, since a silent connection sends little.
 const SILENCE_BESIDE_OTHER: Duration = Duration::from_secs(20);
 
-/// Most connections to one peer: a silent one and one beside it, begun by either side. A peer with
-/// more intends to fill our memory.
+/// Maximum number of connections to one peer: a silent connection and a second one, begun by either
+/// side. A peer with more intends to fill our memory.
 const CONNECTIONS_PER_PEER: usize = 4;
-/// Most additional connections that the peer has retired. Each belongs to a replaced process of the
-/// peer that still has transfers.
+/// Maximum number of additional connections that the peer has retired. Each belongs to a replaced
+/// process of the peer that still has transfers.
 const RETIRED_PER_PEER: usize = 32;
 
 impl Endpoint {

@@ -58,7 +58,8 @@ pub(crate) enum FlightVerdict {
     Replay,
 }
 
-/// Most first flights stored as accepted: ten attempts, each of which repeats its own 25 times.
+/// Maximum number of first flights stored as accepted: ten attempts, each of which repeats its own
+/// 25 times.
 const ACCEPTED_MAX: usize = 256;
 
 impl FirstFlights {

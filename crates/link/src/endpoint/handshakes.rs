@@ -397,6 +397,6 @@ impl Endpoint {
     }
 }
 
-/// Most memory of a guest's connection: enough for a few hundred bytes each way, and for the
-/// streams that it may open.
+/// Largest amount of memory of a guest's connection: enough for a few hundred bytes each way, and
+/// for the streams that it may open.
 const GUEST_MEMORY: ByteCount = ByteCount::mebibytes(4);

@@ -20,21 +20,21 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Most handshakes in progress.
+/// Maximum number of handshakes in progress.
 const ATTEMPTS_MAX: usize = 256;
 /// Handshakes in progress that peers began, beyond which any other needs a cookie.
 const ATTEMPTS_WITHOUT_COOKIE: usize = 64;
-/// Most handshakes of one peer in progress. More come from others with its public key.
+/// Maximum number of handshakes of one peer in progress. More come from others with its public key.
 const ATTEMPTS_PER_PEER: usize = 4;
 /// Handshakes of one peer in progress beyond which another needs a cookie.
 const ATTEMPTS_PER_PEER_WITHOUT_COOKIE: usize = 2;
 /// Age before which a handshake in progress is not abandoned for another, if its address has shown
 /// a cookie.
 const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
-/// Most recent failed handshakes. With a cookie a host fails one in three seconds.
+/// Maximum number of recent failed handshakes. With a cookie a host fails one in three seconds.
 const SPENT_MAX: usize = 1024;
-/// Most cookies that wait to be sent: more than arrive between two turns of the driver. The peer's
-/// cookie is among those for a flood.
+/// Maximum number of cookies that wait to be sent: more than arrive between two turns of the
+/// driver. The peer's cookie is among those for a flood.
 const REPLIES_MAX: usize = 1024;
 
 impl Endpoint {

@@ -61,7 +61,7 @@ pub struct PeerView {
     pub streams: usize,
     /// Name of the congestion controller's state.
     pub controller_state: &'static str,
-    /// Most memory that received data took.
+    /// Largest amount of memory that received data took.
     pub receive_memory_peak_bytes: usize,
     /// Counters of all connections.
     pub stats: ConnectionCounters,

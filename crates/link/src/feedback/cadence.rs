@@ -22,8 +22,8 @@ pub(super) struct ReportCadence {
 
 /// Number of reports that cover each arrival, on a path that loses few reports.
 pub(super) const REDUNDANCY_MIN: usize = 4;
-/// Most reports that cover each arrival. At 64 % loss of reports, 0.5 % of arrivals are in no
-/// report that arrives.
+/// Maximum number of reports that cover each arrival. At 64 % loss of reports, 0.5 % of arrivals
+/// are in no report that arrives.
 pub(super) const REDUNDANCY_MAX: usize = 12;
 /// Loss of reports below which it counts as none.
 const LOSS_MIN: f64 = 0.01;

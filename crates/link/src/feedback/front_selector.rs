@@ -15,7 +15,7 @@ pub(super) struct FrontSelector {
     recent: VecDeque<ArrivalSample>,
 }
 
-/// Most arrivals that are compared.
+/// Maximum number of arrivals that are compared.
 const COMPARED_MAX: usize = 256;
 /// Fraction of arrivals, one in this many, that may have overtaken the others.
 const OVERTAKERS_EACH: usize = 16;

@@ -31,8 +31,8 @@ struct NumberStep {
     next: u64,
 }
 
-/// Most steps stored: at 128 a round trip, or 800 a second on a short path, two round trips or 0.3
-/// s.
+/// Maximum number of steps stored: at 128 a round trip, or 800 a second on a short path, two round
+/// trips or 0.3 s.
 const STEPS_MAX: usize = 256;
 
 impl HighestNumbers {

@@ -93,17 +93,18 @@ struct ReportRecord {
     late: Option<(u64, u64)>,
 }
 
-/// Most packets that are reported again at the peer's request: over a second at 1 Gbit/s.
+/// Maximum number of packets that are reported again at the peer's request: over a second at 1
+/// Gbit/s.
 const ASKED_MAX: u64 = 1 << 17;
-/// Most bytes of requested reports per second on average: a question is short, and its answer is
-/// long.
+/// Maximum number of bytes of requested reports per second on average: a request is short, and its
+/// answer is long.
 const ANSWERS_BYTES_PER_S: f64 = 250_000.0;
 /// Share of the arriving bytes that reports on late packets may take, if it is more.
 const LATE_SHARE: f64 = 0.01;
 /// Samples taken in the time of the arrivals that each front is chosen from. More would sample the
 /// same front twice.
 const SAMPLED_EACH: usize = 16;
-/// Most bytes of the fields before samples and blocks, and of their lengths.
+/// Maximum number of bytes of the fields before samples and blocks, and of their lengths.
 const FIELDS_SIZE_MAX: usize = 6 * 8 + 2 * 4;
 /// Packets with only reports for which we report once.
 const REPORTS_PER_REPORT: u64 = 16;

@@ -236,10 +236,11 @@ impl CryptoBuffer {
     }
 }
 
-/// Most crypto bytes in one datagram. With any envelope they fit in 1280 bytes of IPv6.
+/// Maximum number of crypto bytes in one datagram. With any envelope they fit in 1280 bytes of
+/// IPv6.
 pub(crate) const CRYPTO_PART_MAX: usize = 1150;
-/// Most crypto bytes of one level. The largest flight, a client hello with a post-quantum key
-/// share, has about 1.5 kB.
+/// Maximum number of crypto bytes of one level. The largest flight, a client hello with a
+/// post-quantum key share, has about 1.5 kB.
 const CRYPTO_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

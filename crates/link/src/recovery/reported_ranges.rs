@@ -8,8 +8,8 @@ pub(super) struct ReportedRanges {
     ranges: VecDeque<Range<u64>>,
 }
 
-/// Most ranges stored. Only a peer whose reports leave holes needs more, and then some are
-/// forgotten.
+/// Maximum number of ranges stored. Only a peer whose reports leave holes needs more, and then some
+/// are forgotten.
 const RANGES_MAX: usize = 64;
 
 impl ReportedRanges {

@@ -24,7 +24,7 @@ pub(super) struct StepBudget {
 const PER_PACKET: u64 = 256;
 /// Steps earned per second in addition: a tenth of a processor's.
 const PER_S: f64 = 20e6;
-/// Most steps that may be saved: 20 ms of processor time.
+/// Maximum number of steps that may be saved: 20 ms of processor time.
 const SAVED_MAX: u64 = 1 << 22;
 
 impl StepBudget {

@@ -496,5 +496,5 @@ fn is_stranger(address: &SocketAddr) -> bool {
 /// Addresses of strangers, and of relays that forward all datagrams for a while.
 const STRANGERS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 66));
 const RELAYS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 66));
-/// Most datagrams recorded for each side, and most handshakes.
+/// Maximum number of datagrams recorded for each side, and of handshakes.
 const RECORDED_MAX: usize = 512;

@@ -31,7 +31,7 @@ pub struct CrowdConfig {
     pub backward: PathConfig,
     /// Seed of all random decisions.
     pub seed: u64,
-    /// Most delay of each packet before the path, in order. A packet's time on the bottleneck is
+    /// Largest delay of each packet before the path, in order. A packet's time on the bottleneck is
     /// enough to break patterns.
     pub jitter: Duration,
     /// Time between two samples of the record.

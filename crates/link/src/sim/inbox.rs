@@ -30,7 +30,8 @@ impl Packet for Datagram {
     }
 }
 
-/// Most bytes that wait, as in the buffer that a driver requests. Further datagrams are lost.
+/// Maximum number of bytes that wait, as in the buffer that a driver requests. Further datagrams
+/// are lost.
 const ROOM_BYTES: usize = 4 << 20;
 
 /// Datagrams that have arrived at a site.

@@ -25,8 +25,8 @@ pub(crate) struct ByteQueue {
     joined: Vec<u8>,
 }
 
-/// Most bytes of a joined piece. The entries of such pieces are less than a hundredth of them.
-/// Copying them costs less than the hand-over of one piece to the link.
+/// Maximum number of bytes of a joined piece. The entries of such pieces are less than a hundredth
+/// of them. Copying them costs less than the hand-over of one piece to the link.
 const JOINED_MAX: usize = 4096;
 
 impl ByteQueue {

@@ -11,7 +11,7 @@
 pub(super) fn copies_in_round(round: u8, loss: f64) -> u32 {
     /// Traffic that the copies of one round may add, as a fraction.
     const EXTRA_TRAFFIC: f64 = 0.012;
-    /// Most copies that help on a path with little loss.
+    /// Maximum number of copies that help on a path with little loss.
     const CHEAP_COPIES_MAX: f64 = 4.0;
     let reaching = loss.max(1e-6).powi(i32::from(round));
     let cheap = (1.0 + EXTRA_TRAFFIC / reaching).min(CHEAP_COPIES_MAX) as u32;

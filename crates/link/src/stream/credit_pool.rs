@@ -21,8 +21,8 @@ const FIRST_SHARE: u64 = 2;
 /// Largest pool of peer-opened streams in slots, 48 GB. Sender and receiver must apply the same
 /// limit.
 pub(crate) const POOL_MAX: u64 = 1 << 25;
-/// Most streams stored until the receiver's next announcement: as many as a receiver permits at
-/// once.
+/// Maximum number of streams stored until the receiver's next announcement: as many as a receiver
+/// permits at once.
 const OPENED_MAX: usize = 4096;
 
 /// Slots that new streams share.

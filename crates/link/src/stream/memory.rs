@@ -29,7 +29,7 @@ use super::{
     slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
 };
 
-/// Most streams that the peer may have open at once, with memory to spare.
+/// Maximum number of streams that the peer may have open at once, with memory to spare.
 const STREAMS_MAX: u32 = 4096;
 /// Divisor of the memory that gives the part kept for sending, and the same part for receiving.
 pub(super) const FLOOR_SHARE: u64 = 4;

@@ -19,7 +19,7 @@ pub(crate) mod slab;
 pub(crate) mod table;
 mod window_need;
 
-/// Most bytes of one slot: the space for data in a 1500-byte packet.
+/// Maximum number of bytes of one slot: the space for data in a 1500-byte packet.
 pub(crate) const SLOT_SIZE: usize = 1448;
 
 /// Name of one slot of a sending stream of ours.
@@ -51,8 +51,8 @@ pub(crate) struct StreamNumber {
     pub(crate) by_initiator: bool,
 }
 
-/// Most streams that one side can open in a connection. Their number has 32 bits, and the count has
-/// 30 of them.
+/// Maximum number of streams that one side can open in a connection. Their number has 32 bits, and
+/// the count has 30 of them.
 pub(crate) const COUNT_MAX: u32 = (1 << 30) - 1;
 
 impl StreamNumber {

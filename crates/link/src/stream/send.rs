@@ -79,7 +79,7 @@ pub(crate) enum SendState {
     Reset { code: u32 },
 }
 
-/// Most bytes in flight of an open stream that may be a dialogue.
+/// Maximum number of bytes in flight of an open stream that may be a dialogue.
 const TAIL_BYTES: usize = 64 * 1024;
 
 impl SendHalf {

@@ -31,7 +31,7 @@ pub(crate) struct SlabPool {
     free: Vec<Box<Slab>>,
     lent: usize,
     lent_max: usize,
-    /// Most slabs ever in use at once.
+    /// Maximum number of slabs ever in use at once.
     pub(crate) lent_peak: usize,
 }
 
@@ -143,5 +143,5 @@ fn place(index: u64) -> usize {
 
 /// Least limit of slabs in use, however little memory there is.
 const LENT_MIN: usize = 16;
-/// Most returned slabs kept for reuse, 5.7 MiB. Further slabs go back to the system.
+/// Maximum number of returned slabs kept for reuse, 5.7 MiB. Further slabs go back to the system.
 const FREE_SLABS_MAX: usize = 256;

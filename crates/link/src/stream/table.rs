@@ -91,7 +91,7 @@ pub(crate) struct StreamTable {
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: StreamMemory,
     streams_max: u32,
-    /// Most streams that the peer may open in addition to its earlier ones.
+    /// Maximum number of streams that the peer may open in addition to its earlier ones.
     streams_at_first: u32,
 }
 

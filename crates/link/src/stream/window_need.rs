@@ -12,7 +12,7 @@ pub(super) struct WindowNeed {
     span_read: u64,
     /// Slots read in a round trip, in the last two spans. `None` until two are over.
     read: [Option<f64>; 2],
-    /// Most slots behind a gap, in the present period and in the previous one.
+    /// Maximum number of slots behind a gap, in the present period and in the previous one.
     behind_gap: [u64; 2],
     period_began_s: f64,
 }

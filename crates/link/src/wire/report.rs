@@ -46,7 +46,7 @@ pub(crate) struct ArrivalSample {
 ///
 /// They cover everything in flight at 10 Gbit/s over 1 s, and more. A bitmap of them has 128 KiB.
 pub(crate) const WINDOW: u64 = 1 << 20;
-/// Most receive times in one report.
+/// Maximum number of receive times in one report.
 pub(crate) const SAMPLES_MAX: usize = 32;
 /// Kind of a block that is encoded as alternating run lengths.
 pub(crate) const RUNS: u8 = 0;

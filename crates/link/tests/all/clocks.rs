@@ -43,7 +43,7 @@ fn under_way(world: &mut World) -> SimTransferId {
 }
 
 const SIDES: [&[SimSite]; 3] = [&[SimSite::A], &[SimSite::B], &[SimSite::A, SimSite::B]];
-/// Most time for the rest of the transfer, which takes 2.6 s alone.
+/// Longest time for the rest of the transfer, which takes 2.6 s alone.
 const REST_MAX: Duration = Duration::from_millis(3300);
 
 /// Returns the time until the end.

@@ -167,7 +167,7 @@ fn file_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Most damaged chunks of a store that are printed one by one.
+/// Maximum number of damaged chunks of a store that are printed one by one.
 const TOLD_MAX: usize = 20;
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub struct AgentJob {
 pub struct RunJob {
     /// The locations and the options of the copy.
     pub job: Job,
-    /// Most bytes a second.
+    /// Maximum number of bytes a second.
     pub rate_max: Option<RateLimit>,
 }
 

@@ -619,5 +619,6 @@ const NEXT_CALL: &str = "next call";
 /// Folders above a new memory that may be as new as it.
 const FOLDERS_ABOVE: usize = 3;
 
-/// Most files of a source that are watched until they settle. Each takes some 100 bytes.
+/// Maximum number of files of a source that are watched until they settle. Each takes some 100
+/// bytes.
 const SETTLING_MAX: usize = 100_000;

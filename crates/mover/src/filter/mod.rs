@@ -243,7 +243,7 @@ impl Bounds {
     }
 }
 
-/// Most rules of a filter.
+/// Maximum number of rules of a filter.
 const RULES_MAX: usize = 10_000;
 
 const NO_SIGN: &str = "a rule begins with + (include) or - (leave out), a comment with #";

@@ -13,8 +13,8 @@ use crate::retry_action::RetryAction;
 pub enum LaneEvent {
     /// The lane has its connections.
     Opened {
-        /// Most small files that the lane takes at a time. One if the server does not accept
-        /// pipelined commands.
+        /// Maximum number of small files that the lane takes at a time. One if the server does not
+        /// accept pipelined commands.
         depth: usize,
     },
     /// The lane could not be opened.

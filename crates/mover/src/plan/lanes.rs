@@ -18,7 +18,7 @@ pub(super) enum LaneState<T> {
 pub(super) struct LaneLoad<T> {
     /// Tasks, the oldest first. A lane without tasks waits for work.
     pub(super) work: Vec<T>,
-    /// Most small files that the lane moves at a time.
+    /// Maximum number of small files that the lane moves at a time.
     pub(super) depth: usize,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct LaneLoad<T> {
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     lanes: Vec<LaneState<T>>,
-    /// Most open lanes. Fewer than all lanes once a server has refused one.
+    /// Maximum number of open lanes. Fewer than all lanes once a server has refused one.
     open_max: usize,
     /// Time before which no lane is opened.
     not_before: Option<Instant>,

@@ -12,30 +12,30 @@ pub const DEPTH_MAX: usize = 256;
 /// Longest path below a root, in bytes, which is the limit of Linux.
 pub const PATH_BYTES_MAX: usize = 4_096;
 
-/// Most entries of a directory at the destination. All of them are in memory while the source is
-/// listed.
+/// Maximum number of entries of a directory at the destination. All of them are in memory while the
+/// source is listed.
 pub const ENTRIES_THERE_MAX: usize = 1_000_000;
 
-/// Most directories that wait to be listed.
+/// Maximum number of directories that wait to be listed.
 pub const DIRECTORIES_WAITING_MAX: usize = 1_000_000;
 
 /// Longest name, in bytes. Windows permits 255 UTF-16 units, which are 765 bytes at most.
 pub const NAME_BYTES_MAX: usize = 1_024;
 
-/// Most bytes of all names in a directory.
+/// Maximum number of bytes of all names in a directory.
 pub const NAMES_BYTES_MAX: usize = 256 << 20;
 
 /// Limits that tests make smaller.
 #[derive(Debug, Clone)]
 pub(super) struct PlanLimits {
     pub(super) entries_there_max: usize,
-    /// Most entries of a directory at the source. Only their names stay in memory.
+    /// Maximum number of entries of a directory at the source. Only their names stay in memory.
     pub(super) entries_max: usize,
-    /// Most directories that wait to be listed.
+    /// Maximum number of directories that wait to be listed.
     pub(super) directories_waiting_max: usize,
-    /// Most bytes of the paths of directories.
+    /// Maximum number of bytes of the paths of directories.
     pub(super) paths_bytes_max: usize,
-    /// Most extra files.
+    /// Maximum number of extra files.
     pub(super) surplus_max: usize,
 }
 

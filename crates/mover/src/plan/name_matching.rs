@@ -524,5 +524,5 @@ fn folded(name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Most names of one form that are distinguished one after the other.
+/// Maximum number of names of one form that are distinguished one after the other.
 const ALIKE_MAX: u8 = 100;

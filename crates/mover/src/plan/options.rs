@@ -13,7 +13,7 @@ use crate::{filter::Filter, part_name};
 pub struct PlanOptions {
     /// Purpose of the job.
     pub purpose: JobPurpose,
-    /// Most lanes at a time.
+    /// Maximum number of lanes at a time.
     pub lanes_max: usize,
     /// Retries of a task.
     pub retries: u32,

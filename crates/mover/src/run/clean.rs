@@ -481,10 +481,10 @@ const GROWS_WITHIN: Duration = Duration::from_secs(3);
 /// Least age of a part at a server. A younger part may be another machine's.
 const AGE_LEAST_S: i64 = 600;
 
-/// Most parts at a server that wait to be removed.
+/// Maximum number of parts at a server that wait to be removed.
 const FOUND_MAX: usize = 10_000;
 
-/// Most failures that are named.
+/// Maximum number of failures that are named.
 const FAILURES_MAX: usize = 20;
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ struct RateWindow {
 pub(super) struct DownloadLoad {
     /// Connections that fetch.
     pub(super) connections: usize,
-    /// Most connections that may fetch.
+    /// Maximum number of connections that may fetch.
     pub(super) connections_max: usize,
     /// Whether a connection has joined that has not delivered bytes yet.
     pub(super) is_any_opening: bool,

@@ -496,7 +496,7 @@ pub(super) fn now_unix_s() -> i64 {
 /// Time after which a slow connection or log-in is reported.
 const SLOW_AFTER: Duration = Duration::from_secs(4);
 
-/// Most times requested in one round trip.
+/// Maximum number of times requested in one round trip.
 const QUESTIONS_AT_ONCE: usize = 200;
 
 const BATCHES_WAITING: usize = 4;

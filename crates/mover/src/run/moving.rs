@@ -732,7 +732,7 @@ struct FinishedCopy {
 /// Attributes of the source.
 struct SourceStat {
     size_bytes: Option<u64>,
-    /// Most bytes to copy: the size that the source has listed, or reports now.
+    /// Maximum number of bytes to copy: the size that the source has listed, or reports now.
     bytes_max: Option<u64>,
     modified_unix_s: Option<i64>,
     /// Stamp of a file of this machine.

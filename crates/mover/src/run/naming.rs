@@ -77,5 +77,5 @@ impl PendingNames {
     }
 }
 
-/// Most files of a lane whose names are synced together.
+/// Maximum number of files of a lane whose names are synced together.
 pub(super) const FILES_SYNCED_MAX: usize = 64;

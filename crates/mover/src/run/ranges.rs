@@ -50,7 +50,7 @@ struct PiecewiseFile {
     file: File,
     /// Pieces that no lane has begun.
     waiting: usize,
-    /// Most connections that fetch.
+    /// Maximum number of connections that fetch.
     connections_max: usize,
     /// Whether the fetched bytes are useless.
     is_spoiled: bool,
@@ -464,8 +464,8 @@ const TAKEN_LEAST_BYTES: u64 = 1 << 20;
 /// Initial congestion window of TCP: ten segments.
 const INITIAL_WINDOW_BYTES: f64 = 14_600.0;
 
-/// Most seconds that the beginning of a range counts. A server that opens files slowly is no sign
-/// of long round trips.
+/// Maximum number of seconds that the beginning of a range counts. A server that opens files slowly
+/// is no sign of long round trips.
 const START_MAX_S: f64 = 10.0;
 
 /// Approximate round trips from the end of a range to the first bytes of the next one.

@@ -333,8 +333,8 @@ fn ports_max(lanes_max: usize) -> usize {
     usize::try_from(share).unwrap_or(usize::MAX)
 }
 
-/// Most ports of all lanes together, enough for 2,500 files a second at 200 ms. A gateway permits
-/// about a thousand transfers to all its clients.
+/// Maximum number of ports of all lanes together, enough for 2,500 files a second at 200 ms. A
+/// gateway permits about a thousand transfers to all its clients.
 const PORTS_OF_LANES_MAX: u64 = 512;
 
 /// Whether a gateway could not connect to this machine.
@@ -348,5 +348,5 @@ fn is_out_of_reach(error: &ServerError) -> bool {
 
 const NO_DATA_CONNECTION: ReplyCode = ReplyCode(425);
 
-/// Most files that are being written to the disk.
+/// Maximum number of files that are being written to the disk.
 const WRITING_MAX: usize = 64;

@@ -30,7 +30,7 @@ pub(super) struct FileCopy {
     pub(super) source: Vec<u8>,
     pub(super) part: Vec<u8>,
     pub(super) destination: Vec<u8>,
-    /// Most bytes to read.
+    /// Maximum number of bytes to read.
     pub(super) bytes_max: u64,
     /// Whether sizes are compared, and the state of the source before and after.
     pub(super) is_compared: bool,

@@ -113,7 +113,7 @@ const CERTAIN_MAX: Duration = Duration::from_secs(2);
 /// Longest idle time, less than the usual timeout of servers, which is minutes.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
-/// Most sessions of the pool.
+/// Maximum number of sessions of the pool.
 const POOLED_MAX: usize = 64;
 
 #[cfg(test)]

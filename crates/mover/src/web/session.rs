@@ -383,5 +383,5 @@ fn unix_s(time: SystemTime) -> Option<i64> {
     since.as_secs().try_into().ok()
 }
 
-/// Most redirections. A server that redirects further does so in circles.
+/// Maximum number of redirections. A server that redirects further does so in circles.
 const LED_MAX: usize = 10;

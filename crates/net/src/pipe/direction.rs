@@ -257,5 +257,5 @@ fn remember(slot: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// Most unread bytes of one direction: the size of one read of a data connection.
+/// Maximum number of unread bytes of one direction: the size of one read of a data connection.
 pub const CAPACITY_BYTES: usize = 256 * 1024;

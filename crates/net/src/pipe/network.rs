@@ -179,7 +179,7 @@ fn address(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Most connections that wait at one listener, as for a usual kernel listener.
+/// Maximum number of connections that wait at one listener, as for a usual kernel listener.
 const BACKLOG_MAX: usize = 128;
 
 /// First port of pipes. FTP sessions refuse to connect to privileged ports.

@@ -277,7 +277,8 @@ fn explain_error(error: io::Error) -> io::Error {
 /// Tickets after a full handshake: one, and another for clients that use each only once.
 const CONTROL_TICKETS: usize = 2;
 
-/// Most sessions of one TLS 1.2 client without tickets. Its control connection has one.
+/// Maximum number of sessions of one TLS 1.2 client without tickets. Its control connection has
+/// one.
 const SESSIONS_MAX: usize = 4;
 
 /// Timeout for a client to begin TLS on a data connection: as long as a server may need to fetch a

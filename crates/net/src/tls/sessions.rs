@@ -90,6 +90,6 @@ impl fmt::Debug for TlsSessions {
     }
 }
 
-/// Most tickets. A session has one data connection at a time, and further tickets replace older
-/// ones.
+/// Maximum number of tickets. A session has one data connection at a time, and further tickets
+/// replace older ones.
 const TICKETS_MAX: usize = 16;

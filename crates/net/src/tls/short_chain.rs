@@ -81,8 +81,8 @@ impl ClientCertVerifier for ShortChains {
     }
 }
 
-/// Most certificates between a client's own and a root. Public CAs have two or three. Six
-/// certificates of one name have 2,000 orders at most.
+/// Maximum number of certificates between a client's own and a root. Public CAs have two or three.
+/// Six certificates of one name have 2,000 orders at most.
 const OTHERS_MAX: usize = 6;
 
 #[cfg(test)]

@@ -168,11 +168,11 @@ pub(super) const TRAILER_BYTES: usize = 32;
 /// Unit of the offsets of records.
 pub(super) const UNIT_BYTES: u32 = 64;
 
-/// Most bytes of a segment: the range of 20 bits of units.
+/// Maximum number of bytes of a segment: the range of 20 bits of units.
 pub(super) const SEGMENT_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Most records of a segment: four times the number of chunks with the usual 16 KiB. Its table of
-/// 640 KiB is read into memory at once.
+/// Maximum number of records of a segment: four times the number of chunks with the usual 16 KiB.
+/// Its table of 640 KiB is read into memory at once.
 pub(super) const RECORDS_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ impl StoreFile for MemoryFile {
 const ID: StoreId = StoreId([7; 16]);
 const NUMBER: u64 = 3;
 
-/// Most zeros in place of records.
+/// Maximum number of zeros in place of records.
 const MEMORY_MAX_BYTES: usize = 4 * 1024 * 1024;
 
 #[cfg(test)]

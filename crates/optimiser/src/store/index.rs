@@ -188,14 +188,14 @@ const SEED_CONTEXT: &str = "longhaul 2026-11-27 index of a chunk store";
 /// Entries of a shard when the index has its planned number of entries.
 const SHARD_ENTRIES: u64 = 512;
 
-/// Most shards: enough for 4 TB of chunks of 16 KiB. Beyond that 16 bits do not distinguish the
-/// segments. 16 MiB.
+/// Maximum number of shards: enough for 4 TB of chunks of 16 KiB. Beyond that 16 bits do not
+/// distinguish the segments. 16 MiB.
 const SHARDS_MAX: u64 = 1 << 19;
 
 /// Divisor of a full shard's growth, and least number of added entries.
 const GROWTH: usize = 16;
 
-/// Most positions tried for a name.
+/// Maximum number of positions tried for a name.
 const FOUND_MAX: usize = 4;
 
 const TAG_MASK: u64 = (1 << (64 - LOCATION_BITS)) - 1;

@@ -114,7 +114,7 @@ pub(super) fn number_of(name: &str) -> Option<u64> {
     (number < NUMBER_END && format!("{number:016x}") == digits).then_some(number)
 }
 
-/// Most open files of a store. There may be a store for each peer and tenant.
+/// Maximum number of open files of a store. There may be a store for each peer and tenant.
 const OPEN_MAX: usize = 16;
 
 const SUFFIX: &str = ".segment";

@@ -67,10 +67,11 @@ pub struct StoreSettings {
     /// Folder of the store alone. It is created with mode 0700 if it is missing, and so is its
     /// parent.
     pub folder: PathBuf,
-    /// Most bytes of all segments on the disk. A few MiB are of little benefit, and more than 3.6
-    /// TiB make no difference.
+    /// Maximum number of bytes of all segments on the disk. A few MiB are of little benefit, and
+    /// more than 3.6 TiB make no difference.
     pub size_max_bytes: u64,
-    /// Most bytes that wait to be written. 16 MiB last for a tenth of a second at 1 Gbit/s.
+    /// Maximum number of bytes that wait to be written. 16 MiB last for a tenth of a second at 1
+    /// Gbit/s.
     pub queue_max_bytes: usize,
     /// Pause after a failed write, such as 30 s. New chunks are dropped during the pause.
     pub pause: Duration,

@@ -192,5 +192,5 @@ fn walk(
     Ok(())
 }
 
-/// Most damaged chunks in the list.
+/// Maximum number of damaged chunks in the list.
 const DAMAGE_MAX: usize = 1000;

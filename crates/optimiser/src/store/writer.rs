@@ -557,7 +557,8 @@ fn seal(
 /// Least size of the segments of a small store.
 const SEGMENT_LEAST_BYTES: u64 = 256 * 1024;
 
-/// Most segments removed for one batch on a full disk. If it stays full, other files fill it.
+/// Maximum number of segments removed for one batch on a full disk. If it stays full, other files
+/// fill it.
 const EVICTIONS_MAX: usize = 4;
 
 /// Time for which a store stays smaller after its disk was full.
@@ -567,8 +568,8 @@ const SHRUNK_TIME: Duration = Duration::from_secs(600);
 /// each.
 const CHUNK_LEAST_BYTES: u64 = 4096;
 
-/// Most numbers from the oldest segment to the next one. The last 16 bits of a number identify a
-/// segment.
+/// Largest difference between the numbers of the oldest segment and of the next new one. The last
+/// 16 bits of a number identify a segment.
 const NUMBERS_MAX: u64 = 60_000;
 
 const _: () = assert!(SEGMENT_MAX_BYTES / CHUNK_LEAST_BYTES == RECORDS_MAX as u64);

@@ -247,5 +247,5 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 /// Bytes of one read or write.
 pub(crate) const STEP_BYTES: usize = STEP_MAX_BYTES;
 const LOOK_AROUND: Duration = Duration::from_millis(200);
-/// Most intervals of a record: two hours.
+/// Maximum number of intervals of a record: two hours.
 const INTERVALS_MAX: usize = 7200;

@@ -39,7 +39,7 @@ struct Outcome {
     total_s: f64,
     /// The same time from the client's last byte.
     tail_s: f64,
-    /// Most file bytes in flight.
+    /// Maximum number of file bytes in flight.
     ahead_max_bytes: f64,
     drain: DrainBudget,
 }

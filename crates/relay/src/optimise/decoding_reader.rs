@@ -466,8 +466,8 @@ impl StreamDecoder {
     }
 }
 
-/// Most bytes that are decoded, or referred to, before their delivery. One list more may be
-/// decoded. Missing chunks among these bytes are requested together.
+/// Maximum number of bytes that are decoded, or referred to, before their delivery. One list more
+/// may be decoded. Missing chunks among these bytes are requested together.
 const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
 /// Chunks that one call reads from the store: about 1 MiB.

@@ -386,10 +386,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most bytes of all outstanding chunks. One peer can use half of them, the next one a quarter.
+/// Maximum number of bytes of all outstanding chunks. One peer can use half of these bytes, the
+/// next peer a quarter.
 const OUTSTANDING_MAX_BYTES: usize = 256 * 1024 * 1024;
 
-/// Most outstanding bytes of one stream: a quarter of a second at 2 Gbit/s.
+/// Maximum number of outstanding bytes of one stream: a quarter of a second at 2 Gbit/s.
 const OUTSTANDING_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Number of missing chunks from which their share counts. If most chunks are missing, the receiver

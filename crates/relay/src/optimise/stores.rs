@@ -24,7 +24,7 @@ use units::ByteCount;
 pub struct StoresSettings {
     /// The folder of all stores.
     pub folder: PathBuf,
-    /// Most bytes of each store on the disk.
+    /// Maximum number of bytes of each store on the disk.
     pub size_max: ByteCount,
 }
 
@@ -262,8 +262,8 @@ fn fill(bytes: &mut [u8]) {
     rand::fill(bytes).expect("the system's randomness works");
 }
 
-/// Most bytes that wait for the disk. A second of 1 Gbit/s brings 125 MB; chunks that arrive faster
-/// than the disk writes are not stored.
+/// Maximum number of bytes that wait for the disk. A second of 1 Gbit/s brings 125 MB; chunks that
+/// arrive faster than the disk writes are not stored.
 const QUEUE_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// Pause after a failed file operation: a full disk may have room again.

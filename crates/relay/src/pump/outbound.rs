@@ -209,8 +209,8 @@ enum OutboundError {
     Stream(#[from] StreamError),
 }
 
-/// Most bytes of one read: large, since each read costs a system call and a transfer to the link's
-/// task.
+/// Maximum number of bytes of one read: large, since each read costs a system call and a transfer
+/// to the link's task.
 const READ_BYTES: usize = 256 * 1024;
 
 /// Fewest granted bytes that are worth a read.

@@ -37,7 +37,7 @@ use self::{contents::SpoolContents, disk_space::DiskSpace, ring_file::RingFile};
 pub struct SpoolSettings {
     /// The folder.
     pub folder: PathBuf,
-    /// Most bytes in all spools.
+    /// Maximum number of bytes in all spools.
     pub size_max: ByteCount,
 }
 

@@ -69,7 +69,7 @@ pub struct TransferSearch {
     pub failed: bool,
     /// Upper bound of the numbers of matching transfers, exclusive.
     pub before: Option<u64>,
-    /// Most transfers to return.
+    /// Maximum number of transfers to return.
     pub count_max: usize,
 }
 
@@ -228,7 +228,7 @@ const KEPT: usize = 10_000;
 /// Longest text in bytes. Longer ones are cut, so that the memory has a bound.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Most paths: a link has no more peers.
+/// Maximum number of paths: a link has no more peers.
 const PATHS_MAX: usize = 4096;
 
 /// Upper bound of the loss, since the formulas divide by the delivered share.

@@ -19,7 +19,7 @@ pub struct StoreStatus {
     pub segments: u64,
     /// Bytes of the segments on the disk.
     pub disk_bytes: u64,
-    /// Most bytes of the segments on the disk.
+    /// Maximum number of bytes of the segments on the disk.
     pub size_max_bytes: u64,
     /// Memory of the index.
     pub index_bytes: u64,

@@ -47,7 +47,8 @@ impl ReplyBuffer {
     }
 }
 
-/// Most stored lines of a greeting, of a reply to PASV, or of an answer to a question.
+/// Maximum number of stored lines of a greeting, of a reply to PASV, or of a reply to a prefetched
+/// command.
 const HELD_LINES_MAX: usize = 64;
 
 /// Longest answer that may be repeated to clients.

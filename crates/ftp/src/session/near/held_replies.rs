@@ -43,7 +43,7 @@ impl HeldReplies {
     }
 }
 
-/// Most bytes of held replies. Further ones wait in the link.
+/// Maximum number of bytes of held replies. Further ones wait in the link.
 const HELD_MAX_BYTES: usize = 1 << 20;
 
 /// Memory for an entry in addition to its text.

@@ -246,8 +246,8 @@ const IDLE_PACKETS: f64 = 8.0;
 /// too little to measure.
 const WINDOW_MIN_PACKETS: f64 = 4.0;
 
-/// Most bytes in flight, as a multiple of the window. Pacing sets the rate, and this limit matters
-/// only without reports.
+/// Maximum number of bytes in flight, as a multiple of the window. Pacing sets the rate, and this
+/// limit matters only without reports.
 const IN_FLIGHT_MAX: f64 = 1.25;
 /// Further bytes in flight, as a multiple of the window, for each packet that the path loses.
 ///
@@ -258,7 +258,7 @@ const IN_FLIGHT_FOR_LOSS: f64 = 0.25;
 /// pacer.
 const IN_FLIGHT_SPARE_PACKETS: f64 = 4.0;
 
-/// Most of the present rate that is stored for a later connection, as a multiple.
+/// Upper bound on the rate stored for a later connection, as a multiple of the present rate.
 ///
 /// Measurements beside competing flows, or over a burst of arrivals, may exceed the path's
 /// capacity.

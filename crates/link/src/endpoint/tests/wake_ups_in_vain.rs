@@ -83,8 +83,8 @@ struct World {
 const LENGTH: Duration = Duration::from_secs(20);
 /// Time after which a driver comes round.
 const ROUND: Duration = Duration::from_micros(100);
-/// Most quiet wake-ups in a row. A pass of repeats may end, and the next one may find no slot. More
-/// would be a deadline that creeps.
+/// Maximum number of quiet wake-ups in a row. A pass of repeats may end, and the next one may find
+/// no slot. More would be a deadline that creeps.
 const QUIET_MAX: u32 = 2;
 /// World with one more, for an unknown reason.
 const QUIET_WORLD: u64 = 48;

@@ -480,11 +480,11 @@ const GAPS_MAX: u64 = 60_000;
 const TICK: Duration = Duration::from_millis(1);
 /// Time between two connections of an enemy that makes many.
 const CORE_EVERY: Duration = Duration::from_millis(300);
-/// Most connections that it keeps: more than a peer may have.
+/// Maximum number of connections that the enemy keeps: more than a peer may have.
 const CORES_MAX: usize = 5;
 /// Transfers in progress of each core: half of them uploads.
 const TRANSFERS: usize = 4;
-/// Most datagrams that it can send again.
+/// Maximum number of datagrams that the enemy can send again.
 const RECORDED_MAX: usize = 2000;
 /// Length beyond which datagrams vanish in a black hole.
 const BLACK_HOLE_BYTES: usize = 700;

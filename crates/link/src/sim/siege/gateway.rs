@@ -148,7 +148,7 @@ impl SiegeGateway {
     }
 }
 
-/// Most datagrams that the driver receives in one turn: eight batches of 64.
+/// Maximum number of datagrams that the driver receives in one turn: eight batches of 64.
 const RECEIVED_MAX: usize = 8 * 64;
 /// Size of the socket's buffer, and the kernel's overhead for each datagram.
 const SOCKET_BYTES: usize = 4 << 20;

@@ -426,7 +426,7 @@ const PAYLOAD_MAX: usize = 1440;
 const CONTROLS_BYTES: usize = 100;
 /// Chunks of a byte in a packet of a flood.
 const TINY_CHUNKS: usize = 20;
-/// Most streams in a packet that begin and end.
+/// Maximum number of streams in a packet that begin and end.
 const CYCLES_MAX: u64 = 16;
 /// Counts of streams that its core uses.
 pub(super) const STREAMS_OF_CORE: u64 = 8;

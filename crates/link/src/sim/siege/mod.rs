@@ -592,15 +592,17 @@ const NEW_STREAM_MAX: Duration = Duration::from_secs(5);
 const LEEWAY: Duration = Duration::from_secs(5);
 /// Factor of the memory of buffers over their counted bytes (docs/protocol.md section 11).
 const HEAP_FACTOR: u64 = 2;
-/// Most memory of the other tables: duplicate filters, logs, handshakes.
+/// Largest amount of memory of the other tables: duplicate filters, logs, handshakes.
 const TABLES_BYTES_MAX: u64 = 64 << 20;
-/// Most control frames that wait, of all connections: one for each stream, and a few others.
+/// Maximum number of control frames that wait, of all connections: one for each stream, and a few
+/// others.
 const CONTROLS_MAX: u64 = 20_000;
-/// Most connections: one of each honest peer, and four of the enemy.
+/// Maximum number of connections: one of each honest peer, and four of the enemy.
 const CONNECTIONS_MAX: u64 = 2 + 4;
-/// Most attempts: one of each honest peer, four of the enemy, and one of our own to it.
+/// Maximum number of attempts: one of each honest peer, four of the enemy, and one of our own to
+/// it.
 const ATTEMPTS_MAX: u64 = 2 + 4 + 1;
-/// Most streams that the gateway opens to all peers, including the honest peers.
+/// Maximum number of streams that the gateway opens to all peers, including the honest peers.
 const OUR_STREAMS_MAX: u64 = 64;
 /// Fraction, one over this, by which a peer's part of the memory may be overdrawn. The slots next
 /// in order are kept, a slab for each stream.

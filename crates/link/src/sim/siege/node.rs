@@ -275,7 +275,7 @@ impl Node {
 /// long after it has gone.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE_BYTES: usize = 64 * 1024;
-/// Most streams that one node writes to without end.
+/// Maximum number of streams that one node writes to without end.
 const ENDLESS_MAX: usize = 64;
-/// Most datagrams that leave together.
+/// Maximum number of datagrams that leave together.
 const BATCH: usize = 44;

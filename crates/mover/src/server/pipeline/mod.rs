@@ -27,7 +27,7 @@ use crate::fence::Fence;
 pub struct Pipeline<'a> {
     session: &'a mut Session,
     port_owner: PortOwner,
-    /// Most listening ports of this side that are open at a time.
+    /// Maximum number of listening ports of this side that are open at a time.
     ports_max: usize,
     exchanges: VecDeque<Exchange>,
     /// Data connections, with the ids of their exchanges.
@@ -275,19 +275,19 @@ async fn receive(session: &mut Session) -> Result<(), ServerError> {
     session.control.receive().await
 }
 
-/// Most running files of a session with a gateway. An upload takes two round trips, so 200 ms
-/// permit 320 files a second on each connection.
+/// Maximum number of running files of a session with a gateway. An upload takes two round trips, so
+/// 200 ms permit 320 files a second on each connection.
 const FILES_TO_GATEWAY_MAX: usize = 128;
 
-/// Most running files of a session with a server that names ports: one moves, one is next, and one
-/// is renamed.
+/// Maximum number of running files of a session with a server that names ports: one moves, one is
+/// next, and one is renamed.
 const FILES_TO_SERVER_MAX: usize = MOVING_MAX + 1;
 
-/// Most transfers requested at a time from a server that names ports. It names the port of the
-/// second one when the first has ended.
+/// Maximum number of transfers requested at a time from a server that names ports. It names the
+/// port of the second one when the first has ended.
 const MOVING_MAX: usize = 2;
 
-/// Most running bytes of a session.
+/// Maximum number of running bytes of a session.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Longest time in which a gateway connects to a port of this side.

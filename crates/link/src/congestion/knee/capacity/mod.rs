@@ -172,14 +172,14 @@ const PACKETS_MIN: u64 = 16;
 /// Time without packets after which the capacity is measured from the beginning, unless a round
 /// trip is longer.
 const POINTS_PAUSE_S: f64 = 1.0;
-/// Most arrivals behind the capacity.
+/// Maximum number of arrivals that contribute to the capacity.
 const POINTS_MAX: usize = 4096;
 
 /// Least estimate of the capacity, as a fraction of the rate of the last round trip. A rate
 /// measured over a gap (an outage, a change of route) is far too low.
 const ESTIMATE_MIN: f64 = 0.5;
-/// Most of the recent peak that counts after a pause of the application, as a fraction of the rate
-/// of the last round trip.
+/// Upper bound on the counted recent peak after a pause of the application, as a fraction of the
+/// rate of the last round trip.
 ///
 /// A queue shows that the rate was too high, so the capacity lies below it.
 const AFTER_PAUSE_MAX: f64 = 0.9;

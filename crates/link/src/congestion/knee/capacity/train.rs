@@ -187,15 +187,15 @@ const TRAIN_TIME_S: f64 = 0.001_5;
 /// Fewest packets of a train after the first: half of the usual threshold's worth of queue, and
 /// more.
 pub(in super::super) const TRAIN_PACKETS_MIN: f64 = 16.0;
-/// Most packets of a train after the first: 1.5 ms of 2 Gbit/s. A longer train would be a burst
-/// that shallow queues drop.
+/// Maximum number of packets of a train after the first: 1.5 ms of 2 Gbit/s. A longer train would
+/// be a burst that shallow queues drop.
 pub(in super::super) const TRAIN_PACKETS_MAX: f64 = 256.0;
 /// Least distance between the numbers of two compared packets of a train: the receiver's timer may
 /// deliver fewer at once.
 const APART_MIN: u64 = 8;
 /// Fewest arrivals that show a rate. One of two arrivals may have overtaken the other.
 const SEEN_MIN: usize = 3;
-/// Most arrivals of a train that are compared, each with each of the others.
+/// Maximum number of arrivals of a train that are compared, each with each of the others.
 const ARRIVALS_MAX: usize = 48;
 /// Least spread that shows the path. A shorter one is the receiver's timer.
 const SPREAD_MIN_S: f64 = 0.000_5;

@@ -166,12 +166,13 @@ impl LossFloor {
 /// Floor below which single losses count, and distance above the floor that counts as near.
 pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
 
-/// Most packets behind the floor. Otherwise new counts would hardly move an old floor.
+/// Maximum number of packets that contribute to the floor. Otherwise new counts would hardly move
+/// an old floor.
 const PACKETS_MAX: f64 = 3000.0;
 /// Fewest packets behind the floor wherever the count divides.
 const PACKETS_MIN: f64 = 20.0;
-/// Most packets that weak evidence of the floor counts for, a fifteenth of the most evidence behind
-/// a floor.
+/// Maximum weight of weak evidence of the floor, in packets: a fifteenth of the maximum evidence
+/// for a floor.
 ///
 /// A floor of an earlier connection is weak, since the path's loss may differ now. The loss in
 /// start-up is weak, since a part of it may be our own doing.

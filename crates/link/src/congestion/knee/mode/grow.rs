@@ -139,7 +139,7 @@ fn must_cut_again(path: &PathModel) -> bool {
 const GAIN_START: f64 = 0.5;
 /// Least first growth. From 4096 packets on the root would make growth take minutes.
 const GAIN_START_MIN: f64 = 1.0 / 128.0;
-/// Most growth in a round. Beyond it the queue of one round would be half of the bandwidth-delay
+/// Largest growth in a round. Beyond it the queue of one round would be half of the bandwidth-delay
 /// product before the first report on it.
 const GAIN_MAX: f64 = 0.5;
 /// Factor of the gain per round near the capacity of the last drain.

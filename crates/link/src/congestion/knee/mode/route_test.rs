@@ -235,14 +235,14 @@ const TRAIN_STRIDES: f64 = 3.0;
 /// Largest ratio of the train's rate to the rate of a conclusive test. Two flows that share a path
 /// leave room as they drain together.
 const LINE_MAX: f64 = 1.5;
-/// Most growth of the rate after a test that was too slow, as a multiple of the known capacity.
+/// Largest growth of the rate after a test that was too slow, as a multiple of the known capacity.
 /// Start-up grows as fast in a round trip.
 const LINE_GROWTH: f64 = 2.0;
 /// Part of a queue that a drain leaves if the queue is our own. At first our own queue may stand
 /// before the queue of a longer and slower route.
 const UNMOVED_AT_FIRST: f64 = 0.5;
 const UNMOVED: f64 = 0.9;
-/// Most time for the packets of a test, as a multiple of their time and as an addition: a burst
+/// Longest time for the packets of a test, as a multiple of their time and as an addition: a burst
 /// waits for a timer.
 const GAPS_MAX: f64 = 1.1;
 const GAP_MAX_S: f64 = 0.003;

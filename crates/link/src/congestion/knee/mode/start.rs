@@ -279,7 +279,8 @@ fn is_far_below_train(path: &PathModel) -> bool {
 /// Losses among fewer packets after the first round are weak evidence: a packet that overtakes a
 /// train makes the others seem lost.
 const FIRST_TRAIN_MIN: f64 = 32.0;
-/// Most packets of the first train, if a stored capacity requires more: 1.5 ms of 1 Gbit/s.
+/// Maximum number of packets of the first train, if a stored capacity requires more: 1.5 ms of 1
+/// Gbit/s.
 const FIRST_TRAIN_MAX: f64 = 128.0;
 /// Ratio of the last train's rate to the present rate above which a further train is useful. Growth
 /// needs a new estimate only while the capacity is far away.

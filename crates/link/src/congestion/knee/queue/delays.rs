@@ -223,7 +223,7 @@ impl DelayBucket {
 /// fresh, and large enough to remove the jitter of single packets.
 const BUCKET_COUNT: usize = 4;
 const BUCKET_SPAN: f64 = 1.0 / 8.0;
-/// Most packets of a bucket, even if the peer's clock shows little time.
+/// Maximum number of packets of a bucket, even if the peer's clock shows little time.
 const BUCKET_COUNT_MAX: usize = 4096;
 /// Fraction of a bucket, one packet in this many, that may have overtaken the others.
 ///
