@@ -310,37 +310,39 @@ pub(super) struct FarSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsSection {
-    /// Most control connections; further clients get `421`.
+    /// Maximum number of control connections; further clients get `421`.
     ///
     /// Default: a half of the streams.
     pub(super) sessions_max: Option<Spanned<NonZeroUsize>>,
-    /// Most control connections and forwards of one client; further ones get `421`, or are reset.
+    /// Maximum number of control connections and forwards of one client; further connections get
+    /// `421`, or are reset.
     ///
     /// Default: `1000`.
     pub(super) sessions_per_client_max: Option<NonZeroUsize>,
-    /// Most data connections; further transfers get `425`.
+    /// Maximum number of data connections; further transfers get `425`.
     ///
     /// Default: three eighths of the streams.
     pub(super) transfers_max: Option<Spanned<NonZeroUsize>>,
-    /// Most connections of `[[forward]]` listeners; further ones are reset.
+    /// Maximum number of connections of `[[forward]]` listeners; further connections are reset.
     ///
     /// Default: an eighth of the streams.
     pub(super) forwards_max: Option<Spanned<NonZeroUsize>>,
-    /// Most refused log-ins of one client in a minute; then it gets `421` for a minute.
+    /// Maximum number of refused log-ins of one client in a minute; the client then gets `421` for
+    /// a minute.
     ///
     /// Default: `20`.
     pub(super) failed_logins_per_minute_max: Option<NonZeroU32>,
-    /// Time for a client to log in; then it gets `421`.
+    /// Time for a client to log in; the client then gets `421`.
     ///
     /// Default: `"5 min"`.
     #[serde(default, deserialize_with = "duration")]
     pub(super) login_timeout: Option<Spanned<Duration>>,
-    /// Time of a control connection without a command or a transfer; then it gets `421`.
+    /// Time of a control connection without a command or a transfer; the client then gets `421`.
     ///
     /// Default: `"1 h"`.
     #[serde(default, deserialize_with = "duration")]
     pub(super) idle_timeout: Option<Spanned<Duration>>,
-    /// Time of a data connection without a byte; then it is reset.
+    /// Time of a data connection without a byte; the connection is then reset.
     ///
     /// Default: `"1 h"`.
     #[serde(default, deserialize_with = "duration")]
@@ -353,7 +355,7 @@ pub(super) struct LimitsSection {
 pub(super) struct SpoolSection {
     /// Folder for files that several servers receive.
     pub(super) folder: Spanned<PathBuf>,
-    /// Most bytes in the folder, at least 64 MiB.
+    /// Maximum size of all files in the folder, at least 64 MiB.
     ///
     /// Default: `"8 GiB"`.
     pub(super) size_max: Option<Spanned<ByteCount>>,
@@ -365,7 +367,7 @@ pub(super) struct SpoolSection {
 pub(super) struct StoreSection {
     /// Folder for chunks that have crossed the link.
     pub(super) folder: Spanned<PathBuf>,
-    /// Most bytes of each peer and tenant, at least 64 MiB.
+    /// Maximum size of the chunks of each peer and tenant, at least 64 MiB.
     ///
     /// Default: `"8 GiB"`.
     pub(super) size_max: Option<Spanned<ByteCount>>,
