@@ -61,7 +61,7 @@ pub(super) enum ControlAnswer {
 /// An emulator that runs in the background.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Description {
-    /// Its process.
+    /// Number of the emulator's process.
     pub pid: u32,
     /// The configuration at its start.
     pub config: WanConfig,

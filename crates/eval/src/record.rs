@@ -80,9 +80,9 @@ pub enum TrialEnd {
     Complete,
     /// The limit was reached. The bytes that arrived count.
     CutOff,
-    /// It ended wrongly.
+    /// The trial failed.
     Failed(String),
-    /// It cannot be tried here: a program is missing, or it does not do this work.
+    /// The trial is impossible here: a program is missing, or does not support this work.
     NotTried(String),
 }
 
@@ -100,7 +100,7 @@ pub struct RecordFile {
 /// Error of a file of records.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{path}")]
     Io {
         /// Path of the file.
@@ -121,12 +121,12 @@ pub enum RecordsError {
 }
 
 impl TrialRecord {
-    /// Which trial it is of.
+    /// Returns the trial of the record.
     pub fn key(&self) -> TrialKey {
         TrialKey::new(&self.cell, self.side, self.repetition)
     }
 
-    /// Whether it need not be tried again with this limit.
+    /// Returns whether another trial with this limit is unnecessary.
     pub fn is_final(&self, limit: Duration) -> bool {
         match self.outcome {
             TrialEnd::Complete | TrialEnd::Failed(_) => true,

@@ -94,13 +94,13 @@ pub struct ServiceManager {
 /// State of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatewayState {
-    /// It serves.
+    /// The gateway serves clients.
     Up,
-    /// Its tasks and its link have just been checked, and work.
+    /// The gateway's tasks and link have just been checked, and work.
     Working,
-    /// It waits for open sessions to end.
+    /// The gateway waits for open sessions to end.
     Ending,
-    /// The process with this number has replaced it.
+    /// The process with this number has replaced the gateway.
     Succeeded(u32),
 }
 

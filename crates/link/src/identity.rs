@@ -44,7 +44,7 @@ pub enum IdentityError {
     Exposed {
         /// The key file.
         path: PathBuf,
-        /// Its permission bits.
+        /// Permission bits of the key file.
         mode: u32,
     },
     /// The file contains no private key.

@@ -34,15 +34,15 @@ pub struct SocketBuffers {
 /// State of one peer.
 #[derive(Debug, Clone)]
 pub struct PeerSnapshot {
-    /// Its configured name.
+    /// Configured name of the peer.
     pub name: String,
     /// Whether the peer has been removed from the configuration, and only keeps its index.
     pub is_removed: bool,
     /// Whether the peer connects only briefly, for one message.
     pub is_guest: bool,
-    /// Whether it can be reached.
+    /// Whether the peer can be reached.
     pub state: PeerState,
-    /// Address from which its packets arrive, or at which we look for it.
+    /// Address from which the peer's packets arrive, or to which the endpoint sends hellos.
     pub endpoint: Option<SocketAddr>,
     /// Arrival of the last authentic packet.
     pub last_answer: Option<SystemTime>,

@@ -22,7 +22,7 @@ pub struct Account {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path} cannot be read")]
     Read {
         /// The file.

@@ -44,7 +44,7 @@ pub enum TransactionRequest {
         /// Bytes of the answer, 1 MiB at most.
         answer_bytes: u64,
     },
-    /// These bytes, to any server. An empty answer is a failure.
+    /// A request of these bytes to any server. An empty answer is a failure.
     Bytes(Vec<u8>),
 }
 

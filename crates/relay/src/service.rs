@@ -48,7 +48,7 @@ pub trait NearService: fmt::Debug + Send + Sync + 'static {
 /// A client of a listener.
 #[derive(Debug)]
 pub struct ServiceClient {
-    /// Its connection.
+    /// Connection of the client.
     pub connection: Connection,
     /// The client's address.
     pub address: SocketAddr,

@@ -70,7 +70,8 @@ pub enum PeerOrigin {
 }
 
 impl PeerSettings {
-    /// Whether it is not a peer: it may become one by an invite, or was one before.
+    /// Returns whether the gateway is no peer, but may become a peer by an invite, or was a peer
+    /// before.
     pub fn is_guest(&self) -> bool {
         matches!(self.origin, PeerOrigin::Invite | PeerOrigin::Dismissed)
     }

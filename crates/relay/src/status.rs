@@ -225,7 +225,8 @@ pub struct PeerStatus {
 /// A data connection or a forward.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TransferStatus {
-    /// Its number, unique among this gateway's transfers since its start.
+    /// Number of the transfer, unique among this gateway's transfers since the start of the
+    /// gateway.
     #[serde(default)]
     pub id: u64,
     /// Path that the client requested. Empty if unknown, as on the far side.

@@ -33,14 +33,14 @@ struct Plan {
     waits_for_150: bool,
     /// Time of its ABOR after the transfer command.
     aborts_after: Option<Duration>,
-    /// Whether it ignores the data before the reply to the ABOR.
+    /// Whether the client ignores the data before the reply to the ABOR.
     aborts_deaf: bool,
     /// Number of bytes after which it resets its data connection, or leaves entirely.
     breaks_at: Option<(u64, Break)>,
     /// Number of commands that it sends during the transfer.
     chatter: u64,
     has_path_chatter: bool,
-    /// Whether it continues after the transfer without a reply to the ABOR.
+    /// Whether the client continues after the transfer without a reply to the ABOR.
     ignores_abort_answer: bool,
 }
 
@@ -92,10 +92,10 @@ pub(crate) struct Client {
     /// Lines to send.
     pub(crate) out: VecDeque<String>,
     pub(crate) has_left: bool,
-    /// Whether it sends no more, and still reads.
+    /// Whether the client sends no more, and still reads.
     pub(crate) has_ended: bool,
     is_half_closed: bool,
-    /// Whether it was informed about the end of the session.
+    /// Whether the client was informed about the end of the session.
     has_farewell: bool,
     /// A violation that the client has detected.
     pub(crate) complaint: Option<String>,

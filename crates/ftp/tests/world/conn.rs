@@ -42,7 +42,7 @@ pub(crate) struct Conn {
 pub(crate) struct Seen {
     pub(crate) written_bytes: u64,
     pub(crate) has_ended: bool,
-    /// Whether it has closed its socket, in order or not.
+    /// Whether this end has closed its socket, in order or not.
     pub(crate) is_closed: bool,
     pub(crate) read_bytes: u64,
     pub(crate) saw_end: bool,

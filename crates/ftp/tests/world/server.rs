@@ -56,7 +56,7 @@ struct Busy {
 /// One server with one control connection.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// Whether it reads its control connection only between transfers.
+    /// Whether the server reads its control connection only between transfers.
     is_serial: bool,
     pub(crate) quirks: Quirks,
     is_logged_in: bool,
@@ -64,13 +64,13 @@ pub(crate) struct Server {
     is_asked_ahead: bool,
     /// A violation that the server has detected.
     pub(crate) complaint: Option<String>,
-    /// Whether it does not answer a transfer that is aborted before its data connection.
+    /// Whether the server does not answer a transfer that is aborted before its data connection.
     is_forgetful: bool,
     /// Received lines.
     pub(crate) lines: VecDeque<String>,
     pub(crate) out: VecDeque<String>,
     pub(crate) has_left: bool,
-    /// Whether it has refused a data connection that it still waits for.
+    /// Whether the server has refused a data connection that it still waits for.
     pub(crate) has_refused: bool,
     /// Port of the next transfer.
     prepared: Option<Port>,

@@ -128,7 +128,7 @@ pub enum LogFormat {
 /// The dashboard for browsers on other machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminHttps {
-    /// Its address.
+    /// Address of the dashboard over TLS.
     pub listen: SocketAddr,
     /// Certificate of the dashboard for browsers.
     pub certificate: CertSource,

@@ -24,7 +24,7 @@ pub struct Invite {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InviteError {
-    /// It has another start.
+    /// The text does not begin as an invite does.
     #[error("this is no invite: one is a line that begins with {PREFIX}")]
     Other,
     /// A character is missing or wrong.

@@ -28,9 +28,9 @@ pub(super) enum SuccessorMessage {
         #[serde(default)]
         tables: Vec<String>,
     },
-    /// It accepts clients, and reads the UDP socket.
+    /// The new process accepts clients, and reads the UDP socket.
     Up,
-    /// It ends, for this reason.
+    /// The new process ends, for this reason.
     Failed(String),
 }
 

@@ -46,9 +46,9 @@ pub use self::{
 pub struct UpgradeOutcome {
     /// The new process, if one was started.
     pub pid: Option<u32>,
-    /// Its version.
+    /// Version of the new process.
     pub version: String,
-    /// The process that it has replaced, or that continues.
+    /// The process that the new process has replaced, or that continues.
     pub old_pid: u32,
     /// Sessions that the old process still serves.
     pub sessions: u64,

@@ -88,7 +88,7 @@ fn a_flood_of_connections_keeps_nobody_out() {
     drop(flood);
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// The following tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use std::time::{Duration, Instant};
 

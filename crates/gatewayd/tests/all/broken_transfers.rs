@@ -236,7 +236,7 @@ fn a_shutdown_drains_and_names_what_it_cut_short() {
     expect_reset(&server_data);
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// The following tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

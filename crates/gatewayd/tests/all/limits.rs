@@ -123,7 +123,7 @@ fn a_transfer_that_is_over_leaves_its_place() {
     passive(&mut client, &mut server);
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// The following tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

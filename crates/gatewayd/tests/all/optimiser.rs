@@ -413,7 +413,7 @@ fn many_transfers_of_a_session_are_coded_each_on_its_own() {
     }
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// The following tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

@@ -606,7 +606,7 @@ fn fifty_transfers_do_not_notice_a_hundred_reloads() {
     reloads_harm_no_transfer(50, 100);
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// The following tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

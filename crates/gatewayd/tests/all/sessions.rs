@@ -366,7 +366,7 @@ fn a_gateway_does_not_dial_its_own_listener() {
     assert!(reply.contains("gateway itself"), "{reply}");
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// The following tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

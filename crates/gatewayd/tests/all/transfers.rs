@@ -240,7 +240,7 @@ fn several_sessions_transfer_at_once() {
     }
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// The following tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

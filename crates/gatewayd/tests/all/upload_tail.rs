@@ -118,7 +118,7 @@ fn a_client_that_waits_longer_has_more_on_its_way_before_the_server_has_shown_it
     assert!(patient > usual + 1_500_000, "{patient}, {usual}");
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// The following tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(came(3_600_000), Duration::ZERO, "the clock has jumped");
     }
 
-    /// These measure real time: `cargo xtask test` runs them alone.
+    /// The following tests measure real time: `cargo xtask test` runs them alone.
     mod real_time {
         use super::*;
 

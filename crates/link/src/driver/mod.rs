@@ -95,7 +95,7 @@ pub enum OpenError {
     /// The peer does not answer.
     #[error("gateway {name} does not answer")]
     PeerDown {
-        /// Its configured name.
+        /// Configured name of the peer.
         name: String,
         /// Arrival of the last authentic datagram.
         last_answer: Option<SystemTime>,
@@ -103,7 +103,7 @@ pub enum OpenError {
     /// The peer permits no more streams at once.
     #[error("gateway {name} accepts no more streams")]
     TooManyStreams {
-        /// Its configured name.
+        /// Configured name of the peer.
         name: String,
     },
     /// This link is shutting down.
@@ -324,7 +324,7 @@ impl Drop for Handle {
 /// Request of a handle to the driver.
 #[derive(Debug)]
 enum DriverCommand {
-    /// Other peers, or other settings of them.
+    /// Changed peers, or changed settings of peers.
     Peers {
         peers: Vec<PeerConfig>,
         rate_max: Option<BitRate>,

@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// These measure real time: `cargo xtask test` runs them alone.
+    /// The following tests measure real time: `cargo xtask test` runs them alone.
     mod real_time {
         use super::*;
 

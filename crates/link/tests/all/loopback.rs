@@ -330,7 +330,7 @@ async fn a_port_where_nobody_listens_is_told_from_one_where_packets_vanish() {
         .expect("the kernel says that the port is closed");
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// The following tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

@@ -22,13 +22,13 @@ const HEALTHY: ByteCount = ByteCount::new(1_500_000_000);
 /// Behaviour of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReaderKind {
-    /// It never reads.
+    /// The reader never reads.
     Stalled,
-    /// Buffers behind it take half a megabyte, and then it stalls.
+    /// Buffers between the link and the reader take half a megabyte, and then the reader stalls.
     Swallowing,
-    /// It reads 1 kB/s.
+    /// The reader reads 1 kB/s.
     Slow,
-    /// It reads this many megabytes at any rate, and then it stalls.
+    /// The reader reads this many megabytes at any rate, and then stalls.
     Paused(u64),
 }
 

@@ -29,7 +29,7 @@ pub struct Dial {
     pub route: Route,
     /// The account.
     pub user: String,
-    /// Its password.
+    /// Password of the account.
     pub password: Password,
     /// Verification of the certificate, if the URL requests TLS.
     pub verify: CertificateCheck,

@@ -61,7 +61,7 @@ pub enum CertError {
     Exposed {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// Permission bits of the file.
         mode: u32,
     },
     /// The certificate and the key do not match.

@@ -38,9 +38,9 @@ use crate::{
 pub struct Candidate {
     /// Token of the invite.
     pub token: [u8; TOKEN_BYTES],
-    /// Its public key.
+    /// Public key of the gateway.
     pub public_key: PublicKey,
-    /// Name that it suggests for itself.
+    /// Name that the gateway suggests for itself.
     pub name: String,
 }
 

@@ -14,9 +14,9 @@ use crate::transfer_log::{TransferDirection, TransferRecord};
 /// A finished transfer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct RecentTransfer {
-    /// Its number, counted from 1 since the start.
+    /// Number of the transfer, counted from 1 since the gateway's start.
     number: u64,
-    /// Unix time of its end, in milliseconds.
+    /// Unix time of the transfer's end, in milliseconds.
     ended_unix_ms: u64,
     user: Box<str>,
     client: Box<str>,

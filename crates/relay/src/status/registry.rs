@@ -81,7 +81,8 @@ impl DirectionMeter {
         self.bytes.load(Relaxed)
     }
 
-    /// Whether it has waited longer for TCP than for the link, up to the last byte.
+    /// Returns whether the transfer has waited longer for TCP than for the link, up to the last
+    /// byte.
     fn waited_for_tcp(&self) -> bool {
         self.tcp_ns.load(Relaxed) > self.link_ns.load(Relaxed)
     }

@@ -107,7 +107,7 @@ pub const TOKEN_BYTES: usize = 16;
 pub enum EnrolReply {
     /// The gateway is a peer.
     Enrolled {
-        /// Its name at this gateway.
+        /// Name of the new peer at this gateway.
         name: String,
     },
     /// The gateway is not a peer.

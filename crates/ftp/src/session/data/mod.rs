@@ -31,7 +31,7 @@ pub enum DataInput {
     StreamOpened,
     /// Outbound: the leg has ended, and all bytes before the end are in the stream.
     LegEnded {
-        /// Whether it ended under TLS without close_notify.
+        /// Whether the leg ended under TLS without close_notify.
         is_truncated: bool,
     },
     /// Outbound: the leg broke, for this reason.

@@ -45,7 +45,7 @@ pub enum NearDataOrder {
     Release,
     /// The final reply has arrived.
     Finish {
-        /// Whether it was a `2yz`.
+        /// Whether the reply was a `2yz`.
         succeeded: bool,
     },
     /// The client has closed its control connection during an upload. The machine continues while

@@ -112,10 +112,10 @@ pub struct FarSetup {
 /// Traits of a server that deviates from the standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerTraits {
-    /// Whether it leaves questions unanswered, answers them late, or ends the session at them.
-    /// Questions are commands sent ahead of the client.
+    /// Whether the server leaves prefetched commands unanswered, answers them late, or ends the
+    /// session after them. The gateway sends prefetched commands before the client does.
     pub dislikes_questions: bool,
-    /// Whether it refuses `PASV` and `EPSV`, and accepts `PORT` or `EPRT`.
+    /// Whether the server refuses `PASV` and `EPSV`, and accepts `PORT` or `EPRT`.
     pub lacks_passive: bool,
 }
 

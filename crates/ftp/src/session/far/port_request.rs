@@ -40,7 +40,7 @@ pub(super) enum PortAnswer {
     Again(PortRequest),
     /// The server opens no port in any form: listen for its connection.
     NoPassive {
-        /// Whether it supports none of the forms.
+        /// Whether the server supports none of the forms.
         is_unknown: bool,
     },
     /// Relay these lines.

@@ -33,7 +33,7 @@ impl ServerRequest {
         self.kind() == Some(CommandKind::Abort)
     }
 
-    /// Whether it may be sent before the final reply of a transfer.
+    /// Returns whether the command may be sent before the final reply of a transfer.
     fn may_overtake(&self) -> bool {
         matches!(
             self.kind(),

@@ -23,7 +23,7 @@ struct Transfer {
     is_used: bool,
     /// Direction of its bytes. `None` for an unknown verb.
     direction: Option<DataDirection>,
-    /// Its command, until its end has been recorded.
+    /// Command of the transfer, until the end of the transfer has been recorded.
     command: Option<TransferCommand>,
     /// An ABOR before any transfer command. The data connection is kept until its reply.
     aborted_by: Option<CommandId>,
@@ -46,9 +46,9 @@ struct TransferCommand {
 /// A transfer that the session has finished with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferSummary {
-    /// Number of its data connection.
+    /// Number of the data connection.
     pub transfer: TransferId,
-    /// Its command, in upper case.
+    /// Command of the transfer, in upper case.
     pub verb: String,
     /// Argument of the command.
     pub argument: Vec<u8>,

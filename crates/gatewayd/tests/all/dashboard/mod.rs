@@ -215,7 +215,7 @@ fn the_page_loads_only_what_the_program_contains() {
     );
 }
 
-/// These measure real time: `cargo xtask test` runs them alone.
+/// The following tests measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

@@ -17,9 +17,9 @@ pub(super) struct Liar {
     pub(super) strategies: Vec<Strategy>,
     /// Probability of a lie in a packet.
     often: f64,
-    /// Whether it forges frames now.
+    /// Whether the liar forges frames now.
     pub(super) is_active: bool,
-    /// Highest number that its true reports have contained.
+    /// Highest number that the true reports have contained.
     largest: u64,
     /// Counts of floods that go through all streams.
     turn: u64,

@@ -169,7 +169,7 @@ impl OneWayDelays {
 struct DelayBucket {
     delays_s: Vec<f64>,
     first_received_s: f64,
-    /// Whether they were sent after the last cut.
+    /// Whether the packets were sent after the last cut.
     is_fresh: bool,
 }
 

@@ -24,11 +24,11 @@ pub(super) struct QueueEstimate {
     delays: OneWayDelays,
     /// Queueing delay, one way, in seconds.
     pub(super) delay_s: f64,
-    /// Sending time of the last packet behind the measurement.
+    /// Sending time of the last packet that contributed to the measurement.
     pub(super) sent_s: f64,
     /// Bytes sent before that packet.
     sent_bytes_before: u64,
-    /// Whether it was measured on packets sent after the last cut.
+    /// Whether the queueing delay was measured on packets sent after the last cut.
     pub(super) is_fresh: bool,
     /// Time of the last cut. Earlier packets measured the queue before it.
     cut_s: f64,
