@@ -31,9 +31,9 @@ pub struct Fence(Arc<FenceChecks>);
 /// Questions of a fence, one at a time.
 struct FenceChecks {
     ask: Box<dyn Fn() -> FenceFuture + Send + Sync>,
-    /// Number of questions begun.
+    /// Number of queries begun.
     begun: AtomicU64,
-    /// The last question with an answer.
+    /// The last query with an answer.
     answered: Mutex<FenceAnswer>,
 }
 
@@ -44,8 +44,8 @@ struct FenceAnswer {
 }
 
 impl Fence {
-    /// Creates a fence that calls `ask` before each step. One question serves all steps that wait
-    /// when it begins.
+    /// Creates a fence that calls `ask` before each step. One query serves all steps that wait when
+    /// it begins.
     pub fn new(ask: impl Fn() -> FenceFuture + Send + Sync + 'static) -> Self {
         Self(Arc::new(FenceChecks {
             ask: Box::new(ask),
@@ -54,8 +54,7 @@ impl Fence {
         }))
     }
 
-    /// Whether this process may still take an irreversible step. The question begins after the
-    /// call.
+    /// Whether this process may still take an irreversible step. The query begins after the call.
     pub(crate) async fn allows(&self) -> bool {
         let FenceChecks {
             ask,

@@ -55,13 +55,13 @@ pub enum MessageToNear {
     AnsweredAhead,
     /// The server leaves this command unanswered, and the client has sent further ones.
     LeftUnanswered(CommandId),
-    /// The server's answer to a question, which the far half sent ahead of the client.
+    /// The server's answer to a prefetched command.
     Prefetched {
-        /// The question.
+        /// The prefetched command.
         subject: QuestionSubject,
         /// The lines of the answer with CRLF between them. `None` if no answer can be repeated.
         answer: Option<Vec<u8>>,
-        /// Whether no other question is in flight.
+        /// Whether no other prefetched command is in flight.
         last: bool,
     },
     /// The session with the server is refused. The reply contains the reason. No message follows.

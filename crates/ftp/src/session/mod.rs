@@ -63,7 +63,7 @@ impl QuestionSubject {
         })
     }
 
-    /// Returns the command of the question.
+    /// Returns the verb of the command.
     pub fn verb(self) -> &'static str {
         match self {
             Self::System => "SYST",
@@ -94,7 +94,7 @@ pub struct ReplyTag {
     pub code: u16,
     /// Whether the line ends its reply.
     pub last: bool,
-    /// Whether questions have been sent ahead, whose answers follow.
+    /// Whether prefetched commands have been sent, whose answers follow.
     pub prefetches: bool,
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum Kind {
 struct Sent {
     number: u32,
     kind: Kind,
-    /// The only valid answer, if it is a question.
+    /// The only valid answer, if the command is `SYST`, `FEAT` or `PWD`.
     answer: Option<&'static str>,
 }
 
@@ -353,7 +353,7 @@ impl Client {
         self.transfers_left -= 1;
         if rng.chance(20) {
             // An empty line, a line that some servers split, a mode that is not supported, and
-            // questions.
+            // commands that the gateway prefetches.
             for line in ["", "NOOP x\rDELE #", "MODE B", "SYST", "FEAT", "PWD"] {
                 if rng.chance(40) {
                     match line {
@@ -524,7 +524,7 @@ fn is_over(conn: &Conn, is_upload: bool) -> bool {
         }
 }
 
-/// The last line of a server that leaves at a question.
+/// The last line of a server that leaves because of a prefetched command.
 const FAREWELL: &str = "221 bye";
 
 /// Checks that a success is justified.

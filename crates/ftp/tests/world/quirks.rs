@@ -159,7 +159,7 @@ impl Quirks {
     }
 }
 
-/// Returns the standard answer to a question that gateways ask ahead.
+/// Returns the standard answer to a command that gateways prefetch.
 pub(crate) fn question_answer(verb: &str) -> Option<&'static str> {
     Some(match verb {
         "SYST" => "215 UNIX",

@@ -60,7 +60,7 @@ pub(crate) struct Server {
     is_serial: bool,
     pub(crate) quirks: Quirks,
     is_logged_in: bool,
-    /// Whether the gateway may still ask questions that the client has not asked.
+    /// Whether the gateway may still send commands that the client has not sent.
     is_asked_ahead: bool,
     /// A violation that the server has detected.
     pub(crate) complaint: Option<String>,
@@ -83,7 +83,7 @@ pub(crate) struct Server {
     /// Time at which it stops waiting for the data connection.
     times_out_at: Option<Duration>,
     numbered: u32,
-    /// Number of commands other than transfers and questions.
+    /// Number of commands other than transfers, `SYST`, `FEAT` and `PWD`.
     worked: u32,
     /// Time for which a connection counts after its end. Meanwhile it refuses another connection of
     /// the same user.
@@ -181,8 +181,8 @@ impl Server {
         self.out = VecDeque::from([greeting.to_owned()]);
     }
 
-    /// Records that the gateway asks no further questions: each reply belongs to the client from
-    /// now on.
+    /// Records that the gateway prefetches no further replies: from now on each reply belongs to
+    /// the client.
     pub(crate) fn asked_no_more(&mut self) {
         self.is_asked_ahead = false;
     }
@@ -351,7 +351,7 @@ impl Server {
         }
     }
 
-    /// Answers a command other than a transfer or a question.
+    /// Answers a command other than a transfer, `SYST`, `FEAT` or `PWD`.
     fn plain(&mut self, now: Duration, number: &str) {
         let code = if self.quirks.has_odd_codes { 211 } else { 200 };
         let line = format!("{code} {number} ok");

@@ -35,7 +35,7 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 const SNAPSHOT_INTERVAL_SPARSE: Duration = Duration::from_millis(5);
 /// Time until the next snapshot while rates are notable. Rates are measured over a second.
 const RATES_INTERVAL: Duration = Duration::from_millis(1100);
-/// Least rate that counts. A lower rate belongs to questions whether the peer is there.
+/// Least rate that counts. A lower rate belongs to keep-alive packets.
 const NOTABLE: BitRate = BitRate::bits_per_s(20_000);
 /// Least time between log lines about dropped datagrams and failed sends.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(10);

@@ -26,7 +26,7 @@ const FILES: u8 = 6;
 struct World {
     disk: FaultyDisk,
     random: Pcg64Mcg,
-    /// Time of all questions to the memory.
+    /// Time of all queries to the memory.
     now: Instant,
     /// Files at the destination, which is another machine.
     there: BTreeSet<u8>,

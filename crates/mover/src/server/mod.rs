@@ -1,4 +1,4 @@
-//! An FTP server, over real sockets: log-in, transfers, listings, and questions about files.
+//! An FTP server, over real sockets: log-in, transfers, listings, and queries about files.
 //!
 //! `crate::plan` decides which operation comes next, also after a failure.
 #![allow(

@@ -175,7 +175,7 @@ fn a_source_stays_where_the_work_is_taken_over_after_the_copy() {
     }
 }
 
-/// A question takes a round trip to the server with the answer, and an upload has many small files.
+/// A query takes a round trip to the server with the answer, and an upload has many small files.
 #[test]
 fn one_question_serves_all_small_files_that_are_complete() {
     const FILES: usize = 120;

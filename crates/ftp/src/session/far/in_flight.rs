@@ -53,7 +53,7 @@ pub(super) enum ExpectedReply {
     DataPort(PortRequest),
     /// `TYPE`, and whether the client has its reply already.
     Type(ReplyBuffer, bool),
-    /// A question: a command that the client has not sent.
+    /// A prefetched command: a command that the client has not sent.
     Question(Question),
     /// A step of the repeated log-in, and the class that its reply must have.
     Relogin(ReplyClass, ReplyBuffer),
@@ -61,7 +61,7 @@ pub(super) enum ExpectedReply {
     Pause(Duration),
     /// The session has stopped waiting for this reply. A late one is dropped.
     Late(OverdueReply),
-    /// The present second answer to a question. It is dropped.
+    /// The present second answer to a prefetched command. It is dropped.
     Duplicate,
     /// A second reply to a repeated log-in. It is dropped.
     DuplicateLogIn,
@@ -121,7 +121,7 @@ impl OverdueReply {
 }
 
 impl CommandInFlight {
-    /// Returns the subject, if this entry is a question.
+    /// Returns the subject, if this entry is a prefetched command.
     fn question(&self) -> Option<QuestionSubject> {
         match &self.expect {
             ExpectedReply::Question(question) => Some(question.subject),
@@ -272,12 +272,12 @@ impl InFlight {
         self.follows_log_in && !logs_in && matches!(code.0, 220 | 230 | 232)
     }
 
-    /// Whether the server may answer a question a second time.
+    /// Whether the server may answer a prefetched command a second time.
     pub(super) fn may_be_answered_twice(&self) -> bool {
         self.duplicate.is_possible()
     }
 
-    /// Whether the open reply may be the second answer to a question.
+    /// Whether the open reply may be the second answer to a prefetched command.
     pub(super) fn is_duplicate(&self) -> bool {
         let open = self.answering.and_then(|index| self.entries.get(index));
         open.is_some_and(|entry| matches!(entry.expect, ExpectedReply::Duplicate))

@@ -1,5 +1,5 @@
 //! The commands by which the client has logged in. They are repeated on another connection if the
-//! session leaves the server at a question.
+//! session leaves the server because of a prefetched command.
 
 use crate::{
     command::Command,

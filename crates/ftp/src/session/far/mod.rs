@@ -269,8 +269,8 @@ impl FarSession {
 
     fn send_waiting(&mut self) {
         while !self.closed && !self.server_gone && self.may_send_next() {
-            // All questions of a round come first: their answers show whether replies match
-            // commands.
+            // All prefetched commands of a round come first: their answers show whether replies
+            // match commands.
             let question = self.in_flight.is_empty().then(|| self.prefetch.next());
             if let Some(question) = question.flatten() {
                 self.ask(question);

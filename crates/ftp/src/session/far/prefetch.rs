@@ -1,5 +1,4 @@
-//! Fast mode at the server's side: questions sent ahead of the client, and the commands that cause
-//! them.
+//! Fast mode at the server's side: prefetched commands, and the commands that cause them.
 
 use std::collections::VecDeque;
 
@@ -13,16 +12,16 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Prefetch {
     logged_in: bool,
-    /// Whether no questions are sent.
+    /// Whether no prefetched commands are sent.
     is_off: bool,
     questions: VecDeque<(QuestionCause, QuestionSubject)>,
-    /// Questions of this round that were sent.
+    /// Prefetched commands of this round that were sent.
     asked: Vec<QuestionSubject>,
     /// Whether the server has refused one.
     has_refused: bool,
 }
 
-/// A question: a command sent to the server ahead of the client.
+/// A prefetched command: the gateway sends it to the server ahead of the client.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) subject: QuestionSubject,
@@ -51,7 +50,7 @@ impl Question {
     }
 }
 
-/// Event that permits questions.
+/// Event that permits prefetched commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QuestionCause {
     /// The client is logged in.
@@ -85,7 +84,7 @@ impl Prefetch {
         }
     }
 
-    /// Records the final reply to a command. Returns whether questions follow now.
+    /// Records the final reply to a command. Returns whether prefetched commands follow now.
     pub(super) fn answered(&mut self, cause: QuestionCause, code: ReplyCode) -> bool {
         if self.is_off {
             return false;
@@ -113,7 +112,7 @@ impl Prefetch {
         questions.len() > 0
     }
 
-    /// Returns the next question.
+    /// Returns the next prefetched command.
     pub(super) fn next(&mut self) -> Option<Question> {
         let (cause, subject) = self.questions.pop_front()?;
         self.asked.push(subject);
@@ -126,11 +125,11 @@ impl Prefetch {
         })
     }
 
-    /// Records the answer to a question. Returns whether the server may have answered an earlier
-    /// question twice.
+    /// Records the answer to a prefetched command. Returns whether the server may have answered an
+    /// earlier prefetched command twice.
     ///
-    /// The first sign is a refusal where this answer has the code of another question. The second
-    /// sign is a refused `PWD`, which every server supports.
+    /// The first sign is a refusal where this answer has the code of another prefetched command.
+    /// The second sign is a refused `PWD`, which every server supports.
     pub(super) fn is_out_of_step(&mut self, subject: QuestionSubject, code: ReplyCode) -> bool {
         let is_refusal = code.class() == ReplyClass::Failed;
         let mut others = self.asked.iter().filter(|it| **it != subject);
@@ -141,13 +140,13 @@ impl Prefetch {
         is_out_of_step
     }
 
-    /// Ends all questions.
+    /// Ends all prefetching.
     pub(super) fn stop(&mut self) {
         self.is_off = true;
         self.questions.clear();
     }
 
-    /// Whether no question is left.
+    /// Whether no prefetched command is left.
     pub(super) fn is_done(&self) -> bool {
         self.questions.is_empty()
     }

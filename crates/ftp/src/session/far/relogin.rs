@@ -1,9 +1,9 @@
-//! Questions that the server answers late or twice, or at which it leaves.
+//! Prefetched commands that the server answers late or twice, or after which it ends the session.
 //!
-//! The session has no other command in flight while it asks a question. A reply after an overdue
-//! answer is ambiguous: it may be the late answer, or the reply to another command. The session
-//! therefore leaves the server, logs in again, and sends no further questions. A session that
-//! cannot log in again waits for a late answer, and ends at a second one.
+//! The session has no other command in flight while it awaits the reply to a prefetched command. A
+//! reply after an overdue answer is ambiguous: it may be the late answer, or the reply to another
+//! command. The session therefore leaves the server, logs in again, and sends no further prefetched
+//! commands. A session that cannot log in again waits for a late answer, and ends at a second one.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl FarSession {
-    /// Handles a question without an answer in time.
+    /// Handles a prefetched command without an answer in time.
     pub(super) fn on_question_overdue(&mut self, subject: QuestionSubject) {
         match self.log_in.is_recorded() {
             true => self.reconnect(Some(subject)),
@@ -27,7 +27,7 @@ impl FarSession {
         }
     }
 
-    /// Ends all questions. Reports an unanswered one to the near half.
+    /// Ends all prefetching. Reports an unanswered prefetched command to the near half.
     fn stop_questions(&mut self, unanswered: Option<QuestionSubject>) {
         self.dislikes_questions = true;
         let unanswered = unanswered.or_else(|| self.prefetch.next().map(|next| next.subject));
@@ -43,8 +43,8 @@ impl FarSession {
         }
     }
 
-    /// Leaves a server that may have answered an earlier question twice, while this one awaits its
-    /// answer.
+    /// Leaves a server that may have answered an earlier prefetched command twice, while this one
+    /// awaits its answer.
     pub(super) fn answered_out_of_step(&mut self, subject: QuestionSubject) {
         match self.log_in.is_recorded() {
             true => self.reconnect(Some(subject)),
@@ -55,7 +55,7 @@ impl FarSession {
         }
     }
 
-    /// Handles the start of a reply that may be the second answer to a question.
+    /// Handles the start of a reply that may be the second answer to a prefetched command.
     pub(super) fn on_duplicate_begun(&mut self) {
         match self.in_flight.awaited().map(|entry| &entry.expect) {
             // No command awaits the line, so it is dropped.
@@ -77,7 +77,7 @@ impl FarSession {
     }
 
     /// Returns the next request and the log-in before it, if both may be sent on another
-    /// connection. `None` if no question can be answered twice.
+    /// connection. `None` if no prefetched command can be answered twice.
     pub(super) fn resendable_with(
         &self,
         request: &ServerRequest,
@@ -93,7 +93,7 @@ impl FarSession {
             .then(|| (request.clone(), self.log_in.clone()))
     }
 
-    /// Returns the question that awaits its answer, if the session can log in again.
+    /// Returns the prefetched command that awaits its answer, if the session can log in again.
     pub(super) fn repeatable_question(&self) -> Option<QuestionSubject> {
         match &self.in_flight.awaited()?.expect {
             ExpectedReply::Question(question) => Some(question.subject),
@@ -102,7 +102,7 @@ impl FarSession {
         .filter(|_| self.log_in.is_recorded())
     }
 
-    /// Leaves a server at a question, and logs in again.
+    /// Leaves a server because of a prefetched command, and logs in again.
     pub(super) fn reconnect(&mut self, unanswered: Option<QuestionSubject>) {
         self.stop_questions(unanswered);
         if self.client_gone && self.queue.is_empty() {

@@ -154,7 +154,7 @@ impl FarSession {
         }
     }
 
-    /// Whether the open reply, which has this code, permits questions.
+    /// Whether the open reply, which has this code, permits prefetched commands.
     pub(super) fn prefetches(&mut self, code: ReplyCode) -> bool {
         match self.in_flight.answering().map(|entry| &entry.expect) {
             Some(ExpectedReply::Plain(cause)) => self.prefetch.answered(*cause, code),
@@ -171,7 +171,8 @@ impl FarSession {
             Some(
                 ExpectedReply::Late(_) | ExpectedReply::Duplicate | ExpectedReply::DuplicateLogIn,
             ) => return true,
-            // A server that ends the session at a question gets no questions on another connection.
+            // A server that ends the session because of a prefetched command gets no prefetched
+            // commands on another connection.
             Some(ExpectedReply::Question(question)) if is_farewell && repeats => {
                 question.is_farewell = true;
                 &mut question.held
@@ -183,7 +184,7 @@ impl FarSession {
             Some(ExpectedReply::Greeting(greeting)) => &mut greeting.held,
             Some(ExpectedReply::DataPort(asked)) => &mut asked.held,
             Some(ExpectedReply::Type(_, false)) => return false,
-            // A server that ends the session answers no question.
+            // A server that ends the session answers no prefetched command.
             Some(
                 ExpectedReply::Type(..) | ExpectedReply::Question(_) | ExpectedReply::Protection(_),
             ) if code.0 == 421 => {
@@ -376,7 +377,7 @@ impl FarSession {
             self.prefetch.stop();
         }
         if self.dislikes_questions {
-            // The near half has a report that this question has no answer.
+            // The near half has a report that this prefetched command has no answer.
             return;
         }
         let subject = question.subject;

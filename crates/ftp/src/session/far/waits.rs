@@ -30,7 +30,7 @@ impl FarSession {
     }
 
     /// Returns the number of the wait for the reply to `entry`. Further lines do not prolong the
-    /// wait for a question.
+    /// wait for a prefetched command.
     fn number_for(&self, entry: &CommandInFlight) -> u64 {
         match &entry.expect {
             ExpectedReply::Question(question) => question.wait,
@@ -143,8 +143,8 @@ impl FarSession {
     }
 }
 
-/// Timeout of a question. The client's own commands wait meanwhile, and clients wait for at least
-/// half a minute.
+/// Timeout of a prefetched command. The client's own commands wait meanwhile, and clients wait for
+/// at least half a minute.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Time for all attempts to log in again, connections and pauses included.

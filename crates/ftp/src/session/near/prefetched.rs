@@ -59,8 +59,8 @@ impl PrefetchedReplies {
     /// Decides on the handling of `command`. After [`CommandHandling::Wait`] the caller passes the
     /// command again.
     ///
-    /// `id` is the command's number if it is for the server. Without `may_answer` all questions go
-    /// to the server.
+    /// `id` is the command's number if it is for the server. Without `may_answer` every `SYST`,
+    /// `FEAT` and `PWD` goes to the server.
     pub(super) fn answer(
         &mut self,
         command: &Command<'_>,
@@ -85,7 +85,7 @@ impl PrefetchedReplies {
     }
 
     fn answer_question(&mut self, subject: QuestionSubject) -> CommandHandling {
-        // Other users may change directories, too: each answer may be used for one question.
+        // Other users may also change directories: each stored answer may be used for one command.
         let known = match subject {
             QuestionSubject::Directory => self.known.remove(&subject),
             QuestionSubject::System | QuestionSubject::Features => {
@@ -99,14 +99,14 @@ impl PrefetchedReplies {
         }
     }
 
-    /// Records that the far half asks questions, since the server has answered `cause`.
+    /// Records that the far half sends prefetched commands, since the server has answered `cause`.
     pub(super) fn begin(&mut self, cause: Option<CommandId>) {
         if self.mode == SessionMode::Strict || self.login > cause {
             return;
         }
         self.logged_in = true;
         self.expecting = true;
-        // A later command follows the one whose success permits the questions.
+        // A later command follows the one whose success permits the prefetched commands.
         let voided = self.voided_by.iter().filter(|(_, id)| Some(**id) > cause);
         self.void = voided.map(|(subject, _)| *subject).collect();
     }
@@ -114,7 +114,7 @@ impl PrefetchedReplies {
     /// Stores the server's answer, if it can be repeated.
     pub(super) fn learn(&mut self, subject: QuestionSubject, answer: Option<&[u8]>, last: bool) {
         if self.void.contains(&subject) {
-            // The question preceded a command that has changed the answer.
+            // The prefetched command preceded a command that has changed the answer.
         } else if let Some(lines) = answer {
             self.known.insert(subject, lines.to_vec());
         } else {

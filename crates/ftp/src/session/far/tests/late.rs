@@ -31,7 +31,7 @@ struct Script {
     prompt: usize,
     /// The slow answer, if it is not the standard one.
     answer: Option<&'static str>,
-    /// Time for commands other than questions and log-ins.
+    /// Time for commands other than log-ins, `SYST`, `FEAT` and `PWD`.
     work: Duration,
     wait: Option<(ServerWait, Duration)>,
     /// The final replies, by command.
@@ -93,8 +93,8 @@ impl Script {
                 FarOutput::Send(MessageToNear::DataReady(id)) => {
                     self.replies.push((Some(id.0), 227, self.now));
                 }
-                // An answer comes twice only while the session asks questions: every other reply
-                // belongs to the client.
+                // An answer comes twice only while the session sends prefetched commands: every
+                // other reply belongs to the client.
                 FarOutput::Learned(_) if self.delay == Delay::Twice => self.prompt = usize::MAX,
                 FarOutput::Reconnect => {
                     self.connections += 1;
@@ -307,7 +307,7 @@ fn a_late_answer_out_of_order_is_the_reply_to_no_command() {
     }
 }
 
-/// Answers to questions, some with non-standard codes. `None` for the standard answer.
+/// Answers to prefetched commands, some with non-standard codes. `None` for the standard answer.
 const ANSWERS: [Option<&str>; 8] = [
     None,
     Some("200 UNIX"),
@@ -399,7 +399,7 @@ fn a_code_of_a_question_is_left_to_commands_that_may_have_it() {
     }
 }
 
-/// Creates a session whose questions have been answered in time.
+/// Creates a session whose prefetched commands have been answered in time.
 fn answered() -> FarSession {
     let mut far = fast_session();
     client(&mut far, 1, "USER joe");

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Creates a session in which command 1 was PASS, and the far half asks questions.
+/// Creates a session in which command 1 was PASS, and the far half sends prefetched commands.
 fn logged_in() -> NearSession {
     let mut near = greeted(FAST);
     client(&mut near, "PASS x");
