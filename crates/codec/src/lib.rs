@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
         Ok(std::array::from_fn(|at| bits >> at & 1 == 1))
     }
 
-    /// Returns the bytes behind their length.
+    /// Returns bytes that follow their length.
     ///
     /// # Errors
     /// [`BodyError::Malformed`] if the body ends within it.
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
         self.take(length.into())
     }
 
-    /// Returns the text behind its length.
+    /// Returns a text that follows its length.
     ///
     /// # Errors
     /// [`BodyError::Malformed`] if it is not UTF-8 or the body ends within it.
@@ -185,7 +185,7 @@ pub fn put_flags<const N: usize>(body: &mut Vec<u8>, flags: [bool; N]) {
     body.push(bits.fold(0, |byte, (at, &flag)| byte | u8::from(flag) << at));
 }
 
-/// Appends a text behind its length, cut at 512 bytes.
+/// Appends the length of a text and the text, cut at 512 bytes.
 pub fn put_text(body: &mut Vec<u8>, text: &str) {
     let mut end = text.len().min(TEXT_MAX);
     while !text.is_char_boundary(end) {

@@ -189,5 +189,6 @@ struct EthtoolValue {
 /// Receive buffer in bytes: about 100 ms at 1 Gbit/s, with the kernel's overhead for each packet.
 const SOCKET_BUFFER_BYTES: i32 = 32 << 20;
 
-/// Real-time priority of the emulator's thread: ahead of ordinary threads, behind the kernel's own.
+/// Real-time priority of the emulator's thread: above ordinary threads, and below the kernel's own
+/// threads.
 const REAL_TIME_PRIORITY: i32 = 5;

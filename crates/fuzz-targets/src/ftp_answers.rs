@@ -67,7 +67,7 @@ struct World {
     /// The server has agreed on a data connection that no transfer has used.
     has_port: bool,
     begun: Vec<TransferId>,
-    /// Transfers whose data connection beside the server has not ended.
+    /// Transfers whose data connection with the server has not ended.
     commanded: Vec<TransferId>,
     /// The client's commands without final reply.
     asked: VecDeque<String>,

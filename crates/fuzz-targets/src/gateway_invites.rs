@@ -8,7 +8,7 @@ use net::target::{Endpoint, Host};
 /// Prefix of each invite.
 const PREFIX: &str = "longhaul-invite-1-";
 
-/// Bytes as a whole line, as the body of a line, and as the endpoint behind a right checksum.
+/// Bytes as a whole line, as the body of a line, and as the endpoint with a correct checksum.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     check(&text);

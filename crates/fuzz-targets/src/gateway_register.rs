@@ -11,7 +11,7 @@ const NOW_UNIX_S: u64 = 1_800_000_000;
 /// Changes to one register.
 const CHANGES_MAX: usize = 24;
 
-/// The changes behind their length, and the text.
+/// The length of the changes, the changes, and the text.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let changes = tape.slice();

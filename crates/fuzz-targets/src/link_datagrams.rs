@@ -1,7 +1,8 @@
 //! Datagrams to an endpoint that stands alone: noise, first flights with right and wrong MACs and
 //! any fields, answers to its own first flight.
 //!
-//! Invariant beside survival: a datagram that no known peer could have made is not answered.
+//! Invariant, in addition to survival: a datagram that no known peer could have made is not
+//! answered.
 
 use std::{
     net::SocketAddr,

@@ -3,9 +3,9 @@
 //! The network loses, repeats, reorders, flips and cuts datagrams, moves a side to another address,
 //! and lets time pass. One side may also seal payloads that no honest peer sends, or restart.
 //!
-//! Invariants beside survival: the bytes read from a stream are the bytes written to it, from its
-//! beginning, without exception. Once the network behaves again, every finished stream arrives
-//! complete, unless a side has abandoned it.
+//! Invariants, in addition to survival: the bytes read from a stream are the bytes written to it,
+//! from its beginning, without exception. Once the network behaves again, every finished stream
+//! arrives complete, unless a side has abandoned it.
 
 use std::{
     collections::{HashMap, VecDeque},

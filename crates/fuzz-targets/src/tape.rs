@@ -31,7 +31,7 @@ impl<'a> Tape<'a> {
         u16::from_be_bytes([self.byte(), self.byte()])
     }
 
-    /// A slice behind its length in one byte.
+    /// A slice that follows its length in one byte.
     pub fn slice(&mut self) -> &'a [u8] {
         let len = usize::from(self.byte()).min(self.0.len());
         let (slice, rest) = self.0.split_at(len);

@@ -11,15 +11,15 @@ pub(crate) struct ControlQueue {
     waiting: VecDeque<ControlFrame>,
     /// Bit for each waiting frame that states a property of the connection.
     states: u8,
-    /// Frames to repeat beside the next reports, with the remaining number of repetitions.
+    /// Frames to repeat with the next reports, and the remaining number of repetitions.
     echoes: VecDeque<(ControlFrame, u8)>,
     /// Round-trip time that was last sent to the peer.
     told_rtt: Option<Duration>,
 }
 
-/// Maximum number of frames with credit or ends of reading that wait to be repeated beside reports.
+/// Maximum number of frames with credit or ends of reading that wait for repetition with reports.
 const ECHOES_MAX: usize = 64;
-/// Maximum number of repeated frames beside one report.
+/// Maximum number of frames repeated with one report.
 pub(crate) const ECHOES_PER_REPORT: usize = 8;
 
 impl ControlQueue {
@@ -58,8 +58,8 @@ impl ControlQueue {
         }
     }
 
-    /// Repeats a frame beside the next `times` reports. It replaces an earlier frame of the same
-    /// kind and stream.
+    /// Repeats a frame with the next `times` reports. It replaces an earlier frame of the same kind
+    /// and stream.
     pub(crate) fn echo(&mut self, control: ControlFrame, times: u8) {
         self.echoes.retain(|(echo, _)| *echo != control);
         self.push_echo(control, times);

@@ -262,7 +262,7 @@ fn drain_s(limit_s: f64, rtt_s: f64) -> f64 {
     BUDGET_ROUND_TRIPS * rtt_s + (BUDGET_SHARE * limit_s).min(BUDGET_TIME_MAX_S)
 }
 
-/// Returns the bytes that may wait in one kernel buffer beside an upload with this budget.
+/// Returns the bytes that may wait in one kernel buffer of an upload with this budget.
 pub(crate) fn kernel_buffer_bytes(budget_bytes: u64) -> usize {
     usize::try_from(budget_bytes / KERNEL_SHARE).unwrap_or(usize::MAX)
 }

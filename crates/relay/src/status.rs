@@ -1,5 +1,5 @@
 //! The state of the gateway: one [`GatewaySnapshot`], which `/status.json`, `/metrics` and
-//! `longhaul status` all read, and the counters behind it.
+//! `longhaul status` all read, and its counters.
 
 mod finished;
 mod histogram;

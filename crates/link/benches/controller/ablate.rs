@@ -381,7 +381,7 @@ const SEQUENCES: [&str; 6] = [
 const SEEDS: u64 = 2;
 /// Least spread between seeds that counts. A smaller difference does not matter in practice.
 const SPREAD_MIN: f64 = 0.01;
-/// Fewest seeds behind the spread.
+/// Fewest seeds for a spread.
 const SPREAD_SEEDS: u64 = 3;
 /// Runs between two evaluations of the figures.
 const RUNS_AT_ONCE: usize = 8;

@@ -1,4 +1,4 @@
-//! Several flows on one line: ours beside TCP, and among themselves.
+//! Several flows on one line: the link's flows with TCP, and the link's flows alone.
 
 use std::{ops::Range, time::Duration};
 

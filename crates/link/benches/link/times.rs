@@ -1,4 +1,4 @@
-//! Times that users wait for: ramp, tail, dialogue beside bulk data, first contact.
+//! Waiting times of users: ramp, tail, dialogue during a bulk transfer, first connection.
 
 use std::time::Duration;
 

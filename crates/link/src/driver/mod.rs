@@ -182,7 +182,7 @@ impl Link {
         self.open_at(peer, None, class).await
     }
 
-    /// Opens a stream to the process of the peer that has `beside`, another stream of it.
+    /// Opens a stream to the process of the peer that owns the stream `beside`.
     ///
     /// During an upgrade of the peer, several processes answer for it.
     ///

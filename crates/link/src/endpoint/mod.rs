@@ -59,7 +59,7 @@ use crate::{
     wire::packet::{self, ConnectionId, DatagramKind},
 };
 
-/// All peers and connections behind one UDP socket.
+/// All peers and connections that use one UDP socket.
 pub struct Endpoint {
     epoch: Instant,
     config: EndpointConfig,

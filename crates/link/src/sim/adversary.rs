@@ -316,7 +316,7 @@ impl Adversary {
         }
     }
 
-    /// Delivers an additional datagram to `to`, beside `present`.
+    /// Delivers a datagram to `to` in addition to `present`.
     fn add(&mut self, to: SimSite, present: &Datagram, sites: [SocketAddr; 2], now: Instant) {
         let mut datagram = Datagram {
             from: sites[to.other() as usize],

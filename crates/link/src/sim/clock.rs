@@ -1,4 +1,4 @@
-//! Clock of a site, beside the clock of the world.
+//! Clock of a site, which may differ from the clock of the simulation.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Several flows over one path, in virtual time: pairs of link cores beside models of TCP.
+//! Several flows over one path, in virtual time: pairs of link cores, and models of TCP.
 //!
 //! All flows send from A to B through one `wansim::Duplex`, and acknowledgements come back through
 //! it. A flow may have additional delay in front of the path, with a little jitter, as real

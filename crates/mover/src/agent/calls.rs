@@ -2,7 +2,7 @@
 //!
 //! The job's memory stores a call as soon as the destination has the file. A launcher makes a mark
 //! on the disk and becomes the command. If the mark exists, an earlier agent has called the
-//! command, and the launcher ends. Commands run beside the transfers and do not delay them.
+//! command, and the launcher ends. Commands run concurrently with transfers and do not delay them.
 
 use std::{
     ffi::OsString,
@@ -38,8 +38,8 @@ use crate::{
 pub struct CallParameters {
     /// The program and its arguments, without a shell.
     pub command: Vec<OsString>,
-    /// A program and its arguments. With two paths and `command` behind them it links the first
-    /// path to the second, the mark, and becomes `command`.
+    /// A program and its arguments. With two paths, followed by `command`, it links the first path
+    /// to the second, the mark, and becomes `command`.
     ///
     /// The program ends if the mark exists or the first path does not. If `command` cannot be
     /// started, the program removes the mark.

@@ -136,7 +136,7 @@ pub(crate) struct FileAccess {
     pub(crate) group: u32,
 }
 
-/// Kind of the file behind a name.
+/// Kind of the file with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {
     File,

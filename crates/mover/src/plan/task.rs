@@ -146,7 +146,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// Whether the task is so short that another one may wait behind it: the move of a file too
+    /// Whether the task is so short that another task may wait for its end: the move of a file too
     /// small to be resumed.
     pub fn is_quick(&self) -> bool {
         matches!(self, Self::Move(file) if file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes()))

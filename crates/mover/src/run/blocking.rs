@@ -1,4 +1,4 @@
-//! Work that blocks, beside the lanes.
+//! Blocking work, which runs concurrently with the lanes.
 
 use tokio::task::spawn_blocking;
 

@@ -236,8 +236,8 @@ impl JoinController {
     /// Lets connections join for a trial, and judges the previous trial. That was the last one if
     /// the rate has not grown.
     ///
-    /// If the rest takes long, a trial costs little beside the time it may save. It then begins
-    /// earlier, and with more connections.
+    /// If the remaining bytes take long, a trial costs little compared with the time that it may
+    /// save. It then begins earlier, and with more connections.
     fn try_more(&mut self, more: usize, is_long: bool, now: Instant) {
         let (windows, sum) = self.steady;
         let windows_least = if is_long {

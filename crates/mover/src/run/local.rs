@@ -47,7 +47,7 @@ pub(super) struct LocalWriter {
     buffer: Vec<u8>,
     /// Bytes written since the last sync began.
     unsynced_bytes: u64,
-    /// A sync beside the writes.
+    /// A sync that runs concurrently with writes.
     syncing: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -282,8 +282,8 @@ impl LocalWriter {
         Ok(())
     }
 
-    /// Waits for the sync beside the writes. The system reports a disk error only once, so this
-    /// step is required.
+    /// Waits for the sync that runs concurrently with writes. The system reports a disk error only
+    /// once, so this step is required.
     async fn end_sync(&mut self) -> Result<(), TaskError> {
         let Some(syncing) = self.syncing.take() else {
             return Ok(());
@@ -333,7 +333,8 @@ pub(super) fn renaming(part: &[u8], path: &[u8]) -> impl FnOnce(io::Error) -> Ta
 /// Least bytes of a read, also beyond the known size, since the file may have grown.
 const READ_LEAST_BYTES: usize = 4_096;
 
-/// Bytes between two syncs beside the writes. Few bytes are then left to sync at the end of a file.
+/// Bytes between two syncs that run concurrently with writes. Few bytes are then left to sync at
+/// the end of a file.
 const SYNCED_BESIDE_BYTES: u64 = 8 << 20;
 
 #[cfg(test)]

@@ -123,8 +123,8 @@ impl Dial {
         }
     }
 
-    /// Names the listener of a gateway as the cause of a refused log-in, if the server behind it
-    /// has sent the greeting. Such a listener leads to one server only.
+    /// Names the listener of a gateway as the cause of a refused log-in, if the server behind the
+    /// gateway has sent the greeting. Such a listener leads to one server only.
     pub(super) fn explain(&self, error: ServerError, greeting: &ftp::client::Reply) -> ServerError {
         let Route::Gateway(door) = &self.route else {
             return error;

@@ -1,5 +1,5 @@
-//! The certificate of a gateway without a configured one: self-signed, created once, and kept
-//! beside the identity key.
+//! The certificate of a gateway without a configured one: self-signed, created once, and kept next
+//! to the identity key.
 //!
 //! Clients ask their user once whether to trust the certificate. It must therefore stay the same
 //! while its file exists.

@@ -12,7 +12,7 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
-/// Checks the number of certificates that a client presents beside its own.
+/// Checks the number of certificates that a client presents in addition to its own.
 ///
 /// # Errors
 /// [`Error::General`] if they exceed [`OTHERS_MAX`].

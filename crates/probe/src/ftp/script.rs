@@ -258,7 +258,7 @@ fn step(content: &str) -> Result<ScriptStep, (usize, String)> {
     }))
 }
 
-/// The first word, and the text after the space behind it.
+/// The first word, and the text after the first space.
 fn split(text: &str) -> (&str, &str) {
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     (word, rest.trim_start())

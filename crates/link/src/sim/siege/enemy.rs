@@ -374,7 +374,7 @@ impl Enemy {
         self.launch(bytes, ENEMY[0], send)
     }
 
-    /// Sends a datagram beside the datagrams of its cores. Returns its length.
+    /// Sends a datagram in addition to the datagrams of the enemy's cores. Returns its length.
     fn launch(
         &mut self,
         bytes: Vec<u8>,

@@ -1,9 +1,9 @@
-//! Hostile peer beside honest ones, in virtual time.
+//! Hostile peer and honest peers of one gateway, in virtual time.
 //!
-//! A gateway has three peers, each behind a line of its own. Two are honest, and have a steady
-//! transfer each way. The third is the enemy. It has all keys of its connections, and lies,
-//! withholds and floods according to the strategies of its seed. A third party never sent a
-//! request, and counts the packets that reach it.
+//! A gateway has three peers, each connected by a line of its own. Two peers are honest, and have a
+//! steady transfer in each direction. The third peer is the enemy. It has all keys of its
+//! connections, and lies, withholds and floods according to the strategies of its seed. A third
+//! party never sent a request, and counts the packets that reach it.
 //!
 //! These conditions must hold:
 //!
