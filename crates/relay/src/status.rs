@@ -235,7 +235,7 @@ pub struct TransferStatus {
     /// Size of the file, if the server has announced it.
     #[serde(default)]
     pub size_bytes: Option<u64>,
-    /// Number of its session.
+    /// Number of the transfer's session.
     pub session: u64,
     /// `ftp` or `forward`.
     pub kind: String,
@@ -251,7 +251,8 @@ pub struct TransferStatus {
     pub up_bytes: u64,
     /// Bytes from the server's side to the client's.
     pub down_bytes: u64,
-    /// Bytes of its streams on the link, both directions, without headers and retransmissions.
+    /// Bytes of the transfer's streams on the link, both directions, without headers and
+    /// retransmissions.
     #[serde(default)]
     pub wan_bytes: u64,
     /// Both directions over the last second, in bits per second.

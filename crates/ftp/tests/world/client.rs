@@ -31,7 +31,7 @@ struct Plan {
     size_bytes: u64,
     connects_first: bool,
     waits_for_150: bool,
-    /// Time of its ABOR after the transfer command.
+    /// Time of the client's ABOR after the transfer command.
     aborts_after: Option<Duration>,
     /// Whether the client ignores the data before the reply to the ABOR.
     aborts_deaf: bool,

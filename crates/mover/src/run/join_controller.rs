@@ -31,7 +31,7 @@ pub(super) struct JoinController {
     evidence: f64,
     /// Number of connections that may join now.
     permits: usize,
-    /// Time of these permits.
+    /// Time at which these permits were given.
     permitted_at: Option<Instant>,
     /// End of the pause after a connection has failed or has not arrived.
     none_before: Option<Instant>,

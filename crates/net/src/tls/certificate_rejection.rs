@@ -30,13 +30,13 @@ pub enum CertificateRejection {
     /// The certificate has expired.
     #[error("the server's certificate is not trusted: it expired on {not_after}")]
     Expired {
-        /// End of its validity, in UTC.
+        /// End of the certificate's validity, in UTC.
         not_after: String,
     },
     /// The certificate is not valid yet, or our clock is slow.
     #[error("the server's certificate is not trusted: it is valid only from {not_before}")]
     NotYetValid {
-        /// Start of its validity, in UTC.
+        /// Start of the certificate's validity, in UTC.
         not_before: String,
     },
     /// The certificate has other names.

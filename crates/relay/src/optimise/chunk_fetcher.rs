@@ -27,7 +27,7 @@ use crate::wire::{ChunkRequest, Service, StreamHello, encode};
 /// A chunk that was missing.
 #[derive(Debug)]
 pub(super) struct FetchedChunk {
-    /// Number of its reference.
+    /// Number of the chunk's reference.
     pub(super) number: u64,
     pub(super) name: ChunkName,
     pub(super) chunk: Bytes,

@@ -41,7 +41,8 @@ pub struct TransferConclusion {
     pub client_tls: bool,
     /// Whether the data connection of the server has TLS.
     pub server_tls: bool,
-    /// Time of its command. `None` if it came before the data connection was registered.
+    /// Time of the transfer's command. `None` if the command came before the data connection was
+    /// registered.
     pub commanded: Option<Instant>,
 }
 

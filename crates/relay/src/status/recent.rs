@@ -26,7 +26,7 @@ pub(crate) struct RecentTransfer {
     path: Box<str>,
     direction: Option<TransferDirection>,
     bytes: u64,
-    /// Bytes of its streams on the link.
+    /// Bytes of the transfer's streams on the link.
     wan_bytes: u64,
     duration_s: f64,
     reply_code: Option<u16>,

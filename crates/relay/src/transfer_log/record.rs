@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct TransferRecord {
     /// Raised when a field changes its meaning or disappears.
     pub schema: u32,
-    /// Time of its end, in UTC (RFC 3339).
+    /// End of the transfer, in UTC (RFC 3339).
     pub time: String,
-    /// Number of its session.
+    /// Number of the transfer's session.
     pub session: u64,
     /// Address and port of the client's control connection.
     pub client: String,

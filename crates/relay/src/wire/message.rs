@@ -66,7 +66,7 @@ pub enum Service {
     /// close_notify at the sender, and will end in the same way here. Finishing this stream in
     /// return confirms the report.
     Truncated {
-        /// Number of its session, chosen by the near gateway.
+        /// Number of the session, chosen by the near gateway.
         session: u64,
         /// Number of the data connection within the session.
         transfer: TransferId,

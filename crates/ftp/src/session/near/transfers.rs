@@ -19,9 +19,9 @@ pub(super) struct Transfers {
 
 #[derive(Debug, Default)]
 struct Transfer {
-    /// Whether a transfer command has used it.
+    /// Whether a transfer command has used the data connection.
     is_used: bool,
-    /// Direction of its bytes. `None` for an unknown verb.
+    /// Direction of the transferred bytes. `None` for an unknown verb.
     direction: Option<DataDirection>,
     /// Command of the transfer, until the end of the transfer has been recorded.
     command: Option<TransferCommand>,
@@ -52,7 +52,7 @@ pub struct TransferSummary {
     pub verb: String,
     /// Argument of the command.
     pub argument: Vec<u8>,
-    /// Direction of its bytes. `None` for an unknown verb.
+    /// Direction of the transferred bytes. `None` for an unknown verb.
     pub direction: Option<DataDirection>,
     /// Code of the final reply to the client. `None` without a reply.
     pub code: Option<u16>,

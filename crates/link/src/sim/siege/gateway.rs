@@ -20,7 +20,7 @@ pub(super) struct SiegeGateway {
     inbox_bytes: usize,
     busy_until: Instant,
     wake: Option<Instant>,
-    /// Time of its last turn.
+    /// Time of the driver's last turn.
     turned: Instant,
     pub(super) work: GatewayWork,
 }

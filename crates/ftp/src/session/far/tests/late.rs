@@ -27,7 +27,7 @@ struct Script {
     free_at: Duration,
     slow: &'static str,
     delay: Delay,
-    /// Number of its slow answers that come at once.
+    /// Number of the server's slow answers that come at once.
     prompt: usize,
     /// The slow answer, if it is not the standard one.
     answer: Option<&'static str>,
