@@ -89,7 +89,7 @@ pub(crate) struct Server {
     /// the same user.
     keeps_user_for: Duration,
     full_until: Option<Duration>,
-    /// Whether it refuses that connection before the log-in.
+    /// Whether the server refuses that other connection before the log-in.
     greets_with_421: bool,
     /// Data connections that were opened to its ports.
     pub(crate) listeners: BTreeMap<u32, u32>,
