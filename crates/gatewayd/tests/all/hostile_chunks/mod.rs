@@ -574,8 +574,8 @@ fn questions_about_what_was_never_lent_are_reset() {
     assert!(world.far.snapshot().transfers.is_empty());
 }
 
-/// Largest amount of memory of a stream while its reader sleeps: queues of the link at both ends,
-/// decoded bytes, and free memory of the allocator.
+/// Maximum memory of a stream while its reader sleeps. It consists of the queues of the link at
+/// both ends, decoded bytes, and free memory of the allocator.
 const AMPLIFIED_MAX_BYTES: usize = 96 << 20;
 
 /// Variable that marks a test's own process.
