@@ -276,7 +276,7 @@ fn what_an_adversary_adds_costs_no_time() {
 
 /// Siege of `cargo xtask siege link`.
 #[test]
-#[ignore = "takes a minute"]
+#[ignore = "takes a minute: `cargo xtask siege link`"]
 fn a_million_datagrams_of_an_adversary_do_no_harm() {
     let mut deeds = 0;
     let mut memory_kib = Vec::new();
