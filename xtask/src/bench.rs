@@ -172,12 +172,12 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
         Bench::Link { arguments } => of_link("link", arguments),
         Bench::Controller { arguments } => of_link("controller", arguments),
         Bench::Fair { kernel, arguments } => {
-            let mut command = of("eval", "fair", arguments);
+            let mut command = of("longhaul-eval", "fair", arguments);
             command.args(kernel.then_some("--kernel"));
             command
         }
         Bench::Wan { arguments } => of("longhaul", "wan", arguments),
-        Bench::Cpu { arguments } => of("eval", "cpu", arguments),
+        Bench::Cpu { arguments } => of("longhaul-eval", "cpu", arguments),
         Bench::Instructions { arguments } => return instructions(arguments),
         Bench::RoundTrips { arguments } => return measure(Script::RoundTrips, arguments),
         Bench::NothingAdded { arguments } => return measure(Script::NothingAdded, arguments),
@@ -222,7 +222,7 @@ fn of_link(name: &str, arguments: &[String]) -> Command {
         "controller" => "ablation",
         _ => "sim",
     };
-    let mut command = cargo(["bench", "-p", "link", "--features", features]);
+    let mut command = cargo(["bench", "-p", "longhaul-link", "--features", features]);
     command.args(["--bench", name, "--"]).args(arguments);
     command
 }

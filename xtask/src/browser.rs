@@ -34,7 +34,7 @@ pub(crate) fn prepare() -> Result<()> {
         "build",
         "--release",
         "-p",
-        "gatewayd",
+        "longhaul-gatewayd",
         "--example",
         "dashboard",
         "--features",

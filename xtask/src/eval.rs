@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         "-p",
         "longhaul",
         "-p",
-        "eval",
+        "longhaul-eval",
         "--examples",
         "--bins",
     ];

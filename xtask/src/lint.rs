@@ -156,7 +156,7 @@ fn laboratory_in_production() -> Result<Vec<&'static str>> {
         tree.lines()
             .any(|line| line.split(' ').next() == Some(*name))
     };
-    anyhow::ensure!(is_in(&"gatewayd"), "cargo tree names no gateway");
+    anyhow::ensure!(is_in(&"longhaul-gatewayd"), "cargo tree names no gateway");
     Ok(LABORATORY.into_iter().filter(is_in).collect())
 }
 
@@ -166,8 +166,8 @@ const LABORATORY: [&str; 6] = [
     "plotters",
     "pcap-file",
     "suppaftp",
-    "emulator",
-    "eval",
+    "longhaul-emulator",
+    "longhaul-eval",
 ];
 
 #[cfg(test)]

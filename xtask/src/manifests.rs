@@ -14,7 +14,11 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
     let mut complaints = Vec::new();
     for path in members(root)? {
         let name = path.strip_prefix(root).unwrap_or(&path).display();
-        let faults = faults(&read(&path)?);
+        let folder = path.parent().and_then(Path::file_name);
+        let folder = folder
+            .context("a manifest has no folder")?
+            .to_string_lossy();
+        let faults = faults(&read(&path)?, &folder);
         complaints.extend(faults.iter().map(|fault| format!("{name}: {fault}")));
     }
     let rust = rust_version(root)?;
@@ -67,9 +71,17 @@ fn uses(rust: &str) -> [(&'static str, String); 5] {
     ]
 }
 
-/// The faults of a crate's manifest.
-fn faults(manifest: &Table) -> Vec<String> {
+/// The faults of the manifest of the crate in this folder.
+fn faults(manifest: &Table, folder: &str) -> Vec<String> {
     let mut faults = Vec::new();
+    let name = at(manifest, &["package", "name"]).and_then(Value::as_str);
+    let needed = match folder {
+        "longhaul" | "xtask" => folder.to_owned(),
+        _ => format!("{NAME_PREFIX}{folder}"),
+    };
+    if name != Some(&needed) {
+        faults.push(format!("package.name must be {needed:?}"));
+    }
     for path in INHERITED {
         let path = [path, &["workspace"]].concat();
         if at(manifest, &path) != Some(&Value::Boolean(true)) {
@@ -108,6 +120,10 @@ const INHERITED: [&[&str]; 7] = [
     &["lints"],
 ];
 
+/// Beginning of the names of library crates, since other projects publish crates called `link` or
+/// `ftp`. The code uses the name without it, which is the name of the library and of the folder.
+const NAME_PREFIX: &str = "longhaul-";
+
 /// Maximum number of keywords and categories that crates.io accepts.
 const WORDS_MAX: usize = 5;
 
@@ -126,7 +142,7 @@ mod tests {
     fn missing_metadata_and_settings_are_faults() {
         let complete = "\
 [package]
-name = \"a\"
+name = \"longhaul-a\"
 description = \"A crate\"
 version.workspace = true
 edition.workspace = true
@@ -140,7 +156,7 @@ categories = [\"network-programming\"]
 [lints]
 workspace = true
 ";
-        let faults = |text: &str| faults(&text.parse().expect("a manifest"));
+        let faults = |text: &str| faults(&text.parse().expect("a manifest"), "a");
         assert_eq!(faults(complete), Vec::<String>::new());
         let without = |line: &str| {
             let text = complete.replace(line, "");
@@ -151,6 +167,10 @@ workspace = true
             let fault = without(&format!("\n{key}.workspace = true"));
             assert_eq!(fault, format!("lacks package.{key}.workspace = true"));
         }
+        assert_eq!(
+            without("name = \"longhaul-a\"\n"),
+            "package.name must be \"longhaul-a\""
+        );
         assert_eq!(
             without("[lints]\nworkspace = true\n"),
             "lacks lints.workspace = true"

@@ -12,11 +12,15 @@ use crate::{
 const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     (
         "user: give orders at the admin address",
-        ["gatewayd", "reload", "only_programs_of_our_user_may_reload"],
+        [
+            "longhaul-gatewayd",
+            "reload",
+            "only_programs_of_our_user_may_reload",
+        ],
     ),
     (
         "user: give orders at the admin socket",
-        ["pages", "--lib", "strangers_give_no_orders"],
+        ["longhaul-pages", "--lib", "strangers_give_no_orders"],
     ),
     (
         "user: be taken for the gateway at the admin address",
@@ -29,7 +33,7 @@ const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     (
         "user: keep others from the admin interface",
         [
-            "gatewayd",
+            "longhaul-gatewayd",
             "admin",
             "a_flood_of_connections_keeps_nobody_out",
         ],
@@ -37,7 +41,7 @@ const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     (
         "user: read names, or change something without the token",
         [
-            "gatewayd",
+            "longhaul-gatewayd",
             "dashboard",
             "names_take_the_token_and_changes_too",
         ],
@@ -45,18 +49,22 @@ const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     (
         "user: come by a proxy as a program on this machine",
         [
-            "gatewayd",
+            "longhaul-gatewayd",
             "dashboard",
             "who_comes_by_a_proxy_is_no_program_on_this_machine",
         ],
     ),
     (
         "user: hold the register's lock",
-        ["gatewayd", "--lib", "a_lock_on_the_folder_holds_nobody_up"],
+        [
+            "longhaul-gatewayd",
+            "--lib",
+            "a_lock_on_the_folder_holds_nobody_up",
+        ],
     ),
     (
         "user: read queries of URLs in the agent's status",
-        ["mover", "--lib", "queries_of_urls_are_not_shown"],
+        ["longhaul-mover", "--lib", "queries_of_urls_are_not_shown"],
     ),
     (
         "user: use the near gateway of a mover",
@@ -68,27 +76,43 @@ const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     ),
     (
         "peer: get sessions of other peers' servers",
-        ["gatewayd", "--lib", "stands_in_for_no_other"],
+        ["longhaul-gatewayd", "--lib", "stands_in_for_no_other"],
     ),
     (
         "peer: come back by a used invite",
-        ["gatewayd", "enrolment", "a_removed_peer_does_not_come_back"],
+        [
+            "longhaul-gatewayd",
+            "enrolment",
+            "a_removed_peer_does_not_come_back",
+        ],
     ),
     (
         "peer: use a burned invite",
-        ["gatewayd", "--lib", "a_used_invite_is_good_only_while"],
+        [
+            "longhaul-gatewayd",
+            "--lib",
+            "a_used_invite_is_good_only_while",
+        ],
     ),
     (
         "peer: lift limits by enrolling again",
-        ["gatewayd", "enrolment", "an_enrolment_that_is_repeated"],
+        [
+            "longhaul-gatewayd",
+            "enrolment",
+            "an_enrolment_that_is_repeated",
+        ],
     ),
     (
         "peer: go on after its removal",
-        ["gatewayd", "reload", "a_peer_that_the_other_side_removes"],
+        [
+            "longhaul-gatewayd",
+            "reload",
+            "a_peer_that_the_other_side_removes",
+        ],
     ),
     (
         "peer: go on with a key that was taken away",
-        ["gatewayd", "reload", "a_key_that_is_taken_away"],
+        ["longhaul-gatewayd", "reload", "a_key_that_is_taken_away"],
     ),
     (
         "peer: go on in a process that an upgrade has left",
@@ -209,22 +233,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let mut command = match &arguments.what {
         Siege::Local => return local(),
         Siege::Ftp { cases, seed } => {
-            let mut command = cargo("test --release -p ftp --test world -- --nocapture".split(' '));
+            let mut command =
+                cargo("test --release -p longhaul-ftp --test world -- --nocapture".split(' '));
             command
                 .env("SIEGE_CASES", cases.to_string())
                 .env("SIEGE_SEED", seed.to_string());
             command
         }
         Siege::Link => {
-            let line = "test --release -p link --features sim --test all adversary:: -- --ignored --nocapture";
+            let line = "test --release -p longhaul-link --features sim --test all adversary:: -- --ignored --nocapture";
             cargo(line.split(' '))
         }
         Siege::Stalled => {
-            let line = "test --release -p link --features sim --test all stalled:: -- --ignored --nocapture";
+            let line = "test --release -p longhaul-link --features sim --test all stalled:: -- --ignored --nocapture";
             cargo(line.split(' '))
         }
         Siege::Peer { cases, seed } => {
-            let line = "test --release -p link --features sim --test siege_peer -- --nocapture";
+            let line =
+                "test --release -p longhaul-link --features sim --test siege_peer -- --nocapture";
             let mut command = cargo(line.split(' '));
             command
                 .env("SIEGE_CASES", cases.to_string())
@@ -242,7 +268,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             command
         }
         Siege::TransferLog { rounds } => {
-            let line = "test -p gatewayd --test all client_log -- --nocapture";
+            let line = "test -p longhaul-gatewayd --test all client_log -- --nocapture";
             let mut command = cargo(line.split(' '));
             command.env("SIEGE_ROUNDS", rounds.to_string());
             command

@@ -1,4 +1,4 @@
-//! `cargo bench -p optimiser --bench coding`: processor time of each stage of coding, in seconds
+//! `cargo bench -p longhaul-optimiser --bench coding`: processor time of each stage of coding, in seconds
 //! for each gigabyte of an application.
 //!
 //! One thread, medians of five with least and most, by the thread's own clock. Other running
@@ -24,7 +24,7 @@ use rand_pcg::Pcg64Mcg;
 
 /// Figures of coding
 #[derive(clap::Parser)]
-#[command(bin_name = "cargo bench -p optimiser --bench coding --")]
+#[command(bin_name = "cargo bench -p longhaul-optimiser --bench coding --")]
 struct Options {
     /// Megabytes of content
     #[arg(long, default_value_t = 200)]

@@ -1,4 +1,4 @@
-//! `cargo bench -p optimiser --bench store`: speed of the chunk store, and memory of its index.
+//! `cargo bench -p longhaul-optimiser --bench store`: speed of the chunk store, and memory of its index.
 //!
 //! The index is measured alone, with the entries of 100 GB and 1 TB of chunks of 16 KiB. A real
 //! store of `--gigabytes` is measured in a temporary folder. Each figure comes from one run. A
@@ -34,7 +34,7 @@ use rand_pcg::Pcg64Mcg;
 
 /// Figures of the chunk store
 #[derive(clap::Parser)]
-#[command(bin_name = "cargo bench -p optimiser --bench store --")]
+#[command(bin_name = "cargo bench -p longhaul-optimiser --bench store --")]
 struct Options {
     /// Gigabytes of content in the store on the disk; 0 leaves it out
     #[arg(long, default_value_t = 1.0)]

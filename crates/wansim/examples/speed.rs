@@ -1,6 +1,6 @@
 //! Prints the cost of the model per packet: send, wait in both stages, poll.
 //!
-//! `cargo run --release -p wansim --example speed`
+//! `cargo run --release -p longhaul-wansim --example speed`
 #![allow(clippy::disallowed_methods, reason = "measures in real time")]
 
 use std::time::{Duration, Instant};

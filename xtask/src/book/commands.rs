@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn cargo_runs_xtask_and_the_default_program() {
-        let text = "cargo xtask bench fair --kernel -- --quick\ncargo run --release -- demo\ncargo run -p eval -- x\ncargo test\n";
+        let text = "cargo xtask bench fair --kernel -- --quick\ncargo run --release -- demo\ncargo run -p longhaul-eval -- x\ncargo test\n";
         assert_eq!(
             found(CodeKind::Block, text),
             [

@@ -33,7 +33,13 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     if arguments.write {
-        let mut write = cargo(["test", "-p", "gatewayd", "--lib", "config::reference_tests"]);
+        let mut write = cargo([
+            "test",
+            "-p",
+            "longhaul-gatewayd",
+            "--lib",
+            "config::reference_tests",
+        ]);
         if !succeeds(write.env("LONGHAUL_WRITE_REFERENCE", "1"))? {
             return Ok(Err(Failure::Failed));
         }

@@ -96,7 +96,8 @@ impl Changes {
     }
 }
 
-/// Returns the text of `Cargo.toml` with the version of the workspace.
+/// Returns the text of `Cargo.toml` with the version of the workspace, and of the dependencies on its
+/// crates.
 fn manifest(text: &str, version: Version) -> Result<String> {
     let mut document: DocumentMut = text.parse()?;
     let package = document
@@ -106,6 +107,20 @@ fn manifest(text: &str, version: Version) -> Result<String> {
     // A missing key is an item without a value.
     let present = present.filter(|it| it.is_str());
     *present.context("no workspace.package.version")? = value(version.to_string());
+    let dependencies = document
+        .get_mut("workspace")
+        .and_then(|it| it.get_mut("dependencies"))
+        .and_then(Item::as_table_like_mut);
+    for (_, dependency) in dependencies.into_iter().flat_map(|it| it.iter_mut()) {
+        if let Some(dependency) = dependency.as_inline_table_mut()
+            && dependency.contains_key("path")
+            && let Some(present) = dependency.get_mut("version")
+        {
+            let decor = present.decor().clone();
+            *present = version.to_string().into();
+            *present.decor_mut() = decor;
+        }
+    }
     Ok(document.to_string())
 }
 
@@ -193,11 +208,13 @@ version = \"0.0.0\"
     }
 
     #[test]
-    fn only_the_version_of_the_manifest_changes() {
+    fn only_versions_of_the_workspace_change_in_the_manifest() {
         let text = "[workspace.package]\nversion = \"0.1.0\"\nedition = \"2024\" # New.\n\n\
-                    [workspace.dependencies]\nother = \"0.1.0\"\n";
+                    [workspace.dependencies]\n\
+                    units = { path = \"crates/units\", version = \"0.1.0\" }\n\
+                    other = \"0.1.0\"\nthird = { version = \"0.1.0\" }\n";
         let changed = manifest(text, version("0.2.0")).expect("a manifest");
-        assert_eq!(changed, text.replacen("0.1.0", "0.2.0", 1));
+        assert_eq!(changed, text.replacen("0.1.0", "0.2.0", 2));
         assert!(manifest("[workspace]\n", version("0.2.0")).is_err());
     }
 

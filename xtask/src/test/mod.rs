@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Build the test programs, and run none
     #[arg(long, conflicts_with = "quick")]
     no_run: bool,
-    /// Passed to `cargo test`: a filter, or `-p link`, or `-p link -- --nocapture`
+    /// Passed to `cargo test`: a filter, or `-p longhaul-link`, or `-p longhaul-link -- --nocapture`
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,

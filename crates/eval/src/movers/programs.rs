@@ -219,7 +219,7 @@ pub(super) fn quic(
     limit: Duration,
 ) -> Result<TrialResult, TrialFailure> {
     let example = |site: Site| {
-        let why = "the example is not built: cargo build --release -p eval --example quic";
+        let why = "the example is not built: cargo build --release -p longhaul-eval --example quic";
         let command = stage.example(site, "quic")?;
         command.ok_or(TrialFailure::NotTried(why.to_owned()))
     };
