@@ -1,12 +1,13 @@
-//! Controller with a fixed rate, for operators who have reserved capacity, and as the baseline of
-//! benches.
+//! Controller that sends at a fixed rate.
 //!
-//! The input is a rate. The output is the same rate, independent of reports. Only the window
-//! follows the round-trip time.
+//! Operators use the controller on links with reserved capacity. The benches use it as a baseline.
+//!
+//! The sending rate does not depend on the peer's reports. Only the window depends on the
+//! round-trip time.
 
 use super::{Controller, Digest, PathMemory};
 
-/// Controller that sends at one rate, independent of reports.
+/// Controller that sends at one fixed rate and ignores the peer's reports.
 #[derive(Debug, Clone)]
 pub struct FixedRate {
     rate_bytes_per_s: f64,
@@ -36,7 +37,8 @@ impl Controller for FixedRate {
         self.rate_bytes_per_s
     }
 
-    /// Three bandwidth-delay products: one in flight, one being reported, one in a queue.
+    /// Returns three bandwidth-delay products: one for packets in flight, one for packets whose
+    /// reports are in flight, and one for a queue.
     fn window_bytes(&self) -> f64 {
         3.0 * self.rate_bytes_per_s * self.rtt_s.max(0.02)
     }

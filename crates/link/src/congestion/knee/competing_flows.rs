@@ -1,32 +1,32 @@
 //! Detection of competing flows that fill the queue.
 //!
-//! The input is drains of the queue that succeeded or failed. The output is the verdict, and the
-//! window with which to begin beside competing flows. [`CubicWindow`](super::cubic::CubicWindow)
-//! determines the fair share beside them.
+//! The input is the outcome of each queue drain. The output is whether competing flows fill the
+//! queue, and the window with which to start competing. [`CubicWindow`](super::cubic::CubicWindow)
+//! then computes the fair share.
 //!
-//! Alone on the path, a sender that drains empties the queue. Competing flows do not make room, so
-//! the drain fails.
+//! If a sender is alone on the path, its drain empties the queue. Competing flows do not slow down,
+//! so the drain fails.
 
 use crate::congestion::knee::Mechanism;
 
-/// Policy towards competing flows.
+/// Policy of the sender towards competing flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KneePolicy {
-    /// Shares as one CUBIC flow would.
+    /// The sender takes the share that one CUBIC flow would have.
     Fair,
-    /// Leaves all capacity to other flows that want it.
+    /// The sender uses only capacity that other flows do not use.
     Background,
 }
 
-/// Evidence of competing flows.
+/// Evidence that competing flows fill the queue.
 #[derive(Debug)]
 pub(super) struct CompetingFlows {
     policy: KneePolicy,
-    /// Score of the evidence: up with each drain that failed, down with each that emptied the queue
-    /// at the first try.
+    /// Score of the evidence. A failed drain raises the score. A drain that empties the queue at
+    /// the first attempt lowers the score.
     score: f64,
-    /// Window with which to compete, in bytes: the window that passed before the present series of
-    /// drains.
+    /// Window before the present series of drains, in bytes. If the sender starts to compete, it
+    /// starts with this window.
     window_before_bytes: f64,
 }
 
@@ -39,51 +39,52 @@ impl CompetingFlows {
         }
     }
 
-    /// Whether all capacity is left to others.
+    /// Whether the sender leaves all capacity to other flows (the background policy).
     pub(super) fn comes_first(&self) -> bool {
         self.policy == KneePolicy::Background
     }
 
-    /// Records the start of drains. The window of `window_bytes` bytes passed.
+    /// Records that a drain starts. `window_bytes` is the window that the path passed before the
+    /// drain.
     pub(super) fn on_drain(&mut self, window_bytes: f64) {
         if self.score < STEP_DOWN {
             self.window_before_bytes = window_bytes;
         }
     }
 
-    /// Returns the window that passed before the present series of drains, in bytes.
+    /// Returns the window before the present series of drains, in bytes.
     pub(super) fn window_before_bytes(&self) -> f64 {
         self.window_before_bytes
     }
 
-    /// Records that a drain has emptied the queue at the first try.
+    /// Records that a drain has emptied the queue at the first attempt.
     pub(super) fn on_emptied_queue(&mut self) {
         self.score =
             (self.score - Mechanism::CompetingScore.value(STEP_DOWN, COMPETING_SCORE)).max(0.0);
     }
 
-    /// Records that a drain has not emptied the queue. Returns whether to compete with the flows
-    /// that fill it.
+    /// Records that a drain has failed to empty the queue. Returns whether the sender should
+    /// compete with other flows for the queue.
     pub(super) fn on_failed_drain(&mut self) -> bool {
         self.score += STEP_UP;
         Mechanism::Compete.acts(self.score >= COMPETING_SCORE && self.policy == KneePolicy::Fair)
     }
 
-    /// Forgets the evidence of competing flows.
+    /// Discards the evidence of competing flows.
     pub(super) fn forget(&mut self) {
         self.score = 0.0;
     }
 }
 
-/// Steps of the score: added by a failed drain, and subtracted by a drain that succeeds at the
-/// first try.
+/// Steps of the score. A failed drain adds the first value. A drain that succeeds at the first
+/// attempt subtracts the second value.
 ///
-/// The score rises while more than one drain in three fails. From the second value on a series of
-/// failed drains is in progress, and the window before it stays stored.
+/// The score rises if more than one drain in three fails. While the score is at least the second
+/// value, a series of failed drains is in progress. The window before the series then stays stored.
 const STEP_UP: f64 = 1.0;
 const STEP_DOWN: f64 = 0.5;
-/// Score from which competing flows fill the queue: three failed drains in a row, or as many more
-/// as outweigh the successful drains among them.
+/// Score at which competing flows are assumed to fill the queue: three failed drains in a row. Each
+/// successful drain among them requires half a failed drain more.
 const COMPETING_SCORE: f64 = 3.0;
 
 #[cfg(test)]

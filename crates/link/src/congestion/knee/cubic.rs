@@ -1,23 +1,25 @@
-//! Window growth of CUBIC (RFC 9438), for the time beside loss-based flows and at policers.
+//! Window growth of CUBIC (RFC 9438). The sender uses this growth while it competes with loss-based
+//! flows, and at policers.
 //!
-//! The input is bytes acknowledged, cuts, and the time. The output is a window. The caller decides
-//! when to cut.
+//! The input is acknowledged bytes, cuts and the time. The output is a window. The caller decides
+//! when to cut the window.
 
 use crate::congestion::knee::Mechanism;
-/// CUBIC window, in bytes.
+/// State of a CUBIC window, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CubicWindow {
-    /// Window at which growth levels off, W_max of RFC 9438.
+    /// Window at which growth levels off: W_max of RFC 9438.
     window_max_bytes: f64,
-    /// Time of the last cut, less pauses, and the window after it.
+    /// Time of the last cut, moved forward by the pauses since the cut. The second field is the
+    /// window after the cut.
     epoch_s: f64,
     window_epoch: f64,
-    /// Window that Reno would have, RFC 9438 section 4.3.
+    /// Window that a Reno sender would have (RFC 9438 section 4.3).
     reno: f64,
 }
 
 impl CubicWindow {
-    /// Creates the state of a window just cut to `window_bytes`.
+    /// Creates the state directly after a cut to `window_bytes`.
     pub(super) fn new(window_bytes: f64, now_s: f64) -> Self {
         Self {
             window_max_bytes: window_bytes,
@@ -27,7 +29,8 @@ impl CubicWindow {
         }
     }
 
-    /// Returns the window a round trip from now. Packets are `packet_bytes` bytes.
+    /// Returns the window for the time one round trip from now. `packet_bytes` is the size of a
+    /// packet.
     pub(super) fn window_bytes(
         &mut self,
         now_s: f64,
@@ -45,7 +48,7 @@ impl CubicWindow {
             .min(bound)
     }
 
-    /// Cuts `window_bytes` for a loss. Returns the new one.
+    /// Cuts the window `window_bytes` after a loss. Returns the new window.
     pub(super) fn cut(&mut self, window_bytes: f64, now_s: f64) -> f64 {
         // Fast convergence (RFC 9438 section 4.7): a window that did not regain its maximum leaves
         // room for others.
@@ -61,10 +64,12 @@ impl CubicWindow {
         self.window_epoch
     }
 
-    /// Cuts `window_bytes` for losses beyond the loss floor of a path. Returns the new window.
+    /// Cuts the window `window_bytes` after losses in excess of the path's loss floor. Returns the
+    /// new window.
     ///
-    /// On such a path no flow is left that halves its rate on each loss, and chance may have caused
-    /// a part of the losses. The cut is therefore smaller than that of [`cut`](Self::cut).
+    /// On a path with a loss floor, no competing flow survives that halves its rate after each
+    /// loss. Chance may also have caused a part of the losses. The cut is therefore smaller than
+    /// the cut of [`cut`](Self::cut).
     pub(super) fn cut_lossy(&mut self, window_bytes: f64, now_s: f64) -> f64 {
         self.window_max_bytes = window_bytes;
         // Half of the usual decrease.
@@ -74,31 +79,35 @@ impl CubicWindow {
         self.window_epoch
     }
 
-    /// Returns the window at which growth levels off: the window at the last loss, or less by fast
-    /// convergence.
+    /// Returns the window at which growth levels off. This is the window at the last loss, or a
+    /// smaller window after fast convergence.
     pub(super) fn window_max_bytes(&self) -> f64 {
         self.window_max_bytes
     }
 
-    /// Excludes `seconds` from the time in which the window grows, for a test of the queue or a
-    /// pause.
+    /// Excludes `seconds` from the time during which the window grows. The caller excludes tests of
+    /// the queue and pauses of the application.
     pub(super) fn pause(&mut self, seconds: f64) {
         self.epoch_s += seconds;
     }
 }
 
-/// C of RFC 9438 section 5, in packets per cubed second.
+/// Constant C of RFC 9438 section 5, in packets per cubed second.
 const C: f64 = 0.4;
-/// The multiplicative decrease of RFC 9438 section 4.6.
+/// Factor of the multiplicative decrease (RFC 9438 section 4.6).
 const BETA: f64 = 0.7;
-/// Growth of the window that Reno would have, in packets a round trip (RFC 9438 section 4.3). It is
-/// as fast on average as Reno's, given the smaller decrease.
+/// Growth of the Reno window in packets per round trip (RFC 9438 section 4.3).
+///
+/// CUBIC decreases its window less than Reno. With this growth, the average window equals Reno's
+/// average window.
 const RENO_ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// Largest growth factor of the window in a round trip (RFC 9438 section 4.2). Here it applies to
-/// the larger of the window after the cut and the window of the cubic function, which limits Reno's
-/// window, too.
+/// Largest factor by which the window grows in a round trip (RFC 9438 section 4.2).
+///
+/// The factor applies to the window after the cut or to the window of the cubic function, whichever
+/// is larger. The product also limits the Reno window.
 const TARGET_MAX: f64 = 1.5;
-/// Largest window. No path holds a terabyte, and the limit stays finite after a long silence.
+/// Largest window in bytes. No path holds a terabyte, and the maximum keeps the limit finite after
+/// a long time without reports.
 const WINDOW_MAX: f64 = 1e12;
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
-//! Least and greatest values of the recent past.
+//! Minimum and maximum of the values in a sliding time window.
 //!
-//! The input is values with their times, and the time for which a value counts. The output is the
-//! extreme of the values that still count. The caller decides which values, and for how long they
-//! count.
+//! The input is values with their times, and the length of the window. The output is the extreme of
+//! the values in the window. The caller chooses the values and the length.
 
 use std::collections::VecDeque;
 
-/// Minimum over the recent past, kept in sub-windows that expire one by one.
+/// Minimum over a sliding time window. The window consists of sub-windows that expire one by one.
 #[derive(Debug, Default)]
 pub(super) struct WindowedMin {
-    /// Start of each sub-window, and its minimum.
+    /// Start time and minimum of each sub-window, oldest first.
     minima: VecDeque<(f64, f64)>,
 }
 
@@ -39,7 +38,7 @@ impl WindowedMin {
     }
 }
 
-/// Maximum over the recent past.
+/// Maximum over a sliding time window.
 #[derive(Debug, Default)]
 pub(super) struct WindowedMax {
     negated: WindowedMin,
@@ -55,19 +54,21 @@ impl WindowedMax {
     }
 }
 
-/// Returns the time over which the extremes of a path with the base round-trip time `base_s` are
-/// taken.
+/// Returns the length of the time window for extremes of a path. `base_s` is the base round-trip
+/// time of the path.
 pub(super) fn path_window_s(base_s: f64) -> f64 {
     PATH_WINDOW_S.max(WINDOW_ROUND_TRIPS * base_s)
 }
 
-/// Time over which extremes of a path are taken, and the least number of round trips.
+/// Length of the time window for extremes of a path, in seconds. The second value is the least
+/// length in round trips.
 ///
-/// A change to a longer route is found after this time at the latest. A queue that lasts as long
-/// counts as the path.
+/// After a change to a longer route, the old extreme expires within this time. A queue that lasts
+/// as long as the window counts as a part of the path's delay.
 pub(super) const PATH_WINDOW_S: f64 = 30.0;
 pub(super) const WINDOW_ROUND_TRIPS: f64 = 20.0;
-/// Parts of such a window that expire one by one: an extreme is forgotten to 7 % of the window.
+/// Number of sub-windows in a time window. An extreme therefore expires up to 7 % of the window
+/// late.
 const WINDOW_PARTS: f64 = 15.0;
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Delivery rate: bytes that arrive per second.
+//! Delivery rate: bytes that arrive at the peer per second.
 //!
-//! The input is the total bytes received by the peer, by its own clock. The output is the delivery
-//! rate. Unlike the packet-number rate it falls with each loss.
+//! The input is the total of bytes received by the peer, with times of the peer's clock. The output
+//! is the delivery rate. Each lost packet lowers the delivery rate.
 
 use std::collections::VecDeque;
 
-/// Rate at which bytes arrive.
+/// Estimator of the rate at which bytes arrive at the peer.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryRate {
-    /// Totals of bytes received, and their times in seconds of the peer's clock.
+    /// Totals of bytes received by the peer, each with its time in seconds of the peer's clock.
     counts: VecDeque<(u64, f64)>,
-    /// Bytes per second.
+    /// Newest delivery rate in bytes per second. `None` before the first measurement.
     rate_bytes_per_s: Option<f64>,
 }
 
@@ -19,7 +19,9 @@ impl DeliveryRate {
         self.rate_bytes_per_s
     }
 
-    /// Adds a count of bytes and its time, on a path with the base round-trip time `base_s`.
+    /// Adds a measurement: the total of bytes received and its time on the peer's clock.
+    ///
+    /// `base_s` is the base round-trip time of the path.
     pub(super) fn measure(&mut self, count: (u64, f64), base_s: f64) {
         let span_min_s = (SPAN * base_s).max(SPAN_MIN_S);
         if self.counts.back().is_some_and(|(_, at)| *at >= count.1) {
@@ -41,8 +43,10 @@ impl DeliveryRate {
     }
 }
 
-/// Least span of the measurement, as a part of a round trip and as a time. Unlike the capacity,
-/// this rate is noisy by random loss, so its span is longer.
+/// Least time span of the measurement: a fraction of the base round-trip time, but at least
+/// [`SPAN_MIN_S`].
+///
+/// Random loss makes the delivery rate noisy, so its span is longer than the span of the capacity.
 const SPAN: f64 = 0.75;
 const SPAN_MIN_S: f64 = 0.005;
 

@@ -1,14 +1,14 @@
-//! Capacity of the path, by three measures.
+//! Capacity of the path, measured in three ways.
 //!
-//! The input is arrivals and byte counts of the peer. The output is the rate at which the
-//! bottleneck passes packets. Random loss does not affect the packet-number rate of arrivals. The
-//! [trains](train) show the rate before the path is full. The third measure is the [`delivered`]
-//! rate.
+//! The input is packet arrivals and byte counts that the peer reports. The output is the rate at
+//! which the bottleneck passes packets.
+//!
+//! - The packet-number rate counts lost packets as passed, so random loss does not change it.
+//! - Packet [trains](train) show the capacity before the sender fills the path.
+//! - The [`delivered`] rate counts only bytes that arrived.
 //!
 //! The module also stores the capacity from the last time that the path was full. The caller
 //! chooses the sending rate.
-//!
-//! Capacities are bytes per second in the sending domain: lost packets count as passed.
 
 use crate::congestion::knee::Mechanism;
 mod delivery_rate;
@@ -21,29 +21,33 @@ pub(super) use self::train::{PacketTrains, TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN,
 use super::extremes::{WindowedMax, path_window_s};
 use crate::congestion::{Digest, PacketArrival};
 
-/// Capacity of the path.
+/// Estimate of the path's capacity.
 #[derive(Debug, Default)]
 pub(super) struct CapacityEstimate {
-    /// Arrivals behind the packet-number rate, oldest first.
+    /// Packet arrivals from which the packet-number rate is computed, oldest first.
     points: VecDeque<PacketArrival>,
-    /// Packet-number rate. Beside competing flows it is only our share.
+    /// Packet-number rate: bytes sent between two arrived packets, divided by the time between
+    /// their arrivals. While competing flows share the path, the rate shows only our share.
     pub(super) measured: Option<f64>,
-    /// Sending time of the first packet behind the packet-number rate.
+    /// Sending time of the oldest packet from which the packet-number rate was computed.
     measured_from_s: f64,
-    /// Sending time of a packet before the application's last pause, if there was one. Where
-    /// reports overtake each other, the first report on a burst may arrive long after the last one
-    /// on the pause.
+    /// Sending time of a packet sent before the application's last pause. `None` if the application
+    /// never paused.
+    ///
+    /// If reports overtake each other, the first report about a burst may arrive long after the
+    /// last report about the pause.
     paused_after_s: Option<f64>,
-    /// Highest packet-number rate of the recent past.
+    /// Highest packet-number rate within [`path_window_s`].
     peak: WindowedMax,
-    /// Capacity when the path was last full; zero before that.
+    /// Capacity measured when the path was last full. The value is zero until the path is full for
+    /// the first time.
     pub(super) known_bytes_per_s: f64,
     pub(super) trains: PacketTrains,
     delivered: DeliveryRate,
 }
 
 impl CapacityEstimate {
-    /// Returns the measurements that stay valid after a pause.
+    /// Returns an estimate that keeps only the measurements that stay valid after a pause.
     pub(super) fn after_pause(self) -> Self {
         Self {
             known_bytes_per_s: self.known_bytes_per_s,
@@ -51,7 +55,7 @@ impl CapacityEstimate {
         }
     }
 
-    /// Adds an arrival that is evidence about the path.
+    /// Adds an arrival. The caller passes only arrivals that say something about the path.
     pub(super) fn on_arrival(&mut self, arrival: &PacketArrival, base_s: f64) {
         let paused_s = |last: &PacketArrival| arrival.sent_s - last.sent_s;
         let pause_s = self.points.back().map_or(0.0, paused_s);
@@ -65,7 +69,8 @@ impl CapacityEstimate {
         self.points.push_back(*arrival);
     }
 
-    /// Measures again, after the arrivals of a report.
+    /// Updates all measurements after a report. The caller has already added the arrivals of the
+    /// report.
     pub(super) fn on_report(&mut self, digest: &Digest<'_>, base_s: f64) {
         self.trains.measure(digest.arrivals);
         self.measure(base_s);
@@ -100,11 +105,11 @@ impl CapacityEstimate {
         }
     }
 
-    /// Stores the measured rate as a rate that the path passes, if all of it was sent after the
-    /// last cut, at `cut_s`.
+    /// Inserts the measured rate into the recent peak if all its packets were sent after the last
+    /// cut.
     ///
-    /// A path that drops packets does not pass the measured rate, since dropped packets count as
-    /// passed, too.
+    /// `cut_s` is the time of that cut. Before a cut the path dropped packets. The measured rate
+    /// counts dropped packets as passed, so it exceeded the path's capacity.
     pub(super) fn remember(&mut self, cut_s: f64, base_s: f64, now_s: f64) {
         let is_since_cut = |first: &PacketArrival| first.sent_s > cut_s;
         if let Some(capacity) = self.measured
@@ -114,8 +119,12 @@ impl CapacityEstimate {
         }
     }
 
-    /// Returns the capacity that is worth storing for another connection, from the last time that
-    /// the path was full. Later light traffic shows only the application's rate.
+    /// Returns the capacity to store for a later connection: the capacity from the last time that
+    /// the path was full.
+    ///
+    /// If the path was never full, the function returns the newest measurement. Light traffic on a
+    /// path that was full earlier shows only the application's rate, so the newest measurement is
+    /// not used.
     pub(super) fn lasting(&self) -> Option<f64> {
         if self.known_bytes_per_s > 0.0 {
             Some(self.known_bytes_per_s)
@@ -124,21 +133,21 @@ impl CapacityEstimate {
         }
     }
 
-    /// Returns the highest capacity of the recent past.
+    /// Returns the highest packet-number rate of the recent past.
     pub(super) fn peak(&self) -> Option<f64> {
         self.peak.get()
     }
 
-    /// Returns the delivered bytes per second. Lost packets do not count.
+    /// Returns the delivery rate in bytes per second. Lost packets do not count.
     pub(super) fn delivered(&self) -> Option<f64> {
         self.delivered.rate_bytes_per_s()
     }
 
-    /// Returns the capacity, where the last round trip was sent at `sent` bytes per second. The
-    /// result is never far below that.
+    /// Returns the estimated capacity in bytes per second, at least [`ESTIMATE_MIN`] times `sent`.
     ///
-    /// `passed` is the fraction that the bottleneck does not drop. `was_app_limited` is set if the
-    /// application paused recently.
+    /// `sent` is the sending rate of the last round trip in bytes per second. `passed` is the
+    /// fraction of packets that are not dropped before the bottleneck. `was_app_limited` is set if
+    /// the application paused recently.
     pub(super) fn estimate(&self, sent: f64, passed: f64, was_app_limited: bool) -> f64 {
         let least = Mechanism::EstimateMin.value(ESTIMATE_MIN, 0.01) * sent;
         let mut capacity = self.measured.unwrap_or(least);
@@ -156,7 +165,7 @@ impl CapacityEstimate {
         capacity.max(least)
     }
 
-    /// Acts as if it had measured this capacity.
+    /// Sets the capacity as if the estimator had measured it.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, capacity: f64, now_s: f64) {
         self.measured = Some(capacity);
@@ -164,24 +173,28 @@ impl CapacityEstimate {
     }
 }
 
-/// Least span of the measurement, as a part of a round trip, as a time and as packet numbers.
-/// Longer spans are less noisy, and follow changes later.
+/// Least span of the measurement: as a fraction of the base round-trip time, as a time, and as a
+/// count of packet numbers.
+///
+/// A longer span is less noisy, but follows changes of the capacity later.
 const SPAN: f64 = 1.0 / 4.0;
 const SPAN_MIN_S: f64 = 0.002;
 const PACKETS_MIN: u64 = 16;
-/// Time without packets after which the capacity is measured from the beginning, unless a round
-/// trip is longer.
+/// Time without packets after which the measurement starts again without older arrivals. On paths
+/// with a longer base round-trip time, that time applies instead.
 const POINTS_PAUSE_S: f64 = 1.0;
-/// Maximum number of arrivals that contribute to the capacity.
+/// Maximum number of arrivals from which the capacity is computed.
 const POINTS_MAX: usize = 4096;
 
-/// Least estimate of the capacity, as a fraction of the rate of the last round trip. A rate
-/// measured over a gap (an outage, a change of route) is far too low.
-const ESTIMATE_MIN: f64 = 0.5;
-/// Upper bound on the counted recent peak after a pause of the application, as a fraction of the
-/// rate of the last round trip.
+/// Least estimate of the capacity, as a fraction of the sending rate of the last round trip.
 ///
-/// A queue shows that the rate was too high, so the capacity lies below it.
+/// A rate measured across an outage or a change of route is far too low.
+const ESTIMATE_MIN: f64 = 0.5;
+/// Upper limit of the recent peak in an estimate after an application's pause, as a fraction of the
+/// sending rate of the last round trip.
+///
+/// The estimate is needed because a queue has formed. The queue shows that the sending rate was
+/// above the capacity.
 const AFTER_PAUSE_MAX: f64 = 0.9;
 
 #[cfg(test)]
@@ -200,8 +213,8 @@ mod tests {
         assert_eq!(capacity.lasting(), Some(15e6));
     }
 
-    /// Returns a measurement of packets of 1500 bytes, one each `spacing_s`, of which each third
-    /// was lost.
+    /// Returns a measurement of 200 packets of 1500 bytes. The sender sent one packet each
+    /// `spacing_s` seconds, and every third packet was lost.
     fn measured(spacing_s: f64) -> CapacityEstimate {
         let mut capacity = CapacityEstimate::default();
         for number in (0..200).filter(|number| number % 3 != 0) {
@@ -243,11 +256,11 @@ mod tests {
         assert_eq!(capacity.estimate(5e6, 1.0, true), 3e6, "the peak");
     }
 
-    /// Regression: the first report on a burst showed a queue, and arrived long after the last
-    /// report on the pause before it.
+    /// Regression test: the first report about a burst showed a queue. The report arrived long
+    /// after the last report about the pause before the burst.
     ///
-    /// The capacity was assumed to be half of the rate. A transfer of the bench's row of 10 %
-    /// overtaking packets took a third longer.
+    /// The estimator then assumed half of the sending rate. In the bench with 10 % overtaking
+    /// packets, a transfer took a third longer.
     #[test]
     fn a_rate_over_a_pause_is_no_capacity_however_late_the_report_comes() {
         let mut capacity = measured(1e-3);

@@ -1,52 +1,59 @@
-//! Capacity from packet trains: the path spreads packets that were sent back to back.
+//! Capacity from packet trains: the bottleneck spreads packets that were sent back to back.
 //!
-//! The input is arrivals of trains. The output is the capacity that the newest train shows, or a
-//! lower bound of it. The modes decide when a train is worth sending.
+//! The input is the arrivals of a train's packets. The output is the capacity that the newest train
+//! shows, or a lower limit of the capacity. The modes decide when to send a train.
 
 use crate::congestion::PacketArrival;
 use crate::congestion::knee::Mechanism;
 
-/// Trains of a connection.
+/// Packet trains of a connection.
 #[derive(Debug, Default)]
 pub(in super::super) struct PacketTrains {
-    /// Capacity from the spread of the newest train.
+    /// Capacity computed from the spread of the newest train.
     newest: Option<TrainCapacity>,
-    /// Arrivals of that train.
+    /// Arrivals of the newest train's packets.
     arrivals: Vec<PacketArrival>,
-    /// Packets of a train that waits for room in the window and for data; zero for none.
+    /// Number of packets of a requested train that has not been sent yet. The train waits for data
+    /// and for room in the window. Zero means that no train is requested.
     wanted: usize,
-    /// Whether the data filled only a part of the last train.
+    /// Whether the last train was shorter than requested because the application had too little
+    /// data.
     is_short: bool,
 }
 
-/// Capacity that a packet train shows.
+/// Capacity computed from the arrivals of one packet train.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct TrainCapacity {
-    /// Bytes per second.
+    /// Capacity in bytes per second.
     pub(in super::super) rate_bytes_per_s: f64,
-    /// Whether the train arrived within the receiver's timer, so that the capacity is this or more.
+    /// Whether the capacity may be higher than `rate_bytes_per_s`.
+    ///
+    /// This is so if the train arrived within the resolution of the receiver's timer, or if jitter
+    /// spread the train.
     pub(in super::super) is_lower_bound: bool,
 }
 
 impl PacketTrains {
-    /// Requests a train of `packets` packets. Zero cancels the request.
+    /// Requests a train of `packets` packets. Zero cancels an earlier request.
     pub(in super::super) fn ask_for(&mut self, packets: usize) {
         self.wanted = packets;
     }
 
-    /// Records that a train of `packets` packets begins.
+    /// Records that the sender starts a train of `packets` packets.
     pub(in super::super) fn begin(&mut self, packets: usize) {
         self.is_short = packets < self.wanted;
         self.wanted = 0;
     }
 
-    /// Whether a train waits to be sent.
+    /// Whether a requested train has not been sent yet.
     pub(in super::super) fn is_waiting(&self) -> bool {
         self.wanted > 0
     }
 
-    /// Returns the length in packets of a train to send now, if packets are `packet` bytes and the
-    /// window has room for `room_bytes`.
+    /// Returns the number of packets of the train to send now. Returns zero if no train is
+    /// requested, or if the window has no room for the train.
+    ///
+    /// `packet_bytes` is the size of a packet. `room_bytes` is the room in the window.
     pub(in super::super) fn wanted(&self, packet_bytes: f64, room_bytes: f64) -> usize {
         let fits = self.wanted as f64 * packet_bytes <= room_bytes;
         if fits { self.wanted } else { 0 }
@@ -56,18 +63,20 @@ impl PacketTrains {
         self.newest
     }
 
-    /// Returns the capacity that the newest train shows, in bytes per second; infinite where it may
-    /// be more.
+    /// Returns the capacity that the newest train shows, in bytes per second.
+    ///
+    /// The result is infinite if there was no train, or if the train shows only a lower limit.
     pub(in super::super) fn shown_max(&self) -> f64 {
         let train = self.newest.filter(|train| !train.is_lower_bound);
         train.map_or(f64::INFINITY, |train| train.rate_bytes_per_s)
     }
 
-    /// Returns the highest rate that the newest train confirms, in bytes per second. `None` before
-    /// any train.
+    /// Returns the highest sending rate that the newest train supports, in bytes per second.
+    /// Returns `None` if there was no train.
     ///
-    /// A train of the requested length would have shown a bottleneck slower than expected, so its
-    /// lower bound confirms any rate. The lower bound of a shorter train confirms only itself.
+    /// A train of full length that shows only a lower limit supports any rate, since a slower
+    /// bottleneck would have spread it. A shorter train with a lower limit supports only that
+    /// limit.
     pub(in super::super) fn believed_max(&self) -> Option<f64> {
         let train = self.newest?;
         let is_open = train.is_lower_bound && !self.is_short;
@@ -78,25 +87,26 @@ impl PacketTrains {
         })
     }
 
-    /// Whether no train has shown the capacity because the data did not fill it.
+    /// Whether no train has shown the capacity because the application had too little data for a
+    /// full train.
     pub(in super::super) fn lacked_data(&self) -> bool {
         let shows = self.newest.is_some_and(|train| !train.is_lower_bound);
         self.is_waiting() || self.is_short && !shows
     }
 
-    /// Whether enough packets of the newest train have arrived to show a rate.
+    /// Whether enough packets of the newest train have arrived to compute a rate.
     pub(in super::super) fn newest_is_seen(&self) -> bool {
         self.arrivals.len() >= SEEN_MIN
     }
 
-    /// Forgets the newest train, which may have measured the path before a change of route.
+    /// Discards the newest train. The train may have measured the path before a change of route.
     pub(in super::super) fn forget_newest(&mut self) {
         self.newest = None;
         self.arrivals.clear();
     }
 
-    /// Measures the newest train again with each report, since its arrivals may be spread over
-    /// several reports.
+    /// Computes the capacity from the newest train again, with the arrivals of a new report.
+    /// Several reports may be needed to cover one train.
     pub(super) fn measure(&mut self, arrivals: &[PacketArrival]) {
         for arrival in arrivals.iter().filter(|arrival| arrival.in_train) {
             let first = self.arrivals.first();
@@ -123,13 +133,15 @@ impl PacketTrains {
 }
 
 impl TrainCapacity {
-    /// Returns the capacity that arrivals of a train show, if they are far enough apart.
+    /// Returns the capacity that the arrivals of a train show. Returns `None` if no two arrivals
+    /// are at least [`APART_MIN`] packet numbers apart.
     ///
-    /// Each pair of arrivals shows a rate, and the median counts. If a quarter of the pairs shows
-    /// twice that, jitter has spread the packets, and not the bottleneck alone.
+    /// Each pair of arrivals shows a rate, and the function uses the median. If a quarter of the
+    /// pairs shows at least twice the median, jitter has spread the packets. The median is then
+    /// only a lower limit of the capacity.
     ///
-    /// If one packet is in more than half of the pairs, and a gap is most of the spread, the
-    /// arrivals show no rate. That packet may have overtaken the others.
+    /// The function also returns `None` if one packet is in more than half of the pairs and one gap
+    /// is most of the spread. That packet may have overtaken the others.
     fn of(arrivals: &[PacketArrival]) -> Option<Self> {
         let mut s_per_byte = Vec::new();
         let mut bytes_max: u64 = 0;
@@ -166,7 +178,7 @@ impl TrainCapacity {
     }
 }
 
-/// Whether a gap between two arrivals is most of the time from the first to the last.
+/// Whether one gap between two arrivals is most of the time between the first and the last arrival.
 fn has_gap(arrivals: &[PacketArrival]) -> bool {
     let mut received_s: Vec<f64> = arrivals.iter().map(|it| it.received_s).collect();
     received_s.sort_unstable_by(f64::total_cmp);
@@ -176,36 +188,41 @@ fn has_gap(arrivals: &[PacketArrival]) -> bool {
     widest_s > GAP_PART * spread_s
 }
 
-/// Returns the number of packets of `packet` bytes that take long enough to be measured at
-/// `rate_bytes_per_s` bytes per second.
+/// Returns the length of a train that lasts [`TRAIN_TIME_S`] at `rate_bytes_per_s`, as a number of
+/// packets of `packet_bytes` bytes.
 pub(in super::super) fn packets_to_time(rate_bytes_per_s: f64, packet_bytes: f64) -> f64 {
     rate_bytes_per_s * TRAIN_TIME_S / packet_bytes
 }
 
-/// Wanted duration of a train at the bottleneck: well above the receiver's timer.
+/// Intended duration of a train at the bottleneck: well above the resolution of the receiver's
+/// timer.
 const TRAIN_TIME_S: f64 = 0.001_5;
-/// Fewest packets of a train after the first: half of the usual threshold's worth of queue, and
-/// more.
+/// Least number of packets of a train after the first train. The train fills at least half of the
+/// usual queue threshold.
 pub(in super::super) const TRAIN_PACKETS_MIN: f64 = 16.0;
-/// Maximum number of packets of a train after the first: 1.5 ms of 2 Gbit/s. A longer train would
-/// be a burst that shallow queues drop.
+/// Maximum number of packets of a train after the first train: 1.5 ms at 2 Gbit/s. A longer train
+/// would be a burst that shallow queues drop.
 pub(in super::super) const TRAIN_PACKETS_MAX: f64 = 256.0;
-/// Least distance between the numbers of two compared packets of a train: the receiver's timer may
-/// deliver fewer at once.
+/// Least difference between the packet numbers of two compared packets of a train. Packets with
+/// closer numbers may arrive within one tick of the receiver's timer.
 const APART_MIN: u64 = 8;
-/// Fewest arrivals that show a rate. One of two arrivals may have overtaken the other.
+/// Least number of arrivals from which a rate is computed. With two arrivals, one packet may have
+/// overtaken the other.
 const SEEN_MIN: usize = 3;
-/// Maximum number of arrivals of a train that are compared, each with each of the others.
+/// Maximum number of arrivals of a train that are compared. Each arrival is compared with every
+/// other arrival.
 const ARRIVALS_MAX: usize = 48;
-/// Least spread that shows the path. A shorter one is the receiver's timer.
+/// Least spread of a train's arrivals that comes from the path. A shorter spread comes from the
+/// receiver's timer.
 const SPREAD_MIN_S: f64 = 0.000_5;
-/// Multiple of the median rate that shows jitter if a quarter of the pairs reaches it. A bottleneck
-/// alone spreads all pairs alike.
+/// Multiple of the median rate that shows jitter if a quarter of the pairs reaches the multiple.
+/// Without jitter, a bottleneck spreads all pairs equally.
 const FASTER_BY_JITTER: f64 = 2.0;
-/// Part of a train's spread from which on a gap cannot come from a bottleneck, which spaces packets
-/// evenly.
+/// Fraction of a train's spread. A bottleneck spaces packets evenly, so a gap longer than this
+/// fraction has another cause.
 const GAP_PART: f64 = 0.75;
-/// Time within which the packets of a train leave. Trains are a round trip apart.
+/// Time within which the sender sends all packets of a train. Two trains are at least a round trip
+/// apart.
 const SENT_WITHIN_S: f64 = 0.000_9;
 
 #[cfg(test)]

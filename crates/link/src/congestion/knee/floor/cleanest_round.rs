@@ -1,24 +1,26 @@
-//! Cleanest round of start-up, and detection of a later round that lost far more.
+//! Cleanest round of start-up, and detection of a later round that lost far more packets.
 //!
 //! The input is the losses of each round. The output is the cleanest round, and whether the newest
-//! exceeds it beyond chance. A path with a loss floor loses the same part of each round, and
-//! congestion only adds to it.
+//! round lost more than chance explains. A path with a loss floor loses the same fraction in each
+//! round, and congestion only adds losses.
 
 use super::{LossCounts, LossFloor, RARE_DEVIATIONS};
 
-/// Cleanest round so far.
+/// Round with the lowest loss so far.
 #[derive(Debug, Default)]
 pub(in super::super) struct CleanestRound {
     round: Option<LossCounts>,
 }
 
 impl CleanestRound {
-    /// Returns the losses of the cleanest round.
+    /// Returns the loss counts of the cleanest round. Returns `None` before the first round has
+    /// ended.
     pub(in super::super) fn round(&self) -> Option<LossCounts> {
         self.round
     }
 
-    /// Ends the round. Returns its losses if it lost far more than the cleanest round before it.
+    /// Ends the present round. Returns the loss counts of the round if it lost far more than the
+    /// cleanest earlier round, and `None` otherwise.
     pub(in super::super) fn end_round(&mut self, floor: &mut LossFloor) -> Option<LossCounts> {
         let round = floor.end_round(PACKETS_MIN)?;
         let cleanest = *self.round.get_or_insert(round);
@@ -29,7 +31,7 @@ impl CleanestRound {
     }
 }
 
-/// Whether `round` lost far more than `cleanest`, beyond chance.
+/// Whether `round` lost far more than `cleanest`, and more than chance explains.
 fn is_far_more(round: &LossCounts, cleanest: &LossCounts, floor: &LossFloor) -> bool {
     let more = round.loss_fraction() - cleanest.loss_fraction();
     let loss = round.and(cleanest).loss_fraction();
@@ -38,10 +40,12 @@ fn is_far_more(round: &LossCounts, cleanest: &LossCounts, floor: &LossFloor) -> 
     more > FAR * (1.0 - cleanest.loss_fraction()) && more > RARE_DEVIATIONS * variance.sqrt()
 }
 
-/// Fewest packets of a round. A shorter round is counted with the next.
+/// Least number of packets in a round. A shorter round continues until it has this many packets.
 const PACKETS_MIN: f64 = 32.0;
-/// Part of the cleanest round's arrivals that must be missing in a round that lost far more. Trains
-/// that overflow a short queue are a quarter of a round at most.
+/// Fraction of the cleanest round's arrivals. If a round loses this fraction in addition, it lost
+/// far more than the cleanest round.
+///
+/// Trains that overflow a short queue are at most a quarter of a round.
 const FAR: f64 = 0.25;
 
 #[cfg(test)]
@@ -49,8 +53,8 @@ mod tests {
     use super::*;
     use crate::congestion::knee::resolved_at;
 
-    /// Ends a round of 100 packets for each of `parts`, the tenths of the packets that it loses,
-    /// spread evenly.
+    /// Ends one round of 100 packets for each value of `parts`. A value is the number of lost
+    /// packets among each ten packets.
     fn ends_of_rounds(parts: &[u64]) -> (CleanestRound, Vec<bool>) {
         let mut cleanest = CleanestRound::default();
         let mut floor = LossFloor::new(None);

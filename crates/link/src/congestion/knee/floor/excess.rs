@@ -1,7 +1,7 @@
 //! Tests whether the losses since the last cut exceed the loss floor.
 //!
-//! The input is the counts of [`LossFloor`]. The output is verdicts for several questions: whether
-//! the sender must slow down, whether the newest losses require it, and whether CUBIC would.
+//! The input is the counts of [`LossFloor`]. The output answers three questions. Must the sender
+//! slow down? Do the newest losses require that? Would CUBIC slow down?
 
 use super::{
     LossFloor, UNLIKELY_DEVIATIONS, floor_estimate::NEARLY_NOTHING, loss_counts::LossCounts,
@@ -9,13 +9,16 @@ use super::{
 use crate::congestion::knee::Mechanism;
 
 impl LossFloor {
-    /// Whether losses since the cut exceed the floor so far that the sender must slow down.
+    /// Whether the losses since the last cut exceed the loss floor so far that the sender must slow
+    /// down.
     pub(in super::super) fn is_exceeded(&self) -> bool {
         self.excess(EXCESS, EXCESS_RUNS)
     }
 
-    /// Whether losses since the cut exceed the floor by the fraction `threshold`, in at least
-    /// `runs_min` runs, and beyond chance.
+    /// Whether the losses since the last cut exceed the loss floor by more than the fraction
+    /// `threshold`.
+    ///
+    /// The losses must also form at least `runs_min` runs, and be more than chance explains.
     pub(in super::super) fn excess(&self, threshold: f64, runs_min: f64) -> bool {
         if Mechanism::LastResort.acts(self.is_overloaded()) {
             return true;
@@ -37,39 +40,42 @@ impl LossFloor {
         losses > floor * packets + runs_min.max(EXCESS_DEVIATIONS * deviation)
     }
 
-    /// Whether hardly any of the expected packets arrive: the last resort, independent of the
-    /// learned floor.
+    /// Whether less than half of the packets expected by the loss floor arrive. This test is the
+    /// last resort if the learned floor is wrong.
     fn is_overloaded(&self) -> bool {
         let packets_min = RESORT_PACKETS.max(RESORT_RUNS * self.runs.mean);
         self.since_cut.packets >= packets_min
             && 1.0 - self.since_cut.loss_fraction() < RESORT_ARRIVING * (1.0 - self.loss())
     }
 
-    /// Returns the fraction that passes beyond the floor's losses, for a bottleneck before which
-    /// packets are dropped.
+    /// Returns the fraction of packets that the bottleneck does not drop. Losses within the loss
+    /// floor do not count as dropped.
     pub(in super::super) fn passed(&self) -> f64 {
         (1.0 - self.since_cut.loss_fraction()) / (1.0 - self.loss())
     }
 
-    /// Returns the loss that is tolerated beyond the floor: a little, and as much as the floor is
-    /// uncertain.
+    /// Returns the loss fraction that is tolerated beyond the loss floor: a constant part, and a
+    /// part that grows with the uncertainty of the floor.
     pub(super) fn tolerance(&self) -> f64 {
         let deviation = (self.variance() / self.estimate.divisor()).sqrt();
         EXCESS * (1.0 - self.loss()) + UNLIKELY_DEVIATIONS * deviation
     }
 
-    /// Whether the newest packets lose more than the floor permits, by `losses_min` at least.
+    /// Whether the newest packets exceed the losses that the floor permits by more than
+    /// `losses_min` losses.
     ///
-    /// This is a cumulative sum (E. S. Page, Continuous inspection schemes, 1954). Its decision
-    /// limit is [`SURPLUS_LIMIT`] * variance / tolerance. Chance alone reaches it once in exp(2 *
-    /// `SURPLUS_LIMIT`) / 2 * variance / tolerance^2 packets. At a floor of 10 % that is once in a
-    /// million or more.
+    /// The test is a cumulative sum (E. S. Page, Continuous inspection schemes, 1954). The decision
+    /// limit is [`SURPLUS_LIMIT`] * variance / tolerance.
+    ///
+    /// Chance alone reaches the limit once in exp(2 * `SURPLUS_LIMIT`) / 2 * variance / tolerance^2
+    /// packets. At a floor of 10 % this is at most once in a million packets.
     pub(in super::super) fn has_surplus(&self, losses_min: f64) -> bool {
         let limit = SURPLUS_LIMIT * self.variance() / self.tolerance();
         !self.is_bursty() && self.surplus > losses_min + limit
     }
 
-    /// Whether to yield at a limit without a queue: on a clean path as CUBIC does.
+    /// Whether the sender must slow down at a capacity limit that builds no queue, as at a policer.
+    /// On a clean path the sender slows down when CUBIC would.
     pub(in super::super) fn begins_to_be_exceeded(&self) -> bool {
         if self.is_path_clean() {
             self.calls_for_cubic_cut()
@@ -78,10 +84,11 @@ impl LossFloor {
         }
     }
 
-    /// Whether losses require the cut that CUBIC would make.
+    /// Whether the losses require the cut that CUBIC would make.
     ///
-    /// On a path that loses nearly nothing every loss after the first counts, as far as twice the
-    /// floor does not explain it. On a lossy path any excess counts.
+    /// On a path that loses nearly nothing, the first loss does not count. Losses up to twice the
+    /// number that the floor predicts do not count either. Every further loss requires a cut. On a
+    /// lossy path any excess requires a cut.
     pub(in super::super) fn calls_for_cubic_cut(&self) -> bool {
         if self.loss() < NEARLY_NOTHING {
             self.since_cut.losses
@@ -92,33 +99,36 @@ impl LossFloor {
     }
 }
 
-/// Fraction of the expected arrivals beyond which losses are excessive: the loss that a sender
-/// alone on a path with a queue may cause (`bench fair`).
+/// Fraction of the expected arrivals. If more are missing, the losses are excessive.
 ///
-/// No smaller excess is looked for, nor is it worth an experiment.
+/// A sender that is alone on a path with a queue may cause this loss (`bench fair`). A smaller
+/// excess is not worth an experiment.
 pub(in super::super) const EXCESS: f64 = 0.02;
-/// Fewest runs of an excess: one burst of losses is no excess, however long.
+/// Least number of loss runs in an excess. One burst of losses, of any length, is not an excess.
 pub(in super::super) const EXCESS_RUNS: f64 = 4.0;
-/// Lost fraction from which one run suffices, since losses are so dense that they make one run.
+/// Loss fraction above which one run of losses is enough. Losses this dense form a single run.
 const LOSS_OF_ONE_RUN: f64 = 0.7;
-/// Fewest packets that show an excess.
+/// Least number of packets from which an excess is detected.
 pub(in super::super) const EXCESS_PACKETS_MIN: f64 = 8.0;
-/// Standard deviations beyond the floor that are no chance. The test runs with every report, so
-/// chance would exceed a limit of two or three every few seconds.
+/// Number of standard deviations beyond the floor that chance does not explain.
+///
+/// The test runs with every report. Chance would exceed a limit of two or three deviations every
+/// few seconds.
 const EXCESS_DEVIATIONS: f64 = 4.0;
-/// Part of the expected arrivals below which the last resort acts.
+/// Fraction of the expected arrivals below which the last-resort test detects an overload.
 const RESORT_ARRIVING: f64 = 0.5;
-/// Fewest packets for the last resort. If losses come in bursts, it also needs this many runs of
-/// them, so that a few bursts do not count as an overload.
+/// Least number of packets for the last-resort test. The second value is the least number in mean
+/// loss runs, so that a few bursts do not count as an overload.
 const RESORT_PACKETS: f64 = 1000.0;
 const RESORT_RUNS: f64 = 40.0;
-/// Losses that may be the path's, even with a low floor.
+/// Number of losses that the path itself may cause, even if the loss floor is low.
 const ONE_LOSS: f64 = 1.0;
-/// Factor over the losses expected by a floor of nearly nothing, below which losses are no sign.
+/// Multiple of the losses that a nearly lossless floor predicts. Fewer losses do not show
+/// congestion.
 const FLOOR_ALLOWANCE: f64 = 2.0;
 
-/// Decision limit of the cumulative sum, in units of variance / tolerance; see
-/// [`has_surplus`](LossFloor::has_surplus).
+/// Decision limit of the cumulative sum, in units of variance / tolerance.
+/// [`has_surplus`](LossFloor::has_surplus) uses the limit.
 const SURPLUS_LIMIT: f64 = 5.0;
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! Learning of the loss floor from counts.
+//! Estimation of the loss floor from counts of losses.
 //!
-//! The input is the counts of [`LossFloor`]. The output is the estimate of the floor, and the
-//! number of packets behind it. Only counts of packets sent below capacity raise the floor, which
-//! the caller ensures. Any count lowers it, since congestion only adds loss.
+//! The input is the counts of [`LossFloor`]. The output is the estimated floor and the number of
+//! packets that support the estimate.
+//!
+//! Only packets sent below capacity may raise the floor. The caller ensures that condition. Any
+//! count may lower the floor, since congestion only adds losses.
 
 use super::{
     EXCESS, LossFloor, RARE_DEVIATIONS, UNLIKELY_DEVIATIONS,
@@ -13,14 +15,14 @@ use crate::congestion::knee::Mechanism;
 /// Estimate of the loss floor.
 #[derive(Debug)]
 pub(super) struct FloorEstimate {
-    /// Fraction of packets that the path loses.
+    /// Fraction of packets that the path loses at any sending rate.
     pub(super) loss: f64,
-    /// Packets behind the estimate, at most [`PACKETS_MAX`].
+    /// Number of packets that support the estimate, at most [`PACKETS_MAX`].
     packets: f64,
 }
 
 impl FloorEstimate {
-    /// Creates the estimate from the floor of an earlier connection, if there is one.
+    /// Creates the estimate. `remembered` is the floor of an earlier connection, if one is stored.
     pub(super) fn new(remembered: Option<f64>) -> Self {
         Self {
             loss: remembered.unwrap_or(0.0),
@@ -28,17 +30,18 @@ impl FloorEstimate {
         }
     }
 
-    /// Whether enough packets are behind the estimate to rely on it.
+    /// Whether enough packets support the estimate to rely on it.
     pub(super) fn is_known(&self) -> bool {
         self.packets >= KNOWN_MIN
     }
 
-    /// Returns the packets behind the estimate, enough to divide by.
+    /// Returns the number of packets that support the estimate, but at least [`PACKETS_MIN`], so
+    /// that the caller can divide by the result.
     pub(super) fn divisor(&self) -> f64 {
         self.packets.max(PACKETS_MIN)
     }
 
-    /// Moves the estimate towards the fraction `loss` of `packets` packets.
+    /// Moves the estimate towards `loss`, the loss fraction of `packets` packets.
     fn blend(&mut self, loss: f64, packets: f64) {
         self.loss += (loss - self.loss) * packets / (packets + self.packets);
         self.packets = (self.packets + packets).min(PACKETS_MAX);
@@ -49,7 +52,7 @@ impl FloorEstimate {
         self.packets = packets.min(PACKETS_MAX);
     }
 
-    /// Confirms a floor of nearly nothing by a long count without a loss.
+    /// Raises the certainty of a nearly lossless floor after a long count without a loss.
     fn confirm_by(&mut self, tally: &LossCounts) {
         let is_clean = tally.losses == 0.0 && BOUND_SLACK < NEARLY_NOTHING * tally.packets;
         if Mechanism::ConfirmFloor.acts(is_clean && self.loss < NEARLY_NOTHING) {
@@ -57,7 +60,8 @@ impl FloorEstimate {
         }
     }
 
-    /// Bounds the floor from above by any count, since congestion only adds loss.
+    /// Lowers the floor to the highest floor that the counts permit. Congestion only adds losses,
+    /// so the floor cannot exceed the loss in any count.
     fn bound_by(&mut self, tally: &LossCounts, runs: &LossRuns) {
         if Mechanism::BoundFloor.acts(tally.packets >= KNOWN_MIN) {
             let run = runs.mean.max(1.0);
@@ -69,7 +73,7 @@ impl FloorEstimate {
 }
 
 impl LossFloor {
-    /// Bounds the floor by the recent losses.
+    /// Lowers the floor to the highest floor that the recent losses permit.
     pub(super) fn deflate(&mut self) {
         self.estimate.confirm_by(&self.since_cut);
         for tally in [&self.past, &self.since_cut] {
@@ -77,8 +81,10 @@ impl LossFloor {
         }
     }
 
-    /// Learns the floor from the count since the cut: the sender was provably below capacity.
-    /// `packets_max` limits its weight.
+    /// Moves the floor towards the loss since the last cut. The caller has ensured that the sender
+    /// was below capacity.
+    ///
+    /// `packets_max` limits the weight of the count.
     pub(in super::super) fn learn(&mut self, packets_max: f64) {
         let packets = self.since_cut.packets.min(packets_max);
         if packets >= 1.0 {
@@ -86,10 +92,11 @@ impl LossFloor {
         }
     }
 
-    /// Learns as [`learn`](Self::learn), unless the count exceeds the losses that the floor
-    /// permits.
+    /// Moves the floor towards the loss since the last cut, unless the loss exceeds what the floor
+    /// explains.
     ///
-    /// A loss that has just begun may be our doing after all, and an experiment must judge it.
+    /// The sender itself may have caused losses that have just begun. An experiment must find their
+    /// cause.
     pub(in super::super) fn learn_expected(&mut self) {
         let LossCounts {
             packets, losses, ..
@@ -103,11 +110,11 @@ impl LossFloor {
         }
     }
 
-    /// Learns as [`learn`](Self::learn), unless the count exceeds the floor by more than half a
-    /// percent, chance aside.
+    /// Moves the floor towards the loss since the last cut, unless the loss exceeds the floor by
+    /// more than half a percent. Chance is allowed in addition.
     ///
-    /// Counts a little above the floor are learned as well as lower ones. Otherwise the floor would
-    /// fall time and again.
+    /// The floor also follows losses a little above it. If it followed only lower losses, it would
+    /// fall again and again.
     pub(in super::super) fn learn_near(&mut self) {
         let LossCounts {
             packets, losses, ..
@@ -118,11 +125,12 @@ impl LossFloor {
         }
     }
 
-    /// Learns the floor from the count since the cut once it is the longer of the two, unless it
-    /// exceeds the tolerance.
+    /// Replaces the floor by the loss since the last cut, if more packets support that loss than
+    /// the floor. A loss beyond the tolerance does not replace the floor.
     ///
-    /// The sender is below the rate of the cut. This happens once for each cut: otherwise losses
-    /// that others add little by little would count as the path's.
+    /// The sender sends less than before the cut. The function replaces the floor only once after
+    /// each cut. Otherwise losses that competing flows add gradually would count as the path's
+    /// losses.
     pub(in super::super) fn learn_longer(&mut self) {
         let packets = self.since_cut.packets;
         let loss = self.since_cut.loss_fraction();
@@ -133,57 +141,61 @@ impl LossFloor {
         }
     }
 
-    /// Learns the floor from the first round, if that has more packets: it was sent far below
-    /// capacity.
+    /// Replaces the floor by the loss of the first round, if the first round has more packets. The
+    /// first round was sent far below capacity.
     pub(in super::super) fn learn_first(&mut self) {
         self.learn_if_longer(self.first);
     }
 
-    /// Learns the floor from `tally`, if more packets are behind it.
+    /// Replaces the floor by the loss in `tally`, if `tally` has more packets than support the
+    /// floor.
     pub(in super::super) fn learn_if_longer(&mut self, tally: LossCounts) {
         if tally.packets > self.estimate.packets {
             self.estimate.replace(tally.loss_fraction(), tally.packets);
         }
     }
 
-    /// Returns the packets sent after the first round with a known fate, while there was no cut.
+    /// Returns the number of packets sent after the first round that were acknowledged or declared
+    /// lost. The result is valid only before the first cut.
     pub(in super::super) fn packets_since_first_round(&self) -> f64 {
         self.since_cut.packets - self.first.packets
     }
 
-    /// Replaces the floor by the result of an experiment.
+    /// Replaces the floor by the loss that an experiment measured.
     pub(in super::super) fn learn_experiment(&mut self, loss: f64, packets: f64) {
         self.estimate.replace(loss, packets);
         self.past = LossCounts::default();
     }
 
-    /// Whether the path is known to lose nearly nothing by itself.
+    /// Whether the path loses nearly nothing at low sending rates, and enough packets support that
+    /// estimate.
     pub(in super::super) fn is_path_clean(&self) -> bool {
         self.loss() < NEARLY_NOTHING && self.estimate.is_known()
     }
 }
 
-/// Floor below which single losses count, and distance above the floor that counts as near.
+/// Loss floor below which the path counts as clean. The same value is the largest distance above
+/// the floor that counts as near.
 pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
 
-/// Maximum number of packets that contribute to the floor. Otherwise new counts would hardly move
-/// an old floor.
+/// Maximum number of packets that support the floor. With a larger maximum, new counts would hardly
+/// change an old floor.
 const PACKETS_MAX: f64 = 3000.0;
-/// Fewest packets behind the floor wherever the count divides.
+/// Least number of packets used when a formula divides by the packets that support the floor.
 const PACKETS_MIN: f64 = 20.0;
-/// Maximum weight of weak evidence of the floor, in packets: a fifteenth of the maximum evidence
-/// for a floor.
+/// Maximum weight of weak evidence about the floor, in packets: a fifteenth of [`PACKETS_MAX`].
 ///
-/// A floor of an earlier connection is weak, since the path's loss may differ now. The loss in
-/// start-up is weak, since a part of it may be our own doing.
+/// The floor of an earlier connection is weak evidence, since the path's loss may have changed. The
+/// loss during start-up is weak evidence, since the sender may have caused a part of the loss.
 pub(in super::super) const WEAK_PACKETS: f64 = 200.0;
-/// Packets below which a floor is uncertain, and a count does not bound it.
+/// Number of packets below which a floor is uncertain. A count with fewer packets does not lower
+/// the floor.
 const KNOWN_MIN: f64 = 400.0;
-/// Fewest packets of a count that replaces the floor.
+/// Least number of packets in a count that replaces the floor.
 const LONG_MIN: f64 = 500.0;
-/// Runs added to a count of losses, and to its chance, to bound the floor.
+/// Number of loss runs added to a count before the count limits the floor.
 ///
-/// Three runs without a single loss correspond to 95 % confidence (the rule of three).
+/// If no losses occurred, adding three runs corresponds to 95 % confidence (the rule of three).
 const BOUND_SLACK: f64 = 3.0;
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use crate::congestion::ResolvedPacket;
 
-/// Packets, losses and runs of losses.
+/// Numbers of packets, losses and runs of losses.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(in super::super) struct LossCounts {
     pub(in super::super) packets: f64,
     pub(in super::super) losses: f64,
-    /// Losses in a row count as one run.
+    /// Number of runs. Consecutive losses form one run.
     pub(super) runs: f64,
 }
 
@@ -18,12 +18,12 @@ impl LossCounts {
         self.runs += f64::from(u8::from(begins_run));
     }
 
-    /// Takes back a loss: a packet that was declared lost has arrived.
+    /// Subtracts one loss, because a packet that was declared lost has arrived.
     pub(super) fn take_back_loss(&mut self) {
         self.losses = (self.losses - 1.0).max(0.0);
     }
 
-    /// Returns both counts together.
+    /// Returns the sum of both counts.
     pub(in super::super) fn and(&self, other: &Self) -> Self {
         Self {
             packets: self.packets + other.packets,
@@ -32,7 +32,7 @@ impl LossCounts {
         }
     }
 
-    /// Returns the fraction lost.
+    /// Returns the fraction of packets that were lost. Returns zero if there are no packets.
     pub(in super::super) fn loss_fraction(&self) -> f64 {
         if self.packets > 0.0 {
             self.losses / self.packets
@@ -46,9 +46,9 @@ impl LossCounts {
 #[derive(Debug)]
 pub(super) struct LossRuns {
     last_was_lost: bool,
-    /// Length of the present run of losses in packets.
+    /// Length of the present run of losses, in packets.
     present: f64,
-    /// Moving average of completed runs.
+    /// Moving average of the lengths of completed runs, in packets.
     pub(super) mean: f64,
 }
 
@@ -61,7 +61,8 @@ impl LossRuns {
         }
     }
 
-    /// Adds the packet with the next number. Returns whether a run of losses begins with it.
+    /// Adds the next packet in the order of packet numbers. Returns whether a new run of losses
+    /// begins with the packet.
     pub(super) fn add(&mut self, packet: &ResolvedPacket) -> bool {
         let begins_run = packet.lost && !self.last_was_lost;
         if packet.lost {
@@ -74,26 +75,27 @@ impl LossRuns {
         begins_run
     }
 
-    /// Whether losses come in bursts.
+    /// Whether losses come in bursts: the mean run is longer than [`LONG`].
     pub(super) fn are_long(&self) -> bool {
         self.mean > LONG
     }
 
-    /// Returns the variance of counts relative to independent losses at the rate `loss`, for runs
-    /// with geometrically distributed lengths.
+    /// Returns how much larger the variance of loss counts is than with independent losses.
     ///
-    /// Independent losses make runs of 1 / (1 - loss), hence the result 1.
+    /// `loss` is the loss fraction. The formula assumes geometrically distributed lengths of runs.
+    /// Independent losses form runs of 1 / (1 - loss) packets on average, and the result is then 1.
     pub(super) fn dispersion(&self, loss: f64) -> f64 {
         (2.0 * self.mean * (1.0 - loss) - 1.0).max(1.0)
     }
 }
 
-/// Weight of one run of losses in the average of their lengths.
+/// Weight of one run of losses in the moving average of the lengths.
 const WEIGHT: f64 = 1.0 / 32.0;
-/// Largest counted length of a run of losses: an outage must not blind the tests to later losses.
+/// Largest length that one run adds to the average. Without the limit, an outage would hide later
+/// losses from the tests.
 const LENGTH_MAX: f64 = 100.0;
-/// Average length from which runs are bursts. A policer that drops four packets of five makes runs
-/// of five.
+/// Mean length above which runs of losses are bursts, in packets. A policer that drops four of five
+/// packets forms runs of five.
 const LONG: f64 = 6.0;
 
 #[cfg(test)]

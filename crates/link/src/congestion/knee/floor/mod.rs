@@ -1,12 +1,12 @@
-//! Loss floor of the path, and tests for losses beyond it.
+//! Loss floor of the path, and tests for losses beyond the floor.
 //!
-//! The input is packets with a known fate, in the order of their numbers, and the spuriously lost
-//! packets. The output is the floor, which is the fraction that the path loses at any sending rate
-//! ([`floor_estimate`]). It is also whether the losses since the last cut exceed the floor
-//! ([`excess`]). The modes decide on the consequences of an excess.
+//! The input is acknowledged and lost packets in the order of their numbers, and the spuriously
+//! lost packets. The first output is the loss floor, the fraction that the path loses at any
+//! sending rate ([`floor_estimate`]). The second output is whether the losses since the last cut
+//! exceed the floor ([`excess`]). The modes decide how the sender reacts.
 //!
-//! No single loss is judged. The tests compare a count with the floor, wide enough for chance and
-//! for bursts.
+//! No test depends on a single loss. The tests compare counts with the floor, and allow for chance
+//! and for bursts.
 
 mod cleanest_round;
 mod excess;
@@ -22,42 +22,46 @@ pub(super) use self::{
 use self::{floor_estimate::FloorEstimate, loss_counts::LossRuns};
 use crate::congestion::{ResolvedPacket, knee::Mechanism};
 
-/// Counts of a connection and its floor.
+/// Loss floor of a path, and the counts from which it is estimated.
 #[derive(Debug)]
 pub(super) struct LossFloor {
     estimate: FloorEstimate,
-    /// Packets sent after the last cut.
+    /// Counts of packets sent after the last cut.
     pub(super) since_cut: LossCounts,
-    /// Packets of the present round.
+    /// Counts of packets of the present round.
     round: LossCounts,
-    /// Whether spuriously lost packets arrived in this round: the round's losses may be late
-    /// packets.
+    /// Whether spuriously lost packets arrived in the present round. If so, packets counted as lost
+    /// in the round may still arrive.
     round_has_late: bool,
-    /// Counts of a longer past, up to [`PAST_MAX`] packets.
+    /// Counts over a longer time, up to [`PAST_MAX`] packets. The counts include packets sent
+    /// before the last cut.
     past: LossCounts,
-    /// Packets of the first round, sent before `first_until_s`.
+    /// Counts of packets of the first round. The round ends at `first_until_s`.
     first: LossCounts,
     first_until_s: f64,
     cut: LastCut,
-    /// Losses since the cut beyond the floor and the tolerance. The count restarts whenever there
-    /// are none, so that an excess long after the cut is not diluted.
+    /// Number of losses since the last cut in excess of the floor and the tolerance.
+    ///
+    /// The sum never falls below zero. Packets without excess loss therefore do not hide a later
+    /// excess.
     surplus: f64,
-    /// Whether [`learn_longer`](Self::learn_longer) has learned since the cut.
+    /// Whether [`learn_longer`](Self::learn_longer) has replaced the floor since the last cut.
     has_learned_longer: bool,
     runs: LossRuns,
 }
 
-/// Last cut of the sender.
+/// Last cut of the sender's window.
 #[derive(Debug, Default)]
 struct LastCut {
     at_s: f64,
-    /// Losses behind the cut, and the number of their packets that have arrived since.
+    /// Number of losses that caused the cut. The second field is the number of packets sent before
+    /// the cut that arrived after they were declared lost.
     losses: f64,
     late: f64,
 }
 
 impl LossFloor {
-    /// Creates the state. `remembered` is the floor of an earlier connection.
+    /// Creates the state. `remembered` is the loss floor of an earlier connection.
     pub(super) fn new(remembered: Option<f64>) -> Self {
         Self {
             estimate: FloorEstimate::new(remembered),
@@ -84,7 +88,7 @@ impl LossFloor {
         self.cut.at_s
     }
 
-    /// Starts the count with packets sent after `now_s`.
+    /// Restarts the counts. The new counts include only packets sent after `now_s`.
     pub(super) fn begin_count(&mut self, now_s: f64) {
         self.cut = LastCut {
             at_s: now_s,
@@ -100,8 +104,11 @@ impl LossFloor {
         self.end_first_round(now_s);
     }
 
-    /// Ends the round, if it has `packets_min` packets. Returns its losses if none of the lost
-    /// packets was late.
+    /// Ends the present round if it has at least `packets_min` packets. Returns the counts of the
+    /// round.
+    ///
+    /// Returns `None` if the round continues, or if spuriously lost packets arrived during the
+    /// round.
     fn end_round(&mut self, packets_min: f64) -> Option<LossCounts> {
         if self.round.packets < packets_min {
             return None;
@@ -111,17 +118,18 @@ impl LossFloor {
         (!has_late).then_some(round)
     }
 
-    /// Whether most of the losses behind the last cut were late packets.
+    /// Whether most of the packets whose loss caused the last cut have arrived late.
     pub(super) fn cut_was_wrong(&self) -> bool {
         self.cut.losses >= 1.0 && self.cut.late > MOST * self.cut.losses
     }
 
-    /// Ends the first round. Packets sent from now on may be too many.
+    /// Ends the first round. Packets sent from now on may exceed the path's capacity.
     pub(super) fn end_first_round(&mut self, now_s: f64) {
         self.first_until_s = self.first_until_s.min(now_s);
     }
 
-    /// Counts packets whose fate became known, and the sending times of spuriously lost packets.
+    /// Counts packets that were acknowledged or declared lost. `late_sent_s` holds the sending
+    /// times of spuriously lost packets.
     pub(super) fn update(&mut self, resolved: &[ResolvedPacket], late_sent_s: &[f64]) {
         let allowed = self.loss() + self.tolerance();
         for packet in resolved.iter().filter(|packet| !packet.in_outage) {
@@ -155,7 +163,7 @@ impl LossFloor {
         }
     }
 
-    /// Takes back the loss of a spuriously lost packet.
+    /// Subtracts the loss of a spuriously lost packet from the counts.
     fn take_back_loss(&mut self, sent_s: f64) {
         self.past.take_back_loss();
         if sent_s > self.cut.at_s {
@@ -170,19 +178,22 @@ impl LossFloor {
         }
     }
 
-    /// Returns the variance of the counts relative to independent losses at the rate `loss`.
+    /// Returns how much larger the variance of loss counts is than with independent losses at the
+    /// loss fraction `loss`.
     pub(super) fn dispersion(&self, loss: f64) -> f64 {
         Mechanism::Dispersion.value(self.runs.dispersion(loss), 1.0)
     }
 
-    /// Whether losses come in bursts. A policer causes none, since it passes a packet whenever it
-    /// can.
+    /// Whether losses come in bursts. Bursts do not come from a policer, since a policer passes a
+    /// packet whenever it has a token.
     pub(super) fn is_bursty(&self) -> bool {
         self.runs.are_long()
     }
 
-    /// Returns the variance of the loss of one packet at the floor. While the floor is uncertain,
-    /// it assumes at least half of the present loss.
+    /// Returns the variance of the loss of one packet at the loss floor.
+    ///
+    /// While the floor is uncertain, the function assumes a floor of at least half of the present
+    /// loss.
     fn variance(&self) -> f64 {
         let dispersion = self.dispersion(self.loss());
         let is_uncertain = !self.estimate.is_known() || dispersion > DISPERSION_OF_BURSTS;
@@ -196,23 +207,29 @@ impl LossFloor {
     }
 }
 
-/// Standard deviations that are hardly chance: one test in twenty exceeds them. For counts after a
-/// cut, and for experiments, which cost rate as long as they run.
+/// Number of standard deviations that chance exceeds in one test of twenty.
+///
+/// Tests of counts after a cut use this number. Experiments use it too, since a long experiment
+/// lowers the sending rate for a long time.
 pub(super) const UNLIKELY_DEVIATIONS: f64 = 2.0;
-/// Standard deviations that are no chance: one test in four hundred exceeds them. For tests that
-/// run often.
+/// Number of standard deviations that chance exceeds in one test of four hundred. Tests that run
+/// often use this number.
 const RARE_DEVIATIONS: f64 = 3.0;
 
-/// Packets after which the count of the longer past restarts. More packets bound the floor more
-/// tightly, and fewer forget an earlier loss of the path sooner.
+/// Number of packets after which the counts over a longer time restart.
+///
+/// A larger number limits the floor more precisely. A smaller number forgets earlier losses sooner.
 const PAST_MAX: f64 = 20_000.0;
-/// Part of the losses behind the last cut that must arrive late for the cut to be wrong.
+/// Fraction of the losses before the last cut. If more than this fraction arrives late, the cut was
+/// wrong.
 const MOST: f64 = 0.5;
-/// Dispersion from which losses come in bursts, and a floor is uncertain with any number of
-/// packets. Runs of two on average make it 3.
+/// Dispersion above which losses come in bursts. The floor is then uncertain with any number of
+/// packets. Runs of two packets on average have a dispersion of 3.
 const DISPERSION_OF_BURSTS: f64 = 3.0;
-/// Part of the present loss that may be the path's while the floor is uncertain. All of it would
-/// hide any excess, and none would make the first losses one.
+/// Fraction of the present loss that is assumed to be the path's loss while the floor is uncertain.
+///
+/// A fraction of 1 would hide any excess. A fraction of 0 would treat the first losses as an
+/// excess.
 const UNCERTAIN_PART: f64 = 0.5;
 
 #[cfg(test)]
@@ -224,7 +241,7 @@ mod tests {
         resolved_at(1.01, count, is_lost)
     }
 
-    /// Returns counts on a path that is known to lose a tenth.
+    /// Returns counts of a path with a known loss floor of 10 %.
     pub(super) fn at_a_tenth() -> LossFloor {
         let mut floor = LossFloor::new(None);
         floor.learn_experiment(0.1, 3000.0);
