@@ -1,223 +1,233 @@
-//! Parts of the controller that a bench can switch off, each by itself.
+//! Mechanisms of the controller that a bench can switch off one by one.
 //!
-//! The input is whether a part is about to act. The output is whether it may. In the product the
-//! answer is always yes, and the compiler removes the question.
+//! Each call site passes the condition or value of its mechanism. If the mechanism is switched off,
+//! the function returns the value without the mechanism. In a product build nothing can be switched
+//! off, and the compiler removes the check.
 //!
-//! With the feature `ablation` a run can go [without](Mechanism::without) one part. `bench
-//! controller -- --ablate` shows which rows need the part, and `docs/controller.md` states the
+//! The feature `ablation` enables runs [without](Mechanism::without) one mechanism. `bench
+//! controller -- --ablate` shows which rows need the mechanism. `docs/controller.md` states the
 //! result.
 
-/// Part of the controller that can be left out.
+/// Mechanism of the controller that a bench can switch off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "ablation"),
     allow(unreachable_pub, reason = "only a bench names the parts from outside")
 )]
 pub enum Mechanism {
-    /// Waits while the application leaves the link idle.
+    /// The controller pauses its measurements while the application leaves the link idle.
     IdleRest,
-    /// Stops the clock of CUBIC's growth while no reports come.
+    /// While no reports arrive, the time does not count for the growth of CUBIC's window.
     GrowthPause,
-    /// Bounds the growth of one report by a window.
+    /// A report on more bytes than the window grows the window only as for one window of bytes.
     GrowthBound,
-    /// Allows more bytes in flight on a path that loses packets.
+    /// More bytes may be in flight on a path that loses packets.
     InFlightForLoss,
-    /// Allows more bytes in flight on a path that reorders packets.
+    /// More bytes may be in flight on a path that reorders packets.
     InFlightForReordering,
-    /// Keeps the rate, not the window, when the base RTT becomes another.
+    /// When the base round-trip time changes, the controller keeps the rate and changes the window.
     RateAcrossRoutes,
-    /// Measures again after a silence as long as the memory of the path.
+    /// After a long time without reports, the controller measures the path again.
     StaleWindow,
-    /// Waits for reports sooner while no train has shown the rate.
+    /// Before the first train is measured, the sender stops earlier if no reports arrive.
     StartSilence,
-    /// Continues without reports for as long as the longest recent gap.
+    /// Without reports, the sender continues for as long as the longest recent gap between two
+    /// reports.
     ReportGap,
-    /// Takes drops before the bottleneck out of the measured capacity.
+    /// The estimate of the capacity excludes packets that were dropped before the bottleneck.
     PassedPart,
-    /// Makes a round as long as eight packets take.
+    /// A round lasts at least until eight packets have arrived.
     RoundPackets,
-    /// Makes a round 10 ms long at least.
+    /// A round lasts at least 10 ms.
     RoundTime,
-    /// Treats a path of less than 16 packets apart.
+    /// A path that holds fewer than 16 packets has its own drain rate and no route tests.
     ShortPath,
-    /// Takes the capacity for half of the sending rate at least.
+    /// The estimated capacity is at least half of the sending rate.
     EstimateMin,
-    /// Takes the recent peak for the capacity after a pause of the application.
+    /// After a pause of the application, the estimate of the capacity uses the recent peak.
     PeakAfterPause,
-    /// Makes the queue threshold six packets long at least.
+    /// The queue threshold is at least the sending time of six packets.
     ThresholdPackets,
-    /// Keeps the bound of the threshold above the jitter.
+    /// The upper limit of the queue threshold stays above the jitter.
     CapAboveJitter,
-    /// Adds the jitter to the threshold that ends start-up.
+    /// The queue threshold that ends start-up includes the jitter.
     StartJitter,
-    /// Lowers the threshold where a shallow queue drops first.
+    /// If a shallow queue drops packets before the queue reaches the threshold, the threshold
+    /// becomes lower.
     ShallowQueue,
-    /// Raises a lowered threshold again, a little with each drain.
+    /// A lowered queue threshold rises again by a small step with each drain.
     DeeperQueue,
-    /// Accepts a base delay only if two buckets have measured it.
+    /// A base delay counts only if two buckets of packets have measured the delay.
     BaseSeenTwice,
-    /// Sets the fastest packets of a bucket aside.
+    /// The fastest packets of a bucket do not count, since they may have overtaken other packets.
     FastSetAside,
-    /// Sets a packet of a small bucket aside only if it is far ahead.
+    /// In a bucket of few packets, a fast packet is excluded only if it is much faster than the
+    /// others.
     FewAhead,
-    /// Keeps packets that overtake others out of all delays.
+    /// Packets that overtake other packets do not count in any measurement of delay.
     Overtakers,
-    /// Keeps packets that come in behind others out of all delays.
+    /// Packets that arrive after later packets do not count in any measurement of delay.
     Stragglers,
-    /// Drains by the queue that a packet will meet, not the measured one.
+    /// A drain sets its rate by the queue that a packet will meet, not by the measured queue.
     DrainAhead,
-    /// Drains at a fraction of the capacity at least.
+    /// The rate of a drain is at least a fraction of the capacity.
     DrainRateMin,
-    /// Holds the queue empty until the floor of loss has been seen.
+    /// A drain keeps the queue empty until enough packets have shown the loss floor.
     HoldEmpty,
-    /// Learns the floor of loss while the queue is empty.
+    /// The loss floor is measured while a drain keeps the queue empty.
     LearnInDrain,
-    /// Lets background traffic test the route more and more rarely.
+    /// Background traffic tests the route less often after each failed drain.
     RareTests,
-    /// Tests whether a queue that does not empty is a longer route.
+    /// If a queue does not become empty, the controller tests whether the route became longer.
     RouteTest,
-    /// Tests the route at once where a queue shows suddenly.
+    /// If a queue appears suddenly, the controller tests the route before any drain.
     SuddenQueue,
-    /// Drains to half of the window at most when a drain is repeated.
+    /// A repeated drain leaves at least half of the window.
     DrainAgainMin,
-    /// Takes a delay that a drain has shortened for a queue.
+    /// A delay that a drain has reduced counts as a queue, not as a longer route.
     RouteUnmoved,
-    /// Judges by a train whether a test of the route was fast enough.
+    /// A packet train shows whether a route test was fast enough to be conclusive.
     RouteTrain,
-    /// Accepts two tests where jitter spreads the train.
+    /// If jitter spreads the train, two route tests with the same result are conclusive.
     RouteTwice,
-    /// Grows a large window by a smaller fraction than a small one.
+    /// A large window grows by a smaller fraction than a small window.
     ConvergingStart,
-    /// Begins growth with half of the gain after a cut and for background traffic.
+    /// After a cut, and for background traffic, growth starts with half of the gain.
     GentleStart,
-    /// Raises the gain slowly after a cut for loss.
+    /// After a cut for loss, the gain rises slowly.
     GentleGrowth,
-    /// Returns fast to the capacity of the last drain.
+    /// Below the capacity of the last drain, the window grows fast.
     FastReturn,
-    /// Doubles the gain well above the capacity of the last drain.
+    /// Well above the capacity of the last drain, the gain doubles each round.
     FastBeyond,
-    /// Lets a round build a threshold's worth of queue at most.
+    /// The growth of one round builds no longer queue than the queue threshold.
     GainCap,
-    /// Cuts again soon after a cut that was not enough.
+    /// If losses continue soon after a cut, the controller cuts the window again.
     CutAgain,
-    /// Undoes a cut whose losses turn up late.
+    /// If most of the lost packets behind a cut arrive late, the controller undoes the cut.
     UndoWrongCut,
-    /// Undoes an experiment whose losses turn up late.
+    /// If most of the lost packets behind an experiment arrive late, the controller undoes the
+    /// experiment.
     UndoWrongExperiment,
-    /// Sends at a quarter of the rate to measure the loss of the path.
+    /// The controller sends at a quarter of the rate to measure the loss floor of the path.
     Experiment,
-    /// Learns the floor of loss after a cut that helped.
+    /// The loss floor is measured after a cut that removed the excess of losses.
     LearnAfterCut,
-    /// Restores less than the window where losses exceeded the new floor.
+    /// If the losses before a cut exceeded the new floor, only a part of the window is restored.
     PassedBeforeCut,
-    /// Cuts to the delivered rate, if that is less than the rate that losses show.
+    /// A cut goes down to the delivery rate if that rate is below the rate computed from losses.
     PassedByDelivery,
-    /// Ends an experiment sooner that has as many packets as it is compared with.
+    /// An experiment ends earlier once it has as many packets as the count before the experiment.
     ExperimentTimeout,
-    /// Judges an experiment by a few packets on a slow path.
+    /// On a slow path, an experiment ends with few packets.
     FewPackets,
-    /// Takes half of a small possible gain for a sign of congestion.
+    /// If the delivered fraction can grow only a little, half of the possible growth shows
+    /// congestion.
     SmallGain,
-    /// Bounds the dispersion of losses in an experiment.
+    /// The dispersion of losses in an experiment has an upper limit.
     DispersionMax,
-    /// Ends start-up at a round that loses far more than the cleanest.
+    /// A round that loses far more than the cleanest round ends start-up.
     DrownedRound,
-    /// Continues start-up after losses that the path causes.
+    /// Start-up continues after losses that the path itself causes.
     StartAgain,
-    /// Takes the loss of the first round for the loss floor.
+    /// The loss of the first round becomes the loss floor.
     FirstRound,
-    /// Takes the loss of the cleanest round for the loss floor.
+    /// The loss of the cleanest round becomes the loss floor.
     CleanestRound,
-    /// Learns the floor of loss from clean rounds of start-up.
+    /// Clean rounds of start-up contribute to the loss floor.
     LearnInStart,
-    /// Ends start-up where the delivered rate no longer grows.
+    /// Start-up ends when the delivery rate stops growing.
     FlatRounds,
-    /// Ends start-up at one flat round with losses.
+    /// One round without growth of the delivery rate ends start-up if the round has losses.
     FlatWithLoss,
-    /// Ends start-up before the round does where losses are many.
+    /// Many losses end start-up before the end of the round.
     LossEndsStart,
-    /// Sends further trains while the rate is far below the rate of the last one.
+    /// Start-up sends further trains while the sending rate is far below the rate of the last
+    /// train.
     LaterTrains,
-    /// Sends a first train again that was never measured.
+    /// If the first train was never measured, start-up sends another train.
     TrainAgain,
-    /// Grows eightfold a round trip below a lower bound of the capacity.
+    /// The window grows eightfold per round trip while it is far below a lower limit of the
+    /// capacity.
     Eightfold,
-    /// Goes at once to half of the rate that a train shows.
+    /// The window is set to half of the rate that a train shows, without gradual growth.
     TrainLeap,
-    /// Takes a window back that a train and the arrivals since disprove.
+    /// If a train and later arrivals show a much lower rate, the controller reduces the window.
     Disproven,
-    /// Grows the faster the further a train proves wrong.
+    /// Growth becomes faster as the rate rises above the rate of a train.
     GrowthBeyondTrain,
-    /// Takes no sending rate for the capacity that a train disproves.
+    /// A sending rate far above the rate of a train does not count as the capacity.
     SentMax,
-    /// Takes no loss for congestion far below the rate of a train.
+    /// Losses far below the rate of a train do not count as congestion.
     FarBelowTrain,
-    /// Takes a train that jitter spreads for a lower bound.
+    /// A train that jitter has spread gives only a lower limit of the capacity.
     TrainJitter,
-    /// Does not measure a train by one packet that overtakes it.
+    /// A train is not measured if one packet that overtook the train dominates the result.
     TrainOvertaker,
-    /// Cuts where hardly half arrives, at any loss floor.
+    /// If less than half of the expected packets arrive, the controller cuts the window at any loss
+    /// floor.
     LastResort,
-    /// Takes dense losses for an excess though they make one run.
+    /// Dense losses count as an excess even if they form a single run.
     OneRun,
-    /// Takes losses for an excess only if they come in several runs.
+    /// Losses count as an excess only if they form several runs.
     Runs,
-    /// Widens all tests of loss where losses come in bursts.
+    /// If losses come in bursts, all loss tests require more losses.
     Dispersion,
-    /// Widens the test of loss while the floor is uncertain.
+    /// While the loss floor is uncertain, the loss test requires more losses.
     UncertainFloor,
-    /// Lowers the floor to the bound of any count.
+    /// Every count of losses limits the loss floor from above.
     BoundFloor,
-    /// Confirms a clean floor by a long count without loss.
+    /// A long count without loss makes a clean loss floor certain.
     ConfirmFloor,
-    /// Learns the floor of a lossy path below a policer's rate.
+    /// On a lossy path, the loss floor is measured below the rate of a policer.
     LearnPoliced,
-    /// Takes losses back whose packets turn up late.
+    /// If a packet arrives after it was declared lost, its loss is subtracted from the counts.
     LateTaken,
-    /// Yields at a policer on a lossy path by a cumulative sum of losses.
+    /// On a lossy path with a policer, a cumulative sum of losses decides when to slow down.
     SurplusOnLossy,
-    /// Competes by CUBIC's law where drains fail.
+    /// If drains fail, the controller uses CUBIC's window growth against competing flows.
     Compete,
-    /// Counts failed drains of several series together.
+    /// Failed drains count as evidence across several series of drains.
     CompetingScore,
-    /// Begins to compete with the window before the drains.
+    /// Competition starts with the window from before the drains.
     WindowBefore,
-    /// Tests beside competing flows whether they have left.
+    /// During competition, the controller tests whether the competing flows have stopped.
     CompeteTest,
-    /// Stops competing after two rounds with an empty queue.
+    /// Two rounds with an empty queue end competition.
     EmptyRounds,
-    /// Makes a second test sooner than the first.
+    /// A second test of the queue starts earlier than the regular interval.
     SecondTest,
-    /// Stops competing only after two tests.
+    /// Competition ends only after two tests with an empty queue.
     TwoTests,
-    /// Yields at a queue's peak where a lossy path hides its drops.
+    /// If random loss hides the drops of a full queue, the controller cuts the window at the
+    /// queue's peak.
     YieldUnseen,
-    /// Leaves room for others after a cut (RFC 9438 section 4.7).
+    /// After a cut, the window leaves room for other flows (RFC 9438 section 4.7).
     FastConvergence,
-    /// Grows as fast as Reno at least (RFC 9438 section 4.3).
+    /// The window grows at least as fast as Reno's window (RFC 9438 section 4.3).
     RenoFriendly,
-    /// Follows CUBIC's law at a policer.
+    /// At a policer, the window grows as CUBIC's window.
     Policed,
-    /// Waits for a second cut before it follows CUBIC's law.
+    /// The controller changes to CUBIC's growth only after a second cut.
     SecondCut,
-    /// Takes losses in bursts for no policer.
+    /// Losses in bursts do not count as evidence of a policer.
     BurstyLosses,
-    /// Cuts less than CUBIC on a lossy path.
+    /// On a lossy path, the controller cuts the window less than CUBIC does.
     LossyCut,
-    /// Leaves CUBIC's law where the window is far beyond the policer's rate.
+    /// If the window is far above the policer's rate, the controller stops CUBIC's growth.
     PolicerGone,
-    /// Cuts to eight tenths at a policer at most.
+    /// At a policer, a cut leaves at least eight tenths of the window.
     PassedMin,
 }
 
 impl Mechanism {
-    /// Returns `condition`, or `false` in a run without this part.
+    /// Returns `condition`, or `false` in a run without this mechanism.
     #[inline]
     pub(super) fn acts(self, condition: bool) -> bool {
         condition && !is_off(self)
     }
 
-    /// Returns `value`, or `without` in a run without this part.
+    /// Returns `value`, or `without` in a run without this mechanism.
     #[inline]
     pub(super) fn value(self, value: f64, without: f64) -> f64 {
         if self.acts(value != without) {
@@ -248,10 +258,10 @@ mod switch {
     }
 
     impl Mechanism {
-        /// Runs `run` on this thread without one part; `None` switches nothing off. Returns the
-        /// result, and the parts that were about to act.
+        /// Calls `run` on this thread with one mechanism switched off. `None` switches nothing off.
         ///
-        /// The run would have been the same without any other part.
+        /// Returns the result of `run`, and the mechanisms whose conditions were true during the
+        /// run. Switching off any other mechanism would not have changed the run.
         pub fn without<T>(off: Option<Self>, run: impl FnOnce() -> T) -> (T, Vec<Self>) {
             OFF.set(off);
             USED.set(0);
@@ -262,7 +272,7 @@ mod switch {
             (result, Self::ALL.iter().filter(is_used).copied().collect())
         }
 
-        /// All parts.
+        /// All mechanisms.
         pub const ALL: [Self; 97] = [
             Self::IdleRest,
             Self::GrowthPause,

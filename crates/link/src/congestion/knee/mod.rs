@@ -1,24 +1,23 @@
-//! Knee controller: fills the path up to the knee of its delay curve, and drains the queue that it
-//! built.
+//! Knee controller: fills the path up to the knee of its delay curve, and then drains the queue.
 //!
-//! While competing flows keep the queue full, it behaves as paced CUBIC.
+//! While competing flows keep the queue full, the controller behaves as paced CUBIC.
 //!
 //! The input is reports of the peer ([`Digest`]) and the time. The output is a window, and a pacing
-//! rate of window / (base RTT + queueing delay). The window counts bytes *sent*, so random loss
-//! does not shrink it.
+//! rate of window / (base RTT + queueing delay). The window counts *sent* bytes, so random loss
+//! does not shrink the window.
 //!
-//! The window grows until one-way queueing delay shows. A drain must then empty the queue. A failed
-//! drain means that the route is longer, or that others fill the queue, too.
+//! The window grows until one-way queueing delay appears. The controller then drains the queue. If
+//! the drain does not empty the queue, the route has become longer, or other flows fill the queue.
 //!
-//! Loss acts only in excess of a floor. The floor is learned far below capacity, raised by
-//! experiment, and lowered by every cleaner window. If loss without a queue is the only sign of a
-//! limit, as at a policer, CUBIC's window growth applies. The benches `controller` and `fair` show
-//! the results.
+//! Losses matter only in excess of the loss floor. The floor is measured far below the path's
+//! capacity. An experiment can raise the floor, and every count with fewer losses lowers it. If
+//! loss without a queue is the only sign of congestion, as at a policer, the window grows as
+//! CUBIC's window. The benches `controller` and `fair` show the results.
 //!
-//! Each measurement answers one question: [`queue`], [`capacity`], [`floor`], [`competing_flows`],
-//! [`policer_detector`], [`report_times`]. [`path_model`] holds them with the window, independent
-//! of the mode. A [`mode`] reads them, sets the window, and returns its successor. This file passes
-//! the reports on and changes the mode.
+//! Each submodule holds one measurement: [`queue`], [`capacity`], [`floor`], [`competing_flows`],
+//! [`policer_detector`], [`report_times`]. [`path_model`] holds all measurements and the window. A
+//! [`mode`] reads the measurements, sets the window and returns the next mode. This file forwards
+//! the reports and changes the mode.
 
 mod capacity;
 mod competing_flows;
@@ -51,7 +50,7 @@ pub struct Knee {
 }
 
 impl Knee {
-    /// Creates a controller with earlier measurements of the path.
+    /// Creates a controller. `memory` holds measurements of the path from an earlier connection.
     pub fn new(policy: KneePolicy, memory: Option<PathMemory>) -> Self {
         let cached = memory.map(|memory| memory.capacity_bytes_per_s);
         let first_train = StartMode::first_train(cached);
@@ -64,14 +63,15 @@ impl Knee {
         }
     }
 
-    /// Enters the next mode.
+    /// Changes to the mode that `next` requests, if any.
     fn follow(&mut self, next: Transition, now_s: f64) {
         if let Some(mode) = KneeMode::after(next, &mut self.path, now_s) {
             self.mode = mode;
         }
     }
 
-    /// Measures, and keeps the rate if the base round-trip time changes: a window fits one path.
+    /// Updates the measurements of the path. If the base round-trip time changes, the controller
+    /// keeps the rate and changes the window.
     fn measure(&mut self, digest: &Digest<'_>, since_report_s: f64, now_s: f64) {
         // A queue on an idle link belongs to others, or does not exist.
         let queue_s = if self.is_idle(digest) {
@@ -100,8 +100,8 @@ impl Knee {
         }
     }
 
-    /// Whether the application sends so little that a queue belongs to others, and does not react
-    /// to us.
+    /// Whether the application sends only a few packets per round trip. A queue then comes from
+    /// other flows, and does not react to this sender.
     fn is_idle(&self, digest: &Digest<'_>) -> bool {
         let used = digest.bytes_in_flight as f64 + digest.resolved_bytes() as f64;
         !self.mode.is_start()
@@ -110,7 +110,7 @@ impl Knee {
                 < (IDLE_PART * self.path.window_bytes).min(IDLE_PACKETS * self.path.packet_bytes)
     }
 
-    /// Lets the window grow by the resolved bytes of a report.
+    /// Grows the window by the bytes that a report acknowledged or declared lost.
     fn grow(&mut self, digest: &Digest<'_>, since_report_s: f64, now_s: f64) {
         // The window must not grow while there are no bytes to send, or no reports.
         let idle_s = if digest.app_limited {
@@ -131,14 +131,14 @@ impl Knee {
         }
     }
 
-    /// Handles the absence of traffic.
+    /// Handles a report while the link is idle.
     fn rest(&mut self, now_s: f64) {
         let next = self.mode.rest(&mut self.path, now_s);
         self.follow(next, now_s);
         self.path.begin_round(now_s);
     }
 
-    /// Checks whether the present mode is over.
+    /// Checks whether the present mode has ended, and changes the mode if it has.
     fn step(&mut self, app_limited: bool, now_s: f64) {
         let next = self.mode.step(&mut self.path, app_limited, now_s);
         self.follow(next, now_s);
@@ -178,7 +178,7 @@ impl Controller for Knee {
         self.mode.rate_bytes_per_s(&self.path)
     }
 
-    /// Returns the bytes that pacing at the rate has in flight until the slowest report on them
+    /// Returns the number of bytes in flight that pacing needs until the slowest report on a packet
     /// arrives.
     fn window_bytes(&self) -> f64 {
         let path = &self.path;
@@ -233,38 +233,39 @@ impl Controller for Knee {
     }
 }
 
-/// Rounds without a report after which CUBIC's window stops growing: later packets are not known to
-/// have passed.
+/// Number of rounds without a report after which CUBIC's window stops growing. Nothing shows that
+/// packets sent later have passed.
 const GROWTH_PAUSE_ROUNDS: f64 = 2.0;
-/// Part of such a silence from which on a round-trip time belongs to a packet sent before it.
+/// Fraction of a time without reports. A round-trip time longer than this fraction belongs to a
+/// packet sent before the reports stopped.
 const SENT_IN_SILENCE: f64 = 0.5;
-/// Limits of an idle link: a part of the window, and a few packets, as commands and keep-alives
-/// need.
+/// Limits below which a link counts as idle: a fraction of the window, and a number of packets.
+/// Commands and keep-alives stay below both limits.
 const IDLE_PART: f64 = 1.0 / 8.0;
 const IDLE_PACKETS: f64 = 8.0;
-/// Least window, in packets. With fewer in flight a single lost report stops the flow, and there is
-/// too little to measure.
+/// Least window, in packets. With a smaller window, one lost report stops the flow, and too few
+/// packets remain for a measurement.
 const WINDOW_MIN_PACKETS: f64 = 4.0;
 
-/// Maximum number of bytes in flight, as a multiple of the window. Pacing sets the rate, and this
-/// limit matters only without reports.
+/// Limit of bytes in flight, as a multiple of the window. Pacing sets the rate, so the limit
+/// matters only if reports are missing.
 const IN_FLIGHT_MAX: f64 = 1.25;
-/// Further bytes in flight, as a multiple of the window, for each packet that the path loses.
+/// Additional bytes in flight, as a fraction of the part of the window that the path loses.
 ///
-/// A lost packet stays in flight until it is declared lost, which is later than the report on an
-/// arrival.
+/// A lost packet counts as in flight until it is declared lost. That takes longer than the report
+/// about an arrived packet.
 const IN_FLIGHT_FOR_LOSS: f64 = 0.25;
-/// Packets that may be in flight beyond that, so that a small window does not stop a burst of the
-/// pacer.
+/// Number of packets that may be in flight beyond the limit. They allow a burst of the pacer if the
+/// window is small.
 const IN_FLIGHT_SPARE_PACKETS: f64 = 4.0;
 
-/// Upper bound on the rate stored for a later connection, as a multiple of the present rate.
+/// Upper limit of the capacity stored for a later connection, as a multiple of the present sending
+/// rate.
 ///
-/// Measurements beside competing flows, or over a burst of arrivals, may exceed the path's
-/// capacity.
+/// A capacity measured beside competing flows, or over a burst of arrivals, may be too high.
 const REMEMBERED_MAX: f64 = 2.0;
 
-/// Returns packets of 1500 bytes, all sent at `sent_s`.
+/// Returns `count` packets of 1500 bytes, all sent at `sent_s`.
 #[cfg(test)]
 fn resolved_at(
     sent_s: f64,
@@ -290,9 +291,10 @@ mod tests {
     use crate::congestion::PacketArrival;
 
     proptest! {
-        /// Each report brings a round-trip time, a delay of four packets, and whether the link is
-        /// idle: random, or from a hostile peer. No packet is resolved, so there is no reason to
-        /// grow.
+        /// Each report contains a round-trip time, delays of four packets, and whether the link is
+        /// idle. The values are random, as from a hostile peer.
+        ///
+        /// No report acknowledges a packet, so the window has no reason to grow.
         #[test]
         fn no_order_of_round_trip_times_and_delays_pumps_the_window_up(
             reports in prop::collection::vec((0.001..5.0_f64, 0.0..10.0_f64, any::<bool>()), 1..200),

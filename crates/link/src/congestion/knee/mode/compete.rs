@@ -1,11 +1,12 @@
-//! Mode beside competing flows that keep the queue full: CUBIC's window growth, and tests whether
-//! they are still there.
+//! Mode for the time while competing flows keep the queue full.
 //!
-//! The input is losses, and the queue's length. The output is the window that one more CUBIC flow
-//! would have. Normal growth resumes once the queue is empty without our doing.
+//! The input is losses and the length of the queue. The output is the window that one more CUBIC
+//! flow would have. If the queue is empty although this sender did not drain it, normal growth
+//! resumes.
 //!
-//! A test sends our own bandwidth-delay product for about a round. Alone on the path that empties
-//! the queue, and beside competing flows it does not.
+//! The mode tests regularly whether the competing flows are still present. During a test the sender
+//! keeps one bandwidth-delay product in flight for about two rounds. If the sender is alone, the
+//! queue becomes empty.
 
 use super::{
     super::{
@@ -23,13 +24,13 @@ pub(in super::super) struct CompeteMode {
     /// Time of the next test of the queue.
     test_at_s: f64,
     test: Option<QueueTest>,
-    /// Tests in a row that found the queue empty.
+    /// Number of consecutive tests that found the queue empty.
     empty_tests: u32,
-    /// Rounds in a row that found the queue empty without a test.
+    /// Number of consecutive rounds between tests in which the queue was empty.
     empty_rounds: u32,
 }
 
-/// Test of the queue in progress.
+/// Test of the queue that is in progress.
 #[derive(Debug, Clone, Copy)]
 struct QueueTest {
     /// Window before the test, in bytes.
@@ -58,7 +59,7 @@ impl CompeteMode {
         }
     }
 
-    /// Grows by `bytes` bytes whose fate became known.
+    /// Updates CUBIC's window after `bytes` more bytes were acknowledged or declared lost.
     pub(super) fn grow(&mut self, path: &mut PathModel, bytes: f64, now_s: f64) {
         if self.test.is_none() {
             let rtt_s = path.rtt_s();
@@ -69,7 +70,8 @@ impl CompeteMode {
         }
     }
 
-    /// Abandons a test while the application is idle, since it would measure a queue of others.
+    /// Handles an idle application. Returns to growth if a test is due, because the test would
+    /// measure only the queue of other flows.
     pub(super) fn rest(&self, now_s: f64) -> Transition {
         if self.test.is_none() && now_s >= self.test_at_s {
             Transition::Grow
@@ -78,7 +80,8 @@ impl CompeteMode {
         }
     }
 
-    /// Excludes `idle_s` from the time in which the window grows. A test is excluded as a whole.
+    /// Excludes `idle_s` from the time in which the window grows. During a test the function does
+    /// nothing, because the whole test is excluded later.
     pub(super) fn pause(&mut self, idle_s: f64) {
         if self.test.is_none() {
             self.law.pause(idle_s);
@@ -118,7 +121,8 @@ impl CompeteMode {
         Transition::Stay
     }
 
-    /// Starts a test: sends our own bandwidth-delay product, which alone empties the queue.
+    /// Starts a test of the queue. The window becomes slightly less than one bandwidth-delay
+    /// product. The queue then becomes empty if no other flow fills it.
     fn begin_test(&mut self, path: &mut PathModel, now_s: f64) {
         self.test = Some(QueueTest {
             window_bytes: path.window_bytes,
@@ -149,7 +153,7 @@ impl CompeteMode {
         Transition::Stay
     }
 
-    /// Resumes growth after a test that did not show the departure of the others.
+    /// Resumes growth after a test that did not end competition.
     fn resume(&mut self, test: QueueTest, is_empty: bool, path: &mut PathModel, now_s: f64) {
         let interval_s = test_interval_s(path);
         let wait_s = if Mechanism::SecondTest.acts(is_empty) {
@@ -170,8 +174,10 @@ fn test_interval_s(path: &PathModel) -> f64 {
     TEST_INTERVAL_MIN_S.max(TEST_INTERVAL_ROUND_TRIPS * path.rtt_s())
 }
 
-/// Whether the full queue must be dropping our packets, too. On a lossy path those drops are hidden
-/// in the path's loss, so the queue's length decides.
+/// Whether the full queue must also be dropping packets of this sender.
+///
+/// On a lossy path the path's own losses hide those drops, so the function looks at the length of
+/// the queue.
 fn must_yield_unseen(path: &PathModel, now_s: f64) -> bool {
     let since_cut_s = now_s - path.floor.cut_s();
     path.floor.loss() >= NEARLY_NOTHING
@@ -180,28 +186,35 @@ fn must_yield_unseen(path: &PathModel, now_s: f64) -> bool {
         && path.queue.is_at_peak()
 }
 
-/// Least window of CUBIC, in packets, as the window of TCP after a loss (RFC 5681 section 3.1).
+/// Least window of CUBIC, in packets. TCP has the same window after a loss (RFC 5681 section 3.1).
 const WINDOW_MIN_PACKETS: f64 = 2.0;
-/// Round trips between two tests. A test takes about two at a reduced rate, so a tenth of the time.
+/// Number of round trips between two tests. A test reduces the rate for about two round trips, a
+/// tenth of the time.
 const TEST_INTERVAL_ROUND_TRIPS: f64 = 20.0;
-/// Least time between two tests on short paths, where CUBIC's own periods are seconds.
+/// Least time between two tests. The value applies to short paths, where a period of CUBIC's growth
+/// takes seconds.
 const TEST_INTERVAL_MIN_S: f64 = 2.0;
-/// Rounds of a test: one until packets sent at the lower rate are reported, and one to measure the
-/// queue.
+/// Number of rounds in a test. In the first round, reports on packets sent at the lower rate
+/// arrive. In the second round, the queue is measured.
 const TEST_ROUNDS: f64 = 2.0;
-/// Rounds and additional time after which a test ends without a fresh measurement of the queue.
+/// Number of rounds after which a test ends even without a new measurement of the queue. The second
+/// value is an additional time.
 const TEST_ROUNDS_MAX: f64 = 5.0;
 const TEST_GRACE_S: f64 = 1.0;
-/// Tests in a row that must find the queue empty, and rounds in a row without a test. After a loss
-/// that all flows share the queue is empty for an instant, though no flow has left.
-const EMPTY_TIMES: u32 = 2;
-/// Part of the interval after which the second test starts.
+/// Number of consecutive tests, or of consecutive rounds without a test, that must find the queue
+/// empty.
 ///
-/// A loss shared with others is over then. A longer pause would leave the capacity of departed
-/// flows unused.
+/// After a loss in all flows, the queue is empty for a moment although no flow has stopped.
+const EMPTY_TIMES: u32 = 2;
+/// Time before the second test, as a fraction of the usual interval between tests.
+///
+/// After this time, the effect of a loss shared with other flows is over. A longer time would leave
+/// the capacity of stopped flows unused.
 const SECOND_TEST_AFTER: f64 = 0.3;
-/// Least round trips between two assumed drops at a queue's peak on a lossy path. More often would
-/// yield more than a CUBIC flow does, and more rarely would take capacity from other flows.
+/// Least number of round trips between two cuts for assumed drops on a lossy path.
+///
+/// With a smaller number, the sender would take less than a CUBIC flow. With a larger number, the
+/// sender would take capacity from other flows.
 const UNSEEN_ROUND_TRIPS: f64 = 8.0;
 
 #[cfg(test)]
@@ -209,7 +222,7 @@ mod tests {
     use super::*;
     use crate::congestion::knee::competing_flows::KneePolicy;
 
-    /// Returns the mode beside others on a path of 100 ms that keep 50 ms of queue.
+    /// Returns the mode on a path of 100 ms on which other flows keep 50 ms of queue.
     fn competing() -> (CompeteMode, PathModel) {
         let mut path = PathModel::new(KneePolicy::Fair, 1e6, None);
         path.pretend(0.1, 10e6, 0.0);

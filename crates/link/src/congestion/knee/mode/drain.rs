@@ -1,8 +1,10 @@
 //! Mode that empties the queue built by growth.
 //!
-//! The input is the queue's length. The output is a window a little below the capacity. It ends
-//! when the queue is empty and a window's packets have shown the loss floor. A drain that does not
-//! empty the queue has failed: others fill it, or the route has become longer.
+//! The input is the length of the queue. The output is a window slightly below the bandwidth-delay
+//! product. The mode ends when the queue is empty and enough packets have shown the loss floor.
+//!
+//! If the queue does not become empty, the drain has failed. Other flows then fill the queue, or
+//! the route has become longer.
 
 use super::{
     super::path_model::{DRAIN_RATE_MIN, DRAINED, PathModel, ROUND_MIN_S},
@@ -12,14 +14,14 @@ use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct DrainMode {
-    /// Capacity of the path, in bytes per second in the sending domain.
+    /// Capacity of the path in bytes per second. Lost packets count as passed.
     capacity: f64,
-    /// Drains before this one.
+    /// Drains of the same queue before this drain.
     pub(super) series: DrainSeries,
     cut_s: f64,
-    /// Longest queueing delay since the cut.
+    /// Longest queueing delay since the drain began.
     queue_max_s: f64,
-    /// Time at which the queue was first seen empty.
+    /// Time at which the queue was first measured as empty. `None` before that.
     emptied_s: Option<f64>,
 }
 
@@ -61,7 +63,7 @@ impl DrainMode {
         wanted.max(Mechanism::DrainRateMin.value(self.rate_min(path), 0.01) * self.capacity)
     }
 
-    /// Returns the least rate of a drain, as a part of the capacity.
+    /// Returns the least rate of a drain, as a fraction of the capacity.
     fn rate_min(&self, path: &PathModel) -> f64 {
         if path.is_short(self.capacity) {
             RATE_MIN_SHORT
@@ -70,8 +72,8 @@ impl DrainMode {
         }
     }
 
-    /// Restarts the wait while the application is idle, since no packets show whether the queue
-    /// empties.
+    /// Restarts the timeout of the drain while the application is idle. Without packets, no
+    /// measurement shows whether the queue becomes empty.
     pub(super) fn rest(&mut self, now_s: f64) {
         self.cut_s = now_s;
     }
@@ -99,8 +101,8 @@ impl DrainMode {
         Transition::Stay
     }
 
-    /// Ends the drain after the queue has emptied. The path is ours alone, and the window grows
-    /// from the capacity.
+    /// Ends the drain after the queue became empty. No other flow fills the path, so the window
+    /// grows from the capacity.
     fn end(&self, path: &mut PathModel) -> Transition {
         if Mechanism::LearnInDrain.acts(!path.floor.is_exceeded()) {
             path.floor.learn_expected();
@@ -112,8 +114,8 @@ impl DrainMode {
         Transition::Grow
     }
 
-    /// Handles a queue that has not emptied. Tests whether the route has become longer, if a test
-    /// can show that.
+    /// Handles a drain that did not empty the queue. If a route test can give a result, the
+    /// function requests the test.
     fn fail(&self, path: &PathModel) -> Transition {
         let failed = self.series.failed + 1;
         let series = DrainSeries {
@@ -135,10 +137,10 @@ impl DrainMode {
         }
     }
 
-    /// Whether the queue should be empty by now if only this sender filled it.
+    /// Whether the queue should be empty by now if no other flow fills it.
     ///
-    /// The cut takes effect after a round trip and the queue's delay. From then on the queue
-    /// shrinks by the bottleneck's capacity beyond our rate.
+    /// The lower rate takes effect after one round trip and the queueing delay. From that time on,
+    /// the queue shrinks at the difference between the capacity and the sending rate.
     fn is_overdue(&self, path: &PathModel) -> bool {
         let base_s = path.base_s();
         let queue_s = self.queue_max_s;
@@ -155,22 +157,22 @@ impl DrainMode {
     }
 }
 
-/// Whether enough packets to show the loss floor have crossed the empty queue.
+/// Whether enough packets have crossed the path since the cut to show the loss floor.
 fn floor_has_been_seen(path: &PathModel) -> bool {
     let wanted = (FLOOR_PART * path.window_bytes / path.packet_bytes).min(FLOOR_PACKETS);
     path.floor.since_cut.packets >= wanted
 }
 
-/// Whether the queue has been held empty for long enough after `empty_s` seconds.
+/// Whether the maximum time with an empty queue has passed. The queue has been empty for `empty_s`
+/// seconds.
 fn hold_is_over(path: &PathModel, empty_s: f64) -> bool {
     empty_s > HOLD_ROUNDS * path.round_s()
 }
 
-/// Returns the successor of failed drains: competition with the flows that fill the queue, or a
-/// further drain.
+/// Returns the next mode after failed drains: competition with other flows, or a further drain.
 ///
-/// The further drain has a lower window, by the ratio of the remaining queue to the base round-trip
-/// time.
+/// A further drain uses a smaller window. The reduction depends on the ratio of the remaining
+/// queueing delay to the base round-trip time.
 pub(super) fn after_failure(series: DrainSeries, path: &mut PathModel) -> Transition {
     if path.competing_flows.on_failed_drain() {
         return Transition::Compete {
@@ -192,29 +194,27 @@ pub(super) fn after_failure(series: DrainSeries, path: &mut PathModel) -> Transi
     }
 }
 
-/// Least pacing rate of a drain on a short path, as a fraction of the capacity. At a lower rate a
-/// few packets would leave the path idle.
+/// Least pacing rate of a drain on a short path, as a fraction of the capacity. At a lower rate,
+/// gaps between the few packets would leave the path idle.
 const RATE_MIN_SHORT: f64 = 0.8;
-/// Reduction of the rate for each base round-trip time of expected queue, as a part of the
-/// capacity.
+/// Reduction of the drain's rate as a fraction of the capacity, for each base round-trip time of
+/// expected queueing delay.
 ///
-/// The last part of the queue drains within half a base round-trip time.
+/// With this value, the last part of the queue drains within half a base round-trip time.
 const STEEPNESS: f64 = 3.0;
-/// Limits of the time for which an empty queue is held.
+/// Limits of the time for which a drain keeps the queue empty.
 ///
-/// The hold ends after packets that show the loss floor: this part of a window, or
-/// [`FLOOR_PACKETS`]. It also ends after [`HOLD_ROUNDS`]. A longer hold shows the floor better and
-/// costs rate.
-///
-/// A longer hold shows the floor better and costs rate.
+/// The drain ends after this fraction of a window, or after [`FLOOR_PACKETS`] packets, has shown
+/// the loss floor. The drain also ends after [`HOLD_ROUNDS`] rounds. A longer time measures the
+/// floor better, but reduces the sending rate for longer.
 const FLOOR_PART: f64 = 0.7;
 const FLOOR_PACKETS: f64 = 200.0;
 const HOLD_ROUNDS: f64 = 2.0;
-/// Factor of the time after which the cut must take effect. It is a base round-trip time, and a
-/// quarter more for the report and the sampling of the queue.
+/// Time within which a cut must take effect, in base round-trip times. A quarter of a round trip
+/// covers the report and the measurement of the queue.
 const TIMEOUT_ROUND_TRIPS: f64 = 1.25;
-/// Least window of a repeated drain, as a fraction of the window. A long queue belongs mostly to
-/// others, which do not make room for us.
+/// Least window of a repeated drain, as a fraction of the present window. A long queue consists
+/// mostly of packets of other flows, and those flows do not slow down.
 const AGAIN_MIN: f64 = 0.5;
 
 #[cfg(test)]
@@ -225,7 +225,7 @@ mod tests {
         knee::{competing_flows::KneePolicy, resolved_at},
     };
 
-    /// Returns a drain of 50 ms of queue in front of 15 MB/s, on a path of 100 ms.
+    /// Returns a drain of a queue of 50 ms at a capacity of 15 MB/s, on a path of 100 ms.
     fn draining() -> (DrainMode, PathModel) {
         let mut path = PathModel::new(KneePolicy::Fair, 2e6, None);
         path.pretend(0.1, 15e6, 0.0);
@@ -234,7 +234,7 @@ mod tests {
         (drain, path)
     }
 
-    /// Records that packets sent at `sent_s` have seen `delay_s` of queue.
+    /// Records that packets sent at `sent_s` have measured a queueing delay of `delay_s`.
     fn see_queue(path: &mut PathModel, delay_s: f64, sent_s: f64) {
         path.queue.delay_s = delay_s;
         path.queue.sent_s = sent_s;

@@ -1,7 +1,7 @@
-//! Mode that grows the window until queueing delay shows.
+//! Mode that grows the window until queueing delay appears.
 //!
-//! The input is rounds without a queue. The output is a window that grows by an increasing gain.
-//! When growth is over, a drain, a test of the route, or a cut for loss follows.
+//! The input is rounds without a queue. The output is a window that grows by an increasing fraction
+//! per round. The next mode is a drain, a route test or a cut for loss.
 
 use super::{
     super::path_model::PathModel,
@@ -11,11 +11,11 @@ use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct GrowMode {
-    /// Growth of the window in the present round, as a fraction of it.
+    /// Growth of the window in the present round, as a fraction of the window.
     gain: f64,
-    /// Gain at the start of growth.
+    /// Gain of the first round of growth.
     gain_start: f64,
-    /// Completed rounds.
+    /// Number of completed rounds of growth.
     rounds: u32,
 }
 
@@ -81,8 +81,8 @@ impl GrowMode {
         self.gain = self.next_gain(path).min(GAIN_MAX);
     }
 
-    /// Returns the gain of the next round, by the ratio of the window to the capacity of the last
-    /// drain.
+    /// Returns the gain of the next round. The gain depends on the ratio of the window to the
+    /// bandwidth-delay product of the last drain.
     fn next_gain(&self, path: &PathModel) -> f64 {
         let known = path.capacity.known_bytes_per_s * path.base_s();
         if Mechanism::GentleGrowth.acts(path.is_gentle && self.rounds < GENTLE_ROUNDS) {
@@ -102,7 +102,8 @@ impl GrowMode {
     }
 }
 
-/// Handles a queue: growth has built it, or others have, or the route has become longer.
+/// Handles the appearance of a queue. This sender or other flows built the queue, or the route has
+/// become longer.
 fn meet_queue(path: &mut PathModel) -> Transition {
     path.queue.raise_threshold();
     let capacity = path.capacity();
@@ -122,57 +123,64 @@ fn meet_queue(path: &mut PathModel) -> Transition {
     }
 }
 
-/// Whether a queue shows suddenly, and is longer than growth can have built.
+/// Whether the queue is longer than growth can have built it.
 fn queue_is_sudden(path: &PathModel) -> bool {
     let built_s = SUDDEN * path.base_s() + SUDDEN_THRESHOLDS * path.threshold_s();
     path.queue.delay_s > built_s
 }
 
-/// Whether, soon after a cut for loss, losses show that the cut was not enough.
+/// Whether losses soon after a cut for loss show that the cut was too small.
 fn must_cut_again(path: &PathModel) -> bool {
     Mechanism::CutAgain.acts(path.is_gentle && path.floor.has_surplus(SURPLUS_AFTER_CUT))
 }
 
-/// First growth in a round, as a fraction divided by the square root of the window in packets.
+/// Gain of the first round, to be divided by the square root of the window in packets.
 ///
-/// The larger of two equal links grows by the smaller fraction, so their shares converge.
+/// If two senders share a path, the larger window grows by the smaller fraction. Their shares
+/// therefore converge.
 const GAIN_START: f64 = 0.5;
-/// Least first growth. From 4096 packets on the root would make growth take minutes.
+/// Least gain of the first round. Without this limit, windows of more than 4096 packets would need
+/// minutes to grow.
 const GAIN_START_MIN: f64 = 1.0 / 128.0;
-/// Largest growth in a round. Beyond it the queue of one round would be half of the bandwidth-delay
-/// product before the first report on it.
+/// Largest gain of a round. With a larger gain, one round could build a queue of more than half the
+/// bandwidth-delay product before its first report.
 const GAIN_MAX: f64 = 0.5;
-/// Factor of the gain per round near the capacity of the last drain.
+/// Factor of the gain from round to round near the capacity of the last drain.
 ///
-/// The queue shows after eight to ten rounds, and the drain costs one of them at 5 % less.
+/// A queue appears after eight to ten rounds. The drain then takes one round at a rate that is 5 %
+/// lower.
 const GAIN_GROWTH: f64 = 1.5;
-/// Factor of the gain per round well above that capacity, which finds a multiple of the capacity in
-/// about ten rounds.
+/// Factor of the gain from round to round well above the capacity of the last drain. Growth then
+/// finds a multiple of that capacity in about ten rounds.
 const GAIN_GROWTH_ABOVE: f64 = 2.0;
-/// Fraction of the last capacity below which a window has not come near the queue. A repeated
-/// drain, or a cut for loss, made it so small.
+/// Fraction of the bandwidth-delay product of the last drain. A smaller window is far from building
+/// a queue. A repeated drain or a cut for loss has made the window so small.
 const FAR_BELOW_KNOWN: f64 = 0.85;
-/// Growth in a round below that window.
+/// Gain of a round while the window is below [`FAR_BELOW_KNOWN`].
 const GAIN_FAR_BELOW: f64 = 0.25;
-/// Multiple of the last capacity beyond which the capacity must have grown. Otherwise the window
-/// would have built a queue of a quarter of the bandwidth-delay product.
+/// Multiple of the bandwidth-delay product of the last drain. If a larger window builds no queue,
+/// the capacity has grown.
+///
+/// At the old capacity, such a window would have built a queue of a quarter of the bandwidth-delay
+/// product.
 const FAR_ABOVE_KNOWN: f64 = 1.25;
 
-/// Part of the usual gain with which growth begins after a cut for loss, and for background
-/// traffic.
+/// Factor of the first gain after a cut for loss and for background traffic.
 const GENTLE_START: f64 = 0.5;
-/// Factor of the gain per round after a cut for loss. A policer may drop without a queue and give
-/// no other warning.
+/// Factor of the gain from round to round after a cut for loss. The factor is small because a
+/// policer may drop packets without any warning from a queue.
 const GENTLE_GROWTH: f64 = 1.15;
-/// Rounds of gentle growth without a signal after which the policer is gone. The gain is
-/// then 29 times its first value.
+/// Number of rounds of slow growth without a queue or losses. After these rounds no policer is
+/// assumed any more. The gain has then grown by a factor of 29.
 const GENTLE_ROUNDS: u32 = 25;
-/// Losses beyond the floor and the tolerance, soon after a cut for loss, that show that the cut was
-/// not enough.
+/// Number of losses in excess of the floor and the tolerance, soon after a cut for loss. More
+/// losses show that the cut was too small.
 const SURPLUS_AFTER_CUT: f64 = 16.0;
 
-/// Part of the base round-trip time, and multiple of the threshold, that a sudden queue exceeds
-/// together. Growth ends at the threshold and cannot have built it.
+/// Least length of a sudden queue: the sum of this fraction of the base round-trip time and this
+/// multiple of the threshold.
+///
+/// Growth ends when the queue reaches the threshold, so growth cannot have built a longer queue.
 const SUDDEN: f64 = 0.5;
 const SUDDEN_THRESHOLDS: f64 = 2.0;
 
@@ -181,8 +189,8 @@ mod tests {
     use super::*;
     use crate::congestion::knee::competing_flows::KneePolicy;
 
-    /// Returns a flow of a thousand packets on a path of 100 ms with a known capacity of `known`
-    /// bytes per second.
+    /// Returns a path of 100 ms with a window of 1000 packets. The stored capacity is `known` bytes
+    /// per second.
     fn path(policy: KneePolicy, known: f64) -> PathModel {
         let mut path = PathModel::new(policy, 1.5e6, None);
         path.pretend(0.1, 15e6, 0.0);
@@ -190,7 +198,7 @@ mod tests {
         path
     }
 
-    /// Returns the gain after `rounds` rounds without a signal.
+    /// Returns the gain after `rounds` rounds without a queue or losses.
     fn gain_after(rounds: u32, path: &mut PathModel) -> f64 {
         let mut grow = GrowMode::begin(path, 0.0);
         for round in 1..=rounds {

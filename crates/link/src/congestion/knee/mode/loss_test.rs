@@ -1,15 +1,17 @@
-//! Mode that tests whether less sending delivers a larger fraction.
+//! Mode that tests whether a lower sending rate delivers a larger fraction of the packets.
 //!
-//! The input is an excess of losses. The output is the window that passes, or the window before the
-//! cut and a higher floor.
+//! The input is losses in excess of the loss floor. The output is a smaller window, or the window
+//! from before the cut and a higher loss floor.
 //!
-//! The test has two stages. First the window is cut below the window that passed. If that removes
-//! most of the excess, it was our doing. Otherwise an experiment sends at a quarter of the rate and
-//! compares the delivered fractions. If the fraction grows, the sender had overloaded the path.
-//! Otherwise the path loses by itself, and the floor rises.
+//! The test has two stages. In the first stage the window is cut below the window that passed. If
+//! that removes most of the excess, the sender had caused the losses.
 //!
-//! If the floor itself is in doubt there is no excess to judge. The experiment then starts at once,
-//! and its loss is the floor.
+//! Otherwise the second stage, an experiment, sends at a quarter of the rate and compares the
+//! delivered fractions. If the delivered fraction grows, the sender had overloaded the path.
+//! Otherwise the path itself loses the packets, and the floor rises.
+//!
+//! If the floor is doubtful, the excess is unknown. The experiment then starts at once, and its
+//! loss becomes the floor.
 
 use super::{
     super::{
@@ -24,14 +26,14 @@ use crate::congestion::knee::Mechanism;
 #[derive(Debug)]
 pub(in super::super) struct LossTest {
     before: StateBeforeCut,
-    /// Whether start-up continues if the losses are the path's.
+    /// Whether start-up continues if the test shows that the path itself causes the losses.
     is_from_start: bool,
     stage: LossTestStage,
-    /// Start of the stage.
+    /// Start time of the present stage.
     began_s: f64,
 }
 
-/// State before a cut for loss, which is restored if the cut proves wrong.
+/// State before a cut for loss. If the cut proves wrong, the controller restores this state.
 #[derive(Debug, Clone, Copy)]
 struct StateBeforeCut {
     window_bytes: f64,
@@ -41,19 +43,21 @@ struct StateBeforeCut {
 
 #[derive(Debug, Clone, Copy)]
 enum LossTestStage {
-    /// After a cut: is the excess gone?
+    /// First stage, after a cut: tests whether the excess of losses has ended.
     Cut,
-    /// Losses continue: are there fewer at a quarter of the rate?
+    /// Second stage, if losses continue: tests whether a quarter of the rate loses a smaller
+    /// fraction.
     Experiment(Experiment),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Experiment {
-    /// Losses before the experiment, for the comparison.
+    /// Loss counts before the experiment, with which the experiment is compared.
     lost_before: LossCounts,
     /// Window before the experiment, in bytes.
     window_before_bytes: f64,
-    /// Whether the known floor is in doubt.
+    /// Whether the known loss floor may be wrong. The loss of the experiment then becomes the
+    /// floor.
     doubts_floor: bool,
 }
 
@@ -111,7 +115,7 @@ impl LossTest {
         }
     }
 
-    /// Undoes a needless cut, and continues as before it.
+    /// Undoes a cut that proved wrong, and continues with the window from before the cut.
     pub(super) fn undo(&self, path: &mut PathModel, now_s: f64) -> Transition {
         self.restore(path);
         path.mark_cut(now_s);
@@ -129,8 +133,10 @@ impl LossTest {
         path.policer.forget();
     }
 
-    /// Returns the part of the window before the cut that the path passes. It is below 1 if the
-    /// losses before the cut exceed the loss floor beyond chance.
+    /// Returns the fraction of the window before the cut that the path passes.
+    ///
+    /// The result is below 1 if the losses before the cut exceeded the loss floor by more than
+    /// chance explains.
     fn passed_before_cut(&self, path: &PathModel) -> f64 {
         let lost = &self.before.lost;
         let gain = (delivered(path.floor.loss()) / delivered(lost.loss_fraction())).ln();
@@ -142,7 +148,8 @@ impl LossTest {
         }
     }
 
-    /// Continues until a window's packets have shown whether the cut helped.
+    /// Continues the first stage. The stage ends when enough packets have shown whether the cut
+    /// removed the excess.
     fn step_cut(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         if Mechanism::UndoWrongCut.acts(path.floor.cut_was_wrong()) {
             return self.undo(path, now_s);
@@ -180,7 +187,7 @@ impl LossTest {
         path.mark_cut(now_s);
     }
 
-    /// Continues until the result for a quarter of the rate is beyond chance.
+    /// Continues the experiment until its result is certain or a timeout ends it.
     fn step_experiment(
         &self,
         experiment: &Experiment,
@@ -215,14 +222,17 @@ impl LossTest {
 
 /// Result of an experiment.
 enum ExperimentVerdict {
-    /// A quarter of the rate loses as much: the loss is the path's, and the cut was needless.
+    /// At a quarter of the rate the loss fraction is as high: the path itself loses the packets,
+    /// and the cut was not needed.
     Path,
-    /// A quarter of the rate loses less: the cut was right, and not enough.
+    /// At a quarter of the rate the loss fraction is lower: the sending rate causes the losses, and
+    /// the cut was too small.
     Rate,
 }
 
 impl Experiment {
-    /// Returns the result after `since_s` seconds, if it is beyond chance or has taken too long.
+    /// Returns the result of the experiment after `since_s` seconds. Returns `None` while the
+    /// result is uncertain and no timeout has passed.
     fn verdict(&self, path: &PathModel, since_s: f64) -> Option<ExperimentVerdict> {
         let packets = path.floor.since_cut.packets;
         let packets_min = if !Mechanism::FewPackets.acts(since_s >= SLOW_S) {
@@ -253,8 +263,10 @@ impl Experiment {
         })
     }
 
-    /// Updates the floor. A floor in doubt becomes the loss of the experiment. If the loss is the
-    /// path's, all losses since the cut are the path's.
+    /// Updates the loss floor with the result of the experiment.
+    ///
+    /// If the floor was doubtful, the loss of the experiment replaces it. Otherwise, if the path
+    /// itself loses the packets, the loss before and during the experiment replaces the floor.
     fn teach_floor(&self, verdict: &ExperimentVerdict, path: &mut PathModel) {
         let lost = path.floor.since_cut;
         let lost = match verdict {
@@ -274,7 +286,8 @@ impl Experiment {
     }
 }
 
-/// Returns the window that would have passed without an excess of losses. The losses were `lost`.
+/// Returns the window that the path would have passed without excess losses. `lost` holds the
+/// losses at the present window.
 fn window_that_passed(path: &PathModel, lost: &LossCounts) -> f64 {
     let delivered_part = delivered(path.floor.loss());
     let by_loss = path.window_bytes * (1.0 - lost.loss_fraction()) / delivered_part;
@@ -284,7 +297,8 @@ fn window_that_passed(path: &PathModel, lost: &LossCounts) -> f64 {
     Mechanism::PassedByDelivery.value(by_loss.min(by_delivery), by_loss)
 }
 
-/// Whether the cut removed at least half of the losses beyond the floor.
+/// Whether the cut removed at least half of the losses in excess of the floor. `loss_at_cut` is the
+/// loss fraction before the cut.
 fn excess_is_gone(path: &PathModel, loss_at_cut: f64) -> bool {
     let floor = path.floor.loss();
     let excess_before = (loss_at_cut - floor).max(EXCESS / GONE * (1.0 - floor));
@@ -292,7 +306,7 @@ fn excess_is_gone(path: &PathModel, loss_at_cut: f64) -> bool {
     excess <= GONE * excess_before && !path.floor.is_exceeded()
 }
 
-/// Whether the loss since the cut is known well enough to compare an experiment with it.
+/// Whether the loss since the cut is precise enough to compare an experiment with it.
 fn loss_is_known(path: &PathModel) -> bool {
     let loss = path.floor.since_cut.loss_fraction();
     let deviation_max = DEVIATION_MAX.min(DEVIATION_PART * telling_gain(path, loss));
@@ -309,62 +323,75 @@ fn variance(path: &PathModel, lost: &LossCounts) -> f64 {
     ) / lost.packets.max(1.0)
 }
 
-/// Returns the gain that shows congestion after `loss`: at most half of the possible gain.
+/// Returns the growth of the delivered fraction that shows congestion, as a logarithm. `loss` is
+/// the loss fraction before the experiment.
+///
+/// The result is half of the possible growth, within [`GAIN_MIN`] and [`GAIN`].
 fn telling_gain(path: &PathModel, loss: f64) -> f64 {
     let all = ((1.0 - path.floor.loss()) / delivered(loss)).ln();
     Mechanism::SmallGain.value((GAIN_PART * all).clamp(GAIN_MIN, GAIN), GAIN)
 }
 
-/// Returns the fraction delivered, large enough to divide by.
+/// Returns the delivered fraction, but at least [`FRACTION_MIN`], so that the caller can divide by
+/// the result.
 fn delivered(loss: f64) -> f64 {
     (1.0 - loss).max(FRACTION_MIN)
 }
 
-/// Fraction of the passed window to which a cut goes. A tenth less empties a queue of one
-/// bandwidth-delay product within ten round trips.
+/// Window after a cut, as a fraction of the window that passes. The remaining tenth empties a queue
+/// of one bandwidth-delay product within ten round trips.
 const OF_PASSED: f64 = 0.9;
 
-/// Part of the losses beyond the floor that a helpful cut removes.
+/// Fraction of the losses in excess of the floor. If a cut removes at least this fraction, the cut
+/// was right.
 const GONE: f64 = 0.5;
-/// Fewest packets that judge a cut or an experiment, and most that a cut waits for.
+/// Least number of packets after which a cut or an experiment has a result. The second value is the
+/// maximum for a cut.
 ///
-/// Fewer show little of a loss of a few percent. A cut is judged by a window's packets, but at most
-/// by [`CUT_PACKETS_MAX`], since more only take time.
+/// Fewer packets say little about a loss of a few percent. A cut waits for one window of packets,
+/// but for at most [`CUT_PACKETS_MAX`], since more packets only take time.
 const JUDGED_PACKETS_MIN: f64 = 16.0;
 const CUT_PACKETS_MAX: f64 = 400.0;
-/// Time after which a path counts as slow. A few packets then judge an experiment. A cut is judged
-/// by any number after [`CUT_TIMEOUT_ROUNDS`] more.
+/// Time after which a path counts as slow. An experiment then needs only [`JUDGED_PACKETS_MIN`]
+/// packets.
+///
+/// After [`CUT_TIMEOUT_ROUNDS`] additional rounds, a cut has a result with any number of packets.
 const SLOW_S: f64 = 3.0;
 const CUT_TIMEOUT_ROUNDS: f64 = 2.0;
 
-/// Divisor of the rate in an experiment. A larger one would show more of a bottleneck shared with
-/// others, and cost more rate if the loss is the path's.
-const EXPERIMENT_DIVISOR: f64 = 4.0;
-/// Packets of an experiment. It has fewer only after [`SLOW_S`], and never fewer than
-/// [`JUDGED_PACKETS_MIN`].
-const EXPERIMENT_PACKETS: f64 = 64.0;
-/// Time after which an experiment ends even if chance may explain its result, since it costs three
-/// quarters of the rate.
+/// Divisor of the sending rate in an experiment.
 ///
-/// It ends after half of the time once it has as many packets as the comparison. More add little,
-/// as the other half of the variance stays.
+/// A larger divisor would show more clearly whether a shared bottleneck is overloaded. If the path
+/// itself loses the packets, a larger divisor would waste more capacity.
+const EXPERIMENT_DIVISOR: f64 = 4.0;
+/// Number of packets of an experiment. After [`SLOW_S`] an experiment may end with fewer packets,
+/// but at least with [`JUDGED_PACKETS_MIN`].
+const EXPERIMENT_PACKETS: f64 = 64.0;
+/// Time after which an experiment ends even if chance may explain its result. An experiment uses
+/// only a quarter of the rate, so it must not last long.
+///
+/// If the experiment has as many packets as the count before it, half of the time is enough. More
+/// packets would reduce only one of the two variances.
 const EXPERIMENT_MAX_S: f64 = 5.0;
-/// Growth of the delivered fraction that shows congestion, as a logarithm. If one of five senders
-/// at an overloaded bottleneck falls to a quarter, they gain 0.16.
+/// Growth of the delivered fraction that shows congestion, as a logarithm.
+///
+/// Example: five senders overload a bottleneck. If one of them reduces its rate to a quarter, the
+/// logarithm grows by 0.16.
 const GAIN: f64 = 0.1;
-/// Part of the possible gain that is enough, if it is less.
+/// Fraction of the possible growth that shows congestion, if that is less than [`GAIN`].
 const GAIN_PART: f64 = 0.5;
-/// Gain below which the result is chance: more packets would take too long.
+/// Least growth that shows congestion, as a logarithm. A test for less growth would need too many
+/// packets.
 const GAIN_MIN: f64 = 0.02;
-/// Largest deviation of the loss before the experiment, as a logarithm and as a part of the gain
-/// that shows congestion.
+/// Largest standard deviation of the loss before an experiment, as a logarithm. The second value
+/// limits the deviation to a fraction of the growth that shows congestion.
 const DEVIATION_MAX: f64 = 0.035;
 const DEVIATION_PART: f64 = 0.5;
-/// Largest variance with bursts, as a multiple of the variance of independent losses. Otherwise an
-/// experiment in bursts of fifty packets would never be certain.
+/// Largest assumed variance, as a multiple of the variance of independent losses. Without this
+/// limit, an experiment with bursts of fifty lost packets would never have a certain result.
 const DISPERSION_MAX: f64 = 20.0;
-/// Least delivered fraction in divisions, and least loss in its variance. An experiment without a
-/// loss has the variance for this loss, and not zero.
+/// Least delivered fraction in divisions, and least loss fraction in the variance. Without this
+/// limit, an experiment without losses would have a variance of zero.
 const FRACTION_MIN: f64 = 0.01;
 
 #[cfg(test)]
@@ -375,8 +402,8 @@ mod tests {
         knee::{Knee, KneePolicy, mode::KneeMode, resolved_at},
     };
 
-    /// Returns an experiment after 8 % of 400 packets were lost, which loses each `every`-th
-    /// packet.
+    /// Returns a controller after an experiment. Before the experiment, 8 % of 400 packets were
+    /// lost. The experiment loses one packet in `every`.
     fn experiment(every: u64) -> Knee {
         let mut knee = Knee::new(KneePolicy::Fair, None);
         knee.path.pretend(0.1, 10e6, 1.0);
@@ -421,8 +448,8 @@ mod tests {
         assert!((knee.path.floor.loss() - 0.082).abs() < 0.005);
     }
 
-    /// Returns start-up after a round that lost 60 % beyond a floor of 20 %, and an experiment that
-    /// loses `part` of ten packets.
+    /// Returns a controller after an experiment in start-up. The floor was 20 %, and the round
+    /// before the experiment lost 60 %. The experiment loses `part` of ten packets.
     fn drowned(part: u64) -> Knee {
         let mut knee = Knee::new(KneePolicy::Fair, None);
         knee.path.pretend(0.1, 10e6, 1.0);

@@ -1,8 +1,10 @@
 //! Modes of the controller.
 //!
-//! The input is reports, after the [`PathModel`] has measured them. The output is a window, the
-//! rate at which to send, and the next mode. Each mode is a file with the state of that mode alone,
-//! and its step returns the transition ([`Transition`]). No mode reads another one.
+//! The [`PathModel`] measures each report before the mode reads it. A mode sets the window and the
+//! sending rate, and requests the next mode.
+//!
+//! Each file contains one mode and its state. The step function of a mode returns a [`Transition`].
+//! No mode reads the state of another mode.
 
 mod compete;
 mod drain;
@@ -21,27 +23,27 @@ pub(super) use self::{start::StartMode, transition::Transition};
 use super::{path_model::PathModel, report_times};
 use crate::congestion::knee::Mechanism;
 
-/// Mode with its state.
+/// Mode of the controller, with the state of the mode.
 #[derive(Debug)]
 pub(super) enum KneeMode {
-    /// Searching for the capacity, with growth up to eightfold a round trip.
+    /// Start-up: searches for the capacity, with growth of up to eightfold per round trip.
     Start(StartMode),
-    /// Growing until queueing delay shows.
+    /// Grows the window until queueing delay appears.
     Grow(GrowMode),
-    /// Emptying the queue that growth built.
+    /// Empties the queue that growth built.
     Drain(DrainMode),
-    /// Testing whether an apparent queue is a longer route.
+    /// Tests whether an apparent queue is in fact a longer route.
     RouteTest(RouteTest),
-    /// Testing after a cut for loss whether less sending delivers a larger fraction.
+    /// Tests after a cut for loss whether a lower rate delivers a larger fraction of the packets.
     LossTest(LossTest),
-    /// Growing as CUBIC below a policer.
+    /// Grows the window as CUBIC does, below the rate of a policer.
     Policed(PolicedMode),
-    /// Competing as CUBIC with flows that keep the queue full.
+    /// Competes as CUBIC with other flows that keep the queue full.
     Compete(CompeteMode),
 }
 
 impl KneeMode {
-    /// Returns the mode that `next` requests. `None` if the present one continues.
+    /// Returns the mode that `next` requests. Returns `None` if the present mode continues.
     pub(super) fn after(next: Transition, path: &mut PathModel, now_s: f64) -> Option<Self> {
         if !matches!(next, Transition::Stay) {
             // A train belongs to the mode that requested it.
@@ -70,7 +72,7 @@ impl KneeMode {
         })
     }
 
-    /// Checks whether the mode is over.
+    /// Checks whether the present mode has ended. Returns the transition to the next mode.
     pub(super) fn step(
         &mut self,
         path: &mut PathModel,
@@ -88,7 +90,7 @@ impl KneeMode {
         }
     }
 
-    /// Grows by `bytes` bytes whose fate became known.
+    /// Grows the window after `bytes` more bytes were acknowledged or declared lost.
     pub(super) fn grow(&mut self, path: &mut PathModel, bytes: f64, now_s: f64) {
         match self {
             Self::Start(_) => start::grow(path, bytes),
@@ -99,7 +101,8 @@ impl KneeMode {
         }
     }
 
-    /// Handles an idle application: running tests would measure a queue of others.
+    /// Handles an idle application. Running tests stop, because they would measure only the queue
+    /// of other flows.
     pub(super) fn rest(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         match self {
             Self::Drain(drain) => drain.rest(now_s),
@@ -110,7 +113,7 @@ impl KneeMode {
         Transition::Stay
     }
 
-    /// Returns the time for which to send without a report, in seconds.
+    /// Returns the time for which the sender continues without a report, in seconds.
     pub(super) fn silence_s(&self, path: &PathModel) -> f64 {
         let base_s = path.base_s();
         match self {
@@ -135,7 +138,8 @@ impl KneeMode {
         }
     }
 
-    /// Forgives the recent losses, which are no evidence about the rate.
+    /// Discards the recent losses, because the sending rate did not cause them. Undoes a cut that
+    /// is being tested.
     pub(super) fn forgive_losses(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         match self {
             Self::LossTest(test) => test.undo(path, now_s),
@@ -150,14 +154,14 @@ impl KneeMode {
         }
     }
 
-    /// Records that a wanted train begins.
+    /// Records that the sender starts a requested packet train.
     pub(super) fn on_train_begun(&mut self, now_s: f64) {
         if let Self::Start(start) = self {
             start.on_train_begun(now_s);
         }
     }
 
-    /// Returns the rate at which to send, in bytes per second.
+    /// Returns the sending rate in bytes per second.
     pub(super) fn rate_bytes_per_s(&self, path: &PathModel) -> f64 {
         match self {
             Self::Drain(drain) => drain.rate_bytes_per_s(path),
@@ -166,7 +170,7 @@ impl KneeMode {
         }
     }
 
-    /// Returns the bytes that may be in flight beside the window.
+    /// Returns the bytes that may be in flight in addition to the window.
     pub(super) fn extra_bytes(&self) -> f64 {
         match self {
             Self::RouteTest(test) => test.bytes(),
@@ -174,7 +178,7 @@ impl KneeMode {
         }
     }
 
-    /// Returns the bytes that may be in flight with any window.
+    /// Returns the bytes that may always be in flight, even if the window is smaller.
     pub(super) fn in_flight_min_bytes(&self) -> f64 {
         match self {
             Self::RouteTest(test) => test.in_flight_min_bytes(),
@@ -182,7 +186,7 @@ impl KneeMode {
         }
     }
 
-    /// Whether the window is the product of a rate and the base round-trip time.
+    /// Whether the mode computes the window as the product of a rate and the base round-trip time.
     pub(super) fn window_fits_base_rtt(&self) -> bool {
         matches!(self, Self::Grow(_) | Self::Drain(_) | Self::RouteTest(_))
     }

@@ -1,8 +1,9 @@
-//! Mode that grows below a policer, which drops packets instead of queueing them.
+//! Mode that grows the window below the rate of a policer. A policer drops packets instead of
+//! queueing them.
 //!
-//! The input is reports. The output is CUBIC's window of
-//! [`PolicerDetector`](super::super::policer_detector::PolicerDetector), and cuts as CUBIC makes
-//! them. A queue, or growth far beyond the policer's rate, ends the mode.
+//! The input is reports. The output is the CUBIC window of
+//! [`PolicerDetector`](super::super::policer_detector::PolicerDetector). The window is cut when
+//! CUBIC would cut it. A queue ends the mode, and so does growth far above the policer's rate.
 
 use super::{
     super::path_model::PathModel,
@@ -14,7 +15,7 @@ use crate::congestion::knee::Mechanism;
 pub(in super::super) struct PolicedMode;
 
 impl PolicedMode {
-    /// Grows by `acked` bytes.
+    /// Updates CUBIC's window after `acked` more bytes were acknowledged.
     pub(super) fn grow(&self, path: &mut PathModel, acked: f64, now_s: f64) {
         let (rtt_s, packet_bytes) = (path.rtt_s(), path.packet_bytes);
         if let Some(law) = path.policer.law() {
@@ -53,8 +54,8 @@ impl PolicedMode {
     }
 }
 
-/// Least window after a cut, as a fraction of the window. Growth is slow here, so a lower estimate
-/// results from a burst of losses.
+/// Least window after a cut, as a fraction of the window before the cut. The window grows slowly in
+/// this mode, so a lower estimate comes from a burst of losses.
 const PASSED_MIN: f64 = 0.8;
 
 #[cfg(test)]
@@ -67,7 +68,7 @@ mod tests {
 
     const WINDOW: f64 = 1_500_000.0;
 
-    /// Returns the mode at 100 ms on a path that is known to lose `floor`.
+    /// Returns a controller in the growth mode on a path of 100 ms with the loss floor `floor`.
     fn growing(floor: f64) -> Knee {
         let mut knee = Knee::new(KneePolicy::Fair, None);
         knee.path.pretend(0.1, WINDOW / 0.1, 1.0);
@@ -78,7 +79,7 @@ mod tests {
         knee
     }
 
-    /// Causes a cut for an excess of losses from `now_s` on, after which the excess is gone.
+    /// Causes a cut for excess losses at `now_s`. After the cut the excess ends.
     fn drop_some(knee: &mut Knee, floor_every: u64, now_s: f64) {
         knee.path
             .floor
@@ -96,7 +97,8 @@ mod tests {
         knee.step(false, now_s + 0.6);
     }
 
-    /// Returns the mode at a policer that has dropped packets at a window of 1.5 MB.
+    /// Returns a controller in the policed mode. The policer has dropped packets at a window of 1.5
+    /// MB.
     fn policed(floor: f64, floor_every: u64) -> Knee {
         let mut knee = growing(floor);
         drop_some(&mut knee, floor_every, 2.0);

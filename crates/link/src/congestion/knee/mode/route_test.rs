@@ -1,15 +1,17 @@
-//! Mode that tests whether an apparent queue is a longer route.
+//! Mode that tests whether an apparent queue is in fact a longer route.
 //!
-//! Both delay all packets. A longer route stays when we send less, and so does a queue that others
-//! fill. Sending at nearly the capacity for a while distinguishes them. In a queue those packets
-//! arrive later and later, or are dropped. On a longer route they arrive as they were sent.
+//! Queues and longer routes both delay all packets. If the sender slows down, the delay of a longer
+//! route stays. The delay of a queue that other flows fill stays, too.
 //!
-//! A test far below the capacity would find no queue beside others, either. The train shows whether
-//! it was. If jitter spreads the train, a test that finds no queue counts only after another such
-//! test.
+//! The test therefore sends at nearly the capacity for a short time. In a queue, the delay of the
+//! test packets grows, or the queue drops packets. On a longer route, the delay stays constant.
 //!
-//! The input is the delays of the test's packets, and a train that shows the capacity. The output
-//! is growth at a longer base round-trip time, or a drain of a real queue.
+//! A test far below the capacity would show no growing delay even beside other flows. A packet
+//! train shows the capacity, and thus whether the test was fast enough. If jitter spreads the
+//! train, the result needs a second test.
+//!
+//! The input is the delays of the test packets, and the train. The next mode is growth with a
+//! longer base round-trip time, or a drain.
 
 use super::{
     super::{
@@ -23,15 +25,15 @@ use crate::congestion::knee::Mechanism;
 #[derive(Debug)]
 pub(in super::super) struct RouteTest {
     queue: ApparentQueue,
-    /// Rate of the test, in bytes per second.
+    /// Sending rate of the test, in bytes per second.
     rate_bytes_per_s: f64,
-    /// Bytes sent at that rate, and the bytes of them still to be sent.
+    /// Number of bytes of the test. The second field is the number of bytes not sent yet.
     bytes: f64,
     bytes_left: f64,
-    /// Bytes in flight before the test, which may be more than the window.
+    /// Bytes in flight when the test began. The value may exceed the window.
     in_flight_before_bytes: f64,
     began_s: f64,
-    /// Time at which the last of them was sent.
+    /// Time at which the last byte of the test was sent. `None` before that.
     sent_s: Option<f64>,
 }
 
@@ -71,13 +73,15 @@ impl RouteTest {
         }
     }
 
-    /// Returns the bytes that the test sends.
+    /// Returns the number of bytes that the test sends.
     pub(super) fn bytes(&self) -> f64 {
         self.bytes
     }
 
-    /// Returns the bytes that may be in flight with any window. The test waits for no room, since
-    /// its train would arrive late and count as a queue.
+    /// Returns the bytes that may be in flight, even if the window is smaller.
+    ///
+    /// The test does not wait for room in the window. A delayed train would arrive late and look
+    /// like a queue.
     pub(super) fn in_flight_min_bytes(&self) -> f64 {
         self.in_flight_before_bytes + self.bytes
     }
@@ -89,7 +93,7 @@ impl RouteTest {
         }
     }
 
-    /// Ends the test without a finding on the route.
+    /// Ends the test without a result.
     pub(super) fn abandon(path: &mut PathModel) -> Transition {
         path.queue.forget_ramp();
         Transition::Grow
@@ -110,8 +114,8 @@ impl RouteTest {
         self.end(path, finding, now_s)
     }
 
-    /// Whether the application, or the peer's credit, left no gap in the test. Later gaps do not
-    /// matter.
+    /// Whether the test was sent at its intended rate, without gaps from the application or from
+    /// missing credit. Gaps after the last byte of the test do not count.
     fn was_sent_at_its_rate(&self) -> bool {
         let took_max_s = GAPS_MAX * self.bytes / self.rate_bytes_per_s + GAP_MAX_S;
         self.sent_s
@@ -124,7 +128,7 @@ impl RouteTest {
         now_s - self.began_s > timeout_s
     }
 
-    /// Whether the test found no queue: its delay grew by `rise_s`.
+    /// Whether the test found no queue. The delay of the test packets grew by `rise_s` seconds.
     fn is_flat(&self, path: &PathModel, rise_s: f64) -> bool {
         // Our own queue has become shorter since we send less.
         let is_first = self.queue.series.failed <= 1 && !self.found_no_queue_before();
@@ -138,9 +142,11 @@ impl RouteTest {
         self.queue.series.tested == Some(RouteFinding::NoQueue)
     }
 
-    /// Returns the finding of a test without growing delay. `None` if the route is longer.
+    /// Returns the finding of a test in which the delay did not grow. Returns `None` if the route
+    /// has become longer.
     ///
-    /// A rate far below the capacity would let no delay grow in a queue of others.
+    /// If the test was far slower than the capacity, the delay would not grow in a queue of other
+    /// flows either.
     fn judge_by_train(&self, path: &PathModel) -> Option<RouteFinding> {
         match path.capacity.trains.newest() {
             Some(train)
@@ -177,7 +183,7 @@ impl RouteTest {
     }
 }
 
-/// Returns the apparent capacity of the path, in bytes per second.
+/// Returns the estimated capacity of the path, in bytes per second, from all measurements so far.
 fn line(path: &PathModel, queue: &ApparentQueue) -> f64 {
     let capacity = queue.capacity;
     let peak = path.capacity.peak().unwrap_or(capacity);
@@ -196,8 +202,10 @@ fn line(path: &PathModel, queue: &ApparentQueue) -> f64 {
     line.max(capacity * DRAIN_RATE_MIN)
 }
 
-/// Returns the packets of the train that shows the capacity. They take long enough to be measured
-/// at `rate`, and the receiver samples at least three of them.
+/// Returns the number of packets in the train that shows the capacity.
+///
+/// The train is long enough to be measured at `rate`. The receiver reports the arrival of at least
+/// three of its packets.
 fn train_packets(path: &PathModel, rate: f64) -> usize {
     let stride = (rate * path.base_s() / path.packet_bytes / STRIDE_PACKETS).min(STRIDE_MAX);
     packets_to_time(rate, path.packet_bytes)
@@ -205,8 +213,8 @@ fn train_packets(path: &PathModel, rate: f64) -> usize {
         .clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX) as usize
 }
 
-/// Adopts a longer route. The path passes `rate` without a queue, or the train's rate if that is
-/// less, and takes longer than before.
+/// Adopts a longer base round-trip time. The path passes `rate` without a queue, or the rate of the
+/// train if that is lower.
 fn adopt_longer_route(path: &mut PathModel, rate: f64, now_s: f64) {
     path.queue.adopt_longer_route(now_s);
     path.window_bytes = rate.min(path.capacity.trains.shown_max()) * path.base_s();
@@ -214,40 +222,46 @@ fn adopt_longer_route(path: &mut PathModel, rate: f64, now_s: f64) {
     path.mark_cut(now_s);
 }
 
-/// Fraction of the apparent capacity at which a test sends.
+/// Sending rate of a test, as a fraction of the estimated capacity.
 ///
-/// A free path passes it without a queue. On a path that others fill, the delay grows by a good
-/// part of the test's own length.
+/// A path without other flows passes this rate without a queue. If other flows fill the path, the
+/// delay grows by a large fraction of the test's duration.
 const TEST_RATE: f64 = 0.9;
-/// Duration of a test, as a part of the base round-trip time.
+/// Duration of a test, as a fraction of the base round-trip time.
 ///
-/// Over two thirds of the test a queue grows by 0.3 RTT if others use the whole path. It grows by
-/// more than the threshold if they use at least 0.3 of it. A test at twice the rate takes half as
-/// long. Beside its train it adds at most half of the known bandwidth-delay product.
+/// The delay is measured over two thirds of the test. If other flows use the whole path, the delay
+/// grows by 0.3 RTT in that time. If they use 0.3 of the path, the delay still grows by more than
+/// the threshold.
+///
+/// A test at twice the rate takes half as long. The test adds at most half of the known
+/// bandwidth-delay product, in addition to its train.
 const TEST_LENGTH: f64 = 0.5;
-/// Fewest packets of a test, nearly three times the packets of the threshold.
+/// Least number of packets in a test: nearly three times the packets of the queue threshold.
 const TEST_PACKETS: f64 = 16.0;
-/// Limits of the receiver's sampling: 128 samples of the packets of a round trip, and at least one
-/// packet in 16. A test begins with a train, which shows the capacity even if others fill the path.
+/// Sampling of arrivals at the receiver: about 128 samples per round trip, and at least one packet
+/// in 16. [`TRAIN_STRIDES`] samples must fall into the train that starts a test.
 const STRIDE_PACKETS: f64 = 128.0;
 const STRIDE_MAX: f64 = 16.0;
 const TRAIN_STRIDES: f64 = 3.0;
-/// Largest ratio of the train's rate to the rate of a conclusive test. Two flows that share a path
-/// leave room as they drain together.
+/// Largest ratio of the train's rate to the test's rate in a conclusive test. A larger ratio can
+/// occur if two flows drain together and leave capacity unused.
 const LINE_MAX: f64 = 1.5;
-/// Largest growth of the rate after a test that was too slow, as a multiple of the known capacity.
-/// Start-up grows as fast in a round trip.
+/// Largest growth of the test's rate after a test that was too slow, as a multiple of the known
+/// capacity. Start-up grows by the same factor in a round trip.
 const LINE_GROWTH: f64 = 2.0;
-/// Part of a queue that a drain leaves if the queue is our own. At first our own queue may stand
-/// before the queue of a longer and slower route.
+/// Fraction of an apparent queue. If no more than this fraction remains after a drain, the queue
+/// was our own.
+///
+/// The first value applies to the first test. Our own queue may then add to the delay of a longer
+/// and slower route.
 const UNMOVED_AT_FIRST: f64 = 0.5;
 const UNMOVED: f64 = 0.9;
-/// Longest time for the packets of a test, as a multiple of their time and as an addition: a burst
-/// waits for a timer.
+/// Longest time in which the packets of a test may be sent: this multiple of the intended time,
+/// plus [`GAP_MAX_S`]. The addition allows for the timer that releases a burst.
 const GAPS_MAX: f64 = 1.1;
 const GAP_MAX_S: f64 = 0.003;
-/// Round trips and additional time without reports on the packets of a test after which it has
-/// failed.
+/// Number of round trips without reports on the test packets, after which the test has failed. The
+/// second value is an additional time.
 const TIMEOUT_ROUND_TRIPS: f64 = 3.0;
 const TIMEOUT_S: f64 = 0.3;
 
@@ -263,7 +277,8 @@ mod tests {
     const RATE: f64 = 10e6;
     const TRAIN: u32 = 16;
 
-    /// Returns a link at 10 MB/s and 100 ms whose drains fail: it sees 100 ms of queue.
+    /// Returns a controller in the drain mode, on a path of 10 MB/s and 100 ms. The drain fails,
+    /// because the queueing delay stays at 100 ms.
     fn draining(policy: KneePolicy) -> Knee {
         let mut knee = Knee::new(policy, None);
         knee.path.pretend(BASE_S, RATE, 1.0);
@@ -278,7 +293,8 @@ mod tests {
         knee
     }
 
-    /// Begins a test after `failed` failed drains, with the finding of earlier tests among them.
+    /// Starts a route test after `failed` failed drains. The finding of an earlier test stays
+    /// stored.
     fn test_route(knee: &mut Knee, failed: u32, now_s: f64) {
         let tested = match &knee.mode {
             KneeMode::Drain(drain) => drain.series.tested,
@@ -292,20 +308,21 @@ mod tests {
         knee.follow(Transition::TestRoute(queue), now_s);
     }
 
-    /// Runs a test on a path that passes `line` bytes a second. Its packets take `delay_s` longer
-    /// than before, by the time since the test began.
+    /// Runs a test on a path with a capacity of `line` bytes per second. `delay_s` returns the
+    /// additional delay of a packet from its sending time within the test.
     fn run_test(knee: &mut Knee, began_s: f64, line: f64, delay_s: impl Fn(f64) -> f64) {
         let behind_s = |place| place * 1500.0 / line;
         run_test_with(knee, began_s, TRAIN, behind_s, delay_s);
     }
 
-    /// Returns the time by which a packet of a train arrives after the first, where jitter spreads
-    /// it.
+    /// Returns the delay of a train's packet relative to the first packet, on a path with jitter.
+    /// `place` is the index of the packet.
     fn jitters_s(place: f64) -> f64 {
         place * 1500.0 / RATE + place * 0.7 % 1.0 * 5e-3
     }
 
-    /// Does the same, where only `seen` packets of the train arrive, `behind_s` after its first.
+    /// Runs a test of which only `seen` packets of the train arrive. `behind_s` returns the delay
+    /// of a train's packet relative to the first packet.
     fn run_test_with(
         knee: &mut Knee,
         began_s: f64,
@@ -432,7 +449,8 @@ mod tests {
         assert_eq!(knee.state(), "drain");
     }
 
-    /// Growth makes its own test before the first drain.
+    /// The test covers the second route test, because growth makes the first route test before any
+    /// drain.
     #[test]
     fn the_second_test_without_a_train_believes_only_a_queue_that_stays() {
         for (delay_s, state) in [(0.06, "drain"), (0.1, "grow")] {
@@ -445,7 +463,7 @@ mod tests {
         }
     }
 
-    /// On a longer route more bytes are in flight than the window of a drain.
+    /// On a longer route, more bytes are in flight than the window of a drain permits.
     #[test]
     fn a_test_waits_for_no_room() {
         let mut knee = draining(KneePolicy::Fair);
@@ -469,7 +487,7 @@ mod tests {
         );
     }
 
-    /// A train that arrives at once shows a path much faster than the test.
+    /// A train whose packets arrive all at once shows a path much faster than the test.
     #[test]
     fn a_test_that_was_too_slow_is_followed_by_one_twice_as_fast_that_sends_no_more() {
         let mut knee = draining(KneePolicy::Fair);
@@ -508,7 +526,7 @@ mod tests {
         assert!((knee.path.base_s() - BASE_S).abs() < 1e-6);
     }
 
-    /// Two of our flows that share a path leave room as they drain together.
+    /// Two Longhaul flows that share a path leave capacity unused while they drain together.
     #[test]
     fn a_test_far_below_the_rate_of_the_line_is_not_telling() {
         let mut knee = draining(KneePolicy::Fair);

@@ -1,16 +1,18 @@
-//! Start-up: growth up to eightfold a round trip, until a queue, a plateau or excess loss shows.
+//! Start-up mode: growth of up to eightfold per round trip, until a queue, a plateau or excess loss
+//! appears.
 //!
-//! The input is trains of packets sent back to back, and the measurements of an earlier connection.
-//! The spread of a train limits growth. The output is a window, and a drain or a cut for loss when
-//! start-up is over.
+//! The input is packet trains and the measurements of an earlier connection. The spread of a train
+//! limits growth. The output is a window. Start-up ends with a drain or a cut for loss.
 //!
-//! The first round is sent far below a train's rate, so its losses are the path's. A later round
-//! that loses far more than the cleanest one ends start-up. Such a round is the only sign of a full
-//! queue of others. Start-up never sees that queue shorter, and takes it for part of the path. If
-//! an experiment then shows that the path loses as much by itself, start-up continues, once.
+//! The first round is sent far below the rate of a train, so its losses come from the path itself.
+//! A later round that loses far more than the cleanest round ends start-up.
 //!
-//! On a path with jitter a queue must be longer than elsewhere to count. The base delay is the
-//! least delay of a few packets at a low rate, and jitter delays others more.
+//! Such a round is the only sign of a queue that other flows keep full. Start-up never measures
+//! that queue shorter, so the queue counts as part of the path's delay. An experiment may then show
+//! that the path itself loses as many packets. In that case start-up continues once.
+//!
+//! On a path with jitter, a queue must be longer to end start-up. The base delay is the least delay
+//! of a few packets at a low rate, and jitter delays other packets more.
 
 use super::{
     super::{
@@ -26,20 +28,21 @@ use crate::congestion::knee::Mechanism;
 pub(in super::super) struct StartMode {
     /// Window of the first train, in bytes.
     first_window_bytes: f64,
-    /// Capacity from an earlier connection in bytes per second, until a train is measured.
+    /// Capacity from an earlier connection, in bytes per second. `None` once a train has been
+    /// measured.
     cached: Option<f64>,
-    /// Start of the last train.
+    /// Time at which the last train was sent.
     train_begun_s: f64,
-    /// Delivered bytes per second at the end of the previous round.
+    /// Delivery rate at the end of the previous round, in bytes per second.
     delivered_before: f64,
     /// Windows in bytes at the end of the last two rounds.
     windows_before: [f64; 2],
-    /// Rounds in a row in which the delivery rate hardly grew.
+    /// Number of consecutive rounds in which the delivery rate hardly grew.
     flat_rounds: u32,
-    /// Completed rounds.
+    /// Number of completed rounds.
     rounds: u32,
     cleanest: CleanestRound,
-    /// Whether start-up may continue after losses that prove to be the path's.
+    /// Whether start-up may continue after losses that come from the path itself.
     may_go_on: bool,
 }
 
@@ -59,7 +62,7 @@ impl StartMode {
         }
     }
 
-    /// Continues after losses that were not the sender's doing.
+    /// Creates the state for continuing start-up after losses that the sender did not cause.
     pub(super) fn again(path: &PathModel) -> Self {
         Self {
             rounds: ROUNDS_BEFORE_CUT,
@@ -68,7 +71,8 @@ impl StartMode {
         }
     }
 
-    /// Returns the packets of the first train, by the stored capacity.
+    /// Returns the number of packets in the first train. `cached_bytes_per_s` is the capacity
+    /// stored from an earlier connection.
     pub(in super::super) fn first_train(cached_bytes_per_s: Option<f64>) -> usize {
         let length = cached_bytes_per_s.map_or(0.0, |rate| packets_to_time(rate, PACKET_GUESS));
         length.clamp(FIRST_TRAIN_MIN, FIRST_TRAIN_MAX) as usize
@@ -78,7 +82,8 @@ impl StartMode {
         self.train_begun_s = now_s;
     }
 
-    /// Continues at the stored rate, or at a train's rate if that is lower.
+    /// Sets the window for the capacity of an earlier connection, or for the rate of the first
+    /// train if that is lower.
     pub(in super::super) fn take_up_cached(&mut self, path: &mut PathModel) {
         let Some(believed) = path.capacity.trains.believed_max() else {
             return;
@@ -133,7 +138,7 @@ impl StartMode {
         }
     }
 
-    /// Whether losses are so dense that start-up must end before the round does.
+    /// Whether the losses are so many that start-up must end before the end of the round.
     fn is_lossy(&self, path: &PathModel) -> bool {
         !is_far_below_train(path)
             && self.rounds >= ROUNDS_BEFORE_CUT
@@ -151,8 +156,11 @@ impl StartMode {
         }
     }
 
-    /// Returns the packets of a useful train: long enough to be measured, and at most a quarter of
-    /// a round's packets. `None` once the rate is near that of the last train.
+    /// Returns the number of packets in the next train. The train is long enough to be measured,
+    /// and at most a quarter of the window.
+    ///
+    /// Returns `None` if no train is useful, because the sending rate is near the rate of the last
+    /// train.
     fn later_train(&self, path: &PathModel) -> Option<usize> {
         let Some(train) = path.capacity.trains.newest() else {
             return Mechanism::TrainAgain
@@ -205,7 +213,8 @@ impl StartMode {
         })
     }
 
-    /// Whether the previous round sent more, and this round hardly delivered more.
+    /// Whether the delivery rate hardly grew in this round, although more was sent in the previous
+    /// round.
     fn is_flat(&self, path: &PathModel, delivered: f64) -> bool {
         let [sent, sent_before] = self.windows_before;
         sent >= FLAT_GROWTH * sent_before
@@ -214,10 +223,11 @@ impl StartMode {
     }
 }
 
-/// Grows by `bytes` bytes whose fate became known.
+/// Grows the window after `bytes` more bytes were acknowledged or declared lost.
 ///
-/// Growth is eightfold a round trip up to nine tenths of a train's rate, and gentle from there. It
-/// is faster the further the train proves wrong.
+/// Up to nine tenths of the train's rate, the window grows up to eightfold per round trip. Above
+/// that rate growth is slow. Growth becomes faster again the further the rate exceeds the train's
+/// rate.
 pub(super) fn grow(path: &mut PathModel, bytes: f64) {
     let Some(train) = path.capacity.trains.newest() else {
         path.window_bytes += GAIN_DOUBLING * bytes;
@@ -260,7 +270,7 @@ fn drain(path: &PathModel) -> Transition {
     }
 }
 
-/// Returns the rate of the newest train, in bytes per second; zero before any.
+/// Returns the rate of the newest train in bytes per second. Returns zero if no train was measured.
 fn train_rate(path: &PathModel) -> f64 {
     path.capacity
         .trains
@@ -268,81 +278,93 @@ fn train_rate(path: &PathModel) -> f64 {
         .map_or(0.0, |train| train.rate_bytes_per_s)
 }
 
-/// Whether a train shows several times the present rate, so that losses cannot be our doing.
+/// Whether the train's rate is several times the present rate. Losses then have another cause than
+/// the sending rate.
 fn is_far_below_train(path: &PathModel) -> bool {
     Mechanism::FarBelowTrain.acts(train_rate(path) > FAR_ABOVE * path.rate_bytes_per_s())
 }
 
-/// Packets of the first train: enough to be spread measurably at 100 Mbit/s (4 ms), and 38 ms of
-/// queue at 10 Mbit/s.
+/// Number of packets in the first train. At 100 Mbit/s the path spreads the train over 4 ms, which
+/// is measurable. At 10 Mbit/s the train builds 38 ms of queue.
 ///
-/// Losses among fewer packets after the first round are weak evidence: a packet that overtakes a
-/// train makes the others seem lost.
+/// The value is also the least number of packets, after the first round, whose losses count. A
+/// packet that overtakes a train makes other packets of the train seem lost.
 const FIRST_TRAIN_MIN: f64 = 32.0;
-/// Maximum number of packets of the first train, if a stored capacity requires more: 1.5 ms of 1
-/// Gbit/s.
+/// Maximum number of packets in the first train after an earlier connection: 1.5 ms at 1 Gbit/s.
 const FIRST_TRAIN_MAX: f64 = 128.0;
-/// Ratio of the last train's rate to the present rate above which a further train is useful. Growth
-/// needs a new estimate only while the capacity is far away.
+/// Ratio of the last train's rate to the present rate. Above this ratio a further train is useful,
+/// because the capacity is still far away.
 const TRAIN_WANTED_ABOVE: f64 = 2.0;
-/// Trains that fit in the window. A train that made up more of it would be all of the traffic.
+/// Least number of trains that must fit into the window. A longer train would make up too much of
+/// the traffic.
 const TRAINS_PER_WINDOW: f64 = 4.0;
 
 /// Growth factor of the window that ends the first round.
 const FIRST_ROUND_GROWTH: f64 = 2.0;
-/// Ratio of a train's rate to the present rate above which losses cannot be our doing. Until the
-/// window has grown by this factor, losses as high as at the first window are not our doing,
-/// either.
+/// Ratio of a train's rate to the present rate. Above this ratio losses do not come from the
+/// sending rate.
+///
+/// The window must also have grown by this factor since the first train. Before that, the first
+/// window caused as many losses.
 const FAR_ABOVE: f64 = 4.0;
-/// Largest loss that is learned as a floor in start-up. Otherwise a crowd of flows that start
-/// together would count as a lossy path.
+/// Largest loss fraction that start-up adopts as the loss floor. Without this limit, many flows
+/// that start together would count as a lossy path.
 const FLOOR_MAX: f64 = 0.125;
 
-/// Excess of losses over the floor, and its fewest runs, that end start-up at once. A smaller
-/// excess may be chance while the floor is hardly known, and an early end costs many rounds of slow
-/// growth.
+/// Excess of losses over the floor that ends start-up at once. The second value is the least number
+/// of loss runs.
+///
+/// A smaller excess may be chance while the floor is uncertain. An early end of start-up costs many
+/// rounds of slow growth.
 const EXCESS_AT_ONCE: f64 = 0.10;
 const RUNS_AT_ONCE: f64 = 8.0;
-/// Rounds before that. A first train that was never measured, since too much of it was lost, is
-/// also sent again after them.
+/// Least number of rounds before losses may end start-up. After these rounds start-up also sends
+/// another train if too much of the first train was lost to measure it.
 const ROUNDS_BEFORE_CUT: u32 = 2;
-/// Largest loss floor of any path.
+/// Largest loss fraction that can be the loss floor of a path.
 const PATH_LOSS_MAX: f64 = 0.75;
-/// Excess that shows a full path together with a delivery rate that no longer grows.
+/// Excess of losses over the floor that ends start-up after one round without growth of the
+/// delivery rate.
 const EXCESS_WHEN_FLAT: f64 = 0.05;
-/// Growth factor of the delivery rate below which a round is flat, if the sent bytes grew by as
-/// much.
+/// Growth factor of the delivery rate. If the sent bytes grow by at least this factor and the
+/// delivery rate by less, the round is flat.
 const FLAT_GROWTH: f64 = 1.25;
-/// Flat rounds in a row that end start-up: the path is full, and its queue so short that it did not
-/// show.
+/// Number of consecutive flat rounds that end start-up. The path is then full, and its queue was
+/// too short to be detected.
 const FLAT_ROUNDS: u32 = 3;
 
-/// Fraction of a train's rate, or of an earlier connection's, up to which the window grows. Such an
-/// estimate is accurate to about a tenth, and beyond the capacity every packet waits in a queue.
-const OF_SHOWN: f64 = 0.9;
-/// Growth in a round trip while the capacity is far away.
+/// Fraction of a train's rate, or of a stored capacity, up to which the window grows fast.
 ///
-/// An unknown path of 1 Gbit/s and 1 s has 2600 times the first window, which would take eleven
-/// round trips of doubling. If the first round uses less than the inverse of this of a train's
-/// rate, its losses are the path's.
+/// Both values are accurate to about a tenth. Above the capacity every packet would wait in a
+/// queue.
+const OF_SHOWN: f64 = 0.9;
+/// Growth factor per round trip while the capacity is far away.
+///
+/// A path of 1 Gbit/s and 1 s holds 2600 times the first window. Doubling would take eleven round
+/// trips to fill it.
+///
+/// If the first round is sent at less than an eighth of a train's rate, its losses come from the
+/// path itself.
 const EIGHTFOLD: f64 = 8.0;
-/// Growth in bytes for each resolved byte. Under pacing x-fold growth a round trip solves ln x =
-/// gain / x, so these are 8 ln 8 and 2 ln 2.
+/// Growth of the window in bytes for each acknowledged or lost byte. With pacing, x-fold growth per
+/// round trip requires x ln x: 8 ln 8 and 2 ln 2.
 const GAIN_EIGHTFOLD: f64 = 16.6;
 const GAIN_DOUBLING: f64 = 1.386;
-/// Fraction of a measured train's rate that is adopted at once; growth does the rest.
+/// Fraction of a train's rate to which the window is set at once. Gradual growth follows.
 const LEAP: f64 = 0.5;
-/// Growth at the train's rate, and additional growth for each multiple beyond it.
+/// Growth at the train's rate, in bytes for each acknowledged or lost byte. The second value is the
+/// additional growth for each multiple of the rate beyond it.
 ///
-/// An estimate that was too low is outgrown, the sooner the more wrong it proves. Growth twice as
-/// fast would overflow a queue of half a bandwidth-delay product before the first report on it.
+/// If the train's rate was too low, growth becomes faster with the distance from it. Twice the
+/// growth would overflow a queue of half a bandwidth-delay product before the first report on it.
 const GAIN_AT_SHOWN: f64 = 0.1;
 const GAIN_BEYOND: f64 = 0.35;
-/// Multiple of the rates of a train and of the arrivals since beyond which a window is disproven.
-/// Where the window doubles each round trip, arrivals are at half of its rate or more.
+/// Multiple of the highest measured rate, from a train or from arrivals. A larger window is too
+/// large.
+///
+/// While the window doubles each round trip, packets arrive at half of the window's rate or more.
 const DISPROVEN: f64 = 3.0;
-/// Multiple of a train's rate beyond which a rate is disproven. The sending rate is then no
-/// evidence about the capacity.
+/// Multiple of a train's rate. A sending rate above this multiple says nothing about the capacity.
 const SENT_MAX: f64 = 2.0;
 
 #[cfg(test)]
@@ -352,8 +374,8 @@ mod tests {
         knee::{Knee, KneePolicy, resolved_at},
     };
 
-    /// Reports a first train of 32 packets, 100 ms each way. The path spreads it at `bytes_per_s`,
-    /// and loses the packets that `is_lost` selects.
+    /// Reports a first train of 32 packets on a path with 100 ms in each direction. The path has a
+    /// capacity of `bytes_per_s`, and loses the packets for which `is_lost` returns true.
     fn report_train(knee: &mut Knee, bytes_per_s: f64, is_lost: impl Fn(u64) -> bool) {
         knee.on_sent(0, 1500, 0.001);
         let arrival = |number: u64| PacketArrival {

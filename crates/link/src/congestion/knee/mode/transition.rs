@@ -1,76 +1,85 @@
-//! Transitions that a mode requests.
+//! Transitions between modes, and the data that they pass to the next mode.
 
 use super::super::floor::LossCounts;
 
-/// Transition after a step of a mode. If it contains no window, the mode has set it.
+/// Transition that a mode requests after a step. If the variant contains no window, the old mode
+/// has set the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) enum Transition {
-    /// The mode continues.
+    /// Continue the present mode.
     Stay,
-    /// Continue start-up, from the window that passes.
+    /// Continue start-up with the window that passes.
     Start,
-    /// Grow until a queue shows.
+    /// Grow until a queue appears.
     Grow,
-    /// Grow as CUBIC if a policer is known. Otherwise grow until
-    /// a queue shows.
+    /// Grow as CUBIC if a policer is known. Otherwise grow until a queue appears.
     Resume,
-    /// Empty the queue in front of `capacity` bytes per second in the sending domain.
+    /// Empty the queue at a path capacity of `capacity` bytes per second. Lost packets count as
+    /// passed.
     Drain { capacity: f64, series: DrainSeries },
-    /// The drains of a series have not emptied the queue, and it is a queue.
+    /// Continue after drains that did not empty the queue. No longer route was found.
     DrainFailed(DrainSeries),
-    /// Test whether the queue is a longer route.
+    /// Test whether an apparent queue is in fact a longer route.
     TestRoute(ApparentQueue),
-    /// Cut the window for an excess of losses, and test whether the cut helps.
+    /// Cut the window after excess losses, and test whether the cut reduces the losses.
     CutForLoss(LossEvidence),
-    /// Compete with the flows that keep the queue full, beginning with `window_bytes` bytes.
+    /// Compete with other flows that keep the queue full. Competition starts with a window of
+    /// `window_bytes` bytes.
     Compete { window_bytes: f64 },
 }
 
-/// Series of drains in front of the same queue so far.
+/// Consecutive drains of the same queue so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(in super::super) struct DrainSeries {
-    /// Drains that have not emptied the queue.
+    /// Number of drains that did not empty the queue.
     pub(in super::super) failed: u32,
-    /// Finding of the last test of the route, if there was one.
+    /// Finding of the last route test. `None` if no route test was made.
     pub(in super::super) tested: Option<RouteFinding>,
 }
 
-/// Finding of a test of the route.
+/// Finding of a route test that found no longer route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum RouteFinding {
-    /// A queue, or no result: the test was too slow, or its packets were not reported.
+    /// The test found a queue, or had no result. It was too slow, or no reports on its packets
+    /// arrived.
     Queue,
-    /// No queue; the capacity of the path is unknown.
+    /// The test found no queue, but the capacity of the path is unknown. A second test must confirm
+    /// the result.
     NoQueue,
 }
 
-/// Apparent queue, which may be a longer route.
+/// Apparent queue. Its delay may also come from a longer route.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct ApparentQueue {
-    /// Capacity of the path if there is a queue, in bytes per second in the sending domain.
+    /// Capacity of the path in bytes per second, on the assumption that a queue exists. Lost
+    /// packets count as passed.
     pub(in super::super) capacity: f64,
-    /// Queueing delay before the failed drain, or before the test if there was no drain.
+    /// Queueing delay in seconds before the failed drain. If there was no drain, the delay before
+    /// the route test.
     pub(in super::super) delay_s: f64,
     pub(in super::super) series: DrainSeries,
 }
 
-/// Evidence of a mode about an excess of losses.
+/// Evidence of excess losses that a mode passes to the loss test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct LossEvidence {
-    /// Whether our growth built the queue, so that a dropping queue is shallower than the
-    /// threshold.
+    /// Whether growth of this sender built the queue. If so, a queue that drops packets is
+    /// shallower than the threshold.
     pub(in super::super) is_from_growth: bool,
-    /// Window that certainly passes, in bytes.
+    /// Least window that the path is assumed to pass, in bytes.
     pub(in super::super) passed_min: f64,
-    /// Whether start-up continues if the losses prove to be the path's.
+    /// Whether start-up continues if the test shows that the path itself causes the losses.
     pub(in super::super) is_from_start: bool,
-    /// Losses of a round of start-up that lost far more than the cleanest. The known floor is in
-    /// doubt: the full queue of others may have caused it.
+    /// Losses of a start-up round that lost far more than the cleanest round. `None` for other
+    /// evidence.
+    ///
+    /// The known loss floor is then doubtful, because a full queue of other flows may have caused
+    /// it.
     pub(in super::super) drowned: Option<LossCounts>,
 }
 
 impl LossEvidence {
-    /// Evidence without further information.
+    /// Evidence with no additional information.
     pub(in super::super) const PLAIN: Self = Self {
         is_from_growth: false,
         passed_min: 0.0,
