@@ -1,9 +1,10 @@
-//! Congestion control: the sending rate, and the bytes that may be in flight.
+//! Congestion control: the sending rate, and the limit of bytes in flight.
 //!
-//! The input is packets sent, reports of the peer as [`Digest`]s, and the time in seconds since the
-//! endpoint's epoch. The output is a pacing rate and a window. A controller is pure: it owns no
-//! timer and no socket, and the connection decides which packets go. One controller serves one pair
-//! of gateways.
+//! The input is sent packets, reports of the peer as [`Digest`]s, and the time in seconds since the
+//! endpoint's epoch. The output is a pacing rate and a window.
+//!
+//! A controller owns no timer and no socket. The connection decides which packets to send. One
+//! controller serves one connection between two gateways.
 
 mod fixed;
 mod knee;
@@ -18,49 +19,53 @@ use crate::Policy;
 
 pub use crate::recovery::{PacketArrival, ResolvedPacket};
 
-/// Report of the peer, as a controller reads it.
+/// Report of the peer, in the form that a controller reads.
 #[derive(Debug, Default)]
 pub struct Digest<'a> {
-    /// Packets whose fate became known, in the order of their numbers.
+    /// Packets acknowledged or declared lost since the previous report, in the order of their
+    /// numbers.
     pub resolved: &'a [ResolvedPacket],
     /// Sending times of spuriously lost packets, in seconds since the endpoint's epoch.
     pub late_sent_s: &'a [f64],
-    /// Receive times of some packets, oldest first.
+    /// Arrivals of some packets at the peer, oldest first. The peer reports only a sample of its
+    /// receive times.
     pub arrivals: &'a [PacketArrival],
-    /// Total bytes that the peer has received, and the time of that count in seconds of the peer's
-    /// clock.
+    /// Total bytes that the peer has received. The second value is the time of the count, in
+    /// seconds of the peer's clock.
     pub received: (u64, f64),
-    /// Round-trip time measured on the report's front, without the peer's delay, in seconds.
+    /// Round-trip time in seconds, without the delay of the report at the peer. `None` if the
+    /// report gives no round-trip time.
     pub rtt_s: Option<f64>,
-    /// Bytes whose fate is unknown.
+    /// Bytes neither acknowledged nor declared lost.
     pub bytes_in_flight: u64,
-    /// Bytes sent so far.
+    /// Total bytes sent on the connection.
     pub bytes_sent: u64,
-    /// Time by which a packet may arrive later than its neighbours, in seconds.
+    /// Reordering window in seconds: the time by which a packet may arrive late before it counts as
+    /// lost.
     pub reorder_window_s: f64,
-    /// Whether the application, or an operator's cap, limited the sender below the controller's
+    /// Whether the application or a configured maximum rate kept the sender below the controller's
     /// rate.
     pub app_limited: bool,
 }
 
 impl Digest<'_> {
-    /// Returns the bytes whose fate became known.
+    /// Returns the number of bytes that the report acknowledges or declares lost.
     fn resolved_bytes(&self) -> u64 {
         self.resolved.iter().map(|packet| packet.bytes as u64).sum()
     }
 }
 
-/// Measurements of the path by an earlier connection.
+/// Measurements of the path from an earlier connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathMemory {
-    /// The last capacity measured, in bytes per second.
+    /// Capacity measured last, in bytes per second.
     pub capacity_bytes_per_s: f64,
     /// Fraction of packets that the path loses at any sending rate.
     pub loss_floor: f64,
 }
 
-/// Returns the controller for a policy, with earlier measurements of the path and the cap on its
-/// rate.
+/// Creates the controller for a policy. `memory` holds measurements from an earlier connection.
+/// `rate_max` limits a reserved rate.
 pub fn for_policy(
     policy: Policy,
     memory: Option<PathMemory>,
@@ -76,48 +81,54 @@ pub fn for_policy(
     }
 }
 
-/// Factory of a controller from earlier measurements of the path and the cap on its rate.
+/// Function that creates a controller. The arguments are measurements from an earlier connection
+/// and a maximum rate.
 pub type ControllerFactory =
     dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync;
 
-/// Controller of the sending rate.
+/// Congestion controller of one connection.
 pub trait Controller: Send {
     /// Records a sent packet of `bytes` bytes on the wire.
     fn on_sent(&mut self, number: u64, bytes: usize, now_s: f64);
     /// Handles a report of the peer.
     fn on_report(&mut self, digest: &Digest<'_>, now_s: f64);
-    /// Returns the rate at which to send, in bytes per second on the wire.
+    /// Returns the sending rate in bytes per second on the wire.
     fn rate_bytes_per_s(&self) -> f64;
-    /// Returns the most bytes on the wire that may be in flight.
+    /// Returns the maximum number of bytes on the wire that may be in flight.
     fn window_bytes(&self) -> f64;
-    /// Returns the length of a packet train to send once data fill it, or 16 packets of it.
+    /// Returns the number of packets in a packet train that the controller requests. Returns zero
+    /// if it requests none.
     ///
-    /// The train leaves back to back and before any other packet, so that the spacing on arrival
-    /// shows the capacity. The length is zero while the whole train does not fit into `room_bytes`,
-    /// the bytes that the window still permits.
+    /// The connection sends the train once the application has enough data for the train or for 16
+    /// of its packets. The connection sends the packets back to back and before any other packet.
+    /// The spacing of the arrivals then shows the capacity.
+    ///
+    /// `room_bytes` is the room in the window. If the whole train does not fit into the room, the
+    /// result is zero.
     fn train_wanted(&self, room_bytes: f64) -> usize {
         let _ = room_bytes;
         0
     }
-    /// Records that the wanted train begins with the next packet, and has `packets` packets.
+    /// Records that the requested train starts with the next packet and has `packets` packets.
     fn on_train_begun(&mut self, packets: usize, now_s: f64) {
         let _ = (packets, now_s);
     }
-    /// Returns the measurements of this path for a later connection. `None` while there are none.
+    /// Returns measurements of the path for a later connection. Returns `None` if the controller
+    /// has none yet.
     fn memory(&self) -> Option<PathMemory>;
-    /// Returns the name of the present state, for logs and traces.
+    /// Returns the name of the controller's present state, for logs and traces.
     fn state(&self) -> &'static str;
-    /// Returns whether the route has become longer since the last call. Earlier round-trip times do
-    /// not belong to this path.
+    /// Returns whether the route has become longer since the last call. If so, earlier round-trip
+    /// times do not apply to the new route.
     fn take_longer_route(&mut self) -> bool {
         false
     }
-    /// Forgives the recent losses: the packets were larger than the path's size, which is no
-    /// evidence about its rate.
+    /// Discards the recent losses. The lost packets were larger than the path's maximum packet
+    /// size, so the losses say nothing about the rate.
     fn forgive_losses(&mut self, now_s: f64) {
         let _ = now_s;
     }
-    /// Returns an estimate of the path's present queueing delay, one way, in seconds.
+    /// Returns the present one-way queueing delay of the path in seconds.
     fn queue_delay_s(&self) -> f64 {
         0.0
     }

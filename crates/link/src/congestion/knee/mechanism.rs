@@ -15,7 +15,7 @@
     allow(unreachable_pub, reason = "only a bench names the parts from outside")
 )]
 pub enum Mechanism {
-    /// The controller pauses its measurements while the application leaves the link idle.
+    /// While the application leaves the link idle, the controller stops running tests.
     IdleRest,
     /// While no reports arrive, the time does not count for the growth of CUBIC's window.
     GrowthPause,

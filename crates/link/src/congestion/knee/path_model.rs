@@ -1,8 +1,8 @@
-//! State shared by all modes: the window, and the measurements behind the choice of its size.
+//! State that all modes share: the window, and the measurements of the path.
 //!
-//! The input is reports, packets sent, and cuts. The output is figures that need more than one
-//! measurement: the rate, the length of a round, the threshold of queueing delay, and the capacity.
-//! The [modes](super::mode) decide which of them matters.
+//! The input is reports, sent packets and cuts. The output is values that need several
+//! measurements: the rate, the length of a round, the queue threshold, and the capacity. The
+//! [modes](super::mode) decide how to use these values.
 
 use super::{
     capacity::CapacityEstimate,
@@ -24,24 +24,25 @@ pub(super) struct PathModel {
     pub(super) competing_flows: CompetingFlows,
     pub(super) policer: PolicerDetector,
     pub(super) reports: ReportTimes,
-    /// Target of bytes in flight. It fills the path and no queue, except beside competing flows:
-    /// there it is CUBIC's window.
+    /// Intended number of bytes in flight. The window fills the path but builds no queue. Beside
+    /// competing flows, the value is CUBIC's window.
     pub(super) window_bytes: f64,
-    /// Size of a packet on the wire, moving average, in bytes.
+    /// Moving average of the size of a packet on the wire, in bytes.
     pub(super) packet_bytes: f64,
-    /// Whether the last cut was for loss, so that growth is gentle.
+    /// Whether the last cut was a cut for loss. If so, the window grows slowly.
     pub(super) is_gentle: bool,
     round_began_s: f64,
-    /// Bytes in flight, according to reports.
+    /// Bytes in flight: the value of the last report, plus the bytes sent since.
     pub(super) in_flight_bytes: f64,
-    /// Bytes sent until the last report.
+    /// Total of bytes sent when the last report arrived.
     bytes_sent: u64,
-    /// Arrival of the last report.
+    /// Arrival time of the last report.
     reported_s: f64,
 }
 
 impl PathModel {
-    /// Creates a model with a window of `window_bytes` bytes and earlier measurements of the path.
+    /// Creates a model with a window of `window_bytes` bytes. `memory` holds measurements of the
+    /// path from an earlier connection.
     pub(super) fn new(policy: KneePolicy, window_bytes: f64, memory: Option<PathMemory>) -> Self {
         Self {
             queue: QueueEstimate::new(),
@@ -60,10 +61,10 @@ impl PathModel {
         }
     }
 
-    /// Adds the delays and rates of a report. The queue was `queue_s` long.
+    /// Adds the delays and rates of a report. `queue_s` is the queueing delay before the report.
     ///
-    /// Returns the factor by which the product of a rate and the base round-trip time changes, if
-    /// the path has become another one.
+    /// If the base round-trip time has changed suddenly, the function returns the factor for a
+    /// window at an unchanged rate. Otherwise it returns 1.
     pub(super) fn measure(&mut self, digest: &Digest<'_>, queue_s: f64, now_s: f64) -> f64 {
         if let Some(rtt_s) = digest.rtt_s {
             // Time that the packets in flight take at the rate of a train.
@@ -88,7 +89,8 @@ impl PathModel {
         }
     }
 
-    /// Counts the losses of a report.
+    /// Counts the losses of a report. Without excess losses, the measured rate also updates the
+    /// recent peak of the capacity.
     pub(super) fn count_losses(&mut self, digest: &Digest<'_>, now_s: f64) {
         self.floor.update(digest.resolved, digest.late_sent_s);
         if !self.floor.is_exceeded() {
@@ -109,7 +111,7 @@ impl PathModel {
         }
     }
 
-    /// Discards measurements that are too old. Only the window stays, as a guess.
+    /// Discards all measurements of the path that are too old. The window stays as an estimate.
     pub(super) fn look_again(&mut self, now_s: f64) {
         let queue = std::mem::replace(&mut self.queue, QueueEstimate::new());
         self.queue = queue.after_pause();
@@ -127,45 +129,46 @@ impl PathModel {
         self.queue.rtt_s()
     }
 
-    /// Returns the rate of the window, in bytes per second.
+    /// Returns the sending rate that the window permits, in bytes per second.
     pub(super) fn rate_bytes_per_s(&self) -> f64 {
         self.window_bytes / self.rtt_s()
     }
 
-    /// Returns the queueing delay that a packet sent now will meet in front of `capacity` bytes per
-    /// second, in seconds.
+    /// Returns the expected queueing delay of a packet sent now, in seconds. `capacity` is the
+    /// capacity of the path in bytes per second.
     pub(super) fn queue_ahead_s(&self, capacity: f64) -> f64 {
         self.queue
             .expected_s(capacity, self.bytes_sent, self.reported_s)
     }
 
-    /// Whether a path of this capacity is short: a few packets fill it, so that measurements are
-    /// mostly chance.
+    /// Whether a path of this capacity is short. A few packets fill a short path, so chance affects
+    /// the measurements too much.
     pub(super) fn is_short(&self, capacity: f64) -> bool {
         Mechanism::ShortPath.acts(capacity * self.base_s() < SHORT_PACKETS * self.packet_bytes)
     }
 
-    /// Whether a test can distinguish a queue in front of `capacity` from a longer route.
+    /// Whether a route test can distinguish a queue from a longer route, at the capacity
+    /// `capacity`.
     ///
-    /// A flow that has never seen the queue empty may have begun in a queue of others. On a path
-    /// with jitter, however, drains may have failed because of jitter alone. On a short path the
-    /// packets of a test would be a queue themselves.
+    /// If the queue was never empty, other flows may have filled it from the start. The test then
+    /// says nothing, except on a path with jitter, where jitter alone may make drains fail. On a
+    /// short path the test packets themselves would build a queue.
     pub(super) fn can_test_route(&self, capacity: f64) -> bool {
         let is_queue_known = self.queue.has_emptied || self.queue.jitters(self.threshold_s());
         is_queue_known && !self.is_short(capacity.max(self.capacity.known_bytes_per_s))
     }
 
-    /// Returns the time between two packets at the present rate.
+    /// Returns the time between two packets at the present rate, in seconds.
     pub(super) fn packet_time_s(&self) -> f64 {
         self.packet_bytes * self.rtt_s() / self.window_bytes.max(self.packet_bytes)
     }
 
-    /// Returns the queueing delay that ends growth at the present rate.
+    /// Returns the queueing delay that ends growth, at the present rate, in seconds.
     pub(super) fn threshold_s(&self) -> f64 {
         self.threshold_at_s(self.rate_bytes_per_s())
     }
 
-    /// Returns the same at a given rate, in bytes per second.
+    /// Returns the queueing delay that ends growth, at `rate` bytes per second, in seconds.
     pub(super) fn threshold_at_s(&self, rate: f64) -> f64 {
         self.queue.threshold_s(rate, self.packet_bytes)
     }
@@ -181,23 +184,25 @@ impl PathModel {
         self.queue.shows(threshold_s)
     }
 
-    /// Whether packets sent since the last cut show no queue.
+    /// Whether packets sent since the last cut show that the queue is empty.
     pub(super) fn queue_is_seen_empty(&self) -> bool {
         self.queue.is_seen_empty(self.threshold_s())
     }
 
-    /// Whether the queue counts as empty, measured on any packets.
+    /// Whether the queue counts as empty. Packets sent before the last cut may have measured the
+    /// queue.
     pub(super) fn queue_is_empty(&self) -> bool {
         self.queue.is_empty(self.threshold_s())
     }
 
-    /// Returns the capacity of the path in the sending domain, never far below the rate of the last
-    /// round trip.
+    /// Returns the capacity of the path in bytes per second. Lost packets count as passed. The
+    /// result is never far below the present rate.
     pub(super) fn capacity(&self) -> f64 {
         self.capacity_at(self.rate_bytes_per_s())
     }
 
-    /// Returns the same where the last round trip was sent at `sent` bytes per second.
+    /// Returns the capacity of the path in bytes per second, for a sending rate of `sent` bytes per
+    /// second in the last round trip.
     pub(super) fn capacity_at(&self, sent: f64) -> f64 {
         let passed = if Mechanism::PassedPart.acts(self.floor.is_exceeded()) {
             self.floor.passed()
@@ -208,8 +213,8 @@ impl PathModel {
         self.capacity.estimate(sent, passed, was_app_limited)
     }
 
-    /// Returns the length of a round: a round trip, or longer if that has too few packets or too
-    /// little time for a measurement.
+    /// Returns the length of a round in seconds. A round is a round trip, or longer if a round trip
+    /// has too few packets or is too short for a measurement.
     pub(super) fn round_s(&self) -> f64 {
         let delivered = (1.0 - self.floor.loss()).max(ROUND_DELIVERED_MIN);
         let packets_s =
@@ -227,14 +232,15 @@ impl PathModel {
         now_s - self.round_began_s >= self.round_s()
     }
 
-    /// Restricts counts of losses and measurements of the queue to packets sent from now on.
+    /// Marks a cut. From now on, loss counts and measurements of the queue include only packets
+    /// sent later.
     pub(super) fn mark_cut(&mut self, now_s: f64) {
         self.floor.begin_count(now_s);
         self.queue.forget(now_s);
         self.begin_round(now_s);
     }
 
-    /// Acts as if it had measured these values.
+    /// Sets the base round-trip time and the capacity as if they had been measured.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, base_s: f64, capacity: f64, now_s: f64) {
         self.queue.pretend(base_s, now_s);
@@ -242,35 +248,40 @@ impl PathModel {
     }
 }
 
-/// Bytes of a packet before any measurement: the size on Ethernet.
+/// Assumed size of a packet in bytes before any measurement: the size of a full Ethernet packet.
 pub(super) const PACKET_GUESS: f64 = 1500.0;
-/// Least bytes of a packet that shows the usual size. A smaller packet carries control frames or a
-/// stream's end.
+/// Size in bytes above which a packet counts for the usual packet size. A smaller packet carries
+/// control frames or the end of a stream.
 const FULL_PACKET_MIN_BYTES: usize = 1000;
-/// Weight of one packet in the average of packet sizes. The average follows a new MTU within a few
-/// hundred packets, and a few odd packets do not move it.
+/// Weight of one packet in the moving average of packet sizes.
+///
+/// With this weight, the average follows a new MTU within a few hundred packets. Single packets of
+/// an unusual size hardly change the average.
 const PACKET_WEIGHT: f64 = 1.0 / 64.0;
-/// Number of packets below which a path is short: its queue is larger than its other content.
+/// Number of packets in the bandwidth-delay product below which a path is short. The queue of a
+/// short path is longer than the path itself.
 const SHORT_PACKETS: f64 = 16.0;
 
-/// Window that empties a queue, as a fraction of the window that fills the path.
+/// Window during a drain, as a fraction of the bandwidth-delay product.
 ///
-/// It is low enough that the queue empties. One round in eight to ten at 5 % less costs under 1 %
-/// of the rate. A lower window would empty a queue that others built, too, and prove nothing.
+/// With this value the queue becomes empty. A drain takes one round in eight to ten at 5 % less, so
+/// it costs less than 1 % of the rate. A smaller window would also empty a queue that other flows
+/// built, and a test for competing flows would then fail.
 pub(super) const DRAINED: f64 = 0.95;
-/// Least pacing rate until the queue is empty, as a fraction of the capacity.
+/// Least pacing rate of a drain, as a fraction of the capacity.
 ///
-/// The measured queue may be many times a tiny base round-trip time, and window / RTT would then
-/// stop the flow. A lower rate drains faster, and a higher one wastes less.
+/// The queueing delay may be many times a very short base round-trip time. The rate window / RTT
+/// would then be nearly zero. A lower minimum would drain the queue faster, and a higher minimum
+/// would waste less capacity.
 pub(super) const DRAIN_RATE_MIN: f64 = 0.6;
 
-/// Packets that must arrive in a round, so that it can be judged.
+/// Least number of packets that must arrive in a round, so that the round can be measured.
 const ROUND_PACKETS: f64 = 8.0;
-/// Least delivered fraction assumed for the length of a round. Otherwise a floor near one would
-/// make rounds endless.
+/// Least delivered fraction in the formula for the length of a round. Without this limit, a loss
+/// floor near 1 would make rounds endless.
 const ROUND_DELIVERED_MIN: f64 = 0.1;
-/// Least length of a round. Reports are a millisecond apart or more, so a round of one short round
-/// trip would be over before it was measured.
+/// Least length of a round. Reports are at least a millisecond apart, so a shorter round could end
+/// before any measurement.
 pub(super) const ROUND_MIN_S: f64 = 0.010;
 
 #[cfg(test)]

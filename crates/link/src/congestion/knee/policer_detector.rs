@@ -1,37 +1,39 @@
-//! Detection of a policer, which drops packets instead of queueing them, and of the window that it
-//! passes.
+//! Detection of a policer. A policer drops packets above its rate instead of queueing them.
 //!
-//! The input is cuts for loss, and signals of another kind. The output is CUBIC's window growth,
-//! once a policer is detected. The detector outlives the mode [`policed`](super::mode): at a
-//! policer each cut is tested like any other.
+//! The input is cuts for loss, and signs of a queue. The output is CUBIC's window growth, once a
+//! policer is detected. The detector keeps its state between modes, because a cut at a policer also
+//! starts a loss test.
 //!
-//! Only loss shows a policer, and TCP flows that share it halve their rate on a single loss. A
-//! controller that waits for a certain fraction to be lost would take all of the policer's rate
-//! from them. From the second cut in a row for loss without a queue, the controller therefore
-//! yields as CUBIC does.
+//! Loss is the only sign of a policer. TCP flows at the same policer halve their rate after a
+//! single loss. If this controller tolerated a fraction of losses, it would displace those flows.
+//! From the second consecutive cut for loss without a queue, the controller therefore slows down as
+//! CUBIC does.
 
 use super::{cubic::CubicWindow, floor::LossFloor};
 use crate::congestion::knee::Mechanism;
 
-/// Evidence of a policer, which drops packets instead of queueing them.
+/// Evidence of a policer. A policer drops packets above its rate instead of queueing them.
 #[derive(Debug, Default)]
 pub(super) struct PolicerDetector {
-    /// Cuts for loss without a queue since the last signal of another kind.
+    /// Number of consecutive cuts for loss without a queue. Any other sign resets the count.
     cuts: u32,
-    /// Largest window that passed when the policer dropped packets, in bytes.
+    /// Largest window that the policer passed at a cut, in bytes.
     passed: f64,
-    /// CUBIC's window growth, once enough such cuts have shown a policer.
+    /// CUBIC's window growth. `None` until enough cuts have shown a policer.
     law: Option<CubicWindow>,
 }
 
 impl PolicerDetector {
-    /// Forgets the evidence, after a signal of another kind than loss without a queue.
+    /// Discards the evidence. The caller has seen a sign that contradicts a policer, such as a
+    /// queue.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Records a cut for loss without a queue, where the window `passed` passes. Returns CUBIC's
-    /// window after the cut, if a policer is known.
+    /// Records a cut for loss without a queue. `passed` is the window that the policer passed, in
+    /// bytes.
+    ///
+    /// Returns CUBIC's window after the cut. Returns `None` if no policer is known.
     pub(super) fn cut(&mut self, passed: f64, floor: &LossFloor, now_s: f64) -> Option<f64> {
         if Mechanism::BurstyLosses.acts(floor.is_bursty()) {
             self.forget();
@@ -53,7 +55,7 @@ impl PolicerDetector {
         })
     }
 
-    /// Returns CUBIC's window growth, if there is a policer.
+    /// Returns CUBIC's window growth. Returns `None` if no policer is known.
     pub(super) fn law(&mut self) -> Option<&mut CubicWindow> {
         self.law.as_mut()
     }
@@ -62,24 +64,27 @@ impl PolicerDetector {
         self.law.is_some()
     }
 
-    /// Whether the policer drops no packets of this window, so that the losses on a lossy path are
-    /// the path's.
+    /// Whether the window is so small that the policer drops no packets. Losses on a lossy path
+    /// then come from the path itself.
     pub(super) fn passes(&self, window_bytes: f64) -> bool {
         let dropped = self.law.map_or(0.0, |law| law.window_max_bytes());
         window_bytes < BELOW * dropped
     }
 
-    /// Returns the window at which, without a loss, the policer is gone; in bytes.
+    /// Returns the window in bytes above which no policer is assumed any more, if no losses occur.
     pub(super) fn gone_at(&self) -> f64 {
         GONE_AT * self.passed
     }
 }
 
-/// Cuts in a row for loss without a queue that show a policer. A single cut may have any reason.
+/// Number of consecutive cuts for loss without a queue that show a policer. A single cut may have
+/// any cause.
 const CUTS: u32 = 2;
-/// Fraction of the window of the last drop below which the losses on a lossy path are the path's.
+/// Fraction of the window at the last loss. Below this window, losses on a lossy path come from the
+/// path itself.
 const BELOW: f64 = 0.95;
-/// Multiple of the window that passed at which the policer is gone if there is no loss.
+/// Multiple of the window that the policer passed. If a larger window has no losses, no policer is
+/// assumed any more.
 const GONE_AT: f64 = 1.5;
 
 #[cfg(test)]

@@ -1,31 +1,33 @@
-//! Times of the peer's reports, and the time for which the sender may continue without one.
+//! Times of the peer's reports, and the time for which the sender continues without a report.
 //!
 //! The input is the times of reports, and whether the application limited the sender. The output is
-//! the time since the last report, and the longest recent gap between two reports. Other
-//! measurements interpret the contents of reports.
+//! the time since the last report, and the longest recent gap between two reports. Other modules
+//! interpret the contents of reports.
 
 use super::extremes::{WINDOW_ROUND_TRIPS, WindowedMax};
 use crate::congestion::Digest;
 use crate::congestion::knee::Mechanism;
 
-/// Times of reports.
+/// Times at which reports of the peer arrived.
 #[derive(Debug, Default)]
 pub(super) struct ReportTimes {
-    /// Arrival of the last report, or sending of the first packet if there was none.
+    /// Arrival time of the last report. Before the first report, the sending time of the first
+    /// packet.
     last_s: Option<f64>,
-    /// Time by which a packet may arrive later than its neighbours.
+    /// Reordering window in seconds: the time by which a packet may arrive late before it counts as
+    /// lost.
     reorder_window_s: f64,
-    /// Time at which a report last showed that the application, not the controller, limited the
-    /// sender.
+    /// Arrival time of the last report while the application, not the controller, limited the
+    /// sending rate.
     app_limited_s: Option<f64>,
-    /// Whether a report has arrived, and no long silence has followed it. The time until the next
-    /// report then counts as a gap between reports.
+    /// Whether the time until the next report counts as a gap between reports. The flag is set by a
+    /// report and cleared after a long time without reports.
     gap_has_begun: bool,
     gap: WindowedMax,
 }
 
 impl ReportTimes {
-    /// Records a sent packet. Returns whether it is the first.
+    /// Records a sent packet. Returns whether the packet is the first packet of the connection.
     pub(super) fn on_sent(&mut self, now_s: f64) -> bool {
         let is_first = self.last_s.is_none();
         self.last_s.get_or_insert(now_s);
@@ -37,7 +39,7 @@ impl ReportTimes {
         now_s - self.last_s.unwrap_or(0.0)
     }
 
-    /// Records a report over a path with the base round-trip time `base_s`.
+    /// Records a report that arrived at `now_s`. `base_s` is the base round-trip time of the path.
     pub(super) fn on_report(&mut self, digest: &Digest<'_>, base_s: f64, now_s: f64) {
         if self.gap_has_begun && !digest.app_limited {
             let gap_max_s = GAP_ROUND_TRIPS * base_s + GAP_S;
@@ -53,26 +55,26 @@ impl ReportTimes {
         }
     }
 
-    /// Forgets the gaps after a long silence, which is no evidence about them.
+    /// Discards the gaps between reports, because they are older than a long time without reports.
     pub(super) fn forget_gaps(&mut self) {
         self.gap_has_begun = false;
         self.gap = WindowedMax::default();
     }
 
-    /// Whether a report of the last round trip showed that the application limited the sender.
+    /// Whether the application limited the sending rate at a report within the last round trip.
     pub(super) fn were_app_limited_of_late(&self, rtt_s: f64) -> bool {
         let since_s = |limited_s| self.last_s.unwrap_or(0.0) - limited_s;
         self.app_limited_s
             .is_some_and(|limited_s| since_s(limited_s) < rtt_s)
     }
 
-    /// Returns the part of a round trip by which reordering delays the reports on packets, beyond
-    /// the time between two reports.
+    /// Returns the time by which reordering delays reports in excess of the usual time between two
+    /// reports. The unit is base round-trip times.
     pub(super) fn reordered(&self, base_s: f64) -> f64 {
         (self.reorder_window_s - interval_s(base_s)).max(0.0) / base_s
     }
 
-    /// Returns the time for which to send without a report, in seconds.
+    /// Returns the time for which the sender continues without a report, in seconds.
     pub(super) fn silence_s(&self, base_s: f64) -> f64 {
         let gap_s = Mechanism::ReportGap.value(self.gap.get().unwrap_or(0.0).max(GAP_S), GAP_S);
         interval_s(base_s) + gap_s
@@ -84,12 +86,14 @@ pub(super) fn interval_s(base_s: f64) -> f64 {
     base_s / REPORTS_PER_ROUND_TRIP
 }
 
-/// Reports of the peer in a round trip, without additional ones for lost reports.
+/// Number of reports that the peer sends per round trip. Additional reports after losses do not
+/// count.
 const REPORTS_PER_ROUND_TRIP: f64 = 8.0;
-/// Least time for which the sender continues without a report.
+/// Least time in seconds for which the sender continues without a report.
 ///
-/// It continues up to [`GAP_ROUND_TRIPS`] longer if the time between two reports was as long within
-/// [`GAP_WINDOW_S`]: bursts of losses hit reports, too.
+/// If a gap between two reports within [`GAP_WINDOW_S`] was longer, the sender continues for as
+/// long as that gap. The limit is [`GAP_ROUND_TRIPS`] round trips more. Bursts of losses affect
+/// reports, too.
 const GAP_S: f64 = 0.3;
 const GAP_ROUND_TRIPS: f64 = 2.0;
 const GAP_WINDOW_S: f64 = 10.0;

@@ -1,28 +1,30 @@
-//! Base round-trip time, without queueing delay.
+//! Base round-trip time: the round-trip time without queueing delay.
 //!
-//! The input is round-trip times. The output is the least of the recent past, the least since the
-//! last cut, and whether the path has become another one. The module [`delays`](super::delays)
-//! measures one-way delays.
+//! The input is round-trip times. The output is the minimum of the recent past, the minimum since
+//! the last cut, and whether the path has changed. The module [`delays`](super::delays) measures
+//! one-way delays.
 
 use super::super::extremes::{WindowedMin, path_window_s};
 use crate::overtaking_detector::FirstSamples;
 
-/// Base round-trip time and its changes.
+/// Base round-trip time, and detection of its changes.
 #[derive(Debug, Default)]
 pub(super) struct BaseRtt {
     first: FirstSamples,
     least: WindowedMin,
-    /// Least round-trip time of packets sent after the last cut, in seconds.
+    /// Least round-trip time of packets sent after the last cut, in seconds. `None` if there was no
+    /// such packet.
     since_cut_s: Option<f64>,
-    /// Base round-trip time at the last sample, in seconds.
+    /// Base round-trip time at the previous sample, in seconds. `None` before the first sample.
     before_s: Option<f64>,
 }
 
 impl BaseRtt {
-    /// Adds a round-trip time. A packet sent before the last cut, at `cut_s`, is no evidence about
-    /// the time after it.
+    /// Adds the round-trip time `rtt_s`. `own_queue_max_s` is the longest queueing delay that
+    /// packets of this sender can cause.
     ///
-    /// A queue of our own packets may be `own_queue_max_s` long.
+    /// `cut_s` is the time of the last cut. Packets sent before the cut do not count for the
+    /// minimum since the cut.
     pub(super) fn insert(&mut self, rtt_s: f64, own_queue_max_s: f64, cut_s: f64, now_s: f64) {
         match self.first.base_with(rtt_s, own_queue_max_s) {
             Some(base_s) => self.least.reset(base_s, now_s),
@@ -35,7 +37,7 @@ impl BaseRtt {
         }
     }
 
-    /// Returns the base round-trip time in seconds; [`GUESS_S`] before any sample.
+    /// Returns the base round-trip time in seconds. Returns [`GUESS_S`] before the first sample.
     pub(super) fn get_s(&self) -> f64 {
         self.least.get().unwrap_or(GUESS_S).max(MIN_S)
     }
@@ -48,16 +50,16 @@ impl BaseRtt {
         self.since_cut_s = None;
     }
 
-    /// Replaces the base by the least since the last cut, or by the old base plus the queue without
-    /// one.
+    /// Replaces the base round-trip time by the least round-trip time since the last cut. If there
+    /// is none, adds the queueing delay `queue_s` to the old base.
     pub(super) fn rebase(&mut self, queue_s: f64, now_s: f64) {
         let before_s = self.least.get().unwrap_or(GUESS_S);
         let least_s = self.since_cut_s.unwrap_or(before_s + queue_s);
         self.least.reset(least_s, now_s);
     }
 
-    /// Returns the base round-trip time at the previous sample and at this one, in seconds, if this
-    /// is another path.
+    /// Returns the base round-trip times at the previous sample and now, in seconds, if the path
+    /// has changed. Returns `None` if they are similar.
     pub(super) fn change_s(&mut self) -> Option<(f64, f64)> {
         let now_s = self.get_s();
         let before_s = self.before_s.replace(now_s)?;
@@ -65,12 +67,12 @@ impl BaseRtt {
         is_another.then_some((before_s, now_s))
     }
 
-    /// Accepts the present base round-trip time as no change.
+    /// Stores the present base round-trip time, so that the next sample shows no change.
     pub(super) fn accept_change(&mut self) {
         self.before_s = Some(self.get_s());
     }
 
-    /// Returns the part that stays valid after a pause.
+    /// Returns the state that stays valid after a pause.
     pub(super) fn after_pause(&self) -> Self {
         Self {
             before_s: self.before_s,
@@ -78,7 +80,7 @@ impl BaseRtt {
         }
     }
 
-    /// Acts as if it had measured this base.
+    /// Sets the base round-trip time as if it had been measured.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, base_s: f64, now_s: f64) {
         self.first = FirstSamples::over();
@@ -86,15 +88,18 @@ impl BaseRtt {
     }
 }
 
-/// Round-trip time before any sample: that of a path across a continent.
+/// Assumed round-trip time in seconds before the first sample: the round-trip time of a path across
+/// a continent.
 const GUESS_S: f64 = 0.1;
-/// Least base round-trip time.
+/// Least base round-trip time, in seconds.
 ///
-/// Reports are at least a millisecond apart, and half a millisecond of an apparent queue is the
-/// timers of both sides. The rate must hardly follow that. A peer that claims to have held a report
-/// for all of the round trip must not reduce it to nothing.
+/// Reports are at least a millisecond apart, and the timers of both gateways can add half a
+/// millisecond. The rate should hardly depend on such errors.
+///
+/// A report states for how long the peer has delayed it. If a peer claims the whole round-trip
+/// time, the base must not fall to zero.
 const MIN_S: f64 = 0.008;
-/// Factor of a sudden change that shows another path.
+/// Factor of a sudden change of the base round-trip time that shows a changed path.
 const ANOTHER: f64 = 1.25;
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
-//! Delays of packets beyond the least of the recent past.
+//! One-way delays of packets in excess of the least recent delay.
 //!
-//! The input is arrivals. The output is the arrivals that are evidence about the path, the least
-//! excess delay of each bucket of them, and the jitter of delays.
+//! The input is packet arrivals. The first output is the arrivals that say something about the
+//! path. The second output is the least excess delay of each bucket of packets, and the jitter of
+//! delays.
 //!
-//! The fastest few of a bucket may have overtaken the others and are excluded. For 16 packets and
-//! more, *least* therefore means the first quartile. All delays are one-way, by clocks that need
-//! not agree. The module [`queue`](super) interprets the excess.
+//! The fastest packets of a bucket may have overtaken other packets, so they do not count. In a
+//! bucket of 16 or more packets, *least* therefore means the first quartile.
+//!
+//! The clocks of the two gateways need not agree, because only differences of delays count. The
+//! module [`queue`](super) interprets the excess.
 
 use super::{
     super::extremes::{WindowedMax, WindowedMin, path_window_s},
@@ -14,21 +17,22 @@ use super::{
 use crate::congestion::knee::Mechanism;
 use crate::{congestion::PacketArrival, overtaking_detector::OvertakingDetector};
 
-/// One-way delays and their base.
+/// One-way delays of packets, and their base delay.
 #[derive(Debug)]
 pub(super) struct OneWayDelays {
     detector: OvertakingDetector,
-    /// Base delay before a pause. Packets with a shorter delay may have overtaken the others.
+    /// Base delay before a pause, in seconds. A packet with a shorter delay may have overtaken
+    /// other packets.
     base_before_pause_s: Option<f64>,
     base: WindowedMin,
-    /// Highest packet number with a reported arrival, without overtaking packets.
+    /// Highest packet number that has arrived. Packets that overtook others do not count.
     newest: u64,
     bucket: DelayBucket,
-    /// Least delay in the previous bucket, in seconds.
+    /// Least delay in the previous bucket of packets, in seconds.
     least_before_s: Option<f64>,
-    /// Greatest jitter of the recent past, in seconds.
+    /// Largest jitter within [`path_window_s`], in seconds.
     jitter: WindowedMax,
-    /// Jitter in the previous bucket, in seconds.
+    /// Jitter in the previous bucket of packets, in seconds.
     jitter_before_s: f64,
 }
 
@@ -55,11 +59,11 @@ impl OneWayDelays {
         }
     }
 
-    /// Whether the arrival is evidence about the path: it neither overtook other packets nor
-    /// arrived after later ones.
+    /// Whether the arrival says something about the path: the packet neither overtook other packets
+    /// nor arrived after later packets.
     ///
-    /// A packet older than the newest arrived late, as stragglers do once the sender pauses. It
-    /// shows its own delay and no queue.
+    /// A packet that arrives after later packets shows only its own delay, not the delay of a
+    /// queue. Such packets are frequent when the sender pauses.
     pub(super) fn is_telling(&mut self, arrival: &PacketArrival, base_rtt_s: f64) -> bool {
         if Mechanism::Overtakers.acts(self.is_overtaker(arrival, base_rtt_s))
             || Mechanism::Stragglers.acts(self.newest >= arrival.number)
@@ -80,9 +84,11 @@ impl OneWayDelays {
             && !(arrival.in_train && base_s.is_none())
     }
 
-    /// Adds the delay of an arrival that is evidence, sent after the last cut if it `is_fresh`. If
-    /// its bucket is now full, returns the least delay of the bucket beyond the base delay, in
-    /// seconds.
+    /// Adds the delay of an arrival. `is_fresh` states whether the packet was sent after the last
+    /// cut.
+    ///
+    /// If the arrival completes a bucket of packets, returns the least delay of the bucket in
+    /// excess of the base delay, in seconds.
     pub(super) fn insert(
         &mut self,
         arrival: &PacketArrival,
@@ -125,20 +131,22 @@ impl OneWayDelays {
         Some((least_s - base_s).max(0.0))
     }
 
-    /// Returns the time by which delays have fallen within a moment and risen again, in seconds.
+    /// Returns the jitter: the time by which delays fall and rise again within a short time, in
+    /// seconds.
     ///
-    /// A building queue lets no delay fall, and a draining queue lets none rise. Jitter does both.
+    /// While a queue grows, delays only rise. While a queue shrinks, delays only fall. Jitter makes
+    /// delays rise and fall.
     pub(super) fn jitter_s(&self) -> f64 {
         self.jitter.get().unwrap_or(0.0)
     }
 
-    /// Forgets the bucket at a cut: earlier delays are no evidence about the time after it.
+    /// Discards the present bucket at a cut. Its delays were measured before the cut.
     pub(super) fn forget_bucket(&mut self) {
         self.bucket.is_fresh = false;
         self.bucket.clear();
     }
 
-    /// Forgets the base, which is too old to count.
+    /// Discards the base delay because it is too old.
     pub(super) fn forget_base(&mut self) {
         self.base = WindowedMin::default();
         self.least_before_s = None;
@@ -150,21 +158,21 @@ impl OneWayDelays {
         self.base.get().is_some()
     }
 
-    /// Raises the base by `excess_s`.
+    /// Raises the base delay by `excess_s` seconds.
     pub(super) fn rebase(&mut self, excess_s: f64, now_s: f64) {
         if let Some(base_s) = self.base.get() {
             self.base.reset(base_s + excess_s, now_s);
         }
     }
 
-    /// Acts as if it had measured this base.
+    /// Sets the base delay as if it had been measured.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, base_s: f64, now_s: f64) {
         self.base.insert(base_s, now_s, path_window_s(base_s));
     }
 }
 
-/// One-way delays of packets that arrived one after the other.
+/// One-way delays of packets that arrived consecutively.
 #[derive(Debug, Default)]
 struct DelayBucket {
     delays_s: Vec<f64>,
@@ -186,7 +194,8 @@ impl DelayBucket {
         self.delays_s.push(arrival.received_s - arrival.sent_s);
     }
 
-    /// Returns the largest fall of the delay within the bucket, to no less than `least_s`.
+    /// Returns the largest decrease of the delay within the bucket, in seconds. Delays below
+    /// `least_s` count as `least_s`.
     fn fall_s(&self, least_s: f64) -> f64 {
         let mut longest_s = f64::NEG_INFINITY;
         let falls_s = self.delays_s.iter().map(|delay_s| {
@@ -196,10 +205,14 @@ impl DelayBucket {
         falls_s.fold(0.0, f64::max)
     }
 
-    /// Returns the least delay, without the few packets that may have overtaken the others.
+    /// Returns the least delay of the bucket, without packets that may have overtaken other
+    /// packets.
     ///
-    /// With many packets, the fastest quarter is excluded. With few packets, only members of that
-    /// quarter are excluded that are ahead of as many again by at least `ahead_s`.
+    /// In a bucket of at least [`MANY`] packets, the fastest quarter does not count.
+    ///
+    /// In a smaller bucket, only some packets of the fastest quarter are excluded. For each such
+    /// packet, the function looks at the delay that is a quarter of the bucket further in the
+    /// sorted order. The packet is excluded if that delay is longer by at least `ahead_s`.
     fn least_s(&self, ahead_s: f64) -> Option<f64> {
         let mut delays_s = self.delays_s.clone();
         delays_s.sort_unstable_by(f64::total_cmp);
@@ -219,22 +232,26 @@ impl DelayBucket {
     }
 }
 
-/// Least size of a bucket, in packets and as a part of a round trip. It is short enough to be
-/// fresh, and large enough to remove the jitter of single packets.
+/// Least size of a bucket: this number of packets, and this fraction of a round trip. The bucket is
+/// short enough to be recent, and has enough packets to remove single jitter.
 const BUCKET_COUNT: usize = 4;
 const BUCKET_SPAN: f64 = 1.0 / 8.0;
-/// Maximum number of packets of a bucket, even if the peer's clock shows little time.
+/// Maximum number of packets in a bucket. The limit applies even if the peer's clock hardly
+/// advances.
 const BUCKET_COUNT_MAX: usize = 4096;
-/// Fraction of a bucket, one packet in this many, that may have overtaken the others.
+/// Divisor of the bucket size. The quotient is the number of packets in a bucket that may have
+/// overtaken other packets.
 ///
-/// An overtaking packet removes the overtaken ones from the bucket as stragglers. Its share there
-/// is therefore a multiple of its share of the path.
+/// A packet that overtakes removes the overtaken packets from the bucket. Its share of the bucket
+/// is therefore several times its share of the path's packets.
 const FAST_EACH: usize = 4;
-/// Part of the base round-trip time by which a packet must be ahead to overtake in a bucket of
-/// fewer packets than [`MANY`]. Jitter sets few packets apart by more than many.
+/// Least lead of an overtaking packet in a bucket of fewer than [`MANY`] packets, as a fraction of
+/// the base round-trip time.
+///
+/// In a small bucket, jitter makes the distance between two delays larger than in a large bucket.
 const AHEAD: f64 = 1.0 / 5.0;
-/// Packets of a bucket from which its fastest quarter is always excluded. A quarter then has four
-/// packets, and fewer show little.
+/// Number of packets from which the fastest quarter of a bucket never counts. A quarter of fewer
+/// than four packets is too small to be typical.
 const MANY: usize = 16;
 
 #[cfg(test)]
@@ -253,7 +270,7 @@ mod tests {
     }
 
     /// Inserts arrivals on a path of 20 ms, all sent after the last cut. Returns the last measured
-    /// excess.
+    /// excess delay.
     fn insert(
         delays: &mut OneWayDelays,
         arrivals: impl IntoIterator<Item = PacketArrival>,
@@ -276,7 +293,8 @@ mod tests {
         assert!(!delays.is_telling(&arrival(101, 0.001), 0.02));
     }
 
-    /// The packets overtake by so little that none is detected on its own.
+    /// The packets gain so little time by overtaking that the detector does not detect a single
+    /// packet.
     #[test]
     fn the_few_that_overtake_by_little_do_not_make_the_base() {
         let rtt_s = 0.18;
@@ -310,7 +328,7 @@ mod tests {
         assert!(delays.base_is_known());
     }
 
-    /// Returns the jitter of 200 packets, one a millisecond.
+    /// Returns the measured jitter of 200 packets, sent one per millisecond.
     fn jitter_s(delay_s: impl Fn(u64) -> f64) -> f64 {
         let mut delays = OneWayDelays::new();
         insert(&mut delays, (1..200).map(|it| arrival(it, delay_s(it))));

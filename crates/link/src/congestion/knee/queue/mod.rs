@@ -1,12 +1,12 @@
-//! Queue of the path, and the base round-trip time.
+//! Queueing delay of the path, and the base round-trip time.
 //!
-//! The input is round-trip times, arrivals, and the times of cuts. The output is the queueing
-//! delay, its relation to the threshold that ends growth, and the jitter of the path. It includes
-//! whether the delay was measured since the last cut. The [`mode`](super::mode) decides on the
-//! reaction to a queue.
+//! The input is round-trip times, packet arrivals, and the times of cuts. The output is the
+//! queueing delay, the threshold that ends growth, and the jitter of the path. The output also
+//! states whether the delay was measured since the last cut. The [`mode`](super::mode) decides how
+//! to react to a queue.
 //!
-//! The queueing delay is the least one-way delay of the newest few packets, less the least of the
-//! recent past. The fastest of the few are excluded ([`delays`]).
+//! The queueing delay is the least one-way delay of the newest packets minus the least recent
+//! delay. The fastest of the newest packets do not count ([`delays`]).
 
 use crate::congestion::knee::Mechanism;
 mod base_rtt;
@@ -17,30 +17,34 @@ use self::{base_rtt::BaseRtt, delays::OneWayDelays, ramp::DelayRamp};
 use super::extremes::{WindowedMax, path_window_s};
 use crate::congestion::PacketArrival;
 
-/// Queue of the path, and the path's round-trip time without it.
+/// Measured queue of the path, and the round-trip time without the queue.
 #[derive(Debug)]
 pub(super) struct QueueEstimate {
     base: BaseRtt,
     delays: OneWayDelays,
-    /// Queueing delay, one way, in seconds.
+    /// One-way queueing delay, in seconds.
     pub(super) delay_s: f64,
-    /// Sending time of the last packet that contributed to the measurement.
+    /// Sending time of the last packet in the measurement of the queueing delay.
     pub(super) sent_s: f64,
-    /// Bytes sent before that packet.
+    /// Bytes sent before the last packet in the measurement of the queueing delay.
     sent_bytes_before: u64,
     /// Whether the queueing delay was measured on packets sent after the last cut.
     pub(super) is_fresh: bool,
-    /// Time of the last cut. Earlier packets measured the queue before it.
+    /// Time of the last cut. Packets sent earlier measured the queue before the cut.
     cut_s: f64,
-    /// Longest queueing delay of the recent past.
+    /// Longest queueing delay within [`path_window_s`].
     peak: WindowedMax,
-    /// Test whether the delay grows over packets of a span of time, while that is of interest.
+    /// Measurement of whether the delay grows over the packets of a route test. `None` while no
+    /// route test runs.
     ramp: Option<DelayRamp>,
-    /// Upper bound of the threshold of queueing delay: a shallow queue drops before the usual one.
+    /// Upper limit of the queue threshold, in seconds. The limit is finite if a shallow queue has
+    /// dropped packets before the usual threshold.
     pub(super) threshold_cap_s: f64,
-    /// Whether a drain has emptied the queue at least once, so that the base delay is the path's.
+    /// Whether a drain has emptied the queue at least once. The base delay is then free of queueing
+    /// delay.
     pub(super) has_emptied: bool,
-    /// Whether the route has become longer, and this has not been reported yet.
+    /// Whether a longer route was adopted since the last call of
+    /// [`take_longer_route`](Self::take_longer_route).
     is_rerouted: bool,
 }
 
@@ -73,39 +77,42 @@ impl QueueEstimate {
         }
     }
 
-    /// Returns the least round-trip time of the recent past, in seconds.
+    /// Returns the base round-trip time in seconds: the least round-trip time of the recent past.
     pub(super) fn base_rtt_s(&self) -> f64 {
         self.base.get_s()
     }
 
-    /// Returns the queueing delay that a packet sent now will meet in front of `capacity` bytes per
-    /// second, in seconds.
+    /// Returns the expected queueing delay of a packet sent now, in seconds. `capacity` is the
+    /// capacity of the path in bytes per second.
     ///
-    /// It is the measured queue, and the bytes sent since beyond the capacity. `bytes_sent` is the
-    /// total of bytes sent.
+    /// The delay is the measured queueing delay plus the effect of the bytes sent since.
+    /// `bytes_sent` is the total of bytes sent.
     pub(super) fn expected_s(&self, capacity: f64, bytes_sent: u64, now_s: f64) -> f64 {
         let bytes = bytes_sent.saturating_sub(self.sent_bytes_before);
         let since_s = now_s - self.sent_s;
         (self.delay_s + bytes as f64 / capacity - since_s).max(0.0)
     }
 
-    /// Returns the round-trip time with the present queue, in seconds.
+    /// Returns the base round-trip time plus the present queueing delay, in seconds.
     pub(super) fn rtt_s(&self) -> f64 {
         self.base_rtt_s() + self.delay_s
     }
 
-    /// Returns the time of the last cut. Only packets sent later show its effect.
+    /// Returns the time of the last cut. Only packets sent later show the effect of the cut.
     pub(super) fn cut_s(&self) -> f64 {
         self.cut_s
     }
 
-    /// Adds a round-trip time. A queue of our own packets may be `own_queue_max_s` long.
+    /// Adds the round-trip time `rtt_s`. `own_queue_max_s` is the longest queueing delay that
+    /// packets of this sender can cause.
     pub(super) fn on_rtt(&mut self, rtt_s: f64, own_queue_max_s: f64, now_s: f64) {
         self.base.insert(rtt_s, own_queue_max_s, self.cut_s, now_s);
     }
 
-    /// Adds the arrival of a packet on a path with the base round-trip time `base_s`. Returns
-    /// whether it is evidence about the path.
+    /// Adds the arrival of a packet. `base_s` is the base round-trip time.
+    ///
+    /// Returns whether the arrival says something about the path. A packet that overtook others
+    /// does not.
     pub(super) fn on_arrival(&mut self, arrival: &PacketArrival, base_s: f64, now_s: f64) -> bool {
         let is_telling = self.delays.is_telling(arrival, base_s);
         if is_telling && !arrival.in_train {
@@ -128,8 +135,10 @@ impl QueueEstimate {
         }
     }
 
-    /// Follows the base round-trip time to another path. The queue was `queue_s` long before.
-    /// Returns the factor by which that changes the product of a rate and the round-trip time.
+    /// Adopts the newest base round-trip time if it has changed suddenly. `queue_s` is the queueing
+    /// delay before the change.
+    ///
+    /// Returns the factor for a window at an unchanged rate. Returns 1 if nothing has changed.
     pub(super) fn follow_base_rtt(&mut self, queue_s: f64, now_s: f64) -> f64 {
         let Some((before_s, base_s)) = self.base.change_s() else {
             return 1.0;
@@ -144,7 +153,7 @@ impl QueueEstimate {
         base_s / (before_s + queue_s)
     }
 
-    /// Marks a cut: from now on only packets sent after `now_s` show whether the queue empties.
+    /// Marks a cut. From now on, only packets sent after `now_s` show whether the queue is empty.
     pub(super) fn forget(&mut self, now_s: f64) {
         self.cut_s = now_s;
         self.is_fresh = false;
@@ -152,7 +161,8 @@ impl QueueEstimate {
         self.delays.forget_bucket();
     }
 
-    /// Adopts an apparent queue as a longer route.
+    /// Adds the present queueing delay to the base delay, because the apparent queue is a longer
+    /// route.
     pub(super) fn adopt_longer_route(&mut self, now_s: f64) {
         if self.delays.base_is_known() && self.base.is_known() {
             self.delays.rebase(self.delay_s, now_s);
@@ -170,11 +180,12 @@ impl QueueEstimate {
         std::mem::take(&mut self.is_rerouted)
     }
 
-    /// Returns the queueing delay that ends growth at `rate` bytes per second in packets of
-    /// `packet` bytes.
+    /// Returns the queueing delay that ends growth, in seconds. The sender sends `rate` bytes per
+    /// second in packets of `packet_bytes` bytes.
     ///
-    /// It is visible over jitter, yet within a queue of a tenth of the bandwidth-delay product.
-    /// Packets that are farther apart vary more.
+    /// The threshold is above the jitter, but fits into a queue of a tenth of the bandwidth-delay
+    /// product. At low rates the threshold is longer, because the delays of distant packets vary
+    /// more.
     pub(super) fn threshold_s(&self, rate: f64, packet_bytes: f64) -> f64 {
         let packets_s = THRESHOLD_PACKETS * packet_bytes / rate.max(packet_bytes / self.rtt_s());
         let packets_s = Mechanism::ThresholdPackets.value(packets_s, 0.0);
@@ -185,17 +196,18 @@ impl QueueEstimate {
         visible_delay_s(self.base_rtt_s()).max(packets_s).min(cap_s)
     }
 
-    /// Whether the path jitters by more than the delay of an empty queue, however shallow queues
-    /// are.
+    /// Whether the jitter of the path exceeds the largest delay that counts as an empty queue. A
+    /// lowered threshold for shallow queues does not matter.
     pub(super) fn jitters(&self, threshold_s: f64) -> bool {
         let threshold_s = threshold_s.max(visible_delay_s(self.base_rtt_s()));
         self.delays.jitter_s() >= EMPTY_PART * threshold_s
     }
 
-    /// Returns the threshold of start-up, where the usual one is `threshold_s`.
+    /// Returns the queueing delay that ends start-up, in seconds. `threshold_s` is the usual
+    /// threshold.
     ///
-    /// The base delay is the least delay of a few packets at a low rate. On a path with jitter
-    /// other packets take longer, the more of them the longer, without a queue.
+    /// The base delay is the least delay of a few packets at a low rate. On a path with jitter,
+    /// later packets have longer delays even without a queue.
     pub(super) fn start_threshold_s(&self, threshold_s: f64) -> f64 {
         // The jitter counts for at most twice the usual part of the base round-trip time.
         let jitter_max_s = 2.0 * VISIBLE_PART * self.base_rtt_s();
@@ -203,55 +215,58 @@ impl QueueEstimate {
         threshold_s + Mechanism::StartJitter.value(jitter_s, 0.0)
     }
 
-    /// Whether packets sent since the last cut show a queue beyond the threshold.
+    /// Whether packets sent since the last cut show a queueing delay above the threshold.
     pub(super) fn shows(&self, threshold_s: f64) -> bool {
         self.is_fresh && self.delay_s > threshold_s
     }
 
-    /// Whether the queue counts as empty, measured on any packets.
+    /// Whether the queue counts as empty. Packets sent before the last cut may have measured the
+    /// queue.
     pub(super) fn is_empty(&self, threshold_s: f64) -> bool {
         self.delay_s <= EMPTY_PART * threshold_s
     }
 
-    /// Whether packets sent since the last cut show no queue.
+    /// Whether packets sent since the last cut show that the queue is empty.
     pub(super) fn is_seen_empty(&self, threshold_s: f64) -> bool {
         self.is_fresh && self.is_empty(threshold_s)
     }
 
-    /// Whether there is any queue at all. A loss without a queue comes from a limit that has none.
+    /// Whether any queueing delay was measured. If not, losses come from a limit without a queue,
+    /// such as a policer.
     pub(super) fn is_there(&self) -> bool {
         self.delay_s > NO_QUEUE_S
     }
 
-    /// Whether the queue is about as long as its longest value of the recent past.
+    /// Whether the queueing delay is near its maximum of the recent past.
     pub(super) fn is_at_peak(&self) -> bool {
         self.peak
             .get()
             .is_some_and(|peak_s| self.delay_s >= AT_PEAK * peak_s)
     }
 
-    /// Lowers the threshold after packets that take `packet_s` each were lost before it: the queue
-    /// is shallower.
+    /// Lowers the queue threshold after losses at a shorter queue. `packet_s` is the sending time
+    /// of one packet.
     pub(super) fn lower_threshold(&mut self, packet_s: f64) {
         // Half of the packets that the usual threshold permits.
         let least_s = SHALLOWEST_S.max(THRESHOLD_PACKETS / 2.0 * packet_s);
         self.threshold_cap_s = (SHALLOW_PART * self.delay_s).max(least_s);
     }
 
-    /// Raises the threshold after the queue reached it without loss: the queue is deeper than the
-    /// dropping one was.
+    /// Raises a lowered queue threshold after the queue has reached it without loss.
     pub(super) fn raise_threshold(&mut self) {
         if Mechanism::DeeperQueue.acts(self.threshold_cap_s.is_finite()) {
             self.threshold_cap_s *= THRESHOLD_CAP_GROWTH;
         }
     }
 
-    /// Watches the delays of the packets that are sent in a span of time.
+    /// Starts to measure whether the delay grows over the packets sent between `from_s` and
+    /// `until_s`.
     pub(super) fn watch_ramp(&mut self, from_s: f64, until_s: f64) {
         self.ramp = Some(DelayRamp::new(from_s, until_s));
     }
 
-    /// Returns the additional delay of the last watched packets over the first, once it is known.
+    /// Returns the delay of the last watched packets minus the delay of the first, in seconds.
+    /// Returns `None` until both are known.
     pub(super) fn ramp_rise_s(&self) -> Option<f64> {
         self.ramp?.rise_s()
     }
@@ -260,7 +275,7 @@ impl QueueEstimate {
         self.ramp = None;
     }
 
-    /// Acts as if it had measured this base.
+    /// Sets the base delay and the base round-trip time as if they had been measured.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, base_s: f64, now_s: f64) {
         self.base.pretend(base_s, now_s);
@@ -269,50 +284,52 @@ impl QueueEstimate {
     }
 }
 
-/// Returns the queueing delay that shows over jitter, on a path with the base round-trip time
-/// `base_s`.
+/// Returns the least queueing delay that can be distinguished from jitter, in seconds. `base_s` is
+/// the base round-trip time.
 fn visible_delay_s(base_s: f64) -> f64 {
     (VISIBLE_PART * base_s).max(VISIBLE_MIN_S)
 }
 
-/// Visible delay as a part of the round-trip time.
+/// Least visible queueing delay, as a fraction of the base round-trip time.
 ///
-/// It is large enough to be seen over jitter. With its overshoot it is small enough to fit a queue
-/// of a tenth of the bandwidth-delay product.
+/// The value is large enough to exceed usual jitter. It is small enough that growth ends within a
+/// queue of a tenth of the bandwidth-delay product.
 const VISIBLE_PART: f64 = 1.0 / 16.0;
-/// Least visible delay: timers and reports are no more precise.
+/// Least visible queueing delay, in seconds. Timers and reports are not more precise.
 const VISIBLE_MIN_S: f64 = 0.002;
-/// Least threshold of queueing delay, in sending times of packets. On a slow path a queue of a few
-/// packets exists by chance. At 10 Mbit/s that makes 7 ms.
+/// Least queue threshold, in sending times of a packet. On a slow path, a queue of a few packets
+/// forms by chance. At 10 Mbit/s the threshold is 7 ms.
 const THRESHOLD_PACKETS: f64 = 6.0;
-/// Part of the threshold up to which the queue counts as empty. The rest keeps jitter from ending
-/// growth just after a drain.
+/// Fraction of the threshold up to which the queue counts as empty. The distance to the threshold
+/// prevents jitter from ending growth directly after a drain.
 const EMPTY_PART: f64 = 0.5;
-/// Queueing delay up to which there is no queue. It is the sending time of one packet at 60 Mbit/s.
+/// Queueing delay in seconds up to which no queue exists: the sending time of one packet at 60
+/// Mbit/s.
 const NO_QUEUE_S: f64 = 0.000_2;
-/// Part of the longest recent queue from which a queue is at its peak.
+/// Fraction of the longest recent queueing delay. A queue of at least this length is at its peak.
 const AT_PEAK: f64 = 0.9;
 
-/// Part of the present queue to which a loss before the threshold lowers it: growth must end before
-/// the queue is as long again.
+/// New threshold after a loss below the threshold, as a fraction of the present queueing delay.
+/// Growth must end before the queue is as long again.
 const SHALLOW_PART: f64 = 0.5;
-/// Least threshold of queueing delay: a shorter queue cannot be distinguished from the noise of
-/// receive times.
+/// Least queue threshold in seconds after losses. A shorter queueing delay cannot be distinguished
+/// from the noise of receive times.
 const SHALLOWEST_S: f64 = 0.000_3;
-/// Least bound of the threshold, as a multiple of the jitter.
+/// Least upper limit of the queue threshold, as a multiple of the jitter.
 ///
-/// Otherwise growth would end at every jump of a delay, and a path that has dropped packets once
-/// would lose its rate drain by drain.
+/// Without this minimum, every change of the delay would end growth. After one loss at a shallow
+/// queue, each further drain would then reduce the rate.
 const ABOVE_JITTER: f64 = 1.25;
-/// Factor by which a queue without loss widens the bound of the threshold. The bound doubles in 35
-/// drains.
+/// Factor by which the upper limit of the threshold grows after a queue without loss. The limit
+/// doubles in 35 drains.
 const THRESHOLD_CAP_GROWTH: f64 = 1.02;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Returns the queue seen after a packet each millisecond, `delay_ms` late each.
+    /// Returns the measured queue after `count` packets, one per millisecond. The packet `n` is
+    /// late by `delay_ms(n)`.
     fn queue(count: u64, delay_ms: impl Fn(u64) -> f64) -> QueueEstimate {
         let mut queue = QueueEstimate::new();
         for number in 0..count {

@@ -1,12 +1,12 @@
-//! Test whether the delay grows over packets that were sent in a row.
+//! Test whether the delay grows over packets that were sent consecutively.
 //!
-//! The input is arrivals. The output is the additional delay of the last third of the packets over
-//! the first third, once a packet sent after them has arrived. The least delay of each third
-//! counts, which removes the jitter of single packets.
+//! The input is packet arrivals. The output is the delay of the last third of the packets minus the
+//! delay of the first third. The output is available once a packet sent after the test has arrived.
+//! The least delay of each third counts, which removes the jitter of single packets.
 
 use crate::congestion::PacketArrival;
 
-/// Delays of the packets sent in a span of time.
+/// Delays of the packets sent between two times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DelayRamp {
     from_s: f64,
@@ -45,22 +45,25 @@ impl DelayRamp {
         *least_s = Some(least_s.map_or(delay_s, |least| least.min(delay_s)));
     }
 
-    /// Returns the additional delay of the last packets over the first, in seconds.
+    /// Returns the delay of the last packets minus the delay of the first packets, in seconds.
+    /// Returns `None` while the test is incomplete.
     pub(super) fn rise_s(&self) -> Option<f64> {
         let rise_s = self.last_least_s? - self.first_least_s?;
         self.is_over.then_some(rise_s)
     }
 }
 
-/// Number of parts of the time, of which the first and the last are compared. They are long enough
-/// to see each part's least delay, and far enough apart to see it grow.
+/// Number of equal periods of the test. The first and the last period are compared.
+///
+/// Each period is long enough for a reliable least delay. The two periods are far enough apart to
+/// show growth.
 const PARTS: f64 = 3.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Returns the rise over packets sent each millisecond for 30 ms, and one after them.
+    /// Returns the growth of the delay over 30 ms. `packets` packets are sent, one per millisecond.
     fn rise_s(packets: u64, delay_s: impl Fn(u64) -> f64) -> Option<f64> {
         let mut ramp = DelayRamp::new(0.0, 0.03);
         for number in 0..packets {
