@@ -1,12 +1,15 @@
-//! The adversary is at the ends of the paths. It sees every datagram that leaves a path, and has no
-//! key of the sites, except possibly both public keys. Its seed decides which datagrams it delivers
-//! in addition or instead. They are repetitions, old datagrams, changed and shortened ones, a
-//! site's own datagrams sent back to it, and invented ones. Their source addresses belong to the
-//! sites or to strangers.
+//! Adversary between the paths and the two sites of a simulation.
 //!
-//! The adversary also counts the bytes that strangers may receive. A datagram that it invented or
-//! delivered before permits no bytes. Otherwise they may receive three times the bytes that the
-//! sites made and only the adversary delivered.
+//! The adversary sees every datagram that leaves a path. It has no key of the sites, except both
+//! public keys if the configuration says so.
+//!
+//! Its seed decides which other datagrams it delivers. It repeats, changes, shortens and invents
+//! datagrams, replays old datagrams, and reflects a site's datagrams to that site. Their source
+//! addresses belong to the sites or to strangers.
+//!
+//! The adversary also counts the bytes that strangers may receive. A stranger may receive three
+//! times the bytes of new datagrams that arrived from its address. Invented datagrams and second
+//! deliveries of a datagram do not count.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -24,16 +27,17 @@ use crate::{
 /// Configuration of an adversary.
 #[derive(Debug, Clone, Copy)]
 pub struct AdversaryConfig {
-    /// Seed of all its decisions.
+    /// Seed of all decisions of the adversary.
     pub seed: u64,
-    /// Whether the adversary also removes, delays, changes and redirects datagrams of the sites.
-    /// Otherwise it only adds datagrams.
+    /// Whether the adversary also drops, delays, changes and redirects the datagrams of the sites.
+    /// If not, it only adds datagrams.
     pub meddles: bool,
-    /// Whether the adversary has the public keys of both sites, and can thus form hellos.
+    /// Whether the adversary has the public keys of both sites. With these keys it can create valid
+    /// hellos.
     pub knows_public_keys: bool,
 }
 
-/// An adversary, and the account of its actions.
+/// Adversary with counts of its actions.
 #[derive(Debug)]
 pub struct Adversary {
     config: AdversaryConfig,
@@ -41,48 +45,49 @@ pub struct Adversary {
     is_resting: bool,
     mood: AdversaryMood,
     mood_ends: Option<Instant>,
-    /// Datagrams to be delivered, by time and then in order.
+    /// Datagrams to deliver later, sorted by delivery time and then by a sequence number.
     held: BTreeMap<(Instant, u64), HeldDatagram>,
     order: u64,
-    /// Newest datagrams that each side has received as the other made them, without handshakes.
+    /// Newest unchanged data datagrams that each site has received.
     recorded: [VecDeque<Vec<u8>>; 2],
     recorded_handshakes: [VecDeque<Vec<u8>>; 2],
-    /// Handshakes from before the last restart of a site.
+    /// Handshake datagrams that each site received before its last restart.
     old_handshakes: [VecDeque<Vec<u8>>; 2],
-    /// Key for hellos from site A, if the adversary can form them.
+    /// Key for hellos from site A. `None` if the adversary does not have the public keys.
     envelope: Option<(EnvelopeKey, KeyId)>,
     deeds: BTreeMap<&'static str, u64>,
     accounts: HashMap<SocketAddr, StrangerAccount>,
 }
 
-/// A datagram to be delivered.
+/// Datagram that the adversary delivers later.
 #[derive(Debug)]
 pub(super) struct HeldDatagram {
     pub(super) to: SimSite,
     pub(super) datagram: Datagram,
-    /// Whether the datagram is as its sender made it.
+    /// Whether the content of the datagram is unchanged.
     pub(super) is_original: bool,
 }
 
-/// Bytes that one stranger received, and bytes that it may receive.
+/// Bytes that one stranger has received and may receive.
 #[derive(Debug, Default, Clone, Copy)]
 struct StrangerAccount {
     bytes_owed: u64,
     bytes_sent: u64,
-    /// Whether datagrams to this address have reached the peer, too: it may be validated as the
-    /// peer's.
+    /// Whether the adversary also forwarded datagrams for this address to the peer. The gateway may
+    /// then have validated the address as the peer's address.
     is_relayed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum AdversaryMood {
-    /// All datagrams of the sites pass.
+    /// The adversary delivers all datagrams of the sites.
     Calm,
-    /// Many datagrams are changed or lost.
+    /// The adversary changes, delays or drops many datagrams.
     Wild,
-    /// Datagrams of this side are lost, or all datagrams.
+    /// The adversary drops all datagrams from one site. `None` means both sites.
     Cut(Option<SimSite>),
-    /// Datagrams of site A come from this address, and datagrams to it reach A.
+    /// The adversary acts as a relay with this address: datagrams from site A arrive from the
+    /// address, and datagrams to the address reach site A.
     Relay(SocketAddr),
 }
 
@@ -108,29 +113,31 @@ impl Adversary {
         }
     }
 
-    /// Lets all datagrams pass from now on.
+    /// Stops all actions: from now on the adversary delivers every datagram.
     pub(super) fn rest(&mut self) {
         self.is_resting = true;
     }
 
-    /// Records that a side has forgotten the hellos that it received without connecting.
+    /// Records that a site has restarted. The site no longer remembers the handshake datagrams that
+    /// it received.
     pub(super) fn on_restart(&mut self, side: SimSite) {
         let side = side as usize;
         self.old_handshakes[side] = std::mem::take(&mut self.recorded_handshakes[side]);
     }
 
-    /// Returns the adversary's actions, and the number of each.
+    /// Returns the number of actions of each kind.
     pub fn deeds(&self) -> &BTreeMap<&'static str, u64> {
         &self.deeds
     }
 
-    /// Returns the number of datagrams that it made, changed, withheld, delayed or redirected.
+    /// Returns the total number of actions. An action adds, changes, drops, delays or redirects one
+    /// datagram.
     pub fn deeds_in_all(&self) -> u64 {
         self.deeds.values().sum()
     }
 
-    /// Returns the strangers that received more than permitted, with the permitted and the received
-    /// bytes.
+    /// Returns the strangers that received more bytes than permitted. Each entry holds the address,
+    /// the permitted bytes and the received bytes.
     pub fn overpaid(&self) -> Vec<(SocketAddr, u64, u64)> {
         let accounts = self.accounts.iter();
         let over = accounts
@@ -139,13 +146,13 @@ impl Adversary {
             .collect()
     }
 
-    /// Returns the number of strangers that received anything.
+    /// Returns the number of strangers that received at least one datagram.
     pub fn strangers_answered(&self) -> usize {
         let accounts = self.accounts.values();
         accounts.filter(|account| account.bytes_sent > 0).count()
     }
 
-    /// Records a datagram of a site.
+    /// Counts the bytes of a site's datagram if its destination is a stranger.
     pub(super) fn on_sent(&mut self, datagram: &Datagram) {
         if is_stranger(&datagram.to) {
             let account = self.accounts.entry(datagram.to).or_default();
@@ -153,7 +160,7 @@ impl Adversary {
         }
     }
 
-    /// Handles a datagram of one site that leaves its path.
+    /// Handles a datagram that site `from` sent and that has crossed the path.
     pub(super) fn take(
         &mut self,
         from: SimSite,
@@ -194,19 +201,21 @@ impl Adversary {
         }
     }
 
-    /// Returns the time of the next datagram to deliver.
+    /// Returns the delivery time of the next datagram. Returns `None` if no datagram is left.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.held.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Returns the next datagram that it delivers by `now`.
+    /// Removes and returns the next datagram with a delivery time of at most `now`.
     pub(super) fn poll(&mut self, now: Instant) -> Option<HeldDatagram> {
         let entry = self.held.first_entry().filter(|held| held.key().0 <= now)?;
         Some(entry.remove())
     }
 
-    /// Records a datagram that was delivered as its sender made it, and accepted. A side may drop
-    /// it now because it has no keys yet, and accept it later.
+    /// Records an unchanged datagram that a site accepted, for later replays.
+    ///
+    /// A site may drop a datagram now because it has no keys yet, and accept the same datagram
+    /// later. The caller therefore passes only accepted datagrams.
     pub(super) fn record(&mut self, held: HeldDatagram) {
         let kind = packet::classify(&held.datagram.bytes).map(|(kind, _)| kind);
         let recorded = match kind {
@@ -253,7 +262,7 @@ impl Adversary {
         self.mood_ends = Some(now + lasts);
     }
 
-    /// Handles a datagram from a site to another address than the two sites'.
+    /// Handles a datagram that a site sent to an address other than the addresses of the sites.
     fn take_answer(
         &mut self,
         to: SimSite,
@@ -291,7 +300,7 @@ impl Adversary {
         }
     }
 
-    /// Delivers a site's datagram, perhaps in another form.
+    /// Delivers a site's datagram unchanged, late, changed, or from another address, or drops it.
     fn mistreat(&mut self, to: SimSite, mut datagram: Datagram, now: Instant) {
         match self.random.below(20) {
             0 | 1 => self.count("withheld"),
@@ -316,7 +325,8 @@ impl Adversary {
         }
     }
 
-    /// Delivers a datagram to `to` in addition to `present`.
+    /// Delivers one more datagram to site `to`. `present` is the datagram that the other site has
+    /// just sent.
     fn add(&mut self, to: SimSite, present: &Datagram, sites: [SocketAddr; 2], now: Instant) {
         let mut datagram = Datagram {
             from: sites[to.other() as usize],
@@ -380,13 +390,14 @@ impl Adversary {
         self.hand_over(to, datagram, false, at);
     }
 
-    /// Permits the sender of this datagram to receive three times as much.
+    /// Permits the source address of the datagram to receive three times the bytes of the datagram.
     fn owe_for(&mut self, datagram: &Datagram) {
         let account = self.accounts.entry(datagram.from).or_default();
         account.bytes_owed += AMPLIFICATION_MAX as u64 * datagram.bytes.len() as u64;
     }
 
-    /// Returns one of the strangers, which are few enough to recur.
+    /// Returns the address of a random stranger. The number of strangers is small, so each address
+    /// occurs repeatedly.
     fn stranger(&mut self) -> SocketAddr {
         (STRANGERS, 1 + self.random.below(1000) as u16).into()
     }
@@ -429,7 +440,7 @@ impl Adversary {
         }
     }
 
-    /// Returns noise with a header that may resemble `like`.
+    /// Returns random bytes. A part of the header may be copied from `like`.
     fn invent(&mut self, like: &[u8]) -> Vec<u8> {
         let random = &mut self.random;
         let len = random.below(200) * random.below(8);
@@ -439,7 +450,8 @@ impl Adversary {
         bytes
     }
 
-    /// Returns a hello with a valid MAC, or an answer to one.
+    /// Returns a hello with a valid MAC: from the initiator if `to` is site B, and from the
+    /// responder otherwise.
     fn forge(&mut self, to: SimSite, present: &Datagram) -> Vec<u8> {
         let of_initiator = self.pick_handshake(SimSite::B);
         let seen = Hello::read(&of_initiator).ok();
@@ -493,8 +505,9 @@ fn is_stranger(address: &SocketAddr) -> bool {
     address.ip() == STRANGERS
 }
 
-/// Addresses of strangers, and of relays that forward all datagrams for a while.
+/// Address of all strangers. The second address belongs to relays, which forward all datagrams of
+/// site A for a limited time.
 const STRANGERS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 66));
 const RELAYS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 66));
-/// Maximum number of datagrams recorded for each side, and of handshakes.
+/// Maximum number of recorded datagrams for each site, and of recorded handshake datagrams.
 const RECORDED_MAX: usize = 512;

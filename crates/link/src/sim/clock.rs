@@ -1,8 +1,8 @@
-//! Clock of a site, which may differ from the clock of the simulation.
+//! Clock of a simulated site. The clock may differ from the clock of the simulation.
 
 use std::time::{Duration, Instant};
 
-/// Offset of a site's clock, and the time for which it stood still.
+/// Difference between a site's clock and the clock of the simulation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SiteClock {
     pub(super) ahead: Duration,

@@ -1,11 +1,14 @@
-//! Several flows over one path, in virtual time: pairs of link cores, and models of TCP.
+//! Several flows over one simulated path, in virtual time. A flow is a pair of Longhaul endpoints
+//! or a model of TCP.
 //!
-//! All flows send from A to B through one `wansim::Duplex`, and acknowledgements come back through
-//! it. A flow may have additional delay in front of the path, with a little jitter, as real
-//! machines have. Without jitter, drops at a full queue would follow the order of events alone (S.
-//! Floyd and V. Jacobson, "On traffic phase effects", 1992).
+//! All flows send from A to B through one `wansim::Duplex`. The acknowledgements cross the same
+//! duplex from B to A. A flow may have additional delay before the path, with a little jitter, as
+//! real machines have.
 //!
-//! The result is a [`CrowdRecord`], sampled at equal intervals.
+//! Without jitter, the order of events alone would decide which flow's packets a full queue drops
+//! (S. Floyd and V. Jacobson, "On traffic phase effects", 1992).
+//!
+//! The result is a [`CrowdRecord`] with samples at equal intervals.
 
 use std::time::{Duration, Instant};
 
@@ -22,46 +25,49 @@ use super::{
 };
 use crate::{Class, PeerView};
 
-/// Configuration of a crowd.
+/// Configuration of a simulation with several flows.
 #[derive(Debug, Clone)]
 pub struct CrowdConfig {
-    /// From A to B, where the data flows.
+    /// Path from A to B, which carries the data.
     pub forward: PathConfig,
-    /// From B to A.
+    /// Path from B to A, which carries the acknowledgements.
     pub backward: PathConfig,
     /// Seed of all random decisions.
     pub seed: u64,
-    /// Largest delay of each packet before the path, in order. A packet's time on the bottleneck is
-    /// enough to break patterns.
+    /// Maximum additional delay of a packet before the path. Packets stay in order. A value of one
+    /// packet's sending time is enough to avoid patterns.
     pub jitter: Duration,
     /// Time between two samples of the record.
     pub sample_every: Duration,
 }
 
-/// Flows and their common path.
+/// Several flows and their common path.
 pub struct Crowd {
     start: Instant,
     now: Instant,
     seed: u64,
     jitter: Duration,
-    /// The forward direction is from A to B.
+    /// Common path of all flows. The forward direction is from A to B.
     paths: Duplex<CrowdPacket>,
     flows: Vec<CrowdFlow>,
     record: CrowdRecord,
     next_sample: Instant,
-    /// The flow that is served first; it rotates.
+    /// Number from which the first flow of a step is computed. The number grows with each step, so
+    /// that each flow is sometimes first.
     turn: usize,
 }
 
 struct CrowdFlow {
     config: FlowConfig,
     traffic: Option<Traffic>,
-    /// The flow's additional delay in front of the path, at either end.
+    /// Additional delay of the flow before the path, at A and at B. `None` if the flow has no
+    /// additional delay.
     access: Option<[Path<CrowdPacket>; 2]>,
     is_touched: bool,
     wake: Option<Instant>,
     connected: Option<Duration>,
-    /// Data packets sent into the path, and dropped by its full queue.
+    /// Data packets that the flow sent into the path. The second field counts the packets that the
+    /// full queue dropped.
     sent: u64,
     drops: u64,
     arrived_bytes: u64,
@@ -78,7 +84,7 @@ struct TcpFlow {
     is_ack_delayed: bool,
 }
 
-/// A packet of any flow.
+/// Packet of a Longhaul flow or a TCP flow.
 #[derive(Debug, Clone)]
 struct CrowdPacket {
     flow: usize,
@@ -112,12 +118,12 @@ impl Packet for CrowdPacket {
 }
 
 impl Crowd {
-    /// A path without traffic.
+    /// Creates a simulation without flows.
     pub fn new(config: &CrowdConfig) -> Self {
         Self::with_radio(config, None)
     }
 
-    /// The same, where both directions may share a medium.
+    /// Creates a simulation without flows. If `radio` is set, both directions share a radio medium.
     pub fn with_radio(config: &CrowdConfig, radio: Option<Radio>) -> Self {
         #[expect(
             clippy::disallowed_methods,
@@ -144,7 +150,7 @@ impl Crowd {
         }
     }
 
-    /// Adds a flow; they are numbered from 0 in this order.
+    /// Adds a flow. Flows are numbered from 0 in the order in which they are added.
     pub fn add(&mut self, config: FlowConfig) {
         let number = self.flows.len();
         let is_direct = config.extra_rtt.is_zero() && self.jitter.is_zero();
@@ -177,12 +183,12 @@ impl Crowd {
         self.record.add_flow();
     }
 
-    /// Time since the start.
+    /// Returns the time since the start of the simulation.
     pub fn now(&self) -> Duration {
         self.now - self.start
     }
 
-    /// Runs until `end`, counted from the start.
+    /// Runs the simulation until `end`, measured from the start.
     pub fn run_to(&mut self, end: Duration) {
         let end = self.start + end;
         self.step();
@@ -196,7 +202,7 @@ impl Crowd {
         }
     }
 
-    /// Changes both directions in the same way.
+    /// Applies `change` to the configuration of both directions.
     pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
         for side in [SimSite::A, SimSite::B] {
             let mut config = self.paths.path(side.path_direction()).config().clone();
@@ -206,22 +212,23 @@ impl Crowd {
         }
     }
 
-    /// The record so far.
+    /// Returns the record of the simulation so far.
     pub fn record(&self) -> &CrowdRecord {
         &self.record
     }
 
-    /// Counters of the path for the packets of one site.
+    /// Returns the counters of the path for packets that site `from` sent.
     pub fn path_counters(&self, from: SimSite) -> &Counters {
         self.paths.counters(from.path_direction())
     }
 
-    /// Returns the time at which a pair's connection first stood, or TCP began.
+    /// Returns the time at which the flow's connection was established. For TCP, returns the start
+    /// time of the flow. Returns `None` before that.
     pub fn connected(&self, flow: usize) -> Option<Duration> {
         self.flows[flow].connected
     }
 
-    /// Bytes of data that the receiving application has had in order.
+    /// Returns the bytes that the receiving application has received in order.
     pub fn delivered(&self, flow: usize) -> ByteCount {
         match &self.flows[flow].traffic {
             Some(Traffic::Longhaul(pair)) => pair
@@ -234,8 +241,8 @@ impl Crowd {
         }
     }
 
-    /// Returns the sender's snapshot of its peer. `None` for a TCP flow, and before the flow
-    /// begins.
+    /// Returns the snapshot of the sender about its peer. Returns `None` for a TCP flow and before
+    /// the flow starts.
     pub fn view(&self, flow: usize) -> Option<PeerView> {
         self.flows[flow].view()
     }
@@ -316,7 +323,8 @@ impl CrowdFlow {
         }
     }
 
-    /// Sends into the flow's own way, or where it has none into the path.
+    /// Sends a packet through the flow's additional delay. If the flow has none, the packet enters
+    /// the path at once.
     fn send(
         &mut self,
         crossing: CrowdPacket,
@@ -349,7 +357,7 @@ impl CrowdFlow {
         }
     }
 
-    /// Delivers a packet at the end of the path.
+    /// Delivers a packet that has crossed the path.
     fn arrive(
         &mut self,
         crossing: CrowdPacket,
@@ -388,7 +396,7 @@ impl CrowdFlow {
         }
     }
 
-    /// Advances the time.
+    /// Runs the flow's endpoints and timers at the time `now`.
     fn step(
         &mut self,
         index: usize,
@@ -509,5 +517,5 @@ impl std::fmt::Debug for Crowd {
     }
 }
 
-/// More bytes than any run can send.
+/// Number of bytes that no simulation can finish sending.
 const ENDLESS: ByteCount = ByteCount::new(1 << 50);

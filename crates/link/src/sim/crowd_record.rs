@@ -1,14 +1,16 @@
-//! The record of a crowd, sampled at equal intervals, and the figures of the benches. A crowd of
-//! the kernel's flows has its record filled in by hand.
+//! Record of several flows, sampled at equal intervals, and the results that the benches compute
+//! from it.
 //!
-//! Rates count bytes on the wire that arrive at the receiver, with Ethernet's overhead. The rates
-//! of all flows therefore add up to the bottleneck's rate.
+//! A bench that runs the kernel's flows fills the record itself.
+//!
+//! Rates count bytes on the wire that arrive at the receiver, including Ethernet overhead. The sum
+//! of all flows' rates therefore equals the rate of the bottleneck.
 
 use std::{fmt::Write, ops::Range, time::Duration};
 
 use wansim::Counters;
 
-/// Samples of the path and of each flow; totals are since the start.
+/// Samples of the path and of each flow. Counters are totals since the start.
 #[derive(Debug, Clone)]
 pub struct CrowdRecord {
     every: Duration,
@@ -19,25 +21,26 @@ pub struct CrowdRecord {
     flows: Vec<Vec<FlowSample>>,
 }
 
-/// One sample of one flow.
+/// Sample of one flow at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FlowSample {
-    /// Bytes on the wire that have arrived.
+    /// Bytes on the wire that have arrived at the receiver.
     pub arrived_bytes: u64,
-    /// Packets sent into the path.
+    /// Number of packets that the flow sent into the path.
     pub sent: u64,
-    /// Packets of them for which the bottleneck's queue had no room.
+    /// Number of the flow's packets that the bottleneck's full queue dropped.
     pub drops: u64,
-    /// Rate that a link's controller allows.
+    /// Sending rate that the controller of a Longhaul flow permits. Zero for TCP.
     pub allowed_bytes_per_s: f64,
-    /// Queueing delay that a link's controller measures.
+    /// Queueing delay that the controller of a Longhaul flow measures. Zero for TCP.
     pub queue_seen: Duration,
-    /// Name of the controller's or the law's state; empty before the flow begins.
+    /// Name of the state of the controller or of TCP's congestion control. Empty before the flow
+    /// starts.
     pub state: &'static str,
 }
 
 impl CrowdRecord {
-    /// Creates an empty record of samples that are `every` apart.
+    /// Creates an empty record. `every` is the time between two samples.
     pub fn new(every: Duration) -> Self {
         Self {
             every,
@@ -49,12 +52,13 @@ impl CrowdRecord {
         }
     }
 
-    /// Begins to record a flow that was silent so far.
+    /// Adds a flow. Earlier samples of the flow are empty.
     pub fn add_flow(&mut self) {
         self.flows.push(vec![FlowSample::default(); self.len()]);
     }
 
-    /// Begins a sample with the state and the counters of the path. A sample of each flow follows.
+    /// Starts a sample with the queueing delay and the counters of the path. The caller then adds a
+    /// sample for each flow.
     pub fn begin_sample(&mut self, queue_delay: Duration, path: &Counters) {
         let drops = path.queue_drops + path.policer_drops;
         self.queue_delays.push(queue_delay);
@@ -63,47 +67,48 @@ impl CrowdRecord {
         self.lost.push(path.dropped() - drops);
     }
 
-    /// Adds the state and the counters of a flow, after [`begin_sample`](Self::begin_sample).
+    /// Adds the sample of one flow. The caller must have called
+    /// [`begin_sample`](Self::begin_sample) before.
     pub fn add_sample(&mut self, flow: usize, sample: FlowSample) {
         self.flows[flow].push(sample);
     }
 
-    /// Time between two samples.
+    /// Returns the time between two samples.
     pub fn every(&self) -> Duration {
         self.every
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.queue_delays.len()
     }
 
-    /// Whether none was taken.
+    /// Whether the record has no sample.
     pub fn is_empty(&self) -> bool {
         self.queue_delays.is_empty()
     }
 
-    /// Number of flows.
+    /// Returns the number of flows.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
 
-    /// The samples of a flow.
+    /// Returns all samples of a flow.
     pub fn samples(&self, flow: usize) -> &[FlowSample] {
         &self.flows[flow]
     }
 
-    /// The latest sample at the time `at`.
+    /// Returns the newest sample of a flow at the time `at`.
     pub fn sample(&self, flow: usize, at: Duration) -> FlowSample {
         self.flows[flow][self.index(at)]
     }
 
-    /// Delay of the bottleneck's queue at each sample.
+    /// Returns the queueing delay of the bottleneck at each sample.
     pub fn queue_delays(&self) -> &[Duration] {
         &self.queue_delays
     }
 
-    /// Returns the bits per second of a flow that arrived in a span of time.
+    /// Returns the rate of a flow in bits per second, from the bytes that arrived during `span`.
     pub fn rate(&self, flow: usize, span: &Range<Duration>) -> f64 {
         let (from, to) = self.indices(span);
         let samples = &self.flows[flow];
@@ -111,14 +116,14 @@ impl CrowdRecord {
         bytes as f64 * 8.0 / (self.every * (to - from) as u32).as_secs_f64()
     }
 
-    /// Mean delay of the queue in a span of time.
+    /// Returns the mean queueing delay during `span`.
     pub fn queue_mean(&self, span: &Range<Duration>) -> Duration {
         let (from, to) = self.indices(span);
         self.queue_delays[from..to].iter().sum::<Duration>() / (to - from) as u32
     }
 
-    /// Returns the delay of the queue that a fraction of the samples in a span of time does not
-    /// exceed.
+    /// Returns a quantile of the queueing delay during `span`. The given fraction of the samples
+    /// does not exceed the result.
     pub fn queue_quantile(&self, fraction: f64, span: &Range<Duration>) -> Duration {
         let (from, to) = self.indices(span);
         let mut delays = self.queue_delays[from..to].to_vec();
@@ -126,15 +131,15 @@ impl CrowdRecord {
         delays[((delays.len() - 1) as f64 * fraction) as usize]
     }
 
-    /// Returns the fraction of the packets sent in a span of time that queue or policer dropped.
+    /// Returns the fraction of packets sent during `span` that the queue or the policer dropped.
     pub fn caused_loss(&self, span: &Range<Duration>) -> f64 {
         let (from, to) = self.indices(span);
         let sent = self.sent[to] - self.sent[from];
         (self.drops[to] - self.drops[from]) as f64 / sent.max(1) as f64
     }
 
-    /// Returns the fraction of the packets that passed the bottleneck in a span of time and that
-    /// the path then lost.
+    /// Returns the fraction of packets lost at random during `span`. Packets that the queue or the
+    /// policer dropped do not count.
     pub fn path_loss(&self, span: &Range<Duration>) -> f64 {
         let (from, to) = self.indices(span);
         let sent = self.sent[to] - self.sent[from];
@@ -142,7 +147,8 @@ impl CrowdRecord {
         (self.lost[to] - self.lost[from]) as f64 / (sent - drops).max(1) as f64
     }
 
-    /// Returns R. Jain's index of the flows' rates in a span of time: 1 where all are equal.
+    /// Returns R. Jain's fairness index of the flows' rates during `span`. The index is 1 if all
+    /// rates are equal.
     pub fn jain(&self, span: &Range<Duration>) -> f64 {
         let rates: Vec<f64> = (0..self.flows())
             .map(|flow| self.rate(flow, span))
@@ -152,11 +158,11 @@ impl CrowdRecord {
         sum * sum / (rates.len() as f64 * squares).max(f64::MIN_POSITIVE)
     }
 
-    /// Returns the whole record as text, ten lines for each second.
+    /// Returns the whole record as text with ten lines per second.
     ///
-    /// A line has the time and the queue. For each flow it has the arrived Mbit/s, the state and
-    /// the drops in the queue. For a link it also has the Mbit/s that its controller permits and
-    /// the queue that it measures.
+    /// A line contains the time and the queueing delay. For each flow, a line also contains the
+    /// arrival rate in Mbit/s, the state, and the drops in the queue. For a Longhaul flow, it also
+    /// contains the permitted rate in Mbit/s and the measured queueing delay.
     pub fn trace(&self) -> String {
         let mut text = String::new();
         let end = self.every * self.len().saturating_sub(1) as u32;
@@ -190,12 +196,13 @@ impl CrowdRecord {
         index.min(self.len() - 1)
     }
 
-    /// Returns the indices of a span, at least one sample apart.
+    /// Returns the indices of the first and last sample of a time span. The indices differ by at
+    /// least one.
     fn indices(&self, span: &Range<Duration>) -> (usize, usize) {
         let to = self.index(span.end).max(1);
         (self.index(span.start).min(to - 1), to)
     }
 }
 
-/// Time between two lines of a trace.
+/// Time between two lines of the text trace.
 const TRACE_EVERY: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! The flows of a [`Crowd`](super::Crowd): the sender, the begin and end, and the additional delay
-//! of each.
+//! Configuration of the flows of a [`Crowd`](super::Crowd): the kind of sender, the start, the end,
+//! and additional delay.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,45 +12,46 @@ use crate::{
     congestion::{self, Controller, PathMemory},
 };
 
-/// A flow of a crowd.
+/// Configuration of one flow.
 #[derive(Debug, Clone)]
 pub struct FlowConfig {
-    /// The sender.
+    /// Kind of sender: Longhaul or TCP.
     pub kind: FlowKind,
-    /// Begin of the flow, counted from the start.
+    /// Start time of the flow, measured from the start of the simulation.
     pub begins: Duration,
-    /// End of the flow, without a close.
+    /// Time at which the flow stops without closing its connection. `None` if it runs until the
+    /// simulation ends.
     pub ends: Option<Duration>,
-    /// Round-trip time of the flow beyond that of the path.
+    /// Round-trip time of the flow in addition to the round-trip time of the path.
     pub extra_rtt: Duration,
 }
 
-/// The sender of a flow.
+/// Kind of sender of a flow.
 #[derive(Clone)]
 pub enum FlowKind {
-    /// A pair of link cores with one bulk stream.
+    /// Pair of Longhaul endpoints with one bulk stream.
     Longhaul {
-        /// Makes the controller.
+        /// Function that creates the congestion controller.
         controller: FlowControllerFactory,
-        /// Bound of each core's buffers.
+        /// Maximum size of each endpoint's buffers.
         memory_max: ByteCount,
     },
-    /// TCP.
+    /// Model of a TCP sender and receiver.
     Tcp {
-        /// Makes the window law from a seed.
+        /// Function that creates TCP's congestion control from a seed.
         law: LawFactory,
-        /// Receive window, in segments.
+        /// Receive window in segments. `None` means no limit.
         window_max: Option<u64>,
-        /// Whether the receiver acknowledges every second segment only.
+        /// Whether the receiver delays acknowledgements and acknowledges only every second segment.
         is_ack_delayed: bool,
     },
 }
 
-/// Makes a window law; the seed is for its random decisions.
+/// Function that creates TCP's congestion control. The seed is for random decisions.
 pub type LawFactory = Arc<dyn Fn(u64) -> Box<dyn Law> + Send + Sync>;
 
 impl FlowKind {
-    /// A pair of link cores under a controller.
+    /// Returns a Longhaul sender with a congestion controller from `controller`.
     pub fn longhaul(
         controller: impl Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller>
         + Send
@@ -63,12 +64,12 @@ impl FlowKind {
         }
     }
 
-    /// A pair of link cores under the controller of a policy.
+    /// Returns a Longhaul sender with the congestion controller of a policy.
     pub fn for_policy(policy: Policy) -> Self {
         Self::longhaul(move |memory, max| congestion::for_policy(policy, memory, max))
     }
 
-    /// TCP under a law.
+    /// Returns a TCP sender with congestion control from `law`.
     pub fn tcp(law: impl Fn(u64) -> Box<dyn Law> + Send + Sync + 'static) -> Self {
         Self::Tcp {
             law: Arc::new(law),
@@ -77,22 +78,22 @@ impl FlowKind {
         }
     }
 
-    /// TCP under CUBIC.
+    /// Returns a TCP sender with CUBIC.
     pub fn cubic() -> Self {
         Self::tcp(|_| Box::new(rivals::Cubic::new()))
     }
 
-    /// TCP under Reno.
+    /// Returns a TCP sender with Reno.
     pub fn reno() -> Self {
         Self::tcp(|_| Box::new(rivals::Reno::new()))
     }
 
-    /// TCP under BBR.
+    /// Returns a TCP sender with BBR.
     pub fn bbr() -> Self {
         Self::tcp(|seed| Box::new(rivals::Bbr::new(seed as usize)))
     }
 
-    /// TCP under CUBIC with a window of `bytes` bytes of data.
+    /// Returns a TCP sender with CUBIC and a receive window of `bytes` bytes.
     pub fn cubic_with_window(bytes: ByteCount) -> Self {
         let segments = bytes.bytes() / rivals::SEGMENT_PAYLOAD_BYTES as u64;
         Self::Tcp {
@@ -102,7 +103,7 @@ impl FlowKind {
         }
     }
 
-    /// The same flow with delayed acknowledgements of TCP.
+    /// Returns the same sender with delayed acknowledgements, if it is a TCP sender.
     pub fn delaying_acks(mut self) -> Self {
         if let Self::Tcp { is_ack_delayed, .. } = &mut self {
             *is_ack_delayed = true;
@@ -110,7 +111,7 @@ impl FlowKind {
         self
     }
 
-    /// A flow of this kind, from the beginning to the end.
+    /// Returns a flow with this sender that runs for the whole simulation.
     pub fn flow(self) -> FlowConfig {
         FlowConfig {
             kind: self,
@@ -131,18 +132,18 @@ impl std::fmt::Debug for FlowKind {
 }
 
 impl FlowConfig {
-    /// The same flow with a later begin.
+    /// Returns the same flow with the start time `begins`.
     pub fn starting_at(self, begins: Duration) -> Self {
         Self { begins, ..self }
     }
 
-    /// The same flow with an end.
+    /// Returns the same flow with the end time `ends`.
     pub fn until(self, ends: Duration) -> Self {
         let ends = Some(ends);
         Self { ends, ..self }
     }
 
-    /// The same flow with a longer round-trip time.
+    /// Returns the same flow with `extra_rtt` of additional round-trip time.
     pub fn farther_by(self, extra_rtt: Duration) -> Self {
         Self { extra_rtt, ..self }
     }

@@ -1,7 +1,8 @@
-//! Datagrams that wait at a site of the simulator, as they wait in a driver's socket.
+//! Datagrams that have arrived at a simulated site and wait there, as in the socket of a driver.
 //!
-//! The input is datagrams with the times at which they arrive, and the time for which the site lets
-//! them wait. The output is the time at which to handle them, and then all of them.
+//! The input is datagrams with their arrival times, and the time for which the site lets datagrams
+//! wait. The output is the time at which to handle the datagrams, and then the datagrams
+//! themselves.
 
 use std::{
     collections::VecDeque,
@@ -30,19 +31,20 @@ impl Packet for Datagram {
     }
 }
 
-/// Maximum number of bytes that wait, as in the buffer that a driver requests. Further datagrams
-/// are lost.
+/// Maximum number of waiting bytes: the size of the socket buffer that a driver requests. Further
+/// datagrams are lost.
 const ROOM_BYTES: usize = 4 << 20;
 
-/// Datagrams that have arrived at a site.
+/// Datagrams that have arrived at a site and wait to be handled.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    /// Datagrams with the times at which they came.
+    /// Waiting datagrams with their arrival times.
     waiting: VecDeque<(Datagram, Instant)>,
     waiting_bytes: usize,
-    /// Whether arriving datagrams are lost, since the machine is suspended.
+    /// Whether arriving datagrams are lost because the site's machine is suspended.
     pub(super) is_shut: bool,
-    /// Time until which datagrams wait for each other, unless another event is due at the site.
+    /// Time until which the site collects datagrams before it handles them together. Any other
+    /// event at the site ends the wait earlier.
     gathers_until: Option<Instant>,
 }
 
@@ -54,13 +56,14 @@ impl Inbox {
         }
     }
 
-    /// Returns the datagrams that have arrived, in this order.
+    /// Removes and returns all waiting datagrams in the order of their arrival.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (Datagram, Instant)> {
         self.waiting_bytes = 0;
         self.waiting.drain(..)
     }
 
-    /// Lets datagrams wait for the next `turn`. `None` if each is to be handled at once.
+    /// Lets datagrams that arrive from now on wait for up to `turn`. With `None`, the site handles
+    /// each datagram at once.
     pub(super) fn wait(&mut self, turn: Option<Duration>, now: Instant) {
         self.gathers_until = turn.map(|turn| now + turn);
     }
@@ -69,7 +72,8 @@ impl Inbox {
         self.gathers_until.is_some_and(|until| now < until)
     }
 
-    /// Returns the latest time at which to handle the waiting datagrams.
+    /// Returns the latest time at which the site must handle the waiting datagrams. Returns `None`
+    /// if no datagram waits.
     pub(super) fn due(&self) -> Option<Instant> {
         self.gathers_until.filter(|_| !self.waiting.is_empty())
     }

@@ -1,9 +1,10 @@
-//! Two link cores over a simulated WAN, in virtual time.
+//! Simulation of two Longhaul endpoints over a WAN, in virtual time.
 //!
-//! A [`World`] holds two sites that are joined by a `wansim::Duplex`. It moves real datagrams with
-//! real encryption, and jumps from event to event. Minutes of a transatlantic path therefore take
-//! seconds, and every run of a seed gives the same figures. A [`Crowd`] holds several such pairs
-//! and models of TCP on one path.
+//! A [`World`] holds two sites that a `wansim::Duplex` joins. It moves real datagrams with real
+//! encryption, and jumps from one event to the next. The simulation of minutes on a transatlantic
+//! path therefore takes seconds. Every run with the same seed gives the same results.
+//!
+//! A [`Crowd`] holds several pairs of endpoints and models of TCP on one path.
 
 mod adversary;
 mod clock;
@@ -52,38 +53,39 @@ pub struct World {
     start: Instant,
     now: Instant,
     pair: SimPair,
-    /// The forward direction is from A to B.
+    /// Paths between the two sites. The forward direction is from A to B.
     paths: Duplex<Datagram>,
-    /// Datagrams that arrived at one side, kept for replay.
+    /// Site whose arriving datagrams are recorded for replays. `None` if recording is off.
     recording: Option<SimSite>,
     recorded: Vec<Vec<u8>>,
-    /// Number of datagrams to each address.
+    /// Number of datagrams that the sites sent to each address.
     sent_to: HashMap<SocketAddr, u64>,
     adversary: Option<Adversary>,
 }
 
-/// Makes the controller of each new connection.
+/// Function that creates the congestion controller of a new connection.
 pub type WorldControllerFactory = fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller>;
 
-/// The configuration of a world.
+/// Configuration of a simulation of two sites.
 #[derive(Debug, Clone)]
 pub struct WorldConfig {
-    /// From A to B.
+    /// Path from A to B.
     pub forward: PathConfig,
-    /// From B to A.
+    /// Path from B to A.
     pub backward: PathConfig,
     /// Seed of all random decisions.
     pub seed: u64,
-    /// Makes the congestion controllers.
+    /// Function that creates the congestion controllers.
     pub controller: WorldControllerFactory,
-    /// Bound of each connection's buffers.
+    /// Maximum size of the buffers of each connection.
     pub memory_max: ByteCount,
-    /// Time without packets after which a connection is abandoned.
+    /// Time without packets after which a site abandons the connection.
     pub idle_timeout: Duration,
 }
 
 impl WorldConfig {
-    /// Returns the same path both ways, and links with the defaults of gateways.
+    /// Returns a configuration with the same path in both directions and the default settings of
+    /// gateways.
     pub fn symmetric(path: PathConfig, seed: u64) -> Self {
         Self {
             forward: path.clone(),
@@ -97,13 +99,14 @@ impl WorldConfig {
 }
 
 impl World {
-    /// Creates two sites that have each other's keys. A has B's address. Their first handshake
-    /// begins at once.
+    /// Creates a simulation of two sites. Each site has the public key of the other site.
+    ///
+    /// Site A has the address of site B, and starts a handshake at once.
     pub fn new(config: &WorldConfig) -> Self {
         Self::with_radio(config, None)
     }
 
-    /// Creates the same world, where both directions may share a medium.
+    /// Creates a simulation of two sites. If `radio` is set, both directions share a radio medium.
     pub fn with_radio(config: &WorldConfig, radio: Option<Radio>) -> Self {
         #[expect(
             clippy::disallowed_methods,
@@ -128,54 +131,53 @@ impl World {
         }
     }
 
-    /// Returns the time since the start.
+    /// Returns the time since the start of the simulation.
     pub fn now(&self) -> Duration {
         self.now - self.start
     }
 
-    /// Begins to send `size` bytes from one side to the other, on a stream of their own.
+    /// Starts a transfer of `size` bytes from one site to the other, on a new stream.
     pub fn send(&mut self, from: SimSite, class: Class, size: ByteCount) -> SimTransferId {
         self.pair.send(from, class, size, self.now)
     }
 
-    /// Begins a transfer of `size` bytes that its receiver requests: the receiver opens the stream,
-    /// and the sender answers on it.
+    /// Starts a transfer of `size` bytes that the receiver requests. The receiver opens the stream,
+    /// and site `from` sends the bytes on this stream.
     pub fn request(&mut self, from: SimSite, class: Class, size: ByteCount) -> SimTransferId {
         let id = self.pair.send(from, class, size, self.now);
         self.pair.await_request(id);
         id
     }
 
-    /// Lets the receiving application take `size` bytes at any rate before its reading rate counts,
-    /// as buffers behind it do.
+    /// Lets the receiving application read the next `size` bytes without a rate limit, as if its
+    /// buffers were empty.
     pub fn swallow(&mut self, id: SimTransferId, size: ByteCount) {
         self.pair.swallow(id, size);
     }
 
-    /// Lets the application at the other end read at this rate from now on.
+    /// Limits the rate at which the receiving application reads, from now on.
     pub fn set_reading_rate(&mut self, id: SimTransferId, rate: BitRate) {
         self.pair.set_reading_rate(id, rate, self.now);
     }
 
-    /// Lets the sending application keep the stream of this transfer open once everything is
-    /// written.
+    /// Makes the sending application keep the stream open after it has written all bytes of the
+    /// transfer.
     pub fn keep_open(&mut self, id: SimTransferId) {
         self.pair.keep_open(id);
     }
 
-    /// Lets the sending application, which [keeps the stream open](Self::keep_open), write `size`
-    /// bytes more.
+    /// Makes the sending application write `size` more bytes on a stream that [stays
+    /// open](Self::keep_open).
     pub fn write_more(&mut self, id: SimTransferId, size: ByteCount) {
         self.pair.write_more(id, size);
     }
 
-    /// Sends an ICMP error to `side`, which reports that no program listens at the other site's
-    /// address.
+    /// Delivers an ICMP error to `side`: no program listens at the other site's address.
     pub fn deny(&mut self, side: SimSite) {
         self.pair.deny(side, self.now);
     }
 
-    /// Lets the application at the other end never read this transfer.
+    /// Makes the receiving application read nothing of this transfer.
     pub fn leave_unread(&mut self, id: SimTransferId) {
         self.pair.leave_unread(id);
     }
@@ -185,8 +187,11 @@ impl World {
         self.pair.progress(id)
     }
 
-    /// Runs until the sender of `id` has learned that everything arrived, or `limit` has passed.
-    /// Returns the time since the transfer's start.
+    /// Runs until the sender has the confirmation that all bytes arrived, or until `limit` has
+    /// passed.
+    ///
+    /// Returns the duration of the transfer. Returns `None` if the transfer failed or did not end
+    /// in time.
     pub fn run_to_end(&mut self, id: SimTransferId, limit: Duration) -> Option<Duration> {
         self.run_until(limit, |world| {
             let progress = world.progress(id);
@@ -196,12 +201,12 @@ impl World {
         progress.confirmed.map(|end| end - progress.began)
     }
 
-    /// Runs for this time.
+    /// Runs the simulation for the given time.
     pub fn run_for(&mut self, time: Duration) {
         self.run_until(time, |_| false);
     }
 
-    /// Runs until `done`, for at most `limit`. Returns whether `done` came true.
+    /// Runs until `done` returns true, for at most `limit`. Returns whether `done` returned true.
     pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
         let end = self.now + limit;
         self.step();
@@ -218,13 +223,13 @@ impl World {
         true
     }
 
-    /// Changes the direction that begins at `from`.
+    /// Replaces the configuration of the path that starts at site `from`.
     pub fn set_path(&mut self, from: SimSite, config: PathConfig) {
         self.paths
             .configure(from.path_direction(), config, self.now);
     }
 
-    /// Changes both directions in the same way.
+    /// Applies `change` to the configuration of both directions.
     pub fn change_paths(&mut self, change: impl Fn(&mut PathConfig)) {
         for side in [SimSite::A, SimSite::B] {
             let mut config = self.paths.path(side.path_direction()).config().clone();
@@ -233,12 +238,12 @@ impl World {
         }
     }
 
-    /// Returns counters of the path for the packets of one site.
+    /// Returns the counters of the path for packets that site `from` sent.
     pub fn path_counters(&self, from: SimSite) -> &Counters {
         self.paths.counters(from.path_direction())
     }
 
-    /// Returns one site's view of the other.
+    /// Returns the snapshot of one site about the other site.
     pub fn view(&self, side: SimSite) -> PeerView {
         self.pair.endpoint(side).peer_view(0)
     }
@@ -248,7 +253,8 @@ impl World {
         self.pair.endpoint(side)
     }
 
-    /// Restarts one site without a close: its whole state is gone.
+    /// Restarts one site without closing its connections. The site loses all state except what it
+    /// stores for a restart.
     pub fn restart(&mut self, side: SimSite, config: &WorldConfig) {
         self.pair.restart(side, config.pair(), self.now);
         if let Some(adversary) = &mut self.adversary {
@@ -256,19 +262,22 @@ impl World {
         }
     }
 
-    /// Changes the caps of one side: on all its sending, and on the traffic between the two sides.
+    /// Sets the maximum sending rates of one site: `all` for all traffic, and `peer` for traffic to
+    /// the other site.
     pub fn set_rate_max(&mut self, side: SimSite, all: Option<BitRate>, peer: Option<BitRate>) {
         self.pair.set_rate_max(side, all, peer);
     }
 
-    /// Stops one side (as SIGSTOP does) or lets it continue. Datagrams that arrive meanwhile wait
-    /// in its socket.
+    /// Stops one site, as SIGSTOP does, or continues it. Datagrams that arrive during the stop wait
+    /// in the site's socket.
     pub fn set_stopped(&mut self, side: SimSite, is_stopped: bool) {
         self.pair.set_stopped(side, is_stopped, false);
     }
 
-    /// Stops one side or both for a time, as a suspension does. Datagrams that arrive meanwhile are
-    /// lost. The clocks of the sides continue, or stand still, too.
+    /// Suspends the machines of the given sites for a time. Datagrams that arrive during the
+    /// suspension are lost.
+    ///
+    /// `clock_runs_on` states whether the clocks of the sites continue during the suspension.
     pub fn suspend(&mut self, sides: &[SimSite], time: Duration, clock_runs_on: bool) {
         for side in sides {
             self.pair.set_stopped(*side, true, true);
@@ -282,56 +291,56 @@ impl World {
         }
     }
 
-    /// Lets the clock of one side jump ahead, between two moments.
+    /// Moves the clock of one site forward by `by`.
     pub fn jump_clock(&mut self, side: SimSite, by: Duration) {
         self.pair.advance_clock(side, by);
     }
 
-    /// Sets the time of day that one side finds at its next restart, in nanoseconds since the Unix
-    /// epoch. At first it is 1 700 000 000 s.
+    /// Sets the time of day at the next restart of one site, in nanoseconds since the Unix epoch.
+    /// The initial time of day is 1 700 000 000 s.
     pub fn set_time_of_day(&mut self, side: SimSite, unix_ns: u64) {
         self.pair.set_unix_ns(side, unix_ns);
     }
 
-    /// Gives one side another address, as a NAT does that lost its binding.
+    /// Changes the address of one site, as a NAT does after it has lost its mapping.
     pub fn set_address(&mut self, side: SimSite, address: SocketAddr) {
         self.pair.set_address(side, address);
     }
 
-    /// Passes a datagram to one side as if the network had delivered it.
+    /// Delivers a datagram to one site as if it had crossed the network.
     pub fn inject(&mut self, to: SimSite, from: SocketAddr, bytes: &[u8]) {
         self.pair.inject(to, from, bytes, self.now);
     }
 
-    /// Records the datagrams that arrive at one site from now on.
+    /// Starts to record the datagrams that arrive at one site.
     pub fn record(&mut self, at: SimSite) {
         self.recording = Some(at);
     }
 
-    /// Ends the recording, and returns the datagrams that arrived since [`record`](Self::record).
+    /// Stops the recording. Returns the datagrams recorded since [`record`](Self::record).
     pub fn take_recorded(&mut self) -> Vec<Vec<u8>> {
         self.recording = None;
         std::mem::take(&mut self.recorded)
     }
 
-    /// Returns the number of datagrams that either side has sent to an address.
+    /// Returns the number of datagrams that the two sites have sent to an address.
     pub fn sent_to(&self, address: SocketAddr) -> u64 {
         self.sent_to.get(&address).copied().unwrap_or(0)
     }
 
-    /// Places an adversary at the ends of the paths.
+    /// Adds an adversary that handles all datagrams at the ends of the paths.
     pub fn admit_adversary(&mut self, config: AdversaryConfig) {
         self.adversary = Some(Adversary::new(config));
     }
 
-    /// Lets the adversary pass all datagrams from now on.
+    /// Stops the adversary's actions: from now on it delivers all datagrams.
     pub fn calm_adversary(&mut self) {
         if let Some(adversary) = &mut self.adversary {
             adversary.rest();
         }
     }
 
-    /// Returns the adversary, if there is one.
+    /// Returns the adversary. Returns `None` if the simulation has none.
     pub fn adversary(&self) -> Option<&Adversary> {
         self.adversary.as_ref()
     }
@@ -412,5 +421,5 @@ impl std::fmt::Debug for World {
     }
 }
 
-/// Events closer together than this are handled together.
+/// Least time between two steps. Events within this time are handled together.
 const GRANULARITY: Duration = Duration::from_micros(50);

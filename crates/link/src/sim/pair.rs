@@ -1,5 +1,7 @@
-//! Two link cores with each other's keys, each with an application. Datagrams and the time go in,
-//! and datagrams come out. The caller models the path between the two.
+//! Two Longhaul endpoints that have each other's keys, and their applications.
+//!
+//! The input is datagrams and the time. The output is datagrams. The caller simulates the path
+//! between the two sites.
 
 mod applications;
 
@@ -23,17 +25,17 @@ use crate::{
     congestion::{Controller, PathMemory},
 };
 
-/// One of the two sites.
+/// One of the two sites of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SimSite {
-    /// The site that connects.
+    /// Site that starts the connection.
     A,
-    /// The site that waits.
+    /// Site that waits for the connection.
     B,
 }
 
 impl SimSite {
-    /// Returns the site at the other end.
+    /// Returns the other site.
     pub fn other(self) -> Self {
         match self {
             Self::A => Self::B,
@@ -41,7 +43,7 @@ impl SimSite {
         }
     }
 
-    /// Returns the direction of the site's packets.
+    /// Returns the direction of packets that this site sends.
     pub(super) fn path_direction(self) -> PathDirection {
         match self {
             Self::A => PathDirection::Forward,
@@ -50,32 +52,34 @@ impl SimSite {
     }
 }
 
-/// Name of a transfer of a world.
+/// Identifier of a transfer in a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SimTransferId(usize);
 
-/// State of a transfer.
+/// State of a transfer in a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferProgress {
-    /// Bytes read in order by the receiving application.
+    /// Bytes that the receiving application has read in order.
     pub delivered: ByteCount,
-    /// Start of the transfer, since the start of the world.
+    /// Start of the transfer, measured from the start of the simulation.
     pub began: Duration,
-    /// Time at which the sending application had written the last byte.
+    /// Time at which the sending application wrote the last byte. `None` before that.
     pub finished: Option<Duration>,
-    /// Time at which the receiving application had read the last byte.
+    /// Time at which the receiving application read the last byte. `None` before that.
     pub arrived: Option<Duration>,
-    /// Time at which the sending application learned of that.
+    /// Time at which the sender received the confirmation that all bytes arrived. `None` before
+    /// that.
     pub confirmed: Option<Duration>,
-    /// Reason why the transfer failed.
+    /// Reason why the transfer failed. `None` if it has not failed.
     pub lost: Option<LostReason>,
 }
 
-/// Factory of a controller from earlier measurements of the path and the cap on its rate.
+/// Function that creates a congestion controller. The arguments are measurements from an earlier
+/// connection and a maximum rate.
 pub type FlowControllerFactory =
     Arc<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync>;
 
-/// The configuration of a pair.
+/// Configuration of a pair of sites.
 #[derive(Clone)]
 pub(super) struct PairConfig {
     pub(super) seed: u64,
@@ -92,7 +96,7 @@ pub(super) struct SimPair {
     by_stream: HashMap<(SimSite, StreamKey), usize>,
     seed: u64,
     scratch: Vec<u8>,
-    /// Streams that each site's endpoint reported as lost.
+    /// Number of streams that each site's endpoint reported as lost.
     lost_streams: [u64; 2],
 }
 
@@ -103,7 +107,7 @@ struct Site {
     instance: u64,
     is_stopped: bool,
     clock: SiteClock,
-    /// Time that the site finds at its next start, in nanoseconds since the Unix epoch.
+    /// Time of day at the site's next restart, in nanoseconds since the Unix epoch.
     unix_ns: u64,
 }
 
@@ -114,22 +118,23 @@ struct PairTransfer {
     key: Option<StreamKey>,
     written: u64,
     is_finished: bool,
-    /// Whether the sending application keeps its stream open.
+    /// Whether the sending application keeps the stream open after the last byte.
     stays_open: bool,
-    /// Whether the receiver opens the stream, and the sender waits for that.
+    /// Whether the receiver opens the stream. The sender then waits until the stream exists.
     is_requested: bool,
-    /// Schedule of the receiving application, unless it reads everything at once.
+    /// Reading rate of the receiving application. `None` if the application reads everything at
+    /// once.
     reader: Option<ReadingSchedule>,
-    /// The transfer's stream at the receiver.
+    /// Stream of the transfer at the receiver. `None` until the stream has arrived.
     incoming: Option<StreamKey>,
-    /// Whether the receiving application does not read.
+    /// Whether the receiving application reads nothing.
     is_unread: bool,
     progress: TransferProgress,
 }
 
 impl SimPair {
-    /// Creates two sites that have each other's keys. A has B's address. Their first handshake
-    /// begins at once.
+    /// Creates two sites. Each site has the public key of the other site. Site A has the address of
+    /// site B, and starts a handshake at once.
     pub(super) fn new(config: PairConfig, start: Instant) -> Self {
         let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
             .map(|text| text.parse().expect("the address is well formed"));
@@ -228,7 +233,7 @@ impl SimPair {
         &self.sites[side as usize].endpoint
     }
 
-    /// Restarts a side, which loses all its state except for the part that it stores for a restart.
+    /// Restarts a site. The site loses all state except what it stores for a restart.
     pub(super) fn restart(&mut self, side: SimSite, config: PairConfig, now: Instant) {
         let site = &mut self.sites[side as usize];
         site.instance += 1;
@@ -264,8 +269,8 @@ impl SimPair {
             .set_rate_max(all, &[peer]);
     }
 
-    /// Stops or continues a side. While it is stopped, its socket keeps arriving datagrams, unless
-    /// the machine `is_deaf`.
+    /// Stops or continues a site. Datagrams that arrive during the stop wait in the site's socket,
+    /// or are lost if `is_deaf` is set.
     pub(super) fn set_stopped(&mut self, side: SimSite, is_stopped: bool, is_deaf: bool) {
         let site = &mut self.sites[side as usize];
         site.is_stopped = is_stopped;
@@ -280,12 +285,12 @@ impl SimPair {
         self.sites[side as usize].unix_ns = unix_ns;
     }
 
-    /// Advances the clock of a side by `by`.
+    /// Moves the clock of a site forward by `by`.
     pub(super) fn advance_clock(&mut self, side: SimSite, by: Duration) {
         self.sites[side as usize].clock.ahead += by;
     }
 
-    /// Sets the clock of a side back by `by`, for which it stood still.
+    /// Moves the clock of a site back by `by`, as if the clock had stopped for that time.
     pub(super) fn hold_clock(&mut self, side: SimSite, by: Duration) {
         self.sites[side as usize].clock.behind += by;
     }
@@ -304,7 +309,8 @@ impl SimPair {
         self.transfers.first().map(|transfer| transfer.progress)
     }
 
-    /// Passes bytes to one side as if the network had delivered them.
+    /// Delivers bytes to one site as if they had crossed the network. The site handles them at
+    /// once.
     pub(super) fn inject(&mut self, to: SimSite, from: SocketAddr, bytes: &[u8], now: Instant) {
         let mut bytes = bytes.to_vec();
         let site = &mut self.sites[to as usize];
@@ -312,8 +318,11 @@ impl SimPair {
         site.endpoint.handle_datagram(&mut bytes, from, local);
     }
 
-    /// Delivers a datagram to one side, if that has its address. The side handles it in its next
-    /// turn, at the latest, or [`at once`](Self::handle_arrivals).
+    /// Adds a datagram to the socket of one site. A datagram with another destination address is
+    /// dropped.
+    ///
+    /// The site handles the datagram in its next step, or in
+    /// [`handle_arrivals`](Self::handle_arrivals).
     pub(super) fn deliver(&mut self, to: SimSite, datagram: Datagram, now: Instant) {
         let site = &mut self.sites[to as usize];
         if datagram.to == site.address {
@@ -321,7 +330,7 @@ impl SimPair {
         }
     }
 
-    /// Handles the datagrams that have arrived at one side.
+    /// Handles the datagrams that wait in the socket of one site.
     pub(super) fn handle_arrivals(&mut self, side: SimSite) {
         let site = &mut self.sites[side as usize];
         if site.is_stopped {
@@ -334,7 +343,8 @@ impl SimPair {
         }
     }
 
-    /// Returns the time at which [`Self::step`] must be called without any arrival.
+    /// Returns the time at which the caller must call [`Self::step`] even if no datagram arrives.
+    /// Returns `None` if no call is due.
     pub(super) fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let readers = self.transfers.iter().filter_map(|transfer| {
             let reader = transfer.incoming.and(transfer.reader)?;
@@ -354,7 +364,8 @@ impl SimPair {
         sites.chain(readers).min()
     }
 
-    /// Whether one side lets arrivals wait for each other, and no other event is due there.
+    /// Whether a site still collects arriving datagrams. Any due event of its endpoint ends the
+    /// collection.
     fn is_gathering(&mut self, side: SimSite, now: Instant) -> bool {
         let site = &mut self.sites[side as usize];
         let local = site.clock.local(now);
@@ -365,8 +376,8 @@ impl SimPair {
                 .is_none_or(|due| local < due)
     }
 
-    /// Advances the time on one side, moves data between application and core, and passes the
-    /// outgoing datagrams to `send`.
+    /// Runs one step of a site: handles datagrams and timers, moves data between application and
+    /// endpoint, and passes outgoing datagrams to `send`.
     pub(super) fn step(&mut self, side: SimSite, now: Instant, send: &mut impl FnMut(Datagram)) {
         if self.sites[side as usize].is_stopped || self.is_gathering(side, now) {
             return;
@@ -437,5 +448,5 @@ pub(super) fn identity(side: SimSite) -> Identity {
     Identity::from_seed([1 + side as u8; 32])
 }
 
-/// Default time of day at which sites start.
+/// Time of day at which the sites start, in nanoseconds since the Unix epoch.
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;

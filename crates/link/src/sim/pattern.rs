@@ -1,15 +1,15 @@
-//! The bytes that transfers carry.
+//! Byte pattern that all transfers of the simulation carry.
 
 use bytes::Bytes;
 
-/// Returns at most `len_max` bytes of the pattern from `offset` on.
+/// Returns at most `len_max` bytes of the pattern, starting at `offset`.
 pub(super) fn pattern(offset: u64, len_max: usize) -> Bytes {
     let start = (offset % PATTERN_BYTES as u64) as usize;
     let end = (start + len_max).min(PATTERN_BYTES);
     Bytes::from_static(&pattern_buffer()[start..end])
 }
 
-/// Panics where `data` is not the pattern from `offset` on.
+/// Panics if `data` differs from the pattern at `offset`.
 pub(super) fn assert_pattern(data: &[u8], offset: u64) {
     let mut at = 0;
     while at < data.len() {
@@ -34,5 +34,6 @@ fn pattern_buffer() -> &'static [u8] {
     })
 }
 
-/// Period of the pattern that transfers carry; a prime, so that shifted slots are noticed.
+/// Period of the pattern in bytes. The period is a prime number, so that a shift by whole slots
+/// changes the bytes.
 const PATTERN_BYTES: usize = 1_000_003;

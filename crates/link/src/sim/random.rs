@@ -1,11 +1,11 @@
-//! Random decisions, which are the same in every run of a seed.
+//! Generator of random decisions. Every run with the same seed makes the same decisions.
 
-/// SplitMix64.
+/// Random number generator SplitMix64.
 #[derive(Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// Returns any number.
+    /// Returns a random number.
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -14,12 +14,12 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// Returns a number below `bound`, or 0 if that is 0.
+    /// Returns a random number below `bound`. Returns 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// Whether an event of this probability happens.
+    /// Returns true with the given probability.
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64 <= probability
     }

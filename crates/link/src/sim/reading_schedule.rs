@@ -1,19 +1,19 @@
-//! An application that reads at a given rate.
+//! Model of an application that reads at a limited rate.
 
 use std::time::{Duration, Instant};
 
 use units::ByteCount;
 
-/// The reading schedule of one application.
+/// Reading schedule of one application.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadingSchedule {
     bytes_per_s: f64,
-    /// Bytes that it may read now, as of `at`.
+    /// Bytes that the application may read at the time `at`.
     allowance: f64,
     at: Instant,
-    /// Bytes that it still reads at any rate.
+    /// Bytes that the application still reads without a rate limit.
     swallows: f64,
-    /// Whether bytes wait for the application.
+    /// Whether unread bytes wait for the application.
     pub(super) is_behind: bool,
 }
 
@@ -28,12 +28,12 @@ impl ReadingSchedule {
         }
     }
 
-    /// Reads the next `size` bytes at once.
+    /// Lets the application read the next `size` bytes without a rate limit.
     pub(super) fn swallow(&mut self, size: ByteCount) {
         self.swallows = size.bytes() as f64;
     }
 
-    /// Returns the number of bytes to read now: none, or a lump.
+    /// Returns the number of bytes that the application reads now: zero, or the size of one read.
     pub(super) fn take(&mut self, now: Instant) -> usize {
         let elapsed_s = now.duration_since(self.at).as_secs_f64();
         self.at = now;
@@ -55,7 +55,8 @@ impl ReadingSchedule {
         self.allowance -= bytes as f64 - swallowed;
     }
 
-    /// Returns the time at which the application reads the waiting bytes.
+    /// Returns the time at which the application reads the waiting bytes. Returns `None` if no
+    /// bytes wait.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let wait_s = (self.lump() - self.allowance).max(0.0) / self.bytes_per_s;
         let is_waiting = self.is_behind && wait_s < 3600.0;
@@ -67,7 +68,8 @@ impl ReadingSchedule {
     }
 }
 
-/// Bytes of one read: the bytes of 5 ms, between one slot and 64 KiB.
+/// Duration whose bytes the application reads at once: 5 ms at its rate. One read is at least one
+/// slot and at most 64 KiB.
 const LUMP_S: f64 = 0.005;
 const LUMP_BYTES_MIN: f64 = 1448.0;
 const LUMP_BYTES_MAX: f64 = 65536.0;

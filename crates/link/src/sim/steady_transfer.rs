@@ -1,12 +1,12 @@
 //! Bulk transfer in its steady state, without sockets.
 //!
-//! The two sides take turns, so that a bench can count the cost of a packet at the sender and at
-//! the receiver separately.
+//! The sender and the receiver run in alternating turns. A bench can therefore measure the cost of
+//! a packet at each of them separately.
 //!
-//! Two endpoints with the shipped controller and real encryption send at a cap of 1 Gbit/s over a
-//! round trip of 20 ms. A turn does the same as a turn of the driver. It handles datagrams that
-//! have arrived and timers that have expired, moves the application's data, and collects the
-//! outgoing datagrams. The cost of a turn is the whole cost of the link except the kernel's.
+//! Two endpoints with the default congestion controller and real encryption send at 1 Gbit/s. The
+//! round-trip time is 20 ms. A turn does the work of one turn of the driver: it handles received
+//! datagrams and expired timers, moves the application's data, and collects outgoing datagrams. The
+//! cost of a turn is the whole cost of the link, without the kernel.
 
 use std::{
     collections::VecDeque,
@@ -23,7 +23,7 @@ use crate::{
     StreamKey, StreamRead, congestion,
 };
 
-/// The two sides, and the datagrams in flight between them.
+/// Sender, receiver, and the datagrams in flight between them.
 pub struct SteadyTransfer {
     sender: SteadySite,
     receiver: SteadySite,
@@ -32,29 +32,30 @@ pub struct SteadyTransfer {
     dice: u64,
     now: Instant,
     flying: [VecDeque<(Instant, Vec<u8>)>; 2],
-    /// Buffers for reuse.
+    /// Unused buffers, kept for reuse.
     spare: Vec<Vec<u8>>,
 }
 
-/// One side.
+/// Sender or receiver of the transfer.
 struct SteadySite {
     endpoint: Endpoint,
     peer_address: SocketAddr,
     stream: Option<StreamKey>,
     /// Datagrams that have arrived since the last turn.
     inbox: Vec<Vec<u8>>,
-    /// Batches sent in this turn, and the size of their packets.
+    /// Batches of datagrams sent in this turn. The second value of each pair is the size of a
+    /// datagram in bytes.
     outbox: Vec<(Vec<u8>, usize)>,
     outbox_used: usize,
-    /// Reads a counter, such as one of allocations.
+    /// Function that reads a counter, such as the number of allocations.
     meter: fn() -> u64,
-    /// Increase of the counter in all turns of this side.
+    /// Total increase of the counter during the turns of this site.
     counted: u64,
 }
 
 impl SteadyTransfer {
-    /// Creates a transfer that has been running for a second. `meter` is called before and after
-    /// each turn, and reads the counter that [`run`](Self::run) reports.
+    /// Creates a transfer that has been running for one second. The transfer calls `meter` before
+    /// and after each turn. [`run`](Self::run) returns the increase of this counter.
     pub fn new(lost_per_mille: u64, meter: fn() -> u64) -> Self {
         #[expect(
             clippy::disallowed_methods,
@@ -94,10 +95,10 @@ impl SteadyTransfer {
     }
 
     /// Runs until the sender has sent `packets` more packets. Returns the increase of the counter
-    /// meanwhile in the sender's turns and in the receiver's.
+    /// during the sender's turns and during the receiver's turns.
     ///
-    /// # Panics
-    /// If the transfer runs at less than 90 % of the cap, since it is then not in its steady state.
+    /// # Panics Panics if the transfer is slower than 90 % of the configured rate. It is then not
+    /// in its steady state.
     pub fn run(&mut self, packets: u64) -> [u64; 2] {
         let sent = |steady: &Self| steady.sender.endpoint.peer_view(0).stats.datagrams_sent;
         let counted = |steady: &Self| [steady.sender.counted, steady.receiver.counted];
@@ -117,7 +118,7 @@ impl SteadyTransfer {
         [after[0] - before[0], after[1] - before[1]]
     }
 
-    /// Runs one turn of each side.
+    /// Runs one turn of the sender and one turn of the receiver.
     fn step(&mut self, sender_turn: TurnFn, receiver_turn: TurnFn) {
         self.now += TURN;
         for (side, site) in [&mut self.sender, &mut self.receiver]
@@ -137,7 +138,7 @@ impl SteadyTransfer {
         }
     }
 
-    /// Sends the datagrams of a side into the path.
+    /// Sends the outgoing datagrams of one site into the path.
     fn carry(&mut self, side: usize) {
         let site = match side {
             0 => &mut self.sender,
@@ -172,24 +173,24 @@ impl std::fmt::Debug for SteadyTransfer {
 
 type TurnFn = fn(&mut SteadySite, Instant);
 
-/// Runs a turn of the sender that counts. The bench `packets` finds the function by its name.
+/// Runs a measured turn of the sender. The bench `packets` finds this function by its name.
 #[inline(never)]
 fn sender_turn(site: &mut SteadySite, now: Instant) {
     take_turn(site, now, true);
 }
 
-/// Runs a turn of the receiver that counts.
+/// Runs a measured turn of the receiver. The bench `packets` finds this function by its name.
 #[inline(never)]
 fn receiver_turn(site: &mut SteadySite, now: Instant) {
     take_turn(site, now, false);
 }
 
-/// Runs a turn of the sender before the transfer is in its steady state.
+/// Runs a turn of the sender before the measurement starts.
 fn take_sender_turn(site: &mut SteadySite, now: Instant) {
     take_turn(site, now, true);
 }
 
-/// Runs a turn of the receiver before the transfer is in its steady state.
+/// Runs a turn of the receiver before the measurement starts.
 fn take_receiver_turn(site: &mut SteadySite, now: Instant) {
     take_turn(site, now, false);
 }
@@ -266,15 +267,15 @@ fn endpoint(side: u8, epoch: Instant) -> Endpoint {
     Endpoint::new(config, epoch).expect("seeded keys are valid")
 }
 
-/// Interval of each side's turns: close to a turn of the driver's on this path.
+/// Time between two turns: similar to the driver's turns on such a path.
 const TURN: Duration = Duration::from_micros(400);
 const ONE_WAY: Duration = Duration::from_millis(10);
 const CAP: BitRate = BitRate::gbit(1);
-/// Packets that the driver passes to the kernel at once.
+/// Maximum number of packets that the driver passes to the kernel in one call.
 const BATCH_PACKETS: usize = 44;
 const BATCH_BYTES: usize = 64 * 1024;
-/// Bytes that the driver moves from a stream to its handle at a time.
+/// Maximum number of bytes that the driver moves from a stream to its handle in one call.
 const READ_BYTES: usize = 256 * 1024;
 const FULL_PACKET_BITS: f64 = 1500.0 * 8.0;
-/// Bytes that a gateway reads from a socket at a time.
+/// Bytes that a gateway reads from a TCP socket in one call.
 static BLOCK: [u8; 64 * 1024] = [7; 64 * 1024];

@@ -1,4 +1,4 @@
-//! Paths of most benches of congestion control, and the start times of their flows.
+//! Paths for most benches of congestion control, and the start times of their flows.
 
 use std::{ops::Range, time::Duration};
 
@@ -10,21 +10,22 @@ use super::{
     crowd_record::CrowdRecord,
 };
 
-/// A path that is the same in both directions: a rate, a round-trip time, a queue and random loss.
+/// Path with the same properties in both directions: a rate, a round-trip time, a queue and random
+/// loss.
 #[derive(Debug, Clone, Copy)]
 pub struct SymmetricPath {
     /// Rate of the bottleneck.
     pub rate: BitRate,
-    /// Round-trip time without a queue.
+    /// Round-trip time without queueing delay.
     pub rtt: Duration,
-    /// Size of the queue in bandwidth-delay products.
+    /// Size of the queue, as a multiple of the bandwidth-delay product.
     pub queue_bdp: f64,
-    /// Probability that the path loses a packet, in each direction.
+    /// Probability that the path loses a packet. The value applies to each direction.
     pub loss: f64,
 }
 
 impl SymmetricPath {
-    /// A line without random loss.
+    /// Creates a path without random loss.
     pub fn new(mbit: u64, rtt_ms: u64, queue_bdp: f64) -> Self {
         Self {
             rate: BitRate::mbit(mbit),
@@ -34,17 +35,17 @@ impl SymmetricPath {
         }
     }
 
-    /// The same line with random loss.
+    /// Returns the same path with random loss. `loss` is the probability for each packet.
     pub fn losing(self, loss: f64) -> Self {
         Self { loss, ..self }
     }
 
-    /// The rate in bits per second.
+    /// Returns the rate in bits per second.
     pub fn bits_per_s(&self) -> f64 {
         self.rate.as_bits_per_s() as f64
     }
 
-    /// One direction of the line. Its queue holds at least 50 full packets.
+    /// Returns the configuration of one direction. The queue holds at least 50 full packets.
     pub fn path(&self) -> PathConfig {
         let bdp = self.rate.bytes_in(self.rtt).bytes() as f64;
         let queue = (bdp * self.queue_bdp).max(50.0 * PACKET_WIRE_BYTES);
@@ -57,18 +58,18 @@ impl SymmetricPath {
         }
     }
 
-    /// An empty crowd on this line, for one flow.
+    /// Returns a simulation on this path for one flow, without additional jitter.
     pub fn alone(&self, seed: u64) -> Crowd {
         self.with(self.path(), self.path(), Duration::ZERO, seed)
     }
 
-    /// Returns an empty crowd on this line, for several flows. Each packet may be late by up to one
-    /// packet's time, which breaks the patterns of equal senders.
+    /// Returns a simulation on this path for several flows. A random delay of up to one packet's
+    /// sending time prevents patterns between equal senders.
     pub fn shared(&self, seed: u64) -> Crowd {
         self.with(self.path(), self.path(), self.packet_time(), seed)
     }
 
-    /// An empty crowd on two paths that the caller has derived from this line.
+    /// Returns a simulation on two paths that the caller has derived from this path.
     pub fn with(
         &self,
         forward: PathConfig,
@@ -85,14 +86,14 @@ impl SymmetricPath {
         })
     }
 
-    /// Time that the bottleneck needs for a full packet.
+    /// Returns the time that the bottleneck needs to send a full packet.
     pub fn packet_time(&self) -> Duration {
         self.rate
             .time_to_send(ByteCount::new(PACKET_WIRE_BYTES as u64))
     }
 
-    /// Returns the arrived bytes in a span of time, as a fraction of the bytes that the line passes
-    /// and the path does not lose.
+    /// Returns the used fraction of the bottleneck during `span`. Random losses do not count as
+    /// unused.
     pub fn used(&self, record: &CrowdRecord, span: &Range<Duration>) -> f64 {
         let rates: f64 = (0..record.flows())
             .map(|flow| record.rate(flow, span))
@@ -101,14 +102,15 @@ impl SymmetricPath {
     }
 }
 
-/// Returns a time between zero and `within` that depends on the seed and on `which`. The flows of a
-/// run therefore begin at different times.
+/// Returns a time between zero and `within` that depends on the seed and on `which`. The benches
+/// use the times to start the flows of a run at different times.
 pub fn offset(seed: u64, which: u64, within: Duration) -> Duration {
     let mixed = (seed << 8 | which).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     within.mul_f64(mixed as f64 / (1u64 << 24) as f64)
 }
 
-/// Length of a full packet on the line: 1500 bytes of IP and Ethernet's overhead of 38.
+/// Length of a full packet on the wire in bytes: an IP packet of 1500 bytes and 38 bytes of
+/// Ethernet overhead.
 pub const PACKET_WIRE_BYTES: f64 = 1538.0;
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);

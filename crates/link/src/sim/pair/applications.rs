@@ -1,5 +1,5 @@
-//! Applications of both sites: they open streams, write their transfers, and read the arriving
-//! bytes.
+//! Applications of both sites. They open streams, write the bytes of their transfers, and read the
+//! bytes that arrive.
 
 use std::time::Instant;
 
@@ -62,8 +62,8 @@ impl SimPair {
         }
     }
 
-    /// Handles a stream that a receiver has opened to request a transfer. Returns whether it is
-    /// one.
+    /// Handles an incoming stream by which a receiver requests a transfer. Returns whether the
+    /// stream is such a request.
     fn is_request(&mut self, side: SimSite, key: StreamKey) -> bool {
         let found = self.transfers.iter().position(|it| {
             let requested = it.incoming.filter(|_| it.is_requested && it.from == side);
@@ -76,7 +76,7 @@ impl SimPair {
         found.is_some()
     }
 
-    /// Requests the transfers that the application of a side wants.
+    /// Opens a stream for each transfer that the application of this site must request.
     fn request(&mut self, side: SimSite, now: Instant) {
         let site = &mut self.sites[side as usize];
         let local = site.clock.local(now);
@@ -95,7 +95,7 @@ impl SimPair {
         }
     }
 
-    /// Reads for applications with a rate of their own.
+    /// Reads for applications that have a reading rate.
     pub(super) fn read_slowly(&mut self, side: SimSite, now: Instant) {
         for index in 0..self.transfers.len() {
             let transfer = &self.transfers[index];

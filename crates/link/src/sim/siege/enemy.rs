@@ -1,5 +1,7 @@
-//! The enemy: real cores with packets that a liar rewrites. It also withholds, delays and repeats
-//! their datagrams, and sends them from other addresses.
+//! Hostile peer: real endpoints whose packets a [`Liar`] rewrites.
+//!
+//! The hostile peer also drops, delays and repeats the datagrams of its endpoints, and sends them
+//! from other addresses.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,10 +27,10 @@ use crate::{
     },
 };
 
-/// Hostile peer, which has all keys of its connections.
+/// Hostile peer. It has all keys of its own connections.
 pub(super) struct Enemy {
     start: Instant,
-    /// Time until which it behaves.
+    /// Time at which the hostile peer starts to misbehave.
     begins: Instant,
     seed: u64,
     strategies: Vec<Strategy>,
@@ -38,7 +40,7 @@ pub(super) struct Enemy {
     cores_made: u64,
     instance: u64,
     next_core: Instant,
-    /// Time since which the newest core has been connected.
+    /// Time at which the newest endpoint connected. `None` while it is not connected.
     connected: Option<Instant>,
     victim: SocketAddr,
     held: BTreeMap<(Instant, u64), Datagram>,
@@ -47,21 +49,22 @@ pub(super) struct Enemy {
     ticked: Instant,
     budget_bytes: f64,
     flood_bytes_per_s: f64,
-    /// Distance by which its packet numbers have jumped.
+    /// Amount by which the enemy has increased its packet numbers.
     jumped: u64,
     pub(super) is_gone: bool,
-    /// Datagrams that it sent.
+    /// Number of datagrams that the enemy sent.
     pub(super) sent: u64,
-    /// Datagrams of them that a flood made.
+    /// Number of sent datagrams that belong to a flood.
     pub(super) flooded: u64,
 }
 
-/// Addresses at which the enemy receives: its own, and another host's.
+/// Addresses at which the enemy receives datagrams: its own address, and the address of another
+/// host.
 pub(super) const ENEMY: [SocketAddr; 2] = [
     address([10, 77, 0, 66], 4810),
     address([10, 77, 9, 66], 4810),
 ];
-/// Third party, which never sent a request.
+/// Address of an uninvolved third party. The third party never sends a datagram.
 pub(super) const THIRD: SocketAddr = address([203, 0, 113, 9], 7);
 
 const fn address(ip: [u8; 4], port: u16) -> SocketAddr {
@@ -144,7 +147,7 @@ impl Enemy {
         core
     }
 
-    /// Returns the time of its next action.
+    /// Returns the time of the enemy's next action. Returns `None` once the enemy has left.
     pub(super) fn due(&mut self, now: Instant) -> Option<Instant> {
         if self.is_gone {
             return None;
@@ -158,7 +161,7 @@ impl Enemy {
         timeouts.chain(held).chain([tick]).min()
     }
 
-    /// Handles a datagram of the victim.
+    /// Handles a datagram from the attacked gateway.
     pub(super) fn take(&mut self, mut datagram: Datagram, now: Instant) {
         if self.is_gone {
             return;
@@ -176,12 +179,13 @@ impl Enemy {
         datagram.bytes.clear();
     }
 
-    /// Whether the present time is in the first `on_ms` of a period.
+    /// Whether the present time is within the first `on_ms` milliseconds of a period of
+    /// `period_ms`. Before the start of the attack, the result is false.
     fn is_at_it(&self, now: Instant, on_ms: u128, period_ms: u128) -> bool {
         now >= self.begins && (now - self.begins).as_millis() % period_ms < on_ms
     }
 
-    /// Runs its cores, and applies its strategies.
+    /// Runs the enemy's endpoints, and applies its strategies.
     pub(super) fn step(&mut self, now: Instant, send: &mut impl FnMut(Datagram)) {
         if self.is_gone {
             return;
@@ -214,7 +218,8 @@ impl Enemy {
         }
     }
 
-    /// Records a datagram of its own, and sends it according to its strategies.
+    /// Records a datagram of the enemy's endpoints, and sends or drops it as the strategies
+    /// require.
     fn treat(&mut self, mut datagram: Datagram, now: Instant, send: &mut impl FnMut(Datagram)) {
         if self.recorded.len() == RECORDED_MAX {
             self.recorded.pop_front();
@@ -266,7 +271,7 @@ impl Enemy {
         self.held.insert((at, self.order), datagram);
     }
 
-    /// Takes actions of its own.
+    /// Takes the enemy's regular actions, such as floods and new connections.
     fn tick(&mut self, passed: Duration, now: Instant, send: &mut impl FnMut(Datagram)) {
         self.manage_cores(now);
         let Some(core) = self.cores.last_mut() else {
@@ -330,7 +335,7 @@ impl Enemy {
         }
     }
 
-    /// Starts again after the victim has detected it and ended its connection.
+    /// Creates a new endpoint after the gateway has detected a violation and closed the connection.
     pub(super) fn on_found_out(&mut self, now: Instant) {
         let core = self.make_core(now);
         self.cores.push(core);
@@ -339,7 +344,7 @@ impl Enemy {
         }
     }
 
-    /// Begins other connections, and ends cores.
+    /// Starts new connections and ends old ones, if a strategy requires that.
     fn manage_cores(&mut self, now: Instant) {
         if now < self.next_core {
             return;
@@ -365,7 +370,7 @@ impl Enemy {
         }
     }
 
-    /// Seals and sends a packet of its newest core.
+    /// Encrypts and sends a packet on the newest connection. Returns the length of the datagram.
     fn seal(&mut self, payload: &[u8], now: Instant, send: &mut impl FnMut(Datagram)) -> usize {
         let mut bytes = Vec::new();
         if let Some(core) = self.cores.last_mut() {
@@ -374,7 +379,7 @@ impl Enemy {
         self.launch(bytes, ENEMY[0], send)
     }
 
-    /// Sends a datagram in addition to the datagrams of the enemy's cores. Returns its length.
+    /// Sends a datagram that the enemy's endpoints have not created. Returns its length.
     fn launch(
         &mut self,
         bytes: Vec<u8>,
@@ -390,7 +395,7 @@ impl Enemy {
         len
     }
 
-    /// Sends one packet of a flood. Returns its length.
+    /// Sends one datagram of a flood. Returns its length in bytes.
     fn flood(
         &mut self,
         strategy: Strategy,
@@ -470,27 +475,28 @@ impl Enemy {
     }
 }
 
-/// Fraction of packets, one in this many, with a number far behind the others, and half of the
-/// greatest distance.
+/// Period of late packets: one packet in 20 has a packet number far below the others. The second
+/// value is half of the maximum distance.
 const LATE_EACH: u64 = 20;
 const LATE_BY_MAX: usize = 60_000;
-/// Numbers that it leaves behind, half of them missing.
+/// Range of packet numbers in which the enemy leaves out every second number.
 const GAPS_MAX: u64 = 60_000;
-/// Interval of its own actions.
+/// Interval of the enemy's regular actions.
 const TICK: Duration = Duration::from_millis(1);
-/// Time between two connections of an enemy that makes many.
+/// Time between two new connections of an enemy that opens many connections.
 const CORE_EVERY: Duration = Duration::from_millis(300);
-/// Maximum number of connections that the enemy keeps: more than a peer may have.
+/// Maximum number of connections that the enemy keeps. The number exceeds the limit for one peer.
 const CORES_MAX: usize = 5;
-/// Transfers in progress of each core: half of them uploads.
+/// Number of simultaneous transfers of each endpoint. Half of the transfers are uploads.
 const TRANSFERS: usize = 4;
-/// Maximum number of datagrams that the enemy can send again.
+/// Maximum number of recorded datagrams that the enemy can repeat.
 const RECORDED_MAX: usize = 2000;
-/// Length beyond which datagrams vanish in a black hole.
+/// Length in bytes above which the simulated black hole drops datagrams.
 const BLACK_HOLE_BYTES: usize = 700;
-/// Period in which its packets come later and later, up to half of it, and earlier again.
+/// Period of the enemy's artificial delay in milliseconds. The delay grows to half of the period,
+/// and then shrinks to zero.
 const LAG_PERIOD_MS: u64 = 1000;
-/// Bytes that the line adds to a UDP payload.
+/// Bytes that IP, UDP and Ethernet add to a UDP payload.
 const WIRE_OVERHEAD_BYTES: usize = 28 + 38;
 
 const _: () = assert!(TRANSFERS as u64 <= STREAMS_OF_CORE);

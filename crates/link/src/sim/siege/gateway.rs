@@ -1,9 +1,9 @@
-//! Gateway under siege: a node behind a socket buffer, on a processor that needs time.
+//! Attacked gateway: a node with a socket buffer and a simulated processor.
 //!
-//! Virtual time has no processor, so the gateway's work is counted and charged: datagrams, walked
-//! log entries, and wake-ups. While it is busy, arriving datagrams of all peers wait in one queue,
-//! the socket's buffer. Datagrams that do not fit are lost. The processor's real time is measured
-//! beside that.
+//! Virtual time has no processor, so the simulation charges time for the gateway's work: datagrams,
+//! scanned log entries, and wake-ups. While the gateway is busy, arriving datagrams of all peers
+//! wait in the socket buffer. Datagrams that do not fit are lost. The simulation also measures the
+//! real processor time.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use std::{
 
 use super::{super::inbox::Datagram, Meters, node::Node};
 
-/// The gateway.
+/// Attacked gateway.
 pub(super) struct SiegeGateway {
     pub(super) node: Node,
     meters: Meters,
@@ -20,37 +20,37 @@ pub(super) struct SiegeGateway {
     inbox_bytes: usize,
     busy_until: Instant,
     wake: Option<Instant>,
-    /// Time of the driver's last turn.
+    /// Time of the gateway's last turn.
     turned: Instant,
     pub(super) work: GatewayWork,
 }
 
-/// Work of the gateway, and its cost.
+/// Amount and cost of the gateway's work.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct GatewayWork {
-    /// Datagrams that it handled.
+    /// Number of datagrams that the gateway handled.
     pub received: u64,
-    /// Datagrams that found no room in the socket's buffer.
+    /// Number of datagrams that were lost because the socket buffer was full.
     pub overflowed: u64,
-    /// Datagrams that it sent.
+    /// Number of datagrams that the gateway sent.
     pub sent: u64,
-    /// Log entries that reports have caused it to walk.
+    /// Number of log entries that the gateway scanned because of reports.
     pub entries_walked: u64,
     /// Number of wake-ups.
     pub wake_ups: u64,
-    /// Number of wake-ups in which it neither received nor sent anything.
+    /// Number of wake-ups in which the gateway neither received nor sent a datagram.
     pub idle_wake_ups: u64,
-    /// Virtual processor time, in seconds.
+    /// Total time charged on the virtual processor, in seconds.
     pub charged_s: f64,
-    /// Longest busy time, in seconds of the virtual processor.
+    /// Longest time charged for one turn on the virtual processor, in seconds.
     pub longest_s: f64,
-    /// Real processor time, in seconds.
+    /// Total real processor time, in seconds.
     pub processor_s: f64,
-    /// The longest turn, in seconds of the real processor.
+    /// Longest real processor time of one turn, in seconds.
     pub longest_real_s: f64,
-    /// Largest memory that it took from the allocator and has not given back, in bytes.
+    /// Maximum heap memory of the gateway, in bytes.
     pub heap_peak_bytes: i64,
-    /// The same now.
+    /// Present heap memory of the gateway, in bytes.
     pub heap_bytes: i64,
 }
 
@@ -68,7 +68,7 @@ impl SiegeGateway {
         }
     }
 
-    /// Adds a datagram to the socket's buffer. Returns whether there is room for it.
+    /// Adds a datagram to the socket buffer. Returns false if the buffer has no room.
     pub(super) fn arrive(&mut self, datagram: Datagram) -> bool {
         let bytes = datagram.bytes.len() + SOCKET_OVERHEAD_BYTES;
         if self.inbox_bytes + bytes > SOCKET_BYTES {
@@ -80,7 +80,7 @@ impl SiegeGateway {
         true
     }
 
-    /// Returns the time at which [`run`](Self::run) has work to do.
+    /// Returns the time of the next turn. Returns `None` if no work is due.
     pub(super) fn due(&self) -> Option<Instant> {
         let next = match self.inbox.is_empty() {
             true => self.wake?,
@@ -89,7 +89,7 @@ impl SiegeGateway {
         Some(next.max(self.busy_until))
     }
 
-    /// Runs an application's action, and charges its memory to the gateway.
+    /// Runs an application's action on the node, and counts its memory as the gateway's memory.
     pub(super) fn ask<T>(&mut self, what: impl FnOnce(&mut Node) -> T) -> T {
         let heap = (self.meters.heap_bytes)();
         let result = what(&mut self.node);
@@ -98,7 +98,8 @@ impl SiegeGateway {
         result
     }
 
-    /// Runs one turn like the driver's: datagrams, timers, applications, datagrams.
+    /// Runs one turn as the driver does: received datagrams, timers, applications, and datagrams to
+    /// send.
     pub(super) fn run(&mut self, now: Instant, send: &mut impl FnMut(Datagram)) {
         if self.due().is_none_or(|due| due > now) {
             return;
@@ -150,11 +151,13 @@ impl SiegeGateway {
 
 /// Maximum number of datagrams that the driver receives in one turn: eight batches of 64.
 const RECEIVED_MAX: usize = 8 * 64;
-/// Size of the socket's buffer, and the kernel's overhead for each datagram.
+/// Size of the socket buffer in bytes. The second value is the kernel's overhead for each datagram.
 const SOCKET_BYTES: usize = 4 << 20;
 const SOCKET_OVERHEAD_BYTES: usize = 700;
-/// Costs on the virtual processor: a turn of the driver, a datagram in and out, and an entry of the
-/// log. The costs of datagrams include the kernel's part (docs/results).
+/// Costs on the virtual processor in seconds: for a turn of the driver, a received datagram, a sent
+/// datagram and a scanned log entry.
+///
+/// The costs of datagrams include the kernel's work (docs/results).
 const WAKE_UP_S: f64 = 20e-6;
 const RECEIVED_S: f64 = 5e-6;
 const SENT_S: f64 = 5e-6;

@@ -1,7 +1,8 @@
-//! Lies of a hostile peer: false frames in place of true ones, and payloads of its own.
+//! Rewriter of a hostile peer's packets: replaces true frames by false frames, and creates
+//! payloads.
 //!
-//! The input is the payload of a packet before it is sealed. The output is another payload. The
-//! liar has all keys and the state of its own core. It has no traffic of other peers.
+//! The input is the payload of a packet before encryption. The output is another payload. The liar
+//! has the state and all keys of its own endpoint, but does not see the traffic of other peers.
 
 use super::{super::random::Random, strategy::Strategy};
 use crate::wire::{
@@ -11,21 +12,21 @@ use crate::wire::{
     varint,
 };
 
-/// Liar that forges frames according to its strategies.
+/// Rewriter that forges frames as its strategies require.
 pub(super) struct Liar {
     pub(super) random: Random,
     pub(super) strategies: Vec<Strategy>,
-    /// Probability of a lie in a packet.
+    /// Probability of a forged frame.
     often: f64,
-    /// Whether the liar forges frames now.
+    /// Whether the liar forges frames at present.
     pub(super) is_active: bool,
-    /// Highest number that the true reports have contained.
+    /// Highest packet number in the true reports so far.
     largest: u64,
-    /// Counts of floods that go through all streams.
+    /// Counter from which floods derive stream numbers, so that they use all streams in turn.
     turn: u64,
-    /// Number of streams that the victim lets it open.
+    /// Number of streams that the attacked gateway permits.
     pub(super) streams_max: u64,
-    /// Streams that are open, of either side.
+    /// Numbers of the open streams that either peer opened.
     pub(super) known: Vec<u32>,
     /// Number of forged frames.
     pub(super) lies: u64,
@@ -52,7 +53,7 @@ impl Liar {
         self.strategies.contains(&strategy)
     }
 
-    /// Starts another connection, in which streams count from the beginning again.
+    /// Prepares for a new connection, in which stream numbers start again.
     pub(super) fn begin_connection(&mut self) {
         self.turn = STREAMS_OF_CORE;
         self.largest = 0;
@@ -64,7 +65,7 @@ impl Liar {
         lies
     }
 
-    /// Changes the payload of a packet.
+    /// Replaces frames in the payload of a packet, and appends forged frames.
     pub(super) fn rewrite(&mut self, payload: &mut Vec<u8>) {
         if !self.is_active {
             return;
@@ -83,7 +84,7 @@ impl Liar {
         self.append(payload);
     }
 
-    /// Writes a frame, or a forged one in its place.
+    /// Appends the true frame `truth` to `out`, or a forged frame instead.
     fn put(&mut self, out: &mut Vec<u8>, truth: Frame<'_>) {
         use Strategy::*;
         match truth {
@@ -221,7 +222,7 @@ impl Liar {
         }
     }
 
-    /// Appends forged frames that replace none.
+    /// Appends forged frames that do not replace true frames.
     fn append(&mut self, out: &mut Vec<u8>) {
         use Strategy::*;
         let mut lies = Vec::new();
@@ -274,7 +275,7 @@ impl Liar {
         }
     }
 
-    /// Returns a number of any size.
+    /// Returns a random number of random magnitude.
     fn any_number(&mut self) -> u64 {
         self.random.next() >> (2 + self.random.below(61))
     }
@@ -288,7 +289,7 @@ impl Liar {
         (self.random.below(counts) << 2 | self.random.below(4)) as u32
     }
 
-    /// Returns the payload of a packet of a flood.
+    /// Returns the payload of one flood packet.
     pub(super) fn flood(&mut self, strategy: Strategy) -> Vec<u8> {
         use Strategy::*;
         let mut out = Vec::new();
@@ -392,13 +393,13 @@ impl Liar {
         out
     }
 
-    /// Returns the number of streams that its floods have opened, including the streams of its
-    /// core.
+    /// Returns the number of streams that the floods have opened. The streams of the endpoint are
+    /// included.
     pub(super) fn streams_opened(&self) -> u64 {
         self.turn
     }
 
-    /// Returns the frames of an enemy that opens all streams that it may, and leaves them.
+    /// Returns a payload that opens the next stream. The enemy then leaves the stream unused.
     pub(super) fn opening(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         self.turn += 1;
@@ -408,7 +409,7 @@ impl Liar {
     }
 }
 
-/// Appends a block of alternating runs from `low` on.
+/// Appends a block of a report: alternating runs of packet numbers, starting at `low`.
 fn put_block(out: &mut Vec<u8>, report: &Report<'_>, low: u64, runs: &[u64]) {
     varint::put(out, report.largest - low);
     varint::put(out, runs.iter().sum());
@@ -418,15 +419,15 @@ fn put_block(out: &mut Vec<u8>, report: &Report<'_>, low: u64, runs: &[u64]) {
     }
 }
 
-/// Least length of a payload of only padding after a PING that counts as a probe.
+/// Least length in bytes of a path probe. The payload of a probe is a PING frame and padding.
 const PROBE_MIN: usize = 1232 - OVERHEAD;
-/// Bytes that fit into a packet of 1500 bytes, with a small reserve.
+/// Number of payload bytes that fit into a packet of 1500 bytes, with a small reserve.
 const PAYLOAD_MAX: usize = 1440;
-/// Control frames in a packet of a flood, in bytes.
+/// Total size in bytes of the control frames in one flood packet.
 const CONTROLS_BYTES: usize = 100;
-/// Chunks of a byte in a packet of a flood.
+/// Number of one-byte chunks in one flood packet.
 const TINY_CHUNKS: usize = 20;
-/// Maximum number of streams in a packet that begin and end.
+/// Maximum number of streams that one flood packet opens and ends.
 const CYCLES_MAX: u64 = 16;
-/// Counts of streams that its core uses.
+/// Number of streams reserved for the enemy's endpoint.
 pub(super) const STREAMS_OF_CORE: u64 = 8;

@@ -1,17 +1,16 @@
-//! Hostile peer and honest peers of one gateway, in virtual time.
+//! Simulation of a gateway with one hostile peer and two honest peers, in virtual time.
 //!
-//! A gateway has three peers, each connected by a line of its own. Two peers are honest, and have a
-//! steady transfer in each direction. The third peer is the enemy. It has all keys of its
-//! connections, and lies, withholds and floods according to the strategies of its seed. A third
-//! party never sent a request, and counts the packets that reach it.
+//! Each peer is connected by its own line. Each honest peer has a steady transfer in each
+//! direction. The third peer is the enemy. It has all keys of its own connections. It lies, drops
+//! and floods according to the strategies of its seed. A third party never sends a datagram, and
+//! the simulation counts the packets that reach it.
 //!
 //! These conditions must hold:
 //!
-//! - An address that is not validated as a peer's receives at most three times the bytes that came
-//!   from it.
+//! - An address that is not validated receives at most three times the bytes that came from it.
 //! - The honest peers keep their goodput.
-//! - The gateway keeps within its memory.
-//! - After the enemy has gone, no state of it is left.
+//! - The gateway stays within its memory limit.
+//! - After the enemy has left, the gateway holds no state of the enemy.
 
 mod enemy;
 mod gateway;
@@ -37,74 +36,78 @@ pub use self::{gateway::GatewayWork, strategy::Strategy};
 use super::{GRANULARITY, inbox::Datagram, random::Random};
 use crate::{AMPLIFICATION_MAX, Footprint, stream::memory::streams_max, wire::report::WINDOW};
 
-/// Configuration of a siege.
+/// Configuration of a simulated attack.
 #[derive(Debug, Clone)]
 pub struct SiegeConfig {
     /// Seed of the enemy's decisions.
     pub seed: u64,
-    /// Strategies of the enemy. Without any there is no enemy.
+    /// Strategies of the enemy. If the list is empty, the simulation has no enemy.
     pub strategies: Vec<Strategy>,
     /// Time for which the enemy is active.
     pub lasts: Duration,
-    /// Rate of a flood, on the wire.
+    /// Rate of a flood in bits per second on the wire.
     pub flood_rate: BitRate,
-    /// Functions that read the machine.
+    /// Functions that measure memory and processor time of the real machine.
     pub meters: Meters,
 }
 
-/// Functions that read memory and processor time: virtual time has neither.
+/// Functions that measure memory and processor time. Virtual time has neither.
 #[derive(Debug, Clone, Copy)]
 pub struct Meters {
-    /// Bytes that the allocator has handed out and not taken back.
+    /// Returns the number of allocated heap bytes.
     pub heap_bytes: fn() -> i64,
-    /// Processor time of this thread.
+    /// Returns the processor time of this thread.
     pub processor: fn() -> Duration,
 }
 
-/// Outcome of a siege.
+/// Outcome of a simulated attack.
 #[derive(Debug, Clone)]
 pub struct SiegeOutcome {
-    /// Distinct bytes of the honest peers that arrived in the time of the enemy: first peer up and
-    /// down, second peer up and down.
+    /// Distinct payload bytes of the honest peers that arrived while the enemy was active.
+    ///
+    /// The order is: uploads of the first peer, downloads of the first peer, uploads of the second
+    /// peer, downloads of the second peer.
     pub goodput_bytes: [u64; 4],
-    /// Longest time in which a reader of one of these four had no bytes to read.
+    /// Longest time in which one of the four honest transfers delivered no bytes.
     pub longest_stall: Duration,
-    /// Work of the gateway in the time of the enemy.
+    /// Work of the gateway while the enemy was active.
     pub work: GatewayWork,
-    /// The largest entries of the gateway's tables at any time.
+    /// Maximum sizes of the gateway's tables.
     pub peak: Footprint,
-    /// Largest part of the enemy's memory share that its connections held.
+    /// Maximum memory of the enemy's connections, as a fraction of the enemy's share.
     pub share_peak: f64,
-    /// Bound of the gateway's buffers.
+    /// Limit of the gateway's buffers.
     pub memory_max: ByteCount,
-    /// Bytes that came from the third party's host, and bytes that went there.
+    /// Bytes that arrived from the third party's address. The second value is the number of bytes
+    /// that the gateway sent to that address.
     pub third_bytes: (u64, u64),
-    /// Largest fraction of the permitted bytes that an address received; above one is too much.
+    /// Largest ratio of received bytes to permitted bytes of any address. A value above 1 is a
+    /// violation.
     pub paid: f64,
-    /// Datagrams that the enemy sent.
+    /// Number of datagrams that the enemy sent.
     pub enemy_sent: u64,
-    /// Bytes that reached the gateway from the enemy.
+    /// Bytes from the enemy that reached the gateway.
     pub enemy_bytes: u64,
     /// Bytes that the gateway sent to the enemy's own addresses.
     pub answered_bytes: u64,
-    /// Bytes of packets with reports among them.
+    /// Bytes of packets with reports that the gateway sent to the enemy.
     pub reported_bytes: u64,
-    /// Number of forged frames.
+    /// Number of frames and flood packets that the enemy forged.
     pub lies: u64,
-    /// Violations of the protocol that the gateway detected.
+    /// Number of protocol violations that the gateway detected.
     pub breaches: u64,
-    /// Violated conditions.
+    /// Descriptions of the conditions that did not hold.
     pub complaints: Vec<String>,
 }
 
-/// Number of worlds, with different lines and memory.
+/// Number of simulated environments with different lines and memory limits.
 pub const WORLDS: u64 = 6;
-/// Least fraction of their goodput that the honest peers keep.
+/// Least goodput of an honest peer, as a fraction of its goodput without the enemy.
 pub const GOODPUT_MIN: f64 = 0.9;
 
 impl SiegeOutcome {
-    /// Returns the smaller fraction of its goodput `without` the enemy, both ways together, that an
-    /// honest peer kept.
+    /// Returns the goodput of the honest peer that suffered most, as a fraction of its goodput in
+    /// the outcome `without` the enemy. Both directions count together.
     pub fn kept(&self, without: &Self) -> f64 {
         let of_peer = |bytes: &[u64]| bytes.iter().sum::<u64>().max(1) as f64;
         let with = self.goodput_bytes.chunks(2).map(of_peer);
@@ -115,7 +118,7 @@ impl SiegeOutcome {
     }
 }
 
-/// Runs a siege to its end.
+/// Runs a simulated attack to its end.
 pub fn run(config: &SiegeConfig) -> SiegeOutcome {
     let mut siege = Siege::new(config);
     siege.run_for(WARM_UP);
@@ -142,7 +145,7 @@ struct Siege {
     gateway: SiegeGateway,
     honest: Vec<Node>,
     enemy: Option<Enemy>,
-    /// Line of each peer; forward is towards the gateway.
+    /// Line of each peer. The forward direction is towards the gateway.
     lines: Vec<Duplex<Datagram>>,
     tally: HashMap<SocketAddr, AddressTraffic>,
     next_sample: Instant,
@@ -150,11 +153,11 @@ struct Siege {
     next_give_up: Instant,
     outcome: SiegeOutcome,
     noticed: BTreeMap<&'static str, ()>,
-    /// Bytes of the honest peers, and the time at which they last increased.
+    /// Delivered bytes of each honest transfer, and the time of the last increase.
     moved: [(u64, Instant); 4],
 }
 
-/// Bytes from and to an address.
+/// Bytes that the gateway received from an address and sent to it.
 #[derive(Debug, Default, Clone, Copy)]
 struct AddressTraffic {
     received: u64,
@@ -263,8 +266,8 @@ impl Siege {
         siege
     }
 
-    /// Returns the distinct bytes that have arrived: first peer up and down, second peer up and
-    /// down.
+    /// Returns the distinct payload bytes that have arrived: first peer up and down, second peer up
+    /// and down.
     fn goodput(&self) -> [u64; 4] {
         let up = |peer| {
             self.gateway
@@ -284,7 +287,8 @@ impl Siege {
         [up(0), down(0), up(1), down(1)]
     }
 
-    /// Returns the bytes delivered in order.
+    /// Returns the bytes delivered in order to the applications: first peer up and down, second
+    /// peer up and down.
     fn delivered(&self) -> [u64; 4] {
         let up = &self.gateway.node.delivered;
         let down = |peer: usize| self.honest[peer].delivered[0];
@@ -371,7 +375,7 @@ impl Siege {
         }
     }
 
-    /// Delivers the datagrams that have crossed a line.
+    /// Delivers the datagrams that have crossed the lines.
     fn deliver(&mut self) {
         let now = self.now;
         for peer in 0..self.lines.len() {
@@ -397,7 +401,8 @@ impl Siege {
         }
     }
 
-    /// Handles a datagram that leaves the gateway.
+    /// Sends a datagram of the gateway into the line of its destination. Counts the bytes sent to
+    /// all other addresses.
     fn route(&mut self, datagram: Datagram) {
         let now = self.now;
         let bytes = datagram.bytes.len() as u64;
@@ -426,7 +431,7 @@ impl Siege {
         }
     }
 
-    /// Keeps transfers running in all directions.
+    /// Keeps transfers running between the gateway and all peers.
     fn keep_busy(&mut self) {
         let now = self.now;
         let is_over = now - self.start > WARM_UP && self.enemy.as_ref().is_none_or(|it| it.is_gone);
@@ -505,8 +510,8 @@ impl Siege {
         }
     }
 
-    /// Removes the enemy without a close. The honest peers open new streams, and no state of the
-    /// enemy is left.
+    /// Removes the enemy without closing its connections. Checks that the honest peers can open new
+    /// streams, and that no state of the enemy remains.
     fn end(&mut self) {
         if let Some(enemy) = &mut self.enemy {
             enemy.is_gone = true;
@@ -547,7 +552,7 @@ impl Siege {
         }
     }
 
-    /// Lets each honest peer upload bytes on a new stream.
+    /// Lets each honest peer upload `len` bytes on a new stream, and checks that the uploads end.
     fn transfer_anew(&mut self, when: &'static str, len: usize) {
         let now = self.now;
         let before: Vec<_> = self.honest.iter().map(|node| node.confirmed).collect();
@@ -573,39 +578,43 @@ const GATEWAY: SocketAddr = SocketAddr::new(
 );
 const HONEST_HOSTS: [[u8; 4]; 2] = [[10, 77, 0, 1], [10, 77, 0, 2]];
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
-/// Rate of the line of each honest peer, each way.
+/// Rate of each honest peer's line, in each direction.
 const HONEST_RATE: BitRate = BitRate::mbit(8);
 const ENEMY_RTT: Duration = Duration::from_millis(20);
-/// Time until which the enemy behaves, and the honest transfers find their rate.
+/// Time before the attack. The honest transfers reach their full rate in this time.
 const WARM_UP: Duration = Duration::from_secs(2);
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
-/// Streams that the gateway opens to the enemy.
+/// Maximum number of streams that the gateway opens to the enemy.
 const GATEWAY_STREAMS: usize = 32;
 const OPEN_EVERY: Duration = Duration::from_millis(50);
 const GATEWAY_UPLOAD_BYTES: usize = 200_000;
-/// Time after which the gateway's applications give up.
+/// Interval after which the gateway's applications abandon their streams.
 const GIVE_UP_EVERY: Duration = Duration::from_secs(3);
-/// Bytes on a new stream, and the time that it may take beside a steady transfer.
+/// Bytes on a new stream. The second value is the maximum time of the upload beside a steady
+/// transfer.
 const NEW_BYTES: usize = 50_000;
 const NEW_STREAM_MAX: Duration = Duration::from_secs(5);
-/// A connection may outlast its idle timeout by a little.
+/// Additional time in which a connection may outlast its idle timeout.
 const LEEWAY: Duration = Duration::from_secs(5);
-/// Factor of the memory of buffers over their counted bytes (docs/protocol.md section 11).
+/// Maximum ratio of the heap memory of buffers to the counted bytes (docs/protocol.md section 11).
 const HEAP_FACTOR: u64 = 2;
-/// Largest amount of memory of the other tables: duplicate filters, logs, handshakes.
+/// Maximum memory of all other tables in bytes: duplicate filters, logs and handshakes.
 const TABLES_BYTES_MAX: u64 = 64 << 20;
-/// Maximum number of control frames that wait, of all connections: one for each stream, and a few
-/// others.
+/// Maximum number of waiting control frames of all connections: one for each stream, and a few
+/// more.
 const CONTROLS_MAX: u64 = 20_000;
-/// Maximum number of connections: one of each honest peer, and four of the enemy.
+/// Maximum number of connections: one for each honest peer, and four for the enemy.
 const CONNECTIONS_MAX: u64 = 2 + 4;
-/// Maximum number of attempts: one of each honest peer, four of the enemy, and one of our own to
-/// it.
+/// Maximum number of handshakes in progress: one for each honest peer, four from the enemy, and one
+/// from the gateway to the enemy.
 const ATTEMPTS_MAX: u64 = 2 + 4 + 1;
 /// Maximum number of streams that the gateway opens to all peers, including the honest peers.
 const OUR_STREAMS_MAX: u64 = 64;
-/// Fraction, one over this, by which a peer's part of the memory may be overdrawn. The slots next
-/// in order are kept, a slab for each stream.
+/// Divisor of a peer's memory share. The quotient is the amount by which the peer may exceed its
+/// share.
+///
+/// The gateway never drops the slots that are next in order, and they need a slab of memory for
+/// each stream.
 const SHARE_LEEWAY: u64 = 4;
-/// Peers that share the memory.
+/// Number of peers that share the gateway's memory.
 const PEERS: u64 = 3;

@@ -1,8 +1,8 @@
-//! Endpoint with applications that upload, download and echo, like a gateway's applications.
+//! Endpoint with applications that upload, download and echo, as the applications of a gateway do.
 //!
-//! The first byte of a bulk stream contains the request of its opener: [`UPLOAD`] or [`DOWNLOAD`].
-//! The input is events of the endpoint, and the time. The output is datagrams. The world delivers
-//! them.
+//! The first byte of a bulk stream contains the request of the peer that opened it: [`UPLOAD`] or
+//! [`DOWNLOAD`]. The input is events of the endpoint, and the time. The output is datagrams, which
+//! the simulation delivers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,42 +20,42 @@ use crate::{
     StreamKey, StreamRead, congestion,
 };
 
-/// The peer reads the following bytes.
+/// Request of a stream whose opener uploads bytes. The peer reads the bytes after the request.
 pub(super) const UPLOAD: u8 = b'U';
-/// The peer sends without end.
+/// Request of a stream whose opener downloads bytes. The peer sends bytes without end.
 pub(super) const DOWNLOAD: u8 = b'D';
 
-/// Settings of a node.
+/// Configuration of a node.
 pub(super) struct NodeConfig {
     pub(super) identity: u8,
     pub(super) address: SocketAddr,
-    /// Identities of the peers, and their addresses where this side connects.
+    /// Identity of each peer. The address is set if this node connects to the peer.
     pub(super) peers: Vec<(u8, Option<SocketAddr>)>,
-    /// Memory of each connection.
+    /// Memory limit of each connection.
     pub(super) memory_max: ByteCount,
     pub(super) seed: u64,
     pub(super) instance: u64,
     pub(super) unix_ns: u64,
 }
 
-/// An endpoint and its applications.
+/// Endpoint and its applications.
 pub(super) struct Node {
     pub(super) endpoint: Endpoint,
     pub(super) address: SocketAddr,
     peers: Vec<(u8, Option<SocketAddr>)>,
     streams: HashMap<StreamKey, PeerStream>,
-    /// Streams that are written to without end.
+    /// Streams to which the applications write without end.
     endless: Vec<StreamKey>,
-    /// Streams that request bytes without end.
+    /// Streams on which the applications have requested bytes without end.
     asking: Vec<StreamKey>,
-    /// Bytes read, by peer.
+    /// Number of bytes that the applications read from each peer.
     pub(super) delivered: Vec<u64>,
-    /// Streams of ours in progress, and the number of confirmed ones.
+    /// Unfinished streams that this node opened. The second field counts the confirmed streams.
     pub(super) own: HashSet<StreamKey>,
     pub(super) confirmed: u64,
-    /// Streams that failed for any reason.
+    /// Number of streams that failed for any reason.
     pub(super) failed: u64,
-    /// Whether its applications read.
+    /// Whether the applications read.
     pub(super) reads: bool,
     scratch: Vec<u8>,
 }
@@ -106,8 +106,10 @@ impl Node {
         }
     }
 
-    /// Opens a bulk stream that requests `kind`, with `len` bytes after it. Ends it if it is an
-    /// upload with an end.
+    /// Opens a bulk stream and writes the request `kind` and `len` bytes. The stream ends after
+    /// these bytes. Without `len`, the transfer is endless.
+    ///
+    /// Returns whether the stream was opened.
     pub(super) fn open(&mut self, peer: usize, kind: u8, len: Option<usize>, now: Instant) -> bool {
         let Some(key) = self.endpoint.open(peer, Class::Bulk, now) else {
             return false;
@@ -133,7 +135,7 @@ impl Node {
         true
     }
 
-    /// Abandons endless streams, in either direction.
+    /// Ends all endless streams of the node.
     pub(super) fn end_endless(&mut self) {
         let asking = std::mem::take(&mut self.asking);
         for key in std::mem::take(&mut self.endless).into_iter().chain(asking) {
@@ -141,7 +143,7 @@ impl Node {
         }
     }
 
-    /// Abandons the node's own streams that are still in progress.
+    /// Aborts all unfinished streams that this node opened.
     pub(super) fn give_up_own(&mut self) {
         for key in std::mem::take(&mut self.own) {
             self.endpoint.reset(key, 1);
@@ -150,7 +152,7 @@ impl Node {
         }
     }
 
-    /// Runs its applications.
+    /// Runs the applications of the node.
     pub(super) fn act(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
             self.take_event(event, now);
@@ -271,11 +273,11 @@ impl Node {
     }
 }
 
-/// Time without packets after which a connection is abandoned. No state of the enemy is left this
-/// long after it has gone.
+/// Time without packets after which a node abandons a connection. This is also the maximum time for
+/// which state of the enemy remains after the enemy has left.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE_BYTES: usize = 64 * 1024;
-/// Maximum number of streams that one node writes to without end.
+/// Maximum number of streams to which one node writes without end.
 const ENDLESS_MAX: usize = 64;
-/// Maximum number of datagrams that leave together.
+/// Maximum number of datagrams that a node sends in one batch.
 const BATCH: usize = 44;

@@ -1,8 +1,8 @@
-//! Strategies of a hostile peer: their names, and the choice by a seed.
+//! Strategies of a hostile peer: their names, and the selection by a seed.
 
 use super::super::random::Random;
 
-/// One way in which the enemy misbehaves.
+/// Kind of misbehaviour of a hostile peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the table below says what each does")]
 pub enum Strategy {
@@ -59,7 +59,7 @@ pub enum Strategy {
 
 use Strategy::*;
 
-/// Every strategy, with its name.
+/// All strategies with their names.
 const TABLE: &[(Strategy, &str)] = &[
     // Reports.
     (ReportUnseen, "report-unseen"),
@@ -124,13 +124,13 @@ impl Strategy {
         TABLE.len()
     }
 
-    /// Returns the strategy's name in figures.
+    /// Returns the name of the strategy in the results.
     pub fn name(self) -> &'static str {
         let found = TABLE.iter().find(|(strategy, _)| *strategy == self);
         found.map_or("unnamed", |(_, name)| name)
     }
 
-    /// Returns the strategies with these names, which `+` joins. `None` if one is unknown.
+    /// Parses names of strategies that are joined by `+`. Returns `None` if a name is unknown.
     pub fn parse(names: &str) -> Option<Vec<Self>> {
         let find = |name: &str| TABLE.iter().find(|(_, known)| *known == name);
         names
@@ -139,8 +139,8 @@ impl Strategy {
             .collect()
     }
 
-    /// Returns the strategies of a seed: each alone by turns, and between these rounds as many
-    /// mixes of two to four.
+    /// Returns the strategies for a seed. In every second round of seeds each strategy occurs
+    /// alone. In the rounds between, seeds select mixes of up to four strategies.
     pub fn of_seed(seed: u64) -> Vec<Self> {
         let count = TABLE.len() as u64;
         let (round, place) = (seed / count, (seed % count) as usize);
@@ -157,7 +157,8 @@ impl Strategy {
         chosen
     }
 
-    /// Whether the enemy sends packets of its own making as fast as its line carries them.
+    /// Whether the strategy is a flood: the enemy creates packets and sends them at the full rate
+    /// of its line.
     pub(super) fn is_flood(self) -> bool {
         self >= FloodPings && self <= FloodCycles || self == GuessesFromThird
     }
