@@ -1,43 +1,46 @@
-//! Detection of overtaking packets, which take a shorter route than the others, or skip a queue.
+//! Detection of overtaking packets. Such packets take a shorter route than other packets, or skip a
+//! queue.
 //!
-//! The input is one-way delays, or round-trip times, in the order of arrival. The output states
+//! The input is one-way delays or round-trip times in the order of arrival. The output states
 //! whether a packet overtook others.
 //!
-//! Queueing delay is the present delay less the minimum. If one packet in a hundred overtakes, the
-//! minimum is the delay of the overtaking packets, and all other packets seem to be queued.
+//! Queueing delay is the present delay minus the minimum delay. If one packet in a hundred
+//! overtakes, the minimum comes from the overtaking packets. All other packets would then seem to
+//! wait in a queue.
 
 use std::collections::VecDeque;
 
-/// Detector of packets with a shorter delay than the path's, as long as such packets are few.
+/// Detector of packets that are faster than the path's usual delay. Only a minority of fast packets
+/// counts as overtaking.
 #[derive(Debug)]
 pub(crate) struct OvertakingDetector {
     /// Delays of the newest packets, in seconds.
     recent_s: VecDeque<f64>,
-    /// Time for which early packets have been more than a few.
+    /// Present period in which more than a few packets are early. `None` outside such a period.
     early_period: Option<EarlyPeriod>,
-    /// Early packets in a row, without others between them.
+    /// Present run of consecutive early packets. `None` if the last packet was not early.
     early_run: Option<EarlyRun>,
-    /// Arrival of the previous packet.
+    /// Arrival time of the previous packet, in seconds.
     before_s: f64,
 }
 
-/// Duration of a period with many early packets, and their number.
+/// Period in which more than a few packets are early: its duration and its number of packets.
 #[derive(Debug, Clone, Copy, Default)]
 struct EarlyPeriod {
     lasts_s: f64,
     packets: usize,
 }
 
-/// Early packets in a row.
+/// Run of consecutive early packets.
 #[derive(Debug, Clone, Copy)]
 struct EarlyRun {
     packets: usize,
-    /// Arrival of the last of the first [`RUN_MIN`] packets.
+    /// Arrival time of the [`RUN_MIN`]th packet of the run, or of the last packet before that.
     full_s: f64,
 }
 
 impl EarlyRun {
-    /// Adds a packet. Packets that reports repeat do not count again.
+    /// Adds a packet to the run. A packet that several reports contain counts only once.
     fn extend(&mut self, at_s: f64) {
         if self.packets < RUN_MIN && at_s > self.full_s {
             self.packets += 1;
@@ -45,17 +48,18 @@ impl EarlyRun {
         }
     }
 
-    /// Whether the run is too long for overtaking packets, which are early by `early_s`.
+    /// Whether the run is too long to consist of overtaking packets. `early_s` is the time by which
+    /// the packets are early.
     ///
-    /// The overtaken packets would have arrived by then. The duration of the run is no evidence:
-    /// for most of it perhaps no other packets were sent.
+    /// If the packets had overtaken others, the overtaken packets would have arrived by now. The
+    /// duration of the whole run does not count, because the sender may have paused during the run.
     fn is_the_path(&self, at_s: f64, early_s: f64) -> bool {
         self.packets == RUN_MIN && at_s - self.full_s > RUN_LASTS * early_s
     }
 }
 
 impl EarlyPeriod {
-    /// Adds a packet that arrived `gap_s` after the previous one.
+    /// Adds a packet to the period. The packet arrived `gap_s` seconds after the previous packet.
     fn extend(&mut self, gap_s: f64) {
         if self.packets > 0 {
             self.lasts_s += gap_s;
@@ -64,29 +68,33 @@ impl EarlyPeriod {
     }
 }
 
-/// Number of compared delays.
+/// Number of recent delays that are compared.
 const COMPARED: usize = 64;
-/// Fewest delays that permit a judgement about an unknown path.
+/// Least number of delays for a result on a path without a known base delay.
 const COMPARED_MIN: usize = 16;
-/// Least fraction, one in this many, of packets with a shorter delay for that delay to be the
-/// path's. If one packet in ten overtakes in each direction, one round-trip time in five is
-/// shorter.
+/// Divisor of the number of compared packets. If at least the quotient is early, the shorter delay
+/// counts as the delay of the path.
+///
+/// If one packet in ten overtakes in each direction, one round-trip time in five is shorter. Such a
+/// path must stay below the limit.
 const OVERTAKERS_EACH: usize = 3;
-/// Multiple of the early time after which early packets without others define the path's delay.
+/// Multiple of the time by which packets are early. If only early packets arrive for longer, their
+/// delay counts as the delay of the path.
 ///
-/// After a pause overtaking packets arrive first, and alone for as long as they are early. The rule
-/// also needs [`COMPARED`] packets.
+/// After a pause, overtaking packets arrive first, without other packets, for as long as they are
+/// early. The rule therefore also needs [`COMPARED`] packets.
 const ALONE_MAX: f64 = 2.0;
-/// Largest counted part of a pause, as a fraction of the time by which packets are early.
+/// Longest part of a gap between packets that counts, as a fraction of the time by which packets
+/// are early.
 ///
-/// The overtaken packets may be in flight meanwhile, and the overtaking packets of the next burst
-/// arrive before its other packets.
+/// During a gap the overtaken packets may still be in flight. The overtaking packets of the next
+/// burst arrive before its other packets.
 const PAUSE_PART: f64 = 0.5;
-/// Packets in a row that are too many to overtake. If one packet in three overtakes, such a row
-/// occurs once in 40 million packets.
+/// Number of consecutive early packets that is too large for overtaking packets. If one packet in
+/// three overtakes, such a run occurs once in 40 million packets.
 const RUN_MIN: usize = 16;
-/// Multiple of the early time for which only early packets must arrive after that. The overtaken
-/// packets arrive within it.
+/// Multiple of the time by which packets are early. After [`RUN_MIN`] early packets, only early
+/// packets must arrive for this time. Overtaken packets would arrive within it.
 const RUN_LASTS: f64 = 1.25;
 
 impl OvertakingDetector {
@@ -99,11 +107,11 @@ impl OvertakingDetector {
         }
     }
 
-    /// Adds the delay of a packet that arrived at `at_s`, and returns whether the packet overtook
+    /// Adds the delay of a packet that arrived at `at_s`. Returns whether the packet overtook
     /// others.
     ///
-    /// `base_s` is the minimum delay of the path, if it is known. A difference below `least_s` does
-    /// not count.
+    /// `base_s` is the base delay of the path, if it is known. A packet is early if its delay is
+    /// shorter than the base delay by more than `least_s`.
     pub(crate) fn is_overtaking(
         &mut self,
         delay_s: f64,
@@ -155,14 +163,15 @@ impl OvertakingDetector {
     }
 }
 
-/// First samples of a path. The very first may have overtaken the others.
+/// First round-trip time samples of a path. The very first sample may come from an overtaking
+/// packet.
 #[derive(Debug, Default)]
 pub(crate) struct FirstSamples {
     sorted_s: Vec<f64>,
 }
 
 impl FirstSamples {
-    /// Returns a value as if the first samples had arrived long ago.
+    /// Returns the state after all first samples have arrived.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
         Self {
@@ -170,15 +179,16 @@ impl FirstSamples {
         }
     }
 
-    /// Whether enough samples have arrived.
+    /// Whether all first samples have arrived.
     pub(crate) fn is_over(&self) -> bool {
         self.sorted_s.len() == COMPARED_MIN
     }
 
-    /// Adds a sample. Returns the base while the samples are the first ones.
+    /// Adds a sample. Returns the base round-trip time from the first samples. Returns `None` once
+    /// there are enough samples.
     ///
-    /// The base is the median. It is close to the least sample if packets of ours that wait in a
-    /// queue for `queue_max_s` explain the difference.
+    /// The base is the median of the samples. If a queue of our own packets of at most
+    /// `queue_max_s` explains the difference, the base is nearly the least sample.
     pub(crate) fn base_with(&mut self, sample_s: f64, queue_max_s: f64) -> Option<f64> {
         if self.is_over() {
             return None;
@@ -198,8 +208,11 @@ impl FirstSamples {
 mod tests {
     use super::*;
 
-    /// Returns which of 4000 packets, one each 100 us, are detected as overtaking, if the others
-    /// make the base. The first sixteen cannot be distinguished yet.
+    /// Returns the packets that are detected as overtaking, among 4000 packets. The sender sends
+    /// one packet each 100 us.
+    ///
+    /// Packets that are not detected define the base delay. The first 16 packets are always
+    /// detected, because no base delay is known.
     fn detected(delay_s: impl Fn(u32) -> f64) -> Vec<u32> {
         let mut detector = OvertakingDetector::new();
         let mut base_s = None;
@@ -218,7 +231,7 @@ mod tests {
         detected
     }
 
-    /// Every hundredth packet skips the delay.
+    /// Whether the packet overtakes others: one packet in a hundred has no delay.
     fn skips(number: u32) -> bool {
         number % 100 == 7
     }
@@ -237,7 +250,8 @@ mod tests {
         assert_eq!(detected.iter().filter(|number| skips(**number)).count(), 40);
     }
 
-    /// Lone early packets, pauses, and a burst whose overtaking packets arrive before the others.
+    /// The test has single early packets, pauses, and a burst whose overtaking packets arrive
+    /// before the other packets.
     #[test]
     fn overtakers_of_a_burst_after_pauses_are_not_the_path() {
         let mut detector = OvertakingDetector::new();

@@ -1,13 +1,16 @@
-//! Sender's log: the contents of each packet, its arrival, and its loss.
+//! Log of the sender: the contents of each packet, its arrival, and its loss.
 //!
-//! The input is packets sent, and reports of the peer. For each report the output is the packets
+//! The input is sent packets, and reports of the peer. For each report, the output is the packets
 //! that arrived, the contents that were lost, and measurements for congestion control. The
-//! connection retransmits.
+//! connection retransmits lost contents.
 //!
-//! Loss is detected by time only (RFC 8985). A packet is lost when the path has had more time to
-//! deliver it than a later packet took, by more than the reordering window. The window is learned
-//! from spuriously lost packets. Packets are *resolved* in the order of their numbers, so that
-//! counts of arrivals and losses are never biased.
+//! Only time decides whether a packet is lost (RFC 8985). Each report shows up to which sending
+//! time the path has had time to deliver packets. A packet is lost if it has not arrived, and was
+//! sent before that time by more than the reordering window. Spuriously lost packets extend the
+//! window.
+//!
+//! Packets are *resolved* (acknowledged or declared lost) in the order of their numbers. Counts of
+//! arrivals and losses are therefore never biased.
 
 mod packet_contents;
 mod reordering_window;
@@ -35,13 +38,14 @@ struct SentPacket {
     bytes_before: u64,
     bytes: u16,
     state: PacketState,
-    /// Whether the packet counts towards bytes in flight and towards loss. Packets that carry only
-    /// feedback do not.
+    /// Whether the packet counts for bytes in flight and for loss. Packets that contain only
+    /// feedback do not count.
     eliciting: bool,
     in_train: bool,
-    /// Declared lost because no report covered it. The packet may have arrived in time.
+    /// Whether the packet was declared lost because no report covered it. Such a packet may have
+    /// arrived in time.
     unreported: bool,
-    /// Whether congestion control sees the packet neither as lost nor as late.
+    /// Whether congestion control ignores the packet if it is lost or arrives late.
     is_exempt: bool,
     contents: PacketContents,
 }
@@ -50,82 +54,89 @@ struct SentPacket {
 enum PacketState {
     InFlight,
     Arrived,
-    /// Declared lost, but not yet resolved, since an earlier packet is not resolved.
+    /// Declared lost, but not resolved, because an earlier packet is not resolved yet.
     DeclaredLost,
     Lost,
-    /// No packet has this number.
+    /// The sender has skipped this packet number.
     Skipped,
 }
 
-/// Packets from the oldest that may still matter to the newest.
+/// Sent packets, from the oldest packet that may still arrive to the newest.
 #[derive(Debug)]
 pub(crate) struct SentLog {
     packets: VecDeque<SentPacket>,
     /// Number of the first packet in `packets`.
     base: u64,
-    /// Every packet below this number is resolved.
+    /// Number of the oldest packet that is not resolved.
     resolved: u64,
     bytes_sent: u64,
     bytes_in_flight: u64,
-    /// Items of packets without a known arrival, except for the first item of each packet.
+    /// Number of items of unacknowledged packets. The first item of each packet does not count.
     extra_items: usize,
-    /// No packet below this number is in flight and eliciting.
+    /// Packet number up to which no packet counts as in flight. The number of the oldest packet in
+    /// flight is at least this value.
     oldest_open: u64,
-    /// Packets in flight that are not eliciting.
+    /// Number of packets in flight that contain only feedback.
     reports_open: u64,
-    /// Latest sending time up to which the path has provably had time to deliver packets, see
+    /// Latest sending time for which the path has certainly had time to deliver the packet, see
     /// [`SentLog::on_report`].
     reference: Time,
-    /// Time before which round trips do not count, because this process was suspended or the path
-    /// was another.
+    /// Time of the last suspension of this process, or of the last change of the path. Round-trip
+    /// times of packets sent earlier do not count.
     measures_from: Time,
-    /// Lateness of spuriously lost packets.
+    /// Reordering window, extended by the lateness of spuriously lost packets.
     reordering: ReorderingWindow,
-    /// Base round-trip time as of the newest report.
+    /// Base round-trip time at the newest report.
     base_rtt: Duration,
-    /// Lateness of reports on packets that were declared lost because no report covered them.
+    /// Additional wait for late reports. Reports extend it if they cover packets that were declared
+    /// lost without a report.
     report_reordering: ReorderingWindow,
     reported: ReportedRanges,
-    /// Packets below this number were sent before the reordering window, and are declared lost if a
-    /// report covered them.
+    /// Packet number below which each packet has been checked: its reordering window has expired,
+    /// and it was declared lost if a report listed it as missing.
     judged_until: u64,
-    /// Reordering window and longest wait, as of the newest report.
+    /// Reordering window at the newest report. The second field is the maximum wait for a packet.
     window: Duration,
     wait_max: Duration,
-    /// Fraction of our packets that are lost, as a moving average over resolved packets.
+    /// Moving average of the fraction of resolved packets that were lost.
     loss: f64,
     loss_samples: u64,
-    /// The same fraction over fewer packets.
+    /// Moving average of the lost fraction over fewer packets than `loss`.
     recent_loss: f64,
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
-    /// Time of the last request to the peer about packets that no report covers, and the end of the
-    /// time for its answer.
+    /// Time of the last request that the peer report again on some packets. The second field is the
+    /// end of the time for the peer's answer.
     asked: Time,
     asked_until: Time,
     skipped_numbers: SkippedPacketNumbers,
-    /// Packets below this number took another path. They are not in flight on this one, and measure
-    /// nothing.
+    /// Number of the first packet on the present path. Earlier packets do not count as in flight,
+    /// and are not used for measurements.
     path_from: u64,
     steps: StepBudget,
 }
 
-/// Weight of one packet in each moving average of losses.
+/// Weight of one packet in the moving average of losses. The second value is the weight in the
+/// average over fewer packets.
 const LOSS_GAIN: f64 = 1.0 / 512.0;
 const RECENT_LOSS_GAIN: f64 = 1.0 / 64.0;
-/// Least reordering window, so that timer noise does not count as loss.
+/// Least reordering window. A shorter window would treat timer noise as loss.
 const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
-/// Longest wait for a packet or a report, unless four round-trip times are longer.
+/// Maximum wait for a late packet or report. If four round-trip times are longer, they are the
+/// maximum.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Least additional wait for a packet that no report covers.
+/// Least additional wait before a packet that no report covers is declared lost.
 const UNREPORTED_WAIT_MIN: Duration = Duration::from_millis(15);
-/// Maximum number of packets with feedback alone that may be unresolved: a minute of them at the
-/// highest rate. An honest peer reports once for every sixteen of them.
+/// Maximum number of unresolved packets that contain only feedback. At the highest rate, this is
+/// one minute of such packets. An honest peer sends one report for every 16 of them.
 const REPORTS_OPEN_MAX: u64 = 1 << 16;
-/// Maximum number of frames in the log beyond the first frame of each packet. Each takes 32 bytes.
-/// The number suffices for half a second of packets at 10 Gbit/s without any arrival.
+/// Maximum number of frames in the log, without the first frame of each packet. Each frame needs 32
+/// bytes.
+///
+/// The number is enough for packets of half a second at 10 Gbit/s of which none has been
+/// acknowledged.
 const EXTRA_ITEMS_MAX: usize = 1 << 19;
-/// Maximum number of packets that the log holds: twice as many as one report covers.
+/// Maximum number of packets in the log: twice the number of packets that one report covers.
 const PACKETS_MAX: u64 = 2 * crate::wire::report::WINDOW;
 
 fn wait_max(base_rtt: Duration) -> Duration {
@@ -165,7 +176,7 @@ impl SentLog {
         }
     }
 
-    /// Returns the number of the next packet.
+    /// Returns the packet number of the next packet to send.
     pub(crate) fn next_number(&self) -> u64 {
         self.base + self.packets.len() as u64
     }
@@ -176,48 +187,50 @@ impl SentLog {
         self.packets.len()
     }
 
-    /// Returns the number of entries that reports have caused us to walk.
+    /// Returns the number of log entries that the sender has processed because of reports.
     #[cfg(feature = "sim")]
     pub(crate) fn entries_walked(&self) -> u64 {
         self.steps.taken
     }
 
-    /// Returns the number of the oldest unresolved packet.
+    /// Returns the number of the oldest packet that is not resolved.
     pub(crate) fn resolved(&self) -> u64 {
         self.resolved
     }
 
-    /// Returns the bytes of packets whose fate is unknown.
+    /// Returns the bytes of packets that are neither acknowledged nor declared lost.
     pub(crate) fn bytes_in_flight(&self) -> u64 {
         self.bytes_in_flight
     }
 
-    /// Returns the moving average of the fraction of packets lost.
+    /// Returns the moving average of the fraction of packets that were lost.
     pub(crate) fn loss(&self) -> f64 {
         self.loss
     }
 
-    /// Returns the larger one of that average and the average over fewer packets.
+    /// Returns the larger of two moving averages of the lost fraction. The averages cover different
+    /// numbers of packets.
     pub(crate) fn recent_loss_max(&self) -> f64 {
         self.loss.max(self.recent_loss)
     }
 
-    /// Returns the number of packets in that average.
+    /// Returns the number of packets counted for the moving average of losses.
     pub(crate) fn loss_samples(&self) -> u64 {
         self.loss_samples
     }
 
-    /// Returns the bytes of all packets sent so far.
+    /// Returns the total bytes of all packets sent so far.
     pub(crate) fn bytes_sent(&self) -> u64 {
         self.bytes_sent
     }
 
-    /// Returns the sending time of the oldest packet whose fate is unknown.
+    /// Returns the sending time of the oldest packet in flight. Returns `None` if no packet is in
+    /// flight.
     pub(crate) fn oldest_in_flight(&self) -> Option<Time> {
         self.get(self.oldest_open).map(|sent| sent.time)
     }
 
-    /// Skips the next number, if that is due.
+    /// Skips the next packet number if [`SkippedPacketNumbers`] has chosen it.
     fn omit_if_due(&mut self, now: Time) {
         if self.skipped_numbers.take(self.next_number()) {
             self.packets.push_back(SentPacket {
@@ -235,7 +248,7 @@ impl SentLog {
         }
     }
 
-    /// Adds a packet just sent. Its number is [`next_number`](Self::next_number).
+    /// Adds a packet that was just sent. Its packet number is [`next_number`](Self::next_number).
     pub(crate) fn push(
         &mut self,
         now: Time,
@@ -267,13 +280,13 @@ impl SentLog {
         self.omit_if_due(now);
     }
 
-    /// Handles a report: marks arrivals, detects losses, and resolves packets in order.
+    /// Handles a report: records arrivals, detects losses, and resolves packets in order.
     ///
-    /// `base_rtt` scales the reordering window. Congestion control does not see a lost packet that
-    /// was sent before `outage_end`: the path was gone, not full.
+    /// `base_rtt` determines the least reordering window. Congestion control does not see a lost
+    /// packet that was sent before `outage_end`, because the path delivered nothing then.
     ///
-    /// # Errors
-    /// If the report is malformed, or reports the arrival of packets that were never sent.
+    /// # Errors Returns an error if the report is malformed, or reports the arrival of packets that
+    /// were never sent.
     pub(crate) fn on_report(
         &mut self,
         report: &Report<'_>,
@@ -391,12 +404,12 @@ impl SentLog {
             .is_some_and(|sent| sent.state == PacketState::Skipped)
     }
 
-    /// Records that this process was suspended until now.
+    /// Records that this process was suspended until `now`.
     pub(crate) fn on_sleep(&mut self, now: Time) {
         self.measures_from = now;
     }
 
-    /// Starts another path for all packets from now on.
+    /// Records that all packets from now on take another path.
     pub(crate) fn begin_path(&mut self, now: Time) {
         self.measures_from = now;
         self.path_from = self.next_number();
@@ -405,8 +418,8 @@ impl SentLog {
         self.report_reordering = ReorderingWindow::default();
     }
 
-    /// Returns the times measured on the front of a report. `None` if an earlier report covered
-    /// that packet.
+    /// Returns the times measured with the front packet of a report. Returns `None` if an earlier
+    /// report covered that packet, or if its times do not count.
     pub(crate) fn timing(&self, report: &Report<'_>, now: Time) -> Option<FrontTiming> {
         let sent = self.get(report.front.number)?;
         let is_news = sent.state != PacketState::Arrived && sent.eliciting;
@@ -420,8 +433,8 @@ impl SentLog {
         })
     }
 
-    /// Forgets packets that can no longer arrive: resolved ones older than `age`, or beyond the
-    /// size of the log.
+    /// Removes packets that can no longer arrive: resolved packets that are older than `age`. If
+    /// the log is full, resolved packets of any age are removed.
     pub(crate) fn forget(&mut self, now: Time, age: Duration) {
         let is_old = |sent: &SentPacket| sent.time + age < now;
         while self.base < self.resolved
@@ -433,25 +446,25 @@ impl SentLog {
         }
     }
 
-    /// Whether more packets are unresolved than any window allows, or more feedback or small frames
-    /// than any path holds.
+    /// Whether more packets, feedback packets or small frames are unresolved than an honest peer
+    /// can cause.
     ///
-    /// The peer does not report in this case.
+    /// If so, the peer does not send the reports that it must send.
     pub(crate) fn is_overfull(&self) -> bool {
         self.next_number() - self.resolved > PACKETS_MAX
             || self.reports_open > REPORTS_OPEN_MAX
             || self.extra_items > EXTRA_ITEMS_MAX
     }
 
-    /// Returns the time by which a packet may arrive later than its neighbours before it counts as
-    /// lost.
+    /// Returns the reordering window: the time by which a packet may arrive late before it counts
+    /// as lost.
     pub(crate) fn reorder_window(&self, base_rtt: Duration, now: Time) -> Duration {
         let learned = self.reordering.wait(now).min(wait_max(base_rtt));
         (base_rtt / 8).max(learned).max(REORDER_WINDOW_MIN)
     }
 
-    /// Advances the number of the oldest open packet. Each packet is passed once, however often the
-    /// number is read.
+    /// Updates the number of the oldest packet in flight. The function visits each packet only
+    /// once.
     fn advance_oldest_open(&mut self) {
         self.oldest_open = self.oldest_open.max(self.base);
         while self
@@ -466,7 +479,8 @@ impl SentLog {
         self.packets.get(number.checked_sub(self.base)? as usize)
     }
 
-    /// Returns false if there is no such packet.
+    /// Records that packet `number` has arrived. Returns false if the sender has skipped the
+    /// number.
     fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut ReportOutcome) -> bool {
         let is_on_path = number >= self.path_from;
         let sent = &mut self.packets[(number - self.base) as usize];
@@ -521,7 +535,8 @@ impl SentLog {
 
     /// Declares packets among `numbers` lost if they are in flight and were sent before `time`.
     ///
-    /// With `is_unreported`, no report covered them. Otherwise a report listed them as missing.
+    /// `is_unreported` states that no report covered the packets. Otherwise a report listed them as
+    /// missing.
     fn give_up(
         &mut self,
         numbers: Range<u64>,
@@ -553,7 +568,7 @@ impl SentLog {
 
     /// Declares packets lost that were sent before `time` and that a report listed as missing.
     ///
-    /// The report may be older than the expiry of the packets' reordering window.
+    /// The report may have arrived before the reordering window of the packets expired.
     fn give_up_reported(&mut self, time: Time, outcome: &mut ReportOutcome) {
         self.judged_until = self.judged_until.max(self.resolved);
         while self
@@ -568,8 +583,8 @@ impl SentLog {
         }
     }
 
-    /// Resolves packets in the order of their numbers, up to the first one in flight. Packets sent
-    /// before `unreported_before` without a covering report are declared lost.
+    /// Resolves packets in the order of their numbers, up to the first packet in flight. Packets
+    /// sent before `unreported_before` are declared lost if no report covered them.
     fn resolve(&mut self, unreported_before: Time, outage_end: Time, outcome: &mut ReportOutcome) {
         while self.resolved < self.next_number() {
             let next = self.resolved..self.resolved + 1;

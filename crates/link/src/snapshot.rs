@@ -1,4 +1,4 @@
-//! State of a running link, for status pages and metrics.
+//! Snapshot of a running link, for status pages and metrics.
 
 use std::{
     net::SocketAddr,
@@ -9,104 +9,108 @@ use units::{BitRate, ByteCount};
 
 use crate::DropCounters;
 
-/// State of the link. `peers` has one entry per configured peer, in order.
+/// Snapshot of the link. `peers` has one entry for each configured peer, in the order of the
+/// configuration.
 #[derive(Debug, Clone, Default)]
 pub struct LinkSnapshot {
     /// State of each peer.
     pub peers: Vec<PeerSnapshot>,
-    /// Socket buffers requested and granted.
+    /// Requested and granted sizes of the socket buffers.
     pub socket_buffers: SocketBuffers,
-    /// Datagrams dropped without an answer.
+    /// Counts of datagrams that the endpoint dropped without an answer.
     pub dropped: DropCounters,
 }
 
-/// Bytes of socket buffer requested in each direction, and granted by the kernel.
+/// Size of the socket buffers that the gateway requested, and the sizes that the kernel granted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SocketBuffers {
-    /// Requested.
+    /// Requested size in bytes, for each direction.
     pub asked: ByteCount,
-    /// Granted for receiving.
+    /// Granted size of the receive buffer in bytes.
     pub receive_granted: ByteCount,
-    /// Granted for sending.
+    /// Granted size of the send buffer in bytes.
     pub send_granted: ByteCount,
 }
 
-/// State of one peer.
+/// Snapshot of one peer.
 #[derive(Debug, Clone)]
 pub struct PeerSnapshot {
-    /// Configured name of the peer.
+    /// Name of the peer in the configuration.
     pub name: String,
-    /// Whether the peer has been removed from the configuration, and only keeps its index.
+    /// Whether the peer was removed from the configuration. The entry stays, so that other peers
+    /// keep their indices.
     pub is_removed: bool,
-    /// Whether the peer connects only briefly, for one message.
+    /// Whether the peer connects only for one short exchange of messages.
     pub is_guest: bool,
-    /// Whether the peer can be reached.
+    /// State of the connection to the peer.
     pub state: PeerState,
-    /// Address from which the peer's packets arrive, or to which the endpoint sends hellos.
+    /// Address from which the peer's packets arrive. If none has arrived, the address to which the
+    /// endpoint sends hellos.
     pub endpoint: Option<SocketAddr>,
-    /// Arrival of the last authentic packet.
+    /// Arrival time of the last authenticated packet from the peer.
     pub last_answer: Option<SystemTime>,
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time to the peer.
     pub rtt: Option<Duration>,
-    /// Least round-trip time of the recent past.
+    /// Base round-trip time: the least round-trip time of the recent past.
     pub base_rtt: Option<Duration>,
-    /// Queueing delay of the path from us, one way.
+    /// One-way queueing delay of the path to the peer.
     pub queue_delay: Option<Duration>,
-    /// Fraction of our packets lost, moving average.
+    /// Fraction of packets to the peer that were lost, as a moving average.
     pub loss: f64,
-    /// Rate on the wire over the last second, from us.
+    /// Rate of bytes sent to the peer on the wire, over the last second.
     pub send_rate: BitRate,
-    /// Rate on the wire over the last second, to us.
+    /// Rate of bytes received from the peer on the wire, over the last second.
     pub receive_rate: BitRate,
-    /// Rate that congestion control allows now.
+    /// Sending rate that congestion control permits now.
     pub allowed_rate: BitRate,
-    /// Totals from us.
+    /// Totals of traffic to the peer.
     pub sent: TrafficCounters,
-    /// Totals to us.
+    /// Totals of traffic from the peer.
     pub received: TrafficCounters,
-    /// Our packets that were lost.
+    /// Number of packets to the peer that were lost.
     pub packets_lost: u64,
-    /// Payload that was sent more than once.
+    /// Payload bytes that were retransmitted to the peer.
     pub payload_retransmitted: ByteCount,
-    /// Streams that are open.
+    /// Number of open streams.
     pub streams_open: usize,
-    /// Name of the congestion controller's state.
+    /// Name of the present state of the congestion controller.
     pub controller_state: &'static str,
 }
 
-/// Totals in one direction, since the start.
+/// Totals of the traffic in one direction since the start of the gateway.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TrafficCounters {
-    /// UDP datagrams.
+    /// Number of UDP datagrams.
     pub datagrams: u64,
-    /// Bytes on the wire, IP and UDP headers included.
+    /// Bytes on the wire, including IP and UDP headers.
     pub bytes: ByteCount,
-    /// Bytes of applications, without retransmissions.
+    /// Payload bytes of applications, without retransmissions.
     pub payload: ByteCount,
 }
 
-/// Whether a peer can be reached.
+/// State of the connection to a peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PeerState {
-    /// The peer has not answered since we started.
+    /// The peer has not answered since the gateway started.
     NeverAnswered {
-        /// Handshakes that we began.
+        /// Number of handshakes that the gateway has started.
         attempts: u64,
     },
-    /// The network reported that no program listens at the endpoint, or that it cannot be reached.
+    /// The network reported that no program listens at the peer's address, or that the address is
+    /// unreachable.
     Refused,
-    /// The peer closed the connection because this gateway is no longer one of its peers.
+    /// The peer closed the connection, because its configuration no longer contains this gateway.
     Dismissed,
-    /// The peer has answered before; no connection stands now.
+    /// The peer has answered before, but no connection is established now.
     Connecting,
-    /// A connection stands.
+    /// A connection is established.
     Up {
-        /// Since when.
+        /// Time at which the connection was established.
         since: SystemTime,
     },
-    /// A connection stands, and no packets arrive.
+    /// A connection is established, but no packets arrive.
     Silent {
-        /// Since when.
+        /// Time since which no packets have arrived.
         since: SystemTime,
     },
 }

@@ -1,12 +1,13 @@
-//! Schedule of an endpoint: it runs for each datagram at once, or in turns for all that have
-//! arrived meanwhile.
+//! Schedule of an endpoint. The endpoint handles each datagram at once, or collects arriving
+//! datagrams and handles them together in a turn.
 //!
 //! The input is the traffic in both directions, and the round-trip time. The output is the length
-//! of turns, if traffic is so dense that waking for each packet would cost more.
+//! of turns. Turns are used only if the traffic is so dense that a wake-up for each packet would
+//! cost more.
 //!
-//! Each wake-up costs as much as tens of packets, so turns are as long as the path lets them pass
-//! unnoticed. The driver and the simulator let arrivals wait alike, so that virtual time predicts
-//! real time.
+//! A wake-up costs as much as the handling of tens of packets. Turns are therefore as long as
+//! possible without a noticeable delay. The driver and the simulator use the same schedule, so that
+//! virtual time predicts real time.
 
 use std::time::Duration;
 
@@ -14,30 +15,36 @@ use crate::time::Time;
 
 /// Density of the traffic of an endpoint.
 ///
-/// It is a virtual queue, which grows by the bytes sent or received, and drains with time. Commands
-/// and replies find it short, and wait for no turn: each passes four endpoints between client and
-/// server.
+/// The density is measured with a virtual queue of bytes. Sent and received bytes lengthen the
+/// queue, and elapsed time shortens it.
+///
+/// Commands and replies leave the queue short, so they are handled without a turn. This matters
+/// because each command and reply passes four endpoints between client and server.
 #[derive(Debug)]
 pub(crate) struct Turns {
     line_bytes: f64,
     updated: Time,
-    /// Time for which arrivals may wait for each other.
+    /// Length of a turn: the time for which the endpoint collects arriving datagrams.
     length: Duration,
 }
 
-/// Bytes that drain from the queue in a turn. Where full packets arrive closer together than turns,
-/// turns save wake-ups.
+/// Number of bytes by which the virtual queue shrinks in a turn. If full packets arrive more often
+/// than once per turn, turns save wake-ups.
 const TURN_BYTES: f64 = 1500.0;
-/// Cost of waking for a datagram, or of sending a batch, as bytes in addition to its own.
+/// Cost of a wake-up for a datagram, or of sending a batch, in bytes. The virtual queue grows by
+/// this number in addition to the actual bytes.
 const WAKE_BYTES: f64 = 150.0;
-/// Length from which the queue counts as dense. A small file does not reach it.
+/// Length of the virtual queue above which traffic counts as dense. The traffic of a small file
+/// stays below this limit.
 const SPARSE_MAX_BYTES: f64 = 16.0 * TURN_BYTES;
-/// Maximum number of bytes in the queue. Four turns after the last packet it is sparse again.
+/// Maximum length of the virtual queue in bytes. With this limit, traffic no longer counts as dense
+/// four turns after the last packet.
 const LINE_MAX_BYTES: f64 = SPARSE_MAX_BYTES + 4.0 * TURN_BYTES;
 
-/// Divisor of the round-trip time that gives the length of a turn, within limits.
+/// Divisor of the round-trip time. The quotient is the length of a turn, within [`TURN_MIN`] and
+/// [`TURN_MAX`].
 ///
-/// A datagram waits half a turn on average, which is small beside the delay of reports.
+/// A datagram waits half a turn on average. That is short in comparison with the delay of reports.
 const TURNS_PER_RTT: u32 = 32;
 const TURN_MIN: Duration = Duration::from_micros(500);
 const TURN_MAX: Duration = Duration::from_millis(4);
@@ -51,20 +58,20 @@ impl Turns {
         }
     }
 
-    /// Sets the length of turns for a path with this base round-trip time.
+    /// Sets the length of turns for a path with the base round-trip time `base_rtt`.
     pub(crate) fn fit(&mut self, base_rtt: Duration, now: Time) {
         self.drain(now);
         self.length = (base_rtt / TURNS_PER_RTT).clamp(TURN_MIN, TURN_MAX);
     }
 
-    /// Counts a received datagram or a sent batch of `bytes` bytes.
+    /// Adds a received datagram or a sent batch of `bytes` bytes to the virtual queue.
     pub(crate) fn moved(&mut self, bytes: usize, now: Time) {
         self.drain(now);
         self.line_bytes = (self.line_bytes + WAKE_BYTES + bytes as f64).min(LINE_MAX_BYTES);
     }
 
-    /// Returns the time for which arrivals should wait for each other. `None` if each should be
-    /// handled at once.
+    /// Returns the time for which the endpoint should collect arriving datagrams. Returns `None` if
+    /// it should handle each datagram at once.
     pub(crate) fn length(&mut self, now: Time) -> Option<Duration> {
         self.drain(now);
         (self.line_bytes > SPARSE_MAX_BYTES).then_some(self.length)
@@ -89,7 +96,8 @@ mod tests {
         turns
     }
 
-    /// Whether datagrams of `bytes` bytes, `apart` from each other, end up dense.
+    /// Whether traffic counts as dense in the end. Datagrams of `bytes` bytes arrive at the
+    /// interval `apart`.
     fn are_dense(bytes: usize, apart: Duration, rtt: Duration) -> bool {
         let mut now = Time::default();
         let mut turns = turns(rtt);

@@ -1,50 +1,57 @@
-//! Interval of reports, and the number of reports that cover each arrival.
+//! Interval between reports, and the number of reports that cover each arrival.
 //!
-//! The input is the round-trip time, the loss of reports, the rate and the spacing of arrivals, and
-//! the size of reports.
+//! The input is the round-trip time, the fraction of lost reports, the rate and the spacing of
+//! arrivals, and the size of reports.
 
 use std::time::Duration;
 
-/// Cadence of reports.
+/// Interval of reports, and the number of reports that cover each arrival.
 #[derive(Debug)]
 pub(super) struct ReportCadence {
     interval: Duration,
     redundancy: usize,
     rtt: Duration,
-    /// Fraction of reports that get lost.
+    /// Fraction of reports that are lost.
     loss: f64,
-    /// Bytes that arrive per second, and bytes of a report, as moving averages.
+    /// Moving average of the bytes that arrive per second. The second field is the moving average
+    /// of the size of a report in bytes.
     received_per_s: f64,
     report_bytes: f64,
-    /// Time between the arrivals of two packets sent one after the other, as a moving average.
+    /// Moving average of the time between the arrivals of two consecutive packets.
     packet_gap_s: f64,
 }
 
-/// Number of reports that cover each arrival, on a path that loses few reports.
+/// Number of reports that cover each arrival on a path that loses few reports.
 pub(super) const REDUNDANCY_MIN: usize = 4;
-/// Maximum number of reports that cover each arrival. At 64 % loss of reports, 0.5 % of arrivals
-/// are in no report that arrives.
+/// Maximum number of reports that cover each arrival. If 64 % of reports are lost, 0.5 % of
+/// arrivals are in no report that the sender receives.
 pub(super) const REDUNDANCY_MAX: usize = 12;
-/// Loss of reports below which it counts as none.
+/// Fraction of lost reports below which a path counts as free of loss.
 const LOSS_MIN: f64 = 0.01;
-/// Least and longest time between reports. A shorter one would cost processor time, and a longer
-/// one would make the sender's view of a long path stale.
+/// Least time between two reports. The second value is the maximum time.
+///
+/// A shorter time would use too much processor time. A longer time would make the sender's
+/// information about a long path too old.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 const INTERVAL_MAX: Duration = Duration::from_millis(50);
-/// Bytes of reports beyond eight a round trip, as a fraction of the arriving bytes: on a path that
-/// loses no reports, and on others.
+/// Size limit of additional reports, as a fraction of the arriving bytes. Eight reports per round
+/// trip are always permitted.
+///
+/// The first value applies to paths that lose no reports, and the second value to all other paths.
 const SHARE_CLEAN: f64 = 0.000_2;
 const SHARE: f64 = 0.000_5;
-/// Fraction of the arriving bytes that limits all reports together, unless that would leave fewer
-/// than five a round trip.
+/// Size limit of all reports together, as a fraction of the arriving bytes. Five reports per round
+/// trip are always permitted.
 const SHARE_MAX: f64 = 0.000_9;
-/// Number of packets below which a path is short, and for each of which many it gets a report.
+/// Number of packets in a round trip below which a path is short. On a short path, the receiver
+/// sends one report for this number of packets.
 const SHORT: f64 = 16.0;
-/// Longest time between reports on a short path.
+/// Maximum time between two reports on a short path.
 const INTERVAL_SHORT_MAX: Duration = Duration::from_millis(75);
-/// Time between two packets from which it is a pause of the sender and not its rate.
+/// Time between two packets above which the sender has paused. A pause does not count for the
+/// sending rate.
 const GAP_MAX_S: f64 = 0.010;
-/// Bytes of headers and of a report's fields.
+/// Size of the headers and fixed fields of a report, in bytes.
 pub(super) const REPORT_OVERHEAD: f64 = 70.0;
 /// Weight of one report in the moving averages.
 const GAIN: f64 = 1.0 / 8.0;
@@ -79,16 +86,16 @@ impl ReportCadence {
         self.redundancy
     }
 
-    /// Returns the bytes that arrive per second.
+    /// Returns the moving average of the bytes that arrive per second.
     pub(super) fn received_per_s(&self) -> f64 {
         self.received_per_s
     }
 
-    /// Sets the time between reports.
+    /// Computes the time between two reports.
     ///
-    /// It is an eighth of a round trip, 1 to 50 ms. It is less while all reports together take a
-    /// small fraction of the arriving bytes. With more reports a burst of losses that takes fifty
-    /// reports away is over sooner.
+    /// The usual time is an eighth of a round trip, within 1 to 50 ms. The time is shorter while
+    /// all reports together are a small fraction of the arriving bytes. A burst of losses that
+    /// destroys fifty reports then lasts less long.
     fn set_interval(&mut self) {
         let share = if self.loss < LOSS_MIN {
             SHARE_CLEAN
@@ -107,10 +114,10 @@ impl ReportCadence {
         }
     }
 
-    /// Returns the longest time between reports: an eighth of a round trip, or on a path with only
-    /// a few packets the time of [`SHORT`] packets.
+    /// Returns the maximum time between two reports: an eighth of a round trip. On a short path the
+    /// time is that of [`SHORT`] packets.
     ///
-    /// Where both directions share a radio, a report takes a third of a packet's airtime.
+    /// If both directions share a radio, a report uses a third of a data packet's airtime.
     pub(super) fn interval_max(&self) -> Duration {
         let told_by_each = REDUNDANCY_MIN as f64 / self.redundancy as f64;
         let packets = Duration::from_secs_f64(SHORT * self.packet_gap_s * told_by_each);
@@ -121,7 +128,8 @@ impl ReportCadence {
         }
     }
 
-    /// Covers each arrival by enough reports, if the fraction `loss` of reports gets lost.
+    /// Sets the number of reports that cover each arrival. `loss` is the fraction of reports that
+    /// are lost.
     pub(super) fn set_report_loss(&mut self, loss: f64) {
         self.loss = loss;
         // loss^n <= 0.5 %
@@ -133,8 +141,8 @@ impl ReportCadence {
         self.redundancy = (needed as usize).clamp(REDUNDANCY_MIN, REDUNDANCY_MAX);
     }
 
-    /// Adds the time between arrivals: since the previous newest arrival, `since` ago, the peer has
-    /// sent `packets` packets.
+    /// Updates the average time between arrivals. `since` is the time since the packet with the
+    /// previous highest number. The peer has sent `packets` packets in that time.
     pub(super) fn measure_gap(&mut self, packets: u64, since: Duration) {
         let since_s = since.as_secs_f64() / packets as f64;
         if since_s < GAP_MAX_S {
@@ -143,7 +151,8 @@ impl ReportCadence {
         }
     }
 
-    /// Adds a report of `written_bytes`, and the bytes that have arrived since the previous one.
+    /// Updates the averages after a report of `written_bytes` bytes. `received_bytes` arrived in
+    /// the time `since` the previous report.
     pub(super) fn reported(&mut self, written_bytes: f64, received_bytes: u64, since: Duration) {
         let received_per_s = received_bytes as f64 / since.as_secs_f64().max(1e-6);
         self.received_per_s += (received_per_s - self.received_per_s) * GAIN;

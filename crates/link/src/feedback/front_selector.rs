@@ -1,15 +1,16 @@
-//! Choice, among the newest arrivals, of the packet whose delay is that of the path.
+//! Selection of a recently arrived packet whose delay is typical of the path.
 //!
-//! The input is packet numbers with their receive times. The output is one of them, the *front*.
-//! Rates and queues are measured on fronts. Jitter, or another route, may delay or speed up a
-//! packet on its own. Such a packet would distort these measurements, and on some paths they are
-//! many.
+//! The input is packet numbers with their receive times. The output is one packet, the *front*. The
+//! sender measures rates and queues with fronts.
+//!
+//! Jitter or another route may delay or speed up single packets. Such a packet would distort the
+//! measurements. On some paths many packets have an unusual delay.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::wire::report::ArrivalSample;
 
-/// Packets that arrived last.
+/// Most recently arrived packets.
 #[derive(Debug)]
 pub(super) struct FrontSelector {
     recent: VecDeque<ArrivalSample>,
@@ -17,7 +18,8 @@ pub(super) struct FrontSelector {
 
 /// Maximum number of arrivals that are compared.
 const COMPARED_MAX: usize = 256;
-/// Fraction of arrivals, one in this many, that may have overtaken the others.
+/// Divisor of the number of compared arrivals. The quotient is the number of packets that may have
+/// overtaken other packets.
 const OVERTAKERS_EACH: usize = 16;
 
 impl FrontSelector {
@@ -38,13 +40,15 @@ impl FrontSelector {
         self.recent.push_back(arrival);
     }
 
-    /// Returns the front, and the number of arrivals that it was chosen from. `None` before any
-    /// arrival.
+    /// Returns the front, and the number of arrivals that were compared. Returns `None` if no
+    /// packet has arrived.
     ///
-    /// The front has the highest number among the arrivals of the last eighth of a round trip,
-    /// without the few highest numbers. The few may have overtaken the others. A late packet has a
-    /// low number and is never chosen. Jitter hardly matters, since the least delayed packets have
-    /// the highest numbers.
+    /// The function compares the arrivals of the last eighth of a round trip. It excludes the few
+    /// highest packet numbers, since those packets may have overtaken others. The front is the
+    /// packet with the highest remaining number.
+    ///
+    /// A late packet has a low number, so it never becomes the front. Jitter hardly matters, since
+    /// the packets with the shortest delay have the highest numbers.
     pub(super) fn choose(&self, rtt: Duration) -> Option<(ArrivalSample, usize)> {
         let newest_us = self.recent.back()?.time_us;
         let since_us = newest_us.saturating_sub(rtt.as_micros() as u64 / 8);
@@ -99,8 +103,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(20);
 
-    /// Returns the delays of the packets chosen, in microseconds, if one is sent each 12 us for 60
-    /// ms.
+    /// Returns the delays of the selected packets in microseconds. The sender sends one packet each
+    /// 12 us for 60 ms.
     fn chosen_us(delay_us: impl Fn(u64) -> u64) -> Vec<u64> {
         let mut front = FrontSelector::new();
         let mut arrivals: Vec<ArrivalSample> = (0..5000)

@@ -1,38 +1,39 @@
-//! Highest packet numbers over time.
+//! History of the highest packet number that has arrived.
 //!
-//! The input is the highest number that has arrived, and its time. The output is the highest number
-//! at a past time, and the time at which a number was passed. A packet had been sent by the time at
-//! which its number was passed. Its lateness does not matter.
+//! The input is the highest number and its time. The output is the highest number at a past time,
+//! and the time at which the highest number exceeded a given number.
+//!
+//! At that time the packet with the given number had certainly been sent, even if it arrived later.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::time::Time;
 
-/// Highest numbers of the recent past.
+/// Highest packet numbers of the recent past.
 #[derive(Debug)]
 pub(super) struct HighestNumbers {
     steps: VecDeque<NumberStep>,
-    /// Number of forgotten steps.
+    /// Number of steps that have been removed.
     forgotten: usize,
 }
 
-/// End of the last of several searches for ever later times. The next search mostly ends there,
-/// too.
+/// Result position of the previous search. The next search usually has a slightly later time, and
+/// starts at this position.
 #[derive(Debug, Default)]
 pub(super) struct SearchCursor {
-    /// Index among all steps, including forgotten ones.
+    /// Index of the step among all steps, including removed steps.
     step: usize,
 }
 
-/// One past the highest number that had arrived at a time.
+/// Highest packet number plus one at a time.
 #[derive(Debug, Clone, Copy)]
 struct NumberStep {
     at: Time,
     next: u64,
 }
 
-/// Maximum number of steps stored: at 128 a round trip, or 800 a second on a short path, two round
-/// trips or 0.3 s.
+/// Maximum number of stored steps. With 128 steps per round trip, the history covers two round
+/// trips. On a short path, with 800 steps per second, it covers 0.3 s.
 const STEPS_MAX: usize = 256;
 
 impl HighestNumbers {
@@ -43,8 +44,8 @@ impl HighestNumbers {
         }
     }
 
-    /// Adds the highest number plus one. The last of three steps is at least `apart` after the
-    /// first.
+    /// Adds the highest packet number plus one. The function replaces the last step if the step
+    /// before it is less than `apart` old.
     pub(super) fn advance(&mut self, next: u64, now: Time, apart: Duration) {
         let count = self.steps.len();
         if count >= 2 && now.since(self.steps[count - 2].at) < apart {
@@ -56,8 +57,11 @@ impl HighestNumbers {
         self.steps.push_back(NumberStep { at: now, next });
     }
 
-    /// Returns one past the highest number that had arrived at `time`, or zero if none had, as far
-    /// back as steps are stored.
+    /// Returns the highest packet number plus one at `time`. Returns zero if no packet had arrived
+    /// at that time.
+    ///
+    /// If the history does not reach back to `time`, the function returns the value of the oldest
+    /// step.
     pub(super) fn next_at(&self, time: Time, cursor: &mut SearchCursor) -> u64 {
         let later = self.later_than(time, cursor.step.wrapping_sub(self.forgotten));
         cursor.step = later + self.forgotten;
@@ -68,8 +72,8 @@ impl HighestNumbers {
         }
     }
 
-    /// Returns the position of the first step later than `time`: `guess`, or the one after it, or
-    /// any.
+    /// Returns the position of the first step later than `time`. The function first tries the
+    /// positions `guess` and `guess + 1`.
     fn later_than(&self, time: Time, guess: usize) -> usize {
         let is_later = |place: usize| self.steps.get(place).is_none_or(|step| step.at > time);
         for place in [guess, guess.wrapping_add(1)] {
@@ -81,7 +85,8 @@ impl HighestNumbers {
         self.steps.partition_point(|step| step.at <= time)
     }
 
-    /// Returns the time at which `number` was passed, to the step. `None` before that.
+    /// Returns the time at which the highest packet number reached `number`, with the precision of
+    /// the stored steps. Returns `None` if that has not happened yet.
     pub(super) fn passed_at(&self, number: u64) -> Option<Time> {
         let last = self.steps.len().checked_sub(1)?;
         // The newest packet was passed in the last step.
@@ -100,13 +105,14 @@ mod tests {
 
     use super::*;
 
-    /// Returns the result of a search for any time.
+    /// Returns the result of a search without a stored position.
     fn next_at(progress: &HighestNumbers, time: Time) -> u64 {
         progress.next_at(time, &mut SearchCursor::default())
     }
 
     proptest! {
-        /// Times go forward and back, by pauses and overtaking packets.
+        /// The times of the searches move forward and back, as they do with pauses and overtaking
+        /// packets.
         #[test]
         fn a_search_finds_the_same_wherever_it_begins(
             arrivals in prop::collection::vec((0..3_000_u64, 1..40_u64, 0..200_000_u64), 1..1000),

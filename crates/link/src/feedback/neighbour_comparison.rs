@@ -1,8 +1,8 @@
-//! Detection of arriving packets that have overtaken others: hardly any of the packets sent a while
-//! before have arrived.
+//! Detection of packets that have overtaken other packets. If a packet has overtaken others, few of
+//! the packets sent shortly before it have arrived.
 //!
 //! The input is the numbers of arriving packets, the arrived packets, and the round-trip time. The
-//! delay of an overtaking packet is not the path's.
+//! delay of an overtaking packet is not typical of the path.
 
 use std::time::Duration;
 
@@ -14,64 +14,70 @@ use crate::time::Time;
 
 /// Detector that compares a packet with its neighbours.
 ///
-/// The neighbours of a packet are the packets sent shortly before it. The comparison counts the
-/// fraction of them that has arrived before the packet.
+/// The neighbours of a packet are the packets sent shortly before it. The detector computes the
+/// fraction of neighbours that arrived before the packet.
 #[derive(Debug)]
 pub(super) struct NeighbourComparison {
     highest: HighestNumbers,
-    /// Cursors of the two times between which the neighbours of a packet were sent.
+    /// Search positions for the start and the end of the time in which the neighbours of a packet
+    /// were sent.
     neighbours_from: SearchCursor,
     neighbours_to: SearchCursor,
-    /// Usual fraction of the [`NEIGHBOURS`] packets sent before a packet that arrives before it, as
-    /// a moving average.
+    /// Moving average of the fraction of neighbours that arrive before a packet.
     usual_arrived: f64,
-    /// Time since which only packets whose neighbours are missing have arrived.
+    /// Start of the present period in which all arriving packets lack most of their neighbours.
+    /// `None` outside such a period.
     alone_since: Option<Time>,
     rtt: Duration,
-    /// Time in which the neighbours of a packet were sent, and the distance of its end from the
-    /// packet.
+    /// Length of the time in which the neighbours of a packet were sent. The second field is the
+    /// time from the end of that period to the packet.
     around: Duration,
     lately: Duration,
-    /// Length of the steps in which passed numbers are stored.
+    /// Approximate time between two stored steps of the highest packet number.
     step: Duration,
 }
 
-/// Neighbours of a packet that decide whether it overtook. With this many, one in ten seldom looks
-/// like one in five.
+/// Maximum number of neighbours that are compared. With this number, an overtaking rate of one in
+/// ten rarely looks like one in five.
 const NEIGHBOURS: u64 = 256;
-/// Fewest neighbours that decide.
+/// Least number of neighbours for a comparison.
 const NEIGHBOURS_MIN: u64 = 8;
-/// Divisor of a round trip that gives the distance of the neighbours: jitter lets a packet overtake
-/// the packets just before it.
+/// Divisor of the round-trip time. The quotient is the time between the last neighbour and the
+/// packet. Jitter alone lets a packet overtake the packets directly before it.
 const WHILE: u32 = 16;
-/// Divisor of a round trip that gives the time in which the neighbours were sent. Earlier packets
-/// would have been sent before the overtaken ones.
+/// Divisor of the round-trip time. The quotient is the time in which the neighbours were sent.
+/// Packets sent earlier were not overtaken.
 const AROUND: u32 = 8;
-/// Least such time, since on a short path jitter alone makes few packets arrive in time.
+/// Least time in which the neighbours were sent. On a short path, a shorter time would contain too
+/// few packets, and jitter would dominate.
 const AROUND_MIN: Duration = Duration::from_millis(20);
-/// Packets of a burst after a pause, at least. The one packet that may overtake in a first train of
-/// 32 is therefore ignored: it makes the train seem fast, and growth quick.
+/// Number of packets above which a burst after a pause is compared within itself.
+///
+/// One packet that overtakes in the first train of 32 packets is therefore ignored. Such a packet
+/// would make the train seem fast, and start-up would grow too fast.
 const BURST_MIN: u64 = 20;
-/// Steps of stored numbers within the time of the neighbours.
+/// Number of stored steps within the time in which the neighbours were sent.
 const STEPS_AROUND: u32 = 16;
-/// Part of the usual fraction below which a packet overtook, if the difference is no chance.
+/// Fraction of the usual fraction of arrived neighbours. If fewer have arrived, and chance does not
+/// explain the difference, the packet has overtaken others.
 ///
-/// If one packet in five or more is faster than the others, the fast ones show the path, and the
-/// others are late.
+/// If one packet in five or more is faster than the others, the fast packets are typical of the
+/// path. The other packets then count as late.
 const ALONE: f64 = 1.0 / 5.0;
-/// Least usual fraction of arrived neighbours.
+/// Least value of the usual fraction of arrived neighbours.
 ///
-/// While a queue overflows few neighbours of a packet arrive. Overtaking packets, which no queue
-/// drops, would soon have as many arrived neighbours as usual. A fifth of 0.8 is 0.16, and less a
-/// standard deviation of 256 packets it is 0.137. That is two standard deviations above the
-/// fraction with one overtaking packet in ten. It is below the fraction for one packet in five that
-/// shows the path.
+/// While a queue overflows, few neighbours of a packet arrive. The moving average would fall, and
+/// overtaking packets would soon count as normal, since no queue drops them.
+///
+/// With 0.8, the limit is a fifth of 0.8 minus one standard deviation for 256 packets: 0.137. If
+/// one packet in ten overtakes, the fraction is two standard deviations below this limit. If one
+/// packet in five is fast, the fraction is above the limit.
 const USUAL_ARRIVED_MIN: f64 = 0.8;
-/// Least time for which overtaking packets may arrive alone. A round-trip time that was measured on
-/// one of them is too short.
+/// Least time for which overtaking packets may arrive without other packets. A measured round-trip
+/// time may be too short, because it may come from an overtaking packet.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
-/// Weight of a packet in the usual fraction. A pause after which overtaking packets arrive alone
-/// changes it little.
+/// Weight of one packet in the usual fraction. A pause, after which overtaking packets arrive
+/// first, changes the average little.
 const USUAL_ARRIVED_GAIN: f64 = 1.0 / 1024.0;
 
 impl NeighbourComparison {
@@ -103,13 +109,16 @@ impl NeighbourComparison {
         self.usual_arrived
     }
 
-    /// Records that a packet below `next` has arrived, and none with a higher number before.
+    /// Records that a packet with a new highest number has arrived. `next` is the number plus one.
     pub(super) fn advance(&mut self, next: u64, now: Time) {
         self.highest.advance(next, now, self.step);
     }
 
-    /// Whether far fewer of the packets sent a while before `number` have arrived than usual. No
-    /// packet overtakes by a round trip.
+    /// Whether the packet `number` has overtaken others: far fewer of its neighbours have arrived
+    /// than usual.
+    ///
+    /// If only such packets arrive for longer than a round trip, they no longer count as
+    /// overtaking.
     pub(super) fn has_overtaken(&mut self, number: u64, window: &ReplayWindow, now: Time) -> bool {
         let (low, high) = self.neighbours(number, now);
         if high - low < NEIGHBOURS_MIN {
@@ -129,8 +138,8 @@ impl NeighbourComparison {
         now.since(*self.alone_since.get_or_insert(now)) < self.rtt.max(ALONE_FOR_MIN)
     }
 
-    /// Returns the packets whose arrival decides whether `number` overtook, as the first and one
-    /// past the last.
+    /// Returns the neighbours of the packet `number`: the lowest packet number, and the highest
+    /// packet number plus one.
     fn neighbours(&mut self, number: u64, now: Time) -> (u64, u64) {
         let sent = self.highest.passed_at(number).unwrap_or(now);
         let lately = sent - self.lately;

@@ -1,8 +1,8 @@
 //! Log of the receiver: the packets that have arrived, and the reports about them.
 //!
-//! The input is numbers, sizes and times of arriving packets, the round-trip time, and the loss of
-//! reports. The output is the time at which the next report is due, and its frames. The log also
-//! recognises duplicates.
+//! The input is numbers, sizes and times of arriving packets, the round-trip time, and the fraction
+//! of lost reports. The output is the time of the next report, and the frames of the report. The
+//! log also detects duplicates.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -24,68 +24,72 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct ReceivedLog {
     window: ReplayWindow,
-    /// Arrival of the packet with the highest number.
+    /// Arrival time of the packet with the highest number.
     largest_time: Time,
     recent: FrontSelector,
     neighbours: NeighbourComparison,
-    /// Packet that was sampled last.
+    /// Packet sampled last.
     front: ArrivalSample,
     bytes_received: u64,
 
-    /// Record of each of the last reports.
+    /// Records of the last reports, oldest first.
     ///
-    /// It has `next` at the time of the report. It also has the range of packets below the newest
-    /// at that time that arrived late since the previous report.
+    /// A record contains the highest packet number plus one at the time of the report. It also
+    /// contains the range of packets that arrived late since the previous report.
     history: VecDeque<ReportRecord>,
-    /// Whether enough reports have been made that the next one begins at the oldest stored one.
+    /// Whether earlier reports have covered all packets before the oldest record. The next report
+    /// then starts at that record.
     is_covered: bool,
     late: Option<(u64, u64)>,
-    /// First packet from which the peer has requested reports again, and the remaining number of
-    /// such reports.
+    /// First packet of a range that the peer has requested again. The second value is the number of
+    /// reports that will still cover the range.
     asked: Option<(u64, usize)>,
-    /// Whether the present report answers that request.
+    /// Whether the present report includes a range that the peer requested.
     is_answering: bool,
-    /// Number below which the present report covers late packets, and the bytes for that.
+    /// Packet number below which the present report covers only late packets. The second field is
+    /// the size of that part in bytes.
     late_below: u64,
     late_bytes: usize,
-    /// Time from which late packets are reported again.
+    /// Time from which the next reports may cover late packets again.
     late_from: Time,
-    /// Time from which the peer may ask again.
+    /// Time from which the log accepts the next request of the peer.
     asks_from: Time,
-    /// Receive times for the next report, oldest first.
+    /// Receive times to include in the next report, oldest first.
     samples: Vec<ArrivalSample>,
-    /// Fraction of arrivals, one in this many, that is sampled.
+    /// Sampling interval: one arrival in this number is sampled.
     sample_stride: u64,
     packets_since_report: u64,
-    /// Ranges of the report being written that did not fit the last frame.
+    /// Ranges of packets of the present report that did not fit into its frames so far.
     unwritten: Vec<(u64, u64)>,
 
     cadence: ReportCadence,
     rtt: Duration,
     bytes_reported: u64,
-    /// Bytes of all frames of the present report so far.
+    /// Size of all frames of the present report so far, in bytes.
     written_bytes: f64,
     last_report: Option<Time>,
-    /// Whether a packet that wants a report has arrived since the last one.
+    /// Whether a packet that requires a report has arrived since the last report.
     pending: bool,
-    /// Time until which reports are repeated without new arrivals.
+    /// Time until which the log repeats reports even if no packets arrive.
     repeat_until: Time,
-    /// Further repetitions after that, about a ping.
+    /// Number of reports about a ping that are repeated after `repeat_until`.
     repeats_left: usize,
 }
 
-/// Kind of a packet's content, which decides on its reports. Later kinds want more of them.
+/// Kind of a packet's content. The kind determines how many reports about the packet are sent.
+/// Later variants require more reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ContentKind {
-    /// Reports, or the end of the connection, which no peer needs a report about.
+    /// Only reports, or the end of the connection. The peer needs no report about such a packet.
     Reports,
-    /// A question whether we are there, which will be asked again.
+    /// Ping that asks whether this gateway is still there. The peer repeats a ping without an
+    /// answer.
     Ping,
-    /// Anything else.
+    /// Any other content.
     Data,
 }
 
-/// Report that was made.
+/// Record of a report that was sent.
 #[derive(Debug, Clone, Copy)]
 struct ReportRecord {
     at: Time,
@@ -93,20 +97,22 @@ struct ReportRecord {
     late: Option<(u64, u64)>,
 }
 
-/// Maximum number of packets that are reported again at the peer's request: over a second at 1
-/// Gbit/s.
+/// Maximum number of packets that are reported again at the peer's request. At 1 Gbit/s they cover
+/// more than one second.
 const ASKED_MAX: u64 = 1 << 17;
-/// Maximum number of bytes of requested reports per second on average: a request is short, and its
-/// answer is long.
+/// Maximum number of bytes per second of requested reports, on average. A short request causes a
+/// long report, so the number is limited.
 const ANSWERS_BYTES_PER_S: f64 = 250_000.0;
-/// Share of the arriving bytes that reports on late packets may take, if it is more.
+/// Limit of the reports about late packets, as a fraction of the arriving bytes. The limit applies
+/// if it exceeds [`ANSWERS_BYTES_PER_S`].
 const LATE_SHARE: f64 = 0.01;
-/// Samples taken in the time of the arrivals that each front is chosen from. More would sample the
-/// same front twice.
+/// Number of samples per set of arrivals from which a front is selected. With more samples, the
+/// same front would be sampled twice.
 const SAMPLED_EACH: usize = 16;
-/// Maximum number of bytes of the fields before samples and blocks, and of their lengths.
+/// Maximum size in bytes of a report's fields before samples and blocks, including the length
+/// fields.
 const FIELDS_SIZE_MAX: usize = 6 * 8 + 2 * 4;
-/// Packets with only reports for which we report once.
+/// Number of packets with only reports that arrive before the log sends one report about them.
 const REPORTS_PER_REPORT: u64 = 16;
 impl ReceivedLog {
     pub(crate) fn new(rtt: Duration) -> Self {
@@ -147,7 +153,8 @@ impl ReceivedLog {
         self.cadence.set_rtt(rtt);
     }
 
-    /// Covers each arrival by enough reports, if the fraction `loss` of reports gets lost.
+    /// Sets the number of reports that cover each arrival. `loss` is the fraction of reports that
+    /// are lost.
     pub(crate) fn set_report_loss(&mut self, loss: f64) {
         self.cadence.set_report_loss(loss);
     }
@@ -157,17 +164,18 @@ impl ReceivedLog {
         self.cadence.redundancy()
     }
 
-    /// Returns one past the highest packet number that has arrived.
+    /// Returns the highest packet number that has arrived, plus one.
     pub(crate) fn next(&self) -> u64 {
         self.window.next()
     }
 
-    /// Whether packet `number` would be new.
+    /// Whether packet `number` is not a duplicate. Returns false if the number is too old to tell.
     pub(crate) fn is_new(&self, number: u64) -> bool {
         self.window.is_new(number)
     }
 
-    /// Adds a packet that [`is_new`](Self::is_new).
+    /// Adds a packet. The caller has checked with [`is_new`](Self::is_new) that the packet is not a
+    /// duplicate.
     pub(crate) fn insert(&mut self, number: u64, bytes: usize, content: ContentKind, now: Time) {
         debug_assert!(
             self.is_new(number),
@@ -211,7 +219,7 @@ impl ReceivedLog {
         }
     }
 
-    /// Samples the present front.
+    /// Samples the present front if it differs from the last sample.
     fn sample(&mut self) {
         let Some((front, compared)) = self.recent.choose(self.rtt) else {
             return;
@@ -232,8 +240,8 @@ impl ReceivedLog {
         self.samples.push(front);
     }
 
-    /// Handles the peer's request for reports on the packets from `number` on: the next reports
-    /// cover them.
+    /// Handles a request of the peer to report again on all packets from `number` on. The next
+    /// reports cover these packets.
     pub(crate) fn report_again_from(&mut self, number: u64, now: Time) {
         if self.asked.is_none() && self.asks_from <= now {
             self.asked = Some((number, self.redundancy()));
@@ -241,7 +249,7 @@ impl ReceivedLog {
         }
     }
 
-    /// Returns the time of the next report. `None` while there is none to send.
+    /// Returns the time of the next report. Returns `None` if no report is due.
     pub(crate) fn report_due(&self) -> Option<Time> {
         if !self.unwritten.is_empty() {
             return Some(Time::default());
@@ -256,9 +264,10 @@ impl ReceivedLog {
         (repeat < self.repeat_until || self.repeats_left > 0).then_some(repeat)
     }
 
-    /// Appends one feedback frame of at most `space` bytes, without its type byte. A report that
-    /// does not fit continues in the next frame, and [`report_due`](Self::report_due) is then due
-    /// at once.
+    /// Appends one feedback frame of at most `space` bytes, without the byte for the frame type.
+    ///
+    /// If the report does not fit, it continues in the next frame. [`report_due`](Self::report_due)
+    /// then returns a time in the past.
     pub(crate) fn write_report(&mut self, out: &mut Vec<u8>, space: usize, now: Time) {
         let Some(space) = space.checked_sub(FIELDS_SIZE_MAX) else {
             return;
@@ -375,8 +384,8 @@ impl ReceivedLog {
         self.last_report = Some(now);
     }
 
-    /// Appends one block for the packets from `low` to `high`, as far as `space` permits. Returns
-    /// where it stopped.
+    /// Appends one block for the packets from `low` to below `high`, as far as the block fits into
+    /// `space` bytes. Returns the first packet number that is not covered.
     fn write_block(
         &self,
         out: &mut Vec<u8>,

@@ -1,9 +1,11 @@
 //! Window of the newest packets that have arrived.
 //!
-//! The input is packet numbers. The output is whether a number is new, and which others have
-//! arrived. It is the window against replays of IPsec and DTLS (RFC 9147 section 4.5.1), in whole
-//! words as in RFC 6479. Here it is long enough that reports can be read from it, too. The
-//! [log](super::received) decides on the contents of reports.
+//! The input is packet numbers. The output is whether a number is new, and which other packets have
+//! arrived. The window works as the replay window of IPsec and DTLS (RFC 9147 section 4.5.1), with
+//! whole words as in RFC 6479.
+//!
+//! The window is longer than in those protocols, because reports are written from it. The
+//! [log](super::received) decides what a report contains.
 
 use crate::wire::report::WINDOW;
 
@@ -11,7 +13,7 @@ use crate::wire::report::WINDOW;
 #[derive(Debug)]
 pub(super) struct ReplayWindow {
     words: Box<[u64]>,
-    /// One past the highest packet number that has arrived.
+    /// Highest packet number that has arrived, plus one.
     next: u64,
 }
 
@@ -23,17 +25,18 @@ impl ReplayWindow {
         }
     }
 
-    /// Returns one past the highest packet number that has arrived.
+    /// Returns the highest packet number that has arrived, plus one.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether packet `number` has neither arrived nor left the window.
+    /// Whether packet `number` has not arrived and is not too old for the window.
     pub(super) fn is_new(&self, number: u64) -> bool {
         number >= self.next || (number + WINDOW >= self.next && !self.has(number))
     }
 
-    /// Adds a packet that [`is_new`](Self::is_new).
+    /// Adds a packet. The caller has checked with [`is_new`](Self::is_new) that the packet is not a
+    /// duplicate.
     pub(super) fn insert(&mut self, number: u64) {
         if number >= self.next {
             self.advance(number);
@@ -41,13 +44,15 @@ impl ReplayWindow {
         self.words[word(number)] |= bit(number);
     }
 
-    /// Whether packet `number` has arrived. Exact within the window only.
+    /// Whether packet `number` has arrived. The result is valid only for numbers within the window.
     pub(super) fn has(&self, number: u64) -> bool {
         number < self.next && self.words[word(number)] & bit(number) != 0
     }
 
-    /// Returns the first number from `at` to `high` whose state is not `received`. Exact within the
-    /// window only.
+    /// Returns the first number at or after `at` whose state differs from `received`. Returns
+    /// `high` if there is none below `high`.
+    ///
+    /// The result is valid only for numbers within the window.
     pub(super) fn run_end(&self, at: u64, high: u64, received: bool) -> u64 {
         let mut at = at;
         while at < high {
@@ -66,8 +71,8 @@ impl ReplayWindow {
         high
     }
 
-    /// Returns how many of the packets from `low` to below `high` have arrived. Exact within the
-    /// window only.
+    /// Returns the number of packets from `low` to below `high` that have arrived. The result is
+    /// valid only for numbers within the window.
     pub(super) fn arrived_among(&self, low: u64, high: u64) -> u32 {
         let mut count = 0;
         let mut at = low;
@@ -85,7 +90,7 @@ impl ReplayWindow {
         count
     }
 
-    /// Makes `number` the highest one and forgets numbers that leave the window.
+    /// Makes `number` the highest number. Clears the entries of numbers that enter the window.
     fn advance(&mut self, number: u64) {
         if number - self.next >= WINDOW {
             self.words.fill(0);
@@ -135,8 +140,8 @@ mod tests {
         assert!(window.is_new(6));
     }
 
-    /// Returns the distance of the next packet from the newest: mostly near, now and then about a
-    /// whole window.
+    /// Returns the difference between the next packet number and the highest number. The difference
+    /// is usually small, and sometimes about a whole window.
     fn steps() -> impl Strategy<Value = i64> {
         let window = WINDOW as i64;
         prop_oneof![

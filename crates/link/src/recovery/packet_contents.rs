@@ -2,7 +2,8 @@
 
 use crate::{control_frame::ControlFrame, stream::ChunkRef, wire::frame::Half};
 
-/// Part of a packet that must arrive, and is sent again if the packet is lost.
+/// Part of a packet that must reach the peer. If the packet is lost, the connection sends the item
+/// again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item {
     Chunk(ChunkRef),
@@ -14,7 +15,7 @@ pub(crate) enum Item {
 #[derive(Debug, Default)]
 pub(crate) struct PacketContents {
     pub(crate) first: Option<Item>,
-    /// Items after the first, for packets of several small frames.
+    /// Items after the first item. Only packets with several small frames have them.
     more: Vec<Item>,
 }
 
@@ -26,7 +27,7 @@ impl PacketContents {
         }
     }
 
-    /// Returns the items that take memory of their own.
+    /// Returns the number of items that need additional memory.
     pub(super) fn extra(&self) -> usize {
         self.more.len()
     }

@@ -1,26 +1,27 @@
-//! Reordering window that is learned from late arrivals, and slowly forgotten.
+//! Reordering window: the time by which a packet may arrive late before it counts as lost.
 //!
-//! The input is the lateness of arrivals. The output is the time to wait from now on.
+//! The input is the lateness of packets that arrive late. The output is the present window. The
+//! window slowly shrinks if no late packets arrive.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// Longest lateness of the recent past.
+/// Largest recent lateness of a packet.
 #[derive(Debug, Default)]
 pub(super) struct ReorderingWindow {
     longest: Duration,
     learned: Time,
 }
 
-/// Time in which a learned lateness halves.
+/// Time in which a measured lateness decreases to half.
 const HALF_LIFE: Duration = Duration::from_secs(10);
-/// Factor of the wait over the learned lateness, since the next one may be a little longer.
+/// Ratio of the window to the measured lateness. The next late packet may be slightly later.
 const MARGIN: f64 = 1.1;
 
 impl ReorderingWindow {
-    /// Learns from an arrival that was this `late`. With `was_waited_for` the arrival was not
-    /// declared lost, and shows that such lateness continues.
+    /// Adds a packet that arrived late by `late`. `was_waited_for` is set if the packet was not
+    /// declared lost. Such a packet does not extend the window, but keeps it from shrinking.
     pub(super) fn learn(&mut self, late: Duration, was_waited_for: bool, now: Time) {
         let faded = self.faded(now);
         if late > faded && !was_waited_for {
@@ -34,7 +35,7 @@ impl ReorderingWindow {
         }
     }
 
-    /// Returns the time to wait at `now`.
+    /// Returns the reordering window at the time `now`.
     pub(super) fn wait(&self, now: Time) -> Duration {
         self.faded(now).mul_f64(MARGIN)
     }

@@ -1,15 +1,15 @@
-//! Outcome of a report: changes and measurements.
+//! Outcome of a report: packets that arrived or were lost, and measurements.
 
 use std::time::Duration;
 
 use super::packet_contents::Item;
 
-/// Packet with a known fate, as congestion control sees it.
+/// Packet that was acknowledged or declared lost, as congestion control sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct ResolvedPacket {
     /// Packet number.
     pub number: u64,
-    /// Bytes on the wire, IP and UDP headers included.
+    /// Size on the wire in bytes, including IP and UDP headers.
     pub bytes: usize,
     /// Sending time, in seconds since the endpoint's epoch.
     pub sent_s: f64,
@@ -17,52 +17,53 @@ pub struct ResolvedPacket {
     pub lost: bool,
     /// Whether the packet was sent before the end of an outage.
     ///
-    /// It arrived, then, and is no evidence about the path's loss: packets lost in the outage are
-    /// left out.
+    /// Such a packet has arrived, because packets lost in an outage are excluded. It therefore says
+    /// nothing about the loss of the path.
     pub in_outage: bool,
 }
 
-/// Receive time of one packet.
+/// Arrival of one packet at the receiver.
 #[derive(Debug, Clone, Copy)]
 pub struct PacketArrival {
     /// Packet number.
     pub number: u64,
     /// Sending time, in seconds since the endpoint's epoch.
     pub sent_s: f64,
-    /// Arrival, in seconds of the receiver's clock.
+    /// Arrival time, in seconds of the receiver's clock.
     pub received_s: f64,
-    /// Bytes sent before the packet.
+    /// Total bytes sent on the connection before the packet.
     pub sent_bytes_before: u64,
-    /// Whether the packet belonged to a train of packets sent back to back.
+    /// Whether the packet belonged to a packet train, which is sent back to back.
     pub in_train: bool,
 }
 
-/// Changes by one report.
+/// Changes and measurements that one report causes.
 #[derive(Debug, Default)]
 pub(crate) struct ReportOutcome {
-    /// Items that arrived, in no order.
+    /// Items that arrived, in any order.
     pub(crate) arrived: Vec<Item>,
     /// Items of lost packets, oldest first.
     pub(crate) lost: Vec<Item>,
-    /// Packets resolved, in the order of their numbers.
+    /// Packets that were resolved (acknowledged or declared lost), in the order of their numbers.
     pub(crate) resolved: Vec<ResolvedPacket>,
     /// Sending times of spuriously lost packets, in seconds since the endpoint's epoch.
     pub(crate) late_sent_s: Vec<f64>,
-    /// Receive times, oldest first.
+    /// Arrivals of some packets, oldest first.
     pub(crate) arrivals: Vec<PacketArrival>,
-    /// Round-trip time measured on the report's front.
+    /// Round-trip time measured with the report's front packet. `None` if the report gives no
+    /// round-trip time.
     pub(crate) rtt: Option<Duration>,
-    /// Whether reports were lost that no later report replaces, so that the peer must be asked to
-    /// repeat them.
+    /// Whether reports were lost that no later report replaces. The peer must then be asked to
+    /// report again.
     pub(crate) ask: bool,
 }
 
-/// Times measured on the front of a report, which no report has covered before.
+/// Times measured with the front packet of a report. No earlier report has covered that packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrontTiming {
     pub(crate) rtt: Duration,
-    /// Arrival by the peer's clock less sending by our clock, in seconds: the one-way delay plus
-    /// the difference of the clocks.
+    /// Arrival time by the peer's clock minus sending time by our clock, in seconds. The value is
+    /// the one-way delay plus the difference of the clocks.
     pub(crate) forward_s: f64,
 }
 

@@ -1,15 +1,15 @@
-//! Packet numbers that reports have covered, whether as received or as missing.
+//! Packet numbers that reports have covered, either as received or as missing.
 
 use std::{collections::VecDeque, ops::Range};
 
-/// Ranges of packet numbers, lowest first, with gaps between them.
+/// Ranges of packet numbers in ascending order. The ranges do not touch each other.
 #[derive(Debug, Default)]
 pub(super) struct ReportedRanges {
     ranges: VecDeque<Range<u64>>,
 }
 
-/// Maximum number of ranges stored. Only a peer whose reports leave holes needs more, and then some
-/// are forgotten.
+/// Maximum number of stored ranges. If a peer's reports leave more gaps, the lowest ranges are
+/// removed.
 const RANGES_MAX: usize = 64;
 
 impl ReportedRanges {
@@ -34,7 +34,7 @@ impl ReportedRanges {
         self.ranges.get(at).is_some_and(|r| r.contains(&number))
     }
 
-    /// Forgets numbers below `number`, which will not be looked up any more.
+    /// Removes ranges below `number`. The caller does not need them any more.
     pub(super) fn forget_below(&mut self, number: u64) {
         while self.ranges.front().is_some_and(|r| r.end <= number) {
             self.ranges.pop_front();

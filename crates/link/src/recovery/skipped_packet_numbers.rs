@@ -1,15 +1,15 @@
-//! Packet numbers that are never sent.
+//! Packet numbers that the sender skips and never sends.
 //!
-//! A peer that reports packets that it did not receive can make a sender continue at a rate beyond
-//! the path's (RFC 9000 section 21.4). The sender therefore skips a number now and then. A report
-//! of such a number is false.
+//! A peer may report packets that it did not receive. The sender would then continue at a rate
+//! above the path's capacity (RFC 9000 section 21.4). The sender therefore skips single packet
+//! numbers. If a peer reports a skipped number as received, the report is false.
 
 use crate::{
     secret::{Secret, SecretPurpose},
     wire::packet::ConnectionId,
 };
 
-/// Generator of the numbers to skip.
+/// Generator of the packet numbers to skip.
 #[derive(Debug)]
 pub(crate) struct SkippedPacketNumbers {
     secret: Secret,
@@ -18,9 +18,10 @@ pub(crate) struct SkippedPacketNumbers {
     next: u64,
 }
 
-/// Least distance of two skipped numbers. Each costs a few bytes in some reports.
+/// Least distance between two skipped numbers. Each skipped number adds a few bytes to some
+/// reports.
 const APART_MIN: u64 = 64;
-/// Upper limit of that distance, which is always less.
+/// Upper limit of the distance between two skipped numbers. The distance is always smaller.
 const APART_MAX: u64 = 1024;
 
 impl SkippedPacketNumbers {
@@ -35,7 +36,8 @@ impl SkippedPacketNumbers {
         skipped_numbers
     }
 
-    /// Whether `number`, which is the next one, is to be skipped.
+    /// Whether the sender must skip `number`, which is the next packet number. If so, the function
+    /// also chooses the next number to skip.
     pub(crate) fn take(&mut self, number: u64) -> bool {
         let is_due = number >= self.next;
         if is_due {

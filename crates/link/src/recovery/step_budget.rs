@@ -1,30 +1,31 @@
 //! Limit of the work that a peer's reports may cause.
 //!
-//! A report of a few bytes may cover all packets in flight. The sender walks through the entry of
-//! each, so a peer that repeats such reports would keep the sender busy. Each report costs steps,
-//! which packets and time earn.
+//! A report of a few bytes may cover all packets in flight. The sender then processes one log entry
+//! for each packet. A peer that repeats such reports would keep the sender busy.
+//!
+//! Each report therefore uses up steps of a budget. Sent packets and elapsed time add steps.
 
 use crate::time::Time;
 
-/// Remaining steps. A step is an entry of the log that a report covers.
+/// Remaining steps. One step pays for one log entry that a report covers.
 #[derive(Debug)]
 pub(super) struct StepBudget {
     left: u64,
-    /// Time up to which steps were earned.
+    /// Time up to which elapsed time has added steps.
     counted: Time,
-    /// Total number of steps taken.
+    /// Total number of steps that reports have used.
     #[cfg(feature = "sim")]
     pub(super) taken: u64,
 }
 
-/// Steps that a sent packet earns.
+/// Number of steps that each sent packet adds.
 ///
-/// Where packets overtake each other by a round trip, all reports of a round trip walk through each
-/// packet. There are at most 64 such reports, and their repetitions.
+/// If packets overtake each other by a round trip, all reports of a round trip cover each packet.
+/// There are at most 64 such reports, and their repetitions.
 const PER_PACKET: u64 = 256;
-/// Steps earned per second in addition: a tenth of a processor's.
+/// Number of steps added per second. They need about a tenth of one processor's time.
 const PER_S: f64 = 20e6;
-/// Maximum number of steps that may be saved: 20 ms of processor time.
+/// Maximum number of steps in the budget. They need about 20 ms of processor time.
 const SAVED_MAX: u64 = 1 << 22;
 
 impl StepBudget {
@@ -37,12 +38,13 @@ impl StepBudget {
         }
     }
 
-    /// Earns the steps of a sent packet.
+    /// Adds the steps for a sent packet.
     pub(super) fn on_sent(&mut self) {
         self.left = (self.left + PER_PACKET).min(SAVED_MAX);
     }
 
-    /// Takes the steps of a report. Returns false, and takes none, if fewer are left.
+    /// Uses `steps` steps for a report. If the budget has fewer steps, the function uses none and
+    /// returns false.
     pub(super) fn take(&mut self, steps: u64, now: Time) -> bool {
         let earned = PER_S * now.seconds_since(self.counted);
         self.counted = now;

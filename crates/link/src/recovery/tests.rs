@@ -40,7 +40,7 @@ fn item(number: u64) -> Item {
     })
 }
 
-/// Returns a log that skips no number.
+/// Returns a log that skips no packet numbers.
 fn log() -> SentLog {
     let mut log = log_with_omissions();
     log.skipped_numbers.never();
@@ -303,7 +303,7 @@ fn reports_that_were_late_are_waited_for_the_next_time() {
     assert!(sent_again[1] < sent_again[0] / 2, "{sent_again:?}");
 }
 
-/// Handles a report that packets from `low` to `high` have arrived.
+/// Handles a report which claims that the packets from `low` to `high` have arrived.
 fn lie(sent: &mut SentLog, low: u64, high: u64, now: Time) -> Result<ReportOutcome, Malformed> {
     let mut blocks = Vec::new();
     varint::put(&mut blocks, high - 1 - low);
@@ -415,7 +415,8 @@ fn a_sample_of_what_was_never_sent_breaks_the_protocol() {
     assert!(result.is_err());
 }
 
-/// Regression: four gigabytes of them fitted into the log of a connection without being counted.
+/// Regression test: the log of a connection could hold four gigabytes of small frames, because they
+/// were not counted.
 #[test]
 fn who_reports_nothing_makes_us_remember_no_more_than_so_many_small_frames() {
     const EACH: u64 = 100;

@@ -4,7 +4,7 @@
 //! a packet at each of them separately.
 //!
 //! Two endpoints with the default congestion controller and real encryption send at 1 Gbit/s. The
-//! round-trip time is 20 ms. A turn does the work of one turn of the driver: it handles received
+//! round-trip time is 20 ms. A turn does the work of one turn of the driver. It handles received
 //! datagrams and expired timers, moves the application's data, and collects outgoing datagrams. The
 //! cost of a turn is the whole cost of the link, without the kernel.
 

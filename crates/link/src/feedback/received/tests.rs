@@ -21,8 +21,8 @@ fn reported(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
     (reported, report.largest)
 }
 
-/// Returns the delays of the packets sampled, in milliseconds, if one is sent each `gap_us`
-/// microseconds from 1 s on.
+/// Returns the delays of the sampled packets in milliseconds. The sender sends one packet each
+/// `gap_us` microseconds, starting at 1 s.
 fn sampled_ms(gap_us: u64, delay_ms: impl Fn(u64) -> u64) -> Vec<u64> {
     let sent_us = |number: u64| 1_000_000 + number * gap_us;
     let mut arrivals: Vec<(u64, u64)> = (0..3000)
@@ -53,8 +53,8 @@ fn of_overtakers_the_first_is_sampled_and_no_other_also_while_they_come_alone() 
     }
 }
 
-/// Regression: often none of the few neighbours of a punctual packet has arrived. The packet
-/// counted as overtaking, and late ones were sampled.
+/// Regression test: a packet with the usual delay often has few neighbours, and none of them has
+/// arrived. The packet counted as overtaking, and late packets were sampled.
 #[test]
 fn where_four_in_five_are_late_the_fifth_is_the_path_at_a_low_rate_too() {
     for gap_us in [100, 1000] {
@@ -80,8 +80,8 @@ fn where_four_in_five_are_late_the_fifth_is_the_path_at_a_low_rate_too() {
     }
 }
 
-/// While a queue overflows few neighbours of a packet arrive, and overtaking packets that arrive
-/// alone afterwards seem to have as much.
+/// While a queue overflows, few neighbours of a packet arrive. Later, overtaking packets arrive
+/// without other packets, and seem to have as many arrived neighbours as usual.
 #[test]
 fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
     // One packet each 20 us until the sender pauses; one in ten skips the path's 90 ms and its
@@ -114,17 +114,17 @@ fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
     assert!(run.fooled <= 1, "{} overtakers were sampled", run.fooled);
 }
 
-/// Result of a log for arrivals, some of which took no time.
+/// Result of a simulated run in which some packets have no delay.
 struct Run {
     log: ReceivedLog,
-    /// Packets that took no time and were sampled.
+    /// Number of sampled packets without delay.
     fooled: usize,
-    /// Least usual fraction of arrived neighbours.
+    /// Minimum of the usual fraction of arrived neighbours during the run.
     usual_min: f64,
 }
 
-/// Lets packets arrive, as pairs of a time in microseconds and a number, and counts fronts with
-/// numbers above `from`.
+/// Adds arrivals to a log, and counts the sampled packets that had no delay. An arrival is a time
+/// in microseconds and a packet number. Only packet numbers above `from` count.
 fn fooled(arrivals: &[(u64, u64)], sent_us: impl Fn(u64) -> u64, from: u64) -> Run {
     let mut log = ReceivedLog::new(Duration::from_millis(180));
     let mut usual_min: f64 = 1.0;
@@ -148,8 +148,8 @@ fn fooled(arrivals: &[(u64, u64)], sent_us: impl Fn(u64) -> u64, from: u64) -> R
     }
 }
 
-/// All packets sent before a burst have arrived, which is no evidence about the packets in the
-/// burst.
+/// All packets sent before a burst have arrived. They therefore say nothing about overtaking within
+/// the burst.
 #[test]
 fn of_overtakers_few_are_sampled_when_a_burst_follows_a_pause_or_a_slow_phase() {
     for (slow_us, slow) in [(100, 3000), (1000, 1000), (10_000, 300), (100_000, 30)] {
@@ -191,7 +191,7 @@ fn where_two_in_three_get_lost_the_others_have_not_overtaken() {
 }
 
 proptest! {
-    /// Any later report replaces up to three lost ones in a row.
+    /// A report replaces up to three consecutive earlier reports that were lost.
     #[test]
     fn a_report_tells_all_that_arrived_in_the_last_four(
         arrivals in prop::collection::vec((0u64..40, any::<bool>(), 0u64..200), 1..400),
@@ -266,7 +266,7 @@ fn a_clean_round_trip_costs_less_than_a_thousandth() {
     );
 }
 
-/// Returns the reports in the last of three seconds, with a packet each `gap`.
+/// Returns the number of reports in the last of three seconds. A packet arrives each `gap`.
 fn reports_per_s(rtt: Duration, gap: Duration) -> usize {
     let mut log = ReceivedLog::new(rtt);
     let (mut now, mut reports) = (Time::default(), 0);
@@ -326,10 +326,11 @@ fn who_sends_old_numbers_again_and_again_gets_few_reports() {
     assert!(bytes < 2 * 300_000, "{bytes} bytes in two seconds");
 }
 
-/// A peer controls how many reports cover each arrival, by its reports on our reports.
+/// A peer can change how many reports cover each arrival, by reporting more or fewer losses of our
+/// reports.
 ///
-/// Regression: each time that number rose the reports covered a million packets for a while, 13 MB
-/// in 0.6 s.
+/// Regression test: each time the number rose, the reports covered a million packets for a while.
+/// They had 13 MB in 0.6 s.
 #[test]
 fn a_loss_that_comes_and_goes_makes_no_long_reports() {
     let mut log = ReceivedLog::new(Duration::from_millis(20));
