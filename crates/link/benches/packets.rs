@@ -1,11 +1,12 @@
-//! Instructions of a packet, at the sender and at the receiver, counted by Callgrind.
+//! Number of instructions per packet at the sender and at the receiver, counted by Callgrind.
 //!
-//! A count does not depend on other work of the machine, so it can be guarded. A run fails when a
-//! count exceeds its bound, which is 5 % above the count at the time when the bound was set. `cargo
-//! xtask bench instructions` provides Valgrind and gungraun's runner, and prints the counts by
-//! packet. The counted code is the turns of [`SteadyTransfer`]: everything except the kernel.
+//! The count does not depend on other processes of the machine, so the bench can enforce a limit. A
+//! run fails if a count exceeds its limit. The limits were 5 % above the counts when they were set.
 //!
-//! Valgrind supports AVX2 and nothing newer. On a newer processor, encryption takes fewer
+//! `cargo xtask bench instructions` provides Valgrind and gungraun's runner, and prints the counts
+//! per packet. The counted code is the turns of [`SteadyTransfer`]: everything except the kernel.
+//!
+//! Valgrind supports no instructions newer than AVX2. On a newer processor, encryption needs fewer
 //! instructions than counted here.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
@@ -15,20 +16,20 @@ use gungraun::{
 };
 use link::sim::SteadyTransfer;
 
-/// Packets sent in each benchmark.
+/// Number of packets sent in each benchmark.
 const PACKETS: u64 = 10_000;
 
 fn nothing() -> u64 {
     0
 }
 
-/// Returns a transfer in its steady state that loses `per_mille` of a thousand packets.
+/// Returns a transfer in its steady state. The path loses `per_mille` of a thousand packets.
 fn losing(per_mille: u64) -> SteadyTransfer {
     SteadyTransfer::new(per_mille, nothing)
 }
 
-/// Counts the instructions of all calls of one function. `bound` is the most that a packet may
-/// take.
+/// Returns a configuration that counts the instructions in all calls of one function. `bound` is
+/// the maximum number of instructions per packet.
 fn counting(function: &str, bound: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::with_args(["--cache-sim=no"]);
     callgrind

@@ -92,8 +92,8 @@ pub(crate) struct SentLog {
     /// lost without a report.
     report_reordering: ReorderingWindow,
     reported: ReportedRanges,
-    /// Packet number below which each packet has been checked: its reordering window has expired,
-    /// and it was declared lost if a report listed it as missing.
+    /// Packet number below which all packets have been checked. The reordering window of these
+    /// packets has expired. They were declared lost if a report listed them as missing.
     judged_until: u64,
     /// Reordering window at the newest report. The second field is the maximum wait for a packet.
     window: Duration,

@@ -1,13 +1,14 @@
-//! Ablation: the rows that need each part of the controller.
+//! Ablation study: shows which bench rows need which mechanism of the controller.
 //!
-//! Rows of the scenarios, of `bench link` and of `bench fair` run as shipped, and then without each
-//! part in turn, with the same seeds. A part that was never about to act in a run would not change
-//! it, so that run is not repeated.
+//! The rows come from the scenarios, from `bench link` and from `bench fair`. Each row runs
+//! unchanged, and then without each mechanism in turn, with the same seeds. If no condition of a
+//! mechanism was true in a run, the run would not change, and is not repeated.
 //!
-//! A figure changes if its mean over the seeds moves by more than the spread between the seeds as
-//! shipped. That spread counts as [`SPREAD_MIN`] at least. Once a figure loses [`PLAIN_SPREADS`]
-//! times that, the part is needed, and the rest of its runs is left out. All figures are printed so
-//! that more is better.
+//! A figure (measured value) has changed if its mean over the seeds differs by more than the spread
+//! between unchanged runs. The spread counts as at least [`SPREAD_MIN`]. If a figure becomes worse
+//! by [`PLAIN_SPREADS`] spreads, the mechanism is needed, and its other runs are skipped.
+//!
+//! All figures are printed so that a larger value is better.
 
 use std::{collections::BTreeMap, ops::Range, time::Instant};
 
@@ -30,13 +31,13 @@ use super::{
     runs::fair,
 };
 
-/// Figures of one run, and the parts that were about to act in it.
+/// Figures of one run, and the mechanisms whose conditions were true during the run.
 struct AblationRun {
     figures: Vec<Figure>,
     used: Vec<Mechanism>,
 }
 
-/// Change of a figure without a part; more is better.
+/// Change of a figure in runs without a mechanism. A positive change is better.
 struct FigureChange {
     row: String,
     by: f64,
@@ -120,14 +121,14 @@ pub(super) fn run(options: &Options) {
 }
 
 impl FigureChange {
-    /// Whether the figure becomes so bad that further seeds would not change the verdict.
+    /// Whether the figure is so much worse that further seeds would not change the verdict.
     fn is_plain_loss(&self) -> bool {
         self.by < -PLAIN_SPREADS * self.spread
     }
 }
 
-/// Returns the changes of all figures of a row in the runs `so_far`, by the spread of `all` its
-/// runs.
+/// Returns the changes of all figures of one row in the runs `so_far`. The spread comes from all
+/// unchanged runs of the row.
 fn changes_of_row(
     name: &str,
     so_far: Range<usize>,
@@ -162,7 +163,8 @@ fn changes_of_row(
     (0..count).map(change).collect()
 }
 
-/// Returns the value of a figure, so that more is better, as a part of the requirement.
+/// Returns the value of a figure, scaled so that a larger value is better. A figure with a large
+/// upper limit is divided by the limit.
 fn goodness(figure: &Figure) -> f64 {
     let value = figure.value.min(FIGURE_MAX);
     match figure.bound {
@@ -213,7 +215,7 @@ fn line_of(
     ]
 }
 
-/// Returns the rows: a few of each scenario that are cheap to run and different from each other.
+/// Returns the rows of the study: a few different rows of each scenario that run fast.
 fn rows() -> Vec<BenchCase<Vec<Figure>>> {
     let mut rows = Vec::new();
     let mut add = |scenario: &str, cases: Vec<BenchCase<Vec<Figure>>>, names: &[&str]| {
@@ -286,7 +288,7 @@ fn rows() -> Vec<BenchCase<Vec<Figure>>> {
     rows
 }
 
-/// Returns rows of `bench fair` that the scenarios do not have.
+/// Returns rows of `bench fair` that no scenario contains.
 fn beside_others() -> Vec<BenchCase<Vec<Figure>>> {
     let cell = |(name, kind, late_s): (&'static str, FlowKind, u32)| {
         BenchCase::new(name, move |seed| {
@@ -318,7 +320,7 @@ fn beside_others() -> Vec<BenchCase<Vec<Figure>>> {
     .into()
 }
 
-/// Returns cells of the matrix of `bench link`, at 100 Mbit/s.
+/// Returns some cells of the matrix of `bench link`, at 100 Mbit/s.
 fn matrix_cells() -> Vec<BenchCase<Vec<Figure>>> {
     let cell = |(rtt_ms, loss): (u64, f64)| {
         let name = format!("{rtt_ms} ms, loss {loss}");
@@ -335,7 +337,7 @@ fn matrix_cells() -> Vec<BenchCase<Vec<Figure>>> {
         .into()
 }
 
-/// Returns rows of the sequences of `bench link`.
+/// Returns some rows of the transfer sequences of `bench link`.
 fn sequence_cells() -> Vec<BenchCase<Vec<Figure>>> {
     let mut rows = sequences::rows();
     rows.retain(|row| SEQUENCES.contains(&row.name.as_str()));
@@ -377,15 +379,15 @@ const SEQUENCES: [&str; 6] = [
     "20 ms of jitter, forward",
     "1 % lost in bursts of 10, both ways",
 ];
-/// Seeds of each row unless the command line sets them.
+/// Default number of seeds for each row.
 const SEEDS: u64 = 2;
-/// Least spread between seeds that counts. A smaller difference does not matter in practice.
+/// Least spread between seeds. A smaller difference does not matter in practice.
 const SPREAD_MIN: f64 = 0.01;
-/// Fewest seeds for a spread.
+/// Least number of seeds from which the spread is computed.
 const SPREAD_SEEDS: u64 = 3;
-/// Runs between two evaluations of the figures.
+/// Number of runs after which the figures are evaluated again.
 const RUNS_AT_ONCE: usize = 8;
-/// Spreads from which a loss is not chance.
+/// Number of spreads above which a worse figure is not chance.
 const PLAIN_SPREADS: f64 = 3.0;
-/// Value that an infinite figure counts as.
+/// Value that replaces an infinite figure.
 const FIGURE_MAX: f64 = 100.0;

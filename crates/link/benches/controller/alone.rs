@@ -1,5 +1,5 @@
-//! One flow alone: its part of a line, its speed in reaching it, and its reaction to changes of the
-//! line.
+//! Scenarios with one flow alone: its fraction of the capacity, its time to reach the capacity, and
+//! its reaction to changes of the path.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::{
     runs::{fair, finish, finish_connected, policed},
 };
 
-/// Returns a fair flow with buffers for all the rounds of the worst cell. Another bench measures
-/// the cost of memory.
+/// Returns a flow with the fair policy. Its buffers are large enough for the cell with the largest
+/// bandwidth-delay product and loss. Another bench measures the cost of memory.
 fn fair_with_memory() -> FlowKind {
     match fair() {
         FlowKind::Longhaul { controller, .. } => FlowKind::Longhaul {
@@ -28,15 +28,16 @@ fn fair_with_memory() -> FlowKind {
     }
 }
 
-/// Returns a pair with stored measurements of the path.
+/// Returns a Longhaul flow that starts with stored measurements of the path.
 fn remembering(memory: PathMemory) -> FlowKind {
     FlowKind::longhaul(move |_, max| congestion::for_policy(Policy::Fair, Some(memory), max))
 }
 
-/// Scenario 1: all 480 cells with `--full`; at 1 Gbit/s a fixed fifth of them otherwise.
+/// Scenario 1: one flow alone on 480 paths. Without `--full`, only a fixed subset of the paths at 1
+/// Gbit/s is used.
 ///
-/// A cell is judged in the second half of 40 round trips. The least time is 15 s at 1 Gbit/s, 20 s
-/// at 100 Mbit/s, and 40 s at 10 Mbit/s.
+/// A cell runs for 40 round trips, but at least for 15 s at 1 Gbit/s, 20 s at 100 Mbit/s, and 40 s
+/// at 10 Mbit/s. The figures come from the second half of the run.
 pub(crate) fn alone(is_full: bool) -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for mbit in [1000, 100, 10] {
@@ -97,8 +98,8 @@ fn alone_cell(line: &SymmetricPath, seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// Returns the round trips from the first data until a quarter of a round trip brings 90 % of the
-/// capacity.
+/// Returns the number of round trips from the connection's start until the flow reaches 90 % of the
+/// capacity. The rate is measured over a quarter of a round trip.
 fn rtts_to_capacity(crowd: &Crowd, line: &SymmetricPath, flow: usize) -> f64 {
     let record = crowd.record();
     let Some(first) = crowd.connected(flow) else {
@@ -114,7 +115,7 @@ fn rtts_to_capacity(crowd: &Crowd, line: &SymmetricPath, flow: usize) -> f64 {
         .map_or(f64::INFINITY, |number| f64::from(number + 1) / 4.0)
 }
 
-/// Scenario 2.
+/// Scenario 2: time to reach the capacity of an unknown path.
 pub(crate) fn ramp() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for (mbit, rtt_ms, bound) in [(1000, 1000, 8.0), (100, 100, 6.0)] {
@@ -138,7 +139,8 @@ pub(crate) fn ramp() -> Vec<BenchCase<Vec<Figure>>> {
     cases
 }
 
-/// Scenario 3. The stored measurements include the loss, too.
+/// Scenario 3: time to reach the capacity with stored measurements. The measurements include the
+/// loss floor.
 pub(crate) fn cached() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for mbit in [1000, 100] {
@@ -172,7 +174,8 @@ pub(crate) fn cached() -> Vec<BenchCase<Vec<Figure>>> {
     cases
 }
 
-/// Scenario 4. The queue is that of the path before the change.
+/// Scenario 4: a change of capacity or of round-trip time. The queue keeps the size that it had
+/// before the change.
 pub(crate) fn path_changes() -> Vec<BenchCase<Vec<Figure>>> {
     let changes: [(&str, u64, u64); 4] = [
         ("100 -> 20 Mbit/s", 20, 40),
@@ -215,7 +218,8 @@ pub(crate) fn path_changes() -> Vec<BenchCase<Vec<Figure>>> {
     changes.into_iter().map(cell).collect()
 }
 
-/// Scenario 5. "For good": each three seconds from the third on.
+/// Scenario 5: random loss starts at 15 s and ends at 30 s. From 3 s after each change on, every
+/// period of 3 s must reach the required figure.
 pub(crate) fn loss_changes() -> Vec<BenchCase<Vec<Figure>>> {
     let cell = |(mbit, rtt_ms, loss): (u64, u64, f64)| {
         let line = SymmetricPath::new(mbit, rtt_ms, 1.0);
@@ -251,7 +255,7 @@ pub(crate) fn loss_changes() -> Vec<BenchCase<Vec<Figure>>> {
     settings.into_iter().map(cell).collect()
 }
 
-/// Scenario 6.
+/// Scenario 6: a policer of 100 Mbit/s behind a line of 1 Gbit/s.
 pub(crate) fn policer() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for bucket_ms in [20, 100, 500] {

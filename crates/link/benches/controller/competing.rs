@@ -1,4 +1,5 @@
-//! Several flows on one line: the link's flows with TCP, and the link's flows alone.
+//! Scenarios with several flows on one path: Longhaul flows with TCP flows, and Longhaul flows
+//! alone.
 
 use std::{ops::Range, time::Duration};
 
@@ -17,7 +18,7 @@ use crate::{
     runs::{fair, finish, policed},
 };
 
-/// Scenario 7. The CUBIC flows begin within the first second.
+/// Scenario 7: one Longhaul flow beside CUBIC flows. All flows start within the first second.
 pub(crate) fn beside_cubic() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for queue in [0.5, 1.0, 4.0] {
@@ -46,14 +47,14 @@ pub(crate) fn beside_cubic() -> Vec<BenchCase<Vec<Figure>>> {
     cases
 }
 
-/// Returns the rates of all flows as fractions of `share`.
+/// Returns the rate of each flow during `span`, as a fraction of `share`.
 fn shares(record: &CrowdRecord, span: &Range<Duration>, share: f64) -> Vec<f64> {
     (0..record.flows())
         .map(|flow| record.rate(flow, span) / share)
         .collect()
 }
 
-/// Scenario 8.
+/// Scenario 8: a CUBIC flow competes from 20 s to 60 s, and then stops.
 pub(crate) fn visited_by_cubic() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for queue in [1.0, 4.0] {
@@ -82,7 +83,7 @@ pub(crate) fn visited_by_cubic() -> Vec<BenchCase<Vec<Figure>>> {
     cases
 }
 
-/// Scenario 9.
+/// Scenario 9: one Longhaul flow beside a TCP flow with a receive window of 128 KiB.
 pub(crate) fn small_user() -> Vec<BenchCase<Vec<Figure>>> {
     let line = SymmetricPath::new(100, 173, 1.0);
     vec![BenchCase::new("128 KiB", move |seed| {
@@ -112,7 +113,7 @@ pub(crate) fn small_user() -> Vec<BenchCase<Vec<Figure>>> {
     })]
 }
 
-/// Scenario 10.
+/// Scenario 10: two or four Longhaul flows on one path.
 pub(crate) fn among_ourselves() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for count in [4, 2] {
@@ -139,7 +140,7 @@ pub(crate) fn among_ourselves() -> Vec<BenchCase<Vec<Figure>>> {
     cases
 }
 
-/// Scenario 11.
+/// Scenario 11: two Longhaul flows with different round-trip times.
 pub(crate) fn unequal_rtts() -> Vec<BenchCase<Vec<Figure>>> {
     let line = SymmetricPath::new(100, 20, 5.0);
     vec![BenchCase::new("queue of 100 ms", move |seed| {
@@ -157,7 +158,7 @@ pub(crate) fn unequal_rtts() -> Vec<BenchCase<Vec<Figure>>> {
     })]
 }
 
-/// Scenario 12.
+/// Scenario 12: several Longhaul flows at a policer, or at a short queue.
 pub(crate) fn crowded_policer() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for count in [4, 2] {
@@ -187,7 +188,7 @@ fn crowded(mut crowd: Crowd, line: &SymmetricPath, count: u64, seed: u64) -> Vec
     ]
 }
 
-/// Scenario 13.
+/// Scenario 13: a Longhaul flow and a CUBIC flow at a policer.
 pub(crate) fn policer_with_cubic() -> Vec<BenchCase<Vec<Figure>>> {
     vec![BenchCase::new("bucket 100 ms", |seed| {
         let (line, path) = policed(100 * MS, 0.0);
@@ -205,7 +206,7 @@ pub(crate) fn policer_with_cubic() -> Vec<BenchCase<Vec<Figure>>> {
     })]
 }
 
-/// Scenario 17.
+/// Scenario 17: a background flow alone and beside CUBIC flows.
 pub(crate) fn background() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for queue in [0.5, 1.0, 4.0] {

@@ -1,4 +1,4 @@
-//! One flow alone on a path with more impairments than random loss.
+//! Scenarios with one flow alone on a path with burst loss, reordering, jitter or lost reports.
 
 use std::{ops::Range, time::Duration};
 
@@ -11,8 +11,8 @@ use crate::{
     runs::{fair, finish_connected},
 };
 
-/// Returns a flow alone at 100 Mbit/s on a path that `change` has made worse, and the time to judge
-/// it by.
+/// Runs one flow alone at 100 Mbit/s on a path that `change` has modified. Returns the path, the
+/// simulation, and the time span from which the figures come.
 fn alone_on(
     rtt_ms: u64,
     seed: u64,
@@ -27,7 +27,7 @@ fn alone_on(
     (line, crowd, connected + 15 * S..connected + 30 * S)
 }
 
-/// Scenario 14. The bursts are in the direction of the data.
+/// Scenario 14: losses in bursts, only in the direction of the data.
 pub(crate) fn bursts() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for rtt_ms in [20, 100] {
@@ -45,7 +45,8 @@ pub(crate) fn bursts() -> Vec<BenchCase<Vec<Figure>>> {
     cases
 }
 
-/// Scenario 15. In both directions; jitter of 5 ms is 2.5 ms to either side.
+/// Scenario 15: reordering and jitter in both directions. A jitter of 5 ms changes the delay by up
+/// to 2.5 ms up or down.
 pub(crate) fn reordering() -> Vec<BenchCase<Vec<Figure>>> {
     let late = |probability: f64, ms: u64| Reordering {
         probability,
@@ -79,7 +80,8 @@ pub(crate) fn reordering() -> Vec<BenchCase<Vec<Figure>>> {
     cases
 }
 
-/// Scenario 16. The number of reports a round trip is not a setting of the link.
+/// Scenario 16: lost reports. The number of reports per round trip cannot be configured, so the
+/// scenario does not vary it.
 pub(crate) fn lost_reports() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for rtt_ms in [20, 100] {

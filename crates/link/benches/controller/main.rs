@@ -1,14 +1,17 @@
-//! Regression scenarios of the controller, in virtual time: required and reached.
+//! Regression scenarios of the congestion controller in virtual time: required and measured
+//! figures.
 //!
-//! The shipped core with its encryption runs over `wansim`, alone and beside the models of TCP in
-//! `rivals`. The controller was chosen by these scenarios and bounds in a simulation of its own.
-//! Differences are stated at the scenario. A scenario is reached when every figure of every cell
-//! and seed keeps its bound.
+//! The real endpoints with encryption run over the simulated network `wansim`, alone and beside the
+//! TCP models in `rivals`. The same scenarios and limits were used to select the controller, in a
+//! separate simulation. The comment on a scenario states any difference.
 //!
-//! "Used" is the arriving part of the bytes that the line passes and the path does not lose. It is
-//! the controller's part in goodput, which `bench link` judges as a whole.
+//! A scenario is reached if every figure of every cell and seed stays within its limit.
 //!
-//! `--help` lists the options. The exit code is 0 with any result: the table is the result.
+//! The figure "used" is a fraction: the bytes that arrived, divided by the bytes that the
+//! bottleneck and the random loss permit. It shows the controller's contribution to goodput. `bench
+//! link` measures the whole goodput.
+//!
+//! `--help` lists the options. The exit code is always 0: the table is the result.
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
 
 mod ablate;
@@ -70,7 +73,7 @@ struct Options {
 struct Scenario {
     number: u32,
     name: &'static str,
-    /// Seeds of each cell by default, and with `--full`.
+    /// Default number of seeds for each cell. The second value applies with `--full`.
     seeds: (u64, u64),
     cases: Vec<BenchCase<Vec<Figure>>>,
 }
@@ -115,7 +118,7 @@ fn main() {
     println!("{reached} of {count} reached");
 }
 
-/// Runs and prints a scenario. Returns whether all its figures kept their bounds.
+/// Runs a scenario and prints its figures. Returns whether all figures stayed within their limits.
 fn run(scenario: &Scenario, seeds: u64, is_verbose: bool) -> bool {
     let began = Instant::now();
     let jobs: Vec<(usize, u64)> = (0..scenario.cases.len())
@@ -175,7 +178,7 @@ fn run(scenario: &Scenario, seeds: u64, is_verbose: bool) -> bool {
     is_reached
 }
 
-/// Number of the invariants in the table.
+/// Number of the table row for the invariants.
 const INVARIANTS: u32 = 18;
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! Helpers of the scenarios: the end of a run, and the invariants of all runs.
+//! Common functions of the scenarios: how a run ends, and the invariants of all runs.
 
 use std::{
     sync::{
@@ -17,13 +17,14 @@ use wansim::{PathConfig, Policer};
 
 use crate::{INVARIANTS, S};
 
-/// Whether each run is printed over time.
+/// Whether the bench prints the course of each run.
 pub(crate) static TRACED: AtomicBool = AtomicBool::new(false);
 
-/// Broken invariants in any run of the bench.
+/// Descriptions of the invariants that any run of the bench has violated.
 static BROKEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Records a pair's pacing rate that is no number, zero, or far beyond the line's capacity.
+/// Records a violation if a flow's permitted rate is not finite, not positive, or far above the
+/// capacity of the path.
 fn check_invariants(line: &SymmetricPath, seed: u64, record: &CrowdRecord) {
     let mut broken = Vec::new();
     for flow in 0..record.flows() {
@@ -79,7 +80,8 @@ pub(crate) fn fair() -> FlowKind {
     FlowKind::for_policy(Policy::Fair)
 }
 
-/// Returns a policer of 100 Mbit/s behind a line of 1 Gbit/s, with a bucket of `bucket`.
+/// Returns a policer of 100 Mbit/s behind a line of 1 Gbit/s. The policer's token bucket holds the
+/// bytes of the time `bucket`.
 pub(crate) fn policed(bucket: Duration, loss: f64) -> (SymmetricPath, PathConfig) {
     let line = SymmetricPath::new(100, 40, 1.0).losing(loss);
     let path = PathConfig {
@@ -93,7 +95,7 @@ pub(crate) fn policed(bucket: Duration, loss: f64) -> (SymmetricPath, PathConfig
     (line, path)
 }
 
-/// Runs to the end and checks the invariants.
+/// Runs the simulation until `end`, and checks the invariants.
 pub(crate) fn finish(crowd: &mut Crowd, line: &SymmetricPath, seed: u64, end: Duration) {
     crowd.run_to(end);
     check_invariants(line, seed, crowd.record());
@@ -102,10 +104,10 @@ pub(crate) fn finish(crowd: &mut Crowd, line: &SymmetricPath, seed: u64, end: Du
     }
 }
 
-/// Runs as [`finish`], with the time counted from the first flow's connection. Returns the time of
-/// that connection.
+/// Runs the simulation for `time` from the first flow's connection on, and checks the invariants.
+/// Returns the time of the connection.
 ///
-/// A handshake at 64 % loss may take ten seconds, and is judged elsewhere.
+/// At 64 % loss a handshake may take ten seconds. Another bench measures that time.
 pub(crate) fn finish_connected(
     crowd: &mut Crowd,
     line: &SymmetricPath,

@@ -1,9 +1,11 @@
-//! Goodput and times of the link in virtual time, with the shipped core, controller and encryption,
-//! against the requirements.
+//! Goodput and waiting times of the link in virtual time, compared with the requirements. The bench
+//! uses the real endpoints, congestion controller and encryption.
 //!
-//! The matrix and the rows move 500 MB, or 20 round trips' worth, over 1 Gbit/s. The queue has half
-//! the bandwidth-delay product (at least 300 KB). The link is warm: a transfer of four
-//! bandwidth-delay products over the same connection went before. `--help` lists the options.
+//! A transfer of the matrix or of a row moves 500 MB over 1 Gbit/s, or as many bytes as fill 20
+//! round trips. The queue holds half of the bandwidth-delay product, and at least 300 KB.
+//!
+//! The link is warm: an earlier transfer of four bandwidth-delay products used the same connection.
+//! `--help` lists the options.
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
@@ -20,7 +22,7 @@ use std::time::Instant;
 use bench_kit::{options, stats::Summary};
 use clap::{Parser, ValueEnum, value_parser};
 
-/// Figure that was not reached.
+/// Figure that did not reach its requirement.
 pub struct MissedFigure {
     what: String,
     reached: f64,
@@ -121,14 +123,14 @@ fn main() {
     std::process::exit(i32::from(!missed.is_empty()));
 }
 
-/// Returns the median and the worst of figures of which more is better.
+/// Returns the median and the smallest of the figures. A larger figure is better.
 pub fn median_and_worst(figures: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let figures: Vec<f64> = figures.into_iter().collect();
     let summary = Summary::of(&figures).expect("each cell has a seed at least");
     (summary.median, summary.min)
 }
 
-/// Ends the program as it ends when clap refuses an argument.
+/// Prints an error and ends the program with the exit code that clap uses for invalid arguments.
 fn refuse(option: &str, error: &dyn std::error::Error) -> ! {
     eprintln!("error: {option}: {error}");
     std::process::exit(2);

@@ -1,4 +1,4 @@
-//! Goodput on a warm link over round-trip time and loss.
+//! Goodput of a warm link for combinations of round-trip time and loss.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
 const RTTS_MS: [u64; 7] = [1, 20, 50, 200, 400, 600, 1000];
 const LOSSES: [f64; 9] = [0.0, 0.0001, 0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.64];
 
-/// Returns the fraction of the ideal that is required at this loss.
+/// Returns the required goodput at the loss fraction `loss`, as a fraction of the ideal goodput.
 pub fn required(loss: f64) -> f64 {
     match loss {
         0.0 => 0.97,

@@ -1,7 +1,8 @@
-//! A transfer over a radio medium that both directions share, where every report takes airtime.
+//! Transfer over a radio medium that both directions share. Every report needs airtime of the
+//! medium.
 //!
-//! The file and the medium belong to the study that `wifi-11b` is fitted to. The link is cold: the
-//! handshake counts.
+//! The file and the medium come from the study from which the profile `wifi-11b` was derived. The
+//! link is not warm, so the handshake counts.
 
 use std::time::Duration;
 
@@ -15,17 +16,19 @@ use wansim::{Radio, profile::Profile};
 
 use super::{MissedFigure, median_and_worst};
 
-/// Size of the study's file.
+/// Size of the file in the study.
 const SIZE: ByteCount = ByteCount::new(11_844_459);
 const LIMIT: Duration = Duration::from_secs(300);
-/// Required rates of the link, relative to CUBIC and to a sender without feedback.
+/// Required rate of the link as a multiple of CUBIC's rate. The second value is relative to a
+/// sender without feedback.
 const OF_CUBIC: f64 = 1.15;
 const OF_SILENT: f64 = 0.95;
-/// Payload of a full packet of the link, and its length.
+/// Payload of a full packet in bytes. The second value is the size of the packet with its headers.
 const PAYLOAD_BYTES: u64 = 1448;
 const IP_BYTES: usize = 1500;
 
-/// Time of a sender, and answers for each packet that it sent.
+/// Duration of one transfer, and the number of packets in the other direction per packet of the
+/// sender.
 #[derive(Clone, Copy)]
 struct RadioRun {
     time_s: f64,
@@ -98,7 +101,8 @@ fn times(runs: &[RadioRun]) -> Summary {
     Summary::of(&times).expect("each sender has a run at least")
 }
 
-/// Returns the time of a sender that has the rate, gets no reports, and has the medium for itself.
+/// Returns the duration for an ideal sender in seconds. Such a sender needs no reports, and has the
+/// whole medium.
 fn silent(radio: &Radio) -> f64 {
     let packets = SIZE.bytes().div_ceil(PAYLOAD_BYTES);
     radio.airtime(IP_BYTES).as_secs_f64() * packets as f64
@@ -128,7 +132,7 @@ fn tcp(seed: u64, kind: FlowKind) -> RadioRun {
     }
 }
 
-/// Runs the link until the sender has learned that all has arrived.
+/// Runs one transfer over the link until the sender has the confirmation that all bytes arrived.
 fn link(seed: u64) -> RadioRun {
     let profile = Profile::wifi_11b();
     let mut world = World::with_radio(

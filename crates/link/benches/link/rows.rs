@@ -1,4 +1,4 @@
-//! Goodput over paths with more impairments than independent losses of packets.
+//! Goodput on paths with more impairments than independent random losses.
 
 use std::time::Duration;
 
@@ -14,9 +14,11 @@ use super::{
 struct TrialRow {
     name: String,
     trial: Trial,
-    /// The same path without the row's impairment, for rows that are judged by it.
+    /// Same path without the impairment of the row. If present, the result is compared with this
+    /// path.
     plain: Option<Trial>,
-    /// Required fraction of the plain path's goodput, or of the ideal.
+    /// Required goodput as a fraction of the goodput on the plain path. Without a plain path, the
+    /// reference is the ideal goodput.
     required: f64,
     needless_max: Option<f64>,
     feedback_max: f64,
@@ -138,7 +140,7 @@ fn rows() -> Vec<TrialRow> {
     rows
 }
 
-/// Prints the controller's states over time in the first row whose name contains `name`.
+/// Prints the states of the controller over time, for the first row whose name contains `name`.
 pub fn trace(name: &str, seed: u64) {
     let mut trial = named(Some(name)).swap_remove(0).trial;
     trial.seed = seed;

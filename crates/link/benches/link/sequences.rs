@@ -1,8 +1,7 @@
-//! Three transfers in a row over paths that reorder, vary, corrupt or lose in bursts: no seed may
-//! collapse.
+//! Three consecutive transfers over paths with reordering, jitter, corruption or burst losses.
 //!
-//! A row is judged by itself: the worst seed against the median seed, for each transfer of the
-//! three. A rate that collapses in one sequence of a hundred shows here, and nowhere in a median.
+//! Each transfer of the worst seed is compared with the median of all seeds. The bench finds a rate
+//! that collapses with one seed in a hundred. The median of a row would hide such a collapse.
 
 use std::time::Duration;
 
@@ -23,14 +22,14 @@ pub struct SequenceRow {
 
 const RATE: BitRate = BitRate::mbit(270);
 const RTT: Duration = Duration::from_millis(180);
-/// Bytes of 1.5 s at the rate of the line: eight round trips.
+/// Size of a transfer: the bytes of 1.5 s at the rate of the line, or eight round trips.
 const SIZE: ByteCount = ByteCount::megabytes(50);
 const TRANSFERS: usize = 3;
 /// Time for which the link is idle after each transfer.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Time after which a transfer counts as endless.
+/// Time after which a transfer counts as failed.
 const LIMIT: Duration = Duration::from_secs(200);
-/// Part of the row's median that the worst seed must reach.
+/// Least goodput of the worst seed, as a fraction of the row's median.
 const WORST_OF_MEDIAN: f64 = 0.75;
 
 pub fn rows() -> Vec<SequenceRow> {
@@ -96,13 +95,13 @@ pub fn rows() -> Vec<SequenceRow> {
     rows
 }
 
-/// Returns the goodput of each transfer, by the rate of the line. It is zero for a transfer that
-/// did not end in time.
+/// Returns the goodput of each transfer, as a fraction of the ideal goodput. The value is zero for
+/// a transfer that did not end in time.
 pub fn sequence(trial: &Trial) -> [f64; TRANSFERS] {
     watched_sequence(trial, &mut |_| {})
 }
 
-/// Prints the controller's states over time in the first row whose name contains `name`.
+/// Prints the states of the controller over time, for the first row whose name contains `name`.
 pub fn trace(name: &str, seed: u64) {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));
@@ -119,7 +118,7 @@ pub fn trace(name: &str, seed: u64) {
     println!("{}: {reached:.3?} of ideal", row.name);
 }
 
-/// Runs the transfers, and calls `watch` at each event.
+/// Runs the transfers. Calls `watch` after each event of the simulation.
 fn watched_sequence(trial: &Trial, watch: &mut dyn FnMut(&World)) -> [f64; TRANSFERS] {
     let mut world = trial.world();
     let ideal_s = SIZE.bytes() as f64 / trial.goodput_bytes_per_s() + RTT.as_secs_f64();

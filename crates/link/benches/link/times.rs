@@ -1,4 +1,5 @@
-//! Waiting times of users: ramp, tail, dialogue during a bulk transfer, first connection.
+//! Waiting times of users: time to full rate, end of a transfer, short exchanges during a bulk
+//! transfer, and the first connection.
 
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ pub fn print(seeds: u64) -> Vec<MissedFigure> {
     missed
 }
 
-/// Prints a row of figures of which less is better.
+/// Prints a row of figures for which a smaller value is better. Returns the figure if it misses its
+/// requirement.
 fn row(name: &str, required: f64, figures: &[f64], unit: &str) -> Option<MissedFigure> {
     let summary = Summary::of(figures).expect("each time has a seed at least");
     let (median, worst) = (summary.median, summary.max);
@@ -40,7 +42,8 @@ fn row(name: &str, required: f64, figures: &[f64], unit: &str) -> Option<MissedF
     is_missed.then(|| MissedFigure::new(name.to_owned(), worst, required))
 }
 
-/// Measures 100 MB over a satellite: 250 Mbit/s forward, 3 Mbit/s back, 600 ms.
+/// Measures transfers of 100 MB over a satellite path: 250 Mbit/s forward, 3 Mbit/s backward, and a
+/// round-trip time of 600 ms.
 fn ramp(seeds: u64) -> Vec<MissedFigure> {
     let satellite = |loss, is_warm| {
         let rtt = Duration::from_millis(600);
@@ -85,8 +88,8 @@ fn ramp(seeds: u64) -> Vec<MissedFigure> {
     missed
 }
 
-/// Measures the time from the first transmission of the last byte until everything was read in
-/// order.
+/// Measures the time from the first transmission of the last byte until the application has read
+/// all bytes.
 fn tail(seeds: u64) -> Vec<MissedFigure> {
     let mut missed = Vec::new();
     for (rtt_ms, loss) in [
@@ -124,7 +127,8 @@ fn tail(seeds: u64) -> Vec<MissedFigure> {
     missed
 }
 
-/// Measures 10 KB there and 10 KB back, idle and under bulk data at full rate: 99th percentiles.
+/// Measures exchanges of 10 KB in each direction: on an idle link, and during bulk transfers at
+/// full rate. The result is the ratio of the 99th percentiles.
 fn dialogue(seeds: u64) -> Vec<MissedFigure> {
     let mut missed = Vec::new();
     for rtt_ms in [40, 200] {
@@ -145,7 +149,7 @@ fn dialogue(seeds: u64) -> Vec<MissedFigure> {
     missed
 }
 
-/// Returns the 99th percentile of the times of dialogues, in seconds.
+/// Returns the 99th percentile of the durations of 60 exchanges, in seconds.
 fn dialogues(trial: &Trial, is_busy: bool) -> f64 {
     let mut world = trial.world();
     trial.warm(&mut world, &mut |_| {});
@@ -174,7 +178,8 @@ fn one_way(world: &mut World, from: SimSite) {
     });
 }
 
-/// Measures the time from the first packet ever until a byte of the application has arrived.
+/// Measures the time from the first packet of a new connection until the first transfer of 100
+/// bytes has arrived.
 fn first_contact(seeds: u64) -> Vec<MissedFigure> {
     let mut missed = Vec::new();
     for (rtt_ms, loss, required) in [(200, 0.0, 2.0), (200, 0.5, 5.0), (600, 0.5, 5.0)] {

@@ -1,4 +1,4 @@
-//! Trace of one cell of the matrix over time.
+//! Printed trace of one cell of the matrix over time.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use link::sim::{SimSite, World};
 
 use super::trial::Trial;
 
-/// Runs a trial and prints its controller's state four times a round trip.
+/// Runs a trial, and prints the state of the controller four times per round trip.
 pub fn print(trial: &Trial) {
     let mut lines = TraceLines::new(trial.rtt);
     // Watching does not change the run.
@@ -22,7 +22,7 @@ pub fn print(trial: &Trial) {
     );
 }
 
-/// Lines on the state of the sending side, four a round trip.
+/// Printer of the sender's state, with up to four lines per round trip.
 pub struct TraceLines {
     step: Duration,
     next: Duration,

@@ -1,4 +1,4 @@
-//! One transfer over one path, and its outcome.
+//! One transfer over one path, and its measured outcome.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use link::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-/// Path and transfer.
+/// Path and transfer of one trial.
 #[derive(Clone)]
 pub struct Trial {
     pub forward: PathConfig,
     pub backward: PathConfig,
     pub size: ByteCount,
-    /// Round-trip time without a queue.
+    /// Round-trip time of the path without queueing delay.
     pub rtt: Duration,
-    /// Probability that a packet arrives, each way.
+    /// Probability that the path delivers a packet. The value applies to each direction.
     pub arrives: f64,
-    /// Whether a transfer of four bandwidth-delay products goes before.
+    /// Whether an earlier transfer of four bandwidth-delay products uses the connection first.
     pub is_warm: bool,
     pub memory_max: ByteCount,
     pub seed: u64,
@@ -28,28 +28,29 @@ pub struct Trial {
 /// Outcome of a trial.
 #[derive(Clone, Copy, Default)]
 pub struct TrialOutcome {
-    /// Time until the sender has learned that everything arrived.
+    /// Time in seconds until the sender had the confirmation that all bytes arrived.
     pub time_s: f64,
-    /// Ideal time divided by that time; zero if the transfer did not end.
+    /// Ideal time divided by the measured time. Zero if the transfer did not end.
     pub fraction: f64,
-    /// Bytes of reports, headers included, divided by bytes sent forward.
+    /// Bytes of reports including headers, divided by the bytes that the sender sent.
     pub feedback: f64,
-    /// Spuriously lost packets, divided by packets sent.
+    /// Number of spuriously lost packets, divided by the number of sent packets.
     pub needless: f64,
     pub memory_peak_bytes: usize,
-    /// Time from the first transmission of the last byte until the reader had everything, in round
-    /// trips.
+    /// Time from the first transmission of the last byte until the receiving application had all
+    /// bytes, in round trips.
     pub tail_rtts: f64,
-    /// Packets that the bottleneck's queue dropped, divided by packets sent.
+    /// Number of packets that the queue or the policer dropped, divided by the number of sent
+    /// packets.
     pub caused_loss: f64,
 }
 
-/// Time after which a transfer has failed.
+/// Time after which a transfer counts as failed.
 const LIMIT: Duration = Duration::from_secs(900);
 
 impl Trial {
-    /// Returns a trial with `rate` each way, a queue of half the bandwidth-delay product, and the
-    /// same impairments both ways.
+    /// Returns a trial with the same rate and the same loss in both directions. The queue holds
+    /// half of the bandwidth-delay product.
     pub fn symmetric(rate: BitRate, rtt: Duration, loss: f64) -> Self {
         let path = PathConfig {
             rate: Some(rate),
@@ -70,20 +71,20 @@ impl Trial {
         }
     }
 
-    /// Changes both directions.
+    /// Applies `change` to the configuration of both directions.
     pub fn with(mut self, change: impl Fn(&mut PathConfig)) -> Self {
         change(&mut self.forward);
         change(&mut self.backward);
         self
     }
 
-    /// Returns the best goodput of a perfect sender, with 94 % of the rate as payload.
+    /// Returns the goodput of a perfect sender in bytes per second. 94 % of the rate is payload.
     pub fn goodput_bytes_per_s(&self) -> f64 {
         let rate = self.forward.rate.map_or(f64::MAX, BitRate::as_bytes_per_s);
         rate * 0.94 * self.arrives
     }
 
-    /// Makes the transfer at least as long as the definition of goodput requires.
+    /// Increases the size of the transfer, if needed, so that it takes at least 20 round trips.
     pub fn at_least_twenty_rtts(mut self) -> Self {
         let bytes = 20.0 * self.rtt.as_secs_f64() * self.goodput_bytes_per_s();
         self.size = self.size.max(ByteCount::new(bytes as u64));
@@ -101,7 +102,8 @@ impl Trial {
         })
     }
 
-    /// Moves four bandwidth-delay products. Returns the time it took.
+    /// Transfers four bandwidth-delay products before the trial. Returns the duration in seconds,
+    /// or `None` if the transfer did not end.
     pub fn warm(&self, world: &mut World, watch: &mut dyn FnMut(&World)) -> Option<f64> {
         let bdp = self
             .forward
@@ -127,7 +129,7 @@ impl Trial {
         self.run_watched(&mut |_| {})
     }
 
-    /// Runs the trial, and calls `watch` at each event.
+    /// Runs the trial. Calls `watch` after each event of the simulation.
     pub fn run_watched(&self, watch: &mut dyn FnMut(&World)) -> TrialOutcome {
         let mut world = self.world();
         if self.is_warm && self.warm(&mut world, watch).is_none() {
