@@ -33,10 +33,10 @@ fn remembering(memory: PathMemory) -> FlowKind {
     FlowKind::longhaul(move |_, max| congestion::for_policy(Policy::Fair, Some(memory), max))
 }
 
-/// Scenario 1: one flow alone on 480 paths. Without `--full`, only a fixed subset of the paths at 1
-/// Gbit/s is used.
+/// Scenario 1: one flow alone on 480 paths. Without `--full`, only a fixed fifth of the paths at
+/// 1 Gbit/s is used.
 ///
-/// A cell runs for 40 round trips, but at least for 15 s at 1 Gbit/s, 20 s at 100 Mbit/s, and 40 s
+/// A cell runs for 40 round trips. The least time is 15 s at 1 Gbit/s, 20 s at 100 Mbit/s, and 40 s
 /// at 10 Mbit/s. The figures come from the second half of the run.
 pub(crate) fn alone(is_full: bool) -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
