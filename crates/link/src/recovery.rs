@@ -285,7 +285,8 @@ impl SentLog {
     /// `base_rtt` determines the least reordering window. Congestion control does not see a lost
     /// packet that was sent before `outage_end`, because the path delivered nothing then.
     ///
-    /// # Errors Returns an error if the report is malformed, or reports the arrival of packets that
+    /// # Errors
+    /// Returns an error if the report is malformed, or reports the arrival of packets that
     /// were never sent.
     pub(crate) fn on_report(
         &mut self,

@@ -58,8 +58,8 @@ const AROUND_MIN: Duration = Duration::from_millis(20);
 const BURST_MIN: u64 = 20;
 /// Number of stored steps within the time in which the neighbours were sent.
 const STEPS_AROUND: u32 = 16;
-/// Fraction of the usual fraction of arrived neighbours. If fewer have arrived, and chance does not
-/// explain the difference, the packet has overtaken others.
+/// Factor for the usual fraction of arrived neighbours. If a packet's fraction is below the
+/// product, and chance does not explain the difference, the packet has overtaken others.
 ///
 /// If one packet in five or more is faster than the others, the fast packets are typical of the
 /// path. The other packets then count as late.

@@ -41,8 +41,8 @@ pub(crate) struct ReceivedLog {
     /// then starts at that record.
     is_covered: bool,
     late: Option<(u64, u64)>,
-    /// First packet of a range that the peer has requested again. The second value is the number of
-    /// reports that will still cover the range.
+    /// First packet of a range about which the peer has requested further reports. The second value
+    /// is the number of reports that will still cover the range.
     asked: Option<(u64, usize)>,
     /// Whether the present report includes a range that the peer requested.
     is_answering: bool,

@@ -97,7 +97,8 @@ impl SteadyTransfer {
     /// Runs until the sender has sent `packets` more packets. Returns the increase of the counter
     /// during the sender's turns and during the receiver's turns.
     ///
-    /// # Panics Panics if the transfer is slower than 90 % of the configured rate. It is then not
+    /// # Panics
+    /// Panics if the transfer is slower than 90 % of the configured rate. It is then not
     /// in its steady state.
     pub fn run(&mut self, packets: u64) -> [u64; 2] {
         let sent = |steady: &Self| steady.sender.endpoint.peer_view(0).stats.datagrams_sent;

@@ -68,7 +68,7 @@ pub enum Mechanism {
     Overtakers,
     /// Packets that arrive after later packets do not count in any measurement of delay.
     Stragglers,
-    /// A drain sets its rate by the queue that a packet will meet, not by the measured queue.
+    /// The rate of a drain depends on the queue that a packet will meet, not on the measured queue.
     DrainAhead,
     /// The rate of a drain is at least a fraction of the capacity.
     DrainRateMin,
@@ -76,7 +76,7 @@ pub enum Mechanism {
     HoldEmpty,
     /// The loss floor is measured while a drain keeps the queue empty.
     LearnInDrain,
-    /// Background traffic tests the route less often after each failed drain.
+    /// While drains fail, background traffic tests the route more and more rarely.
     RareTests,
     /// If a queue does not become empty, the controller tests whether the route became longer.
     RouteTest,
@@ -164,8 +164,8 @@ pub enum Mechanism {
     TrainJitter,
     /// A train is not measured if one packet that overtook the train dominates the result.
     TrainOvertaker,
-    /// If less than half of the expected packets arrive, the controller cuts the window at any loss
-    /// floor.
+    /// If less than half of the expected packets arrive, the controller cuts the window, whatever
+    /// the loss floor is.
     LastResort,
     /// Dense losses count as an excess even if they form a single run.
     OneRun,
@@ -193,11 +193,11 @@ pub enum Mechanism {
     WindowBefore,
     /// During competition, the controller tests whether the competing flows have stopped.
     CompeteTest,
-    /// Two rounds with an empty queue end competition.
+    /// After two rounds with an empty queue, the sender stops competing with CUBIC's growth.
     EmptyRounds,
     /// A second test of the queue starts earlier than the regular interval.
     SecondTest,
-    /// Competition ends only after two tests with an empty queue.
+    /// The sender stops competing only after two tests with an empty queue.
     TwoTests,
     /// If random loss hides the drops of a full queue, the controller cuts the window at the
     /// queue's peak.

@@ -255,8 +255,8 @@ const IN_FLIGHT_MAX: f64 = 1.25;
 /// A lost packet counts as in flight until it is declared lost. That takes longer than the report
 /// about an arrived packet.
 const IN_FLIGHT_FOR_LOSS: f64 = 0.25;
-/// Number of packets that may be in flight beyond the limit. They allow a burst of the pacer if the
-/// window is small.
+/// Number of packets that may be in flight in addition to [`IN_FLIGHT_MAX`]. These packets allow a
+/// burst of the pacer if the window is small.
 const IN_FLIGHT_SPARE_PACKETS: f64 = 4.0;
 
 /// Upper limit of the capacity stored for a later connection, as a multiple of the present sending

@@ -91,9 +91,9 @@ pub(super) fn interval_s(base_s: f64) -> f64 {
 const REPORTS_PER_ROUND_TRIP: f64 = 8.0;
 /// Least time in seconds for which the sender continues without a report.
 ///
-/// If a gap between two reports within [`GAP_WINDOW_S`] was longer, the sender continues for as
-/// long as that gap. The limit is [`GAP_ROUND_TRIPS`] round trips more. Bursts of losses affect
-/// reports, too.
+/// If a gap between two reports was longer within the last [`GAP_WINDOW_S`] seconds, the sender
+/// continues for that time. The time is at most [`GAP_ROUND_TRIPS`] round trips longer than the
+/// least time. Bursts of losses also destroy reports.
 const GAP_S: f64 = 0.3;
 const GAP_ROUND_TRIPS: f64 = 2.0;
 const GAP_WINDOW_S: f64 = 10.0;

@@ -22,7 +22,8 @@ pub(super) struct Liar {
     pub(super) is_active: bool,
     /// Highest packet number in the true reports so far.
     largest: u64,
-    /// Counter from which floods derive stream numbers, so that they use all streams in turn.
+    /// Counter from which the floods compute stream numbers. The floods thus use all streams in
+    /// turn.
     turn: u64,
     /// Number of streams that the attacked gateway permits.
     pub(super) streams_max: u64,

@@ -212,8 +212,8 @@ const SEEN_MIN: usize = 3;
 /// Maximum number of arrivals of a train that are compared. Each arrival is compared with every
 /// other arrival.
 const ARRIVALS_MAX: usize = 48;
-/// Least spread of a train's arrivals that comes from the path. A shorter spread comes from the
-/// receiver's timer.
+/// Least time from the first to the last arrival of a train. A shorter time comes from the
+/// resolution of the receiver's timer, not from the path.
 const SPREAD_MIN_S: f64 = 0.000_5;
 /// Multiple of the median rate that shows jitter if a quarter of the pairs reaches the multiple.
 /// Without jitter, a bottleneck spreads all pairs equally.

@@ -108,7 +108,7 @@ pub(in super::super) const EXCESS: f64 = 0.02;
 pub(in super::super) const EXCESS_RUNS: f64 = 4.0;
 /// Loss fraction above which one run of losses is enough. Losses this dense form a single run.
 const LOSS_OF_ONE_RUN: f64 = 0.7;
-/// Least number of packets from which an excess is detected.
+/// Least number of packets needed to detect an excess of losses.
 pub(in super::super) const EXCESS_PACKETS_MIN: f64 = 8.0;
 /// Number of standard deviations beyond the floor that chance does not explain.
 ///
@@ -123,8 +123,8 @@ const RESORT_PACKETS: f64 = 1000.0;
 const RESORT_RUNS: f64 = 40.0;
 /// Number of losses that the path itself may cause, even if the loss floor is low.
 const ONE_LOSS: f64 = 1.0;
-/// Multiple of the losses that a nearly lossless floor predicts. Fewer losses do not show
-/// congestion.
+/// Factor for the number of losses that a loss floor near zero predicts. Fewer losses than the
+/// product do not show congestion.
 const FLOOR_ALLOWANCE: f64 = 2.0;
 
 /// Decision limit of the cumulative sum, in units of variance / tolerance.

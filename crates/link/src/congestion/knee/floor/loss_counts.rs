@@ -91,8 +91,8 @@ impl LossRuns {
 
 /// Weight of one run of losses in the moving average of the lengths.
 const WEIGHT: f64 = 1.0 / 32.0;
-/// Largest length that one run adds to the average. Without the limit, an outage would hide later
-/// losses from the tests.
+/// Maximum length of one run in the average, in packets. Without the limit, an outage would hide
+/// later losses from the tests.
 const LENGTH_MAX: f64 = 100.0;
 /// Mean length above which runs of losses are bursts, in packets. A policer that drops four of five
 /// packets forms runs of five.

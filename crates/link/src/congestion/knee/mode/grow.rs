@@ -145,13 +145,14 @@ const GAIN_START_MIN: f64 = 1.0 / 128.0;
 /// Largest gain of a round. With a larger gain, one round could build a queue of more than half the
 /// bandwidth-delay product before its first report.
 const GAIN_MAX: f64 = 0.5;
-/// Factor of the gain from round to round near the capacity of the last drain.
+/// Factor by which the gain grows each round, while the window is near the bandwidth-delay product
+/// of the last drain.
 ///
 /// A queue appears after eight to ten rounds. The drain then takes one round at a rate that is 5 %
 /// lower.
 const GAIN_GROWTH: f64 = 1.5;
-/// Factor of the gain from round to round well above the capacity of the last drain. Growth then
-/// finds a multiple of that capacity in about ten rounds.
+/// Factor by which the gain grows each round, while the window is far above the bandwidth-delay
+/// product of the last drain. Growth then finds a multiple of that capacity in about ten rounds.
 const GAIN_GROWTH_ABOVE: f64 = 2.0;
 /// Fraction of the bandwidth-delay product of the last drain. A smaller window is far from building
 /// a queue. A repeated drain or a cut for loss has made the window so small.
@@ -167,7 +168,7 @@ const FAR_ABOVE_KNOWN: f64 = 1.25;
 
 /// Factor of the first gain after a cut for loss and for background traffic.
 const GENTLE_START: f64 = 0.5;
-/// Factor of the gain from round to round after a cut for loss. The factor is small because a
+/// Factor by which the gain grows each round after a cut for loss. The factor is small because a
 /// policer may drop packets without any warning from a queue.
 const GENTLE_GROWTH: f64 = 1.15;
 /// Number of rounds of slow growth without a queue or losses. After these rounds no policer is

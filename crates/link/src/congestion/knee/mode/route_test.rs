@@ -114,8 +114,8 @@ impl RouteTest {
         self.end(path, finding, now_s)
     }
 
-    /// Whether the test was sent at its intended rate, without gaps from the application or from
-    /// missing credit. Gaps after the last byte of the test do not count.
+    /// Whether the packets of the test were sent at the intended rate. Gaps come from the
+    /// application or from missing credit. Gaps after the last byte of the test do not count.
     fn was_sent_at_its_rate(&self) -> bool {
         let took_max_s = GAPS_MAX * self.bytes / self.rate_bytes_per_s + GAP_MAX_S;
         self.sent_s
@@ -249,11 +249,11 @@ const LINE_MAX: f64 = 1.5;
 /// Largest growth of the test's rate after a test that was too slow, as a multiple of the known
 /// capacity. Start-up grows by the same factor in a round trip.
 const LINE_GROWTH: f64 = 2.0;
-/// Fraction of an apparent queue. If no more than this fraction remains after a drain, the queue
-/// was our own.
+/// Fraction of an apparent queue. If no more than this fraction remains after a drain, packets of
+/// this sender formed the queue.
 ///
-/// The first value applies to the first test. Our own queue may then add to the delay of a longer
-/// and slower route.
+/// The first value applies to the first test. Packets of this sender may then add a queue to the
+/// delay of a longer and slower route.
 const UNMOVED_AT_FIRST: f64 = 0.5;
 const UNMOVED: f64 = 0.9;
 /// Longest time in which the packets of a test may be sent: this multiple of the intended time,

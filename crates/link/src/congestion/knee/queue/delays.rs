@@ -233,7 +233,7 @@ impl DelayBucket {
 }
 
 /// Least size of a bucket: this number of packets, and this fraction of a round trip. The bucket is
-/// short enough to be recent, and has enough packets to remove single jitter.
+/// short enough to be recent, and has enough packets to remove the jitter of single packets.
 const BUCKET_COUNT: usize = 4;
 const BUCKET_SPAN: f64 = 1.0 / 8.0;
 /// Maximum number of packets in a bucket. The limit applies even if the peer's clock hardly
