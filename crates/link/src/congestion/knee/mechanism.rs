@@ -104,9 +104,9 @@ pub enum Mechanism {
     GainCap,
     /// If losses continue soon after a cut, the controller cuts the window again.
     CutAgain,
-    /// If most of the lost packets behind a cut arrive late, the controller undoes the cut.
+    /// If most of the lost packets that caused a cut arrive late, the controller undoes the cut.
     UndoWrongCut,
-    /// If most of the lost packets behind an experiment arrive late, the controller undoes the
+    /// If most of the lost packets that caused an experiment arrive late, the controller undoes the
     /// experiment.
     UndoWrongExperiment,
     /// The controller sends at a quarter of the rate to measure the loss floor of the path.
@@ -158,7 +158,7 @@ pub enum Mechanism {
     GrowthBeyondTrain,
     /// A sending rate far above the rate of a train does not count as the capacity.
     SentMax,
-    /// Losses far below the rate of a train do not count as congestion.
+    /// Losses at a sending rate far below the rate of a train do not count as congestion.
     FarBelowTrain,
     /// A train that jitter has spread gives only a lower limit of the capacity.
     TrainJitter,

@@ -110,7 +110,8 @@ impl Knee {
                 < (IDLE_PART * self.path.window_bytes).min(IDLE_PACKETS * self.path.packet_bytes)
     }
 
-    /// Grows the window by the bytes that a report acknowledged or declared lost.
+    /// Grows the window after a report. The growth depends on the bytes that the report
+    /// acknowledges or declares lost.
     fn grow(&mut self, digest: &Digest<'_>, since_report_s: f64, now_s: f64) {
         // The window must not grow while there are no bytes to send, or no reports.
         let idle_s = if digest.app_limited {
@@ -178,8 +179,8 @@ impl Controller for Knee {
         self.mode.rate_bytes_per_s(&self.path)
     }
 
-    /// Returns the number of bytes in flight that pacing needs until the slowest report on a packet
-    /// arrives.
+    /// Returns the limit of bytes in flight. The limit lets pacing continue until the slowest
+    /// report on a packet arrives.
     fn window_bytes(&self) -> f64 {
         let path = &self.path;
         let base_s = path.base_s();
@@ -233,8 +234,8 @@ impl Controller for Knee {
     }
 }
 
-/// Number of rounds without a report after which CUBIC's window stops growing. Nothing shows that
-/// packets sent later have passed.
+/// Number of rounds without a report after which CUBIC's window stops growing. Without reports, no
+/// measurement shows whether later packets have passed.
 const GROWTH_PAUSE_ROUNDS: f64 = 2.0;
 /// Fraction of a time without reports. A round-trip time longer than this fraction belongs to a
 /// packet sent before the reports stopped.

@@ -105,8 +105,8 @@ impl CapacityEstimate {
         }
     }
 
-    /// Inserts the measured rate into the recent peak if all its packets were sent after the last
-    /// cut.
+    /// Updates the recent peak with the measured rate, if all packets of the measurement were sent
+    /// after the last cut.
     ///
     /// `cut_s` is the time of that cut. Before a cut the path dropped packets. The measured rate
     /// counts dropped packets as passed, so it exceeded the path's capacity.

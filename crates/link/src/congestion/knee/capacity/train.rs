@@ -87,8 +87,7 @@ impl PacketTrains {
         })
     }
 
-    /// Whether no train has shown the capacity because the application had too little data for a
-    /// full train.
+    /// Whether too little application data is the reason that no train has shown the capacity.
     pub(in super::super) fn lacked_data(&self) -> bool {
         let shows = self.newest.is_some_and(|train| !train.is_lower_bound);
         self.is_waiting() || self.is_short && !shows

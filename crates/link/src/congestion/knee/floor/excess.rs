@@ -61,8 +61,8 @@ impl LossFloor {
         EXCESS * (1.0 - self.loss()) + UNLIKELY_DEVIATIONS * deviation
     }
 
-    /// Whether the newest packets exceed the losses that the floor permits by more than
-    /// `losses_min` losses.
+    /// Whether more of the newest packets are lost than the floor permits. The excess must be
+    /// greater than `losses_min` losses.
     ///
     /// The test is a cumulative sum (E. S. Page, Continuous inspection schemes, 1954). The decision
     /// limit is [`SURPLUS_LIMIT`] * variance / tolerance.
@@ -117,8 +117,9 @@ pub(in super::super) const EXCESS_PACKETS_MIN: f64 = 8.0;
 const EXCESS_DEVIATIONS: f64 = 4.0;
 /// Fraction of the expected arrivals below which the last-resort test detects an overload.
 const RESORT_ARRIVING: f64 = 0.5;
-/// Least number of packets for the last-resort test. The second value is the least number in mean
-/// loss runs, so that a few bursts do not count as an overload.
+/// Least number of packets for the last-resort test. The second value is multiplied by the mean
+/// length of a loss run. The product is also a minimum, so that a few bursts do not count as an
+/// overload.
 const RESORT_PACKETS: f64 = 1000.0;
 const RESORT_RUNS: f64 = 40.0;
 /// Number of losses that the path itself may cause, even if the loss floor is low.

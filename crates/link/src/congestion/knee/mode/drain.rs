@@ -204,9 +204,9 @@ const RATE_MIN_SHORT: f64 = 0.8;
 const STEEPNESS: f64 = 3.0;
 /// Limits of the time for which a drain keeps the queue empty.
 ///
-/// The drain ends after this fraction of a window, or after [`FLOOR_PACKETS`] packets, has shown
-/// the loss floor. The drain also ends after [`HOLD_ROUNDS`] rounds. A longer time measures the
-/// floor better, but reduces the sending rate for longer.
+/// The drain ends once this fraction of a window, or [`FLOOR_PACKETS`] packets, have shown the loss
+/// floor. The drain also ends after [`HOLD_ROUNDS`] rounds. A longer time measures the floor
+/// better, but reduces the sending rate for longer.
 const FLOOR_PART: f64 = 0.7;
 const FLOOR_PACKETS: f64 = 200.0;
 const HOLD_ROUNDS: f64 = 2.0;

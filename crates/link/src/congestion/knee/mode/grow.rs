@@ -123,7 +123,7 @@ fn meet_queue(path: &mut PathModel) -> Transition {
     }
 }
 
-/// Whether the queue is longer than growth can have built it.
+/// Whether the queue is too long to come from growth.
 fn queue_is_sudden(path: &PathModel) -> bool {
     let built_s = SUDDEN * path.base_s() + SUDDEN_THRESHOLDS * path.threshold_s();
     path.queue.delay_s > built_s
@@ -143,7 +143,7 @@ const GAIN_START: f64 = 0.5;
 /// minutes to grow.
 const GAIN_START_MIN: f64 = 1.0 / 128.0;
 /// Largest gain of a round. With a larger gain, one round could build a queue of more than half the
-/// bandwidth-delay product before its first report.
+/// bandwidth-delay product before the first report about the round.
 const GAIN_MAX: f64 = 0.5;
 /// Factor by which the gain grows each round, while the window is near the bandwidth-delay product
 /// of the last drain.
