@@ -150,7 +150,7 @@ pub enum Mechanism {
     /// The window grows eightfold per round trip while it is far below a lower limit of the
     /// capacity.
     Eightfold,
-    /// The window is set to half of the rate that a train shows, without gradual growth.
+    /// The window is set at once for half of the rate that a train shows, without gradual growth.
     TrainLeap,
     /// If a train and later arrivals show a much lower rate, the controller reduces the window.
     Disproven,

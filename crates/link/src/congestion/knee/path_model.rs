@@ -266,7 +266,7 @@ const SHORT_PACKETS: f64 = 16.0;
 ///
 /// With this value the queue becomes empty. A drain takes one round in eight to ten at 5 % less, so
 /// it costs less than 1 % of the rate. A smaller window would also empty a queue that other flows
-/// built, and a test for competing flows would then fail.
+/// built. An empty queue would then prove nothing about competing flows.
 pub(super) const DRAINED: f64 = 0.95;
 /// Least pacing rate of a drain, as a fraction of the capacity.
 ///

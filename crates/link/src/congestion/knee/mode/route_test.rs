@@ -1,7 +1,7 @@
 //! Mode that tests whether an apparent queue is in fact a longer route.
 //!
 //! Queues and longer routes both delay all packets. If the sender slows down, the delay of a longer
-//! route stays. The delay of a queue that other flows fill stays, too.
+//! route stays. If other flows fill a queue, its delay stays, too.
 //!
 //! The test therefore sends at nearly the capacity for a short time. In a queue, the delay of the
 //! test packets grows, or the queue drops packets. On a longer route, the delay stays constant.

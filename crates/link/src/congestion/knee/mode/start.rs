@@ -304,8 +304,8 @@ const FIRST_ROUND_GROWTH: f64 = 2.0;
 /// Ratio of a train's rate to the present rate. Above this ratio losses do not come from the
 /// sending rate.
 ///
-/// The window must also have grown by this factor since the first train. Before that, the first
-/// window caused as many losses.
+/// The window must also have grown by this factor since the first train before losses can end
+/// start-up. With a smaller window, the sending rate does not cause the losses either.
 const FAR_ABOVE: f64 = 4.0;
 /// Largest loss fraction that start-up adopts as the loss floor. Without this limit, many flows
 /// that start together would count as a lossy path.
@@ -350,7 +350,7 @@ const EIGHTFOLD: f64 = 8.0;
 /// round trip requires x ln x: 8 ln 8 and 2 ln 2.
 const GAIN_EIGHTFOLD: f64 = 16.6;
 const GAIN_DOUBLING: f64 = 1.386;
-/// Fraction of a train's rate to which the window is set at once. Gradual growth follows.
+/// Fraction of a train's rate. The window is set at once for this rate, and then grows gradually.
 const LEAP: f64 = 0.5;
 /// Growth at the train's rate, in bytes for each acknowledged or lost byte. The second value is the
 /// additional growth for each multiple of the rate beyond it.

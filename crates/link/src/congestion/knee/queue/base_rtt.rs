@@ -50,16 +50,16 @@ impl BaseRtt {
         self.since_cut_s = None;
     }
 
-    /// Replaces the base round-trip time by the least round-trip time since the last cut. If there
-    /// is none, adds the queueing delay `queue_s` to the old base.
+    /// Replaces the base round-trip time by the least round-trip time since the last cut. If no
+    /// packet was sent since the cut, adds the queueing delay `queue_s` to the old base.
     pub(super) fn rebase(&mut self, queue_s: f64, now_s: f64) {
         let before_s = self.least.get().unwrap_or(GUESS_S);
         let least_s = self.since_cut_s.unwrap_or(before_s + queue_s);
         self.least.reset(least_s, now_s);
     }
 
-    /// Returns the base round-trip times at the previous sample and now, in seconds, if the path
-    /// has changed. Returns `None` if they are similar.
+    /// Returns the base round-trip times at the previous sample and now, in seconds. Returns `None`
+    /// unless the two times differ so much that the path must have changed.
     pub(super) fn change_s(&mut self) -> Option<(f64, f64)> {
         let now_s = self.get_s();
         let before_s = self.before_s.replace(now_s)?;

@@ -265,8 +265,8 @@ impl QueueEstimate {
         self.ramp = Some(DelayRamp::new(from_s, until_s));
     }
 
-    /// Returns the delay of the last watched packets minus the delay of the first, in seconds.
-    /// Returns `None` until both are known.
+    /// Returns the delay of the last watched packets minus the delay of the first watched packets,
+    /// in seconds. Returns `None` until both delays are known.
     pub(super) fn ramp_rise_s(&self) -> Option<f64> {
         self.ramp?.rise_s()
     }
@@ -309,8 +309,8 @@ const NO_QUEUE_S: f64 = 0.000_2;
 /// Fraction of the longest recent queueing delay. A queue of at least this length is at its peak.
 const AT_PEAK: f64 = 0.9;
 
-/// New threshold after a loss below the threshold, as a fraction of the present queueing delay.
-/// Growth must end before the queue is as long again.
+/// New queue threshold after a loss at a queue below the threshold, as a fraction of the present
+/// queueing delay. Growth must end before the queue is as long again.
 const SHALLOW_PART: f64 = 0.5;
 /// Least queue threshold in seconds after losses. A shorter queueing delay cannot be distinguished
 /// from the noise of receive times.
