@@ -35,7 +35,8 @@ struct EarlyPeriod {
 #[derive(Debug, Clone, Copy)]
 struct EarlyRun {
     packets: usize,
-    /// Arrival time of the [`RUN_MIN`]th packet of the run, or of the last packet before that.
+    /// Arrival time of the newest counted packet of the run. At most [`RUN_MIN`] packets are
+    /// counted.
     full_s: f64,
 }
 
@@ -72,8 +73,8 @@ impl EarlyPeriod {
 const COMPARED: usize = 64;
 /// Least number of delays for a result on a path without a known base delay.
 const COMPARED_MIN: usize = 16;
-/// Divisor of the number of compared packets. If at least the quotient is early, the shorter delay
-/// counts as the delay of the path.
+/// Divisor of the number of compared packets. If at least as many packets as the quotient are
+/// early, the shorter delay counts as the delay of the path.
 ///
 /// If one packet in ten overtakes in each direction, one round-trip time in five is shorter. Such a
 /// path must stay below the limit.

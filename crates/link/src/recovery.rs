@@ -73,8 +73,8 @@ pub(crate) struct SentLog {
     bytes_in_flight: u64,
     /// Number of items of unacknowledged packets. The first item of each packet does not count.
     extra_items: usize,
-    /// Packet number up to which no packet counts as in flight. The number of the oldest packet in
-    /// flight is at least this value.
+    /// Lower limit for the number of the oldest packet in flight. No packet with a lower number
+    /// counts as in flight.
     oldest_open: u64,
     /// Number of packets in flight that contain only feedback.
     reports_open: u64,
@@ -88,8 +88,8 @@ pub(crate) struct SentLog {
     reordering: ReorderingWindow,
     /// Base round-trip time at the newest report.
     base_rtt: Duration,
-    /// Additional wait for late reports. Reports extend it if they cover packets that were declared
-    /// lost without a report.
+    /// Additional wait for late reports. A report extends the wait if it covers a packet that was
+    /// declared lost without a report.
     report_reordering: ReorderingWindow,
     reported: ReportedRanges,
     /// Packet number below which all packets have been checked. The reordering window of these
@@ -105,8 +105,8 @@ pub(crate) struct SentLog {
     recent_loss: f64,
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
-    /// Time of the last request that the peer report again on some packets. The second field is the
-    /// end of the time for the peer's answer.
+    /// Time at which the sender last asked the peer to report again on some packets. The second
+    /// field is the latest time for the answer.
     asked: Time,
     asked_until: Time,
     skipped_numbers: SkippedPacketNumbers,
@@ -122,7 +122,7 @@ const LOSS_GAIN: f64 = 1.0 / 512.0;
 const RECENT_LOSS_GAIN: f64 = 1.0 / 64.0;
 /// Least reordering window. A shorter window would treat timer noise as loss.
 const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
-/// Maximum wait for a late packet or report. If four round-trip times are longer, they are the
+/// Maximum wait for a late packet or report. If four round-trip times are longer, that time is the
 /// maximum.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Least additional wait before a packet that no report covers is declared lost.

@@ -94,8 +94,8 @@ impl ReportCadence {
     /// Computes the time between two reports.
     ///
     /// The usual time is an eighth of a round trip, within 1 to 50 ms. The time is shorter while
-    /// all reports together are a small fraction of the arriving bytes. A burst of losses that
-    /// destroys fifty reports then lasts less long.
+    /// all reports together are a small fraction of the arriving bytes. With shorter intervals, a
+    /// burst of losses that destroys fifty reports is over sooner.
     fn set_interval(&mut self) {
         let share = if self.loss < LOSS_MIN {
             SHARE_CLEAN

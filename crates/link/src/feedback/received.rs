@@ -28,7 +28,7 @@ pub(crate) struct ReceivedLog {
     largest_time: Time,
     recent: FrontSelector,
     neighbours: NeighbourComparison,
-    /// Packet sampled last.
+    /// Most recently sampled packet.
     front: ArrivalSample,
     bytes_received: u64,
 
@@ -169,7 +169,8 @@ impl ReceivedLog {
         self.window.next()
     }
 
-    /// Whether packet `number` is not a duplicate. Returns false if the number is too old to tell.
+    /// Whether packet `number` is new. Returns false for a duplicate, and for a number that is too
+    /// old to check.
     pub(crate) fn is_new(&self, number: u64) -> bool {
         self.window.is_new(number)
     }

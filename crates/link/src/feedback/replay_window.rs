@@ -30,7 +30,7 @@ impl ReplayWindow {
         self.next
     }
 
-    /// Whether packet `number` has not arrived and is not too old for the window.
+    /// Whether packet `number` is new: it has not arrived, and is recent enough for the window.
     pub(super) fn is_new(&self, number: u64) -> bool {
         number >= self.next || (number + WINDOW >= self.next && !self.has(number))
     }

@@ -23,9 +23,9 @@ pub(super) struct StepBudget {
 /// If packets overtake each other by a round trip, all reports of a round trip cover each packet.
 /// There are at most 64 such reports, and their repetitions.
 const PER_PACKET: u64 = 256;
-/// Number of steps added per second. They need about a tenth of one processor's time.
+/// Number of steps added per second. These steps need about a tenth of one processor's time.
 const PER_S: f64 = 20e6;
-/// Maximum number of steps in the budget. They need about 20 ms of processor time.
+/// Maximum number of steps in the budget. These steps need about 20 ms of processor time.
 const SAVED_MAX: u64 = 1 << 22;
 
 impl StepBudget {

@@ -1,7 +1,7 @@
 //! Adversary between the paths and the two sites of a simulation.
 //!
-//! The adversary sees every datagram that leaves a path. It has no key of the sites, except both
-//! public keys if the configuration says so.
+//! The adversary sees every datagram that leaves a path. It has no private key of the sites. It has
+//! both public keys only if the configuration grants them.
 //!
 //! Its seed decides which other datagrams it delivers. It repeats, changes, shortens and invents
 //! datagrams, replays old datagrams, and reflects a site's datagrams to that site. Their source
@@ -68,7 +68,7 @@ pub(super) struct HeldDatagram {
     pub(super) is_original: bool,
 }
 
-/// Bytes that one stranger has received and may receive.
+/// Number of bytes that one stranger has received, and number of bytes that it may receive.
 #[derive(Debug, Default, Clone, Copy)]
 struct StrangerAccount {
     bytes_owed: u64,

@@ -89,7 +89,8 @@ impl SiegeGateway {
         Some(next.max(self.busy_until))
     }
 
-    /// Runs an application's action on the node, and counts its memory as the gateway's memory.
+    /// Runs an application's action on the node. The memory that the action allocates counts as the
+    /// gateway's memory.
     pub(super) fn ask<T>(&mut self, what: impl FnOnce(&mut Node) -> T) -> T {
         let heap = (self.meters.heap_bytes)();
         let result = what(&mut self.node);

@@ -613,7 +613,7 @@ const OUR_STREAMS_MAX: u64 = 64;
 /// Divisor of a peer's memory share. The quotient is the amount by which the peer may exceed its
 /// share.
 ///
-/// The gateway never drops the slots that are next in order, and they need a slab of memory for
+/// The gateway never drops the slots that are next in order. These slots need a slab of memory for
 /// each stream.
 const SHARE_LEEWAY: u64 = 4;
 /// Number of peers that share the gateway's memory.

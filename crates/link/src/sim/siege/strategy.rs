@@ -139,8 +139,9 @@ impl Strategy {
             .collect()
     }
 
-    /// Returns the strategies for a seed. In every second round of seeds each strategy occurs
-    /// alone. In the rounds between, seeds select mixes of up to four strategies.
+    /// Returns the strategies for a seed. The seeds form rounds with one seed for each strategy. In
+    /// an even round, each seed selects one strategy. In an odd round, each seed selects a mix of
+    /// up to four strategies.
     pub fn of_seed(seed: u64) -> Vec<Self> {
         let count = TABLE.len() as u64;
         let (round, place) = (seed / count, (seed % count) as usize);
