@@ -188,7 +188,7 @@ impl FirstSamples {
     /// Adds a sample. Returns the base round-trip time from the first samples. Returns `None` once
     /// there are enough samples.
     ///
-    /// The base is the median of the samples. If a queue of our own packets of at most
+    /// The base is the median of the samples. If a queue of this sender's packets of at most
     /// `queue_max_s` explains the difference, the base is nearly the least sample.
     pub(crate) fn base_with(&mut self, sample_s: f64, queue_max_s: f64) -> Option<f64> {
         if self.is_over() {

@@ -62,8 +62,8 @@ pub(crate) struct ReportOutcome {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrontTiming {
     pub(crate) rtt: Duration,
-    /// Arrival time by the peer's clock minus sending time by our clock, in seconds. The value is
-    /// the one-way delay plus the difference of the clocks.
+    /// Arrival time by the peer's clock minus sending time by this gateway's clock, in seconds. The
+    /// value is the one-way delay plus the difference of the clocks.
     pub(crate) forward_s: f64,
 }
 

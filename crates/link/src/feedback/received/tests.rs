@@ -326,8 +326,8 @@ fn who_sends_old_numbers_again_and_again_gets_few_reports() {
     assert!(bytes < 2 * 300_000, "{bytes} bytes in two seconds");
 }
 
-/// A peer can change how many reports cover each arrival, by reporting more or fewer losses of our
-/// reports.
+/// A peer can change how many reports cover each arrival, by reporting more or fewer losses of this
+/// gateway's reports.
 ///
 /// Regression test: each time the number rose, the reports covered a million packets for a while.
 /// The reports had 13 MB in 0.6 s.

@@ -138,7 +138,7 @@ impl StartMode {
         }
     }
 
-    /// Whether the losses are so many that start-up must end before the end of the round.
+    /// Whether the losses are numerous enough to end start-up before the end of the round.
     fn is_lossy(&self, path: &PathModel) -> bool {
         !is_far_below_train(path)
             && self.rounds >= ROUNDS_BEFORE_CUT
