@@ -1,36 +1,37 @@
-//! Queue of bytes whose memory depends on the number of waiting bytes, and hardly on their pieces.
+//! Queue of waiting bytes. The memory of the queue depends on the number of bytes and hardly on the
+//! number of pieces in which they were written.
 //!
-//! The input is pieces of any size. The output is the same bytes in the same order, perhaps in
+//! Input: byte slices of any size. Output: the same bytes in the same order, possibly merged into
 //! fewer pieces. The owner of the queue limits the number of bytes.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Waiting bytes, in pieces.
+/// Waiting bytes, stored as a list of pieces.
 ///
-/// A small piece beside a small neighbour is copied to it, so two neighbours have more than
-/// [`JOINED_MAX`] bytes together. Hence `n` bytes are at most `2 n / JOINED_MAX + 1` pieces.
+/// [`push`](Self::push) merges adjacent small pieces. Two adjacent pieces therefore have more than
+/// [`JOINED_MAX`] bytes together. Hence `n` bytes form at most `2 n / JOINED_MAX + 1` pieces.
 ///
-/// Each piece takes an entry of 32 bytes, or two where the table has just grown. A joined piece may
-/// also take less than its own size of spare memory. The total is less than `2 n` and 8 KiB. A
-/// piece that is not joined keeps the memory of its maker: a part of a buffer keeps the whole
-/// buffer.
+/// Each piece needs a table entry of 32 bytes, or 64 bytes just after the table has grown. The
+/// spare capacity of a merged piece is smaller than the piece itself. The total memory is less than
+/// `2 n` + 8 KiB. A piece that was not merged keeps its original buffer alive, even if the piece is
+/// only a part of that buffer.
 ///
-/// A piece that finds the queue empty, and a large piece, is not copied.
+/// Large pieces are never copied. A piece that is pushed to an empty queue is not copied either.
 #[derive(Debug, Default)]
 pub(crate) struct ByteQueue {
     whole: VecDeque<Bytes>,
-    /// The last piece if it was joined, else empty.
+    /// Last piece of the queue if it is a merged piece; otherwise empty.
     joined: Vec<u8>,
 }
 
-/// Maximum number of bytes of a joined piece. The entries of such pieces are less than a hundredth
-/// of them. Copying them costs less than the hand-over of one piece to the link.
+/// Maximum number of bytes of a merged piece. At this size, the table entry takes less than a
+/// hundredth of the bytes. Copying the bytes costs less than passing one more piece to the link.
 const JOINED_MAX: usize = 4096;
 
 impl ByteQueue {
-    /// Appends bytes. An empty piece leaves no trace.
+    /// Appends bytes to the queue. An empty `data` changes nothing.
     pub(crate) fn push(&mut self, data: Bytes) {
         if data.is_empty() {
             return;
@@ -59,7 +60,8 @@ impl ByteQueue {
         self.joined.extend_from_slice(&data);
     }
 
-    /// Takes the first bytes: a piece, or several with at most `len_max` bytes together.
+    /// Removes the first pieces and returns them as one buffer of at most `len_max` bytes. A first
+    /// piece that is larger than `len_max` is returned alone.
     pub(crate) fn pop_joined(&mut self, len_max: usize) -> Option<Bytes> {
         let (mut queue, mut len) = (0, 0);
         for piece in &self.whole {
@@ -79,7 +81,7 @@ impl ByteQueue {
         Some(joined.freeze())
     }
 
-    /// Takes the first piece.
+    /// Removes and returns the first piece.
     pub(crate) fn pop_front(&mut self) -> Option<Bytes> {
         self.whole.pop_front().or_else(|| {
             let joined = std::mem::take(&mut self.joined);
@@ -87,8 +89,8 @@ impl ByteQueue {
         })
     }
 
-    /// Returns the bytes of the piece at `place`, and none behind the last piece. The last piece
-    /// may grow, others do not.
+    /// Returns the bytes of the piece at index `place`, or an empty slice behind the last piece.
+    /// Only the last piece may still grow.
     pub(crate) fn get(&self, place: usize) -> &[u8] {
         self.whole.get(place).map_or_else(
             || {

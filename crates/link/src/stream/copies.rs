@@ -1,17 +1,19 @@
-//! Number of copies in which a lost slot is sent again at once.
+//! Number of copies of a lost slot that the sender retransmits at once.
 
-/// Returns the number of copies of a slot in one round of repetition, on a path that loses the
-/// fraction `loss`.
+/// Returns how many copies of a lost slot the sender transmits in retransmission round `round`. The
+/// path loses the fraction `loss` of its packets.
 ///
-/// A copy costs as much as the slot, but few slots reach late rounds, and all later bytes wait for
-/// such a slot. The number therefore adds about a hundredth of the traffic.
+/// Few slots reach a late round, but all later bytes of the stream wait for such a slot. Extra
+/// copies in late rounds therefore cost little. The number is chosen so that the copies add about 1
+/// % of traffic.
 ///
-/// On very lossy paths that would be a single copy, and late rounds get more all the same. At 64 %
-/// loss delivery takes 8 rounds instead of 25, for 8 % of the traffic.
+/// On very lossy paths this rule would give only one copy, so late rounds get more copies there. At
+/// 64 % loss, delivery then takes 8 rounds instead of 25, and the extra traffic is 8 %.
 pub(super) fn copies_in_round(round: u8, loss: f64) -> u32 {
-    /// Traffic that the copies of one round may add, as a fraction.
+    /// Extra traffic that the copies of one round may cause, as a fraction of all traffic.
     const EXTRA_TRAFFIC: f64 = 0.012;
-    /// Maximum number of copies that help on a path with little loss.
+    /// Maximum number of copies in one round on a path with little loss. More copies would not
+    /// help.
     const CHEAP_COPIES_MAX: f64 = 4.0;
     let reaching = loss.max(1e-6).powi(i32::from(round));
     let cheap = (1.0 + EXTRA_TRAFFIC / reaching).min(CHEAP_COPIES_MAX) as u32;

@@ -1,49 +1,50 @@
-//! Initial credit of new streams: a pool of which each stream takes a share.
+//! Pool of credit from which each new stream receives its initial window.
 //!
-//! The input is streams that begin and end. The output is the initial window of a new stream.
-//! Sender and receiver run the same arithmetic, so a new stream needs no credit frame before its
-//! first packet.
+//! Input: the start and the end of streams. Output: the initial window of each new stream. Sender
+//! and receiver compute the same window, so a new stream needs no credit frame before its first
+//! packet.
 //!
-//! A share falls with the square of the free part of the pool. After n streams that never end,
-//! about 2 / n of the pool is free. The pool therefore never runs dry (a dynamic threshold, after
-//! Choudhury and Hahne, 1998). With shares in proportion to the free part, the free part would fall
-//! exponentially.
+//! The share of a new stream is proportional to the square of the free fraction of the pool. After
+//! n streams that never end, about 2 / n of the pool is free. The pool therefore never becomes
+//! empty (a dynamic threshold, after Choudhury and Hahne, 1998). If shares were proportional to the
+//! free fraction itself, the free fraction would fall exponentially.
 
 use std::collections::VecDeque;
 
-/// Slots that every bulk stream may use at once, even if little memory is left.
+/// Slots that every bulk stream may use at once, even if little memory is free.
 pub(crate) const WINDOW_FLOOR: u64 = 16;
-/// Divisor of a full pool that gives the share of the first stream.
+/// Divisor of the full pool. The quotient is the share of the first stream.
 ///
-/// With a larger share, a fuller pool would have less left after the next stream. A sender that
-/// missed an announcement would then assume too much.
+/// With a larger share, the next stream could reduce the free slots of a fuller pool below those of
+/// an emptier pool. A sender that missed an announcement would then assume more credit than exists.
 const FIRST_SHARE: u64 = 2;
-/// Largest pool of peer-opened streams in slots, 48 GB. Sender and receiver must apply the same
-/// limit.
+/// Maximum size of the pool for peer-opened streams: 2^25 slots, 48 GB. Sender and receiver must
+/// apply the same limit.
 pub(crate) const POOL_MAX: u64 = 1 << 25;
-/// Maximum number of streams stored until the receiver's next announcement: as many as a receiver
-/// permits at once.
+/// Maximum number of opened streams that the sender stores until the next announcement arrives. A
+/// receiver permits at most this number of open streams.
 const OPENED_MAX: usize = 4096;
 
-/// Slots that new streams share.
+/// Pool of slots from which each new stream takes a share.
 #[derive(Debug, Clone)]
 pub(crate) struct CreditPool {
     size: u64,
     free: u64,
 }
 
-/// Initial window of a new stream.
+/// Initial window of a new stream, and the part of it that came from the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InitialWindow {
-    /// Slots that the stream may use at once.
+    /// Slots that the stream may use at its start.
     pub(crate) window: u64,
-    /// Slots that the pool gets back when the stream ends or needs fewer.
+    /// Slots of the window that came from the pool. They return to the pool when the stream ends or
+    /// needs a smaller window.
     pub(crate) taken: u64,
 }
 
 impl CreditPool {
-    /// Creates a full pool of `slots` slots, rounded down so that the first share determines the
-    /// size.
+    /// Creates a full pool of `slots` slots. The number is rounded down to a multiple of
+    /// [`FIRST_SHARE`], so that the size of the pool can be computed from the first share.
     pub(crate) fn new(slots: u64) -> Self {
         let size = slots / FIRST_SHARE * FIRST_SHARE;
         Self { size, free: size }
@@ -57,17 +58,18 @@ impl CreditPool {
         self.free
     }
 
-    /// Returns the initial window of the next stream, in slots.
+    /// Returns the initial window that the next stream would receive, in slots.
     pub(crate) fn next_window(&self) -> u64 {
         WINDOW_FLOOR + self.next_share()
     }
 
-    /// Takes the share of a new stream.
+    /// Removes the share of a new stream from the pool and returns its initial window.
     pub(crate) fn take(&mut self) -> InitialWindow {
         self.take_at_most(u64::MAX)
     }
 
-    /// Takes the share of a new stream, but at most `most` slots.
+    /// Removes the share of a new stream from the pool, but at most `most` slots. Returns the
+    /// initial window of the stream.
     pub(crate) fn take_at_most(&mut self, most: u64) -> InitialWindow {
         let taken = self.next_share().min(most);
         self.free -= taken;
@@ -77,12 +79,13 @@ impl CreditPool {
         }
     }
 
-    /// Returns a stream's [share](Self::take) to the pool.
+    /// Returns the `taken` slots of a stream to the pool.
     pub(crate) fn give_back(&mut self, taken: u64) {
         self.free = (self.free + taken).min(self.size);
     }
 
-    /// Returns the share of the next stream. A share below the floor is not worth taking.
+    /// Returns the share of the next stream in slots. A share below [`WINDOW_FLOOR`] is rounded
+    /// down to zero.
     fn next_share(&self) -> u64 {
         let free = u128::from(self.free);
         let size = u128::from(self.size.max(1));
@@ -91,20 +94,22 @@ impl CreditPool {
     }
 }
 
-/// Pool of the receiver for streams that the peer opens.
+/// Receiver's pool for the streams that the peer opens. The receiver announces its free slots to
+/// the peer.
 #[derive(Debug)]
 pub(crate) struct AnnouncedPool {
     pool: CreditPool,
-    /// Slots that ended streams have returned since the last announcement.
+    /// Slots that ended streams have returned and that no announcement has included yet.
     returned: u64,
 }
 
-/// Content of an announcement.
+/// Content of an announcement: the free slots of the pool at a certain stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
-    /// First stream for which the announcement holds, as a count of streams that the peer opens.
+    /// First stream to which the announcement applies. The number counts the streams that the peer
+    /// has opened.
     pub(crate) from: u32,
-    /// Free slots of the pool before that stream.
+    /// Free slots of the pool just before that stream takes its share.
     pub(crate) free: u64,
 }
 
@@ -124,7 +129,8 @@ impl AnnouncedPool {
         self.pool.free()
     }
 
-    /// Returns the free slots, including slots that wait for an announcement.
+    /// Returns the free slots of the pool, including returned slots that have not been announced
+    /// yet.
     pub(crate) fn unused(&self) -> u64 {
         self.pool.free() + self.returned
     }
@@ -137,8 +143,8 @@ impl AnnouncedPool {
         self.returned += taken;
     }
 
-    /// Frees the slots that streams have returned, if that is worth an announcement, or if the pool
-    /// is full again.
+    /// Makes the returned slots available if they are worth an announcement, or if the pool is full
+    /// again. Returns whether an announcement is due.
     pub(crate) fn release_returned(&mut self) -> bool {
         let is_full_again = self.returned > 0 && self.unused() == self.pool.size();
         if self.returned <= self.pool.free() / 8 && !is_full_again {
@@ -149,21 +155,25 @@ impl AnnouncedPool {
     }
 }
 
-/// Sender's copy of the peer's pool: initial credit of the streams that we open.
+/// Sender's copy of the peer's pool. It gives the initial credit of each stream that this side
+/// opens.
 #[derive(Debug)]
 pub(crate) struct PeerPool {
     pool: CreditPool,
-    /// First stream for which the last announcement holds.
+    /// First stream to which the last announcement applies.
     from: u32,
-    /// Counts of the bulk streams that we have opened since. The receiver may have made the newest
-    /// announcement before it learned of them.
+    /// Numbers of the bulk streams that this side has opened and that the last announcement does
+    /// not include. The receiver may have sent the announcement before the first packets of these
+    /// streams arrived.
     opened: VecDeque<u32>,
-    /// Free slots in the newest announcement, until the next stream takes them.
+    /// Free slots in the newest announcement. `None` once the announcement has been applied, which
+    /// happens when the next stream opens.
     announced: Option<u64>,
 }
 
 impl PeerPool {
-    /// Creates the pool of a peer whose first stream may use `first_window` slots.
+    /// Creates the copy of a peer's pool. The first stream of the connection may use `first_window`
+    /// slots.
     pub(crate) fn new(first_window: u64) -> Self {
         Self {
             pool: CreditPool::new(pool_size(first_window)),
@@ -173,7 +183,8 @@ impl PeerPool {
         }
     }
 
-    /// Takes the initial window of a new bulk stream, the `count`th stream of ours.
+    /// Returns the initial window of a new bulk stream in slots, and removes its share from the
+    /// pool. `count` is the number of the stream among all streams that this side opened.
     pub(crate) fn take(&mut self, count: u32) -> u64 {
         self.apply_announcement();
         if self.opened.len() == OPENED_MAX {
@@ -183,8 +194,8 @@ impl PeerPool {
         self.pool.take().window
     }
 
-    /// Stores an announcement of the peer. Streams opened meanwhile have taken their shares
-    /// already.
+    /// Stores an announcement from the peer. [`take`](Self::take) applies it when the next stream
+    /// opens.
     pub(crate) fn announce(&mut self, announcement: Announcement) {
         if announcement.from < self.from {
             return;
@@ -200,8 +211,9 @@ impl PeerPool {
         self.announced = Some(announcement.free.min(self.pool.size));
     }
 
-    /// Subtracts the shares of streams opened meanwhile from the announced slots. A peer may
-    /// announce at any rate, so this work waits for the next stream.
+    /// Sets the free slots to the announced number, and subtracts the shares of streams that the
+    /// announcement does not include. A peer may send announcements at any rate, so this work is
+    /// done only when a stream opens.
     fn apply_announcement(&mut self) {
         let Some(free) = self.announced.take() else {
             return;
@@ -215,7 +227,7 @@ impl PeerPool {
     }
 }
 
-/// Returns the size of the pool whose first stream may use `first_window` slots.
+/// Returns the size in slots of a pool whose first stream may use `first_window` slots.
 fn pool_size(first_window: u64) -> u64 {
     let first_share = first_window
         .saturating_sub(WINDOW_FLOOR)
@@ -246,8 +258,8 @@ mod tests {
     }
 
     proptest! {
-        /// Streams begin, shrink and end, and announcements arrive late or never. The sender never
-        /// assumes more for all streams together than the receiver's pool holds.
+        /// Opens, shrinks and ends streams, and delivers announcements late or never. The sender
+        /// must never assume more credit for all streams together than the receiver's pool holds.
         #[test]
         fn what_the_sender_assumes_is_reserved_by_the_receiver(
             steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>()), 1..300),

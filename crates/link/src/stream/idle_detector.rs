@@ -1,18 +1,22 @@
-//! Detection of pauses in which the application of an open stream may wait for an answer.
+//! Detection of write pauses on an open stream. In such a pause, the application may be waiting for
+//! a reply to the bytes that are in flight.
 //!
-//! The input is each pass of repeats over the stream, and the bytes written until then. The output
-//! is whether the pause is long enough to repeat slots in flight.
+//! Input: each pass of repeats over the stream, and the number of bytes written before the pass.
+//! Output: whether the pause is long enough to repeat slots in flight. A repeat is a copy of a slot
+//! that is sent while the path is idle.
 
-/// Length of the first pause that counts, in passes of repeats: a fraction of a round trip.
+/// Initial length of a pause that counts as long, in passes of repeats. Together these passes take
+/// a fraction of a round trip.
 const PASSES: u32 = 4;
 
-/// Detector of a pause: the time without new bytes.
+/// Detector of a write pause: the time since the application last wrote bytes.
 #[derive(Debug)]
 pub(super) struct IdleDetector {
-    /// Passes in a row before which no bytes were written.
+    /// Number of consecutive passes since the application last wrote bytes.
     passes: u32,
-    /// Passes that make a pause count. They double after a pause that ended after all, so that an
-    /// application that writes in bursts does not pay for each pause.
+    /// Number of passes after which a pause counts as long. After a long pause ends, the number
+    /// becomes twice the length of that pause. An application that writes in bursts thus does not
+    /// cause repeats in each pause.
     passes_needed: u32,
     written_bytes: u64,
 }
@@ -28,7 +32,8 @@ impl Default for IdleDetector {
 }
 
 impl IdleDetector {
-    /// Records the start of a pass, and the bytes written in all.
+    /// Records the start of a pass of repeats. `written_bytes` is the total number of bytes written
+    /// to the stream.
     pub(super) fn on_pass(&mut self, written_bytes: u64) {
         if written_bytes != self.written_bytes {
             if self.is_long() {
@@ -41,7 +46,7 @@ impl IdleDetector {
         self.written_bytes = written_bytes;
     }
 
-    /// Whether the application may wait for an answer.
+    /// Whether the pause is so long that the application may be waiting for a reply.
     pub(super) fn is_long(&self) -> bool {
         self.passes >= self.passes_needed
     }

@@ -1,22 +1,24 @@
-//! Memory of a connection's streams: credit for the peer, slabs for arriving data, and bytes to
-//! send.
+//! Memory of the streams of one connection: credit for the peer, slabs for arriving data, and bytes
+//! to send.
 //!
-//! The input is windows of streams as they begin, change and end, and bytes that wait to be sent.
-//! The output is the windows that memory permits. Both directions share one limit, and a quarter is
-//! kept for each. This module grants windows, and the receiving half enforces them.
+//! Input: the windows of streams when they begin, change and end, and the number of bytes that wait
+//! to be sent. Output: the windows that memory permits. Both directions share one limit, and a
+//! quarter of it is reserved for each direction. This module computes the windows, and the
+//! receiving half of a stream enforces them.
 //!
-//! Three parts of the memory are for receiving. Credit never exceeds them:
+//! The memory for receiving has three parts. The credit of the peer never exceeds their sum:
 //!
-//! - a pool for the streams that the peer opens, reserved for good, since the peer takes its shares
-//!   without a request;
-//! - a pool for streams of ours, where the peer learns its share by a credit frame (growing windows
-//!   may use half of its free part);
-//! - a rest for the least window of every stream that is open or that the peer may open, and for
-//!   windows that grow.
+//! - A pool for the streams that the peer opens. It is reserved permanently, since the peer takes
+//!   its shares without a request.
+//! - A pool for the streams that this side opens. The peer receives each share in a credit frame.
+//!   Growing windows may use half of the free slots of this pool.
+//! - The remaining memory. It holds the least window of every stream that is open or that the peer
+//!   may open, and the growth of windows.
 //!
-//! Any reader may stall, and then holds its window. A window therefore follows the need of its
-//! reader, the more closely the less memory is free. A window beyond the need narrows. Growth falls
-//! with the cube of the free part, so that it never uses up the rest.
+//! A reader that stalls keeps the memory of its window. Each window therefore follows the need of
+//! its reader, and follows it more closely when less memory is free. A window larger than the need
+//! shrinks. The permitted growth is proportional to the cube of the free fraction, so that growth
+//! never uses up the remaining memory.
 
 use units::ByteCount;
 
@@ -29,69 +31,77 @@ use super::{
     slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
 };
 
-/// Maximum number of streams that the peer may have open at once, with memory to spare.
+/// Maximum number of streams that the peer may have open at once, even if more memory is free.
 const STREAMS_MAX: u32 = 4096;
-/// Divisor of the memory that gives the part kept for sending, and the same part for receiving.
+/// Divisor of the memory limit. The quotient is reserved for sending, and the same amount for
+/// receiving.
 pub(super) const FLOOR_SHARE: u64 = 4;
-/// Divisor of the memory that gives the part left to a connection, however much others of the same
-/// peer take.
+/// Divisor of the memory limit. A connection always keeps the quotient, however much memory the
+/// peer's other connections use.
 const BESIDE_SHARE: u64 = 16;
-/// Sixteenths of the memory in the pool of streams that the peer opens. With 1 GiB the first stream
-/// has 160 MiB, which fill 1 Gbit/s over 1 s until its window moves.
+/// Size of the pool for peer-opened streams, in sixteenths of the memory. With 1 GiB of memory the
+/// first stream has 160 MiB. That is enough to fill 1 Gbit/s over a round trip of 1 s until the
+/// window moves.
 const PEER_POOL_SIXTEENTHS: u64 = 5;
-/// Sixteenths of the memory in the pool of streams that we open.
+/// Size of the pool for streams that this side opens, in sixteenths of the memory.
 const OWN_POOL_SIXTEENTHS: u64 = 1;
-/// Sixteenths of the memory for the least windows and for growth.
+/// Memory for the least windows and for the growth of windows, in sixteenths of the memory.
 const REST_SIXTEENTHS: u64 = 6;
-/// Divisor of the peer's most streams that gives the number for the start, before the peer receives
-/// a new limit.
+/// Divisor of the maximum number of the peer's streams. The quotient is the number of streams that
+/// the peer may open before it receives a higher limit.
 const PEER_BURST_SHARE: u32 = 8;
-/// Divisor of the most streams that gives the number of our streams for which memory is always
-/// reserved.
+/// Divisor of the maximum number of streams. The quotient is the number of this side's own streams
+/// for which memory is always reserved.
 const OWN_BURST_SHARE: u32 = 24;
-/// Least number of streams that the peer may open at first, however little memory there is.
+/// Least number of streams that the peer may open before it receives a higher limit, even with
+/// little memory.
 const STREAMS_AT_FIRST_MIN: u32 = 16;
-/// Divisor of the room for growth that gives the part left over when a window grows.
+/// Divisor of the free memory for growth. One step of growth leaves the quotient unused.
 const GROWTH_LEAVES: u64 = 4;
-/// Divisor of all receive memory that gives the part a stream keeps without need while all is free.
+/// Divisor of all receive memory. While all memory is free, a stream may keep the quotient as its
+/// window even if its reader needs less.
 const KEPT_SHARE: f64 = 32.0;
-/// Slots that buffers behind a stalled reader may take, 512 KiB: queues, and the kernel's buffers
-/// at both ends.
+/// Slots that buffers may absorb although the reader has stalled, 512 KiB. These buffers are queues
+/// of the gateway and the kernel's socket buffers at both ends.
 const SWALLOWED_SLOTS: u64 = 362;
-/// Memory that every bulk stream takes, in slots: its least window. The pool grants whole slabs,
-/// and the first and the last slab may be used only in part.
+/// Memory for the least window of a bulk stream, in slots. The slab pool grants only whole slabs,
+/// and the stream may use only a part of its first slab and of its last slab.
 const STREAM_SLOTS: u64 = WINDOW_FLOOR + 2 * SLAB_SLOTS;
-/// Memory for each stream that the peer may have open, in bytes.
+/// Bytes of the memory limit for each stream that the peer may have open.
 const BYTES_PER_STREAM: u64 = 4 * 64 * SLOT_SIZE as u64;
-/// Slots that a control stream may have outstanding.
+/// Window of a control stream, in slots.
 pub(crate) const CONTROL_WINDOW: u64 = 64;
 
-/// Memory of a connection, and its use by streams.
+/// Memory limits of one connection, and the memory that its streams use.
 pub(crate) struct StreamMemory {
     pub(crate) pool: SlabPool,
-    /// Limits of the memory: beside other connections of the peer, and alone.
+    /// Memory limits of this connection in bytes. `max` leaves room for the peer's other
+    /// connections, and `alone_max` is the limit without other connections.
     max: u64,
     alone_max: u64,
-    /// Credit of streams that the peer opens, and credit of streams that we open.
+    /// Pools of initial credit: one for streams that the peer opens, and one for streams that this
+    /// side opens.
     peer_opened: AnnouncedPool,
     own: CreditPool,
-    /// Bulk streams that have not been read to their end, in all and opened by us.
+    /// Number of bulk streams that have not been read to their end: all such streams, and those
+    /// that this side opened.
     streams: u64,
     own_streams: u64,
-    /// Streams of the peer that may be open at once, including streams that it may still open.
+    /// Number of peer-opened streams for which memory is reserved: open streams, and streams that
+    /// the peer may still open.
     peer_streams_allowed: u64,
-    /// Slots by which windows exceed their initial size.
+    /// Sum over all streams of the slots by which the window exceeds the initial window.
     grown: u64,
-    /// Memory of unsent and unacknowledged bytes.
+    /// Memory of bytes that are unsent or unacknowledged, in bytes.
     send_buffered: u64,
-    /// Credit from the peer for streams that we open.
+    /// Credit that the peer grants to streams that this side opens.
     peer_pool: PeerPool,
     announced: Announcement,
 }
 
 impl StreamMemory {
-    /// Creates the state for `max` bytes in both directions. The peer lets our first bulk stream
-    /// use `first_credit` slots at once.
+    /// Creates the state for a limit of `max` bytes for both directions. The peer permits this
+    /// side's first bulk stream to use `first_credit` slots at once.
     pub(crate) fn new(max: u64, first_credit: u64) -> Self {
         let peer_opened = AnnouncedPool::new(peer_pool_size(max));
         let announced = Announcement {
@@ -114,7 +124,8 @@ impl StreamMemory {
         }
     }
 
-    /// Grants memory to a new bulk stream, which the peer has opened or we have.
+    /// Reserves memory for a new bulk stream and returns its initial window. `by_peer` states
+    /// whether the peer opened the stream.
     pub(crate) fn promise_stream(&mut self, by_peer: bool) -> InitialWindow {
         self.streams += 1;
         if by_peer {
@@ -127,7 +138,8 @@ impl StreamMemory {
         }
     }
 
-    /// Takes back the memory of an ended bulk stream that began with `share`.
+    /// Frees the memory of an ended bulk stream. The stream began with the window `share` and ended
+    /// with `window` slots.
     pub(crate) fn take_back(&mut self, by_peer: bool, share: InitialWindow, window: u64) {
         self.streams -= 1;
         self.grown -= window.saturating_sub(share.window);
@@ -139,29 +151,30 @@ impl StreamMemory {
         }
     }
 
-    /// Sets the number of streams that the peer may have open at once, and reserves memory for
-    /// their least windows.
+    /// Sets the number of streams that the peer may have open at once, and reserves memory for the
+    /// least windows of these streams.
     pub(super) fn allow_peer_streams(&mut self, streams: u64) {
         self.peer_streams_allowed = streams;
     }
 
-    /// Returns the number of additional streams that the peer may get.
+    /// Returns how many additional streams of the peer would fit into the free memory.
     pub(super) fn room_for_peer_streams(&self) -> u64 {
         self.room() / STREAM_SLOTS
     }
 
-    /// Whether the least window of one more bulk stream of ours fits.
+    /// Whether memory permits this side to open one more bulk stream with the least window.
     pub(super) fn fits_own_stream(&self) -> bool {
         self.own_streams < self.own_burst() || self.room() >= STREAM_SLOTS
     }
 
-    /// Returns the number of bulk streams of ours for which memory is reserved, at least one.
+    /// Returns the number of this side's own bulk streams for which memory is always reserved, at
+    /// least one.
     fn own_burst(&self) -> u64 {
         u64::from(streams_max(self.alone_max) / OWN_BURST_SHARE).max(1)
     }
 
-    /// Changes the window of a stream that began with `share`. A window below the share gives the
-    /// rest of it back.
+    /// Changes the window of a stream from `before` to `after` slots. If `after` is smaller than
+    /// the initial window `share`, the difference returns to the pool.
     pub(crate) fn refit(
         &mut self,
         by_peer: bool,
@@ -181,8 +194,8 @@ impl StreamMemory {
         self.grown += after.saturating_sub(share.window);
     }
 
-    /// Returns the free part of the memory available to a stream. The stream's own memory counts as
-    /// free.
+    /// Returns the fraction of memory that is free for one stream. The memory that the stream
+    /// itself uses counts as free.
     pub(crate) fn free_part(&self, by_peer: bool, share: InitialWindow, window: u64) -> f64 {
         let own = window.saturating_sub(share.window);
         let (free, all) = (self.room() + own, self.room() + self.grown);
@@ -196,23 +209,23 @@ impl StreamMemory {
         (free + pool_free) as f64 / (all + pool).max(1) as f64
     }
 
-    /// Returns the window that a stream may keep without need while the part `free` of memory is
-    /// free.
+    /// Returns the window in slots that a stream may keep even if its reader needs less. `free` is
+    /// the fraction of memory that is free.
     pub(crate) fn window_without_need(&self, free: f64) -> u64 {
         let all = self.room() + self.grown + self.peer_opened.size();
         WINDOW_FLOOR + (all as f64 * free.powi(3) / KEPT_SHARE) as u64
     }
 
-    /// Returns the largest initial window of a stream of the peer.
+    /// Returns the largest initial window of a peer-opened stream, in slots.
     pub(crate) fn first_initial_window(&self) -> u64 {
         first_initial_window(self.alone_max)
     }
 
-    /// Sets the bytes that the `count` other connections of the same peer take of the memory for
-    /// all of them.
+    /// Sets the memory that the peer's `count` other connections use, in bytes. All connections of
+    /// a peer share one limit.
     ///
-    /// Each connection keeps at least a sixteenth, or less if they are many: half of the memory for
-    /// all.
+    /// A connection always keeps at least a sixteenth of the shared limit. With more than eight
+    /// other connections it keeps less, so that these minimums take at most half of the limit.
     pub(crate) fn set_taken_elsewhere(&mut self, bytes: u64, count: usize) {
         let max = self.alone_max.saturating_sub(bytes);
         let least = self.alone_max / BESIDE_SHARE.max(2 * count as u64);
@@ -223,20 +236,20 @@ impl StreamMemory {
         }
     }
 
-    /// Takes the initial credit of a new bulk stream of ours, the `count`th stream that we open, in
-    /// slots.
+    /// Returns the initial credit in slots of a new bulk stream that this side opens, and removes
+    /// it from the peer's pool. `count` is the number of the stream.
     pub(crate) fn take_peer_credit(&mut self, count: u32) -> u64 {
         self.peer_pool.take(count)
     }
 
-    /// Stores the peer's announcement of the initial credit for streams that we open.
+    /// Stores the peer's announcement of initial credit for streams that this side opens.
     pub(crate) fn on_announcement(&mut self, announcement: Announcement) {
         self.peer_pool.announce(announcement);
     }
 
-    /// Returns whether the peer must receive an announcement of credit that ended streams have
-    /// returned. The peer has opened `peer_count` streams so far, and all of them have arrived
-    /// here.
+    /// Makes credit of ended streams available again. Returns whether the peer must receive an
+    /// announcement. The peer has opened `peer_count` streams so far, and frames of all these
+    /// streams have arrived.
     pub(crate) fn announce_returned(&mut self, peer_count: u32) -> bool {
         let is_news = self.peer_opened.release_returned();
         if is_news {
@@ -248,46 +261,48 @@ impl StreamMemory {
         is_news
     }
 
-    /// Returns the last announcement to the peer.
+    /// Returns the last announcement that was prepared for the peer.
     pub(crate) fn announced(&self) -> Announcement {
         self.announced
     }
 
-    /// Returns the slots by which all windows together may grow.
+    /// Returns the sum of slots by which the windows of all streams may still grow.
     pub(super) fn room(&self) -> u64 {
         let room = (self.rest() + self.own.free() / 2).saturating_sub(self.taken_of_rest());
         room.min(slots(self.max - self.sending()).saturating_sub(self.promised()))
     }
 
-    /// Returns the slots that least windows and growth take, including the least windows of streams
-    /// that may begin.
+    /// Returns the slots that least windows and growth use. The least windows of streams that may
+    /// still begin are included.
     fn taken_of_rest(&self) -> u64 {
         let streams = self.peer_streams_allowed + self.own_streams.max(self.own_burst());
         self.grown + streams * STREAM_SLOTS
     }
 
-    /// Returns the slots by which growth exceeds the memory reserved for it.
+    /// Returns the slots by which windows have grown beyond the memory reserved for growth.
     fn overgrown(&self) -> u64 {
         self.taken_of_rest().saturating_sub(self.rest())
     }
 
-    /// Returns the slots for least windows and growth.
+    /// Returns the slots reserved for least windows and for the growth of windows.
     fn rest(&self) -> u64 {
         slots(self.max / 16 * REST_SIXTEENTHS)
     }
 
-    /// Returns the slots by which the window of a stream may grow now.
+    /// Returns the slots by which the window of one stream may grow now.
     pub(crate) fn room_to_grow(&self) -> u64 {
         self.room() - self.room() / GROWTH_LEAVES
     }
 
-    /// Returns the widest window for a stream that began with `share`, has `window` now, and is
-    /// short of it.
+    /// Returns the maximum window in slots for a stream whose present window is too small. The
+    /// stream began with `share` and now has `window`.
     ///
-    /// Growth falls with the cube of the free part of the room, in which the stream's own growth
-    /// counts as free. The window also follows the slots that prove the reader, and the square of
-    /// the free part. The first slots fill buffers behind a stalled reader too, so they count only
-    /// while more than half of the room is free.
+    /// Growth is limited by the cube of the free fraction of the growth memory. The stream's own
+    /// growth counts as free there.
+    ///
+    /// A second limit depends on the slots that prove that the reader is not stalled, and on the
+    /// square of the free fraction. Even with a stalled reader, buffers absorb the first slots.
+    /// These first slots count as a proof only while more than half of the growth memory is free.
     pub(crate) fn window_max(
         &self,
         share: InitialWindow,
@@ -307,34 +322,34 @@ impl StreamMemory {
         (WINDOW_FLOOR + proven_max as u64).min(self.grown_max(share, window))
     }
 
-    /// Returns the widest window that growth may lead to.
+    /// Returns the maximum window in slots that the memory for growth permits a stream.
     fn grown_max(&self, share: InitialWindow, window: u64) -> u64 {
         let all = self.room() + self.grown;
         share.window + (all as f64 * self.free_room(share, window).powi(3)) as u64
     }
 
-    /// Returns the free part of the room for growth, in which the growth of the stream itself
-    /// counts as free.
+    /// Returns the free fraction of the memory for growth. The growth of the stream itself counts
+    /// as free.
     fn free_room(&self, share: InitialWindow, window: u64) -> f64 {
         let room = self.room();
         let own = window.saturating_sub(share.window);
         (room + own) as f64 / (room + self.grown).max(1) as f64
     }
 
-    /// Returns the slots that are granted to streams of the peer, or reserved for them.
+    /// Returns the slots that are granted to the peer or reserved for its streams.
     fn promised(&self) -> u64 {
         let own = self.own.size() - self.own.free();
         self.peer_opened.size() + own + self.grown + self.streams * STREAM_SLOTS
     }
 
-    /// Returns the most bytes of unsent and unacknowledged data.
+    /// Returns the maximum number of bytes that may be unsent or unacknowledged.
     pub(crate) fn send_buffer_max(&self) -> u64 {
         let receiving = self.promised() * SLOT_SIZE as u64;
         let floor = self.max / FLOOR_SHARE;
         self.max - receiving.clamp(floor, self.max - floor)
     }
 
-    /// Returns the bytes of unsent and unacknowledged data.
+    /// Returns the number of bytes that are unsent or unacknowledged.
     pub(crate) fn send_buffered(&self) -> u64 {
         self.send_buffered
     }
@@ -349,58 +364,58 @@ impl StreamMemory {
         self.bound_pool();
     }
 
-    /// Returns the bytes of slabs in use and of data to be sent.
+    /// Returns the bytes of memory in use: slabs of arrived data, and data to be sent.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.send_buffered + (self.pool.lent() * SLAB_SIZE) as u64
     }
 
-    /// Limits the pool. A peer may send more than its credit, which must not take memory from
-    /// sending.
+    /// Limits the slab pool to the memory that sending does not use. A peer that sends beyond its
+    /// credit thus cannot use up the memory for sending.
     fn bound_pool(&mut self) {
         self.pool.set_max(self.max - self.sending());
     }
 
-    /// Returns the bytes that sending takes, or that are kept for it.
+    /// Returns the bytes that buffered data to send uses, or the bytes reserved for sending if that
+    /// is more.
     fn sending(&self) -> u64 {
         let floor = self.max / FLOOR_SHARE;
         self.send_buffered.clamp(floor, self.max)
     }
 }
 
-/// Returns the slots that fit in `bytes`.
+/// Returns the number of slots that fit in `bytes`.
 fn slots(bytes: u64) -> u64 {
     bytes / SLOT_SIZE as u64
 }
 
-/// Returns the slots in the pool of streams that the peer opens.
+/// Returns the size in slots of the pool for peer-opened streams.
 fn peer_pool_size(memory_max: u64) -> u64 {
     slots(memory_max / 16 * PEER_POOL_SIXTEENTHS).min(POOL_MAX)
 }
 
-/// Returns the slots that the first bulk stream may use at once on a new connection whose receiver
-/// has `memory_max` bytes.
+/// Returns the initial window in slots of the first bulk stream of a new connection. The receiver
+/// has `memory_max` bytes of memory.
 pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
     CreditPool::new(peer_pool_size(memory_max)).next_window()
 }
 
-/// Returns the streams that one of `peers` may have open at once without waiting for permission to
-/// open another.
+/// Returns how many streams a peer may open at once without waiting for a higher limit.
 ///
-/// All links of a gateway share `memory_max`. The limit sent to a peer moves by quarters, so one
-/// quarter may be used up before the next update.
+/// `peers` is the number of links that share `memory_max`. A gateway raises a peer's stream limit
+/// in steps of a quarter. One quarter of the limit is therefore left out of the result.
 pub fn streams_at_once(memory_max: ByteCount, peers: usize) -> usize {
     let of_peer = streams_max(memory_max.bytes() / peers.max(1) as u64);
     (of_peer - of_peer / 4) as usize
 }
 
-/// Returns the number of streams that the peer may open before it receives a new limit. Windows
-/// that grow leave room for them.
+/// Returns the number of streams that the peer may open before it receives a higher limit. Growing
+/// windows leave enough memory for these streams.
 pub(crate) fn streams_at_first(memory_max: u64) -> u32 {
     (streams_max(memory_max) / PEER_BURST_SHARE).max(STREAMS_AT_FIRST_MIN)
 }
 
-/// Returns the number of streams that the peer may have open at once. The least windows of all fit
-/// in a quarter of `memory_max` bytes.
+/// Returns the maximum number of streams that the peer may have open at once. The least windows of
+/// all these streams fit into a quarter of `memory_max` bytes.
 pub(crate) fn streams_max(memory_max: u64) -> u32 {
     u32::try_from(memory_max / BYTES_PER_STREAM)
         .unwrap_or(STREAMS_MAX)

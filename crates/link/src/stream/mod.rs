@@ -1,12 +1,11 @@
-//! Streams: ordered bytes in each direction, cut into slots of at most [`SLOT_SIZE`] bytes.
+//! Streams: ordered bytes in each direction, divided into slots of at most [`SLOT_SIZE`] bytes.
 //!
-//! The input is bytes of applications, and slots and credit of the peer. The output is slots to
-//! send, bytes in order, and events for applications. The connection handles packets, loss and
-//! congestion.
+//! Input: bytes from applications, and slots and credit from the peer. Output: slots to send, bytes
+//! in order, and events for applications. The connection handles packets, loss and congestion.
 //!
-//! A stream is a sequence of slots. A packet carries whole slots, named by stream and index, so
-//! both sides find a slot by arithmetic. They need no list of ranges, and the number of gaps has no
-//! limit.
+//! A stream is a sequence of slots. A packet carries whole slots, identified by stream number and
+//! slot index. Both gateways therefore locate a slot by arithmetic and need no list of byte ranges.
+//! The number of gaps has no limit.
 
 pub(crate) mod byte_queue;
 mod copies;
@@ -22,10 +21,10 @@ mod window_need;
 /// Maximum number of bytes of one slot: the space for data in a 1500-byte packet.
 pub(crate) const SLOT_SIZE: usize = 1448;
 
-/// Name of one slot of a sending stream of ours.
+/// Identifier of one slot of a stream that this side sends.
 ///
-/// It contains the stream's position in the table, the stream's number, and the slot's index. The
-/// number shows whether another stream has the position now.
+/// It contains the stream's index in the table, the stream number and the slot index. The stream
+/// number shows whether the table index now belongs to another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChunkRef {
     pub(crate) slot: u32,
@@ -33,26 +32,26 @@ pub(crate) struct ChunkRef {
     pub(crate) index: u64,
 }
 
-/// Queue to which a stream belongs.
+/// Priority class of a stream. Each class has its own send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// For commands and replies, which overtake bulk streams.
+    /// Streams with commands and replies. They are sent before all bulk streams.
     Control,
-    /// For bulk data. The streams share the remaining capacity evenly.
+    /// Streams with bulk data. They share the remaining capacity evenly.
     Bulk,
 }
 
-/// Parts of a stream's number: the side that opened the stream, its class, and a count.
+/// Fields of a stream number: the side that opened the stream, its class, and a count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamNumber {
     pub(crate) count: u32,
     pub(crate) class: Class,
-    /// Whether the initiator of the handshake opened the stream.
+    /// Whether the stream was opened by the initiator of the handshake.
     pub(crate) by_initiator: bool,
 }
 
-/// Maximum number of streams that one side can open in a connection. Their number has 32 bits, and
-/// the count has 30 of them.
+/// Maximum number of streams that one side can open in a connection. A stream number has 32 bits,
+/// and 30 of them hold the count.
 pub(crate) const COUNT_MAX: u32 = (1 << 30) - 1;
 
 impl StreamNumber {

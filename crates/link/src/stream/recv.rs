@@ -1,8 +1,9 @@
 //! Receiving half of a stream: accepts slots in any order, and returns bytes in order.
 //!
-//! The input is slots, the end record and resets of the peer. The output is bytes, the credit to
-//! grant, and finally whether count and hash agree. Slots lie in slabs of the connection's pool
-//! ([`slab`](super::slab)). The module [`memory`](super::memory) limits the memory of a stream.
+//! Input: slots, the end record and resets from the peer. Output: the bytes, the credit to grant,
+//! and finally whether byte count and hash match. Slots are stored in slabs of the connection's
+//! pool ([`slab`](super::slab)). The module [`memory`](super::memory) limits the memory of a
+//! stream.
 
 use std::collections::VecDeque;
 
@@ -16,74 +17,76 @@ use super::{
 };
 use crate::wire::frame::Half;
 
-/// Fate of an arriving slot.
+/// Result of storing an arriving slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotFate {
-    /// Stored.
+    /// The slot was stored.
     New,
-    /// Stored or read already.
+    /// The slot was stored or read before.
     Duplicate,
-    /// No memory is left: the packet must count as lost, so that the slot is sent again.
+    /// No memory is free. The caller must treat the packet as lost, so that the peer retransmits
+    /// the slot.
     NoMemory,
-    /// Outside the credit or behind the end: the peer violates the protocol.
+    /// The slot lies outside the credit or behind the end of the stream. The peer violates the
+    /// protocol.
     Violation,
 }
 
-/// State of the receiving half.
+/// State of the receiving half of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecvState {
-    /// Bytes are expected.
+    /// More bytes are expected.
     Open,
-    /// Everything was read, and count and hash agree.
+    /// All bytes were read, and their count and hash match the end record.
     Ended,
-    /// Everything was read, and count or hash do not agree.
+    /// All bytes were read, but their count or hash does not match the end record.
     Corrupt,
-    /// The peer abandoned the stream.
+    /// The peer reset the stream with this code.
     Reset { code: u32 },
 }
 
 /// Reason why a window is too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WindowShortage {
-    /// At least half of the window lies behind a missing slot. One past the highest slot that has
-    /// arrived is `highest`.
+    /// At least half of the window lies behind a missing slot. `highest` is one more than the
+    /// highest slot index that has arrived.
     Hole { highest: u64 },
-    /// A quarter of the window was read within two round-trip times or less. The reader has taken
+    /// A quarter of the window was read within at most two round-trip times. The reader has read
     /// `read` slots so far.
     Reader { read: u64 },
 }
 
 /// Receiving half of one stream.
 pub(crate) struct RecvHalf {
-    /// Slabs in order. They are boxed, since a peer may leave hundreds of positions empty in each
-    /// of thousands of streams.
+    /// Slabs in stream order. They are boxed because a peer may leave hundreds of slabs empty in
+    /// each of thousands of streams, and a boxed empty slab takes only a pointer.
     slabs: VecDeque<Option<Box<Slab>>>,
-    /// Number of the first slab in `slabs`.
+    /// Number of the slab that is first in `slabs`.
     slab_base: u64,
-    /// Index of the next slot to return.
+    /// Index of the next slot to return to the application.
     next: u64,
-    /// One past the highest slot that has arrived.
+    /// One more than the highest slot index that has arrived.
     highest: u64,
     end: Option<EndRecord>,
     bytes_read: u64,
     hash: Xxh3,
     state: RecvState,
-    /// Slots that the peer may have outstanding beyond the read ones.
+    /// Number of slots that the peer may send beyond the slots already read.
     window: u64,
-    /// Highest slot count that the peer has been granted.
+    /// Highest slot index up to which the peer has received credit.
     announced_credit: u64,
-    /// Highest limit that the peer may have assumed at the start of the stream.
+    /// Highest credit that the peer may have assumed when the stream began.
     limit_at_first: u64,
-    /// First limit, for which memory is reserved although `announced_credit` may be lower.
+    /// Initial credit for which memory is reserved. `announced_credit` may be lower.
     limit_promised: u64,
-    /// Slot up to which the stream was read at the last judgement of the window, and the time of
-    /// that judgement.
+    /// Number of slots read when the window was last assessed, and the time of that assessment in
+    /// seconds.
     judged_at: u64,
     judged_s: f64,
     need: WindowNeed,
-    /// Whether grants follow the drain rate of the reader, and not the window.
+    /// Whether the granted credit follows the reader's drain rate instead of the window.
     is_paced: bool,
-    /// Free part of memory at the last judgement of the window.
+    /// Fraction of memory that was free when the window was last assessed.
     free: f64,
 }
 
@@ -95,10 +98,11 @@ struct EndRecord {
 }
 
 impl RecvHalf {
-    /// Creates a half that grants `window` slots beyond the last one read.
+    /// Creates a receiving half that grants `window` slots beyond the last slot read.
     ///
-    /// At the start the peer assumes between `floor` and `limit` slots, since frames with larger
-    /// limits may be lost. A longer stream therefore gets its credit when the first bytes are read.
+    /// At the start the peer assumes a credit between `floor` and `limit` slots, since frames that
+    /// announced more credit may be lost. A longer stream therefore receives its credit when the
+    /// application reads the first bytes.
     pub(crate) fn new(window: u64, floor: u64, limit: u64, now_s: f64) -> Self {
         Self {
             slabs: VecDeque::new(),
@@ -129,17 +133,19 @@ impl RecvHalf {
         self.window
     }
 
-    /// Returns the window that this half needs. `None` as long as that is not known.
+    /// Returns the window in slots that the reader needs, or `None` while the need has not been
+    /// measured.
     pub(crate) fn needed_window(&self) -> Option<u64> {
         self.need.window(self.free)
     }
 
-    /// Sets the free part of memory, on which the next windows depend.
+    /// Sets the fraction of memory that is free. Later window sizes depend on it.
     pub(crate) fn set_free_memory(&mut self, part: f64) {
         self.free = part;
     }
 
-    /// Measures the need of the reader, after slots have arrived or were read.
+    /// Measures the window that the reader needs. The caller uses this after slots have arrived or
+    /// have been read.
     pub(crate) fn measure_need(&mut self, now_s: f64, rtt_s: f64) {
         self.need.on_read(self.next, now_s, rtt_s);
         if !self.is_readable() {
@@ -147,20 +153,21 @@ impl RecvHalf {
         }
     }
 
-    /// Returns the slots that the peer may send, according to this side's state, and that have not
-    /// been read.
+    /// Returns the number of unread slots that the peer may send according to the state of this
+    /// half.
     pub(crate) fn promised(&self) -> u64 {
         let limit = self.announced_credit.max(self.limit_promised);
         let limit = self.end.map_or(limit, |end| end.chunks.min(limit));
         limit.saturating_sub(self.next)
     }
 
-    /// Returns the slots that are still to be read, if the peer has sent the end.
+    /// Returns the number of unread slots up to the end of the stream, or `None` if the end record
+    /// has not arrived.
     pub(crate) fn slots_to_end(&self) -> Option<u64> {
         self.end.map(|end| end.chunks.saturating_sub(self.next))
     }
 
-    /// Acts as if the next `slots` slots had arrived and were read.
+    /// Changes the state as if the next `slots` slots had arrived and been read.
     #[cfg(test)]
     pub(crate) fn skip(&mut self, slots: u64, pool: &mut SlabPool) {
         self.next += slots;
@@ -168,7 +175,7 @@ impl RecvHalf {
         self.release(pool);
     }
 
-    /// Stores a slot.
+    /// Stores a slot, and returns whether it was new, a duplicate, refused or a violation.
     pub(crate) fn insert(&mut self, index: u64, data: &[u8], pool: &mut SlabPool) -> SlotFate {
         let slab = match self.place(index, data.len(), pool) {
             Ok(slab) => slab,
@@ -179,7 +186,7 @@ impl RecvHalf {
         SlotFate::New
     }
 
-    /// Stores one half of a slot of `len` bytes.
+    /// Stores one half of a slot that has `len` bytes in total.
     pub(crate) fn insert_half(
         &mut self,
         index: u64,
@@ -202,10 +209,10 @@ impl RecvHalf {
         }
     }
 
-    /// Returns the slab for the missing slot `index` of `len` bytes.
+    /// Returns the slab that stores the missing slot `index` of `len` bytes.
     ///
     /// # Errors
-    /// The fate of a slot that cannot be stored.
+    /// Returns the [`SlotFate`] of a slot that cannot be stored.
     fn place(
         &mut self,
         index: u64,
@@ -238,8 +245,8 @@ impl RecvHalf {
         }
     }
 
-    /// Stores the end record. Returns false if the record contradicts an earlier one or slots that
-    /// arrived.
+    /// Stores the end record. Returns `false` if the record contradicts an earlier record or slots
+    /// that have arrived.
     pub(crate) fn set_end(&mut self, chunks: u64, bytes: u64, hash: u64) -> bool {
         if let Some(end) = self.end {
             return end.chunks == chunks && end.bytes == bytes && end.hash == hash;
@@ -256,7 +263,7 @@ impl RecvHalf {
         true
     }
 
-    /// Handles the peer's reset: drops the bytes that have not been read.
+    /// Handles a reset from the peer: drops all bytes that have not been read.
     pub(crate) fn set_reset(&mut self, code: u32, pool: &mut SlabPool) {
         if self.state == RecvState::Open {
             self.state = RecvState::Reset { code };
@@ -264,12 +271,13 @@ impl RecvHalf {
         }
     }
 
-    /// Whether [`read`](Self::read) would return something.
+    /// Whether [`read`](Self::read) would return bytes.
     pub(crate) fn is_readable(&self) -> bool {
         self.slot_len(self.next) != 0
     }
 
-    /// Takes about `len_max` bytes at most, in order.
+    /// Removes and returns the next bytes in order, about `len_max` bytes at most. Returns `None`
+    /// if the next slot is missing.
     pub(crate) fn read(&mut self, len_max: usize, pool: &mut SlabPool) -> Option<Bytes> {
         if !self.is_readable() {
             return None;
@@ -304,8 +312,8 @@ impl RecvHalf {
         Some(out.freeze())
     }
 
-    /// Returns the reason why the window is too small, if it is. A window that a slow application
-    /// leaves full is large enough.
+    /// Returns the reason why the window is too small, or `None` if it is large enough. A window
+    /// that is full because the application reads slowly is large enough.
     pub(crate) fn shortage(&self, now_s: f64, rtt_s: f64) -> Option<WindowShortage> {
         if self.state != RecvState::Open || self.end.is_some() {
             return None;
@@ -327,7 +335,7 @@ impl RecvHalf {
         self.window = window;
     }
 
-    /// Whether the credit has grown enough since the last grant to send it again.
+    /// Whether the credit has grown enough since the last credit frame to send a new frame.
     pub(crate) fn credit_due(&mut self, now_s: f64) -> bool {
         if self.state != RecvState::Open || self.end.is_some() {
             return false;
@@ -340,13 +348,13 @@ impl RecvHalf {
         self.next + window >= self.announced_credit + (window / 8).max(1)
     }
 
-    /// Lets grants follow the drain rate of the reader from now on. A peer of version 2 has no
-    /// other limit on the bytes that wait for a slow server after the client's last byte.
+    /// Makes the granted credit follow the reader's drain rate from now on. For a peer of version
+    /// 2, nothing else limits the bytes that wait for a slow server after the client's last byte.
     pub(crate) fn pace(&mut self) {
         self.is_paced = true;
     }
 
-    /// Returns the slots to grant beyond the last one read.
+    /// Returns the number of slots to grant beyond the last slot read.
     pub(crate) fn granted_window(&self) -> u64 {
         if self.is_paced {
             self.need.paced_window().min(self.window)
@@ -355,13 +363,13 @@ impl RecvHalf {
         }
     }
 
-    /// Returns the limit to send to the peer now, and counts it as sent.
+    /// Returns the credit limit to send to the peer now, and records it as sent.
     pub(crate) fn take_credit(&mut self) -> u64 {
         self.announced_credit = self.announced_credit.max(self.next + self.granted_window());
         self.announced_credit
     }
 
-    /// Gives all memory back.
+    /// Returns all slabs of this half to `pool`.
     pub(crate) fn release(&mut self, pool: &mut SlabPool) {
         for slab in self.slabs.drain(..).flatten() {
             pool.give_back(slab);
@@ -383,7 +391,7 @@ impl RecvHalf {
         }
     }
 
-    /// Returns the length of slot `index`, or zero if it is not stored.
+    /// Returns the length of slot `index` in bytes, or zero if the slot is not stored.
     fn slot_len(&self, index: u64) -> usize {
         let Some(at) = (index / SLAB_SLOTS).checked_sub(self.slab_base) else {
             return 0;

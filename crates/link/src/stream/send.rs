@@ -1,8 +1,9 @@
 //! Sending half of a stream: the written bytes, the slots cut from them, and the slots that have
 //! arrived.
 //!
-//! The input is bytes, credit, and the fate of slots. The output is slots to send, new ones and
-//! repeats. The table decides which stream is next, and recovery detects lost slots.
+//! Input: bytes to send, credit, and whether sent slots arrived or were lost. Output: slots to
+//! send, both new slots and repeats. The stream table selects the next stream, and recovery detects
+//! lost slots.
 
 use std::collections::VecDeque;
 
@@ -14,33 +15,35 @@ use crate::wire::frame::Half;
 
 /// Sending half of one stream.
 ///
-/// Its memory is about twice its bytes at most, however small the writes were ([`ByteQueue`]). Each
-/// slot that was sent and has not arrived adds a record of 24 bytes. If slots are so short that
-/// their records take more than their bytes, the rest counts as [waiting](Self::excess_bytes).
+/// Its memory is at most about twice the number of its bytes, however small the writes were
+/// ([`ByteQueue`]). Each slot that was sent and has not arrived adds a record of 24 bytes. If slots
+/// are so short that the records take more memory than the bytes,
+/// [`excess_bytes`](Self::excess_bytes) returns the difference.
 pub(crate) struct SendHalf {
     /// Written bytes that have not arrived yet, oldest first. The first and the last segment may
-    /// hold other bytes, too.
+    /// also hold bytes that have arrived.
     segments: ByteQueue,
-    /// Number of the first segment. Numbers are never reused.
+    /// Number of the first segment in `segments`. Segment numbers are never reused.
     segment_base: u64,
-    /// Start of the next new slot: never the end of a segment with a successor.
+    /// Position of the next new slot. It never points to the end of a segment that has a successor.
     cursor: Cursor,
     unsent_bytes: usize,
     slots: VecDeque<Slot>,
-    /// Index of the first slot in `slots`. All slots below have arrived.
+    /// Index of the first slot in `slots`. All slots with a lower index have arrived.
     base: u64,
-    /// Slots below this index may be sent.
+    /// Credit: slots with a lower index may be sent.
     credit: u64,
-    /// Whether the receiver has granted slots by PACED_CREDIT, which alone counts from then on.
+    /// Whether the receiver has sent a PACED_CREDIT frame. From then on, only such frames change
+    /// the credit.
     is_paced: bool,
     bytes_written: u64,
     bytes_arrived: u64,
     hash: Xxh3,
     state: SendState,
-    /// Slots below this index are still to be repeated in this pass.
+    /// Slots below this index have not been examined yet in the present pass of repeats.
     repeat_below: u64,
     idle: IdleDetector,
-    /// Copies of the end that were sent because the path was idle.
+    /// Number of copies of the end record that were sent because the path was idle.
     end_copies: u8,
 }
 
@@ -50,36 +53,39 @@ struct Cursor {
     offset: usize,
 }
 
-/// Slot that has been sent.
+/// State of one slot that has been sent.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     start: Cursor,
     len: u16,
-    /// Packets in flight that carry the slot.
+    /// Number of packets in flight that carry the slot.
     outstanding: u8,
     /// Number of times the slot was lost.
     round: u8,
-    /// Copies that wait to be sent.
+    /// Number of copies that wait to be sent.
     queued: u8,
     arrived: bool,
-    /// Half of the slot that has arrived, if it was sent in halves.
+    /// Half of the slot that has arrived, if the slot was sent in halves.
     half_arrived: Option<Half>,
-    /// Whether the first half of the present copy has been sent, and the second has not.
+    /// Whether the first half of the present copy has been sent while the second half has not.
     is_first_sent: bool,
 }
 
-/// Progress of the end of a stream.
+/// State of the sending half with respect to the end of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendState {
-    /// More may be written.
+    /// The application may write more bytes.
     Open,
-    /// The application has finished; the end must still arrive.
+    /// The application has written its last byte. The end record may still have to be sent, or to
+    /// arrive.
     Finished { end_sent: bool, end_arrived: bool },
-    /// Abandoned by the application or at the peer's request.
+    /// Number of buffered bytes up to which an open stream may be a dialogue. In a dialogue, the
+    /// application waits for a reply to its last bytes.
     Reset { code: u32 },
 }
 
-/// Maximum number of bytes in flight of an open stream that may be a dialogue.
+/// Number of buffered bytes up to which an open stream may be a dialogue, in which the application
+/// waits for a reply to its last bytes.
 const TAIL_BYTES: usize = 64 * 1024;
 
 impl SendHalf {
@@ -110,7 +116,7 @@ impl SendHalf {
         self.state
     }
 
-    /// Returns the bytes held for sending or retransmission.
+    /// Returns the number of bytes stored for sending or retransmission.
     pub(crate) fn buffered_bytes(&self) -> usize {
         match self.state {
             SendState::Reset { .. } => 0,
@@ -118,18 +124,18 @@ impl SendHalf {
         }
     }
 
-    /// Returns the memory of slot records beyond the bytes held. Records of short slots take more
-    /// than the slots.
+    /// Returns by how many bytes the slot records exceed the stored bytes. Records of very short
+    /// slots take more memory than the slots themselves.
     pub(crate) fn excess_bytes(&self) -> usize {
         (self.slots.len() * size_of::<Slot>()).saturating_sub(self.buffered_bytes())
     }
 
-    /// Returns the bytes written and not yet sent for the first time.
+    /// Returns the number of bytes that were written but never sent.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
     }
 
-    /// Appends bytes of the application.
+    /// Appends bytes that the application has written.
     pub(crate) fn write(&mut self, data: Bytes) {
         debug_assert!(
             self.state == SendState::Open,
@@ -154,7 +160,7 @@ impl SendHalf {
         }
     }
 
-    /// Abandons everything that has not arrived. Returns whether that is news.
+    /// Drops everything that has not arrived. Returns `false` if the stream was reset before.
     pub(crate) fn reset(&mut self, code: u32) -> bool {
         if matches!(self.state, SendState::Reset { .. }) {
             return false;
@@ -166,7 +172,8 @@ impl SendHalf {
         true
     }
 
-    /// Raises the number of slots that may be sent. Returns whether that unblocks any bytes.
+    /// Raises the credit: slots below index `credit` may be sent. Returns whether this unblocks any
+    /// bytes.
     pub(crate) fn set_credit(&mut self, credit: u64) -> bool {
         let was_blocked = self.is_blocked();
         if !self.is_paced {
@@ -175,10 +182,10 @@ impl SendHalf {
         was_blocked && !self.is_blocked()
     }
 
-    /// Sets the number of slots that may be sent, as granted by a receiver of version 2.
+    /// Sets the credit that a receiver of version 2 grants: slots below index `credit` may be sent.
     ///
-    /// The first call may lower the number, and later ones only raise it. Slots that were sent stay
-    /// sent.
+    /// The first call may lower the credit. Later calls can only raise it. A lower credit does not
+    /// affect slots that have already been sent.
     pub(crate) fn set_paced_credit(&mut self, credit: u64) {
         if !self.is_paced || credit > self.credit {
             self.credit = credit;
@@ -186,15 +193,15 @@ impl SendHalf {
         }
     }
 
-    /// Whether only the lack of credit blocks bytes.
+    /// Whether bytes wait to be sent only because the credit is used up.
     pub(crate) fn is_blocked(&self) -> bool {
         self.unsent_bytes > 0 && self.next_index() >= self.credit
     }
 
-    /// Whether an application may wait for the bytes of this stream.
+    /// Whether an application may be waiting for the bytes of this stream.
     ///
-    /// It may if the stream is finished, if no bytes were written for a while, or if few bytes are
-    /// in flight.
+    /// This is possible if the stream is finished, if no bytes were written for a while, or if few
+    /// bytes are in flight.
     pub(crate) fn is_tail(&self) -> bool {
         self.state != SendState::Open || self.idle.is_long() || self.buffered_bytes() <= TAIL_BYTES
     }
@@ -204,18 +211,19 @@ impl SendHalf {
         self.unsent_bytes > 0 && self.next_index() < self.credit
     }
 
-    /// Returns the bytes for which there is unused credit.
+    /// Returns the number of bytes that fit into the unused credit.
     pub(crate) fn credit_bytes(&self) -> usize {
         let slots = self.credit.saturating_sub(self.next_index()) as usize;
         slots.saturating_mul(SLOT_SIZE)
     }
 
-    /// Returns the bytes that may be sent for the first time now.
+    /// Returns the number of bytes that may be sent for the first time now.
     pub(crate) fn new_bytes(&self) -> usize {
         self.unsent_bytes.min(self.credit_bytes())
     }
 
-    /// Whether the end is still to be sent, and everything before it has been sent once.
+    /// Whether the end record must be sent now. It is due after all bytes of the stream have been
+    /// sent once.
     pub(crate) fn end_is_due(&self) -> bool {
         matches!(
             self.state,
@@ -226,7 +234,7 @@ impl SendHalf {
         ) && self.unsent_bytes == 0
     }
 
-    /// Returns the fields of the end record: slots, bytes, hash.
+    /// Returns the fields of the end record: number of slots, number of bytes, and hash.
     pub(crate) fn end(&self) -> (u64, u64, u64) {
         (self.next_index(), self.bytes_written, self.hash.digest())
     }
@@ -237,7 +245,8 @@ impl SendHalf {
         }
     }
 
-    /// Whether one more of `copies_max` copies of the end is to be sent; it counts as sent.
+    /// Whether another copy of the end record may be sent. At most `copies_max` copies are
+    /// permitted. A result of `true` counts the copy as sent.
     pub(crate) fn take_end_copy(&mut self, copies_max: u8) -> bool {
         let is_wanted = matches!(
             self.state,
@@ -259,8 +268,8 @@ impl SendHalf {
         }
     }
 
-    /// Cuts the next new slot, of at most `len_max` bytes, and appends its bytes to `out`. Returns
-    /// its index.
+    /// Creates the next new slot of at most `len_max` bytes, and appends its bytes to `out`.
+    /// Returns the index of the slot.
     pub(crate) fn take_new(&mut self, len_max: usize, out: &mut Vec<u8>) -> u64 {
         debug_assert!(self.has_new(), "callers ask first");
         let len = len_max.min(self.unsent_bytes).min(SLOT_SIZE);
@@ -286,7 +295,7 @@ impl SendHalf {
         self.base + self.slots.len() as u64
     }
 
-    /// Whether everything that was sent is acknowledged, including the end.
+    /// Whether all sent slots are acknowledged, and also the end record if it was sent.
     pub(crate) fn is_settled(&self) -> bool {
         let awaits_end = matches!(
             self.state,
@@ -298,14 +307,15 @@ impl SendHalf {
         self.slots.is_empty() && !awaits_end
     }
 
-    /// Returns the length of slot `index` if it has not arrived.
+    /// Returns the length of slot `index` in bytes, or `None` if the slot has arrived.
     pub(crate) fn missing_len(&self, index: u64) -> Option<usize> {
         self.slot(index)
             .filter(|slot| !slot.arrived)
             .map(|slot| usize::from(slot.len))
     }
 
-    /// Appends the bytes of a slot that has not arrived, to be sent once more.
+    /// Appends the bytes of slot `index` to `out` for a retransmission, and counts one more packet
+    /// in flight.
     pub(crate) fn take_again(&mut self, index: u64, out: &mut Vec<u8>) {
         let at = (index - self.base) as usize;
         let slot = &mut self.slots[at];
@@ -317,10 +327,10 @@ impl SendHalf {
         }
     }
 
-    /// Returns the half of slot `index` to send next, for a slot that does not fit a packet, and
-    /// whether it ends its copy.
+    /// Returns the half of slot `index` to send next, and whether this half completes a copy of the
+    /// slot. Slots that do not fit into one packet are sent in halves.
     ///
-    /// A copy is the first half and then the second, or only the missing half.
+    /// A copy consists of the first half and then the second half, or of the missing half alone.
     pub(crate) fn next_half(&self, index: u64) -> (Half, bool) {
         let slot = self.slot(index);
         match slot.and_then(|slot| slot.half_arrived) {
@@ -331,7 +341,8 @@ impl SendHalf {
         }
     }
 
-    /// Appends the [next half](Self::next_half) of a slot that has not arrived.
+    /// Appends the [next half](Self::next_half) of slot `index` to `out`. The slot must not have
+    /// arrived.
     pub(crate) fn take_half(&mut self, index: u64, out: &mut Vec<u8>) {
         let (half, is_last) = self.next_half(index);
         let at = (index - self.base) as usize;
@@ -347,8 +358,8 @@ impl SendHalf {
         }
     }
 
-    /// Handles the arrival of a packet with a half of slot `index`. Returns the freed bytes of the
-    /// buffer, and whether the other half is neither in flight nor queued.
+    /// Handles the arrival of a packet with a half of slot `index`. Returns the number of freed
+    /// buffer bytes, and whether the other half is neither in flight nor queued.
     pub(crate) fn on_half_arrived(&mut self, index: u64, half: Half) -> (usize, bool) {
         let Some(slot) = self.slot_mut(index) else {
             return (0, false);
@@ -364,10 +375,10 @@ impl SendHalf {
         }
     }
 
-    /// Handles the loss of a packet with a half of slot `index`. Returns the round of repetition
-    /// that the slot now needs, from 1.
+    /// Handles the loss of a packet with a half of slot `index`. Returns the retransmission round
+    /// that the slot now needs, counted from 1.
     ///
-    /// `None` if that half has arrived, or if the slot waits to be sent.
+    /// Returns `None` if that half has arrived, or if a copy of the slot already waits to be sent.
     pub(crate) fn on_half_lost(&mut self, index: u64, half: Half) -> Option<u8> {
         let slot = self.slot_mut(index)?;
         slot.outstanding = slot.outstanding.saturating_sub(1);
@@ -382,7 +393,7 @@ impl SendHalf {
         Some(slot.round)
     }
 
-    /// Handles the arrival of a packet with slot `index`. Returns the freed bytes of the buffer.
+    /// Handles the arrival of a packet with slot `index`. Returns the number of freed buffer bytes.
     pub(crate) fn on_arrived(&mut self, index: u64) -> usize {
         let Some(slot) = self.slot_mut(index) else {
             return 0;
@@ -411,8 +422,11 @@ impl SendHalf {
         freed
     }
 
-    /// Handles the loss of a packet with slot `index`. Returns the round of repetition that the
-    /// slot now needs, from 1. `None` if it has arrived or another copy of it is in flight.
+    /// Handles the loss of a packet with slot `index`. Returns the retransmission round that the
+    /// slot now needs, counted from 1.
+    ///
+    /// Returns `None` if the slot has arrived, or if another copy of the slot is in flight or
+    /// queued.
     pub(crate) fn on_lost(&mut self, index: u64) -> Option<u8> {
         let at = index.checked_sub(self.base)? as usize;
         let slot = self.slots.get_mut(at)?;
@@ -438,19 +452,20 @@ impl SendHalf {
         }
     }
 
-    /// Begins a new pass of repeats at the newest slot.
+    /// Starts a new pass of repeats, beginning with the newest slot.
     pub(crate) fn restart_repeats(&mut self) {
         self.repeat_below = self.next_index();
         self.idle.on_pass(self.bytes_written);
     }
 
-    /// Returns the next slot of this pass worth repeating while the path is idle, with its length.
+    /// Returns the next slot to repeat in this pass while the path is idle, and the length of the
+    /// slot.
     ///
-    /// It has not arrived, and has fewer than `copies_max` packets in flight. It stays the next one
-    /// until it is [taken](Self::take_again).
+    /// The slot has not arrived and has fewer than `copies_max` packets in flight. The method
+    /// returns the same slot until [`take_again`](Self::take_again) sends it.
     ///
-    /// The newest slot goes first. A pass in the order of sending would be as fast as the reports,
-    /// and repeat each slot just before its report arrives.
+    /// Passes go from the newest slot to the oldest. A pass in sending order would advance as fast
+    /// as the reports arrive, and would repeat each slot just before its acknowledgement.
     pub(crate) fn next_repeat(&mut self, copies_max: u8) -> Option<(u64, usize)> {
         while self.repeat_below > self.base {
             let index = self.repeat_below - 1;
@@ -473,7 +488,8 @@ impl SendHalf {
         self.slots.get(index.checked_sub(self.base)? as usize)
     }
 
-    /// Appends `len` bytes from `from` on. Returns their end.
+    /// Appends `len` bytes that start at position `from` to `out`. Returns the position after these
+    /// bytes.
     fn copy(&self, from: Cursor, len: usize, out: &mut Vec<u8>) -> Cursor {
         let mut at = from;
         let mut left = len;
@@ -495,10 +511,10 @@ impl SendHalf {
         at
     }
 
-    /// Returns the same position, or the start of the next segment if it is the end of a segment.
+    /// Returns the position `at`, or the start of the next segment if `at` is the end of a segment.
     ///
-    /// Callers use it when more has been written, or when no bytes are needed any more: the last
-    /// segment may grow.
+    /// Callers use it after a write, or when all bytes of the segment have arrived. At other times
+    /// the last segment may still grow.
     fn settled(&self, at: Cursor) -> Cursor {
         let place = self.place(at);
         if place < self.segments.len() && at.offset == self.segments.get(place).len() {

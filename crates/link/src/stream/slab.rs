@@ -1,61 +1,62 @@
 //! Slabs: the memory for arriving slots.
 //!
-//! A [`SlabPool`] hands out slabs up to a limit and takes them back. The module
-//! [`recv`](super::recv) decides which stream gets a slab, and where a slot lies. The module
-//! [`memory`](super::memory) sets the limit.
+//! A [`SlabPool`] grants slabs up to a limit and reuses returned slabs. The module
+//! [`recv`](super::recv) assigns slabs to streams and computes the position of each slot. The
+//! module [`memory`](super::memory) sets the limit.
 
 use super::SLOT_SIZE;
 use crate::wire::frame::Half;
 
-/// Slots in one slab.
+/// Number of slots in one slab.
 pub(crate) const SLAB_SLOTS: u64 = 16;
-/// Bytes that one slab takes.
+/// Size of one slab in bytes.
 pub(crate) const SLAB_SIZE: usize = SLOT_SIZE * SLAB_SLOTS as usize;
 
-/// Memory for [`SLAB_SLOTS`] slots. A slot is found by its index in the stream.
+/// Memory for [`SLAB_SLOTS`] slots. The index of a slot in the stream determines its position in
+/// the slab.
 #[derive(Debug)]
 pub(super) struct Slab {
     data: Vec<u8>,
-    /// Length of each slot in bytes; zero while the slot is empty.
+    /// Length of each slot in bytes; zero if the slot is empty.
     lens: [u16; SLAB_SLOTS as usize],
-    /// Length of each slot of which one half is stored; zero while there is none.
+    /// Length in bytes of each slot of which only one half is stored; zero for all other slots.
     halved_lens: [u16; SLAB_SLOTS as usize],
-    /// Stored half of such a slot: a set bit stands for the second half.
+    /// Bit mask of the half-stored slots: a set bit means that the second half is stored.
     has_second: u64,
 }
 
-/// Pool that hands out slabs up to a limit, and keeps returned ones for reuse.
+/// Pool that grants slabs up to a limit, and keeps returned slabs for reuse.
 #[derive(Debug)]
 pub(crate) struct SlabPool {
     #[expect(clippy::vec_box, reason = "streams take and return boxes")]
     free: Vec<Box<Slab>>,
     lent: usize,
     lent_max: usize,
-    /// Maximum number of slabs ever in use at once.
+    /// Largest number of slabs that were in use at the same time.
     pub(crate) lent_peak: usize,
 }
 
 impl Slab {
-    /// Returns the length in bytes of the slot with this index, or zero while it is empty.
+    /// Returns the length in bytes of slot `index`, or zero if the slot is empty.
     pub(super) fn len(&self, index: u64) -> usize {
         usize::from(self.lens[place(index)])
     }
 
-    /// Returns the bytes of the slot with this index.
+    /// Returns the bytes of slot `index`.
     pub(super) fn slot(&self, index: u64) -> &[u8] {
         let start = place(index) * SLOT_SIZE;
         &self.data[start..start + self.len(index)]
     }
 
-    /// Fills the slot with this index.
+    /// Stores the bytes of slot `index`.
     pub(super) fn fill(&mut self, index: u64, data: &[u8]) {
         let place = place(index);
         self.lens[place] = data.len() as u16;
         self.data[place * SLOT_SIZE..][..data.len()].copy_from_slice(data);
     }
 
-    /// Fills one half of the empty slot with this index, which has `len` bytes. Returns whether
-    /// that half is new. `None` if the other half named another length.
+    /// Stores one half of the empty slot `index`, which has `len` bytes in total. Returns whether
+    /// that half is new. Returns `None` if the other half stated a different total length.
     pub(super) fn fill_half(
         &mut self,
         index: u64,
@@ -97,13 +98,15 @@ impl SlabPool {
         pool
     }
 
-    /// Changes the limit. Slabs beyond a lower limit stay in use until they are given back.
+    /// Changes the limit. If more slabs are in use than the new limit permits, they stay in use
+    /// until they are returned.
     pub(crate) fn set_max(&mut self, bytes_max: u64) {
         let slabs = usize::try_from(bytes_max).unwrap_or(usize::MAX) / SLAB_SIZE;
         self.lent_max = slabs.max(LENT_MIN);
     }
 
-    /// Hands out an empty slab, beyond the limit only if `is_essential`.
+    /// Returns an empty slab, or `None` if the limit is reached. `is_essential` permits a slab
+    /// beyond the limit.
     pub(super) fn take(&mut self, is_essential: bool) -> Option<Box<Slab>> {
         if self.lent >= self.lent_max && !is_essential {
             return None;
@@ -120,7 +123,7 @@ impl SlabPool {
         }))
     }
 
-    /// Takes back a slab with any content.
+    /// Returns a slab to the pool. The content of the slab is discarded.
     pub(super) fn give_back(&mut self, mut slab: Box<Slab>) {
         self.lent -= 1;
         if self.free.len() < FREE_SLABS_MAX {
@@ -136,12 +139,13 @@ impl SlabPool {
     }
 }
 
-/// Returns the position of a slot in its slab.
+/// Returns the position of slot `index` within its slab.
 fn place(index: u64) -> usize {
     (index % SLAB_SLOTS) as usize
 }
 
-/// Least limit of slabs in use, however little memory there is.
+/// Minimum value of the limit on slabs in use, even with little memory.
 const LENT_MIN: usize = 16;
-/// Maximum number of returned slabs kept for reuse, 5.7 MiB. Further slabs go back to the system.
+/// Maximum number of returned slabs that the pool keeps for reuse, 5.7 MiB. The memory of further
+/// returned slabs is freed.
 const FREE_SLABS_MAX: usize = 256;

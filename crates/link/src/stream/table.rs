@@ -1,4 +1,5 @@
-//! Table of all streams of one connection: opening, closing, and the choice of the next sender.
+//! Table of all streams of one connection: opens and removes streams, and selects the stream that
+//! sends next.
 
 mod limit;
 mod repeats;
@@ -26,44 +27,46 @@ use crate::{
     wire::frame::Half,
 };
 
-/// One stream, both halves.
+/// One stream with its sending half and its receiving half.
 pub(crate) struct Stream {
     pub(crate) number: u32,
     pub(crate) class: Class,
     pub(crate) send: SendHalf,
     pub(crate) recv: RecvHalf,
-    /// Whether the peer has everything we sent, or both sides abandoned it.
+    /// Whether the peer has received everything that this side sent, or both sides abandoned the
+    /// sending half.
     pub(crate) send_done: bool,
-    /// Whether we have everything the peer sent, and the peer has learned that, or both sides
-    /// abandoned it.
+    /// Whether this side has received everything and the peer has been notified of it, or both
+    /// sides abandoned the receiving half.
     pub(crate) recv_done: bool,
-    /// Initial share of the window. `None` once the memory of the window has been taken back.
+    /// Initial window of the stream. `None` once the memory of the window has been freed.
     share: Option<InitialWindow>,
-    /// Whether the peer has yet to learn the initial window.
+    /// Whether the initial window has not been announced to the peer yet.
     is_share_news: bool,
-    /// Set once the application wants no more bytes. Arriving slots are then discarded.
+    /// Code with which the application refused further bytes. While it is set, arriving slots are
+    /// discarded.
     pub(crate) stop_code: Option<u32>,
     in_ready_queue: bool,
     /// Whether a frame with the stream's credit waits to be sent.
     pub(crate) credit_queued: bool,
-    /// Whether the application was notified that it may read, and has not read since.
+    /// Whether the application was notified that the stream is readable, and has not read since.
     pub(crate) reported_readable: bool,
 }
 
-/// Event for the application.
+/// Stream event for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamEvent {
     /// The peer opened a stream.
     Incoming { stream: u32, class: Class },
-    /// A stream has bytes, its end, or its failure to read.
+    /// The stream has bytes to read, has ended, or has failed.
     Readable { stream: u32 },
-    /// The peer's application read everything to the end.
+    /// The peer's application read all bytes up to the end.
     SendDone { stream: u32 },
-    /// The peer wants no more.
+    /// The peer refuses further bytes of the stream.
     Stopped { stream: u32, code: u32 },
 }
 
-/// Slots that one bulk stream sends before the turn of the next one.
+/// Number of slots that one bulk stream may send before the next bulk stream has its turn.
 const QUANTUM_SLOTS: u32 = 32;
 
 /// All streams of a connection.
@@ -73,11 +76,12 @@ pub(crate) struct StreamTable {
     by_number: IdMap<u32, u32>,
     we_initiated: bool,
     next_count: u32,
-    /// Total number of streams that the peer lets us open.
+    /// Total number of streams that the peer permits this side to open.
     peer_limit: u32,
     /// Total number of streams that the peer has opened.
     peer_count: u32,
-    /// Counts of streams that were opened implicitly, because a frame of a later stream came first.
+    /// Counts of streams that were opened implicitly, because a frame of a later stream arrived
+    /// first.
     peer_skipped: BTreeSet<u32>,
     peer_open: u32,
     announced_limit: u32,
@@ -91,16 +95,16 @@ pub(crate) struct StreamTable {
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: StreamMemory,
     streams_max: u32,
-    /// Maximum number of streams that the peer may open in addition to its earlier ones.
+    /// Largest number of new streams that the peer may open beyond those that it has opened so far.
     streams_at_first: u32,
 }
 
-/// Limits of a connection's streams.
+/// Limits for the streams of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamLimits {
     pub(crate) initial_credit: u64,
     pub(crate) peer_limit: u32,
-    /// Limit of the memory for both directions.
+    /// Memory limit for both directions together, in bytes.
     pub(crate) memory_max: u64,
 }
 
@@ -131,16 +135,17 @@ impl StreamTable {
         }
     }
 
-    /// Announces credit that ended streams have returned. The announcement names the next stream,
-    /// so it waits while earlier streams have not arrived.
+    /// Announces credit that ended streams have returned. The announcement contains the number of
+    /// the peer's next stream. It is therefore delayed until frames of all earlier streams have
+    /// arrived.
     fn announce_credit(&mut self) {
         if self.peer_skipped.is_empty() && self.memory.announce_returned(self.peer_count) {
             self.controls.push(ControlFrame::InitialWindow);
         }
     }
 
-    /// Takes back the memory of the window of a completely read stream, so that the peer's next
-    /// stream can use it.
+    /// Frees the window memory of a stream that has been read completely, so that the peer's next
+    /// stream can use that memory.
     pub(crate) fn return_window(&mut self, number: u32) {
         let by_peer = self.is_by_peer(number);
         let Some(stream) = self.get(number) else {
@@ -154,13 +159,13 @@ impl StreamTable {
         }
     }
 
-    /// Whether the peer has opened, or would open, the stream.
+    /// Whether the peer has opened the stream, or would be the side that opens it.
     pub(crate) fn is_by_peer(&self, number: u32) -> bool {
         StreamNumber::decode(number).by_initiator != self.we_initiated
     }
 
-    /// Sends the peer its credit on a bulk stream that we have opened, once the peer receives the
-    /// stream.
+    /// Queues the frame with the peer's credit on a bulk stream that this side has opened. The
+    /// caller waits until the peer has received the stream.
     pub(crate) fn queue_initial_window(&mut self, number: u32) {
         let is_news = self
             .get(number)
@@ -170,7 +175,7 @@ impl StreamTable {
         }
     }
 
-    /// Queues a frame with the credit of a stream, unless one waits already.
+    /// Queues a frame with the credit of a stream, unless such a frame is already queued.
     pub(crate) fn queue_credit(&mut self, number: u32) {
         if let Some(stream) = self.get(number).filter(|stream| !stream.credit_queued) {
             stream.credit_queued = true;
@@ -187,7 +192,7 @@ impl StreamTable {
         self.places[place as usize].as_mut()
     }
 
-    /// Returns the stream and the pool of its receiving half.
+    /// Returns the stream, and the slab pool of its receiving half.
     pub(crate) fn get_with_pool(&mut self, number: u32) -> Option<(&mut Stream, &mut SlabPool)> {
         let place = *self.by_number.get(&number)?;
         Some((self.places[place as usize].as_mut()?, &mut self.memory.pool))
@@ -201,10 +206,10 @@ impl StreamTable {
             .collect()
     }
 
-    /// Opens a stream of ours. `None` while the peer permits no more, or as many are open as our
-    /// own memory permits.
+    /// Opens a stream from this side. Returns `None` if the peer's stream limit or this side's
+    /// memory permits no further stream.
     ///
-    /// A peer may keep streams open that are long over.
+    /// The memory check is needed because a peer may keep finished streams open for a long time.
     pub(crate) fn open(&mut self, class: Class, now_s: f64) -> Option<u32> {
         let open = self.by_number.len() as u32 - self.peer_open;
         let fits = class == Class::Control || self.memory.fits_own_stream();
@@ -222,24 +227,24 @@ impl StreamTable {
         Some(number)
     }
 
-    /// Whether another connection should take the next streams, because the numbers of this one
-    /// will run out.
+    /// Whether this connection has used so many stream numbers that another connection should open
+    /// the next streams.
     pub(crate) fn is_wearing_out(&self) -> bool {
         self.next_count.max(self.peer_count) >= COUNT_MAX / 2
     }
 
-    /// Acts as if half of the stream numbers had been used.
+    /// Changes the state as if half of the stream numbers had been used.
     #[cfg(test)]
     pub(crate) fn wear_out(&mut self) {
         self.next_count = COUNT_MAX / 2;
         self.peer_limit = COUNT_MAX;
     }
 
-    /// Returns the stream that a frame of the peer names. Opens it if it is new. `Ok(None)` if it
-    /// is closed.
+    /// Returns the stream with the number from a frame of the peer. Opens the stream if it is new.
+    /// Returns `Ok(None)` if the stream is closed.
     ///
     /// # Errors
-    /// If no such stream can exist: the peer violates the protocol.
+    /// Returns an error if no such stream can exist, which is a protocol violation by the peer.
     pub(crate) fn named_by_peer(
         &mut self,
         number: u32,
@@ -276,7 +281,7 @@ impl StreamTable {
         Ok(self.get(number))
     }
 
-    /// Removes a stream whose halves are both done.
+    /// Removes the stream if both its halves are done.
     pub(crate) fn remove_if_done(&mut self, number: u32) {
         let Some(place) = self.by_number.get(&number).copied() else {
             return;
@@ -312,7 +317,7 @@ impl StreamTable {
         self.announce_credit();
     }
 
-    /// Adds a stream to the queue of streams with new bytes to send.
+    /// Adds the stream to the queue of streams that have new bytes to send.
     pub(crate) fn make_ready(&mut self, number: u32) {
         let Some(place) = self.by_number.get(&number).copied() else {
             return;
@@ -335,7 +340,8 @@ impl StreamTable {
         }
     }
 
-    /// Returns the stream whose new slot goes next, control streams first.
+    /// Returns the stream that sends the next new slot. Control streams are selected before bulk
+    /// streams.
     pub(crate) fn next_new(&mut self) -> Option<&mut Stream> {
         let mut place = self.first_ready(Class::Control);
         if place.is_none() {
@@ -349,8 +355,8 @@ impl StreamTable {
         self.places[place? as usize].as_mut()
     }
 
-    /// Returns the position of the first stream of a queue with new bytes. Earlier streams leave
-    /// the queue.
+    /// Returns the table index of the first stream in the queue of `class` that has new bytes.
+    /// Streams before it have no new bytes and are removed from the queue.
     fn first_ready(&mut self, class: Class) -> Option<u32> {
         let queue = match class {
             Class::Control => &mut self.ready_control,
@@ -369,9 +375,9 @@ impl StreamTable {
         }
     }
 
-    /// Cuts a new slot, of at most `len_max` bytes, of the stream `number` that
-    /// [`next_new`](Self::next_new) returned. Appends its bytes to `out`. Returns its name for the
-    /// log of sent packets.
+    /// Creates a new slot of at most `len_max` bytes on stream `number`, and appends its bytes to
+    /// `out`. [`next_new`](Self::next_new) must have returned that stream. Returns the slot's
+    /// identifier for the log of sent packets.
     pub(crate) fn take_new(&mut self, number: u32, len_max: usize, out: &mut Vec<u8>) -> ChunkRef {
         let slot = self.by_number[&number];
         let stream = self.places[slot as usize]
@@ -399,10 +405,10 @@ impl StreamTable {
             .filter(|stream| stream.number == chunk.stream)
     }
 
-    /// Queues a lost slot, or a slot with a lost `half`, to be sent again.
+    /// Queues a lost slot, or a slot whose half `half` was lost, for retransmission.
     ///
-    /// Later rounds have more copies, `spacing_s` apart. At the tail of a stream there are at least
-    /// `tail_copies` copies.
+    /// Later retransmission rounds send more copies, one every `spacing_s` seconds. At the tail of
+    /// a stream, at least `tail_copies` copies are sent.
     pub(crate) fn on_lost(
         &mut self,
         chunk: ChunkRef,
@@ -435,7 +441,8 @@ impl StreamTable {
         }
     }
 
-    /// Handles the arrival of a half of a slot.
+    /// Handles the arrival of one half of a slot. Queues the slot again if its other half is
+    /// neither in flight nor queued.
     pub(crate) fn on_half_arrived(&mut self, chunk: ChunkRef, half: Half) {
         let Some(stream) = self.by_ref(chunk) else {
             return;
@@ -448,7 +455,7 @@ impl StreamTable {
         self.memory.remove_send_buffered(freed);
     }
 
-    /// Returns the next slot to send again, with its length.
+    /// Returns the next slot to retransmit, and the length of the slot.
     pub(crate) fn next_again(&mut self, now: Time) -> Option<(ChunkRef, usize)> {
         while let Some(Reverse((due, chunk))) = self.delayed.peek().copied() {
             if due > now {
@@ -466,13 +473,14 @@ impl StreamTable {
         None
     }
 
-    /// Returns the length of a slot without a known arrival. `None` if it has arrived.
+    /// Returns the length of a slot, or `None` if the slot has arrived.
     fn missing_len(&mut self, chunk: ChunkRef) -> Option<usize> {
         self.by_ref(chunk)?.send.missing_len(chunk.index)
     }
 
-    /// Takes the slot that [`next_again`](Self::next_again) returned off the queue. Returns whether
-    /// it was in the queue. A slot from [`next_repeat`](Self::next_repeat) is in no queue.
+    /// Removes the slot that [`next_again`](Self::next_again) returned from the retransmission
+    /// queue. Returns whether the slot was in the queue. A slot from
+    /// [`next_repeat`](Self::next_repeat) is never in the queue.
     pub(crate) fn pop_again_if_front(&mut self, chunk: ChunkRef) -> bool {
         let is_front = self.retransmit.front() == Some(&chunk);
         if is_front {
@@ -484,13 +492,13 @@ impl StreamTable {
         is_front
     }
 
-    /// Whether slots under pacing and window wait to be sent.
+    /// Whether any slot waits to be sent that is subject to pacing and to the congestion window.
     pub(crate) fn has_data(&mut self, now: Time) -> bool {
         self.next_again(now).is_some() || self.next_new().is_some()
     }
 
-    /// Returns the bytes that may be sent for the first time, `bytes_max` at most, of the next
-    /// `streams_max` streams.
+    /// Returns the number of bytes that the next `streams_max` streams may send for the first time.
+    /// The result is at most `bytes_max`.
     pub(crate) fn new_bytes(&mut self, bytes_max: usize, streams_max: usize) -> usize {
         // Streams without new bytes leave the queue.
         self.next_new();
@@ -506,13 +514,13 @@ impl StreamTable {
         bytes
     }
 
-    /// Whether a control stream has something new to send.
+    /// Whether a control stream has new bytes to send.
     pub(crate) fn has_new_control(&mut self) -> bool {
         self.first_ready(Class::Control).is_some()
     }
 
-    /// Returns the time of the next delayed copy. Copies of slots that have arrived meanwhile are
-    /// dropped.
+    /// Returns the time at which the next delayed copy is due. Copies of slots that have arrived
+    /// meanwhile are dropped.
     pub(crate) fn next_delayed(&mut self) -> Option<Time> {
         while let Some(Reverse((due, chunk))) = self.delayed.peek().copied() {
             if self.missing_len(chunk).is_some() {
@@ -523,7 +531,7 @@ impl StreamTable {
         None
     }
 
-    /// Notifies the application once that a stream can be read.
+    /// Notifies the application that a stream is readable, once until the application reads.
     pub(crate) fn report_readable(&mut self, number: u32) {
         let Some(stream) = self.get(number) else {
             return;
@@ -583,7 +591,7 @@ impl StreamTable {
     }
 }
 
-/// Error: the peer named a stream that cannot exist.
+/// Error: the peer used the number of a stream that cannot exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InvalidStream;
 

@@ -1,18 +1,18 @@
-//! Window that a stream needs: the slots read in a round trip, and the slots behind gaps.
+//! Window that a reader needs, from the slots read in a round trip and the slots behind gaps.
 //!
-//! The input is the slots that have been read or wait behind a gap, and the time. The output is a
-//! window in slots, the smaller the less memory is free. The table decides whether the stream keeps
-//! more than that.
+//! Input: the number of slots that have been read or wait behind a gap, and the time. Output: a
+//! window in slots, which is smaller if less memory is free. The stream table decides whether the
+//! stream keeps a larger window.
 
-/// Need of one stream.
+/// Measured window need of one stream.
 #[derive(Debug, Default)]
 pub(super) struct WindowNeed {
-    /// Start of the present span, and the slots read before it.
+    /// Start of the present measuring span, and the number of slots read before it.
     span_began_s: f64,
     span_read: u64,
-    /// Slots read in a round trip, in the last two spans. `None` until two are over.
+    /// Slots read per round trip in the last two measuring spans. `None` until a span has ended.
     read: [Option<f64>; 2],
-    /// Maximum number of slots behind a gap, in the present period and in the previous one.
+    /// Largest number of slots behind a gap, in the present period and in the previous period.
     behind_gap: [u64; 2],
     period_began_s: f64,
 }
@@ -26,7 +26,7 @@ impl WindowNeed {
         }
     }
 
-    /// Records that all slots below `read` have been read.
+    /// Records that the application has read all slots below index `read`.
     pub(super) fn on_read(&mut self, read: u64, now_s: f64, rtt_s: f64) {
         let rtt_s = rtt_s.max(SPAN_MIN_S);
         let elapsed_s = now_s - self.span_began_s;
@@ -47,58 +47,62 @@ impl WindowNeed {
         self.behind_gap[0] = self.behind_gap[0].max(slots);
     }
 
-    /// Returns the window that is needed while the part `free` of the memory is free. `None` as
-    /// long as that is not known.
+    /// Returns the window in slots that the reader needs if the fraction `free` of memory is free.
+    /// Returns `None` until two measuring spans have ended.
     pub(super) fn window(&self, free: f64) -> Option<u64> {
         let read = self.read[0]?.max(self.read[1]?) * round_trips(free);
         Some((read as u64).max(self.gap_window(free)))
     }
 
-    /// Returns the narrowest window in which the reader can double its drain rate each round trip.
+    /// Returns the smallest window in slots with which the reader can double its drain rate in each
+    /// round trip.
     pub(super) fn paced_window(&self) -> u64 {
         let read = self.read.into_iter().flatten().fold(0.0, f64::max) * PACED_ROUND_TRIPS;
         (read as u64).max(self.gap_window(1.0)).max(PACED_MIN)
     }
 
-    /// Returns the window that lets new slots arrive while a gap is filled.
+    /// Returns the window in slots that lets new slots arrive while a gap is being filled.
     fn gap_window(&self, free: f64) -> u64 {
         let behind_gap = self.behind_gap[0].max(self.behind_gap[1]);
         (behind_gap as f64 * gap_share(free)) as u64
     }
 }
 
-/// Returns the number of round trips whose slots fit in a window.
+/// Returns how many round trips of reading a window covers if the fraction `free` of memory is
+/// free.
 pub(super) fn round_trips(free: f64) -> f64 {
     ROUND_TRIPS_MIN + (ROUND_TRIPS_MAX - ROUND_TRIPS_MIN) * free.powi(12)
 }
 
-/// Returns the ratio of a window to the slots behind a gap.
+/// Returns the ratio of a window to the number of slots behind a gap.
 pub(super) fn gap_share(free: f64) -> f64 {
     GAP_SHARE_MIN + (GAP_SHARE_MAX - GAP_SHARE_MIN) * free.powi(4)
 }
 
-/// Round trips that a window holds while memory is short: one, and an eighth until new credit is
-/// sent.
+/// Round trips of reading that a window covers while memory is short: one round trip, plus a margin
+/// until new credit is sent.
 const ROUND_TRIPS_MIN: f64 = 1.25;
-/// The same while all memory is free.
+/// Round trips of reading that a window covers while all memory is free.
 const ROUND_TRIPS_MAX: f64 = 8.0;
-/// Round trips that the window of a paced stream holds.
+/// Round trips of reading that the window of a paced stream covers.
 const PACED_ROUND_TRIPS: f64 = 2.0;
-/// Least slots granted to a paced stream: 384 KiB, as version 2 granted them at first.
+/// Minimum window of a paced stream in slots: 384 KiB, the initial grant of version 2.
 const PACED_MIN: u64 = 271;
-/// Windows in units of the slots behind a gap, while memory is short and while it is free.
+/// Ratio of a window to the slots behind a gap: while memory is short, and while all memory is
+/// free.
 const GAP_SHARE_MIN: f64 = 1.25;
 const GAP_SHARE_MAX: f64 = 2.0;
-/// Least span, since applications on a short path read in larger steps than the path makes.
+/// Minimum measuring span in seconds. On a path with a shorter round trip, an application reads in
+/// larger steps than one round trip delivers.
 const SPAN_MIN_S: f64 = 0.005;
-/// Fewest round trips for which gaps are stored.
+/// Minimum number of round trips for which the slots behind a gap are remembered.
 const PERIOD_ROUND_TRIPS: f64 = 8.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Returns the need of a reader of 100 slots a round trip of 0.1 s.
+    /// Returns the need of a reader that reads 100 slots per round trip of 0.1 s.
     fn steady() -> WindowNeed {
         let mut need = WindowNeed::new(0.0);
         for step in 1..=100 {

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Returns a half with a slot that was lost as a whole, and waits to be sent in halves.
+/// Returns a sending half with one lost slot. The slot was sent whole, and now waits to be sent in
+/// halves.
 fn halved() -> SendHalf {
     let mut half = SendHalf::new(10);
     half.write(Bytes::from(vec![7; 1400]));

@@ -1,4 +1,4 @@
-//! Number of streams that each side lets the other open.
+//! Limits on the number of streams that each side permits the other side to open.
 
 use super::{COUNT_MAX, StreamTable};
 use crate::control_frame::ControlFrame;
@@ -8,22 +8,22 @@ impl StreamTable {
         self.peer_limit = self.peer_limit.max(limit);
     }
 
-    /// Returns the total number of streams that the peer lets us open.
+    /// Returns the total number of streams that the peer permits this side to open.
     #[cfg(feature = "sim")]
     pub(crate) fn peer_limit(&self) -> u32 {
         self.peer_limit
     }
 
-    /// Returns the stream limit to send to the peer.
+    /// Returns the stream limit that is announced to the peer.
     pub(crate) fn stream_limit(&self) -> u32 {
         self.announced_limit
     }
 
-    /// Raises the peer's stream limit when it has opened some streams, others are over, and their
-    /// least windows fit.
+    /// Raises the peer's stream limit if enough earlier streams have ended and memory permits the
+    /// least windows of new streams.
     ///
-    /// A peer may block control frames about streams that are over. Waiting frames beyond one for
-    /// each stream therefore count as streams.
+    /// A peer may block control frames about ended streams. Waiting frames in excess of one for
+    /// each permitted stream are therefore counted as streams.
     pub(crate) fn raise_limit(&mut self) {
         let streams_max = self.streams_max as usize;
         let waiting = self.controls.len().saturating_sub(streams_max);
@@ -43,7 +43,7 @@ impl StreamTable {
         self.reserve_streams();
     }
 
-    /// Reserves memory for the streams that the peer has open or may open.
+    /// Reserves memory for the streams that the peer has open or may still open.
     pub(super) fn reserve_streams(&mut self) {
         let over = self.peer_count - self.peer_open - self.peer_skipped.len() as u32;
         let allowed = u64::from(self.announced_limit - over);

@@ -1,33 +1,34 @@
 //! Streams with slots that may be repeated while the path is idle.
 //!
-//! Only such streams cost time, and other open streams cost none. The connection decides when a
-//! pass begins, and how many copies there are.
+//! Only these streams cost processing time, and other open streams cost none. The connection
+//! decides when a pass of repeats begins, and how many copies of a slot may be in flight.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::StreamTable;
 use crate::{control_frame::ControlFrame, stream::ChunkRef};
 
-/// Positions of streams in the table, each once in either list.
+/// Table indices of streams for repeats. A stream is at most once in each of the two lists.
 #[derive(Default)]
 pub(super) struct RepeatQueue {
-    /// Streams with sent slots that have no known arrival. Settled and ended streams leave when the
-    /// next pass begins.
+    /// Streams with sent slots whose arrival has not been reported. Streams without such slots are
+    /// removed when the next pass begins.
     unsettled: BTreeSet<u32>,
-    /// Streams in which the present pass may still find slots.
+    /// Streams in which the present pass may still find slots to repeat.
     pass: VecDeque<u32>,
-    /// Number of times that streams were examined.
+    /// Number of examinations of a stream so far.
     #[cfg(test)]
     pub(super) looks: u64,
 }
 
 impl RepeatQueue {
-    /// Adds the stream at `place` when it sends a slot while no other slot of it is in flight.
+    /// Adds the stream at table index `place`. The caller uses this when the stream sends a slot
+    /// while none of its other slots is in flight.
     pub(super) fn begin(&mut self, place: u32) {
         self.unsettled.insert(place);
     }
 
-    /// Counts examined streams.
+    /// Adds `looks` to the number of examinations of a stream.
     #[cfg_attr(not(test), expect(unused, reason = "only tests count"))]
     fn count_looks(&mut self, looks: usize) {
         #[cfg(test)]
@@ -38,8 +39,9 @@ impl RepeatQueue {
 }
 
 impl StreamTable {
-    /// Returns a slot to repeat while the path is idle, with its length. Streams follow each other,
-    /// each with its newest slot first. With `restart` a new pass begins.
+    /// Returns a slot to repeat while the path is idle, and the length of the slot. `restart`
+    /// begins a new pass. A pass handles one stream after the other, and each stream from its
+    /// newest slot to its oldest.
     pub(crate) fn next_repeat(
         &mut self,
         copies_max: u8,
@@ -72,7 +74,7 @@ impl StreamTable {
         None
     }
 
-    /// Begins a new pass over all streams with slots that may be repeated.
+    /// Begins a new pass over all streams that have slots to repeat.
     fn restart_repeats(&mut self) {
         let places = &mut self.places;
         let mut looks = 0;
@@ -87,8 +89,8 @@ impl StreamTable {
         self.repeats.pass.extend(&self.repeats.unsettled);
     }
 
-    /// Queues the ends of streams once more if they have no known arrival and fewer than
-    /// `copies_max` copies in flight.
+    /// Queues another copy of each end record whose arrival has not been reported, if fewer than
+    /// `copies_max` copies have been sent.
     pub(crate) fn repeat_ends(&mut self, copies_max: u8) {
         self.repeats.count_looks(self.repeats.unsettled.len());
         for place in &self.repeats.unsettled {

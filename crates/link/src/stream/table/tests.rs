@@ -288,7 +288,7 @@ pub(super) fn opened_by_peer(streams: &mut StreamTable, count: u32) -> u32 {
     number
 }
 
-/// All credit of the peer fits the memory, for any streams and any growth.
+/// Checks that the sum of the peer's credit fits into the memory, for random streams and growth.
 #[test]
 fn credit_never_exceeds_the_memory_for_receiving() {
     for memory_max in [16 << 20, 64 << 20, 1 << 30] {
@@ -316,7 +316,8 @@ fn credit_never_exceeds_the_memory_for_receiving() {
     }
 }
 
-/// A new stream grows as its reader reads, however many readers have stalled.
+/// Checks that the window of a new stream grows while its reader reads, however many other readers
+/// have stalled.
 #[test]
 fn a_stream_beside_stalled_ones_grows_with_its_reader() {
     for stalled in [0, 10, 150, 2000] {
@@ -338,7 +339,8 @@ fn a_stream_beside_stalled_ones_grows_with_its_reader() {
     }
 }
 
-/// Buffers behind a stalled reader take its first megabyte, which must not count as reading.
+/// Buffers absorb the first megabyte of a stream even if its reader has stalled. This megabyte must
+/// not count as read by the reader.
 #[test]
 fn streams_that_stall_after_a_megabyte_leave_room_to_grow() {
     let mut streams = streams(1 << 30);
@@ -356,7 +358,7 @@ fn streams_that_stall_after_a_megabyte_leave_room_to_grow() {
     assert!(left > 0.2, "{left}");
 }
 
-/// Regression: each repeated slot caused an examination of all streams that wait for credit.
+/// Regression test: each repeated slot caused an examination of all streams that wait for credit.
 #[test]
 fn repeats_cost_one_look_a_pass_for_streams_that_wait_for_credit() {
     const BLOCKED: usize = 1000;

@@ -1,10 +1,11 @@
-//! Windows of streams, which follow the need of their reader as far as memory permits.
+//! Adjustment of stream windows: each window follows the need of its reader as far as memory
+//! permits.
 
 use super::StreamTable;
 use crate::stream::{credit_pool::WINDOW_FLOOR, recv::RecvHalf, recv::WindowShortage};
 
 impl StreamTable {
-    /// Doubles the window of a stream that is too small, or widens it as far as memory permits.
+    /// Doubles the window of a stream if it is too small, or widens it as far as memory permits.
     /// Returns whether the window has changed.
     pub(crate) fn widen(
         &mut self,
@@ -28,8 +29,9 @@ impl StreamTable {
         true
     }
 
-    /// Narrows the window of a stream that has more than it needs while memory is short. Credit
-    /// that the peer may use stays, so the window narrows as the reader reads.
+    /// Narrows the window of a stream that has more than its reader needs, while memory is short.
+    /// Credit that was already granted remains valid. The window therefore shrinks only as the
+    /// reader reads.
     pub(crate) fn narrow(&mut self, number: u32) {
         self.note_free_memory(number);
         let Some(stream) = self.get(number) else {
@@ -60,7 +62,7 @@ impl StreamTable {
         }
     }
 
-    /// Sets the window of a stream, and takes back the memory that it no longer needs.
+    /// Sets the window of a stream, and frees the memory that the stream no longer needs.
     fn refit(&mut self, number: u32, window: u64) {
         let by_peer = self.is_by_peer(number);
         let Some(stream) = self.get(number) else {
@@ -81,7 +83,7 @@ impl StreamTable {
         }
     }
 
-    /// Sets the free part of memory in the receiving half of a stream.
+    /// Stores the free fraction of memory in the receiving half of a stream.
     fn note_free_memory(&mut self, number: u32) {
         let by_peer = self.is_by_peer(number);
         let Some(stream) = self.get(number) else {
@@ -97,9 +99,9 @@ impl StreamTable {
     }
 }
 
-/// Divisor of a window that gives the least step by which it widens.
+/// Divisor of a window. The quotient is the least step by which the window widens.
 const WORTH_TELLING: u64 = 64;
-/// Divisor of a window that gives the least step by which it narrows.
+/// Divisor of a window. The quotient is the least step by which the window narrows.
 const WORTH_TAKING: u64 = 16;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::stream::{
     table::tests::{bulk, opened_by_peer, streams},
 };
 
-/// One window grows to its limit, and then as many streams begin as permitted.
+/// Grows one window to its limit, and then opens the maximum number of streams.
 #[test]
 fn least_windows_fit_the_memory_beside_a_window_that_has_grown() {
     for memory_max in [16 << 20, 64 << 20, 1 << 30] {
@@ -41,7 +41,7 @@ fn least_windows_fit_the_memory_beside_a_window_that_has_grown() {
     }
 }
 
-/// Streams that are over make room, and so does a window that narrows.
+/// Checks that ended streams and narrowed windows both free memory for new streams.
 #[test]
 fn a_peer_may_open_more_streams_once_a_window_that_has_grown_is_narrow_again() {
     let mut streams = streams(1 << 30);
@@ -64,15 +64,15 @@ fn a_peer_may_open_more_streams_once_a_window_that_has_grown_is_narrow_again() {
     assert!(streams.stream_limit() > limit);
 }
 
-/// Stream of the peer as its sender and its reader treat it.
+/// Peer-opened stream, with the progress of its sender and of its reader.
 struct PeerStream {
     number: u32,
     arrived: u64,
 }
 
 proptest! {
-    /// Streams begin, are read in any steps, widen, narrow, stall and end. The peer's credit always
-    /// fits.
+    /// Opens, reads, widens, narrows, stalls and ends streams at random. The peer's credit must
+    /// always fit into the memory.
     #[test]
     fn credit_fits_the_memory_whatever_streams_do(
         memory_max in prop_oneof![Just(16_u64 << 20), Just(64 << 20), Just(1 << 30)],
@@ -127,8 +127,8 @@ proptest! {
     }
 }
 
-/// Lets each reader take 200 MB in steps of a round trip before it stalls and the next one begins.
-/// Returns the window of the following stream, once it has read as much.
+/// Lets `paused` readers in turn read 200 MB each, in steps of one round trip, and then stall.
+/// Returns the window of the next stream after it has also read 200 MB.
 fn window_after_paused(paused: u32, by_peer: bool) -> u64 {
     // 300 Mbit/s over 200 ms.
     const SLOTS_PER_ROUND_TRIP: u64 = 5180;
@@ -170,8 +170,8 @@ fn readers_that_stall_late_leave_windows_that_fill_the_path() {
     }
 }
 
-/// Hundreds of readers that each filled the path before they stalled hold all the memory that the
-/// path needs. The rest for the next reader falls with their number, and is not used up.
+/// Hundreds of readers fill the path before they stall, and together they hold all the memory that
+/// the path needs. Memory for the next reader becomes less with their number, but never runs out.
 #[test]
 fn hundreds_of_readers_that_stall_late_leave_more_than_the_least_window() {
     for (paused, least) in [(60, 200), (150, 32)] {
