@@ -1,7 +1,8 @@
-//! Validation of the peer's address: the peer must show that it receives there.
+//! Validation of a peer's new address: the peer must prove that it receives packets at that
+//! address.
 //!
-//! The input is packets from another address, and answers to challenges. The output is challenges,
-//! and the path to the new address.
+//! Input: packets from another address, and responses to challenges. Output: challenges, and the
+//! path to the new address.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,44 +14,46 @@ use crate::{
     wire::{frame::Frame, packet::OVERHEAD},
 };
 
-/// Challenges sent to an address before it is abandoned.
+/// Maximum number of challenges to one address. After that the address is ignored.
 const CHALLENGES_MAX: u32 = 8;
-/// Pause after the first challenge. Each pause is twice the previous one, and at least a round trip
-/// of the former path.
+/// Pause after the first challenge. Each further pause doubles, and is at least one round trip of
+/// the former path.
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
-/// Time for which the token of a challenge is valid, since the new path may be much longer. The
-/// token also stays valid until the pause after the last challenge is over.
+/// Time for which the token of a challenge stays valid. It is long because the new path may have a
+/// much longer round trip. The token also stays valid until the pause after the last challenge
+/// ends.
 const TOKEN_LIFE: Duration = Duration::from_millis(6400);
-/// A packet with a challenge alone.
+/// Size in bytes of a packet that contains only a challenge.
 const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;
 
-/// State of the challenges. It outlasts the path to any address.
+/// State of address validation. The state is kept when the connection moves to another path.
 #[derive(Debug, Default)]
 pub(super) struct Challenges {
-    /// Number of addresses that have been challenged.
+    /// Number of addresses that have been challenged so far.
     count: u64,
     candidate: Option<Candidate>,
-    /// Echo of the peer's challenge, and its destination.
+    /// Token of the peer's challenge that this side must return, and the address to return it to.
     pub(super) response: Option<([u8; 8], SocketAddr)>,
 }
 
-/// Address from which the peer's packets came, not yet validated.
+/// Address from which packets of the peer arrived, and which is not validated yet.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     address: SocketAddr,
     token: [u8; 8],
     next: Time,
     tries: u32,
-    /// Bytes that may still be sent there: an attacker may have replayed the peer's packets from
-    /// that address.
+    /// Number of bytes that may still be sent to the address. An attacker may have replayed the
+    /// peer's packets from this address, so the amount of traffic to it is limited.
     allowance: usize,
-    /// Time from which an answer is too late. A peer that has left an address must not receive its
-    /// traffic there forever.
+    /// Time after which a response is ignored. Without this limit, a late response could redirect
+    /// the traffic to an address that the peer has left.
     expires: Time,
 }
 
 impl Challenges {
-    /// Returns the time of the next challenge to the candidate.
+    /// Returns the time of the next challenge to the candidate address, or `None` without a
+    /// candidate.
     pub(super) fn due(&self) -> Option<Time> {
         self.candidate.map(|candidate| candidate.next_challenge())
     }
@@ -64,7 +67,7 @@ impl Candidate {
         self.next
     }
 
-    /// Records that a challenge was sent. The former path has the round-trip time `rtt`.
+    /// Records that a challenge was sent. `rtt` is the round-trip time of the former path.
     fn on_challenge(&mut self, rtt: Duration, now: Time) {
         self.next = now + rtt.max(PAUSE_FIRST * 2_u32.pow(self.tries));
         self.expires = self.expires.max(self.next);
@@ -72,14 +75,14 @@ impl Candidate {
         self.allowance -= CHALLENGE_BYTES;
     }
 
-    /// Whether an answer to any challenge would be too late.
+    /// Whether responses to all challenges of this candidate are too late by now.
     fn is_over(&self, now: Time) -> bool {
         self.expires <= now
     }
 }
 
 impl Connection {
-    /// Writes the echo of a challenge.
+    /// Writes a packet that returns the token of the peer's challenge.
     pub(super) fn write_response(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let (token, to) = self.challenges.response.take()?;
         let transmit = self.write_single(out, to, &Frame::Response(token), now);
@@ -90,7 +93,7 @@ impl Connection {
         Some(transmit)
     }
 
-    /// Writes a challenge to the candidate.
+    /// Writes a packet with a challenge to the candidate address.
     pub(super) fn write_challenge(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let rtt = self.path.rtt.smoothed();
         let candidate = self.challenges.candidate.as_mut()?;
@@ -99,7 +102,8 @@ impl Connection {
         Some(self.write_single(out, address, &Frame::Challenge(token), now))
     }
 
-    /// Handles a returned challenge. If it was the candidate's, the peer has moved there.
+    /// Handles a returned token. If the token and the source address match the candidate, the
+    /// connection moves to that address.
     pub(super) fn on_response(&mut self, token: [u8; 8], from: SocketAddr, now: Time) {
         if self
             .challenges
@@ -110,8 +114,8 @@ impl Connection {
         }
     }
 
-    /// Sends to `address` from now on. Measurements of the path to another host do not apply to
-    /// this one.
+    /// Sends all packets to `address` from now on. If the address belongs to another host, the path
+    /// starts without the measurements of the former path.
     fn follow(&mut self, address: SocketAddr, now: Time) {
         self.challenges.candidate = None;
         if !self.path.move_to(address) {
@@ -131,8 +135,8 @@ impl Connection {
         self.liveness.want_ping();
     }
 
-    /// Challenges another address from which the newest packet came. The packet may have been
-    /// replayed from there.
+    /// Starts address validation after the newest packet arrived from another address. Validation
+    /// is needed because an attacker may have replayed the packet from that address.
     pub(super) fn consider_address(&mut self, from: SocketAddr, len: usize, now: Time) {
         let allowance = AMPLIFICATION_MAX * len;
         let candidate = self.challenges.candidate.as_mut();
@@ -143,7 +147,8 @@ impl Connection {
         self.challenge(from, allowance, now);
     }
 
-    /// Challenges `address`, with at most `allowance` bytes.
+    /// Starts to challenge `address`. At most `allowance` bytes may be sent to it before it is
+    /// validated.
     pub(super) fn challenge(&mut self, address: SocketAddr, allowance: usize, now: Time) {
         // The peer must not answer for an address at which it does not receive.
         let token =

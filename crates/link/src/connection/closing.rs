@@ -1,30 +1,31 @@
-//! End of a connection: the copies of the close, and the reason.
+//! End of a connection: the copies of the CLOSE frame, and the reason for the end.
 //!
-//! The input is the request to close, and reasons why a connection is over. The output is the time
-//! of the next copy, and the end.
+//! Input: requests to close, and events that end the connection. Output: the time of the next copy
+//! of the CLOSE frame, and the reason for the end.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// Reason why a connection is over.
+/// Reason why a connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionEnd {
-    /// The peer closed it.
+    /// The peer closed the connection.
     ByPeer,
-    /// The peer closed it because our key no longer belongs to its peers.
+    /// The peer closed the connection because this gateway's key was removed from the peer's
+    /// configuration.
     Dismissed,
-    /// We closed it.
+    /// This side closed the connection.
     ByUs,
-    /// No packet came for the idle timeout.
+    /// No packet arrived within the idle timeout. The value is the time since the last packet.
     Silence(Duration),
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     Violation,
-    /// Keys may not be used further.
+    /// The keys have reached their usage limit.
     KeysWornOut,
 }
 
-/// Progress of the end of a connection.
+/// Progress of closing a connection.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     close: Option<PendingClose>,
@@ -38,17 +39,18 @@ struct PendingClose {
     next: Time,
 }
 
-/// Code of a close: the receiver's key no longer belongs to a peer. All other closes have the code
-/// 0.
+/// Code in a CLOSE frame: the receiver's key no longer belongs to a peer of the sender. All other
+/// CLOSE frames have the code 0.
 pub(crate) const CLOSE_DISMISSED: u32 = 1;
 
-/// Number of times a close is sent, since no other packet repeats it.
+/// Number of copies of a CLOSE frame. Several copies are sent because a lost CLOSE frame is never
+/// retransmitted.
 const CLOSE_COPIES: u32 = 3;
-/// Time between two copies of a close: longer than most bursts of losses.
+/// Time between two copies of a CLOSE frame. It is longer than most bursts of losses.
 const CLOSE_APART: Duration = Duration::from_millis(40);
 
 impl Closing {
-    /// Starts sending the close to the peer.
+    /// Starts to send copies of a CLOSE frame with `code` to the peer.
     pub(super) fn begin(&mut self, code: u32) {
         self.close.get_or_insert(PendingClose {
             code,
@@ -57,17 +59,17 @@ impl Closing {
         });
     }
 
-    /// Whether the close is being sent.
+    /// Whether this side has started to close the connection.
     pub(super) fn is_begun(&self) -> bool {
         self.close.is_some()
     }
 
-    /// Returns the time of the next copy of the close.
+    /// Returns the time of the next copy of the CLOSE frame.
     pub(super) fn due(&self) -> Option<Time> {
         self.close.map(|close| close.next)
     }
 
-    /// Takes the code of the copy to send now. The last copy ends the connection.
+    /// Returns the code of the copy to send now. The last copy ends the connection.
     pub(super) fn take_copy(&mut self, now: Time) -> Option<u32> {
         let close = self.close.as_mut()?;
         close.copies = close.copies.saturating_sub(1);
@@ -79,12 +81,13 @@ impl Closing {
         Some(code)
     }
 
-    /// Ends the connection; the first reason counts.
+    /// Ends the connection and stores the reason. If the connection had ended before, the first
+    /// reason is kept.
     pub(super) fn set_end(&mut self, end: ConnectionEnd) {
         self.end.get_or_insert(end);
     }
 
-    /// Returns the reason why the connection is over. `None` while it is not.
+    /// Returns the reason why the connection has ended, or `None` if it has not ended.
     pub(super) fn end(&self) -> Option<ConnectionEnd> {
         self.end
     }

@@ -1,8 +1,7 @@
 //! Control frames of a connection: their content, and their repetition.
 //!
-//! The input is waiting controls, and controls that a report or a loss requires. The output is
-//! frames at the end of a packet. The queue of waiting controls is in
-//! [`control_frame`](crate::control_frame).
+//! Input: control frames that wait to be sent, and reports of loss. Output: control frames in a
+//! packet. The queue of waiting control frames is in [`control_frame`](crate::control_frame).
 
 use super::Connection;
 use crate::{
@@ -14,7 +13,7 @@ use crate::{
 };
 
 impl Connection {
-    /// Appends the waiting controls that fit before `end_max`.
+    /// Appends waiting control frames to `out` while they fit before offset `end_max`.
     pub(super) fn put_controls(
         &mut self,
         out: &mut Vec<u8>,
@@ -37,9 +36,10 @@ impl Connection {
         }
     }
 
-    /// Appends recent control frames that the peer waits for.
+    /// Appends copies of recent control frames that the peer may not have received.
     ///
-    /// The first packet with them may have been lost, and detecting that takes a round trip.
+    /// The first packet with such a frame may have been lost. Detecting that loss would take a
+    /// round trip.
     pub(super) fn put_echoes(&mut self, out: &mut Vec<u8>, end_max: usize) {
         for _ in 0..ECHOES_PER_REPORT.min(self.streams.controls.echoes()) {
             if out.len() + CONTROL_SIZE_MAX > end_max {
@@ -58,8 +58,8 @@ impl Connection {
         }
     }
 
-    /// Returns the frame of a control with its present content. `None` if the frame no longer
-    /// matters.
+    /// Returns the frame for a control with its current content, or `None` if the frame is no
+    /// longer needed.
     fn control_frame(&mut self, control: ControlFrame) -> Option<Frame<'static>> {
         match control {
             ControlFrame::End(number) => self.streams.get(number).and_then(|stream| {
@@ -113,10 +113,11 @@ impl Connection {
         }
     }
 
-    /// Returns the frame that grants slots of a stream.
+    /// Returns the frame that grants credit on a stream.
     ///
-    /// An upload of a peer of version 2 stops after its first bytes until PACED_CREDIT arrives.
-    /// Such a peer gets that frame on each bulk stream that it opens.
+    /// A peer of version 2 stops an upload after the first bytes until a PACED_CREDIT frame
+    /// arrives. Such a peer therefore receives a PACED_CREDIT frame on each bulk stream that it
+    /// opens.
     pub(crate) fn credit_frame(&mut self, number: u32) -> Option<Frame<'static>> {
         let is_paced = self.version == FrameVersion::V2 && self.streams.is_by_peer(number);
         let stream = self.streams.get(number)?;
@@ -140,7 +141,7 @@ impl Connection {
         })
     }
 
-    /// Sends a lost control frame again with its present content, if it still matters.
+    /// Queues a lost control frame again with its current content, if it is still needed.
     pub(super) fn on_control_lost(&mut self, control: ControlFrame) {
         let matters = match control {
             ControlFrame::End(number) => self.streams.get(number).is_some_and(|stream| {

@@ -1,28 +1,28 @@
 //! Hook for a hostile peer in the simulator.
 //!
-//! The frames of each packet can be changed before it is sealed. Packets with any bytes and any
-//! number can be made.
+//! The hook can change the frames of each packet before encryption. It can also create packets with
+//! arbitrary content and an arbitrary packet number.
 //!
-//! The input is the payload of a packet that is about to be sealed. The output is another payload.
-//! The simulator chooses the forgeries.
+//! Input: the payload of a packet before encryption. Output: the payload that is encrypted instead.
+//! The simulator selects the forgeries.
 
 use std::sync::{Arc, Mutex};
 
 use super::Connection;
 use crate::wire::packet::{self, HEADER_SIZE};
 
-/// Function that changes the frames of a packet before it is sealed.
+/// Function that changes the frames of a packet before the packet is encrypted.
 pub type Forger = Arc<Mutex<dyn FnMut(&mut Vec<u8>) + Send>>;
 
 impl Connection {
-    /// Lets `forger` change all packets from now on. No behaviour of the peer then counts as a
-    /// violation, since a hostile peer does not end its own attack.
+    /// Sets a function that changes all packets from now on. While it is set, protocol violations
+    /// of the peer are ignored, since a hostile peer does not end its own attack.
     pub(crate) fn set_forger(&mut self, forger: Option<Forger>) {
         self.forger = forger;
     }
 
-    /// Lets the forger change the payload of the packet that starts at `start` of `out` and ends
-    /// with it.
+    /// Calls the forger with the payload of a packet. The payload starts at offset `start` of `out`
+    /// and extends to its end.
     pub(super) fn forge(&mut self, out: &mut Vec<u8>, start: usize) {
         let Some(forger) = &self.forger else { return };
         let mut payload = out.split_off(start + HEADER_SIZE);
@@ -31,17 +31,19 @@ impl Connection {
         out.extend_from_slice(&payload);
     }
 
-    /// Returns the number of log entries that reports have caused us to walk.
+    /// Returns the number of entries in the log of sent packets that were visited to process
+    /// reports.
     pub(crate) fn entries_walked(&self) -> u64 {
         self.sent.entries_walked()
     }
 
-    /// Whether our own packets are changed.
+    /// Whether a forger changes the packets that this side sends.
     pub(super) fn is_forger(&self) -> bool {
         self.forger.is_some()
     }
 
-    /// Appends a packet with any number, which our log does not contain.
+    /// Appends a packet with an arbitrary packet number. The log of sent packets does not record
+    /// this packet.
     pub(crate) fn seal_as(&mut self, number: u64, payload: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         let phase = self.keys.phase_for_sealing();
@@ -50,7 +52,7 @@ impl Connection {
         self.keys.seal(out, start, number);
     }
 
-    /// Replaces the keys, whether they are worn out or not.
+    /// Replaces the packet keys, even if they have not reached their usage limit.
     pub(crate) fn turn_keys(&mut self) {
         self.keys.rotate();
     }

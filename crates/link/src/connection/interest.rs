@@ -1,11 +1,13 @@
-//! List of all that a connection may have to do.
+//! List of all actions that a connection may have to take.
 //!
-//! The list determines the next datagram, the actions without one, and the time of the next call.
+//! The list determines the next datagram, the actions that send no datagram, and the time of the
+//! next timer.
 //!
-//! The input is the time, and the time until which data are held. The output is datagrams, and the
-//! next deadline. Each interest reports when it is [due](Connection::due), and is then
-//! [served](Connection::serve). Sending and the timer go through the same list, so an interest
-//! serves each deadline. The contents of the datagrams are in [`transmit`](super::transmit).
+//! Input: the time, and the time until which data must wait. Output: datagrams, and the next
+//! deadline. Each interest returns the time when it is [due](Connection::due), and is then
+//! [served](Connection::serve). Sending and timers use the same list. Each deadline is therefore
+//! served by the interest that set it. The contents of the datagrams are in
+//! [`transmit`](super::transmit).
 
 use super::{Connection, ConnectionEnd, Transmit, UnconfirmedHandshake, transmit::SendWindow};
 use crate::{time::Time, wire::frame::Frame};
@@ -13,38 +15,38 @@ use crate::{time::Time, wire::frame::Frame};
 /// Action that a connection may have to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Interest {
-    /// The endpoint must record the end.
+    /// The connection has ended, and the endpoint must record the end.
     Ended,
-    /// The peer does not report the packets that it receives.
+    /// Too many packets are unreported, because the peer sends no reports.
     Unreported,
     KeysWornOut,
-    /// The peer counts as gone.
+    /// The idle timeout has passed without a packet from the peer.
     Gone,
-    /// The echo of a challenge.
+    /// Return the token of the peer's challenge.
     Response,
-    /// A challenge to an address that may be the peer's.
+    /// Send a challenge to an unvalidated address from which packets of the peer arrived.
     Challenge,
-    /// A copy of the close.
+    /// Send a copy of the CLOSE frame.
     Close,
-    /// The last flight of the handshake, once more.
+    /// Send the last flight of the handshake again.
     Flight,
     Report,
-    /// A ping during a silence, by turns with the last flight of the handshake if the peer may lack
-    /// it.
+    /// Send a probe while the peer is silent. The probe is a ping. If the peer may lack the last
+    /// flight of the handshake, every second probe is that flight.
     Probe,
-    /// A silence begins.
+    /// Reports are overdue, so the peer now counts as silent.
     Silence,
-    /// The peer must be asked whether it is still there.
+    /// A report or data from the peer is overdue, so the connection must request one with a ping.
     Doubt,
     MtuProbe,
-    /// A ping that is wanted, or that the path needs.
+    /// Send a ping that was requested, or that keeps the path open.
     Ping,
-    /// Control frames and slots, paced and within the window.
+    /// Send control frames and slots, subject to pacing and the congestion window.
     Data,
 }
 
 impl Interest {
-    /// All interests, in the order of their priority.
+    /// All interests, highest priority first.
     pub(super) const ALL: [Self; 15] = [
         Self::Ended,
         Self::Unreported,
@@ -63,12 +65,12 @@ impl Interest {
         Self::Data,
     ];
 
-    /// Whether the interest may be due again at once after a datagram has served it.
+    /// Whether the interest may still be due after one datagram has served it.
     fn has_more(self) -> bool {
         matches!(self, Self::Response | Self::Report | Self::Data)
     }
 
-    /// Whether a datagram serves the interest.
+    /// Whether serving the interest sends a datagram.
     fn sends(self) -> bool {
         match self {
             Self::Response
@@ -91,11 +93,11 @@ impl Interest {
 }
 
 impl Connection {
-    /// Appends at most `count_max` datagrams of equal size to `out`. `None` if no datagram is due
-    /// now.
+    /// Appends at most `count_max` datagrams of equal size to `out`. Returns `None` if no datagram
+    /// is due now.
     ///
-    /// Data and probes of the path's MTU wait until `held_until` for the cap on all connections
-    /// together.
+    /// Data and MTU probes wait until `held_until`. That time comes from the rate limit that all
+    /// connections share.
     pub(crate) fn poll_transmit(
         &mut self,
         out: &mut Vec<u8>,
@@ -121,8 +123,8 @@ impl Connection {
         None
     }
 
-    /// Handles the passage of time: detects a silence, and abandons the connection after a long
-    /// one.
+    /// Performs the actions that are due and send no datagram. For example, it detects that the
+    /// peer is silent, and ends the connection after the idle timeout.
     pub(crate) fn on_timeout(&mut self, now: Time) {
         for interest in Interest::ALL {
             // An earlier interest may have closed the rest of the list.
@@ -136,9 +138,9 @@ impl Connection {
         }
     }
 
-    /// Returns the time at which [`poll_transmit`](Self::poll_transmit) or
-    /// [`on_timeout`](Self::on_timeout) next has something to do. Data and probes of the path's MTU
-    /// are held until `held_until`.
+    /// Returns the next time at which [`poll_transmit`](Self::poll_transmit) or
+    /// [`on_timeout`](Self::on_timeout) must be called. Data and MTU probes wait until
+    /// `held_until`.
     pub(crate) fn next_timeout(&mut self, held_until: Time, now: Time) -> Time {
         let last = self.last_open();
         let mut next = Time::NEVER;
@@ -152,8 +154,8 @@ impl Connection {
         next
     }
 
-    /// Returns the last open interest. In each state of a connection a first part of the list is
-    /// open.
+    /// Returns the last interest that is permitted in the present state of the connection. All
+    /// interests before it in the list are permitted too.
     fn last_open(&self) -> Interest {
         if self.closing.end().is_some() {
             Interest::Ended
@@ -169,9 +171,9 @@ impl Connection {
         }
     }
 
-    /// Whether to serve an open interest now that we are awake.
+    /// Whether to serve a permitted interest now that the endpoint has called this connection.
     ///
-    /// Data then need not wait for a full burst. A search that finds no data shows that the
+    /// At such a call, data need not wait for a full burst. If a search finds no data, the
     /// application limits the rate.
     fn may_serve(&mut self, interest: Interest, held_until: Time, now: Time) -> bool {
         if interest == Interest::Data {
@@ -185,7 +187,7 @@ impl Connection {
             .is_some_and(|due| due <= now)
     }
 
-    /// Returns the time at which an open interest is to be served. `None` while it has no work.
+    /// Returns the time at which a permitted interest must be served, or `None` if it has no work.
     fn due(&mut self, interest: Interest, held_until: Time, now: Time) -> Option<Time> {
         let rtt = self.path.rtt.smoothed();
         match interest {
@@ -217,8 +219,8 @@ impl Connection {
         }
     }
 
-    /// Returns the time of the next packet with data. A train does not wait for the pacer, and a
-    /// delayed copy does not wait for a full burst.
+    /// Returns the time of the next packet with data. A packet train does not wait for the pacer,
+    /// and a delayed copy does not wait for a full burst.
     fn data_due(&mut self, held_until: Time, now: Time) -> Option<Time> {
         let ready = if self.has_data(now) {
             Some(now)
@@ -238,7 +240,7 @@ impl Connection {
         (self.window() != SendWindow::Shut).then(|| due.max(held_until))
     }
 
-    /// Serves a due interest. Returns the datagrams written to `out`.
+    /// Serves an interest that is due. Returns the datagrams that were written to `out`, if any.
     fn serve(
         &mut self,
         interest: Interest,
@@ -298,8 +300,8 @@ impl Connection {
         }
     }
 
-    /// Asserts that a served interest is not due any more. Otherwise the interest would wake us at
-    /// once in vain, or send datagrams without end.
+    /// Asserts that a served interest is no longer due. An interest that stays due would wake the
+    /// endpoint in an endless loop, or send datagrams without end.
     fn assert_served(&mut self, interest: Interest, held_until: Time, now: Time) {
         debug_assert!(
             interest == Interest::Ended

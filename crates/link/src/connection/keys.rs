@@ -4,7 +4,8 @@ use rustls::quic::{HeaderProtectionKey, Keys, PacketKey, PacketKeySet, Secrets};
 
 use crate::wire::{Malformed, packet, varint};
 
-/// Key ring that seals and opens data packets, and updates the keys of both directions together.
+/// Packet keys of a connection. The key ring encrypts and decrypts data packets, and updates the
+/// keys of both directions together.
 pub(crate) struct KeyRing {
     local_mask: Box<dyn HeaderProtectionKey>,
     remote_mask: Box<dyn HeaderProtectionKey>,
@@ -14,21 +15,21 @@ pub(crate) struct KeyRing {
     remote: Box<dyn PacketKey>,
     previous_remote: Option<Box<dyn PacketKey>>,
     next: PacketKeySet,
-    /// Packets sealed under the present keys.
+    /// Number of packets encrypted with the present keys.
     sealed: u64,
-    /// Lowest packet number opened under the present keys. `None` before the peer uses them.
+    /// Lowest packet number decrypted with the present keys. `None` until the peer uses these keys.
     first_opened: Option<u64>,
-    /// Packets that did not open under any keys.
+    /// Number of packets that failed to decrypt with every available key.
     failed: u64,
 }
 
-/// Packets sealed before the keys are replaced: half of the limit for AES-GCM in RFC 9001 section
-/// 6.6.
+/// Number of packets encrypted before the keys are replaced. It is half of the limit for AES-GCM in
+/// RFC 9001 section 6.6.
 const PACKETS_PER_KEY: u64 = 1 << 22;
-/// Maximum number of packets sealed under keys that the peer does not adopt: the limit of RFC 9001
-/// section 6.6.
+/// Maximum number of packets encrypted with keys that the peer has not started to use: the limit of
+/// RFC 9001 section 6.6.
 const PACKETS_PER_KEY_MAX: u64 = 1 << 23;
-/// Maximum number of packets that may fail to open: the limit for ChaCha20-Poly1305 in RFC 9001
+/// Maximum number of packets that may fail to decrypt: the limit for ChaCha20-Poly1305 in RFC 9001
 /// section 6.6. The limit for AES-GCM is higher.
 const FAILED_MAX: u64 = 1 << 36;
 
@@ -50,13 +51,13 @@ impl KeyRing {
         }
     }
 
-    /// Whether the keys have reached a limit, so that the connection must end.
+    /// Whether the keys have reached a usage limit. The connection must then end.
     pub(crate) fn is_worn_out(&self) -> bool {
         self.sealed >= PACKETS_PER_KEY_MAX || self.failed >= FAILED_MAX
     }
 
-    /// Returns whether the next packet's header must show the odd key phase. Replaces the keys
-    /// first, when they have sealed enough packets.
+    /// Returns whether the header of the next packet must have the key phase bit set. If the
+    /// present keys have encrypted enough packets, the method first replaces them.
     pub(crate) fn phase_for_sealing(&mut self) -> bool {
         if self.sealed >= PACKETS_PER_KEY && self.first_opened.is_some() {
             self.rotate();
@@ -64,7 +65,7 @@ impl KeyRing {
         self.phase
     }
 
-    /// Seals the packet that starts at `start` of `out`.
+    /// Encrypts the packet that starts at offset `start` of `out`.
     pub(crate) fn seal(&mut self, out: &mut Vec<u8>, start: usize, number: u64) {
         self.sealed += 1;
         packet::seal(
@@ -76,10 +77,11 @@ impl KeyRing {
         );
     }
 
-    /// Opens a data packet. Returns the number and the payload, or `Ok(None)` for a duplicate.
+    /// Decrypts a data packet. Returns the packet number and the payload, or `Ok(None)` for a
+    /// duplicate.
     ///
-    /// `expected` is one past the highest number opened so far. `is_new` returns whether a number
-    /// can still be accepted, so that a duplicate costs no decryption.
+    /// `expected` is the highest packet number decrypted so far plus one. `is_new` returns whether
+    /// a packet number can still be accepted, so that a duplicate is dropped without decryption.
     pub(crate) fn open<'a>(
         &mut self,
         datagram: &'a mut [u8],
@@ -136,7 +138,7 @@ mod tests {
     use super::*;
     use crate::{handshake::tests::complete, wire::packet::ConnectionId};
 
-    /// Returns the key rings of both ends of a connection.
+    /// Returns the key rings of both sides of a connection.
     fn rings() -> [KeyRing; 2] {
         complete().map(|(keys, secrets, _)| KeyRing::new(keys, secrets))
     }

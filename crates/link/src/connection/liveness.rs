@@ -1,75 +1,77 @@
-//! Detection of a lost peer: the connection asks for a sign of life, then sends only probes, and
-//! finally abandons the peer.
+//! Detection of a lost peer. The connection first requests a packet with pings, then sends only
+//! probes, and finally ends.
 //!
-//! The input is the times of packets in both directions, suspensions of this process, and ICMP
-//! errors. The output is the time of the next question, of the start of a silence, and of the end.
-//! The packets sent meanwhile are in [`interest`](super::interest).
+//! Input: the times of packets in both directions, suspensions of this process, and ICMP errors.
+//! Output: the times of the next ping, of the start of a silence, and of the end of the connection.
+//! A silence is a period without reports in which only probes are sent. The packets themselves are
+//! sent by [`interest`](super::interest).
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// Additional time, beyond a round trip and a half without a report, after which a sender asks for
-/// one.
+/// Margin after which a sender requests a missing report with a ping. The margin follows one and a
+/// half round trips without a report.
 const DOUBT_SLACK: Duration = Duration::from_millis(10);
-/// Additional time, beyond a round trip, for the answer to the questions that an ICMP error causes.
-/// On a slow and short path reports are up to 75 ms apart.
+/// Margin for the reply to pings that an ICMP error causes, in addition to one round trip. On a
+/// slow and short path, reports may be up to 75 ms apart.
 const DENIED_SLACK: Duration = Duration::from_millis(100);
-/// Time without packets during a transfer after which a receiver asks.
+/// Time without packets during a transfer after which a receiver sends a ping.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
-/// Additional time, beyond four round trips, in which the peer must answer after a suspension
-/// longer than the idle timeout.
+/// Time in which the peer must reply after this process was suspended for longer than the idle
+/// timeout. Four round trips are added to it.
 const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
-/// Limits of the pause between probes, which is a round trip.
+/// Minimum and maximum of the pause between two probes. The normal pause is one round trip.
 ///
-/// At first the pause is an eighth of a round trip, and at least the third value. That ends the
-/// fourth value plus five round trips after the silence began.
+/// During the first [`OFTEN_UNTIL`] plus five round trips of a silence, the pause is an eighth of a
+/// round trip, but at least [`PROBE_PAUSE_FIRST`].
 const PROBE_PAUSE_MIN: Duration = Duration::from_millis(200);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(500);
 const PROBE_PAUSE_FIRST: Duration = Duration::from_millis(25);
 const OFTEN_UNTIL: Duration = Duration::from_secs(5);
 
-/// Times at which packets were last exchanged with the peer, and their consequences.
+/// Times of the last packets in both directions, and the deadlines that follow from these times.
 #[derive(Debug)]
 pub(super) struct Liveness {
     idle_timeout: Duration,
     keep_alive: Duration,
     last_heard: Time,
     last_sent: Time,
-    /// Time at which a packet that the peer must report was last sent.
+    /// Time at which this side last sent a packet that the peer must report.
     last_eliciting: Time,
-    /// Time at which a report last covered a new arrival.
+    /// Time at which a report last contained a new arrival.
     last_progress: Time,
-    /// Time at which the peer was last asked, and the number of questions since a report last
-    /// covered a new arrival.
+    /// Time of the last ping because of an overdue packet, and the number of such pings since a
+    /// report last contained a new arrival.
     last_doubt: Time,
     doubts: u8,
-    /// Time of the ICMP error that made us ask the peer, if no packet came since. Until one comes
-    /// the questions are repeated, since each may be lost.
+    /// Time of an ICMP error that caused a ping, if no packet has arrived since. Until a packet
+    /// arrives, pings are repeated because each ping may be lost.
     denied_at: Option<Time>,
-    /// Time until which more of a bulk stream is expected: slots of it have just arrived, and it
-    /// has not ended.
+    /// Time until which more slots of a bulk stream are expected. It is set when slots of an
+    /// unfinished stream arrive.
     expects_until: Time,
     is_ping_wanted: bool,
-    /// Start of the present silence. During it only probes are sent.
+    /// Start of the present silence, during which only probes are sent. `None` outside a silence.
     silent_since: Option<Time>,
     next_probe: Time,
     suspension_recovery: Option<SuspensionRecovery>,
-    /// Packets sent before this time were lost in an outage, and not to a full queue.
+    /// End of the last outage. Packets sent before this time were lost because of the outage, not
+    /// because of a full queue.
     outage_end: Time,
 }
 
-/// State after this process was suspended for longer than the peer waits.
+/// State after this process was suspended for longer than the idle timeout of the peer.
 #[derive(Debug, Clone, Copy)]
 struct SuspensionRecovery {
-    /// Time at which to abandon the peer.
+    /// Time at which the connection ends unless a packet of the peer arrives before.
     end: Time,
     unheard_since: Time,
 }
 
 impl Liveness {
-    /// Creates the state after a packet of the peer. The peer is asked at once, so that its answer
-    /// measures the path.
+    /// Creates the state after a packet of the peer has arrived. A ping is sent at once, so that
+    /// the reply measures the path.
     pub(super) fn new(idle_timeout: Duration, keep_alive: Duration, now: Time) -> Self {
         Self {
             idle_timeout,
@@ -114,14 +116,15 @@ impl Liveness {
         self.outage_end
     }
 
-    /// Returns the number of questions since a report last covered a new arrival.
+    /// Returns the number of pings that were sent because of overdue packets since a report last
+    /// contained a new arrival.
     pub(super) fn doubts(&self) -> u8 {
         self.doubts
     }
 
     // Events.
 
-    /// Handles a packet of the peer, which ends a silence.
+    /// Records a packet from the peer. A silence ends with this packet.
     pub(super) fn on_heard(&mut self, now: Time) {
         self.last_heard = now;
         self.denied_at = None;
@@ -133,7 +136,7 @@ impl Liveness {
         }
     }
 
-    /// Records that a datagram was sent, with `is_eliciting` if the peer must report it.
+    /// Records that a datagram was sent. `is_eliciting` states whether the peer must report it.
     pub(super) fn on_sent(&mut self, is_eliciting: bool, now: Time) {
         self.last_sent = now;
         if is_eliciting {
@@ -141,32 +144,33 @@ impl Liveness {
         }
     }
 
-    /// Records that a report has covered a new arrival or a loss.
+    /// Records that a report contained a new arrival or a loss.
     pub(super) fn on_progress(&mut self, now: Time) {
         self.last_progress = now;
         self.doubts = 0;
     }
 
-    /// Records that packets sent until now were lost for another reason than a full queue.
+    /// Records that all losses of packets sent until now had another cause than a full queue.
     pub(super) fn on_outage_end(&mut self, now: Time) {
         self.outage_end = now;
     }
 
-    /// Records that slots of an unfinished stream have arrived, and that more are expected until
-    /// then.
+    /// Records that slots of an unfinished stream have arrived, and that more slots are expected
+    /// before `until`.
     pub(super) fn expect_until(&mut self, until: Time) {
         self.expects_until = until;
     }
 
-    /// Records that a stream has ended. The next slot of another stream renews the expectation.
+    /// Records that a stream has ended, so no more slots are expected. The next slot of another
+    /// stream starts a new expectation.
     pub(super) fn expect_nothing(&mut self) {
         self.expects_until = Time::default();
     }
 
-    /// Handles an ICMP error that reports our packets as undeliverable.
+    /// Handles an ICMP error which states that this side's packets are undeliverable.
     ///
-    /// Anyone can forge one, so it is only a reason to ask the peer at once. If the peer does not
-    /// answer, either, the silence begins earlier than otherwise.
+    /// Anyone can forge such an error, so it only causes a ping at once. If the peer does not reply
+    /// to the ping, the silence begins earlier than without the error.
     pub(super) fn on_unreachable(&mut self, rtt: Duration, now: Time) {
         let is_due = self.denied_at.is_none() && now.since(self.last_doubt) > rtt / 2;
         if self.silent_since.is_none() && is_due {
@@ -176,11 +180,12 @@ impl Liveness {
         }
     }
 
-    /// Handles a suspension of this process for `asleep`, until now.
+    /// Handles a suspension of this process that lasted `asleep` and has just ended.
     ///
-    /// The suspension is no silence of the peer. The peer is asked at once, and has the same time
-    /// to answer as without the suspension. It may have abandoned the connection meanwhile, since
-    /// it received no packet of ours. Packets that it sent before that may arrive late.
+    /// The time of the suspension does not count as a silence of the peer. This side sends a ping
+    /// at once, and the peer has the same time to reply as without the suspension. During the
+    /// suspension the peer received no packets, so it may have ended the connection. Packets that
+    /// the peer sent before that may still arrive.
     pub(super) fn on_sleep(&mut self, asleep: Duration, rtt: Duration, now: Time) {
         if now.since(self.last_heard.min(self.last_sent)) >= self.idle_timeout {
             self.suspension_recovery.get_or_insert(SuspensionRecovery {
@@ -197,7 +202,7 @@ impl Liveness {
 
     // End.
 
-    /// Returns the time at which the peer counts as gone.
+    /// Returns the time at which the connection ends unless a packet of the peer arrives before.
     pub(super) fn end(&self) -> Time {
         let idle = self.last_heard + self.idle_timeout;
         self.suspension_recovery
@@ -206,7 +211,7 @@ impl Liveness {
             })
     }
 
-    /// Returns the time since the last packet of the peer.
+    /// Returns the time since the last packet from the peer.
     pub(super) fn silence(&self, now: Time) -> Duration {
         let suspension_recovery = self
             .suspension_recovery
@@ -220,10 +225,11 @@ impl Liveness {
 
     // Silence.
 
-    /// Returns the time at which the lack of reports counts as a silence.
+    /// Returns the time at which a silence begins if no report arrives before.
     ///
-    /// The time is long after the due report on the `oldest` packet in flight. After an ICMP error
-    /// it is soon after the due answer to the first question.
+    /// `oldest` is the time at which the oldest packet in flight was sent. The result is long after
+    /// the report on that packet was due. After an ICMP error, the result is soon after the reply
+    /// to the first ping was due.
     pub(super) fn silence_due(
         &self,
         oldest: Time,
@@ -242,20 +248,20 @@ impl Liveness {
         self.next_probe = now;
     }
 
-    /// Returns the time of the next probe. `None` outside of a silence.
+    /// Returns the time of the next probe, or `None` outside a silence.
     pub(super) fn probe_due(&self) -> Option<Time> {
         self.silent_since.map(|_| self.next_probe)
     }
 
-    /// Records that a probe is sent now.
+    /// Records that a probe is sent now, and sets the time of the next probe.
     pub(super) fn take_probe(&mut self, rtt: Duration, now: Time) {
         self.next_probe = now + self.probe_pause(rtt, now);
     }
 
     /// Returns the time between two probes.
     ///
-    /// It is short at first: on a path with bursts of losses, each packet sent brings the end of
-    /// the burst nearer.
+    /// The time is short at the start of a silence. On a path where losses come in bursts of
+    /// packets, each probe sent shortens the burst.
     fn probe_pause(&self, rtt: Duration, now: Time) -> Duration {
         let pause = rtt.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
         match self.silent_since {
@@ -268,11 +274,11 @@ impl Liveness {
 
     // Questions.
 
-    /// Returns the time at which to ask whether the peer is still there.
+    /// Returns the time at which to check with a ping whether the peer still responds.
     ///
-    /// A receiver that expects more has no packets in flight whose loss it would detect. A sender
-    /// whose last packets were lost gets no report of that, since reports continue for only two
-    /// round trips.
+    /// A receiver that expects more slots has no packets in flight, so it would detect no loss. A
+    /// sender whose last packets were lost receives no report about that loss, since the peer
+    /// continues reports for only two round trips.
     pub(super) fn doubt_due(&self, oldest: Option<Time>, rtt: Duration) -> Option<Time> {
         let heard = self.last_heard.max(self.last_eliciting);
         let due = heard + DOUBT_AFTER.max(rtt * 3 / 2);
@@ -285,7 +291,7 @@ impl Liveness {
         Some(due.max(self.last_doubt + (rtt / 2).max(DOUBT_SLACK)))
     }
 
-    /// Asks the peer.
+    /// Requests a ping because packets from the peer are overdue.
     pub(super) fn doubt(&mut self, now: Time) {
         self.is_ping_wanted = true;
         self.last_doubt = now;
@@ -295,8 +301,8 @@ impl Liveness {
 
     /// Returns the time of the next ping.
     ///
-    /// A wanted ping is due now, and one after an ICMP error soon. Otherwise it is due when the
-    /// path needs a packet, so that NATs and the peer keep its state.
+    /// A requested ping is due now. After an ICMP error the next ping is due soon. Otherwise a ping
+    /// is due when the keep-alive interval ends, so that NATs and the peer keep their state.
     pub(super) fn ping_due(&self, rtt: Duration, now: Time) -> Time {
         if self.is_ping_wanted {
             return now;
@@ -310,7 +316,7 @@ impl Liveness {
         self.is_ping_wanted = true;
     }
 
-    /// Records that the ping is sent now.
+    /// Records that the requested ping is sent now.
     pub(super) fn take_ping(&mut self) {
         self.is_ping_wanted = false;
     }
@@ -325,7 +331,7 @@ mod tests {
     const KEEP_ALIVE: Duration = Duration::from_secs(5);
     const START: Time = Time(1_000_000_000);
 
-    /// Returns the state after the first question.
+    /// Returns the state after the first ping has been sent.
     fn asked() -> Liveness {
         let mut liveness = Liveness::new(IDLE, KEEP_ALIVE, START);
         assert!(is_asked(&liveness), "a new path is to be measured");
@@ -333,7 +339,7 @@ mod tests {
         liveness
     }
 
-    /// Whether a ping is due before the path needs one.
+    /// Whether a ping is due at once, before the keep-alive interval ends.
     fn is_asked(liveness: &Liveness) -> bool {
         liveness.ping_due(RTT, START) == START
     }

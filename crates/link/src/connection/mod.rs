@@ -1,10 +1,11 @@
-//! Established connection: streams over packets, with feedback, repair and congestion control.
+//! Established connection: streams over packets, with feedback, retransmission and congestion
+//! control.
 //!
-//! The input is datagrams of the peer, calls of the application, and the time. The output is
-//! datagrams to send, and events for the application. The endpoint feeds datagrams to
-//! [`Connection::on_datagram`], asks [`Connection::poll_transmit`] for datagrams to send, and calls
-//! [`Connection::on_timeout`] at [`Connection::next_timeout`]. It owns the socket, the handshakes,
-//! and the choice between connections to one peer.
+//! Input: datagrams from the peer, calls of the application, and the time. Output: datagrams to
+//! send, and events for the application. The endpoint passes datagrams to
+//! [`Connection::on_datagram`] and gets datagrams to send from [`Connection::poll_transmit`]. It
+//! calls [`Connection::on_timeout`] at [`Connection::next_timeout`]. It also owns the socket and
+//! the handshakes, and selects among the connections to one peer.
 
 mod address;
 mod closing;
@@ -62,21 +63,22 @@ use crate::{
 /// Established connection to a peer.
 pub(crate) struct Connection {
     pub(crate) peer: usize,
-    /// Key of the peer in the handshake.
+    /// Public key that the peer used in the handshake.
     pub(crate) peer_key: PublicKey,
     pub(crate) our_id: ConnectionId,
     pub(crate) peer_id: ConnectionId,
     pub(crate) we_initiated: bool,
-    /// Whether our public key is smaller than the peer's.
+    /// Whether this gateway's public key is smaller than the peer's public key.
     pub(crate) we_have_smaller_key: bool,
     pub(crate) peer_instance: u64,
-    /// Version of the frames.
+    /// Version of the frame format.
     pub(crate) version: FrameVersion,
     pub(crate) established: Time,
     keys: KeyRing,
     secret: Secret,
     challenges: Challenges,
-    /// Handshake of an initiator, repeated until the first data packet of the peer.
+    /// Last flight of an initiator's handshake. It is repeated until the first data packet of the
+    /// peer arrives.
     unconfirmed: Option<UnconfirmedHandshake>,
     pub(crate) path: Path,
     controllers: Arc<ControllerFactory>,
@@ -90,10 +92,11 @@ pub(crate) struct Connection {
     liveness: Liveness,
     closing: Closing,
     tail_repeater: TailRepeater,
-    /// Packets below this number were sent while the application supplied too few bytes.
+    /// Packets with a lower number were sent while the application supplied too few bytes to fill
+    /// the window.
     app_limited_until: u64,
     rate_max: RateMax,
-    /// Whether the peer wants new streams on another connection.
+    /// Whether the peer has requested that new streams use another connection.
     pub(crate) is_retired: bool,
     pub(crate) stats: ConnectionCounters,
     #[cfg(feature = "sim")]
@@ -104,19 +107,20 @@ pub(crate) struct Connection {
 struct UnconfirmedHandshake {
     handshake: Box<HandshakeFlight>,
     next: Time,
-    /// Whether the next probe during a silence is the flight, and not a ping.
+    /// Whether the next probe during a silence is the handshake flight instead of a ping.
     is_probe: bool,
 }
 
 impl UnconfirmedHandshake {
-    /// Returns whether the present probe is the flight. The next one is of the other kind.
+    /// Returns whether the present probe is the handshake flight instead of a ping. The two kinds
+    /// of probes alternate.
     fn take_turn(&mut self) -> bool {
         self.is_probe = !self.is_probe;
         !self.is_probe
     }
 }
 
-/// Last flight of an initiator, ready to be sealed again.
+/// Last flight of an initiator's handshake, which can be encrypted and sent again.
 pub(crate) struct HandshakeFlight(pub(crate) Handshake);
 
 impl std::fmt::Debug for HandshakeFlight {
@@ -144,7 +148,7 @@ pub struct ConnectionCounters {
 }
 
 impl ConnectionCounters {
-    /// Adds the counts of `other`.
+    /// Adds the counts of `other` to these counts.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self {
             datagrams_sent,
@@ -174,7 +178,7 @@ impl ConnectionCounters {
         self.malformed += malformed;
     }
 
-    /// Returns the counts since `earlier`.
+    /// Returns the difference between these counts and the counts at an earlier time.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let since = |now: u64, before: u64| now.saturating_sub(before);
         Self {
@@ -194,7 +198,7 @@ impl ConnectionCounters {
     }
 }
 
-/// Inputs of a new connection.
+/// Inputs for the creation of a connection.
 pub(crate) struct ConnectionSetup {
     pub(crate) peer: usize,
     pub(crate) peer_key: PublicKey,
@@ -203,18 +207,18 @@ pub(crate) struct ConnectionSetup {
     pub(crate) we_initiated: bool,
     pub(crate) we_have_smaller_key: bool,
     pub(crate) remote: SocketAddr,
-    /// Bytes that may be sent before the peer has shown that it receives at `remote`. `None` if it
-    /// has.
+    /// Number of bytes that may be sent before the peer has proved that it receives packets at
+    /// `remote`. `None` if the peer has proved it.
     pub(crate) unproven_allowance: Option<usize>,
     pub(crate) keys: Keys,
-    /// Key of the numbers that the peer must not guess.
+    /// Secret key for values that the peer must not be able to guess.
     pub(crate) secret: Secret,
     pub(crate) secrets: Secrets,
     pub(crate) theirs: TransportParameters,
     pub(crate) flight: Option<HandshakeFlight>,
     pub(crate) rtt: Duration,
     pub(crate) controller: Box<dyn Controller>,
-    /// Factory of the controller for another path.
+    /// Factory that creates the congestion controller for a new path.
     pub(crate) controllers: Arc<ControllerFactory>,
     pub(crate) idle_timeout: Duration,
     pub(crate) keep_alive: Duration,
@@ -224,21 +228,21 @@ pub(crate) struct ConnectionSetup {
 /// Result of reading from a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamRead {
-    /// Bytes, in order.
+    /// Bytes of the stream, in order.
     Data(Bytes),
-    /// Nothing yet.
+    /// No bytes are available yet.
     Blocked,
-    /// Everything was read; count and hash agree.
+    /// All bytes were read, and their count and hash match the end record.
     End,
-    /// Everything was read; count or hash do not agree.
+    /// All bytes were read, but their count or hash does not match the end record.
     Corrupt,
-    /// The peer abandoned the stream, for this reason.
+    /// The peer reset the stream with this code.
     Reset(u32),
-    /// No such stream.
+    /// The stream does not exist, or no longer exists.
     Gone,
 }
 
-/// IP and UDP headers of a datagram.
+/// Returns the size of the IP and UDP headers of a datagram to `remote`, in bytes.
 pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {
     // An IPv4 peer of an IPv6 socket has a mapped address, and packets of IPv4.
     if remote.ip().to_canonical().is_ipv4() {
@@ -248,17 +252,18 @@ pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {
     }
 }
 
-/// Interval of packets on an idle connection, unless set otherwise, so that NATs and the peer keep
-/// its state.
+/// Default interval of keep-alive packets on an idle connection. They make NATs and the peer keep
+/// their state.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Maximum number of unsent bytes of an application in one stream.
+/// Maximum number of bytes that an application may write to one stream before they are sent.
 const UNSENT_MAX: usize = 1 << 20;
-/// Least limit of unsent bytes, however many streams share the memory.
+/// Minimum value of the limit on unsent bytes of one stream, however many streams share the memory.
 const UNSENT_MIN: usize = 64 << 10;
-/// Unsent bytes beyond the credit of a bulk stream: a stalled reader must not take the memory of
-/// the others.
+/// Number of unsent bytes that a bulk stream may have beyond its credit. The limit keeps a stalled
+/// reader from using the memory of other streams.
 const UNSENT_BEYOND_CREDIT: usize = 16 << 10;
-/// Unsent and unacknowledged bytes that a bulk stream may have even if the memory is full.
+/// Number of unsent and unacknowledged bytes that a bulk stream may have even if the memory is
+/// full.
 const BUFFERED_MIN: usize = 16 << 10;
 
 impl Connection {
@@ -321,24 +326,25 @@ impl Connection {
         connection
     }
 
-    /// Sets the interval of packets on an idle connection.
+    /// Sets the interval of keep-alive packets on an idle connection.
     pub(crate) fn set_keep_alive(&mut self, every: Duration) {
         self.liveness.set_keep_alive(every);
     }
 
-    /// Caps the sending rate below the controller's, and sends the peer its own cap.
+    /// Sets the operator's caps on the sending rate. `ours` limits this side in addition to the
+    /// congestion controller, and `for_peer` is sent to the peer.
     pub(crate) fn set_rate_max(&mut self, ours: Option<BitRate>, for_peer: Option<BitRate>) {
         if self.rate_max.set(ours, for_peer) {
             self.streams.controls.push(ControlFrame::RateMax);
         }
     }
 
-    /// Requests that the peer opens new streams on another connection.
+    /// Requests that the peer opens its new streams on another connection.
     pub(crate) fn retire(&mut self) {
         self.streams.controls.push(ControlFrame::Retire);
     }
 
-    /// Returns the bytes of packets whose fate is unknown.
+    /// Returns the number of bytes in flight: sent, and neither acknowledged nor lost.
     pub(crate) fn bytes_in_flight(&self) -> u64 {
         self.sent.bytes_in_flight()
     }
@@ -350,7 +356,7 @@ impl Connection {
 
     // Calls of the application.
 
-    /// Opens a stream. `None` while the peer permits no more.
+    /// Opens a stream and returns its number, or `None` if no further stream is permitted.
     pub(crate) fn open(&mut self, class: Class, now: Time) -> Option<u32> {
         self.streams.open(class, now.seconds_since(Time::default()))
     }
@@ -380,7 +386,8 @@ impl Connection {
         unsent_max.saturating_sub(stream.send.unsent_bytes() + stream.send.excess_bytes())
     }
 
-    /// Appends to stream `number`, whether it is [`writable`](Self::writable) or not.
+    /// Appends bytes to stream `number`, even beyond the limit that [`writable`](Self::writable)
+    /// returns.
     pub(crate) fn write(&mut self, number: u32, data: Bytes) {
         let Some(stream) = self.streams.get(number) else {
             return;
@@ -431,7 +438,7 @@ impl Connection {
         self.streams.remove_if_done(number);
     }
 
-    /// Takes about `len_max` bytes of stream `number` at most, in order.
+    /// Reads about `len_max` bytes at most from stream `number`, in order.
     pub(crate) fn read(&mut self, number: u32, len_max: usize, now: Time) -> StreamRead {
         let rtt_s = self.path.rtt.smoothed().as_secs_f64();
         let now_s = now.seconds_since(Time::default());
@@ -488,12 +495,12 @@ impl Connection {
         self.streams.events.pop_front()
     }
 
-    /// Whether copies of the close are being sent.
+    /// Whether copies of the CLOSE frame are being sent.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_begun()
     }
 
-    /// Ends the connection: sends the close to the peer, then reports its [end](Self::end).
+    /// Starts to close the connection. [`end`](Self::end) returns the reason after the last copy.
     pub(crate) fn begin_close(&mut self, code: u32) {
         if !self.path.is_remote_proven {
             // No close goes to an address that has not been validated.
@@ -502,17 +509,17 @@ impl Connection {
         self.closing.begin(code);
     }
 
-    /// Returns the reason why the connection is over. `None` while it is not.
+    /// Returns the reason why the connection has ended, or `None` if it has not ended.
     pub(crate) fn end(&self) -> Option<ConnectionEnd> {
         self.closing.end()
     }
 
-    /// Handles an ICMP error that reports our packets as undeliverable.
+    /// Handles an ICMP error which states that this side's packets are undeliverable.
     pub(crate) fn on_unreachable(&mut self, now: Time) {
         self.liveness.on_unreachable(self.path.rtt.smoothed(), now);
     }
 
-    /// Handles a suspension of this process for `asleep`, until now.
+    /// Handles a suspension of this process that lasted `asleep` and has just ended.
     pub(crate) fn on_sleep(&mut self, asleep: Duration, now: Time) {
         self.liveness
             .on_sleep(asleep, self.path.rtt.smoothed(), now);
@@ -525,12 +532,12 @@ impl Connection {
         self.liveness.silent_since().is_some()
     }
 
-    /// Whether this process was suspended longer than the peer may have waited.
+    /// Whether the peer may have ended the connection during a suspension of this process.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.liveness.is_doubtful()
     }
 
-    /// Whether new streams need another connection, or soon will.
+    /// Whether new streams must use another connection now or soon.
     pub(crate) fn needs_successor(&self) -> bool {
         self.is_retired || self.streams.is_wearing_out()
     }
@@ -587,5 +594,6 @@ impl Connection {
     }
 }
 
-/// Code of a [`crate::wire::frame::Frame::Stop`] after count and hash did not agree.
+/// Code of a [`crate::wire::frame::Frame::Stop`] that is sent if the count or hash of a stream does
+/// not match.
 pub(crate) const CODE_CORRUPT: u32 = u32::MAX;

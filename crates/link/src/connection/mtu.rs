@@ -1,14 +1,14 @@
-//! Path MTU discovery: the largest datagram that the path carries.
+//! Path MTU discovery: finds the largest datagram that the path carries.
 //!
-//! The input is the fate of probes and of packets. The output is the size of datagrams, the next
-//! probe, and whether the path carries less than before.
+//! Input: which probes and packets arrived or were lost. Output: the size of datagrams, the next
+//! probe, and whether the path MTU has become smaller.
 //!
-//! A connection starts with the size that every path carries, and sends padded probes (RFC 8899) of
-//! the usual sizes, largest first. A probe that arrives raises the size. A lost probe has no other
-//! effect: neither congestion control nor the measured loss counts it.
+//! A connection starts with a size that every path carries. It then sends padded probes (RFC 8899)
+//! of common sizes, largest first. A probe that arrives raises the datagram size. A lost probe has
+//! no other effect, and counts neither for congestion control nor for the measured loss.
 //!
-//! After a change of route the path may carry less. All large packets then vanish while small ones
-//! arrive, which random loss does not cause.
+//! After a change of route, the path MTU may be smaller. All large packets are then lost while
+//! small packets arrive. Random loss does not cause this pattern.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -17,49 +17,50 @@ use std::{
 
 use crate::{recovery::ResolvedPacket, time::Time};
 
-/// Size of datagrams, and the search for a larger one.
+/// Present size of datagrams, and the state of the search for a larger size.
 #[derive(Debug)]
 pub(crate) struct Mtu {
     headers_bytes: usize,
     payload_bytes: usize,
-    /// Index of the packet size under test.
+    /// Index in [`PACKETS`] of the packet size that is being tested.
     candidate: usize,
     probes_sent: u32,
     next_probe: Time,
-    /// Pause after the present search.
+    /// Pause between the present search and the next search.
     pause: Duration,
     large_losses: LargePacketLosses,
 }
 
-/// Packets lost and arrived since a large packet last arrived.
+/// Losses and arrivals since a large packet last arrived.
 #[derive(Debug, Default)]
 struct LargePacketLosses {
     large_lost: u32,
     small_arrived: u32,
-    /// Sending time of the first of the lost large packets, in seconds.
+    /// Time at which the first of the lost large packets was sent, in seconds.
     began_s: f64,
 }
 
-/// IP packets that paths carry: Ethernet, PPPoE, tunnels in IPv4, WireGuard, tunnels in tunnels.
+/// Common path MTUs in bytes: Ethernet, PPPoE, tunnels over IPv4, WireGuard, and nested tunnels.
 const PACKETS: [usize; 7] = [1500, 1492, 1476, 1460, 1420, 1400, 1360];
-/// UDP payload that any path must carry: IPv6's minimum of 1280 less its headers.
+/// UDP payload in bytes that every path must carry: the minimum IPv6 MTU of 1280 bytes less the
+/// IPv6 and UDP headers.
 const PAYLOAD_MIN: usize = 1280 - 40 - 8;
 const HEADERS_V4: usize = 20 + 8;
 const HEADERS_V6: usize = 40 + 8;
-/// Least time between probes, which are otherwise a round trip apart. A fast path can take a burst.
+/// Minimum time between two probes. Probes are one round trip apart if the round trip is longer.
 const PROBES_APART_MIN: Duration = Duration::from_millis(1);
-/// Probes of the largest size, one round trip apart, before smaller sizes are tried. At 50 % loss
-/// all ten are lost once in a thousand searches.
+/// Number of probes of the largest size before smaller sizes are tested. At 50 % loss, all ten are
+/// lost in one of a thousand searches.
 const PROBES_LARGEST: u32 = 10;
-/// Probes of each smaller size.
+/// Number of probes of each smaller size.
 const PROBES_SMALLER: u32 = 4;
-/// Pause between two searches: twice as long each time, up to the limit of RFC 8899 section 5.1.1.
+/// Pause between two searches. It doubles each time, up to the limit of RFC 8899 section 5.1.1.
 const PAUSE_MIN: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// Thresholds for a path that carries less: large packets lost in a row, their time, and small
-/// packets that arrived meanwhile.
+/// Thresholds beyond which the path MTU counts as reduced: number of large packets lost in a row,
+/// seconds over which they were sent, and number of small packets that arrived meanwhile.
 ///
-/// A queue that overflows also drops large packets first, only for a shorter time.
+/// An overflowing queue also drops large packets first, but for a shorter time.
 const LARGE_LOST: u32 = 64;
 const LARGE_LOST_FOR_S: f64 = 1.5;
 const SMALL_ARRIVED: u32 = 6;
@@ -81,17 +82,17 @@ impl Mtu {
         }
     }
 
-    /// Returns the most bytes of a datagram.
+    /// Returns the maximum UDP payload of a datagram, in bytes.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.payload_bytes
     }
 
-    /// Returns the time of the next probe.
+    /// Returns the time of the next probe, or `None` if the largest size has been reached.
     pub(crate) fn probe_due(&self) -> Option<Time> {
         (self.payload_bytes < self.payload_of(0)).then_some(self.next_probe)
     }
 
-    /// Returns the size of the probe to send now.
+    /// Returns the size of the probe to send now, and sets the time of the next probe.
     pub(crate) fn take_probe(&mut self, now: Time, rtt: Duration) -> usize {
         let size = self.payload_of(self.candidate);
         self.probes_sent += 1;
@@ -116,14 +117,14 @@ impl Mtu {
         size
     }
 
-    /// Handles the arrival of a probe of `packet_bytes`, headers included.
+    /// Handles the arrival of a probe. `packet_bytes` includes the IP and UDP headers.
     pub(crate) fn on_probe_arrived(&mut self, packet_bytes: usize) {
         let payload_bytes = packet_bytes - self.headers_bytes;
         self.payload_bytes = self.payload_bytes.max(payload_bytes);
     }
 
-    /// Records the fate of packets. Returns whether the path carries less than before, which
-    /// restarts the search.
+    /// Records which packets arrived or were lost. Returns whether the path MTU has become smaller.
+    /// In that case, the search restarts.
     pub(crate) fn on_resolved(&mut self, packets: &[ResolvedPacket]) -> bool {
         let small_max = PAYLOAD_MIN + self.headers_bytes;
         if self.payload_bytes <= PAYLOAD_MIN {
@@ -174,7 +175,7 @@ mod tests {
         Mtu::new("10.0.0.1".parse().expect("an address"))
     }
 
-    /// Runs the search over a path that carries `packet_bytes`.
+    /// Runs `probes` probes of the search over a path with the MTU `packet_bytes`.
     fn search(mtu: &mut Mtu, packet_bytes: usize, probes: u32) {
         for number in 0..probes {
             let size = mtu.take_probe(Time(u64::from(number)), RTT) + HEADERS_V4;

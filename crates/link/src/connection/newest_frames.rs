@@ -1,11 +1,12 @@
-//! Order of frames that state a property of the connection: only the newest one counts.
+//! Order of frames that state a property of the whole connection. Only the newest frame of each
+//! kind is valid.
 //!
-//! The input is frames, and the numbers of the packets that carried them. The output is whether a
-//! frame applies.
+//! Input: frames, and the numbers of the packets that carried them. Output: whether a frame is
+//! valid.
 
 use crate::wire::frame::Frame;
 
-/// Packets with the newest frame of each kind.
+/// Highest packet number with a frame of each kind.
 #[derive(Debug, Default)]
 pub(super) struct NewestFrames {
     rate_max: u64,
@@ -14,7 +15,8 @@ pub(super) struct NewestFrames {
 }
 
 impl NewestFrames {
-    /// Whether a frame is at least as new as the newest one of its kind.
+    /// Whether a frame is at least as new as the newest frame of its kind. If so, the frame is
+    /// recorded as the newest.
     pub(super) fn takes(&mut self, frame: &Frame<'_>, number: u64) -> bool {
         let newest = match frame {
             Frame::RateMax { .. } => &mut self.rate_max,

@@ -1,38 +1,41 @@
-//! Pacer: spreads packets over time at the controller's rate.
+//! Pacer: spreads packets over time at the rate of the congestion controller.
 //!
-//! The input is the rate, the time, and packets sent. The output is whether a packet may be sent
-//! now, and the time of the next burst.
+//! Input: the rate, the time, and the packets sent. Output: whether a packet may be sent now, and
+//! the time of the next burst.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// Budget of bytes that grows with time and shrinks with each packet.
+/// Budget in bytes, which grows with time at the set rate and shrinks with each packet sent.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     rate_bytes_per_s: f64,
     budget_bytes: f64,
     updated: Time,
-    /// Duration of a burst: its packets leave at once, so that they can be handed over in batches.
+    /// Duration of a burst. The packets of a burst are sent together, so that one system call can
+    /// send several packets.
     burst: Duration,
 }
 
-/// Divisor of the base round-trip time that gives the length of a burst, within limits.
+/// Divisor of the base round-trip time. The quotient is the duration of a burst, within the limits
+/// [`BURST_MIN`] and [`BURST_MAX`].
 ///
-/// Longer bursts cost fewer wake-ups, and stand in the queue of the bottleneck. With 1/64, links
-/// that share a bottleneck are less equal: Jain's index is 0.93 instead of 0.99 (two and four
-/// links, worst of 24 paths).
+/// Longer bursts need fewer wake-ups, but cause queueing at the bottleneck. With a divisor of 64,
+/// links that share a bottleneck receive less equal rates. Jain's index is then 0.93 instead of
+/// 0.99 (two and four links, worst of 24 paths).
 const BURSTS_PER_RTT: u32 = 128;
 const BURST_MIN: Duration = Duration::from_micros(400);
 const BURST_MAX: Duration = Duration::from_millis(2);
-/// Greatest delay of a timer, in seconds. Budget earned meanwhile, beyond that of a burst, is not
-/// lost.
+/// Maximum delay of a timer, in seconds. Budget that accumulates during such a delay may be used in
+/// addition to the budget of a burst.
 const CATCH_UP_S: f64 = 0.003;
-/// Budget that is always permitted, in bytes: two packets.
+/// Minimum value of the limit on the budget, in bytes: two packets.
 const BUDGET_MIN_BYTES: f64 = 3000.0;
 
 impl Pacer {
-    /// Creates a pacer that permits its first burst as soon as that is earned.
+    /// Creates a pacer with an empty budget. The first burst is permitted once the budget has grown
+    /// enough.
     pub(crate) fn new(rate_bytes_per_s: f64, now: Time) -> Self {
         Self {
             rate_bytes_per_s,
@@ -42,12 +45,12 @@ impl Pacer {
         }
     }
 
-    /// Sets the length of bursts for a path with this base round-trip time.
+    /// Sets the duration of bursts for a path with the base round-trip time `base_rtt`.
     pub(crate) fn fit(&mut self, base_rtt: Duration) {
         self.burst = (base_rtt / BURSTS_PER_RTT).clamp(BURST_MIN, BURST_MAX);
     }
 
-    /// Updates the budget to `now` at the previous rate, then sets `rate_bytes_per_s`.
+    /// Increases the budget until `now` at the previous rate, then sets the new rate.
     pub(crate) fn update(&mut self, now: Time, rate_bytes_per_s: f64) {
         let earned = self.rate_bytes_per_s * now.seconds_since(self.updated);
         let cap_s = self.burst.as_secs_f64() + CATCH_UP_S;
@@ -73,7 +76,8 @@ impl Pacer {
         self.budget_bytes -= bytes as f64;
     }
 
-    /// Permits `bytes` bytes at once, in addition to the budget: a packet train.
+    /// Permits `bytes` bytes immediately, in addition to the budget. This is used for packet
+    /// trains.
     pub(crate) fn allow(&mut self, bytes: f64) {
         self.budget_bytes = self.budget_bytes.max(0.0) + bytes;
     }
@@ -88,8 +92,8 @@ impl Pacer {
             .after_seconds((wanted - self.budget_bytes) / self.rate_bytes_per_s)
     }
 
-    /// Returns the time for a packet that waits until `due`: that time if there is budget then,
-    /// else the next burst.
+    /// Returns when a packet that must not be sent before `due` may be sent. If there is no budget
+    /// at `due`, that is the time of the next burst.
     pub(crate) fn next_send_from(&self, due: Time) -> Time {
         let earned = self.rate_bytes_per_s * due.seconds_since(self.updated);
         if self.budget_bytes + earned > 0.0 {

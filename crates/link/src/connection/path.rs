@@ -1,27 +1,27 @@
-//! Measurements and state of the path to the peer. They are replaced when the peer moves to another
-//! host.
+//! Measurements and state of the path to the peer. They are discarded when the peer moves to
+//! another host.
 
 use std::{net::SocketAddr, time::Duration};
 
 use super::{mtu::Mtu, pacer::Pacer, peer_clock::PeerClock, rtt::Rtt};
 use crate::{congestion::Controller, time::Time};
 
-/// Path to the peer.
+/// State of the path to the peer.
 pub(crate) struct Path {
     pub(crate) remote: SocketAddr,
-    /// Whether the peer has shown that it receives at `remote`.
+    /// Whether the peer has proved that it receives packets at `remote`.
     pub(super) is_remote_proven: bool,
     pub(super) mtu: Mtu,
     pub(super) rtt: Rtt,
     pub(super) peer_clock: PeerClock,
     pub(crate) controller: Box<dyn Controller>,
     pub(super) pacer: Pacer,
-    /// Packets that are still to be sent back to back.
+    /// Number of packets of the present packet train that are still to be sent.
     pub(super) train_left: usize,
 }
 
 impl Path {
-    /// Creates a path without packets. The round-trip time is a guess.
+    /// Creates a path on which no packet has been sent. The round-trip time is a guess.
     pub(super) fn new(
         remote: SocketAddr,
         is_remote_proven: bool,
@@ -41,10 +41,10 @@ impl Path {
         }
     }
 
-    /// Sends packets to `address` from now on, where the peer receives. Returns whether that is
+    /// Changes the address of the peer to `address`. Returns whether the new address belongs to
     /// another host.
     ///
-    /// Another port of the same host is behind the same path (RFC 9000 section 9.4).
+    /// A change of only the port keeps the same path (RFC 9000 section 9.4).
     pub(super) fn move_to(&mut self, address: SocketAddr) -> bool {
         let is_elsewhere = self.remote.ip().to_canonical() != address.ip().to_canonical();
         self.remote = address;

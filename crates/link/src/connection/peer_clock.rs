@@ -1,25 +1,26 @@
-//! Detection of jumps of the peer's clock, or of ours, from receive times.
+//! Detection of clock jumps, of the peer's clock or of the local clock, from receive times.
 //!
-//! The input is pairs of a one-way time by both clocks and a round-trip time. The output is whether
-//! a clock has jumped, and the correction that makes receive times continuous.
+//! Input: pairs of a one-way time (the difference of both clocks) and a round-trip time. Output:
+//! whether a clock has jumped, and a correction that makes receive times continuous.
 //!
-//! A one-way delay is known only up to the difference of the two clocks. A constant difference does
-//! not matter. If it changed by an hour, congestion control would see a queue of an hour.
+//! The difference of the two clocks is unknown, so a one-way delay can only be measured up to a
+//! constant. A constant error is harmless. But if a clock jumped by an hour, congestion control
+//! would measure a queueing delay of an hour.
 //!
-//! A one-way delay lies between zero and the round-trip time, so a change by more than the
-//! round-trip time comes from a clock. A smaller change may come from the path and is not
-//! corrected.
+//! A one-way delay is between zero and the round-trip time. A change by more than the round-trip
+//! time is therefore caused by a clock. The path may be the cause of a smaller change, so a smaller
+//! change is not corrected.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// Correction of the peer's receive times, and the samples behind it.
+/// Correction of the peer's receive times, and the last sample from which it is computed.
 #[derive(Debug, Default)]
 pub(crate) struct PeerClock {
     ahead_s: f64,
     last: Option<ClockSample>,
-    /// Time of the last reported jump.
+    /// Time of the last jump that was reported to the caller.
     told: Option<Time>,
 }
 
@@ -30,20 +31,21 @@ struct ClockSample {
     rtt_s: f64,
 }
 
-/// Change beyond the round-trip time that timers and schedulers may cause.
+/// Change in excess of the round-trip time that timers and schedulers may cause, in seconds.
 const SLACK_S: f64 = 0.05;
-/// Largest drift that is not a jump, in seconds per second. A clock without synchronisation drifts
-/// by a ten-thousandth, and this value permits ten times as much.
+/// Maximum clock drift that does not count as a jump, in seconds per second. An unsynchronised
+/// clock drifts by about 0.0001, and this value permits ten times as much.
 const DRIFT_MAX: f64 = 1e-3;
-/// Least time between reported jumps. Hosts are seldom suspended, and clocks are seldom set.
+/// Minimum time between two reported jumps. Hosts are seldom suspended, and clocks are seldom set.
 ///
-/// Losses before a reported jump do not count, so a clock that jumps more often must not hide more
-/// of them.
+/// Losses before a reported jump are ignored. The minimum time keeps a clock that jumps often from
+/// hiding many losses.
 const JUMPS_APART: Duration = Duration::from_secs(60);
 
 impl PeerClock {
-    /// Adds a packet with the one-way time `forward_s`, as the difference of both clocks, and the
-    /// round-trip time `rtt`. Returns whether a clock has jumped, and has not recently.
+    /// Adds the sample of one packet. `forward_s` is the receive time by the peer's clock minus the
+    /// send time by the local clock. Returns whether a clock has jumped, if no jump was reported
+    /// recently.
     pub(crate) fn sample(&mut self, forward_s: f64, rtt: Duration, now: Time) -> bool {
         let rtt_s = rtt.as_secs_f64();
         let mut has_jumped = false;
@@ -82,7 +84,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    /// Runs samples each 10 ms, with the difference of the clocks from `difference_s`.
+    /// Adds a sample every 10 ms. `difference_s` returns the difference of the clocks, and
+    /// `one_way_s` the one-way delay.
     fn run(difference_s: impl Fn(u64) -> f64, one_way_s: impl Fn(u64) -> f64) -> PeerClock {
         let mut clock = PeerClock::default();
         for number in 0..1000 {

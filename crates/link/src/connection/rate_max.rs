@@ -1,22 +1,24 @@
 //! Caps that operators set on the rate of a connection.
 //!
-//! Each side may cap its own sending, and the peer's sending. The lower cap counts. The pacer
-//! applies it.
+//! Each side may limit its own sending rate and the peer's sending rate. The lower of the two caps
+//! applies, and the pacer enforces it.
 
 use units::BitRate;
 
-/// Caps on one connection: our own, our cap for the peer, and the peer's cap for us.
+/// Rate caps of one connection: this side's own cap, its cap for the peer, and the peer's cap for
+/// this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RateMax {
     ours: Option<BitRate>,
-    /// The cap that we set on the peer's sending.
+    /// Cap that this side sets on the peer's sending rate.
     for_peer: Option<BitRate>,
-    /// The cap that the peer set on our sending, in bytes per second; zero means no cap.
+    /// Cap that the peer sets on this side's sending rate, in bytes per second. Zero means no cap.
     by_peer: u64,
 }
 
 impl RateMax {
-    /// Sets new caps. Returns whether the peer must receive a new one.
+    /// Sets new caps. Returns whether the cap for the peer has changed, so that it must be sent to
+    /// the peer.
     pub(super) fn set(&mut self, ours: Option<BitRate>, for_peer: Option<BitRate>) -> bool {
         let is_news = self.for_peer != for_peer;
         self.ours = ours;
@@ -32,12 +34,12 @@ impl RateMax {
         self.by_peer = bytes_per_s;
     }
 
-    /// Returns the cap for the peer, in bytes per second; zero means no cap.
+    /// Returns the cap for the peer in bytes per second. Zero means no cap.
     pub(super) fn for_peer(&self) -> u64 {
         self.for_peer.map_or(0, |rate| rate.as_bits_per_s() / 8)
     }
 
-    /// Returns the lower of the two caps on our sending.
+    /// Returns the lower of the two caps on this side's sending rate, in bytes per second.
     pub(super) fn bytes_per_s(&self) -> f64 {
         let ours = self.ours.map_or(f64::INFINITY, BitRate::as_bytes_per_s);
         match self.by_peer {

@@ -1,7 +1,7 @@
-//! Receiving side of a connection: opens a datagram of the peer and acts on its frames.
+//! Receiving part of a connection: decrypts a datagram of the peer and handles its frames.
 //!
-//! The input is a datagram, its source address, and the time. The output is changed streams,
-//! reports for the controller, and answers that [`transmit`](super::transmit) will send.
+//! Input: a datagram, its source address, and the time. Output: changed streams, measurements for
+//! the congestion controller, and replies for [`transmit`](super::transmit) to send.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -27,35 +27,35 @@ use crate::{
     },
 };
 
-/// Fate of a datagram.
+/// Result of decrypting a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DatagramFate {
-    /// Authentic and new.
+    /// The datagram is authentic and new.
     Accepted,
-    /// Received before, or older than all remembered packets.
+    /// The datagram was received before, or is too old to detect that.
     Duplicate,
-    /// Not made with our keys.
+    /// The datagram was not encrypted with this connection's keys.
     Undecryptable,
 }
 
-/// Maximum number of copies of a lost slot at the tail of a stream. The reader waits for such a
-/// slot, and there is spare capacity.
+/// Maximum number of copies of a lost slot at the tail of a stream. There the reader waits for
+/// exactly this slot, and capacity is unused.
 const TAIL_COPIES_MAX: u8 = 4;
-/// Divisor of the round-trip time that gives the distance of copies of one slot, longer than short
-/// bursts.
+/// Divisor of the round-trip time. The quotient is the time between two copies of one slot, and is
+/// longer than short bursts of losses.
 const COPY_SPACING: f64 = 16.0;
-/// Longest round-trip time that is accepted from a peer. No path is longer, and our reports would
-/// be too rare.
+/// Maximum round-trip time that is accepted from a peer. No real path is longer, and with a larger
+/// value this side would send reports too rarely.
 const RTT_HINT_MAX: Duration = Duration::from_secs(60);
 
-/// Whether the content of a packet was kept.
+/// Whether the content of a packet was stored.
 enum ContentFate {
     Kept,
-    /// No memory is left for it, so the packet must not count as received.
+    /// No memory was free for the content, so the packet must not count as received.
     NoMemory,
 }
 
-/// A slot, or a half of one.
+/// A slot, or one half of a slot.
 #[derive(Debug, Clone, Copy)]
 enum SlotPart<'a> {
     Slot {
@@ -79,7 +79,7 @@ impl<'a> SlotPart<'a> {
 }
 
 impl Connection {
-    /// Handles a data packet. The datagram is decrypted in place.
+    /// Handles a datagram with a data packet. The datagram is decrypted in place.
     pub(crate) fn on_datagram(
         &mut self,
         datagram: &mut [u8],
@@ -145,7 +145,7 @@ impl Connection {
         DatagramFate::Accepted
     }
 
-    /// Passes a frame to the method for its kind.
+    /// Calls the method that handles this kind of frame.
     fn on_frame(
         &mut self,
         frame: Frame<'_>,
@@ -207,7 +207,7 @@ impl Connection {
         Ok(ContentFate::Kept)
     }
 
-    /// Handles the end of a stream, of which the peer has sent all.
+    /// Handles the end record of a stream. The peer sends it after the last slot.
     fn on_end(
         &mut self,
         number: u32,
@@ -227,7 +227,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the peer's reset of a stream.
+    /// Handles a reset: the peer has abandoned a stream that it was sending.
     fn on_reset(&mut self, number: u32, code: u32, now: Time) -> Result<(), Malformed> {
         if self.peer_stream(number, now)?.is_none() {
             return Ok(());
@@ -244,7 +244,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the peer's stop of a stream, of which we send no more.
+    /// Handles a stop: the peer refuses further bytes of a stream. This side resets the stream.
     fn on_stop(&mut self, number: u32, code: u32, now: Time) -> Result<(), Malformed> {
         let Some(stream) = self.peer_stream(number, now)? else {
             return Ok(());
@@ -264,7 +264,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles credit: the peer lets us send a stream up to slot `limit`.
+    /// Handles credit: the peer permits this side to send the slots of a stream below index
+    /// `limit`.
     fn on_credit(&mut self, number: u32, limit: u64, now: Time) -> Result<(), Malformed> {
         if let Some(stream) = self.peer_stream(number, now)? {
             stream.send.set_credit(limit);
@@ -273,7 +274,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles credit that follows the drain rate of a reader at a peer of version 2.
+    /// Handles paced credit: credit from a peer of version 2 that follows the drain rate of the
+    /// peer's reader.
     fn on_paced_credit(&mut self, number: u32, limit: u64, now: Time) -> Result<(), Malformed> {
         if self.version != FrameVersion::V2 {
             return Err(Malformed);
@@ -285,7 +287,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the peer's report that it has read all of a stream. The send buffer is freed.
+    /// Handles the peer's message that it has read a stream to the end. The send buffer is freed.
     fn on_done(&mut self, number: u32, now: Time) -> Result<(), Malformed> {
         let Some(stream) = self.peer_stream(number, now)? else {
             return Ok(());
@@ -307,15 +309,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the peer's measurement of the round-trip time, which an end that sends little cannot
-    /// make.
+    /// Handles the peer's measurement of the round-trip time. A side that sends little cannot
+    /// measure the round-trip time itself.
     fn on_path_hint(&mut self, rtt_us: u64) {
         let rtt = Duration::from_micros(rtt_us).min(RTT_HINT_MAX);
         self.path.rtt.suggest(rtt);
         self.received.set_rtt(rtt);
     }
 
-    /// Handles a violation of the protocol by the peer.
+    /// Handles a protocol violation by the peer: ends the connection.
     fn take_offence(&mut self) {
         self.stats.malformed += 1;
         // A hostile peer in the simulator ignores violations.
@@ -326,7 +328,7 @@ impl Connection {
         self.closing.set_end(ConnectionEnd::Violation);
     }
 
-    /// Handles the peer's end of the connection.
+    /// Handles a CLOSE frame: the peer has ended the connection.
     fn on_close(&mut self, code: u32) {
         self.closing.set_end(match code {
             CLOSE_DISMISSED => ConnectionEnd::Dismissed,
@@ -436,7 +438,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Retransmits lost contents, in smaller packets if the path carries less than before.
+    /// Queues lost contents for retransmission. If the path MTU has become smaller, the packets
+    /// become smaller too.
     fn repair(&mut self, outcome: &ReportOutcome, now: Time) {
         let spacing_s = self.path.rtt.smoothed().as_secs_f64() / COPY_SPACING;
         let loss = self.sent.loss();
@@ -462,8 +465,8 @@ impl Connection {
         }
     }
 
-    /// Passes the measurements of a report to the controller. The losses were detected with
-    /// `base_rtt`.
+    /// Passes the measurements of a report to the congestion controller. `base_rtt` is the base
+    /// round-trip time with which the losses were detected.
     fn inform_controller(
         &mut self,
         report: &Report<'_>,

@@ -1,7 +1,8 @@
-//! Choice of the slots that a connection sends again.
+//! Selection of the slots that a connection sends again.
 //!
-//! Lost slots go first. While the path would be idle, slots without a known arrival are repeated.
-//! The number of copies makes it likely that hardly any slot is missing.
+//! Lost slots are sent first. While the path would otherwise be idle, slots in flight are repeated
+//! too. The number of copies is chosen so that probably every slot arrives without a further
+//! retransmission.
 
 use std::time::Duration;
 
@@ -12,30 +13,32 @@ use crate::{
     time::Time,
 };
 
-/// Interval at which the handshake flight of an initiator is repeated until it is confirmed.
+/// Interval at which an initiator repeats its last handshake flight until the peer confirms it.
 pub(super) const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
-/// Number of slots below which the slots belong to the start of a connection. While the peer may
-/// lack the keys to read them, they are repeated as often as the handshake.
+/// Number of buffered slots below which a connection is at its start. As long as the peer may lack
+/// the keys for these slots, they are repeated as often as the handshake flight.
 const FIRST_SLOTS: f64 = 8.0;
-/// Least loss at which idle capacity is used to repeat slots that are not acknowledged.
+/// Loss (fraction of packets) above which unacknowledged slots are repeated while the path is idle.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
-/// Assumed loss until the fate of [`LOSS_SAMPLES_MIN`] packets is known, so that short exchanges
-/// are repeated from the start.
+/// Assumed loss until the outcome of [`LOSS_SAMPLES_MIN`] packets is known. The high value makes
+/// short exchanges repeat their slots from the start.
 const LOSS_GUESS: f64 = 0.3;
 const LOSS_SAMPLES_MIN: u64 = 16;
-/// Expected number of missing slots down to which the tail of a transfer is repeated.
+/// Expected number of missing slots at which the repetition of a transfer's tail stops.
 const REPEAT_MISSING: f64 = 0.2;
-/// Maximum number of copies of one slot in flight: enough for 20,000 slots at 64 % loss.
+/// Maximum number of copies of one slot in flight. It is enough for 20,000 slots at 64 % loss.
 const REPEAT_COPIES_MAX: f64 = 26.0;
-/// Divisor of the round-trip time that gives the distance of copies, longer than short bursts.
+/// Divisor of the round-trip time. The quotient is the time between two passes of repeats, and is
+/// longer than short bursts of losses.
 const REPEAT_SPACING: u32 = 16;
-/// Pause between two passes, in which applications may write: new bytes go before any repetition.
+/// Pause between two passes of repeats, in which applications may write new bytes. New bytes are
+/// sent before any repeat.
 const TURN: Duration = Duration::from_micros(1);
 
-/// Repeater of slots in flight while the path is idle, in passes over all of them.
+/// Scheduler for repeats of slots in flight while the path is idle. One pass visits all such slots.
 #[derive(Debug)]
 pub(super) struct TailRepeater {
-    /// Start of the present pass, and its detected end.
+    /// Start of the present pass, and the time at which the pass found no more slots.
     began: Time,
     ended: Time,
     left: RepeatsLeft,
@@ -43,11 +46,11 @@ pub(super) struct TailRepeater {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RepeatsLeft {
-    /// No slots, until something is sent, reported or doubted.
+    /// No slots are left to repeat until something is sent, reported or overdue.
     None,
-    /// No slots in the present pass; the next one may find some.
+    /// No slots are left in the present pass, but the next pass may find some.
     NextPass,
-    /// More slots of the present pass.
+    /// The present pass may still find slots.
     Some,
 }
 
@@ -60,18 +63,18 @@ impl TailRepeater {
         }
     }
 
-    /// Records that something was sent or reported. The next pass may find slots.
+    /// Records that a packet was sent or a report arrived, so that the next pass may find slots.
     pub(super) fn look_again(&mut self) {
         self.left = self.left.max(RepeatsLeft::NextPass);
     }
 
-    /// Starts the next pass now, since the peer is in doubt.
+    /// Makes the next pass due now, because packets from the peer are overdue.
     pub(super) fn begin_anew(&mut self) {
         self.began = Time::default();
         self.look_again();
     }
 
-    /// Returns the time of the next search for slots to repeat, where passes are `interval` apart.
+    /// Returns the time of the next search for slots to repeat. Passes start `interval` apart.
     pub(super) fn due(&self, interval: Duration) -> Option<Time> {
         match self.left {
             RepeatsLeft::Some => Some(Time::default()),
@@ -80,8 +83,8 @@ impl TailRepeater {
         }
     }
 
-    /// Begins a pass if one is due, and returns whether one began. A pass that still finds slots
-    /// continues for a round trip.
+    /// Begins a pass if one is due. Returns whether a pass began. While the present pass still
+    /// finds slots, it continues for at least one round trip.
     fn begin_pass(&mut self, interval: Duration, rtt: Duration, now: Time) -> bool {
         let age = now.since(self.began);
         let begins = match self.left {
@@ -95,12 +98,13 @@ impl TailRepeater {
         begins
     }
 
-    /// Whether the present pass may find more.
+    /// Whether the present pass may find more slots.
     fn goes_on(&self) -> bool {
         self.left == RepeatsLeft::Some
     }
 
-    /// Records whether a search found slots, in a pass that has or has not just begun.
+    /// Records whether a search found slots. `has_begun` states whether the pass began with this
+    /// search.
     fn on_looked(&mut self, has_found: bool, has_begun: bool, now: Time) {
         if !has_found {
             self.ended = now;
@@ -114,7 +118,8 @@ impl TailRepeater {
 }
 
 impl Connection {
-    /// Returns the next slot to send again: a lost one, or one to repeat while the path is idle.
+    /// Returns the next slot to send again: a lost slot, or a slot to repeat while the path is
+    /// idle.
     pub(super) fn again(
         &mut self,
         now: Time,
@@ -148,8 +153,8 @@ impl Connection {
         }
     }
 
-    /// Returns the number of copies of each slot that make it likely that none is missing: n p^k =
-    /// 0.2.
+    /// Returns the number of copies k of each slot with which probably no slot is missing. For n
+    /// slots and loss p, k solves n p^k = 0.2.
     pub(super) fn repeat_copies(&self) -> u8 {
         let slots = (self.streams.memory.send_buffered() / SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
@@ -163,7 +168,8 @@ impl Connection {
         copies.clamp(1.0, REPEAT_COPIES_MAX) as u8
     }
 
-    /// Returns the fraction of packets lost. It is a guess while too few packets are known.
+    /// Returns the expected fraction of lost packets. It is at least [`LOSS_GUESS`] until enough
+    /// packets have been measured.
     fn expected_loss(&self) -> f64 {
         match self.sent.loss_samples() {
             0..LOSS_SAMPLES_MIN => self.sent.loss().max(LOSS_GUESS),
@@ -171,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Whether idle capacity is worth using to repeat slots that may have been lost.
+    /// Whether the path loses enough packets to make repeats during idle time useful.
     pub(super) fn repeats(&self) -> bool {
         self.expected_loss() > REPEAT_LOSS_MIN && self.streams.memory.send_buffered() > 0
     }
@@ -185,7 +191,8 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(10);
     const START: Time = Time(1_000_000_000);
 
-    /// Searches once, and finds something or nothing. Returns whether a pass began.
+    /// Runs one search that finds a slot or not, according to `has_found`. Returns whether a pass
+    /// began.
     fn look(repeater: &mut TailRepeater, has_found: bool, now: Time) -> bool {
         let begins = repeater.begin_pass(INTERVAL, RTT, now);
         repeater.on_looked(has_found, begins, now);

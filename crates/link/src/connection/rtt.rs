@@ -1,6 +1,6 @@
-//! Round-trip times of a path: smoothed, and the minimum of the recent past.
+//! Round-trip times of a path: the smoothed value, and the minimum of the recent past.
 //!
-//! The input is samples, and a guess of the peer. Samples of overtaking packets are refused.
+//! Input: samples, and an estimate from the peer. Samples of overtaking packets are ignored.
 
 use std::time::Duration;
 
@@ -9,30 +9,31 @@ use crate::{
     time::Time,
 };
 
-/// Smoothed and minimum round-trip time.
+/// Smoothed round-trip time and recent minimum of a path.
 #[derive(Debug)]
 pub(crate) struct Rtt {
     smoothed: Duration,
-    /// Minima of the present and the previous half of the window.
+    /// Minimum in the present half of the time window, and in the previous half.
     minima: [Option<Duration>; 2],
     half_began: Time,
     latest: Option<Duration>,
-    /// Time at which the last sample came, or was requested.
+    /// Time at which the last sample was added or requested.
     looked: Time,
     first: FirstSamples,
     detector: OvertakingDetector,
 }
 
-/// Half of the time over which the minimum is taken, so the last 15 to 30 s.
+/// Half of the time window for the minimum. The minimum thus covers the last 15 to 30 s.
 ///
-/// The span outlasts a queue of our own packets, and is short enough to follow a change of route.
+/// The window is longer than queues of this sender's own packets last. It is short enough to follow
+/// a change of route.
 const HALF_WINDOW: Duration = Duration::from_secs(15);
 
-/// Greatest age of a sample on an idle link: two keep-alives of the peer.
+/// Maximum age of a sample on an idle link: two keep-alive intervals of the peer.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(10);
 
 impl Rtt {
-    /// Creates the state with a guess, which the first sample replaces.
+    /// Creates the state with an estimated round-trip time. The first sample replaces the estimate.
     pub(crate) fn new(guess: Duration) -> Self {
         Self {
             smoothed: guess,
@@ -45,14 +46,15 @@ impl Rtt {
         }
     }
 
-    /// Sets the peer's measurement, unless there is a sample of our own.
+    /// Sets the round-trip time that the peer measured, unless this side has its own sample.
     pub(crate) fn suggest(&mut self, guess: Duration) {
         if self.latest.is_none() {
             self.smoothed = guess;
         }
     }
 
-    /// Adds a sample, unless its packet overtook others. Returns whether the sample was added.
+    /// Adds a sample, unless its packet overtook other packets. Returns whether the sample was
+    /// added.
     pub(crate) fn sample(&mut self, rtt: Duration, now: Time) -> bool {
         let base_s = self.base().as_secs_f64();
         let visible_s = (self.smoothed.as_secs_f64() / 16.0).max(0.002);
@@ -85,13 +87,14 @@ impl Rtt {
         true
     }
 
-    /// Forgets earlier minima, since the route has become longer.
+    /// Discards earlier minimums, because the route has become longer.
     pub(crate) fn forget_base(&mut self, now: Time) {
         self.minima = [self.latest, None];
         self.half_began = now;
     }
 
-    /// Returns whether the last sample is so old that another one is wanted, once in that time.
+    /// Returns whether the last sample is too old and a new sample must be requested. After `true`,
+    /// the method returns `false` for [`SAMPLE_AGE_MAX`].
     pub(crate) fn take_wish(&mut self, now: Time) -> bool {
         let is_old = now.since(self.looked) >= SAMPLE_AGE_MAX;
         if is_old {
@@ -104,7 +107,8 @@ impl Rtt {
         self.smoothed
     }
 
-    /// Returns the least round-trip time of the recent past, or the guess while there is none.
+    /// Returns the minimum round-trip time of the recent past, or the estimate if there is no
+    /// sample.
     pub(crate) fn base(&self) -> Duration {
         self.minima
             .iter()

@@ -1,11 +1,11 @@
-//! Sending side of a connection: the contents of datagrams.
+//! Sending part of a connection: the contents of datagrams.
 //!
-//! The input is an interest that a datagram serves. The output is that datagram, or for data a
-//! batch of datagrams of one size. The order of interests is in [`interest`](super::interest).
+//! Input: the interest that a datagram serves. Output: that datagram, or a batch of datagrams of
+//! equal size if the interest is data. The order of interests is in [`interest`](super::interest).
 //!
-//! Data is control frames and slots. Lost slots go first, then new ones. Slots that are not
-//! acknowledged yet follow when the path would be idle. Loss is detected in
-//! [`recovery`](crate::recovery).
+//! Data consists of control frames and slots. Lost slots are sent first, and new slots second. If
+//! the path would otherwise be idle, unacknowledged slots are repeated. The module
+//! [`recovery`](crate::recovery) detects losses.
 
 use std::net::SocketAddr;
 
@@ -22,44 +22,45 @@ use crate::{
     },
 };
 
-/// Datagrams to one address, end to end in the caller's buffer.
+/// Datagrams to one address, stored consecutively in the caller's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// Destination of the datagrams.
+    /// Destination address of the datagrams.
     pub to: SocketAddr,
-    /// Size of each datagram; the last one may be shorter.
+    /// Size of each datagram in bytes. Only the last datagram may be shorter.
     pub segment_bytes: usize,
 }
 
-/// Fewest packets of a train. Commands and keep-alives come before the data, and they do not leave
-/// together.
+/// Minimum number of packets of a packet train. The train measures the capacity of the path by the
+/// time in which the packets arrive.
 ///
-/// At 384 Mbit/s and less such a train takes longer than the receiver's timer of 0.5 ms. On a
-/// faster path it shows a lower bound.
+/// At 384 Mbit/s or less, such a train takes longer than the receiver's timer of 0.5 ms. On a
+/// faster path the train gives only a lower bound of the capacity.
 const TRAIN_PACKETS_MIN: usize = 16;
 
-/// Bytes below the full size at which a packet still counts as full.
+/// Number of bytes by which a packet may be smaller than the maximum and still count as full.
 const BATCH_SLACK: usize = 8;
 
-/// Congestion window for the next packet.
+/// State of the congestion window for the next packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendWindow {
     Open,
-    /// Only control frames and control streams, which have no window. A peer that sends no reports
-    /// can provoke them, and they must not open the window for others.
+    /// Only control frames and slots of control streams may be sent, because the window does not
+    /// apply to them. A peer that sends no reports can provoke such frames, so they must not permit
+    /// other contents.
     ForControl,
-    /// The window is full, and no contents without a window wait.
+    /// The window is full, and no control contents wait to be sent.
     Shut,
 }
 
 impl Connection {
-    /// Whether an operator's cap keeps the sender below the controller's rate.
+    /// Whether an operator's rate cap is below the rate of the congestion controller.
     pub(super) fn is_capped(&self) -> bool {
         self.rate_max.bytes_per_s() < self.path.controller.rate_bytes_per_s()
     }
 
-    /// Adds to the pacer's budget until `now`, and begins a train if one is wanted and data fill
-    /// it.
+    /// Increases the pacer's budget until `now`. Starts a packet train if the controller requests
+    /// one and enough data wait.
     fn earn(&mut self, now: Time) {
         let rate = self
             .path
@@ -70,7 +71,7 @@ impl Connection {
         self.begin_train(now);
     }
 
-    /// Writes a batch of packets with data, as far as pacer and window permit.
+    /// Writes a batch of data packets, as far as the pacer and the congestion window permit.
     pub(super) fn write_data(
         &mut self,
         out: &mut Vec<u8>,
@@ -108,7 +109,8 @@ impl Connection {
         })
     }
 
-    /// Writes the initiator's last flight, until the peer shows that it has it.
+    /// Writes the initiator's last handshake flight again. Returns `None` once the peer has
+    /// confirmed the flight.
     pub(super) fn write_flight(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let flight = self.unconfirmed.as_mut()?;
         flight.next = now + FLIGHT_INTERVAL.max(self.path.rtt.smoothed() / 8);
@@ -124,7 +126,7 @@ impl Connection {
         })
     }
 
-    /// Writes a report of arrived packets.
+    /// Writes a packet with a report of arrived packets.
     pub(super) fn write_report(&mut self, out: &mut Vec<u8>, now: Time) -> Transmit {
         let to = self.path.remote;
         let start = self.begin_packet(out);
@@ -146,7 +148,7 @@ impl Connection {
         Transmit { to, segment_bytes }
     }
 
-    /// Writes a padded packet, which shows whether the path carries its size.
+    /// Writes a padded packet that tests whether the path carries packets of this size.
     pub(super) fn write_mtu_probe(&mut self, out: &mut Vec<u8>, now: Time) -> Transmit {
         let to = self.path.remote;
         let size = self.path.mtu.take_probe(now, self.path.rtt.smoothed());
@@ -190,10 +192,10 @@ impl Connection {
         }
     }
 
-    /// Returns the packets of a train to begin now; zero for none.
+    /// Returns the number of packets of a train to start now, or zero for no train.
     ///
-    /// They must leave at once, so the train is no longer than the data that wait for their first
-    /// transmission. A cap prevents trains, since the pacer lets each train pass at once.
+    /// The packets must be sent at once, so the train contains only data that wait for their first
+    /// transmission. No train is sent under a rate cap, since trains bypass the pacer.
     pub(super) fn train_to_begin(&mut self) -> usize {
         if self.is_capped() {
             return 0;
@@ -224,8 +226,8 @@ impl Connection {
         }
     }
 
-    /// Appends one packet of control frames and slots, at most `size_max` bytes. Returns false if
-    /// there is none, and then writes nothing.
+    /// Appends one packet of control frames and slots, at most `size_max` bytes. Returns `false`
+    /// and writes nothing if there are no contents.
     fn write_data_packet(
         &mut self,
         out: &mut Vec<u8>,
@@ -263,7 +265,8 @@ impl Connection {
         true
     }
 
-    /// Fills the packet up to `end_max` with slots. All but the last carry their length.
+    /// Fills the packet up to offset `end_max` with slots. All slots except the last are written
+    /// with their length.
     fn put_slots(
         &mut self,
         out: &mut Vec<u8>,
@@ -272,9 +275,10 @@ impl Connection {
         contents: &mut PacketContents,
         now: Time,
     ) {
-        /// Below this a packet is not worth filling up.
+        /// Minimum free space in bytes for which another slot is added to the packet.
         const SPACE_MIN: usize = 64;
-        /// Room for the length of a slot that does not run to the end of the packet.
+        /// Size of the length field of a slot that does not extend to the end of the packet, in
+        /// bytes.
         const LEN_SIZE: usize = 2;
         while out.len() + SPACE_MIN <= end_max {
             let space = end_max - out.len();
@@ -332,7 +336,7 @@ impl Connection {
         }
     }
 
-    /// Appends a half of a slot of `len` bytes.
+    /// Appends one half of a slot that has `len` bytes in total.
     fn put_half(
         &mut self,
         out: &mut Vec<u8>,
@@ -351,7 +355,7 @@ impl Connection {
         contents.push(Item::Half(chunk, half));
     }
 
-    /// Appends a packet with any payload, as a faulty or hostile peer might send.
+    /// Appends a packet with an arbitrary payload, as a faulty or hostile peer might send it.
     #[cfg(any(test, feature = "fuzzing", feature = "sim"))]
     pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8], now: Time) {
         let start = self.begin_packet(out);
@@ -367,7 +371,8 @@ impl Connection {
         start
     }
 
-    /// Seals the packet and adds it to the log. Returns its length.
+    /// Encrypts the packet and adds it to the log of sent packets. Returns the length of the
+    /// packet.
     fn end_packet(
         &mut self,
         out: &mut Vec<u8>,

@@ -58,8 +58,8 @@ pub(crate) enum WindowShortage {
 
 /// Receiving half of one stream.
 pub(crate) struct RecvHalf {
-    /// Slabs in stream order. They are boxed because a peer may leave hundreds of slabs empty in
-    /// each of thousands of streams, and a boxed empty slab takes only a pointer.
+    /// Slabs in stream order. They are boxed, so that an absent slab takes only a pointer. A peer
+    /// may leave hundreds of slabs absent in each of thousands of streams.
     slabs: VecDeque<Option<Box<Slab>>>,
     /// Number of the slab that is first in `slabs`.
     slab_base: u64,

@@ -79,13 +79,12 @@ pub(crate) enum SendState {
     /// The application has written its last byte. The end record may still have to be sent, or to
     /// arrive.
     Finished { end_sent: bool, end_arrived: bool },
-    /// Number of buffered bytes up to which an open stream may be a dialogue. In a dialogue, the
-    /// application waits for a reply to its last bytes.
+    /// The stream was reset by the application, or because the peer requested it.
     Reset { code: u32 },
 }
 
-/// Number of buffered bytes up to which an open stream may be a dialogue, in which the application
-/// waits for a reply to its last bytes.
+/// Number of buffered bytes up to which an open stream may be a dialogue. In a dialogue, the
+/// application waits for a reply to its last bytes.
 const TAIL_BYTES: usize = 64 * 1024;
 
 impl SendHalf {
