@@ -1,4 +1,4 @@
-//! Handshake in progress: repeats its flight until the answer arrives.
+//! Handshake in progress. It repeats its flight of datagrams until the peer replies.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,64 +14,67 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Handshake of ours or of a peer.
+/// State of one handshake in progress, begun by this endpoint or by a peer.
 pub(crate) struct Attempt {
     pub(crate) peer: usize,
-    /// Index of the peer's key.
+    /// Index of the expected key among the keys of the peer.
     pub(crate) key: usize,
     pub(crate) we_initiate: bool,
-    /// Our key's ID, for the hellos of an initiator.
+    /// ID of this endpoint's key. An initiator writes it in its hellos.
     pub(crate) our_key: KeyId,
     pub(crate) our_id: ConnectionId,
     pub(crate) peer_id: Option<ConnectionId>,
     pub(crate) remote: SocketAddr,
     pub(crate) handshake: Handshake,
-    /// Timestamp of the newest hello: sent, for an initiator, or received, for a responder.
+    /// Timestamp of the newest hello. An initiator has sent that hello, and a responder has
+    /// received it.
     pub(crate) timestamp: u64,
     pub(crate) began: Time,
     pub(crate) flights: FlightProgress,
-    /// Responder only: bytes that may still be sent to the source of the newest datagram.
+    /// Responder only: number of bytes that may still be sent to the source of the newest datagram.
     pub(crate) allowance: usize,
-    /// Initiator only: the cookie that the responder requested.
+    /// Initiator only: the cookie from the responder, which must accompany each hello.
     pub(crate) cookie: Option<Cookie>,
-    /// Responder only: address at which the initiator has shown by a cookie that it receives.
+    /// Responder only: address at which the initiator receives packets, as a cookie has proved.
     pub(crate) proven: Option<SocketAddr>,
-    /// Responder only: addresses to which its flights were sent.
+    /// Responder only: addresses to which this endpoint has sent flights of this handshake.
     pub(crate) answered: AnsweredAddresses,
-    /// One past the greatest number of a handshake packet that was opened.
+    /// Highest packet number of a decrypted handshake packet, plus one.
     pub(crate) next_number: u32,
 }
 
-/// Addresses to which a responder's flights were sent.
+/// Addresses to which a responder has sent its flights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnsweredAddresses {
     None,
     Only(SocketAddr),
-    /// More than one address. It is not known at which of them the initiator received the flights.
+    /// More than one address. It is unknown at which of them the initiator received the flights.
     Several,
 }
 
-/// Number of transmissions of the current flight, and its unsent part.
+/// Progress of the current flight: number of transmissions so far, and datagrams still to send.
 pub(crate) struct FlightProgress {
     pub(crate) count: u32,
     next: Time,
-    /// Level and offset of each unsent datagram.
+    /// Encryption level and crypto offset of each datagram that is still to be sent.
     unsent: Vec<(EncryptionLevel, usize)>,
 }
 
-/// Longest datagram of a handshake, rounded up, in bytes.
+/// Maximum size of a handshake datagram in bytes, rounded up.
 const DATAGRAM_MAX: usize = 1280;
-/// Time after which an attempt is abandoned, and a new one begins.
+/// Time after which an unfinished handshake is dropped. A new handshake begins instead.
 pub(crate) const ATTEMPT_MAX: Duration = Duration::from_secs(10);
-/// Time until the first repetition of a flight, the growth factor of later ones, and their limit.
+/// Time until the first repetition of a flight, growth factor of later intervals, and maximum
+/// interval.
 ///
-/// At 50 % loss and 200 ms five copies of each part leave before an answer could arrive.
+/// On a path with 50 % loss and 200 ms round-trip time, the sender transmits five copies of each
+/// datagram before a reply could arrive.
 const FLIGHT_INTERVAL_MIN: Duration = Duration::from_millis(30);
 const FLIGHT_INTERVAL_GROWTH: f64 = 1.2;
 const FLIGHT_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 impl FlightProgress {
-    /// Creates the state of a first flight, which is due at once.
+    /// Creates the state of a first flight. Its first transmission is due at once.
     pub(crate) fn new(now: Time) -> Self {
         Self {
             count: 0,
@@ -82,14 +85,15 @@ impl FlightProgress {
 }
 
 impl Attempt {
-    /// Returns the time at which the flight is to be sent again, or the attempt is over.
+    /// Returns the time at which the flight must be sent again or the attempt must end.
     pub(crate) fn next_timeout(&self) -> Time {
         let over = self.began + ATTEMPT_MAX;
         self.flight_due().map_or(over, |due| due.min(over))
     }
 
-    /// Returns the time of the next datagram. `None` while none may be sent, or none is ready
-    /// because a first flight of the peer has only partly arrived.
+    /// Returns the time of the next datagram. Returns `None` if the allowance permits no datagram,
+    /// or if there is no flight to send. A responder has no flight while the peer's first flight is
+    /// incomplete.
     fn flight_due(&self) -> Option<Time> {
         let levels = [EncryptionLevel::Initial, EncryptionLevel::Handshake];
         let mut flight = levels
@@ -105,17 +109,18 @@ impl Attempt {
         })
     }
 
-    /// Handles a new datagram of the peer's first flight, which permits that many more bytes in
-    /// answer. A datagram from another address counts for that address.
+    /// Handles a new datagram of the peer's first flight. The datagram increases the allowance in
+    /// proportion to its size. If it comes from a new address, the allowance counts only for that
+    /// address.
     pub(crate) fn on_hello(&mut self, len: usize, from: SocketAddr) {
         if self.next_number == 0 {
             self.turn_to(from, len);
         }
     }
 
-    /// Handles an opened handshake packet. An attacker can copy a hello and send it from another
-    /// address. Only the peer can have made this packet, so the peer is at the source of the newest
-    /// one.
+    /// Handles a handshake packet after decryption, and sends to its source address from now on. An
+    /// attacker can copy a hello and send it from another address. But only the peer can create a
+    /// handshake packet, so the peer uses the source address of the newest such packet.
     pub(crate) fn on_opened(&mut self, number: u32, len: usize, from: SocketAddr) {
         if number >= self.next_number {
             self.next_number = number.saturating_add(1);
@@ -123,7 +128,8 @@ impl Attempt {
         }
     }
 
-    /// Turns to another address of the peer. An initiator has the responder's address already.
+    /// Changes the address of the peer and increases the allowance. An initiator does nothing here,
+    /// since it knows the responder's address.
     fn turn_to(&mut self, from: SocketAddr, len: usize) {
         if self.we_initiate {
             return;
@@ -135,8 +141,8 @@ impl Attempt {
         self.allowance += AMPLIFICATION_MAX * len;
     }
 
-    /// Whether the peer has shown that it receives at the source address of its newest packet. A
-    /// peer with the keys of the handshake has received a flight of ours.
+    /// Whether the peer has proved that it receives packets at the source address of its newest
+    /// packet. A peer that has the handshake keys must have received a flight from this endpoint.
     pub(crate) fn is_remote_proven(&self) -> bool {
         self.we_initiate
             || self.proven == Some(self.remote)
@@ -147,12 +153,13 @@ impl Attempt {
         !self.we_initiate && self.allowance < DATAGRAM_MAX
     }
 
-    /// Makes our next flight due at once, since the peer's bytes advanced TLS.
+    /// Makes this endpoint's next flight due at once, because TLS has processed new bytes of the
+    /// peer.
     pub(crate) fn on_progress(&mut self, now: Time) {
         self.flights.next = now;
     }
 
-    /// Appends the next datagram of the present flight, if one is due.
+    /// Appends the next datagram of the present flight to `out`, if one is due.
     pub(crate) fn poll_transmit(
         &mut self,
         out: &mut Vec<u8>,

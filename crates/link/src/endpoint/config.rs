@@ -12,41 +12,41 @@ use crate::{
 
 /// Configuration of an endpoint.
 pub struct EndpointConfig {
-    /// This endpoint's own keys.
+    /// Key pair of this endpoint.
     pub identity: Identity,
-    /// The peers that this endpoint accepts and connects to.
+    /// Peers that this endpoint accepts and connects to.
     pub peers: Vec<EndpointPeer>,
-    /// Cap on the sending rate to all peers together.
+    /// Maximum sending rate to all peers together.
     pub rate_max: Option<BitRate>,
-    /// Bound of all buffers of one connection together.
+    /// Memory limit for all buffers of one connection together.
     pub memory_max: ByteCount,
-    /// Time without packets after which a connection is abandoned.
+    /// Time without packets after which a connection ends.
     pub idle_timeout: Duration,
-    /// Seed for connection IDs.
+    /// Seed of the random connection IDs.
     pub seed: u64,
-    /// Number drawn at each start of the program. A process that takes another one's place keeps
-    /// it.
+    /// Random number of this run of the program. After an upgrade, the new process keeps the number
+    /// of the old process.
     pub instance: u64,
-    /// First byte of this endpoint's connection IDs, different for each process behind one socket.
-    /// With `None` there will be no other process, and the byte is as good as random.
+    /// First byte of this endpoint's connection IDs. Processes that share one socket have different
+    /// values. `None` means that no other process will share the socket, and the byte is random.
     pub generation: Option<u8>,
-    /// Nanoseconds since the Unix epoch at the time the endpoint is made.
+    /// Time of the creation of the endpoint, in nanoseconds since the Unix epoch.
     pub unix_ns: u64,
-    /// The last run's [`Endpoint::remembered`](super::Endpoint::remembered).
+    /// State from [`Endpoint::remembered`](super::Endpoint::remembered) of the previous run.
     pub remembered: RestartState,
-    /// Factory of the congestion controller of a new connection.
+    /// Factory that creates the congestion controller of a new connection.
     pub controller: Arc<ControllerFactory>,
 }
 
-/// Configured peer.
+/// Configuration of one peer.
 #[derive(Debug, Clone)]
 pub struct EndpointPeer {
-    /// Keys that the peer may have.
+    /// Public keys that the peer may use.
     pub public_keys: Vec<PublicKey>,
-    /// Whether this endpoint connects by itself.
+    /// Whether this endpoint initiates connections to the peer.
     pub has_endpoint: bool,
-    /// Cap on the rate in each direction between this endpoint and the peer.
+    /// Maximum rate in each direction between this endpoint and the peer.
     pub rate_max: Option<BitRate>,
-    /// Whether the peer connects only briefly, for one message.
+    /// Whether the peer connects only briefly, to exchange one message.
     pub is_guest: bool,
 }

@@ -1,4 +1,4 @@
-//! Choice of the current connection to a peer, and the end of connections.
+//! Selection of the current connection to a peer, and the end of connections.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -10,26 +10,29 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Pause before a handshake with a peer that has dismissed us: an operator has to act first.
+/// Pause before the next handshake with a peer that closed the connection because it no longer
+/// accepts this gateway's key. Only an operator can change that.
 const DISMISSED_PAUSE: Duration = Duration::from_secs(5);
-/// Age before which a second connection to a peer is not judged.
+/// Age at which a second connection to a peer is first considered for closing or for new streams.
 const STANDBY_GRACE: Duration = Duration::from_secs(3);
-/// Silence of a connection beside an active one after which it has lost its peer: both addresses
-/// have changed.
+/// Duration of a silence after which a standby connection ends although the current connection is
+/// active. In that case the addresses of both gateways have changed.
 ///
-/// A burst of losses may well outlast seconds, since a silent connection sends little.
+/// The duration is long, because a silent connection sends few packets and a burst of losses may
+/// affect all of them for seconds.
 const SILENCE_BESIDE_OTHER: Duration = Duration::from_secs(20);
 
-/// Maximum number of connections to one peer: a silent connection and a second one, begun by either
-/// side. A peer with more intends to fill our memory.
+/// Maximum number of connections to one peer that the peer has not retired. Normally each side
+/// begins at most one connection and one replacement. A peer with more connections is trying to use
+/// up memory.
 const CONNECTIONS_PER_PEER: usize = 4;
-/// Maximum number of additional connections that the peer has retired. Each belongs to a replaced
-/// process of the peer that still has transfers.
+/// Maximum number of further connections to one peer, all of which the peer has retired. Each
+/// belongs to a replaced process of the peer that still has transfers.
 const RETIRED_PER_PEER: usize = 32;
 
 impl Endpoint {
-    /// Abandons the connection to `peer` with the longest silence if, with `fresh`, there are too
-    /// many.
+    /// If there are too many connections to `peer`, ends the one from which no packet has arrived
+    /// for the longest time. The new connection `fresh` is never ended.
     pub(super) fn bound_connections(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
         for (is_retired, count_max) in [(false, CONNECTIONS_PER_PEER), (true, RETIRED_PER_PEER)] {
             let of_kind = self.connections.values();
@@ -46,8 +49,9 @@ impl Endpoint {
         }
     }
 
-    /// Lets several connections to `peer` share its part of the memory. If they hold more,
-    /// connections except the current one are abandoned, first the one with the longest silence.
+    /// Divides the memory limit among all connections to `peer`. While the connections use more
+    /// than the limit, the method ends connections, but never the current one. The connection
+    /// without packets for the longest time ends first.
     pub(super) fn divide_memory(&mut self, peer: usize, now: Time) {
         if !self.peers[peer].has_several {
             return;
@@ -88,9 +92,9 @@ impl Endpoint {
         }
     }
 
-    /// Decides which connection gets new streams when `fresh` has joined the connections to a peer.
+    /// Decides whether new streams to the peer use the new connection `fresh` from now on.
     pub(super) fn choose_current(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
-        /// Greatest distance in time of two connections that both sides began at once.
+        /// Maximum time between two connections that both sides began simultaneously.
         const GLARE: Duration = Duration::from_secs(2);
         let old = self.peers[peer]
             .current
@@ -111,10 +115,10 @@ impl Endpoint {
         }
     }
 
-    /// Judges a standby connection of its peer.
+    /// Checks whether a standby connection must change its role.
     ///
-    /// It becomes the current one when that is silent. It is closed when it has no streams, and
-    /// abandoned when it stays silent.
+    /// The standby connection becomes the current connection if the current one is silent. It is
+    /// closed if it has no streams, and ended without a close if it stays silent.
     pub(super) fn judge_standby(&mut self, id: ConnectionId, now: Time) {
         let Some(connection) = self.connections.get(&id) else {
             return;
@@ -156,8 +160,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the time at which to call [`judge_standby`](Self::judge_standby) without a change of
-    /// a connection.
+    /// Returns the time of the next call of [`judge_standby`](Self::judge_standby), if the state of
+    /// the connections does not change before.
     pub(super) fn standby_due(&self, standby: &Connection) -> Time {
         let current = self.peers[standby.peer].current;
         if current == Some(standby.our_id) {
@@ -184,7 +188,8 @@ impl Endpoint {
         }
     }
 
-    /// Closes all connections of a peer with a message that it is not a peer any more.
+    /// Closes all connections to a peer. The code of the close states that this gateway no longer
+    /// accepts the peer's key.
     pub fn dismiss(&mut self, peer: usize) {
         let of_peer = self.connections.values_mut().filter(|it| it.peer == peer);
         for connection in of_peer {
@@ -195,8 +200,8 @@ impl Endpoint {
         }
     }
 
-    /// Closes all connections whose peer no longer has the key of the handshake, with all their
-    /// streams. If the peer returns meanwhile, its streams need another connection.
+    /// Closes all connections that used a key which no longer belongs to a peer, and all their
+    /// streams. If the key is configured again meanwhile, new streams need a new connection.
     pub(super) fn close_dismissed(&mut self) {
         for (id, connection) in &mut self.connections {
             let keys = &self.config.peers[connection.peer].public_keys;
@@ -209,7 +214,7 @@ impl Endpoint {
         }
     }
 
-    /// Passes on a connection's events and detects its end.
+    /// Forwards the events of a connection, and removes the connection if it has ended.
     pub(super) fn after_input(&mut self, id: ConnectionId, now: Time) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;

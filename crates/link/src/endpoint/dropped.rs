@@ -1,29 +1,31 @@
-//! Counters of datagrams that were dropped without an answer.
+//! Counters of datagrams that were dropped without a reply.
 
-/// Datagrams dropped without an answer, by reason.
+/// Numbers of datagrams dropped without a reply, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DropCounters {
-    /// First flights of a key that no peer has.
+    /// Hellos with a key that belongs to no peer.
     pub unknown_key: u64,
-    /// First flights and answers whose MAC is wrong.
+    /// Hellos and replies to hellos with a wrong MAC.
     pub bad_mac: u64,
-    /// First flights that had arrived before.
+    /// Hellos that had arrived before.
     pub replayed: u64,
-    /// First flights that arrived while others of their peer were in progress, and that were
-    /// dropped or answered with a request for a cookie.
+    /// Hellos that began no handshake because other handshakes were in progress. They were dropped,
+    /// or the reply requested a cookie.
     pub crowded: u64,
-    /// Packets received before, or older than all remembered ones. Paths duplicate, too.
+    /// Packets that had arrived before, or that are too old to detect that. Some paths also
+    /// duplicate packets.
     pub duplicates: u64,
-    /// Datagrams of no known shape.
+    /// Datagrams with an unknown format.
     pub malformed: u64,
     /// Packets for a connection that does not exist.
     pub unknown_connection: u64,
-    /// Packets that no key of this endpoint opens.
+    /// Packets that could not be decrypted with any key of this endpoint.
     pub undecryptable: u64,
 }
 
 impl DropCounters {
-    /// Returns the number of dropped datagrams except duplicates, which a path itself can cause.
+    /// Returns the number of dropped datagrams without duplicates. Duplicates are excluded because
+    /// the path itself can cause them.
     pub(crate) fn of_strangers(&self) -> u64 {
         self.unknown_key
             + self.bad_mac

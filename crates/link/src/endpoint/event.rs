@@ -1,68 +1,68 @@
-//! Events of an endpoint for its user.
+//! Events that an endpoint reports to its user.
 
 use std::time::Duration;
 
 use super::StreamKey;
 use crate::stream::Class;
 
-/// An event for the user of an endpoint.
+/// Event for the user of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointEvent {
-    /// The address of the peer is needed. Answer with
+    /// The endpoint needs the address of the peer. The user replies with
     /// [`Endpoint::set_address`](super::Endpoint::set_address).
     Resolve {
         /// Index of the peer.
         peer: usize,
     },
-    /// A connection to this peer can carry streams.
+    /// A connection to this peer is ready for streams.
     Connected {
         /// Index of the peer.
         peer: usize,
     },
-    /// The state for the next start has changed: store
+    /// The state for the next start has changed. The user must store the result of
     /// [`Endpoint::remembered`](super::Endpoint::remembered).
     Remember,
     /// The peer opened a stream.
     Incoming {
-        /// The new stream.
+        /// Key of the new stream.
         key: StreamKey,
         /// Index of the peer.
         peer: usize,
-        /// The priority class of the stream.
+        /// Priority class of the stream.
         class: Class,
     },
-    /// A stream can be read: bytes, its end, or its failure.
+    /// A stream has bytes to read, has ended, or has failed.
     Readable {
-        /// The stream.
+        /// Key of the stream.
         key: StreamKey,
     },
-    /// The peer's application has read a stream of ours to its end.
+    /// The peer's application has read all bytes of a stream from this endpoint.
     SendDone {
-        /// The stream.
+        /// Key of the stream.
         key: StreamKey,
     },
-    /// The peer wants no more of a stream of ours.
+    /// The peer refuses further bytes of a stream from this endpoint.
     Stopped {
-        /// The stream.
+        /// Key of the stream.
         key: StreamKey,
-        /// The peer's reason.
+        /// Reason code from the peer.
         code: u32,
     },
-    /// A stream is over because its connection is.
+    /// A stream is lost because its connection has ended.
     Lost {
-        /// The stream.
+        /// Key of the stream.
         key: StreamKey,
         /// Reason why the stream was lost.
         reason: LostReason,
     },
 }
 
-/// Reason why a connection, and all streams on it, ended.
+/// Reason why a connection and all its streams ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostReason {
-    /// The peer runs as a new instance without the old streams.
+    /// The peer has restarted, so the old streams no longer exist at the peer.
     PeerRestarted,
-    /// No packet came from the peer for too long.
+    /// No packet arrived from the peer for this time.
     Silence(Duration),
     /// One side closed the connection.
     Closed,

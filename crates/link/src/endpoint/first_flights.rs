@@ -1,69 +1,73 @@
-//! First flights of one key, with the detection of replays.
+//! First flights (hellos) from one key, and the detection of replays.
 
 use std::collections::VecDeque;
 
 use crate::{handshake::CRYPTO_PART_MAX, identity::PublicKey, wire::packet::ConnectionId};
 
-/// State that an endpoint keeps over a restart, so that a first flight recorded before it stays
-/// unanswered after it.
+/// State that an endpoint keeps across a restart. It detects first flights that an attacker
+/// recorded before the restart and replays after it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayMemory {
-    /// Start of our own timestamps, in nanoseconds since the Unix epoch. Without it, the hellos of
-    /// a machine that starts with a late clock would count as replays.
+    /// Lower limit of this endpoint's own timestamps, in nanoseconds since the Unix epoch. Without
+    /// this limit, hellos from a machine whose clock is late after a restart would count as
+    /// replays.
     pub clock_unix_ns: u64,
-    /// Newest handshake that led to a connection, by the initiator's key.
+    /// Newest handshake that led to a connection, for each initiator's key.
     pub newest: Vec<(PublicKey, NewestHandshake)>,
 }
 
-/// Newest handshake of a key that led to a connection.
+/// Newest handshake from one key that led to a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NewestHandshake {
-    /// Start of the handshake, in nanoseconds since the Unix epoch by the initiator's clock, as
-    /// authenticated by TLS.
+    /// Start of the handshake by the initiator's clock, in nanoseconds since the Unix epoch. TLS
+    /// has authenticated this value.
     pub began_unix_ns: u64,
-    /// The initiator's connection ID. Later flights of that handshake have it, too.
+    /// Connection ID of the initiator. All flights of that handshake contain this ID.
     pub source: [u8; 4],
 }
 
-/// First flights of one key.
+/// First flights from one key.
 ///
-/// Anyone with both public keys can form one. Only a complete handshake therefore changes `newest`,
-/// and only by values that TLS authenticates. Other flights are accepted once, and lock no
-/// initiator out.
+/// Anyone who has both public keys can create a first flight. Therefore only a completed handshake
+/// changes `newest`, and only with values that TLS has authenticated. Other first flights are
+/// accepted once each, and cannot block the real initiator.
 pub(crate) struct FirstFlights {
     newest: NewestHandshake,
-    /// Greatest timestamp received of that handshake. Anyone may have made it.
+    /// Highest timestamp in a first flight of the handshake `newest`. This value is not
+    /// authenticated.
     newest_seen: u64,
     accepted: VecDeque<FlightRecord>,
 }
 
-/// One transmission of a first flight.
+/// One transmission of a first flight, which may consist of several datagrams.
 #[derive(Debug)]
 struct FlightRecord {
     source: ConnectionId,
     timestamp: u64,
-    /// Received datagrams of it, by their position in the crypto bytes.
+    /// Bit mask of the received datagrams of this transmission. The bit number follows from the
+    /// offset of the datagram in the crypto bytes.
     parts: u16,
 }
 
-/// Verdict on a first flight.
+/// Result of checking a datagram of a first flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlightVerdict {
     /// The datagram may begin a handshake.
     New,
-    /// The datagram arrived for the first time, but late: an earlier datagram of its flight has
-    /// arrived, or its handshake has led to a connection.
+    /// The datagram is new but must not begin a handshake. Another datagram of the same flight has
+    /// arrived, or the handshake has already led to a connection.
     Late,
-    /// The datagram arrived before, or is older than a handshake that has led to a connection.
+    /// The datagram arrived before, or is older than a handshake that led to a connection.
     Replay,
 }
 
-/// Maximum number of first flights stored as accepted: ten attempts, each of which repeats its own
-/// 25 times.
+/// Maximum number of accepted first flights that are stored. It covers ten attempts with 25
+/// repetitions each.
 const ACCEPTED_MAX: usize = 256;
 
 impl FirstFlights {
-    /// Creates the state. `newest` led to a connection of an earlier run.
+    /// Creates the state. `newest` is the newest handshake of an earlier run that led to a
+    /// connection.
     pub(crate) fn new(newest: NewestHandshake) -> Self {
         Self {
             newest,
@@ -76,7 +80,7 @@ impl FirstFlights {
         self.newest
     }
 
-    /// Judges a datagram that belongs to no handshake in progress, and stores it.
+    /// Checks a datagram that belongs to no handshake in progress, and records it.
     pub(crate) fn judge(
         &mut self,
         source: ConnectionId,
@@ -96,7 +100,8 @@ impl FirstFlights {
         self.take(source, timestamp, crypto_offset)
     }
 
-    /// Accepts a datagram of a first flight. Anybody may have sent a repeated one.
+    /// Records a datagram of a first flight, and returns whether it is new. A replayed datagram may
+    /// come from anyone.
     pub(crate) fn take(
         &mut self,
         source: ConnectionId,
@@ -126,8 +131,8 @@ impl FirstFlights {
         FlightVerdict::New
     }
 
-    /// Records a complete handshake, which began at `began_unix_ns` by the initiator's clock.
-    /// `seen` is the greatest timestamp of its flights so far.
+    /// Records a completed handshake, which began at `began_unix_ns` by the initiator's clock.
+    /// `seen` is the highest timestamp in its first flights so far.
     pub(crate) fn on_connected(&mut self, source: ConnectionId, began_unix_ns: u64, seen: u64) {
         if began_unix_ns > self.newest.began_unix_ns {
             self.newest = NewestHandshake {

@@ -1,4 +1,5 @@
-//! Handshakes of an endpoint: judges and answers first flights, begins and ends attempts.
+//! Handshakes of an endpoint: checks first flights and replies to them, and begins and ends
+//! attempts.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -21,9 +22,10 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Silence of a connection after which a new handshake is tried, since the peer may have restarted.
+/// Time of silence on a connection after which a new handshake is tried, because the peer may have
+/// restarted.
 pub(super) const RECONNECT_AFTER: Duration = Duration::from_millis(700);
-/// Pause between attempts to reach a peer that does not answer.
+/// Pause between two attempts to reach a peer that does not reply.
 pub(super) const ATTEMPT_PAUSE: Duration = Duration::from_millis(500);
 
 impl Endpoint {
@@ -87,8 +89,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the attempt of an authentic first flight: a known one, or a new one if its timestamp
-    /// is newer than any before.
+    /// Returns the attempt to which an authentic first flight belongs. If there is none, and the
+    /// first flight is new and permitted, begins a new attempt.
     fn attempt_of_hello(
         &mut self,
         hello: &Hello<'_>,
@@ -286,7 +288,8 @@ impl Endpoint {
         self.divide_memory(attempt.peer, now);
     }
 
-    /// Returns the time of the next handshake with a peer; [`Time::NEVER`] while none is wanted.
+    /// Returns the time of the next handshake with a peer, or [`Time::NEVER`] if no handshake is
+    /// needed.
     pub(super) fn attempt_due(&self, index: usize) -> Time {
         let peer = &self.peers[index];
         if !peer.has_endpoint || peer.attempt.is_some() || peer.resolving {
@@ -370,7 +373,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the most memory of all buffers of a connection to a peer.
+    /// Returns the memory limit for all buffers of one connection to a peer.
     fn memory_of(&self, peer: usize) -> ByteCount {
         match self.config.peers[peer].is_guest {
             true => self.config.memory_max.min(GUEST_MEMORY),
@@ -378,8 +381,8 @@ impl Endpoint {
         }
     }
 
-    /// Speaks version 2 alone, as an endpoint of the previous release does. The call must come
-    /// before the first handshake.
+    /// Restricts this endpoint to version 2, like an endpoint of the previous release. The call
+    /// must precede the first handshake.
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn speak_version_2(&mut self) {
         self.version = crate::version::FrameVersion::V2;
@@ -397,6 +400,6 @@ impl Endpoint {
     }
 }
 
-/// Largest amount of memory of a guest's connection: enough for a few hundred bytes each way, and
-/// for the streams that it may open.
+/// Memory limit of a guest's connection. It suffices for a few hundred bytes in each direction, and
+/// for the streams that the guest may open.
 const GUEST_MEMORY: ByteCount = ByteCount::mebibytes(4);

@@ -1,9 +1,11 @@
-//! Limits on concurrent handshakes, which decide whether a first flight may begin another one.
+//! Limits on concurrent handshakes, which decide whether a first flight may begin another
+//! handshake.
 //!
-//! The maker of a valid first flight has both public keys, and TLS is expensive. The peer itself
-//! has one handshake in progress, at times two. A further first flight therefore needs a cookie,
-//! which proves that its sender receives at its source address. A flood from invented addresses
-//! begins no handshake, and the peer, which answers with the cookie, still gets in.
+//! Anyone who has both public keys can create a valid first flight, and TLS is expensive. The real
+//! peer has one handshake in progress, or occasionally two. A further first flight therefore needs
+//! a cookie, which proves that its sender receives packets at its source address. A flood from
+//! forged addresses thus begins no handshake. The real peer returns the cookie and can still
+//! connect.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -20,28 +22,33 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Maximum number of handshakes in progress.
+/// Maximum number of handshakes in progress with all peers.
 const ATTEMPTS_MAX: usize = 256;
-/// Handshakes in progress that peers began, beyond which any other needs a cookie.
+/// Number of peer-initiated handshakes in progress from which on every further handshake needs a
+/// cookie.
 const ATTEMPTS_WITHOUT_COOKIE: usize = 64;
-/// Maximum number of handshakes of one peer in progress. More come from others with its public key.
+/// Maximum number of handshakes in progress with one peer. If there are more, others use the peer's
+/// public key.
 const ATTEMPTS_PER_PEER: usize = 4;
-/// Handshakes of one peer in progress beyond which another needs a cookie.
+/// Number of handshakes in progress with one peer from which on a further handshake needs a cookie.
 const ATTEMPTS_PER_PEER_WITHOUT_COOKIE: usize = 2;
-/// Age before which a handshake in progress is not abandoned for another, if its address has shown
-/// a cookie.
+/// Age below which a handshake whose address returned a cookie is not replaced by another
+/// handshake.
 const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
-/// Maximum number of recent failed handshakes. With a cookie a host fails one in three seconds.
+/// Maximum number of stored failed handshakes. A host with a cookie can fail one handshake every
+/// three seconds.
 const SPENT_MAX: usize = 1024;
-/// Maximum number of cookies that wait to be sent: more than arrive between two turns of the
-/// driver. The peer's cookie is among those for a flood.
+/// Maximum number of cookies that wait to be sent. It is larger than the number of hellos that
+/// arrive between two turns of the driver. During a flood, the cookie for the real peer waits among
+/// them.
 const REPLIES_MAX: usize = 1024;
 
 impl Endpoint {
-    /// Whether a first flight of a peer's key may begin a handshake. `is_proven` if it shows a
-    /// valid cookie.
+    /// Returns whether a first flight with a peer's key may begin a handshake. `is_proven` states
+    /// whether the first flight contains a valid cookie.
     ///
-    /// Makes room for the handshake, or requests a cookie.
+    /// If the maximum is reached, the method may remove another handshake. If a cookie is needed,
+    /// it queues a request for a cookie.
     pub(super) fn admit(
         &mut self,
         hello: &Hello<'_>,
@@ -88,7 +95,7 @@ impl Endpoint {
         true
     }
 
-    /// Records that a handshake of a peer's has failed.
+    /// Records that a peer-initiated handshake has failed.
     pub(super) fn on_failed(&mut self, id: ConnectionId) {
         let attempt = self.attempts.get(&id).filter(|it| !it.we_initiate);
         if let Some(attempt) = attempt
@@ -120,7 +127,8 @@ impl Endpoint {
         self.replies.push_back((from, out));
     }
 
-    /// Handles a responder's request for a cookie: our first flight is sent again, with the cookie.
+    /// Handles a responder's request for a cookie: this endpoint sends its first flight again with
+    /// the cookie.
     pub(super) fn on_cookie(&mut self, id: ConnectionId, datagram: &[u8], now: Time) {
         let Ok(reply) = CookieReply::read(datagram) else {
             self.dropped.malformed += 1;
@@ -150,12 +158,12 @@ impl Endpoint {
     }
 }
 
-/// Failed handshake of a peer's. It counts as in progress for as long as it could have lasted,
-/// since each has cost a key exchange.
+/// Failed handshake that a peer initiated. It counts as in progress until its maximum duration is
+/// over, because each failed handshake has also cost a key exchange.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FailedAttempt {
     peer: usize,
-    /// Host that has shown a cookie.
+    /// Host that returned a valid cookie, if any.
     proven: Option<IpAddr>,
     began: Time,
     until: Time,
@@ -178,8 +186,9 @@ enum Admission {
     None,
 }
 
-/// Returns the room for another handshake of a peer that has these in progress. Each host that has
-/// shown a cookie gets one, and attempts without a cookie are replaced first.
+/// Decides whether a peer with these handshakes in progress may begin another one from address
+/// `from`. Each host that returned a cookie may have one handshake. Handshakes without a cookie are
+/// replaced first.
 fn admission(of_peer: &[&Attempt], from: &SocketAddr, now: Time) -> Admission {
     let unproven = of_peer.iter().filter(|it| it.proven.is_none());
     let proven = of_peer.iter().filter(|it| it.proven.is_some());

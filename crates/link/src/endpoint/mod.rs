@@ -1,7 +1,8 @@
-//! Endpoint: all peers and connections of one UDP socket, without the socket.
+//! Endpoint: all peers and connections of one UDP socket, without the socket itself.
 //!
-//! Datagrams go in with their source address, and come out with their destination address. A
-//! datagram that no configured peer could have sent is counted and never answered.
+//! The user passes received datagrams with their source address, and gets datagrams to send with
+//! their destination address. A datagram that no configured peer can have sent is counted, and gets
+//! no reply.
 
 mod attempt;
 mod config;
@@ -59,7 +60,7 @@ use crate::{
     wire::packet::{self, ConnectionId, DatagramKind},
 };
 
-/// All peers and connections that use one UDP socket.
+/// All peers and connections that share one UDP socket.
 pub struct Endpoint {
     epoch: Instant,
     config: EndpointConfig,
@@ -67,7 +68,7 @@ pub struct Endpoint {
     random: u64,
     peers: Vec<Peer>,
     attempts: IdMap<ConnectionId, Attempt>,
-    /// Recent failed handshakes of peers.
+    /// Recently failed handshakes that peers initiated.
     failed_attempts: Vec<FailedAttempt>,
     connections: IdMap<ConnectionId, Connection>,
     /// Order in which connections get their turn to send.
@@ -76,39 +77,39 @@ pub struct Endpoint {
     dropped: DropCounters,
     cookies: CookieJar,
     secret: Secret,
-    /// Cookies that wait to be sent.
+    /// Datagrams with cookies that wait to be sent.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Pacer of the datagrams to all peers together while their rate has a cap.
+    /// Pacer for the datagrams to all peers together. `None` without a cap on the total rate.
     total: Option<Pacer>,
     turns: Turns,
     keep_alive: Duration,
     is_closing: bool,
-    /// Whether another process has taken this one's place.
+    /// Whether another process has replaced this one.
     is_retired: bool,
     remember_paths_at: Time,
     #[cfg(feature = "sim")]
     forger: Option<Forger>,
-    /// The latest version that this end speaks.
+    /// Highest protocol version that this endpoint supports.
     version: FrameVersion,
-    /// Latest time of a call. Datagrams carry the time at which they came.
+    /// Highest time that a caller has passed so far. For a datagram, callers pass its arrival time.
     told: Time,
-    /// Time of the last run, and the requested time of the next one.
+    /// Time of the last run, and the time that was requested for the next run.
     ran: Time,
     due: Time,
 }
 
-/// Least time between two writes of the path measurements, which are also written when the endpoint
-/// ends.
+/// Minimum time between two writes of the path measurements. They are also written when the
+/// endpoint ends.
 const PATHS_KEPT_EACH: Duration = Duration::from_secs(60);
-/// Delay of a run that shows a suspension: the machine was suspended, the process stopped, or the
-/// clock has jumped.
+/// Delay of a run beyond its requested time that indicates a suspension. The machine was suspended,
+/// the process was stopped, or the clock has jumped.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
-    /// Creates an endpoint, whose times count from `epoch`.
+    /// Creates an endpoint that measures its times from `epoch`.
     ///
     /// # Errors
-    /// If the TLS library refuses a key.
+    /// Returns an error if the TLS library rejects a key.
     pub fn new(mut config: EndpointConfig, epoch: Instant) -> Result<Self, rustls::Error> {
         let remembered = std::mem::take(&mut config.remembered);
         config.unix_ns = config.unix_ns.max(remembered.replay.clock_unix_ns);
@@ -147,10 +148,11 @@ impl Endpoint {
         })
     }
 
-    /// Accepts a datagram. It is decrypted in place.
+    /// Handles a received datagram. The datagram is decrypted in place.
     ///
-    /// `received` is its time of arrival, which may be a little while ago. The time does not go
-    /// back for that. A datagram that came before the last call with a time counts as coming then.
+    /// `received` is the arrival time of the datagram, which may be slightly in the past. The time
+    /// of the endpoint never goes back. If `received` is earlier than a time passed before, the
+    /// earlier call's time applies.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, received: Instant) {
         let now = self.tell(received);
         self.turns.moved(datagram.len(), now);
@@ -179,8 +181,8 @@ impl Endpoint {
         }
     }
 
-    /// Appends at most `count_max` datagrams of equal size to `out`. `None` if no datagram is due
-    /// now.
+    /// Appends at most `count_max` datagrams of equal size to `out`. Returns `None` if no datagram
+    /// is due now.
     pub fn poll_transmit(
         &mut self,
         out: &mut Vec<u8>,
@@ -230,7 +232,7 @@ impl Endpoint {
         None
     }
 
-    /// Returns the time until which data and probes must wait for the cap on all peers together.
+    /// Returns the time until which the cap on the total rate delays data and MTU probes.
     fn held_until(&mut self, now: Time) -> Time {
         let Some(rate) = self.config.rate_max.map(BitRate::as_bytes_per_s) else {
             self.total = None;
@@ -245,8 +247,8 @@ impl Endpoint {
         }
     }
 
-    /// Changes the caps: on the rate to all peers together, and for each peer, in their order, on
-    /// the rates in both directions.
+    /// Changes the rate caps. `all` limits the sending rate to all peers together. `peers` limits
+    /// the rate in each direction for each peer, in the order of the peers.
     pub fn set_rate_max(&mut self, all: Option<BitRate>, peers: &[Option<BitRate>]) {
         self.config.rate_max = all;
         for (peer, rate_max) in self.peers.iter_mut().zip(peers) {
@@ -258,13 +260,14 @@ impl Endpoint {
         }
     }
 
-    /// Applies other peers. Each keeps its number, and new peers follow the known ones.
+    /// Applies a new list of peers. Known peers keep their index, and new peers follow them.
     ///
-    /// A peer without a public key has been removed. Connections end at once if their peer no
-    /// longer has the key of the handshake.
+    /// A peer without public keys has been removed. A connection is closed at once if its key no
+    /// longer belongs to its peer.
     ///
     /// # Errors
-    /// If the TLS library refuses a key; then only the peers before it have changed.
+    /// Returns an error if the TLS library rejects a key. In that case, only the peers before that
+    /// key have changed.
     pub fn set_peers(
         &mut self,
         peers: Vec<EndpointPeer>,
@@ -306,8 +309,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Changes the interval of packets to each peer without other traffic. The end of a peer is
-    /// detected within this time, three and a half round trips and a quarter of a second.
+    /// Changes the interval of keep-alive packets to each peer. If a peer disappears, the endpoint
+    /// detects it within this interval, plus three and a half round trips and a quarter of a
+    /// second.
     pub fn set_keep_alive(&mut self, every: Duration) {
         self.keep_alive = every;
         for connection in self.connections.values_mut() {
@@ -315,8 +319,9 @@ impl Endpoint {
         }
     }
 
-    /// Returns the time of the next call of [`handle_timeout`](Self::handle_timeout) and
-    /// [`poll_transmit`](Self::poll_transmit). A past time means at once.
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout) and
+    /// [`poll_transmit`](Self::poll_transmit) next. A time in the past means that the call is due
+    /// at once.
     pub fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let now = self.time(now);
         let held_until = self.held_until(now);
@@ -342,20 +347,22 @@ impl Endpoint {
         (next != Time::NEVER).then(|| self.epoch + Duration::from_nanos(next.0.max(1)))
     }
 
-    /// Returns the time for which arriving datagrams may wait, to be handled together, each with
-    /// its time of arrival. `None` if traffic is sparse, and each is to be handled at once.
+    /// Returns how long arriving datagrams may wait so that they can be handled together. Each
+    /// datagram keeps its arrival time. Returns `None` if traffic is sparse, and each datagram must
+    /// be handled at once.
     pub fn turn(&mut self, now: Instant) -> Option<Duration> {
         self.turns.length(self.time(now))
     }
 
-    /// Fits turns to the paths; the shortest decides.
+    /// Adjusts the length of turns to the path with the shortest base round-trip time.
     fn fit_turns(&mut self, now: Time) {
         let base_rtts = self.connections.values().map(Connection::base_rtt);
         let base_rtt = base_rtts.min().unwrap_or_default();
         self.turns.fit(base_rtt, now);
     }
 
-    /// Handles the passage of time: repeats handshakes, detects silence, begins new attempts.
+    /// Performs all work that is due: ends handshakes that took too long, detects silences, and
+    /// begins new attempts.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.wake(now);
         self.remember_paths_if_due(now);
@@ -392,8 +399,8 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// Answers [`EndpointEvent::Resolve`]. `None` means that the name could not be resolved, and
-    /// the last known address must do.
+    /// Replies to [`EndpointEvent::Resolve`]. `None` means that the name could not be resolved. The
+    /// endpoint then uses the last known address.
     pub fn set_address(&mut self, peer: usize, address: Option<SocketAddr>, now: Instant) {
         let now = self.time(now);
         self.peers[peer].resolving = false;
@@ -404,8 +411,9 @@ impl Endpoint {
         }
     }
 
-    /// Handles an ICMP error: no program listens at the host `address`, or it cannot be reached.
-    /// The error is kept for the status of handshakes, and casts doubt on connections.
+    /// Handles an ICMP error: the host `address` is unreachable, or no program listens there. For a
+    /// handshake, the error only changes the reported status. For a connection, the endpoint checks
+    /// with a ping whether the peer still responds.
     pub fn handle_unreachable(&mut self, address: IpAddr, now: Instant) {
         let now = self.time(now);
         let address = address.to_canonical();
@@ -420,7 +428,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether streams can be opened to `peer` now, with some hope.
+    /// Whether streams can be opened to `peer` now on a connection that is not silent.
     pub fn is_up(&self, peer: usize) -> bool {
         let current = self.peers[peer]
             .current
@@ -428,8 +436,8 @@ impl Endpoint {
         current.is_some_and(|connection| !connection.is_silent() && connection.is_confirmed())
     }
 
-    /// Closes all connections. [`is_idle`](Self::is_idle) returns whether the closes have been
-    /// sent.
+    /// Starts to close all connections. [`is_idle`](Self::is_idle) returns whether they have all
+    /// ended.
     pub fn close(&mut self) {
         self.is_closing = true;
         self.attempts.clear();
@@ -438,13 +446,13 @@ impl Endpoint {
         }
     }
 
-    /// Returns the state that another process must keep when it takes this one's place.
+    /// Returns the state that the successor process must keep after an upgrade.
     pub fn succession(&mut self, now: Instant) -> (u64, RestartState) {
         (self.config.instance, self.remembered(now))
     }
 
-    /// Makes all peers open new streams on another connection, since another process has taken this
-    /// one's place.
+    /// Makes all peers open their new streams on another connection. It is called after another
+    /// process has replaced this one.
     pub fn retire(&mut self) {
         self.is_retired = true;
         for connection in self.connections.values_mut() {
@@ -452,19 +460,19 @@ impl Endpoint {
         }
     }
 
-    /// Lets connections carry all streams again after the other process has gone. Present
-    /// connections stay retired at the peers.
+    /// Permits new connections for all streams again, after the other process has ended. The peers
+    /// still treat the present connections as retired.
     pub fn take_back(&mut self) {
         self.is_retired = false;
     }
 
-    /// Whether no connection is left.
+    /// Whether all connections have ended.
     pub fn is_idle(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// Returns the state to keep for the next start: see [`EndpointEvent::Remember`]. A key that is
-    /// no longer configured is forgotten.
+    /// Returns the state to store for the next start (see [`EndpointEvent::Remember`]). It contains
+    /// no state of keys that are no longer configured.
     pub fn remembered(&mut self, now: Instant) -> RestartState {
         let clock_unix_ns = self.unix_ns(self.time(now));
         let mut remembered = RestartState::default();
@@ -484,7 +492,7 @@ impl Endpoint {
         remembered
     }
 
-    /// Returns the measurements of the path to a peer.
+    /// Returns the newest measurements of the path to a peer.
     fn path_memory(&self, peer: usize) -> Option<PathMemory> {
         let current = self.peers[peer].current;
         let connection = current.and_then(|id| self.connections.get(&id));
@@ -492,7 +500,8 @@ impl Endpoint {
         measured.or(self.peers[peer].memory)
     }
 
-    /// Lets the paths be stored, now and then, if they differ from the stored ones.
+    /// Requests, at most once in [`PATHS_KEPT_EACH`], that the path measurements be stored if they
+    /// have changed.
     fn remember_paths_if_due(&mut self, now: Time) {
         if now < self.remember_paths_at {
             return;
@@ -507,12 +516,12 @@ impl Endpoint {
         }
     }
 
-    /// Returns the datagrams dropped without an answer so far.
+    /// Returns the numbers of datagrams that were dropped without a reply so far.
     pub fn dropped(&self) -> DropCounters {
         self.dropped
     }
 
-    /// Returns a connection ID that is not in use.
+    /// Returns a connection ID that no connection or attempt uses.
     fn new_id(&mut self) -> ConnectionId {
         loop {
             // SplitMix64: IDs must differ, not be secret.
@@ -531,14 +540,15 @@ impl Endpoint {
         }
     }
 
-    /// Returns the time, which never goes back.
+    /// Records the time that a caller passed. Returns the highest time so far, so that the time
+    /// never goes back.
     fn tell(&mut self, now: Instant) -> Time {
         self.told = self.told.max(self.time(now));
         self.told
     }
 
-    /// Returns the time of this run. Detects that we have not run for long, independent of
-    /// datagrams that the network has kept for us meanwhile.
+    /// Returns the time of this run. Detects a suspension by the late call alone, whatever
+    /// datagrams have arrived meanwhile.
     fn wake(&mut self, now: Instant) -> Time {
         let now = self.tell(now);
         let asleep = now.since(self.due.max(self.ran));
@@ -559,7 +569,7 @@ impl Endpoint {
         self.config.unix_ns.saturating_add(now.0)
     }
 
-    /// Returns the counters of all connections to a peer, including past ones.
+    /// Returns the counters of all connections to a peer, including ended connections.
     pub(crate) fn peer_stats(&self, peer: usize) -> ConnectionCounters {
         let mut stats = self.peers[peer].past;
         for connection in self

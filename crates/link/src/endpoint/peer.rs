@@ -1,4 +1,4 @@
-//! State of the endpoint for each configured peer.
+//! State that an endpoint keeps for each configured peer.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -21,48 +21,48 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Configured peer.
+/// State of one configured peer.
 pub(crate) struct Peer {
     pub(crate) keys: Vec<PeerKey>,
-    /// Whether we have its address and connect by ourselves.
+    /// Whether this endpoint has the peer's address and initiates connections.
     pub(crate) has_endpoint: bool,
     pub(crate) rate_max: Option<BitRate>,
-    /// Connection for new streams.
+    /// Connection on which new streams are opened.
     pub(crate) current: Option<ConnectionId>,
-    /// Whether there may be more than one connection.
+    /// Whether the peer may have more than one connection.
     pub(crate) has_several: bool,
     pub(crate) address: Option<SocketAddr>,
-    /// Whether the address has been requested and is not yet known.
+    /// Whether the user was asked to resolve the address and has not replied yet.
     pub(crate) resolving: bool,
     pub(crate) attempt: Option<ConnectionId>,
     pub(crate) next_attempt: Time,
     pub(crate) attempts: u64,
-    /// Index of the key that the next attempt expects.
+    /// Index of the peer's key that the next attempt expects.
     pub(crate) next_key: usize,
     pub(crate) last_heard: Option<Time>,
-    /// Time at which an ICMP error last reported the peer's address as closed or unreachable.
+    /// Time of the last ICMP error which stated that the peer's address is closed or unreachable.
     pub(crate) refused: Option<Time>,
-    /// Whether the peer has closed the last connection because our key no longer belongs to its
-    /// peers.
+    /// Whether the peer has closed the last connection because it no longer accepts this gateway's
+    /// key.
     pub(crate) is_dismissed: bool,
-    /// Properties of the path that earlier connections measured.
+    /// Measurements of the path from earlier connections.
     pub(crate) memory: Option<PathMemory>,
-    /// Properties of the path that were last returned to be stored.
+    /// Measurements of the path that were last returned to the user for storage.
     pub(crate) kept: Option<PathMemory>,
     pub(crate) rtt: Option<Duration>,
-    /// Counters of closed connections.
+    /// Sum of the counters of all ended connections.
     pub(crate) past: ConnectionCounters,
 }
 
-/// Public key that a peer may have, and the keys derived from it.
+/// Public key that a peer may use, and the keys derived from it.
 pub(crate) struct PeerKey {
     pub(crate) id: KeyId,
     pub(crate) tls: TlsConfig,
-    /// Key for handshakes that this endpoint begins.
+    /// Key for the MAC of hellos in handshakes that this endpoint initiates.
     pub(crate) outward: EnvelopeKey,
-    /// Key for handshakes that the peer begins.
+    /// Key for the MAC of hellos in handshakes that the peer initiates.
     pub(crate) inward: EnvelopeKey,
-    /// First flights from this key.
+    /// First flights (hellos) that were received from this key.
     pub(crate) first_flights: FirstFlights,
 }
 
@@ -102,7 +102,8 @@ impl Peer {
         })
     }
 
-    /// Applies other settings. A key that stays keeps its accepted first flights.
+    /// Applies a changed configuration. Keys that remain configured keep their record of accepted
+    /// first flights.
     pub(crate) fn change(
         &mut self,
         us: &Identity,

@@ -6,10 +6,11 @@ use crate::{congestion::PathMemory, identity::PublicKey};
 /// State that an endpoint keeps for its next start.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RestartState {
-    /// State by which a first flight recorded before the start stays unanswered after it.
+    /// Newest handshakes, by which first flights that were recorded before the restart are detected
+    /// as replays.
     pub replay: ReplayMemory,
-    /// Last measurements of the path to a peer, by the peer's first key. A new connection uses them
-    /// as far as its first packets agree.
+    /// Last measurements of the path to each peer, with the peer's first key. A new connection uses
+    /// these measurements as long as its first packets agree with them.
     pub paths: Vec<(PublicKey, PathMemory)>,
 }
 
@@ -20,7 +21,7 @@ impl RestartState {
     }
 }
 
-/// Whether `path` differs from `kept` enough to be worth a write.
+/// Whether `path` differs enough from the stored `kept` to store it again.
 pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
     kept.is_none_or(|kept| {
         let ratio = path.capacity_bytes_per_s / kept.capacity_bytes_per_s;
@@ -29,9 +30,10 @@ pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
     })
 }
 
-/// Factor by which a capacity must differ: a first train is no more exact.
+/// Factor by which the capacity must differ from the stored one. The first packet train of a
+/// connection measures the capacity no more precisely.
 const CAPACITY_NEWS: f64 = 1.25;
-/// Fraction by which a loss must differ.
+/// Difference from the stored loss floor above which the path is stored again, as a fraction.
 const LOSS_NEWS: f64 = 0.02;
 
 #[cfg(test)]

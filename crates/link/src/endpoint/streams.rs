@@ -1,4 +1,4 @@
-//! Interface of the endpoint for streams, and its view of a peer.
+//! Methods of the endpoint for streams, and snapshots of a peer.
 
 use std::{
     net::SocketAddr,
@@ -17,76 +17,76 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Name of a stream of an endpoint.
+/// Identifier of a stream within an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     pub(crate) connection: ConnectionId,
     pub(crate) stream: u32,
 }
 
-/// Snapshot of a peer.
+/// Snapshot of the state of one peer.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerView {
-    /// Handshakes that this endpoint began.
+    /// Number of handshakes that this endpoint initiated.
     pub attempts: u64,
-    /// Time since which there has been a connection.
+    /// Time at which the present connection was established.
     pub connected: Option<Instant>,
-    /// Time since which the connection has been silent, if it is silent.
+    /// Time at which the present connection became silent, if it is silent.
     pub silent: Option<Instant>,
-    /// Arrival of the last authentic datagram.
+    /// Arrival time of the last authentic datagram.
     pub last_heard: Option<Instant>,
-    /// Whether the network recently reported that no program listens at its address. Any host on
-    /// the path can forge such a report, so only the status depends on it.
+    /// Whether an ICMP error recently reported that no program listens at the peer's address. Any
+    /// host on the path can forge such an error, so it affects only the displayed status.
     pub is_refused: bool,
-    /// Whether the peer has closed the last connection because our key no longer belongs to its
-    /// peers.
+    /// Whether the peer has closed the last connection because it no longer accepts this gateway's
+    /// key.
     pub is_dismissed: bool,
-    /// Source address of the peer's packets, or the address that we try.
+    /// Source address of the peer's packets, or the address that this endpoint tries to reach.
     pub address: Option<SocketAddr>,
     /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
-    /// Least round-trip time of the recent past.
+    /// Minimum round-trip time of the recent past.
     pub base_rtt: Option<Duration>,
-    /// One-way queueing delay.
+    /// Queueing delay in the direction to the peer.
     pub queue_delay: Duration,
-    /// Moving average of the lost fraction of our packets.
+    /// Moving average of the fraction of this endpoint's packets that were lost.
     pub loss: f64,
-    /// Rate that the controller allows, in bytes per second.
+    /// Rate that the congestion controller permits, in bytes per second.
     pub allowed_bytes_per_s: f64,
-    /// Packets declared lost that did not arrive later.
+    /// Number of packets that were declared lost and never arrived.
     pub packets_lost: u64,
-    /// Packets declared lost that arrived later.
+    /// Number of packets that were declared lost and arrived later.
     pub packets_late: u64,
-    /// Open streams.
+    /// Number of open streams.
     pub streams: usize,
     /// Name of the congestion controller's state.
     pub controller_state: &'static str,
-    /// Largest amount of memory that received data took.
+    /// Largest amount of memory that received data has used so far, in bytes.
     pub receive_memory_peak_bytes: usize,
-    /// Counters of all connections.
+    /// Sum of the counters of all connections.
     pub stats: ConnectionCounters,
 }
 
-/// Progress of a connection.
+/// State of a connection in its life cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// The handshake is complete; no packet under its keys has arrived yet.
+    /// The handshake is complete, but no packet encrypted with the new keys has arrived yet.
     Established,
-    /// The peer has answered under its keys.
+    /// A packet from the peer encrypted with the new keys has arrived.
     Confirmed,
-    /// The close is being sent to the peer.
+    /// This endpoint is sending the close to the peer.
     Closing,
-    /// The connection is over.
+    /// The connection has ended.
     Closed,
 }
 
-/// Connection as a trace sees it. Counts are since its beginning.
+/// Snapshot of one connection for the trace. Counts start at the beginning of the connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ConnectionView {
     pub(crate) id: u32,
     pub(crate) state: ConnectionState,
     pub(crate) is_silent: bool,
-    /// Whether the peer wants new streams on another connection.
+    /// Whether the peer has requested that new streams use another connection.
     pub(crate) is_retired: bool,
     pub(crate) rtt: Option<Duration>,
     pub(crate) base_rtt: Duration,
@@ -96,7 +96,7 @@ pub(crate) struct ConnectionView {
     pub(crate) in_flight_bytes: u64,
     pub(crate) streams: usize,
     pub(crate) controller_state: &'static str,
-    /// Packets that were declared lost, including packets that arrived later.
+    /// Number of packets that were declared lost. It includes packets that arrived later.
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
     pub(crate) stats: ConnectionCounters,
@@ -131,26 +131,27 @@ impl ConnectionView {
     }
 }
 
-/// Memory of an endpoint, in entries of its tables.
+/// Memory use of an endpoint, as numbers of entries in its tables.
 #[cfg(feature = "sim")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Handshakes in progress.
+    /// Number of handshakes in progress.
     pub attempts: usize,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// Sent packets whose fate matters.
+    /// Number of sent packets that are still in the log.
     pub packets: usize,
-    /// Control frames that wait to be sent.
+    /// Number of control frames that wait to be sent.
     pub controls: usize,
-    /// Streams.
+    /// Number of streams.
     pub streams: usize,
-    /// Bytes that the buffers of all connections hold.
+    /// Number of bytes in the buffers of all connections.
     pub buffered_bytes: u64,
 }
 
 impl Endpoint {
-    /// Opens a stream to `peer`. `None` if there is no connection or the peer permits no more.
+    /// Opens a stream to `peer`. Returns `None` if there is no connection, or if no further stream
+    /// is permitted.
     pub fn open(&mut self, peer: usize, class: Class, now: Instant) -> Option<StreamKey> {
         let now = self.time(now);
         let id = self.peers[peer].current?;
@@ -161,8 +162,9 @@ impl Endpoint {
         })
     }
 
-    /// Opens a stream on the connection of `beside`, so that the same process of the peer gets
-    /// both. If the connection is about to end, it acts as [`open`](Self::open).
+    /// Opens a stream on the same connection as the stream `beside`, so that the same process of
+    /// the peer receives both streams. If that connection is about to end, the method works like
+    /// [`open`](Self::open).
     pub fn open_beside(
         &mut self,
         beside: StreamKey,
@@ -189,12 +191,12 @@ impl Endpoint {
         })
     }
 
-    /// Whether the connection of a stream exists.
+    /// Whether the connection of the stream still exists.
     pub fn has_connection(&self, of: StreamKey) -> bool {
         self.connections.contains_key(&of.connection)
     }
 
-    /// Returns the bytes that the stream accepts now.
+    /// Returns the number of bytes that the stream accepts now.
     pub fn writable(&mut self, key: StreamKey) -> usize {
         self.connection(key)
             .map_or(0, |connection| connection.writable(key.stream))
@@ -207,28 +209,28 @@ impl Endpoint {
         }
     }
 
-    /// Ends a stream in an orderly way, after its last byte.
+    /// Ends a stream after its last byte, so that the peer can read all bytes.
     pub fn finish(&mut self, key: StreamKey) {
         if let Some(connection) = self.connection(key) {
             connection.finish(key.stream);
         }
     }
 
-    /// Resets a stream: undelivered bytes are dropped.
+    /// Resets a stream. Bytes that have not been delivered are dropped.
     pub fn reset(&mut self, key: StreamKey, code: u32) {
         if let Some(connection) = self.connection(key) {
             connection.reset(key.stream, code);
         }
     }
 
-    /// Stops the peer's sending on a stream.
+    /// Requests that the peer sends no more bytes on a stream.
     pub fn stop(&mut self, key: StreamKey, code: u32) {
         if let Some(connection) = self.connection(key) {
             connection.stop(key.stream, code);
         }
     }
 
-    /// Takes about `len_max` bytes of a stream at most, in order.
+    /// Reads about `len_max` bytes at most from a stream, in order.
     pub fn read(&mut self, key: StreamKey, len_max: usize, now: Instant) -> StreamRead {
         let now = self.time(now);
         self.connection(key).map_or(StreamRead::Gone, |connection| {
@@ -236,7 +238,7 @@ impl Endpoint {
         })
     }
 
-    /// Returns a snapshot of a peer.
+    /// Returns a snapshot of the state of a peer.
     pub fn peer_view(&self, peer: usize) -> PeerView {
         let known = &self.peers[peer];
         let current = known.current.and_then(|id| self.connections.get(&id));
@@ -269,20 +271,20 @@ impl Endpoint {
         }
     }
 
-    /// Returns the connections to a peer, in no order.
+    /// Returns snapshots of all connections to a peer, in no particular order.
     pub(crate) fn connection_views(&self, peer: usize) -> impl Iterator<Item = ConnectionView> {
         let connections = self.connections.values();
         let of_peer = connections.filter(move |it| it.peer == peer);
         of_peer.map(ConnectionView::of)
     }
 
-    /// Returns the number of handshakes with a peer that this endpoint began.
+    /// Returns the number of handshakes with a peer that this endpoint initiated.
     pub(crate) fn peer_attempts(&self, peer: usize) -> u64 {
         self.peers[peer].attempts
     }
 
-    /// Returns the memory of an endpoint, without unread bytes and unread events of its
-    /// applications.
+    /// Returns the memory use of the endpoint. Bytes and events that the application has not
+    /// fetched are excluded.
     #[cfg(feature = "sim")]
     pub fn footprint(&self) -> Footprint {
         let connections = self.connections.values();
@@ -310,14 +312,14 @@ impl Endpoint {
             .sum()
     }
 
-    /// Returns the bytes in the buffers of all connections to a peer.
+    /// Returns the number of bytes in the buffers of all connections to a peer.
     #[cfg(feature = "sim")]
     pub fn buffered_bytes_of(&self, peer: usize) -> u64 {
         let of_peer = self.connections.values().filter(|it| it.peer == peer);
         of_peer.map(|it| it.streams.memory.used_bytes()).sum()
     }
 
-    /// Returns the log entries of all connections that reports have caused us to walk.
+    /// Returns the number of log entries that were visited to process reports, for all connections.
     #[cfg(feature = "sim")]
     pub fn entries_walked(&self) -> u64 {
         self.connections
@@ -326,7 +328,7 @@ impl Endpoint {
             .sum()
     }
 
-    /// Lets `forger` change the packets of all connections from now on.
+    /// Sets a function that changes the packets of all connections from now on.
     #[cfg(feature = "sim")]
     pub fn set_forger(&mut self, forger: Forger) {
         for connection in self.connections.values_mut() {
@@ -335,15 +337,15 @@ impl Endpoint {
         self.forger = Some(forger);
     }
 
-    /// Returns the number of the next packet to `peer`. `None` without a connection.
+    /// Returns the number of the next packet to `peer`, or `None` without a connection.
     #[cfg(feature = "sim")]
     pub fn next_number(&mut self, peer: usize) -> Option<u64> {
         self.current(peer)
             .map(|connection| connection.next_number())
     }
 
-    /// Appends a packet to `peer` with any number and payload. Returns whether there is a
-    /// connection.
+    /// Appends a packet to `peer` with an arbitrary packet number and payload. Returns whether
+    /// there is a connection.
     #[cfg(feature = "sim")]
     pub fn seal_as(&mut self, peer: usize, number: u64, payload: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(connection) = self.current(peer) else {
@@ -353,21 +355,21 @@ impl Endpoint {
         true
     }
 
-    /// Returns the numbers of the streams that are open on the connection to `peer`.
+    /// Returns the numbers of the open streams on the connection to `peer`.
     #[cfg(feature = "sim")]
     pub fn streams_open(&mut self, peer: usize) -> Vec<u32> {
         self.current(peer)
             .map_or(Vec::new(), |connection| connection.streams.numbers())
     }
 
-    /// Returns the total number of streams that `peer` lets us open.
+    /// Returns the total number of streams that `peer` permits this endpoint to open.
     #[cfg(feature = "sim")]
     pub fn streams_allowed(&mut self, peer: usize) -> u32 {
         self.current(peer)
             .map_or(0, |connection| connection.streams.peer_limit())
     }
 
-    /// Replaces the keys of the connection to `peer`.
+    /// Replaces the packet keys of the connection to `peer`.
     #[cfg(feature = "sim")]
     pub fn turn_keys(&mut self, peer: usize) {
         if let Some(connection) = self.current(peer) {
@@ -381,8 +383,8 @@ impl Endpoint {
         self.connections.get_mut(&current)
     }
 
-    /// Appends a packet to `peer`, sealed with our keys, with any payload. Returns whether there is
-    /// a connection.
+    /// Appends a packet to `peer` with an arbitrary payload, encrypted with this endpoint's keys.
+    /// Returns whether there is a connection.
     #[cfg(any(test, feature = "fuzzing", feature = "sim"))]
     pub fn seal_payload(
         &mut self,

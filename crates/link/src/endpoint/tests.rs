@@ -37,8 +37,8 @@ fn endpoint(us: u8, other: u8, epoch: Instant) -> Endpoint {
     started(us, other, epoch, UNIX_NS)
 }
 
-/// Returns an endpoint that finds this time of day at its start, and that claims to be the same
-/// instance.
+/// Returns an endpoint that is started at time `unix_ns` of the system clock. Its instance number
+/// is the same at each start, so that the peer detects no restart.
 fn started(us: u8, other: u8, epoch: Instant, unix_ns: u64) -> Endpoint {
     instance(us, other, epoch, unix_ns, u64::from(us))
 }
@@ -68,23 +68,24 @@ fn config(us: u8, other: u8, unix_ns: u64, instance: u64) -> EndpointConfig {
     }
 }
 
-/// Two sites with each other's keys, and the datagrams that B has sent, with their destinations.
+/// Two endpoints A and B that are peers of each other, and all datagrams that B has sent with their
+/// destinations.
 struct SitePair {
     a: Endpoint,
     b: Endpoint,
     now: Instant,
     sent_by_b: Vec<(SocketAddr, Vec<u8>)>,
-    /// One if B began the connection.
+    /// 1 if B began the connection, else 0.
     b_began: u32,
 }
 
 impl SitePair {
-    /// Creates the sites. A is about to begin its first handshake.
+    /// Creates both endpoints. The first handshake of A is due.
     fn new() -> Self {
         Self::of_versions(FrameVersion::LATEST, FrameVersion::LATEST)
     }
 
-    /// The same with the latest version that each endpoint speaks.
+    /// Creates both endpoints. A supports versions up to `of_a`, and B up to `of_b`.
     fn of_versions(of_a: FrameVersion, of_b: FrameVersion) -> Self {
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
         let now = Instant::now();
@@ -116,7 +117,7 @@ impl SitePair {
         sent.into_iter().map(|(_, bytes)| bytes).collect()
     }
 
-    /// Returns the datagrams that B sends to A now.
+    /// Returns the datagrams that B sends to A now, and records all datagrams that B sends.
     fn sent_by_b(&mut self) -> Vec<Vec<u8>> {
         let sent = sent(&mut self.b, self.now);
         let for_a = sent.iter().filter(|(to, _)| *to == at_a());
@@ -125,7 +126,7 @@ impl SitePair {
         for_a
     }
 
-    /// Returns the bytes that B has sent to each address.
+    /// Returns the number of bytes that B has sent to each address.
     fn bytes_by_address(&self) -> HashMap<SocketAddr, usize> {
         let mut bytes = HashMap::new();
         for (to, datagram) in &self.sent_by_b {
@@ -134,7 +135,7 @@ impl SitePair {
         bytes
     }
 
-    /// Lets A and B exchange packets for a while.
+    /// Exchanges packets between A and B for `rounds` periods of 10 ms.
     fn exchange(&mut self, rounds: u32) {
         for _ in 0..rounds {
             self.pass(Duration::from_millis(10));
@@ -177,7 +178,7 @@ fn at_b() -> SocketAddr {
     ([10, 0, 0, 2], 1).into()
 }
 
-/// Returns the MAC key of A's first flights, which anyone with both public keys can derive.
+/// Returns the MAC key for hellos from A. Anyone who has both public keys can derive it.
 fn envelope() -> EnvelopeKey {
     let public = |seed: u8| Identity::from_seed([seed; 32]).public_key();
     EnvelopeKey::new(&public(2), &public(1))
@@ -187,8 +188,8 @@ fn elsewhere() -> SocketAddr {
     ([198, 51, 100, 66], 5).into()
 }
 
-/// A stranger with both public keys copies the peer's first flight, with a timestamp far in the
-/// future and from another address.
+/// An attacker who has both public keys copies the peer's first flight. The copy has a timestamp
+/// far in the future, and comes from another address.
 #[test]
 fn a_forged_repetition_of_a_first_flight_moves_nothing() {
     let mut sites = SitePair::new();
@@ -222,7 +223,7 @@ fn a_forged_repetition_of_a_first_flight_moves_nothing() {
     assert!((UNIX_NS..UNIX_NS + 1_000_000_000).contains(&newest));
 }
 
-/// A stranger on the path copies each packet and sends the copy at once.
+/// An attacker on the path copies each packet and sends the copy at once from another address.
 #[test]
 fn what_comes_twice_in_a_handshake_is_answered_once() {
     let mut sites = SitePair::new();
@@ -251,7 +252,7 @@ fn what_comes_twice_in_a_handshake_is_answered_once() {
     assert_eq!(sites.bytes_by_address().get(&elsewhere()), None);
 }
 
-/// The peer itself begins one handshake after the other, and never reports a restart.
+/// The peer itself begins one handshake after another, always with the same instance number.
 #[test]
 fn a_peer_has_four_connections_at_most() {
     let mut sites = SitePair::new();
@@ -270,7 +271,7 @@ fn a_peer_has_four_connections_at_most() {
     assert!(sites.b.attempts.len() <= 4);
 }
 
-/// A stranger's copy of a first flight arrives before the peer's own.
+/// An attacker sends a copy of a first flight from another address before the original arrives.
 #[test]
 fn an_address_gets_three_times_what_came_from_there() {
     let mut sites = SitePair::new();
@@ -298,8 +299,8 @@ fn an_address_gets_three_times_what_came_from_there() {
     assert!(sent_to(elsewhere()) <= 3 * brought.len());
 }
 
-/// First flights with valid MACs and the TLS bytes of a true one, from an attacker with both public
-/// keys.
+/// First flights with valid MACs, from an attacker who has both public keys. The TLS bytes are
+/// copied from a real first flight.
 struct Flood {
     template: Vec<u8>,
     count: u32,

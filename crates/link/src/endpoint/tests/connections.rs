@@ -1,10 +1,11 @@
-//! Choice of the connection between two endpoints, and its end.
+//! Tests of the selection of the connection between two endpoints, and of its end.
 
 use super::{endpoint_pair::EndpointPair, *};
 
 const DELAY: Duration = Duration::from_millis(20);
 
-/// Returns the current connection of A and of B, each by the ID that B has given it.
+/// Returns the current connection of A and of B. Both are identified by the connection ID that B
+/// assigned.
 fn current(sites: &SitePair) -> [Option<ConnectionId>; 2] {
     let of_a = sites.a.peers[0]
         .current
@@ -81,7 +82,8 @@ fn a_close_arrives_when_a_burst_takes_the_first_of_it() {
     assert!(pair.sites.b.is_idle(), "B was told");
 }
 
-/// The copies of a close take a while, and a stream of that time must not be lost with them.
+/// Sending the copies of a close takes some time. A stream that is opened during that time must not
+/// be lost with the old connection.
 #[test]
 fn a_peer_that_is_removed_and_comes_back_at_once_has_a_connection_of_its_own() {
     let mut pair = EndpointPair::new(DELAY);
@@ -196,8 +198,8 @@ fn a_connection_whose_numbers_come_to_an_end_makes_way_in_time() {
     assert_eq!(current(&pair.sites), [after[0]; 2], "both use the new one");
 }
 
-/// B abandons the connection while A is stopped. B's earlier packets wait in A's socket, each
-/// datagram with the time at which it came.
+/// B ends the connection while the process of A is stopped. B's earlier packets wait in A's socket,
+/// each with its arrival time.
 #[test]
 fn who_was_stopped_for_longer_than_the_peer_waits_doubts_the_connection_whatever_has_come() {
     let mut pair = EndpointPair::new(DELAY);
@@ -259,8 +261,8 @@ fn a_connection_that_the_peer_retires_keeps_its_streams_and_gets_a_successor() {
     assert_eq!(left, [1, 1]);
 }
 
-/// A peer is replaced again and again while transfers continue in each of its processes, or claims
-/// so.
+/// A peer is upgraded repeatedly while each of its processes still has transfers, or a hostile peer
+/// pretends to do so.
 #[test]
 fn retired_connections_are_kept_up_to_a_bound() {
     let mut pair = EndpointPair::new(DELAY);

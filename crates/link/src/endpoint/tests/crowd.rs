@@ -1,4 +1,4 @@
-//! Attacks by many handshakes, from an attacker with both public keys.
+//! Attacks with many handshakes by an attacker who has both public keys.
 
 use super::*;
 
@@ -8,8 +8,8 @@ fn put(hello: &Hello<'_>) -> Vec<u8> {
     out
 }
 
-/// Regression: a handshake that failed made room at once, and two hundred of two hundred were
-/// begun.
+/// Regression test: a failed handshake no longer counted, so an attacker could begin all of 200
+/// handshakes without a cookie.
 #[test]
 fn handshakes_that_fail_take_a_cookie_as_those_in_progress_do() {
     const COUNT: u32 = 200;
@@ -48,9 +48,11 @@ fn handshakes_that_fail_take_a_cookie_as_those_in_progress_do() {
     assert!(sites.b.is_up(0), "A shows a cookie");
 }
 
-/// Regression: a hello in A's name turned an attempt that had shown a cookie to A's address.
+/// Regression test: a forged hello with A's address moved an attempt of another host to that
+/// address.
 ///
-/// The attempt then occupied the place of A's host, and A had none.
+/// The other host had returned a cookie for the attempt. The attempt then counted as the only one
+/// of A's host, so A could not begin its own.
 #[test]
 fn one_host_with_cookies_does_not_keep_the_peer_out() {
     let mut sites = SitePair::new();

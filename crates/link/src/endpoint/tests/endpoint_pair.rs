@@ -1,24 +1,25 @@
-//! Two endpoints on a path, in virtual time.
+//! Two endpoints connected by a simulated path, in virtual time.
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::EndpointEvent;
 
-/// Endpoints A and B, joined by a path of packets of up to 1400 bytes.
+/// Endpoints A and B, connected by a path that carries packets of up to 1400 bytes.
 pub(super) struct EndpointPair {
     pub(super) sites: SitePair,
-    /// Datagrams in flight, by the time of their arrival, and whether they go to B.
+    /// Datagrams in flight, sorted by arrival time. The flag states whether the datagram is sent to
+    /// B.
     under_way: BTreeMap<(Instant, u64), (bool, Vec<u8>)>,
     order: u64,
     delay: Duration,
-    /// One datagram in this many is lost.
+    /// Interval of losses: one datagram of this many is lost.
     pub(super) lost_each: u64,
-    /// Whether B's name has an address.
+    /// Whether the name of B can be resolved.
     pub(super) names_resolve: bool,
     /// Whether all data packets are lost.
     pub(super) handshakes_only: bool,
-    /// Number of A's deadlines that have come.
+    /// Number of wake-ups of A at its own deadlines.
     deadlines: u32,
 }
 
@@ -41,7 +42,7 @@ impl EndpointPair {
         pair
     }
 
-    /// Advances the time. Returns the number of A's deadlines per second.
+    /// Advances the virtual time by `time`. Returns the number of A's deadlines per second.
     pub(super) fn run(&mut self, time: Duration) -> f64 {
         let end = self.sites.now + time;
         self.deadlines = 0;

@@ -1,4 +1,4 @@
-//! Attacks by a peer with all keys of its own connection.
+//! Attacks by a peer that has all keys of its own connection.
 
 use super::*;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Returns a packet of B with `payload`.
+/// Returns a packet with `payload`, encrypted with B's keys.
 pub(super) fn sealed_by_b(sites: &mut SitePair, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     assert!(sites.b.seal_payload(0, payload, &mut out, sites.now));
@@ -28,8 +28,8 @@ pub(super) fn connection_of_a(sites: &mut SitePair) -> &mut crate::connection::C
     sites.a.connections.values_mut().next().expect("A is up")
 }
 
-/// Returns the bytes that A sends in the next `rounds` hundredths of a second, by address. B is
-/// silent.
+/// Returns the number of bytes that A sends to each address in the next `rounds` periods of 10 ms.
+/// B sends nothing meanwhile.
 fn sent_by_a_in(sites: &mut SitePair, rounds: u32) -> HashMap<SocketAddr, usize> {
     let mut bytes = HashMap::new();
     for _ in 0..rounds {
@@ -41,7 +41,7 @@ fn sent_by_a_in(sites: &mut SitePair, rounds: u32) -> HashMap<SocketAddr, usize>
     bytes
 }
 
-/// Opens a bulk stream of A with a megabyte to send.
+/// Opens a bulk stream from A and writes a megabyte to it.
 fn a_sends_much(sites: &mut SitePair) -> super::super::StreamKey {
     let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
     sites.a.write(key, Bytes::from(vec![1; 1_000_000]));
@@ -248,7 +248,8 @@ fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say()
     assert!(waiting_max <= 4 * streams_max, "{waiting_max} frames wait");
 }
 
-/// Sends A a byte for each 64th slot of many streams of B, but not the first that A waits for.
+/// Sends A one byte in every 16th slot of eight streams of B. The first slot is missing, so A must
+/// store all these slots.
 fn fill_memory(sites: &mut SitePair) {
     for count in 0..8 {
         for index in (16..5_700).step_by(16) {

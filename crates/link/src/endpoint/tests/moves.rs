@@ -1,8 +1,8 @@
-//! Peers that move to another address.
+//! Tests with peers that move to another address.
 
 use super::*;
 
-/// The challenge of a peer overtakes its answer to ours.
+/// A challenge from the peer arrives before the peer's response to this side's challenge.
 #[test]
 fn a_challenge_is_answered_though_the_peer_is_found_elsewhere_meanwhile() {
     let (a_moved, b_moved) = (([10, 0, 0, 7], 1).into(), elsewhere());

@@ -1,9 +1,9 @@
-//! Cap on the rate to all peers together.
+//! Tests of the cap on the total sending rate to all peers.
 
 use super::*;
 use units::BitRate;
 
-/// Cap of A on all its sending.
+/// Cap on the total sending rate of A.
 const RATE_MAX: BitRate = BitRate::kbit(100);
 
 #[test]

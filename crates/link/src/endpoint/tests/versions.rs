@@ -1,4 +1,4 @@
-//! Connections to a peer of the previous release of the link.
+//! Connections to a peer of the previous release, which supports only version 2.
 
 use super::{
     hostile_peer::{connection_of_a, payload, sealed_by_b},
@@ -8,14 +8,14 @@ use crate::{StreamKey, StreamRead, stream::SLOT_SIZE, wire::frame::Frame};
 
 const UPLOAD_BYTES: usize = 300_000;
 
-/// Returns A and B, which are up. Each speaks no later version than its own.
+/// Returns A and B after they have connected. A supports versions up to `of_a`, and B up to `of_b`.
 fn connected(of_a: FrameVersion, of_b: FrameVersion) -> SitePair {
     let mut sites = SitePair::of_versions(of_a, of_b);
     sites.exchange(50);
     sites
 }
 
-/// Sends an upload from B to A. Returns the bytes that A has read after two seconds.
+/// Sends an upload from B to A. Returns the number of bytes that A has read after two seconds.
 fn upload_of_b(sites: &mut SitePair) -> usize {
     let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
     sites.b.write(key, Bytes::from(vec![1; UPLOAD_BYTES]));
@@ -66,8 +66,8 @@ fn both_ends_of_a_connection_have_the_version_of_the_older_one() {
     }
 }
 
-/// B sends A more than A's slow reader takes. Returns the stream, and the most bytes that have
-/// arrived and that A has not read.
+/// Sends bytes from B to A faster than A's slow reader reads them. Returns the stream, and the
+/// largest number of unread bytes at A.
 fn slow_reader(sites: &mut SitePair) -> (StreamKey, usize) {
     let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
     sites.b.write(key, Bytes::from(vec![1; 3_000_000]));
@@ -97,7 +97,7 @@ fn a_peer_of_version_2_is_granted_little_more_than_a_slow_reader_takes() {
     assert!(unpaced_bytes > 2 * paced_bytes, "{unpaced_bytes} bytes");
 }
 
-/// A sender of version 2 derives the bounds of its queues from the field.
+/// A sender of version 2 computes the limits of its queues from the `window` field of PACED_CREDIT.
 #[test]
 fn paced_credit_names_the_window_that_its_limit_follows() {
     let mut sites = connected(FrameVersion::V3, FrameVersion::V2);

@@ -1,4 +1,4 @@
-//! Rate of an endpoint's wake-ups. A wake-up is a deadline that has come, or a datagram.
+//! Rate of an endpoint's wake-ups. A wake-up is caused by a deadline or by an arriving datagram.
 
 use super::{endpoint_pair::EndpointPair, *};
 

@@ -1,7 +1,7 @@
-//! Tests in random worlds that no wake-up is in vain and none is missing.
+//! Tests in randomly generated worlds: no wake-up is useless, and none is missing.
 //!
-//! A deadline that comes brings a datagram or an event, or a later deadline takes its place. Before
-//! its deadline an endpoint has no work.
+//! At each deadline, the endpoint sends a datagram, reports an event, or sets a later deadline.
+//! Before its deadline, the endpoint has no work to do.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{EndpointEvent, Policy, StreamKey, StreamRead, congestion, sim::rando
 use units::BitRate;
 
 impl Random {
-    /// Returns a duration from `low` to `high`, small ones as often as large ones.
+    /// Returns a random duration between `low` and `high`, with a uniformly distributed logarithm.
     fn between(&mut self, low: Duration, high: Duration) -> Duration {
         let part = self.below(1000) as f64 / 999.0;
         low.mul_f64((high.as_secs_f64() / low.as_secs_f64()).powf(part))
@@ -24,21 +24,21 @@ impl Random {
 struct Site {
     endpoint: Endpoint,
     address: SocketAddr,
-    /// Time until which it does not run.
+    /// Time until which the site is suspended.
     asleep_until: Instant,
     reads: bool,
     readable: Vec<StreamKey>,
     streams: Vec<StreamKey>,
-    /// Deadline that it requested in its last run.
+    /// Deadline that the endpoint requested in its last run.
     due: Option<Instant>,
     wake_ups: Tally,
 }
 
-/// Wake-ups of a site, and their results.
+/// Counts of wake-ups of a site, and of wake-ups without a result.
 #[derive(Debug, Default)]
 struct Tally {
     all: u32,
-    /// Wake-ups without a datagram or an event, one after the other.
+    /// Number of consecutive wake-ups without a datagram or an event.
     quiet_in_a_row: u32,
     quiet_in_a_row_max: u32,
 }
@@ -50,7 +50,8 @@ struct Datagram {
     bytes: Vec<u8>,
 }
 
-/// Situations that have occurred in a world, all of which the worlds must produce.
+/// Situations that have occurred in a world. The test checks that each of them occurs in some
+/// world.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
     silence: bool,
@@ -59,7 +60,7 @@ struct Seen {
     blocked_stream: bool,
 }
 
-/// Two sites, A first, on a path that a seed makes.
+/// Two sites on a simulated path, with random properties derived from a seed. The first site is A.
 struct World {
     seed: u64,
     random: Random,
@@ -67,29 +68,30 @@ struct World {
     now: Instant,
     sites: [Site; 2],
     delay: Duration,
-    /// Fraction of datagrams lost on the way from each site.
+    /// Fraction of datagrams that are lost, for each sending site.
     loss: [f64; 2],
-    /// Fraction of datagrams that come late, and are overtaken.
+    /// Fraction of datagrams that are delayed, so that later datagrams overtake them.
     late: f64,
     payload_max: usize,
-    /// Time until which all datagrams from each site are lost.
+    /// Time until which all datagrams from the site are lost, for each site.
     dumb_until: [Instant; 2],
-    /// Datagrams by the time of their arrival, and in the order of sending.
+    /// Datagrams in flight, sorted by arrival time and then by sending order.
     under_way: BTreeMap<(Instant, u64), Datagram>,
     order: u64,
     seen: Seen,
 }
 
 const LENGTH: Duration = Duration::from_secs(20);
-/// Time after which a driver comes round.
+/// Minimum time between two runs of the simulated driver.
 const ROUND: Duration = Duration::from_micros(100);
-/// Maximum number of quiet wake-ups in a row. A pass of repeats may end, and the next one may find
-/// no slot. More would be a deadline that creeps.
+/// Maximum number of consecutive wake-ups without a result. For example, a pass of repeats may end,
+/// and the next pass may find no slot. More such wake-ups would show a deadline that moves by tiny
+/// steps.
 const QUIET_MAX: u32 = 2;
-/// World with one more, for an unknown reason.
+/// Seed of the one world with one more such wake-up, for an unknown reason.
 const QUIET_WORLD: u64 = 48;
-/// Time within which an awake site may do due work early: the longest burst. Data then need not
-/// wait for a full one.
+/// Time by which a running site may do its work early: the duration of the longest burst. Data need
+/// not wait for a full burst if the site runs for another reason.
 const EARLY_MAX: Duration = Duration::from_millis(2);
 
 impl World {
@@ -143,7 +145,7 @@ impl World {
         }
     }
 
-    /// Runs the world, with an occasional action of the applications or the path.
+    /// Runs the world, with random actions of the applications, the operator or the path.
     fn run(&mut self) {
         let mut next_deed = self.start + Duration::from_millis(100);
         while self.now < self.start + LENGTH {
@@ -166,8 +168,8 @@ impl World {
         }
     }
 
-    /// Returns the datagrams that have arrived at each site. Datagrams are lost if their site does
-    /// not run or has moved.
+    /// Returns the datagrams that have arrived at each site. Datagrams to a suspended site, or to a
+    /// former address of a site, are lost.
     fn arrivals(&mut self) -> [Vec<(SocketAddr, Vec<u8>)>; 2] {
         let mut arrivals = [Vec::new(), Vec::new()];
         while let Some(entry) = self.under_way.first_entry() {
@@ -187,8 +189,8 @@ impl World {
         arrivals
     }
 
-    /// Runs one round of a site's driver, at each event of either site. A round without a reason
-    /// must find no work.
+    /// Runs one turn of a site's driver. Both sites run at each event of either site. The site must
+    /// have no work in a turn without a reason of its own.
     fn turn(&mut self, number: usize, arrivals: Vec<(SocketAddr, Vec<u8>)>, after_deed: bool) {
         let now = self.now;
         let site = &mut self.sites[number];
@@ -276,7 +278,7 @@ impl World {
         self.under_way.insert((at, self.order), datagram);
     }
 
-    /// Takes an action of an application, an operator or the path.
+    /// Performs one random action of an application, an operator or the path.
     fn deed(&mut self, number: usize) {
         let (now, random) = (self.now, &mut self.random);
         let site = &mut self.sites[number];
@@ -352,7 +354,7 @@ impl Site {
         }
     }
 
-    /// Reads all readable bytes, if the application reads.
+    /// Reads all available bytes if the application of this site reads.
     fn read_all(&mut self, now: Instant) {
         if !self.reads {
             return;

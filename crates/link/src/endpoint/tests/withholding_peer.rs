@@ -1,4 +1,4 @@
-//! Attacks by a peer that reports no packets, or hides losses.
+//! Attacks by a peer that sends no reports or conceals losses.
 
 use super::{
     hostile_peer::{connection_of_a, payload, sealed_by_b, victim},
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Returns a bulk stream of A that may send as much as the window permits.
+/// Returns a bulk stream of A with unlimited credit, so that only the congestion window limits it.
 fn unbounded_stream(sites: &mut SitePair) -> StreamKey {
     let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
     let connection = connection_of_a(sites);
@@ -28,8 +28,8 @@ fn fill(sites: &mut SitePair, key: StreamKey) {
     }
 }
 
-/// Sends slots of one byte, each of which A reads, so that it gives credit. Returns the bytes of
-/// that on the path.
+/// Sends slots of one byte to A, which reads them and therefore grants credit. Returns the number
+/// of bytes sent on the path.
 fn provoke_credit(sites: &mut SitePair, round: u64, from: SocketAddr) -> usize {
     let mut frames = Vec::new();
     for slot in 0..8 {
@@ -47,8 +47,8 @@ fn provoke_credit(sites: &mut SitePair, round: u64, from: SocketAddr) -> usize {
     packet.len()
 }
 
-/// Regression: fifteen windows were in flight, since each frame of control took a packet full of
-/// bulk with it.
+/// Regression test: each control frame was sent in a packet filled with bulk data, so 15 times the
+/// congestion window was in flight.
 #[test]
 fn frames_of_control_let_no_bulk_pass_the_window() {
     let mut sites = SitePair::new();
@@ -71,7 +71,8 @@ fn frames_of_control_let_no_bulk_pass_the_window() {
     assert!(full_rounds > 100, "{full_rounds}");
 }
 
-/// Regression: an address that B had left received 24 times the bytes that came from it.
+/// Regression test: A sent 24 times as many bytes to an address that B had left as it received from
+/// that address.
 #[test]
 fn who_reports_nothing_aims_no_bulk_at_an_address_that_he_has_left() {
     let mut sites = SitePair::new();
@@ -103,8 +104,8 @@ fn who_reports_nothing_aims_no_bulk_at_an_address_that_he_has_left() {
     assert!(sent_there < 3 * brought, "{sent_there} bytes for {brought}");
 }
 
-/// Answers from another address of B, to which A has sent a challenge. Returns the answer, which
-/// does not arrive.
+/// Makes A challenge another address of B. Returns B's response to the challenge, which A does not
+/// receive yet.
 fn answer_from_victim(sites: &mut SitePair) -> Vec<u8> {
     let mut ping = sealed_by_b(sites, &payload(&Frame::Ping));
     let now = sites.now;
@@ -120,10 +121,11 @@ fn answer_from_victim(sites: &mut SitePair) -> Vec<u8> {
     answers.find(|it| it.len() == RESPONSE_BYTES).expect("one")
 }
 
-/// A packet with a response alone.
+/// Size in bytes of a packet that contains only a response to a challenge.
 const RESPONSE_BYTES: usize = 34;
 
-/// Regression: an old answer could redirect traffic to a host that B once held.
+/// Regression test: an old response to a challenge could redirect the traffic to a host that B no
+/// longer used.
 #[test]
 fn an_answer_to_a_challenge_comes_too_late_after_seconds() {
     for (wait, expected) in [(5, victim()), (7, at_b())] {
@@ -146,8 +148,8 @@ fn an_answer_to_a_challenge_comes_too_late_after_seconds() {
     }
 }
 
-/// Returns the loss that A sees, where B truthfully reports each third packet missing. B's clock
-/// jumps with each report if `it_jumps`.
+/// Returns the loss that A measures if B truthfully reports every third packet as missing.
+/// `it_jumps` makes B's clock jump with each report.
 fn loss_seen(it_jumps: bool) -> f64 {
     let mut sites = SitePair::new();
     sites.exchange(50);
@@ -193,7 +195,8 @@ fn loss_seen(it_jumps: bool) -> f64 {
     connection_of_a(&mut sites).loss()
 }
 
-/// Regression: packets sent before a jump did not count, and there was always a jump.
+/// Regression test: losses of packets sent before a clock jump were ignored, so a peer could
+/// conceal all losses with constant jumps.
 #[test]
 fn a_peer_whose_clock_jumps_hides_no_losses() {
     let (steady, jumping) = (loss_seen(false), loss_seen(true));
