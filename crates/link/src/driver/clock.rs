@@ -1,14 +1,14 @@
-//! Clock of the driver, which continues while the machine is suspended.
+//! Clock of the driver. It continues to run while the machine is suspended.
 //!
-//! `Instant` (CLOCK_MONOTONIC) stands still during a suspension. CLOCK_BOOTTIME continues, and so
-//! does the peer's clock. With this clock one-way delays stay comparable after a suspension. The
-//! endpoint learns the length of its suspension, and whether the peer may have abandoned it.
+//! `Instant` (CLOCK_MONOTONIC) stops during a suspension, but CLOCK_BOOTTIME and the peer's clock
+//! continue. With this clock, one-way delays remain comparable after a suspension. The endpoint can
+//! measure how long it was suspended, and whether the peer may have ended the connection meanwhile.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Clock in `Instant`s of its own, which are comparable only with one another.
+/// Clock that returns `Instant`s. They are comparable only with other `Instant`s of this clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DriverClock {
     start: Instant,
@@ -27,8 +27,8 @@ impl DriverClock {
         self.start + since_boot().saturating_sub(self.booted)
     }
 
-    /// Returns the present on both clocks, to convert times of day that the kernel stamped on
-    /// datagrams.
+    /// Reads this clock and the system time at the same moment. The pair converts the system times
+    /// with which the kernel stamps datagrams.
     pub(super) fn reading(&self) -> ClockReading {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH);
         ClockReading {
@@ -38,20 +38,21 @@ impl DriverClock {
     }
 }
 
-/// One moment on the driver's clock and by the time of day.
+/// The same moment on the driver's clock and in system time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     now: Instant,
-    /// Since the Unix epoch.
+    /// System time, as a duration since the Unix epoch.
     unix: Duration,
 }
 
 impl ClockReading {
-    /// Returns the arrival of a datagram that the kernel stamped at `unix` since the Unix epoch,
-    /// and that was not in the socket at `emptied`.
+    /// Returns the arrival time of a datagram on the driver's clock. The kernel stamped the
+    /// datagram with system time `unix`. The socket was empty at `emptied`, so the datagram arrived
+    /// later.
     ///
-    /// A stamp in the future means that the time of day was set back. A stamp before the socket was
-    /// last empty means that it was set forward. Both count as now.
+    /// If the stamp is in the future, or before `emptied`, the system time was changed meanwhile.
+    /// The method then returns the present time.
     pub(super) fn instant(&self, unix: Duration, emptied: Option<Instant>) -> Instant {
         let age = self.unix.saturating_sub(unix);
         let came = self.now.checked_sub(age);
@@ -64,14 +65,15 @@ impl ClockReading {
         self.now
     }
 
-    /// Returns the time of day at `instant`, which has passed.
+    /// Returns the system time at `instant`, which must be in the past.
     pub(super) fn unix(&self, instant: Instant) -> Duration {
         self.unix
             .saturating_sub(self.now.saturating_duration_since(instant))
     }
 }
 
-/// Longest time on a busy machine from the kernel's stamp of a datagram until it is in the socket.
+/// Maximum time on a busy machine between the kernel's stamp on a datagram and its arrival in the
+/// socket.
 const STAMP_AGE: Duration = Duration::from_millis(10);
 
 fn since_boot() -> Duration {
@@ -107,7 +109,7 @@ mod tests {
         assert_eq!(came(3_600_000), Duration::ZERO, "the clock has jumped");
     }
 
-    /// The following tests measure real time: `cargo xtask test` runs them alone.
+    /// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
     mod real_time {
         use super::*;
 

@@ -1,29 +1,33 @@
-//! Readers that are woken later, so that they find more bytes.
+//! Readers whose wake-up is delayed, so that they find more bytes when they run.
 //!
-//! The input is readers that may continue, and the time until which they should wait. The output is
-//! the time at which the first has waited for long enough. All of them are woken then, since the
-//! driver is awake anyway. The reasons to wake a reader at once are in [`stream`](super::stream).
+//! Input: readers for which bytes are available, and the time until which each may wait. Output:
+//! the time at which the first of them must be woken. All of them are woken at that time, since the
+//! driver runs anyway. The module [`stream`](super::stream) decides which readers are woken at
+//! once.
 
 use std::time::{Duration, Instant};
 
 use crate::{Class, StreamKey};
 
-/// Readers that have not been woken for the present bytes.
+/// Readers for which bytes are available and which have not been woken yet.
 #[derive(Debug, Default)]
 pub(super) struct DeferredWakes {
-    /// Streams, each once, as recorded in its state. There are thus no more entries than streams.
+    /// Streams of the waiting readers. The state of each stream records whether it is in this list,
+    /// so the list has no duplicates.
     held: Vec<StreamKey>,
     due: Option<Instant>,
 }
 
-/// Turns between two wake-ups of a bulk stream's reader where traffic is dense, unless many bytes
-/// or the end wait. Waking another thread costs more than a turn.
+/// Minimum number of turns between two wake-ups of a bulk stream's reader while traffic is dense.
+/// It does not apply if many bytes or the end of the stream wait. Waking another thread costs more
+/// than a turn.
 const READER_TURNS: u32 = 4;
 
-/// Returns the pause between two wake-ups of a reader of this class for few bytes, while arrivals
-/// wait for each other for a `turn`.
+/// Returns the minimum time between two wake-ups of a reader of this class. `turn` is the time for
+/// which arriving datagrams wait to be handled together, if traffic is dense.
 ///
-/// `None` if it is woken at once. Traffic may depend on the reader of a control stream.
+/// `None` means that the reader is woken at once. This applies to control streams, because other
+/// traffic may depend on their readers.
 pub(super) fn pause(class: Class, turn: Option<Duration>) -> Option<Duration> {
     match class {
         Class::Control => None,
@@ -32,18 +36,19 @@ pub(super) fn pause(class: Class, turn: Option<Duration>) -> Option<Duration> {
 }
 
 impl DeferredWakes {
-    /// Lets the reader of `key` wait until then, or until another one has waited for long enough.
+    /// Delays the wake-up of the reader of `key` until `until`, or until another delayed reader is
+    /// woken.
     pub(super) fn hold(&mut self, key: StreamKey, until: Instant) {
         self.held.push(key);
         self.due = Some(self.due.map_or(until, |due| due.min(until)));
     }
 
-    /// Returns the time at which [`take_due`](Self::take_due) returns readers.
+    /// Returns the time from which on [`take_due`](Self::take_due) returns readers.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Returns the readers to be woken now.
+    /// Removes and returns the readers that must be woken now.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<StreamKey> {
         match self.due.take_if(|due| *due <= now) {
             Some(_) => std::mem::take(&mut self.held),

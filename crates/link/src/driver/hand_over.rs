@@ -1,5 +1,5 @@
-//! Driver that leaves the socket to another process, and continues with the datagrams from that
-//! process.
+//! Handover of the socket by the driver to another process. Afterwards the driver receives its
+//! datagrams from that process.
 
 use std::{io, time::Instant};
 
@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Driver {
-    /// Stops reading the socket.
+    /// Stops reading the socket, and returns the state for the successor process.
     pub(super) fn hand_over(&mut self, now: Instant) -> Result<Succession, HandOverError> {
         if self.feed.is_some() || self.stopping.is_some() {
             return Err(HandOverError::Gone);
@@ -35,14 +35,15 @@ impl Driver {
         })
     }
 
-    /// Reads the socket again.
+    /// Starts to read the socket again, because the handover has failed or the other process has
+    /// ended.
     pub(super) fn take_back(&mut self) {
         if self.feed.take().is_some() {
             self.endpoint.take_back();
         }
     }
 
-    /// Handles the datagrams from the process that reads the socket.
+    /// Handles datagrams that the process with the socket has forwarded.
     pub(super) fn receive_fed(&mut self, now: Instant) {
         let Some(feed) = &mut self.feed else { return };
         let reading = self.clock.reading();

@@ -1,4 +1,5 @@
-//! File that keeps an endpoint's memory across restarts: handshakes, against replays, and paths.
+//! File that stores the state of an endpoint across restarts: the newest handshakes, for the
+//! detection of replays, and measurements of paths.
 //!
 //! ```text
 //! clock 1795264200000000000
@@ -7,11 +8,13 @@
 //! end
 //! ```
 //!
-//! A path has the capacity in bytes per second and the fraction that gets lost. Each new connection
-//! replaces the file by a new one, and so does the end of the program. A thread of its own writes
-//! it, since disks are slow. Without the file, a hello that was recorded before a restart would be
-//! answered once more, and the first transfer would start slowly. A file that cannot be read or
-//! written is therefore a warning, not a fatal error.
+//! The numbers in a `path` line are the capacity in bytes per second and the fraction of lost
+//! packets. The file is replaced after each new connection, and when the program ends. A separate
+//! thread writes the file, since disks are slow.
+//!
+//! Without the file, the endpoint would reply once to a hello that was recorded before a restart.
+//! The first transfer would also start slowly. An unreadable or unwritable file therefore only
+//! causes a warning.
 
 use std::{
     fs,
@@ -31,10 +34,10 @@ pub(super) struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// Opens the file, and returns the memory that the last run left in it.
+    /// Opens the file. Returns the writer, and the state that the previous run stored.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// Returns an error if the writer thread cannot be started.
     pub(super) fn open(path: PathBuf) -> io::Result<(Self, RestartState)> {
         let left = read(&path);
         let (memories, queue) = mpsc::channel::<RestartState>();
@@ -96,8 +99,8 @@ fn write(path: &Path, memory: &RestartState) {
     }
 }
 
-/// Replaces the file such that a reader sees the old text or the new one, never a part, even after
-/// a loss of power.
+/// Replaces the file atomically: a reader sees either the old text or the new text, even after a
+/// power failure.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_added_extension(format!("{}.new", std::process::id()));
     let written = fs::File::create(&fresh).and_then(|mut file| {
@@ -112,7 +115,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-/// Returns the text of the file for `memory`.
+/// Returns `memory` in the text format of the file.
 pub(super) fn print(memory: &RestartState) -> String {
     let mut text = format!("clock {}\n", memory.replay.clock_unix_ns);
     for (key, newest) in &memory.replay.newest {
@@ -129,8 +132,10 @@ pub(super) fn print(memory: &RestartState) -> String {
     text + "end\n"
 }
 
+/// Parses the text of the file.
+///
 /// # Errors
-/// The number of the first line that cannot be parsed.
+/// Returns the number of the first line that cannot be parsed.
 pub(super) fn parse(text: &str) -> Result<RestartState, usize> {
     let lines = text.lines().count();
     let body = text.strip_suffix("end\n").ok_or(lines)?;
@@ -168,7 +173,8 @@ fn parse_line(line: &str, memory: &mut RestartState) -> Option<()> {
     Some(())
 }
 
-/// Valid capacities, from 1 kbit/s to 1 Tbit/s: any other value is damage.
+/// Range of valid capacities in bytes per second, from 1 kbit/s to 1 Tbit/s. Any other value
+/// indicates a damaged file.
 const CAPACITIES_BYTES_PER_S: RangeInclusive<f64> = 125.0..=125e9;
 const LOSSES: RangeInclusive<f64> = 0.0..=1.0;
 

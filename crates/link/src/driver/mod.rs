@@ -1,5 +1,5 @@
-//! Driver: one thread that owns the UDP socket and the endpoint, and the handles through which
-//! applications use it.
+//! Driver of the link. One thread owns the UDP socket and the endpoint, and applications use it
+//! through handles.
 
 mod clock;
 mod deferred_wakes;
@@ -47,9 +47,9 @@ pub use self::{
 };
 use crate::{Class, LinkConfig, LinkSnapshot, PeerConfig, PeerId, StreamKey};
 
-/// Running link endpoint: one UDP socket, one driver thread.
+/// Handle of a running link endpoint with one UDP socket and one driver thread.
 ///
-/// Clones share it. The last drop closes the connections.
+/// All clones refer to the same endpoint. Dropping the last clone closes the connections.
 #[derive(Debug, Clone)]
 pub struct Link {
     handle: Arc<Handle>,
@@ -63,16 +63,16 @@ struct Handle {
     local_addr: SocketAddr,
 }
 
-/// A stream that a peer opened.
+/// Stream that a peer opened.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The peer that opened the stream.
+    /// Peer that opened the stream.
     pub peer: PeerId,
-    /// The priority class of the stream.
+    /// Priority class of the stream.
     pub class: Class,
-    /// The sending half at this end.
+    /// Handle for sending bytes to the peer.
     pub send: SendStream,
-    /// The receiving half at this end.
+    /// Handle for receiving bytes from the peer.
     pub recv: RecvStream,
 }
 
@@ -80,10 +80,10 @@ pub struct Incoming {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// A call on the UDP socket failed.
+    /// A system call on the UDP socket failed.
     #[error("UDP socket: {0}")]
     Io(#[from] io::Error),
-    /// The TLS library refused a key.
+    /// The TLS library rejected a key.
     #[error("TLS: {0}")]
     Tls(String),
 }
@@ -92,15 +92,15 @@ pub enum LinkError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The peer does not answer.
+    /// The peer does not respond.
     #[error("gateway {name} does not answer")]
     PeerDown {
         /// Configured name of the peer.
         name: String,
-        /// Arrival of the last authentic datagram.
+        /// Arrival time of the last authentic datagram from the peer.
         last_answer: Option<SystemTime>,
     },
-    /// The peer permits no more streams at once.
+    /// The peer permits no more concurrent streams.
     #[error("gateway {name} accepts no more streams")]
     TooManyStreams {
         /// Configured name of the peer.
@@ -111,23 +111,24 @@ pub enum OpenError {
     Closed,
 }
 
-/// Maximum number of streams of peers that wait to be accepted.
+/// Maximum number of peer-opened streams that wait for [`Link::accept`].
 const INCOMING_MAX: usize = 4096;
 
 impl Link {
-    /// Starts the driver on a bound socket.
+    /// Starts the driver thread on a bound socket.
     ///
     /// # Errors
-    /// [`LinkError::Io`] if the socket cannot be set up, [`LinkError::Tls`] if a key is refused.
+    /// Returns [`LinkError::Io`] if the socket cannot be set up, or [`LinkError::Tls`] if a key is
+    /// rejected.
     pub fn start(socket: UdpSocket, config: LinkConfig) -> Result<Self, LinkError> {
         Self::start_behind(socket, config, None)
     }
 
-    /// Starts the driver on the socket of a process that [hands it over](Self::hand_over), if there
-    /// is one.
+    /// Starts the driver thread on a bound socket. `succession` is the state from the previous
+    /// process if that process [hands over](Self::hand_over) the socket.
     ///
     /// # Errors
-    /// The errors of [`start`](Self::start).
+    /// Returns the same errors as [`start`](Self::start).
     pub fn start_behind(
         socket: UdpSocket,
         config: LinkConfig,
@@ -163,17 +164,17 @@ impl Link {
         })
     }
 
-    /// Returns the address that the socket is bound to.
+    /// Returns the local address of the socket.
     pub fn local_addr(&self) -> SocketAddr {
         self.handle.local_addr
     }
 
-    /// Opens a stream to a peer; bytes written at once travel with the opening.
+    /// Opens a stream to a peer. Bytes that are written at once are sent together with the opening.
     ///
-    /// Waits up to 3 s for a peer that is being connected or does not answer at the moment.
+    /// If the peer is still being connected or does not respond, the method waits up to 3 s.
     ///
     /// # Errors
-    /// [`OpenError::PeerDown`] after those 3 s.
+    /// Returns [`OpenError::PeerDown`] if the peer does not respond within 3 s.
     pub async fn open(
         &self,
         peer: PeerId,
@@ -182,12 +183,12 @@ impl Link {
         self.open_at(peer, None, class).await
     }
 
-    /// Opens a stream to the process of the peer that owns the stream `beside`.
+    /// Opens a stream to the same process of the peer as the stream `beside`.
     ///
-    /// During an upgrade of the peer, several processes answer for it.
+    /// During an upgrade of the peer, several of its processes have connections.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Returns the same errors as [`open`](Self::open).
     pub async fn open_beside(
         &self,
         peer: PeerId,
@@ -213,78 +214,81 @@ impl Link {
         answer.await.unwrap_or(Err(OpenError::Closed))
     }
 
-    /// Leaves the socket to another process, and returns the state that it needs.
+    /// Hands the socket over to another process, and returns the state that the other process
+    /// needs.
     ///
-    /// From then on this process makes no new connections. Its present connections continue with
-    /// datagrams from the other process.
+    /// Afterwards this process makes no new connections. The other process forwards the datagrams
+    /// of the present connections, which therefore continue.
     ///
     /// # Errors
-    /// [`HandOverError`]; then nothing has changed.
+    /// Returns a [`HandOverError`] if the handover fails. In that case nothing has changed.
     pub async fn hand_over(&self) -> Result<Succession, HandOverError> {
         let (reply, answer) = oneshot::channel();
         self.handle.bell.command(DriverCommand::HandOver(reply));
         answer.await.unwrap_or(Err(HandOverError::Gone))
     }
 
-    /// Reads the socket again after the other process has gone.
+    /// Reads the socket again after the other process has ended.
     pub fn take_back(&self) {
         self.handle.bell.command(DriverCommand::TakeBack);
     }
 
-    /// Makes all peers open new streams on another connection, since the other process is up.
+    /// Makes all peers open their new streams on another connection. It is called when the other
+    /// process has taken over the socket.
     pub fn retire(&self) {
         self.handle.bell.command(DriverCommand::Retire);
     }
 
-    /// Returns the next stream that a peer opened. `None` after shutdown.
+    /// Waits for the next stream that a peer opens, and returns it. Returns `None` after shutdown.
     pub async fn accept(&self) -> Option<Incoming> {
         self.handle.incoming.lock().await.recv().await
     }
 
-    /// Applies other peers, and another cap on the rate to all of them together.
+    /// Applies a new list of peers, and a new cap on the total sending rate to all peers.
     ///
-    /// Each peer keeps its [`PeerId`], and new peers follow the known ones. A peer without a public
-    /// key has been removed, and is not admitted any more. Connections end at once if their peer no
-    /// longer has the key of the handshake. A new endpoint is used at the next connection attempt.
+    /// Each known peer keeps its [`PeerId`], and new peers follow the known ones. A peer without
+    /// public keys has been removed and can no longer connect. A connection is closed at once if
+    /// its key no longer belongs to its peer. A changed endpoint address is used at the next
+    /// connection attempt.
     pub fn set_peers(&self, peers: Vec<PeerConfig>, rate_max: Option<BitRate>) {
         self.handle
             .bell
             .command(DriverCommand::Peers { peers, rate_max });
     }
 
-    /// Ends all connections of a peer with a message that it is not a peer any more. The peer is
-    /// admitted again.
+    /// Closes all connections of a peer. The code of the close states that this gateway no longer
+    /// accepts the peer's key. This method itself does not prevent new connections of the peer.
     pub fn dismiss(&self, peer: PeerId) {
         self.handle.bell.command(DriverCommand::Dismiss(peer));
     }
 
-    /// Changes the caps on the rates to a peer and from it. Without a peer, it changes the cap on
-    /// the rate to all of them together.
+    /// Changes the rate cap of a peer in both directions. If `peer` is `None`, changes the cap on
+    /// the total sending rate to all peers.
     ///
-    /// The change lasts until [`set_peers`](Self::set_peers) sets both.
+    /// The change lasts until the next call of [`set_peers`](Self::set_peers), which sets all caps.
     pub fn set_rate_max(&self, peer: Option<PeerId>, rate_max: Option<BitRate>) {
         self.handle
             .bell
             .command(DriverCommand::Rate { peer, rate_max });
     }
 
-    /// Changes the interval of packets to each peer without other traffic, which is 5 s at first. A
-    /// shorter interval detects a dead peer sooner.
+    /// Changes the interval of keep-alive packets to each peer. The default is 5 s. With a shorter
+    /// interval, the loss of a peer is detected sooner.
     pub fn set_keep_alive(&self, every: Duration) {
         self.handle.bell.command(DriverCommand::KeepAlive(every));
     }
 
-    /// Whether the link's thread works: it answers within `wait_max`.
+    /// Whether the driver thread replies to a request within `wait_max`.
     pub async fn works(&self, wait_max: Duration) -> bool {
         let (reply, answer) = oneshot::channel();
         self.handle.bell.command(DriverCommand::Echo(reply));
         matches!(timeout(wait_max, answer).await, Ok(Ok(())))
     }
 
-    /// Begins to trace the connections to a peer.
+    /// Starts a trace of the connections to a peer.
     ///
     /// # Errors
-    /// [`TraceError`]: no such peer, or too many traces.
+    /// Returns a [`TraceError`] if there is no such peer, or if too many traces are active.
     pub async fn trace(&self, peer: PeerId) -> Result<Trace, TraceError> {
         let (reply, answer) = oneshot::channel();
         self.handle
@@ -293,7 +297,7 @@ impl Link {
         answer.await.unwrap_or(Err(TraceError::Closed))
     }
 
-    /// Returns a snapshot of the link. It may lack the last 0.1 s.
+    /// Returns a snapshot of the link, which may be up to 0.1 s old.
     pub fn snapshot(&self) -> LinkSnapshot {
         self.handle
             .snapshot
@@ -302,10 +306,10 @@ impl Link {
             .clone()
     }
 
-    /// Shuts the link down, and returns the number of streams cut short.
+    /// Shuts the link down, and returns the number of open streams that were aborted.
     ///
-    /// It opens and accepts no more streams, and waits up to `drain` for open streams to end. It
-    /// then closes the connections, and writes the memory file for the next start.
+    /// The link no longer opens or accepts streams, and waits up to `drain` for open streams to
+    /// end. Then it closes the connections, and writes the memory file for the next start.
     pub async fn shutdown(&self, drain: Duration) -> usize {
         let (reply, answer) = oneshot::channel();
         self.handle
@@ -321,24 +325,24 @@ impl Drop for Handle {
     }
 }
 
-/// Request of a handle to the driver.
+/// Command from a handle to the driver thread.
 #[derive(Debug)]
 enum DriverCommand {
-    /// Changed peers, or changed settings of peers.
+    /// Apply a new list of peers.
     Peers {
         peers: Vec<PeerConfig>,
         rate_max: Option<BitRate>,
     },
-    /// End of a peer's connections.
+    /// Close all connections of a peer because its key is no longer accepted.
     Dismiss(PeerId),
-    /// Another cap: of a peer, or of all together.
+    /// Change the rate cap of one peer, or the cap on the total rate.
     Rate {
         peer: Option<PeerId>,
         rate_max: Option<BitRate>,
     },
-    /// A new keep-alive.
+    /// Change the keep-alive interval.
     KeepAlive(Duration),
-    /// Question whether this thread works.
+    /// Reply at once, to show that the driver thread runs.
     Echo(oneshot::Sender<()>),
     Trace {
         peer: PeerId,
@@ -346,12 +350,12 @@ enum DriverCommand {
     },
     Open {
         peer: PeerId,
-        /// Stream whose connection is to be used.
+        /// Existing stream whose connection the new stream must use.
         beside: Option<StreamKey>,
         class: Class,
         reply: oneshot::Sender<OpenResult>,
     },
-    /// A stream's shared state has changed.
+    /// The state that a stream handle shares with the driver has changed.
     StreamChanged(StreamKey),
     Address {
         peer: usize,
@@ -371,7 +375,7 @@ enum DriverCommand {
 
 type OpenResult = Result<(SendStream, RecvStream), OpenError>;
 
-/// Passes commands to the driver and wakes it if it sleeps.
+/// Sender of commands to the driver. It wakes the driver if the driver sleeps.
 #[derive(Debug)]
 struct Doorbell {
     commands: Mutex<mpsc::Sender<DriverCommand>>,

@@ -1,11 +1,11 @@
-//! Opening of streams for handles that wait.
+//! Opening of streams for handles that wait for a stream.
 
 use std::time::Instant;
 
 use super::{OpenError, report::wall, run::Driver};
 
 impl Driver {
-    /// Opens streams for waiting handles, or reports that the peer is down.
+    /// Opens streams for waiting handles. A handle that has waited too long receives an error.
     pub(super) fn serve_pending_opens(&mut self, now: Instant) {
         let mut still_pending = Vec::new();
         for pending in std::mem::take(&mut self.pending_opens) {

@@ -1,4 +1,4 @@
-//! Settings of the configured peers for the endpoint.
+//! Conversion of the configured peers to settings of the endpoint.
 
 use units::ByteCount;
 
@@ -14,7 +14,7 @@ pub(super) fn endpoint_peers(peers: &[PeerConfig]) -> Vec<EndpointPeer> {
     peers.collect()
 }
 
-/// Returns each peer's share of the memory.
+/// Returns the share of the link's memory for one peer. Guests and removed peers have no share.
 pub(super) fn memory_of_one(config: &LinkConfig) -> ByteCount {
     let peers = config.peers.iter();
     let peers = peers.filter(|peer| !peer.is_removed() && !peer.is_guest);

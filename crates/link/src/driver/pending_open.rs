@@ -1,4 +1,4 @@
-//! Handle that waits for a stream.
+//! Handle that waits for a stream to open.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 use super::OpenResult;
 use crate::{Class, PeerId, StreamKey};
 
-/// Request of a handle that waits for a stream to a peer that does not answer at the moment.
+/// Request of a handle that waits for a stream. The peer is not connected, or permits no further
+/// stream at the moment.
 pub(super) struct PendingOpen {
     pub(super) peer: PeerId,
     pub(super) beside: Option<StreamKey>,
@@ -34,5 +35,5 @@ impl PendingOpen {
     }
 }
 
-/// Time for which an opening waits for a peer.
+/// Maximum time for which a request waits for a stream.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,22 +1,24 @@
-//! Limit of the time for which datagrams may wait in the socket without an overflow of its buffer.
+//! Limit on the time for which datagrams may wait in the socket, so that the socket's buffer does
+//! not overflow.
 
 use std::time::{Duration, Instant};
 
 use units::ByteCount;
 
-/// Recent arrivals, and the kernel's room for them.
+/// Size of the socket's buffer, and the recent arrival rate.
 pub(super) struct ReceiveBudget {
     room_bytes: f64,
     fetched: Instant,
     wait_max: Duration,
 }
 
-/// Divisor of the buffer that gives the most bytes of waiting datagrams at the recent rate. A rate
-/// may double within a turn, and the kernel may count twice the bytes of a datagram.
+/// Divisor of the buffer size. The quotient is the maximum number of bytes that may wait at the
+/// recent arrival rate. The rate may double within a turn, and the kernel may count twice the bytes
+/// of a datagram.
 const BUFFER_SHARE: f64 = 4.0;
 
 impl ReceiveBudget {
-    /// Creates the state for a buffer of size `buffer`, which the kernel has granted.
+    /// Creates the state for a receive buffer of `buffer` bytes, the size that the kernel granted.
     pub(super) fn new(buffer: ByteCount, now: Instant) -> Self {
         Self {
             room_bytes: buffer.bytes() as f64 / BUFFER_SHARE,
@@ -25,8 +27,8 @@ impl ReceiveBudget {
         }
     }
 
-    /// Records that `bytes` bytes had arrived since the last time, and are fetched. They are all
-    /// unless `has_more`.
+    /// Records that the driver has read `bytes` bytes, which arrived since the last call.
+    /// `has_more` means that further datagrams wait in the socket.
     pub(super) fn fetched(&mut self, bytes: usize, has_more: bool, now: Instant) {
         let elapsed = now.saturating_duration_since(self.fetched);
         self.fetched = now;
@@ -37,7 +39,8 @@ impl ReceiveBudget {
         };
     }
 
-    /// Returns the time for which the next datagrams may wait: zero if there are more already.
+    /// Returns the time for which the next datagrams may wait in the socket. It is zero if
+    /// datagrams wait now.
     pub(super) fn wait_max(&self) -> Duration {
         self.wait_max
     }

@@ -1,4 +1,4 @@
-//! Peers and rates that change while the driver runs.
+//! Changes to peers and rates while the driver runs.
 
 use std::time::Instant;
 

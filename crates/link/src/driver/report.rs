@@ -1,4 +1,4 @@
-//! Reports of the driver: the snapshot for the status, and log lines at a bounded rate.
+//! Reports of the driver: snapshots of the link's state, and log lines at a limited rate.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -12,12 +12,12 @@ use crate::{
     snapshot::{PeerSnapshot, PeerState, TrafficCounters},
 };
 
-/// Publisher of snapshots, and log of dropped datagrams.
+/// Publisher of snapshots, and of log lines about dropped datagrams.
 pub(super) struct Reporter {
     snapshot: Arc<Mutex<LinkSnapshot>>,
     socket_buffers: SocketBuffers,
     published: Instant,
-    /// Whether the snapshot lacks events since then.
+    /// Whether events after the last snapshot may be missing from it.
     is_behind: bool,
     rates: Vec<PeerRates>,
     logged_drops: (Instant, DropCounters),
@@ -33,11 +33,12 @@ struct PeerRates {
 
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 const SNAPSHOT_INTERVAL_SPARSE: Duration = Duration::from_millis(5);
-/// Time until the next snapshot while rates are notable. Rates are measured over a second.
+/// Time until the next snapshot while the rate of a peer is at least [`NOTABLE`]. It exceeds one
+/// second, the time over which rates are measured.
 const RATES_INTERVAL: Duration = Duration::from_millis(1100);
-/// Least rate that counts. A lower rate belongs to keep-alive packets.
+/// Minimum rate that requires further snapshots. Lower rates are caused by keep-alive packets.
 const NOTABLE: BitRate = BitRate::bits_per_s(20_000);
-/// Least time between log lines about dropped datagrams and failed sends.
+/// Minimum time between two log lines about dropped datagrams, and between two about failed sends.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Reporter {
@@ -57,13 +58,13 @@ impl Reporter {
         }
     }
 
-    /// Sets the number of peers.
+    /// Sets the number of peers for which rates are measured.
     pub(super) fn set_peers(&mut self, peers: usize) {
         self.rates.resize(peers, PeerRates::default());
     }
 
-    /// Publishes the driver's present state, unless it did so a moment ago. While packets are
-    /// dense, that is a tenth of a second.
+    /// Publishes a snapshot, unless the last snapshot is too recent. The minimum interval is 0.1 s
+    /// while traffic is dense (`is_dense`), and 5 ms otherwise.
     pub(super) fn publish_if_due(
         &mut self,
         endpoint: &Endpoint,
@@ -82,9 +83,10 @@ impl Reporter {
         }
     }
 
-    /// Returns the time of the next snapshot without another due event.
+    /// Returns the time at which a snapshot is due even if no event occurs. `None` means that the
+    /// last snapshot stays valid until the next event.
     ///
-    /// The snapshot lacks later events, or its rates have become outdated.
+    /// A snapshot is due if the last one lacks recent events, or if its rates will be outdated.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.is_behind {
             return Some(self.published + SNAPSHOT_INTERVAL);
@@ -113,7 +115,7 @@ impl Reporter {
         *self.snapshot.lock().expect("no holder of this lock panics") = snapshot;
     }
 
-    /// Publishes the end of the link: no peer is up any more.
+    /// Publishes the end of the link: all peers are shown as not connected.
     pub(super) fn publish_end(&self) {
         let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         for peer in &mut snapshot.peers {
@@ -213,7 +215,7 @@ fn peer_snapshot(name: &str, view: &PeerView, rates: &PeerRates, now: Instant) -
     }
 }
 
-/// Returns the time of day at `at`.
+/// Returns the system time at `at`.
 pub(super) fn wall(at: Instant, now: Instant) -> SystemTime {
     SystemTime::now() - now.saturating_duration_since(at)
 }

@@ -1,11 +1,12 @@
-//! Resolver of the names of peers.
+//! Resolver of peer names.
 
 use std::{io, net::ToSocketAddrs, sync::Arc};
 
 use super::{Doorbell, DriverCommand};
 
-/// Looks up `endpoint` and commands the driver to use the result. It blocks, so it runs in a thread
-/// of its own. With several addresses each attempt gets the next one.
+/// Resolves the name `endpoint` and sends the address to the driver. Resolution blocks, so it runs
+/// in a separate thread. If the name has several addresses, successive attempts use different
+/// addresses.
 pub(super) fn spawn(
     endpoint: String,
     is_v6: bool,

@@ -1,5 +1,5 @@
-//! Loop of the driver: receive datagrams, handle timeouts, move bytes between streams and handles,
-//! send datagrams, sleep.
+//! Main loop of the driver. It receives datagrams, handles timeouts, moves bytes between streams
+//! and handles, sends datagrams, and sleeps.
 
 #[cfg(test)]
 mod tests;
@@ -63,35 +63,35 @@ pub(super) fn spawn(
 
 pub(super) struct Driver {
     pub(super) clock: DriverClock,
-    /// Timer that ends a long sleep. The timeout of a poll stands still while the machine is
-    /// suspended, and this does not.
+    /// Timer that ends a long sleep. The timeout of `poll` stops during a suspension of the
+    /// machine, but this timer continues.
     alarm: TimerFd,
     pub(super) socket: Socket,
     pub(super) generation: u8,
-    /// Older processes, which get the datagrams of their connections.
+    /// Earlier processes, to which this process forwards the datagrams of their connections.
     pub(super) older: EarlierProcesses,
-    /// Source of datagrams, once another process reads the socket.
+    /// Source of datagrams if another process reads the socket.
     pub(super) feed: Option<DatagramFeed>,
     pub(super) endpoint: Endpoint,
     pub(super) config: LinkConfig,
     pub(super) bell: Arc<Doorbell>,
     commands: mpsc::Receiver<DriverCommand>,
-    /// Command that came before all commands in the channel.
+    /// Command that was already read from the channel and must be executed first.
     next_command: Option<DriverCommand>,
     pub(super) incoming: async_mpsc::Sender<Incoming>,
     pub(super) streams: IdMap<StreamKey, StreamEntry>,
-    /// Streams whose handle has bytes that the endpoint had no room for.
+    /// Streams whose handles have bytes that the endpoint could not accept.
     pub(super) blocked: HashSet<StreamKey>,
     pub(super) deferred_wakes: DeferredWakes,
     pub(super) pending_opens: Vec<PendingOpen>,
-    /// Batch that the kernel had no room for.
+    /// Batch of datagrams that the kernel could not accept because its send buffer was full.
     unsent: Option<(Transmit, Vec<u8>)>,
     buffer: Vec<u8>,
     pub(super) reporter: Reporter,
     tracers: Tracers,
     memory_file: Option<MemoryFile>,
     send_error_logged: Option<Instant>,
-    /// Whether errors of the network may wait at the socket.
+    /// Whether the socket may have ICMP errors to read.
     has_transport_errors: bool,
     pub(super) receive_budget: ReceiveBudget,
     pub(super) stopping: Option<PendingShutdown>,
@@ -108,26 +108,27 @@ pub(super) struct StreamEntry {
 pub(super) struct PendingShutdown {
     deadline: Instant,
     reply: Option<oneshot::Sender<usize>>,
-    /// Number of streams cut short, once connections are being closed.
+    /// Number of streams that were aborted. `None` until the driver closes the connections.
     cut_short: Option<usize>,
 }
 
-/// Sleep from which on the alarm ends it.
+/// Duration of a sleep from which on the alarm timer is set.
 const LONG_SLEEP: Duration = Duration::from_millis(200);
-/// Least sleep. Shorter ones would only cost, and pacing makes up for delays.
+/// Minimum sleep. Shorter sleeps would only cost time, and the pacer compensates for the delay.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
-/// Time after which the driver tries again while the kernel has no room, in case the kernel does
-/// not report room.
+/// Time after which the driver tries again to send while the kernel's buffer is full, in case the
+/// kernel does not report free space.
 const ROOM_TIMEOUT: Duration = Duration::from_millis(10);
-/// The longest sleep.
+/// Maximum sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Maximum number of batches received before the driver sends again.
+/// Maximum number of batches that the driver receives before it sends again.
 pub(super) const RECEIVE_BATCHES_MAX: usize = 8;
-/// Maximum number of batches sent before the driver receives again: no path carries more in a turn.
+/// Maximum number of batches that the driver sends before it receives again. No path carries more
+/// in one turn.
 const TRANSMITS_MAX: usize = 256;
-/// Maximum number of errors of the network handled before the driver handles packets again.
+/// Maximum number of ICMP errors that the driver handles before it handles packets again.
 const TRANSPORT_ERRORS_MAX: usize = 16;
-/// Longest wait for the close to be sent.
+/// Maximum time for sending the CLOSE frames at shutdown.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(300);
 
 impl Driver {
@@ -430,9 +431,10 @@ impl Driver {
         }
     }
 
-    /// Sends a batch. Returns false if the kernel has no room.
+    /// Sends a batch of datagrams. Returns `false` if the kernel's buffer is full.
     ///
-    /// A send that fails otherwise is a loss like any other: the interface may be down for a while.
+    /// After any other error, the batch counts as lost on the path, because a network interface may
+    /// be down temporarily.
     fn send(&mut self, transmit: &Transmit, bytes: &[u8], now: Instant) -> bool {
         match self.socket.send(transmit, bytes) {
             Ok(sent) => sent,
@@ -472,8 +474,8 @@ impl Driver {
         false
     }
 
-    /// Returns the time of the next event without arrivals. A past time means that there is work
-    /// now.
+    /// Returns the time of the next event if no datagram arrives. A time in the past means that
+    /// work is due now.
     fn wake(&mut self, turn: Option<Duration>, now: Instant) -> Instant {
         let mut wake = now + SLEEP_MAX;
         let mut of_endpoint = self.endpoint.next_timeout(now);
@@ -498,7 +500,7 @@ impl Driver {
         wake
     }
 
-    /// Returns the events of the socket that end a sleep.
+    /// Returns the events of the socket that wake the driver.
     fn socket_events(&self, turn: Option<Duration>) -> PollFlags {
         let mut events = PollFlags::empty();
         // Dense packets are fetched once a turn, in batches.
@@ -558,7 +560,8 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Ends all streams. No handle may wait for a driver that is gone, even after a panic.
+    /// Ends all streams with an error. No handle may wait for a driver that has ended, even after a
+    /// panic.
     fn drop(&mut self) {
         self.reporter.publish_end();
         for entry in self.streams.values() {

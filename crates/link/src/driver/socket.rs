@@ -1,4 +1,4 @@
-//! UDP socket: passes batches of datagrams to and from the kernel.
+//! UDP socket that exchanges batches of datagrams with the kernel.
 
 use std::{
     io::{self, IoSliceMut},
@@ -14,13 +14,14 @@ use units::ByteCount;
 use super::clock::DriverClock;
 use crate::{Transmit, snapshot::SocketBuffers};
 
-/// A UDP socket that sends with segmentation offload and receives in batches.
+/// UDP socket that sends with segmentation offload and receives in batches.
 pub(super) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
     buffers: Vec<Vec<u8>>,
     is_v6: bool,
-    /// Time at which the socket was last empty. Later datagrams were not in it then.
+    /// Time at which the socket was last empty. All datagrams that are received next arrived after
+    /// it.
     emptied: Option<Instant>,
     pub(super) granted: SocketBuffers,
 }
@@ -28,16 +29,16 @@ pub(super) struct Socket {
 /// Result of one receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReceiveResult {
-    /// As much as fits: there may be more.
+    /// All receive buffers were filled, so more datagrams may wait in the socket.
     Full,
-    /// Less, and therefore everything.
+    /// Some receive buffers stayed empty, so the socket was empty.
     Last,
 }
 
-/// Buffer requested from the kernel in each direction: 30 ms at 1 Gbit/s, so that a busy machine
-/// loses no datagrams.
+/// Size of the kernel buffer requested for each direction, in bytes. It holds the data of 30 ms at
+/// 1 Gbit/s, so that no datagram is lost while the machine is busy.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Buffer of one receive: the most bytes that the kernel joins.
+/// Size of one receive buffer in bytes: the maximum that the kernel merges into one buffer.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
 impl Socket {
@@ -86,13 +87,13 @@ impl Socket {
         self.socket.as_fd()
     }
 
-    /// Returns the most datagrams of one [`send`](Self::send).
+    /// Returns the maximum number of datagrams in one call of [`send`](Self::send).
     pub(super) fn segments_max(&self) -> usize {
         self.state.max_gso_segments().clamp(1, 44)
     }
 
-    /// Sends a batch. `Ok(false)` if the kernel's buffer is full, and the caller must try again
-    /// later.
+    /// Sends a batch of datagrams. Returns `Ok(false)` if the kernel's buffer is full. The caller
+    /// must then try again later.
     pub(super) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<bool> {
         let transmit = quinn_udp::Transmit {
             destination: self.native(transmit.to),
@@ -110,7 +111,8 @@ impl Socket {
         }
     }
 
-    /// Returns the address of an ICMP error: no program listens at it, or a router cannot reach it.
+    /// Returns the address from the next ICMP error, if any. No program listens at that address, or
+    /// a router reported it as unreachable.
     pub(super) fn unreachable(&self) -> Option<IpAddr> {
         let error = self
             .state
@@ -120,8 +122,8 @@ impl Socket {
         matches!(error.payload, TransportErrorPayload::Unreachable).then_some(error.addr?.ip())
     }
 
-    /// Receives one batch of arrived datagrams. Each datagram is passed on with the time at which
-    /// the kernel received it, on `clock`.
+    /// Receives one batch of datagrams and calls `handle` for each. The call includes the time on
+    /// `clock` at which the kernel received the datagram.
     pub(super) fn receive(
         &mut self,
         clock: &DriverClock,
@@ -164,7 +166,8 @@ impl Socket {
         Ok(ReceiveResult::Last)
     }
 
-    /// Returns the form of an address that this socket sends to and reports.
+    /// Converts an address to the form that this socket uses: an IPv6 socket uses IPv4-mapped
+    /// addresses.
     pub(super) fn native(&self, address: SocketAddr) -> SocketAddr {
         match address {
             SocketAddr::V4(v4) if self.is_v6 => {
@@ -181,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns two sockets bound at `local`. `None` if this machine has no such address.
+    /// Returns two sockets bound to `local`, or `None` if this machine has no such address.
     fn two_at(local: &str) -> Option<(Socket, Socket)> {
         let bind = || UdpSocket::bind(local).and_then(Socket::new).ok();
         let both = bind().zip(bind());
@@ -214,7 +217,7 @@ mod tests {
         }
     }
 
-    /// The following tests measure real time: `cargo xtask test` runs them alone.
+    /// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
     mod real_time {
         use super::*;
 

@@ -1,4 +1,4 @@
-//! Halves of a stream as an application holds them, and the state that they share with the driver.
+//! Handles with which an application uses a stream, and the state that they share with the driver.
 
 use std::{
     future::poll_fn,
@@ -15,7 +15,7 @@ use crate::{LostReason, StreamKey, stream::byte_queue::ByteQueue};
 
 /// Sending half of a stream.
 ///
-/// A half that is dropped without [`finish`](Self::finish) resets the stream with code 0.
+/// If the handle is dropped without [`finish`](Self::finish), the stream is reset with code 0.
 #[derive(Debug)]
 pub struct SendStream {
     shared: Arc<SendShared>,
@@ -23,7 +23,8 @@ pub struct SendStream {
 
 /// Receiving half of a stream.
 ///
-/// A half that is dropped before the end stops the peer's sending, with code 0.
+/// If the handle is dropped before the end of the stream, the peer is requested to stop sending,
+/// with code 0.
 #[derive(Debug)]
 pub struct RecvStream {
     shared: Arc<RecvShared>,
@@ -33,28 +34,28 @@ pub struct RecvStream {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// The peer abandoned the stream.
+    /// The peer reset the stream.
     #[error("the peer reset the stream (code {code})")]
     Reset {
-        /// The peer's reason.
+        /// Reason code from the peer.
         code: u32,
     },
     /// The peer no longer reads the stream.
     #[error("the peer stopped reading (code {code})")]
     Stopped {
-        /// The peer's reason.
+        /// Reason code from the peer.
         code: u32,
     },
-    /// The peer runs as a new instance without this stream.
+    /// The peer has restarted, so the stream no longer exists at the peer.
     #[error("the peer restarted")]
     PeerRestarted,
-    /// No packet came from the peer for the idle timeout.
+    /// No packet arrived from the peer within the idle timeout.
     #[error("the peer has been silent for {} s", silent_for.as_secs())]
     LinkLost {
         /// Time since the last datagram of the peer.
         silent_for: Duration,
     },
-    /// The end of the stream does not match the bytes that arrived.
+    /// The end record of the stream does not match the bytes that arrived.
     #[error("byte count or hash at the end of the stream do not match the received bytes")]
     Corrupt,
     /// The connection was closed.
@@ -72,26 +73,28 @@ impl From<LostReason> for StreamError {
     }
 }
 
-/// Bytes that an application may have queued in one stream before a write waits. They take at most
-/// about twice the memory, however small the writes are.
+/// Number of queued bytes of one stream from which on a write by the application waits. The queue
+/// uses at most about twice this memory, however small the writes are.
 const SEND_QUEUE_MAX: usize = 512 * 1024;
-/// Bytes that wait for the application in one stream before the driver stops reading for it. They
-/// take at most about twice the memory, however small the arriving slots are.
+/// Number of unread bytes of one stream from which on the driver reads no more of the stream. The
+/// queue uses at most about twice this memory, however small the arriving slots are.
 const RECV_QUEUE_MAX: usize = 1024 * 1024;
 
-/// Maximum number of bytes of a read of joined pieces, and minimum number of bytes for which a
-/// reader is woken. For each read the reader writes to a socket.
+/// Maximum number of bytes in one read of merged pieces. A reader that was woken recently is woken
+/// again only for this number of bytes. Large reads are useful because the reader writes to a
+/// socket after each read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Bytes that one stream may have in its queue. All streams together have a fraction of the link's
-/// memory, in each direction.
+/// Maximum number of bytes in the queue of one stream. The queues of all streams together may use a
+/// fixed fraction of the link's memory in each direction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueueShare {
     bytes: usize,
 }
 
 impl QueueShare {
-    /// Returns the share of each of `streams` streams of a link with `memory_max`.
+    /// Returns the share of one stream if the link has `streams` streams and `memory_max` bytes of
+    /// memory.
     pub(super) fn new(memory_max: ByteCount, streams: usize) -> Self {
         let all = usize::try_from(memory_max.bytes() / QUEUES_SHARE).unwrap_or(usize::MAX);
         Self {
@@ -110,14 +113,15 @@ impl Default for QueueShare {
     }
 }
 
-/// Divisor of the link's memory that gives the part for the queues between applications and the
-/// link, in each direction.
+/// Divisor of the link's memory. In each direction, the queues between applications and the link
+/// may together use the quotient.
 const QUEUES_SHARE: u64 = 16;
-/// Least share, since each transfer between queue and link costs a lock and a wake-up.
+/// Minimum share of one stream in bytes. A smaller share would cause too many transfers between
+/// queue and link, each of which costs a lock and a wake-up.
 const QUEUE_SHARE_MIN: usize = 16 * 1024;
 
 impl SendStream {
-    /// Returns the name of the stream.
+    /// Returns the key of the stream.
     pub fn key(&self) -> StreamKey {
         self.shared.key
     }
@@ -126,14 +130,14 @@ impl SendStream {
         Self { shared }
     }
 
-    /// Queues `data`, and waits while the queue of this stream is full. Cancel safe: after a
-    /// cancellation no bytes were queued.
+    /// Queues `data`, and waits while the queue of this stream is full. The method is cancel safe:
+    /// after a cancellation, no bytes have been queued.
     ///
-    /// Small writes are copied together where they wait for each other. A large write keeps its
-    /// buffer, even if it is a part of it.
+    /// Small writes that wait together in the queue are merged by copying. A large write keeps its
+    /// buffer alive, even if `data` is only a part of the buffer.
     ///
     /// # Errors
-    /// If the stream has failed; no bytes of `data` will arrive.
+    /// Returns an error if the stream has failed. In that case no byte of `data` will arrive.
     pub async fn write(&mut self, data: Bytes) -> Result<(), StreamError> {
         let mut data = Some(data);
         poll_fn(|context| {
@@ -160,13 +164,14 @@ impl SendStream {
         .await
     }
 
-    /// Ends the stream: the peer reads `None` after the last byte, once count and hash agree.
+    /// Ends the stream after the bytes written so far. The peer's read returns `None` after the
+    /// last byte, if byte count and hash match.
     pub fn finish(&mut self) {
         self.shared.lock().finish = true;
         self.shared.ring();
     }
 
-    /// Ends the stream after `last`, which is queued even if the queue is full.
+    /// Writes `last` and ends the stream. The bytes are queued even if the queue is full.
     pub fn finish_with(&mut self, last: Bytes) {
         {
             let mut state = self.shared.lock();
@@ -178,7 +183,8 @@ impl SendStream {
         self.finish();
     }
 
-    /// Abandons undelivered bytes. The peer reads [`StreamError::Reset`] before any queued bytes.
+    /// Drops all bytes that have not arrived. The peer's next read returns [`StreamError::Reset`],
+    /// even if the peer has unread bytes in its queue.
     pub fn reset(&mut self, code: u32) {
         let mut state = self.shared.lock();
         state.reset.get_or_insert(code);
@@ -188,11 +194,11 @@ impl SendStream {
         self.shared.ring();
     }
 
-    /// Waits until the peer's application has read everything including the end. Before
-    /// [`finish`](Self::finish) it returns only if the stream fails. Cancel safe.
+    /// Waits until the peer's application has read all bytes and the end. Before
+    /// [`finish`](Self::finish), the method returns only if the stream fails. It is cancel safe.
     ///
     /// # Errors
-    /// Any other end of the stream, such as [`StreamError::Stopped`].
+    /// Returns an error if the stream ends in another way, such as [`StreamError::Stopped`].
     pub async fn closed(&mut self) -> Result<(), StreamError> {
         poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -225,10 +231,12 @@ impl RecvStream {
         Self { shared }
     }
 
-    /// Returns the next bytes in order. `None` at the end, which is verified. Cancel safe.
+    /// Returns the next bytes in order, or `None` at the end of the stream. Byte count and hash
+    /// have been verified at the end. The method is cancel safe.
     ///
     /// # Errors
-    /// Any other end of the stream. The bytes before it are not complete.
+    /// Returns an error if the stream ends in another way. The bytes read so far are then
+    /// incomplete.
     pub async fn read(&mut self) -> Result<Option<Bytes>, StreamError> {
         poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -253,7 +261,8 @@ impl RecvStream {
         .await
     }
 
-    /// Resolves once the stream has failed, so that no more bytes can be read. Cancel safe.
+    /// Waits until the stream has failed, and returns the error. No more bytes can then be read.
+    /// The method is cancel safe.
     pub async fn failed(&mut self) -> StreamError {
         poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -266,7 +275,8 @@ impl RecvStream {
         .await
     }
 
-    /// Stops the peer's sending. Its writes fail with [`StreamError::Stopped`].
+    /// Requests that the peer stops sending. The peer's writes then fail with
+    /// [`StreamError::Stopped`].
     pub fn stop(&mut self, code: u32) {
         let mut state = self.shared.lock();
         if state.end.is_none() {
@@ -285,7 +295,7 @@ impl Drop for RecvStream {
     }
 }
 
-/// State that a sending half and the driver share.
+/// State that a sending handle and the driver share.
 #[derive(Debug)]
 pub(super) struct SendShared {
     pub(super) key: StreamKey,
@@ -297,7 +307,7 @@ pub(super) struct SendShared {
 pub(super) struct SendHandleState {
     pub(super) queue: ByteQueue,
     pub(super) queued_bytes: usize,
-    /// Share of the stream in the memory for such queues.
+    /// Share of this stream in the memory for queues.
     pub(super) queue_share: QueueShare,
     pub(super) finish: bool,
     pub(super) reset: Option<u32>,
@@ -326,10 +336,11 @@ impl SendShared {
 }
 
 impl SendHandleState {
-    /// Takes the waker of a waiting write that may continue.
+    /// Takes the waker of a waiting write if the write may continue.
     ///
-    /// The caller must release the lock before it wakes the write, which takes the lock at once.
-    /// The write waits until half of the queue is free, so one wake-up serves many blocks.
+    /// The woken write takes the lock at once, so the caller must release the lock before waking
+    /// it. A write waits until half of the queue is free, so that one wake-up permits several
+    /// writes.
     pub(super) fn take_writer(&mut self) -> Option<Waker> {
         let low = self.queue_max() / 2;
         self.waker.take_if(|_| self.queued_bytes <= low)
@@ -355,7 +366,7 @@ impl SendHandleState {
     }
 }
 
-/// State that a receiving half and the driver share.
+/// State that a receiving handle and the driver share.
 #[derive(Debug)]
 pub(super) struct RecvShared {
     pub(super) key: StreamKey,
@@ -367,7 +378,7 @@ pub(super) struct RecvShared {
 pub(super) struct RecvHandleState {
     pub(super) queue: ByteQueue,
     pub(super) queued_bytes: usize,
-    /// Share of the stream in the memory for such queues.
+    /// Share of this stream in the memory for queues.
     pub(super) queue_share: QueueShare,
     pub(super) end: Option<Result<(), StreamError>>,
     pub(super) stop: Option<u32>,
@@ -376,9 +387,10 @@ pub(super) struct RecvHandleState {
     /// Whether the driver stopped reading because the queue is full.
     pub(super) is_held_back: bool,
     pub(super) waker: Option<Waker>,
-    /// Time at which a read was last woken.
+    /// Time at which a waiting read was last woken.
     woken: Option<Instant>,
-    /// Whether the driver has more bytes to read than the reader was woken for.
+    /// Whether a waiting read has not been woken yet for the newest bytes, so that more bytes
+    /// accumulate.
     pub(super) is_joining: bool,
 }
 
@@ -410,24 +422,25 @@ impl RecvHandleState {
         self.queue.push(data);
     }
 
-    /// Takes the waker of a waiting read that may continue. The caller must release the lock before
-    /// it wakes the read, which takes the lock at once.
+    /// Takes the waker of a waiting read if bytes are available. The woken read takes the lock at
+    /// once, so the caller must release the lock before waking it.
     pub(super) fn take_reader(&mut self, now: Instant) -> Option<Waker> {
         let waker = self.waker.take_if(|_| !self.queue.is_empty())?;
         self.woken = Some(now);
         Some(waker)
     }
 
-    /// Returns the time until which a read should wait for more bytes. It was woken within `pause`,
-    /// and has few bytes.
+    /// Returns the time until which a waiting read should wait for more bytes. Returns `None` if
+    /// the read must be woken now. It waits only if the last wake-up was less than `pause` ago and
+    /// few bytes are available.
     pub(super) fn joins_until(&self, pause: Duration, now: Instant) -> Option<Instant> {
         let is_much = self.queued_bytes >= READ_BYTES.min(self.queue_max() / 2);
         let until = self.woken? + pause;
         (!is_much && self.waker.is_some() && now < until).then_some(until)
     }
 
-    /// Ends the stream: no more bytes arrive. An error overtakes queued bytes, which are incomplete
-    /// anyway.
+    /// Ends the stream, so no more bytes arrive. An error drops the queued bytes, which are
+    /// incomplete anyway.
     pub(super) fn end(&mut self, result: Result<(), StreamError>) {
         if self.end.is_none() {
             if result.is_err() {
@@ -444,7 +457,7 @@ impl RecvHandleState {
 mod tests {
     use super::*;
 
-    /// Returns a sending half whose driver never runs.
+    /// Returns a sending handle without a running driver.
     fn undriven() -> (SendStream, Arc<SendShared>) {
         let bell = Arc::new(Doorbell {
             commands: Mutex::new(std::sync::mpsc::channel().0),

@@ -1,15 +1,15 @@
-//! Handover of the UDP socket to another process, and datagrams of connections that stay with older
-//! processes.
+//! Handover of the UDP socket to another process, and forwarding of datagrams to earlier processes.
 //!
-//! Only the newest process reads the socket. The first byte of a connection ID names the process of
-//! the connection. Datagrams of an older process go there over a Unix socket, in messages of
-//! several datagrams:
+//! Only the newest process reads the socket. The first byte of a connection ID identifies the
+//! process that owns the connection. The newest process forwards the datagrams of earlier processes
+//! over a Unix socket. One message contains several datagrams in this format:
 //!
 //! ```text
 //! length (2) IP version (1) address (16) port (2) receive time, ns since the epoch (8) datagram
 //! ```
 //!
-//! Numbers are big-endian. All processes send over the same UDP socket by themselves.
+//! Numbers are big-endian. Each process sends its own datagrams directly over the shared UDP
+//! socket.
 
 use std::{
     io,
@@ -25,17 +25,18 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair
 
 use crate::wire::packet;
 
-/// State that a process needs to take another one's place at the socket.
+/// State that a process needs to take over the socket from another process.
 #[derive(Debug)]
 pub struct Succession {
-    /// Number of the process that distinguishes its connections.
+    /// Number that identifies the process and its connections.
     pub generation: u8,
-    /// Instance number, which the new process keeps, so that peers keep their connections to the
-    /// others.
+    /// Instance number of the gateway. The new process keeps this number, so that the peers keep
+    /// their connections to the earlier processes.
     pub instance: u64,
-    /// Content of the memory file.
+    /// Text of the memory file.
     pub remembered: String,
-    /// Earlier processes with connections, by generation, each with the socket that leads to it.
+    /// Earlier processes that still have connections: the generation of each process, and the
+    /// socket for forwarding datagrams to it.
     pub older: Vec<(u8, UnixDatagram)>,
 }
 
@@ -43,22 +44,22 @@ pub struct Succession {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandOverError {
-    /// Too many processes still have transfers.
+    /// Too many earlier processes still have transfers.
     #[error("{OLDER_MAX} earlier processes still have transfers")]
     TooManyOlder,
-    /// The link has been handed over already, or has ended.
+    /// The link was handed over before, or has ended.
     #[error("the link was handed over or closed")]
     Gone,
-    /// A socket could not be made.
+    /// The socket between the processes could not be created.
     #[error("no socket between the processes: {0}")]
     Socket(io::ErrorKind),
 }
 
-/// Maximum number of processes that share one socket, in addition to the newest. A peer keeps as
-/// many retired connections.
+/// Maximum number of earlier processes that share the socket with the newest one. A peer keeps up
+/// to this number of retired connections.
 pub(super) const OLDER_MAX: usize = 31;
 
-/// Processes that came before this one and have connections.
+/// Earlier processes that still have connections.
 #[derive(Debug, Default)]
 pub(super) struct EarlierProcesses {
     processes: Vec<EarlierProcess>,
@@ -68,30 +69,30 @@ pub(super) struct EarlierProcesses {
 struct EarlierProcess {
     generation: u8,
     channel: UnixDatagram,
-    /// Datagrams that wait to be passed on together.
+    /// Message of datagrams that have not been forwarded yet.
     message: Vec<u8>,
 }
 
-/// Source of datagrams for a process that has handed the socket over.
+/// Source of forwarded datagrams, for a process that has handed the socket over.
 #[derive(Debug)]
 pub(super) struct DatagramFeed {
     channel: UnixDatagram,
     buffer: Vec<u8>,
 }
 
-/// Datagram that another process has received.
+/// Datagram that another process has received and forwarded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FedDatagram<'a> {
     pub(super) datagram: &'a mut [u8],
     pub(super) from: SocketAddr,
-    /// Time of reception, since the Unix epoch.
+    /// Receive time, as a duration since the Unix epoch.
     pub(super) received: Duration,
 }
 
-/// Result of reading the feed, for a process that has handed the socket over.
+/// Result of reading forwarded datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FeedResult {
-    /// Datagrams.
+    /// A message with datagrams was received.
     Message,
     Nothing,
     /// The process that reads the socket has ended.
@@ -99,15 +100,17 @@ pub(super) enum FeedResult {
 }
 
 const HEADER_BYTES: usize = 2 + 1 + 16 + 2 + 8;
-/// Size at which a message is sent.
+/// Message size in bytes from which on a message is sent.
 const MESSAGE_BYTES: usize = 48 * 1024;
-/// Room for a message and the largest datagram.
+/// Maximum message size in bytes: a message just below the sending threshold plus the largest
+/// datagram.
 const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES + HEADER_BYTES + 64 * 1024;
-/// Room in the socket between two processes: the datagrams of 30 ms at 1 Gbit/s.
+/// Buffer size of the socket between two processes, in bytes. It holds the datagrams of 30 ms at 1
+/// Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// Returns the two ends of a connection for datagrams. In contrast to a pair of plain datagram
-/// sockets, each end detects the end of the other.
+/// Creates a connected pair of sockets for messages. Unlike with plain datagram sockets, each
+/// socket detects when the other one is closed.
 pub(super) fn datagram_channel() -> io::Result<(UnixDatagram, UnixDatagram)> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (near, far) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
@@ -142,7 +145,8 @@ impl EarlierProcesses {
         self.processes.is_empty()
     }
 
-    /// Takes a datagram that belongs to an older process. Returns whether it does.
+    /// Queues a datagram for forwarding if it belongs to an earlier process. Returns whether it
+    /// belongs to one.
     pub(super) fn take(&mut self, datagram: &[u8], from: SocketAddr, received: Duration) -> bool {
         let Ok((kind, id)) = packet::classify(datagram) else {
             return false;
@@ -161,12 +165,12 @@ impl EarlierProcesses {
         true
     }
 
-    /// Passes on the datagrams taken. A process that has ended is forgotten.
+    /// Forwards all queued datagrams. Processes that have ended are removed.
     pub(super) fn flush(&mut self) {
         self.processes.retain_mut(EarlierProcess::flush);
     }
 
-    /// Returns the remaining processes, for the next one.
+    /// Returns the earlier processes that still run, for the next process.
     pub(super) fn living(&mut self) -> io::Result<Vec<(u8, UnixDatagram)>> {
         // No message is empty: that would look like the end.
         self.processes.retain(|it| is_there(it.channel.send(&[0])));
@@ -177,7 +181,7 @@ impl EarlierProcesses {
 }
 
 impl EarlierProcess {
-    /// Sends the message. Returns whether the process is still there.
+    /// Sends the queued message. Returns whether the process still runs.
     fn flush(&mut self) -> bool {
         if self.message.is_empty() {
             return true;
@@ -188,8 +192,8 @@ impl EarlierProcess {
     }
 }
 
-/// Whether the process is there. Datagrams that do not fit are lost, as they might be on the
-/// network.
+/// Whether the process still runs, according to the result of a send. Datagrams that do not fit
+/// into the socket are dropped, as on a network.
 fn is_there(sent: io::Result<usize>) -> bool {
     match sent {
         Ok(_) => true,
@@ -215,7 +219,7 @@ impl DatagramFeed {
         self.channel.as_fd()
     }
 
-    /// Passes on the datagrams of one message.
+    /// Receives one message and calls `handle` for each datagram in it.
     pub(super) fn receive(&mut self, mut handle: impl FnMut(FedDatagram<'_>)) -> FeedResult {
         let len = match self.channel.recv(&mut self.buffer) {
             Ok(0) => return FeedResult::Gone,
@@ -244,7 +248,7 @@ fn put(message: &mut Vec<u8>, datagram: &[u8], from: SocketAddr, received: Durat
     message.extend_from_slice(datagram);
 }
 
-/// Returns the first datagram of a message, and the rest of the message.
+/// Splits a message into its first datagram and the remaining bytes.
 fn next(message: &mut [u8]) -> Option<(FedDatagram<'_>, &mut [u8])> {
     let (header, rest) = message.split_first_chunk_mut::<HEADER_BYTES>()?;
     let len = u16::from_be_bytes([header[0], header[1]]);

@@ -1,4 +1,4 @@
-//! A driver that panics.
+//! Tests with a driver that panics.
 
 use units::ByteCount;
 

@@ -1,8 +1,8 @@
-//! Trace of the connections to one peer: samples, and changes of their states.
+//! Trace of the connections to one peer: samples, and state changes.
 //!
-//! The input is [`ConnectionView`]s of the endpoint, and the time. The output is events in a
-//! bounded queue. A slow reader loses samples, and gets their number. The next sample includes the
-//! counts of lost ones. The driver waits for no reader.
+//! Input: [`ConnectionView`]s of the endpoint, and the time. Output: events in a queue of limited
+//! size. If a reader is too slow, samples are dropped and the reader receives their number. The
+//! counts of dropped samples are included in the next sample. The driver never waits for a reader.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,22 +13,22 @@ use crate::{
     endpoint::{ConnectionState, ConnectionView},
 };
 
-/// Trace of the connections to a peer. A drop ends it.
+/// Trace of the connections to a peer. Dropping it ends the trace.
 #[derive(Debug)]
 pub struct Trace {
     events: mpsc::Receiver<TraceEvent>,
-    /// Time of day to which the times of events refer.
+    /// System time at which the trace began. Times of events are relative to it.
     pub begun: SystemTime,
 }
 
-/// Reason why no trace was begun.
+/// Reason why a trace could not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// There is no such peer.
     #[error("there is no such peer")]
     NoPeer,
-    /// Too many traces run.
+    /// The maximum number of traces is already active.
     #[error("{TRACES_MAX} traces run, and there may be no more at once")]
     TooMany,
     /// The link has ended.
@@ -36,76 +36,76 @@ pub enum TraceError {
     Closed,
 }
 
-/// Observed event.
+/// Event in a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceEvent {
-    /// Time since the trace was begun. It never decreases.
+    /// Time since the start of the trace. It never decreases from event to event.
     pub at: Duration,
-    /// Identifier of the connection in the packets that come to us. `None` if the event concerns
-    /// the peer.
+    /// ID of the connection in packets from the peer. `None` if the event concerns the peer as a
+    /// whole.
     pub connection: Option<u32>,
-    /// Observation.
+    /// Content of the event.
     pub what: Traced,
 }
 
-/// Observation of a trace.
+/// Content of a trace event.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Traced {
-    /// Handshakes with the peer begun since the last such event.
+    /// Number of handshakes with the peer that began since the last such event.
     Attempts(u64),
-    /// State of a connection that has changed, or is observed for the first time.
+    /// The state of a connection has changed, or is reported for the first time.
     State {
-        /// The previous state.
+        /// Previous state. `None` at the first report.
         old: Option<ConnectionState>,
-        /// The present state.
+        /// Present state.
         new: ConnectionState,
     },
-    /// Whether packets of the peer have stopped arriving, or arrive again.
+    /// Packets of the peer have stopped arriving (`true`) or arrive again (`false`).
     Silence(bool),
-    /// New streams are opened on another connection.
+    /// The peer has requested that new streams use another connection.
     Retired,
-    /// State of the congestion controller that has changed, or is observed for the first time.
+    /// The state of the congestion controller has changed, or is reported for the first time.
     Controller {
-        /// The previous state.
+        /// Previous state. `None` at the first report.
         old: Option<&'static str>,
-        /// The present state.
+        /// Present state.
         new: &'static str,
     },
-    /// State of a connection, and its counts since the last sample.
+    /// Measurements of a connection, and its counts since the last sample.
     Sample(Box<Sample>),
-    /// Number of samples that found the queue full.
+    /// Number of samples that were dropped because the queue was full.
     Lost(u64),
 }
 
-/// State of a connection, and its counts since the last sample.
+/// Measurements of a connection, and its counts since the last sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
-    /// Least round-trip time of the recent past.
+    /// Minimum round-trip time of the recent past.
     pub base_rtt: Duration,
-    /// One-way queueing delay.
+    /// Queueing delay in the direction to the peer.
     pub queue_delay: Duration,
-    /// Rate that congestion control allows.
+    /// Rate that the congestion controller permits, in bytes per second.
     pub allowed_bytes_per_s: f64,
-    /// Bytes that may be in flight.
+    /// Maximum number of bytes that may be in flight (congestion window).
     pub window_bytes: u64,
-    /// Bytes whose fate is unknown.
+    /// Number of bytes in flight: sent, and neither acknowledged nor lost.
     pub in_flight_bytes: u64,
-    /// Open streams.
+    /// Number of open streams.
     pub streams: usize,
-    /// Packets declared lost since the last sample.
+    /// Number of packets declared lost since the last sample.
     pub packets_lost: u64,
-    /// Packets declared lost that arrived since the last sample.
+    /// Number of packets that arrived since the last sample after they had been declared lost.
     pub packets_late: u64,
-    /// Counts since the last sample.
+    /// Counters of the connection since the last sample.
     pub counts: ConnectionCounters,
 }
 
 impl Trace {
-    /// Waits for events, and appends at most `limit` of them. Returns false if there will be no
-    /// more.
+    /// Waits for events, and appends at most `limit` of them to `events`. Returns `false` if no
+    /// more events will follow.
     pub async fn next(&mut self, events: &mut Vec<TraceEvent>, limit: usize) -> bool {
         self.events.recv_many(events, limit).await > 0
     }
@@ -123,13 +123,14 @@ struct Tracer {
     peer: usize,
     begun: Instant,
     queue: mpsc::Sender<TraceEvent>,
-    /// Samples that found the queue full, and that the reader has not been informed about.
+    /// Number of samples that were dropped since the reader was last informed about dropped
+    /// samples.
     lost: u64,
     attempts: Option<u64>,
     seen: Vec<ReaderView>,
 }
 
-/// State of a connection as the reader has it.
+/// State of a connection that was last reported to the reader.
 #[derive(Debug, Default)]
 struct ReaderView {
     id: u32,
@@ -141,7 +142,7 @@ struct ReaderView {
 }
 
 impl Tracers {
-    /// Begins a trace of a peer of the link, which has `peers` peers.
+    /// Starts a trace of the peer `peer`. The link has `peers` peers.
     pub(super) fn begin(
         &mut self,
         PeerId(peer): PeerId,
@@ -172,7 +173,7 @@ impl Tracers {
         })
     }
 
-    /// Returns the time of the next sample.
+    /// Returns the time of the next sample, or `None` if no trace is active.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         if self.tracers.is_empty() {
             return None;
@@ -180,7 +181,7 @@ impl Tracers {
         Some(self.sampled.map_or(now, |at| at + SAMPLE_INTERVAL))
     }
 
-    /// Reports changes at once, and samples when they are due.
+    /// Reports state changes at once, and samples when they are due.
     pub(super) fn look(&mut self, endpoint: &Endpoint, now: Instant) {
         if self.tracers.is_empty() {
             return;
@@ -340,14 +341,14 @@ impl Tracer {
     }
 }
 
-/// Maximum number of traces at once.
+/// Maximum number of concurrent traces.
 const TRACES_MAX: usize = 4;
-/// Maximum number of events that wait for their reader: ten seconds of a connection, in a quarter
-/// of a megabyte.
+/// Maximum number of events in the queue of a reader. This suffices for ten seconds of one
+/// connection, and takes a quarter of a megabyte.
 const EVENTS_MAX: usize = 1024;
-/// Interval of samples of a connection while it changes.
+/// Interval between samples of a connection while its state changes.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval of samples while it does not change.
+/// Interval between samples of a connection while its state does not change.
 const SAMPLE_INTERVAL_IDLE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

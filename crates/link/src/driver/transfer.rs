@@ -1,4 +1,4 @@
-//! Transfer of bytes between the handles and the endpoint.
+//! Transfer of bytes between stream handles and the endpoint.
 
 use std::{task::Waker, time::Instant};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{Class, PeerId, StreamKey, StreamRead};
 
-/// Bytes moved from a stream to its handle at a time.
+/// Maximum number of bytes in one read from the endpoint to a handle.
 const READ_BYTES: usize = 256 * 1024;
 
 impl Driver {
@@ -43,7 +43,7 @@ impl Driver {
         (SendStream::new(send), RecvStream::new(recv))
     }
 
-    /// Carries out the requests in a handle's shared state.
+    /// Executes the requests in the state that a handle shares with the driver.
     pub(super) fn look(&mut self, key: StreamKey, now: Instant) {
         self.write(key);
         let Some(entry) = self.streams.get_mut(&key) else {
@@ -66,12 +66,12 @@ impl Driver {
         self.forget_if_over(key);
     }
 
-    /// Returns the most bytes that one stream may have in its queue now.
+    /// Returns the maximum number of bytes that the queue of one stream may hold now.
     fn queue_share(&self) -> QueueShare {
         QueueShare::new(self.config.memory_max, self.streams.len())
     }
 
-    /// Moves bytes from a handle to the endpoint.
+    /// Moves bytes from a handle to the endpoint, as far as the endpoint accepts them.
     fn write(&mut self, key: StreamKey) {
         let share = self.queue_share();
         let Some(entry) = self.streams.get_mut(&key).filter(|entry| !entry.send_over) else {
@@ -108,8 +108,8 @@ impl Driver {
         }
     }
 
-    /// Moves bytes of streams that the endpoint had no room for and has room for now. The state of
-    /// other streams is not locked, since their writers lock it, too.
+    /// Moves bytes of blocked streams for which the endpoint has free space again. The method locks
+    /// only these streams, because writers use the same locks.
     pub(super) fn write_blocked(&mut self) {
         let blocked = self.blocked.iter().copied();
         let roomy: Vec<_> = blocked
@@ -120,7 +120,7 @@ impl Driver {
         }
     }
 
-    /// Moves bytes from the endpoint to a handle.
+    /// Moves bytes from the endpoint to a handle, as far as the handle's queue has free space.
     pub(super) fn read(&mut self, key: StreamKey, now: Instant) {
         let share = self.queue_share();
         let Some(entry) = self.streams.get_mut(&key).filter(|entry| !entry.recv_over) else {
@@ -161,7 +161,7 @@ impl Driver {
         }
     }
 
-    /// Wakes the readers that waited for more, once the first has waited for long enough.
+    /// Wakes all readers whose wake-up was delayed, if the first of them is due.
     pub(super) fn wake_readers(&mut self, now: Instant) {
         for key in self.deferred_wakes.take_due(now) {
             if let Some(entry) = self.streams.get(&key) {

@@ -1,4 +1,4 @@
-//! Tests of a driver without its thread.
+//! Tests of a driver that runs without its thread.
 
 use std::task::{Wake, Waker};
 
@@ -7,7 +7,7 @@ use units::ByteCount;
 use super::*;
 use crate::{Identity, PeerConfig, Policy};
 
-/// Returns a driver with a peer at an address without a listener.
+/// Returns a driver with one peer, at whose address no program listens.
 fn driver() -> Driver {
     driver_with_peers(1)
 }
@@ -79,7 +79,7 @@ fn commands_that_come_before_it_sleeps_keep_their_order() {
     assert_eq!(order, [1, 2]);
 }
 
-/// Returns a batch for which the kernel had no room.
+/// Returns a batch of datagrams that the kernel could not accept because its send buffer was full.
 fn unsent() -> Option<(Transmit, Vec<u8>)> {
     let transmit = Transmit {
         to: ([127, 0, 0, 1], 9).into(),
@@ -139,7 +139,7 @@ fn deadlines_of_pending_opens_and_of_the_end_wake_the_driver() {
     assert_eq!(driver.wake(None, now), sooner);
 }
 
-/// Waker that records whether it was used.
+/// Waker that records whether it was called.
 #[derive(Default)]
 struct Sleeper(std::sync::atomic::AtomicBool);
 
