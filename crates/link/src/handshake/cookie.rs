@@ -1,9 +1,9 @@
-//! Cookies: under load, the sender of a first flight must prove that it receives at its source
+//! Cookies: under load, the sender of a hello must prove that it receives packets at its source
 //! address.
 //!
-//! A cookie is a MAC of the address and the time, under a key that never leaves the responder. The
-//! responder keeps no state: a returned cookie can be verified by itself. The endpoint decides when
-//! to ask for one.
+//! A cookie is a MAC of the address and the time. Its key never leaves the responder. The responder
+//! stores nothing for a cookie, and can verify a returned cookie with its key alone. The endpoint
+//! decides when to request a cookie.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,22 +11,23 @@ use aws_lc_rs::{constant_time, hmac};
 
 use crate::{identity::Identity, time::Time};
 
-/// A proof that the sender of a first flight receives at its address.
+/// Proof that the sender of a hello receives packets at its source address.
 pub(crate) type Cookie = [u8; COOKIE_SIZE];
 
 pub(crate) const COOKIE_SIZE: usize = 16;
-/// Period after which the key changes, and for which the previous key stays valid: time for any
-/// handshake, too short to collect cookies for later.
+/// Period after which new cookies differ from old ones. A cookie stays valid until the end of the
+/// next period. This is enough for any handshake, but too short to collect cookies for a later
+/// attack.
 const PERIOD_NS: u64 = 120_000_000_000;
 
-/// Makes and verifies cookies.
+/// Creates and verifies cookies.
 pub(crate) struct CookieJar {
     key: hmac::Key,
     instance: u64,
 }
 
 impl CookieJar {
-    /// Creates the keys of this identity, which last for this instance.
+    /// Creates the key for cookies of `identity`. Cookies are valid only for the same `instance`.
     pub(crate) fn new(identity: &Identity, instance: u64) -> Self {
         let secret = identity.pkcs8();
         Self {
@@ -35,12 +36,12 @@ impl CookieJar {
         }
     }
 
-    /// Returns the cookie for a sender that receives at `address`.
+    /// Returns the cookie for a sender at `address`.
     pub(crate) fn bake(&self, address: &SocketAddr, now: Time) -> Cookie {
         self.of_period(address, now.0 / PERIOD_NS)
     }
 
-    /// Whether `cookie` was made for `address` recently.
+    /// Whether `cookie` was created for `address` in the present or the previous period.
     pub(crate) fn is_good(&self, cookie: &Cookie, address: &SocketAddr, now: Time) -> bool {
         let period = now.0 / PERIOD_NS;
         [Some(period), period.checked_sub(1)]

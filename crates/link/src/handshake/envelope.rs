@@ -1,9 +1,12 @@
-//! Envelope that keeps the link silent towards strangers.
+//! Envelope: message authentication of unencrypted handshake datagrams. With it, the link never
+//! replies to strangers.
 //!
-//! A TLS responder must answer a first flight before it has authenticated the sender. The
-//! unencrypted flights therefore carry an HMAC-SHA-256, whose key derives from the public keys of
-//! both ends. A first flight also names its attempt by a strictly increasing timestamp. A flight
-//! with an old timestamp is a replay.
+//! A TLS responder must reply to a first flight before it can authenticate the sender. The
+//! unencrypted flights therefore carry an HMAC-SHA-256. Its key is derived from the public keys of
+//! both sides.
+//!
+//! Each first flight of an attempt has a higher timestamp than the one before. A flight with an old
+//! timestamp is a replay.
 //!
 //! ```text
 //! hello          0xc1 | key ID (8) | timestamp (8) | source connection ID (4)
@@ -27,7 +30,7 @@ use crate::{
     },
 };
 
-/// Names the initiator of a handshake without spelling out its key.
+/// Identifier of the initiator's key: a truncated hash that does not reveal the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct KeyId(pub(crate) [u8; 8]);
 
@@ -45,7 +48,7 @@ impl KeyId {
     }
 }
 
-/// The MAC key shared by one initiator and one responder.
+/// MAC key for handshakes between one initiator and one responder.
 #[derive(Debug, Clone)]
 pub(crate) struct EnvelopeKey(hmac::Key);
 
@@ -62,7 +65,7 @@ impl EnvelopeKey {
         hmac::sign(&self.0, bytes)
     }
 
-    /// Whether the last [`MAC_SIZE`] bytes of `datagram` authenticate the rest.
+    /// Whether the last [`MAC_SIZE`] bytes of `datagram` are a valid MAC of the bytes before them.
     pub(crate) fn verify(&self, datagram: &[u8]) -> bool {
         let Some((body, mac)) = datagram.split_last_chunk::<MAC_SIZE>() else {
             return false;
@@ -71,20 +74,20 @@ impl EnvelopeKey {
     }
 }
 
-/// A datagram of the unencrypted part of a handshake. Its MAC is not yet checked.
+/// Parsed datagram of the unencrypted part of a handshake. Its MAC has not been verified yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hello<'a> {
     pub(crate) from: HelloSender,
-    /// Nanoseconds since the Unix epoch at which the initiator began this flight.
+    /// Time at which the initiator began this flight, in nanoseconds since the Unix epoch.
     pub(crate) timestamp: u64,
     pub(crate) source: ConnectionId,
-    /// Cookie, if the responder requested one.
+    /// Cookie that the responder requested, if any.
     pub(crate) cookie: Option<Cookie>,
     pub(crate) crypto_offset: u16,
     pub(crate) crypto: &'a [u8],
 }
 
-/// Side that sent a hello, and the data by which the receiver finds the key.
+/// Role of the sender of a hello, and the ID by which the receiver finds the MAC key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HelloSender {
     Initiator(KeyId),
@@ -118,7 +121,7 @@ impl<'a> Hello<'a> {
         })
     }
 
-    /// Appends the datagram with its MAC.
+    /// Appends the datagram and its MAC to `out`.
     pub(crate) fn put(&self, out: &mut Vec<u8>, key: &EnvelopeKey) {
         let start = out.len();
         match self.from {
@@ -145,19 +148,19 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// The answer of a responder under load to a first flight: a cookie to return. Its MAC is not yet
-/// checked.
+/// Reply of a responder under load to a hello: a cookie that the initiator must return. The MAC of
+/// the reply has not been verified yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CookieReply {
-    /// The initiator's connection ID.
+    /// Connection ID of the initiator.
     pub(crate) to: ConnectionId,
-    /// The timestamp of the first flight.
+    /// Timestamp of the hello.
     pub(crate) timestamp: u64,
     pub(crate) cookie: Cookie,
 }
 
 impl CookieReply {
-    /// Bytes of the datagram.
+    /// Size of the datagram in bytes.
     pub(crate) const SIZE: usize = 1 + 4 + 8 + COOKIE_SIZE + MAC_SIZE;
 
     pub(crate) fn read(datagram: &[u8]) -> Result<Self, Malformed> {
@@ -173,7 +176,7 @@ impl CookieReply {
         })
     }
 
-    /// Appends the datagram with its MAC.
+    /// Appends the datagram and its MAC to `out`.
     pub(crate) fn put(&self, out: &mut Vec<u8>, key: &EnvelopeKey) {
         let start = out.len();
         out.push(packet::COOKIE);
@@ -184,7 +187,7 @@ impl CookieReply {
     }
 }
 
-/// Appends the MAC of the bytes from `start` on.
+/// Appends the MAC of the bytes of `out` from offset `start` on.
 fn put_mac(out: &mut Vec<u8>, start: usize, key: &EnvelopeKey) {
     let mac = key.mac(&out[start..]);
     out.extend_from_slice(&mac.as_ref()[..MAC_SIZE]);

@@ -1,8 +1,10 @@
-//! Handshake: TLS 1.3 by `rustls`, in flights that are repeated until the answer arrives.
+//! Handshake: TLS 1.3 with `rustls`. Each side repeats its flight of datagrams until the peer
+//! replies.
 //!
-//! TLS bytes go in and out as crypto bytes at an offset, at two levels: `Initial` (in the envelope)
-//! and `Handshake` (under handshake keys). There are no acknowledgements: the peer's next flight
-//! shows that ours arrived, so each end repeats its last flight until it sees the next one.
+//! TLS bytes are exchanged as crypto bytes with an offset, at two encryption levels. The level
+//! `Initial` uses the envelope, and the level `Handshake` uses handshake keys. There are no
+//! acknowledgements. A new flight from the peer shows that this side's flight has arrived. Each
+//! side therefore repeats its last flight until the next flight of the peer arrives.
 
 pub(crate) mod cookie;
 pub(crate) mod envelope;
@@ -19,23 +21,23 @@ use crate::wire::{
     packet::{self, ConnectionId},
 };
 
-/// One end of a handshake.
+/// One side of a handshake.
 pub(crate) struct Handshake {
     tls: Tls,
-    /// Our crypto bytes at each level, from the first one on.
+    /// Crypto bytes that this side sends at each level, starting at offset 0.
     outgoing: [Vec<u8>; 2],
     incoming: [CryptoBuffer; 2],
     write_level: usize,
-    /// Keys of the `Handshake` level, once TLS has made them.
+    /// Keys of the level `Handshake`. `None` until TLS has derived them.
     pub(crate) keys: Option<Keys>,
-    /// Packet number of the next handshake packet.
+    /// Packet number of the next handshake packet to send.
     pub(crate) next_number: u32,
-    /// Keys of the data packets, once TLS has made them.
+    /// Keys for data packets. `None` until TLS has derived them.
     data_keys: Option<(Keys, Secrets)>,
     parameters: Option<TransportParameters>,
 }
 
-/// The encryption level of crypto bytes.
+/// Encryption level of crypto bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EncryptionLevel {
     Initial = 0,
@@ -86,7 +88,7 @@ impl Handshake {
         }
     }
 
-    /// Reads crypto bytes of the peer. Returns whether they were new and advanced TLS.
+    /// Processes crypto bytes from the peer. Returns whether new bytes were passed to TLS.
     pub(crate) fn read(
         &mut self,
         level: EncryptionLevel,
@@ -109,12 +111,13 @@ impl Handshake {
         Ok(true)
     }
 
-    /// Returns all our crypto bytes at `level`.
+    /// Returns all crypto bytes that this side sends at `level`.
     pub(crate) fn outgoing(&self, level: EncryptionLevel) -> &[u8] {
         &self.outgoing[level as usize]
     }
 
-    /// Appends one packet under handshake keys, with our crypto bytes at `level` from `offset` on.
+    /// Appends one packet encrypted with handshake keys. It contains this side's crypto bytes at
+    /// `level`, starting at `offset`.
     pub(crate) fn put_packet(
         &mut self,
         out: &mut Vec<u8>,
@@ -141,7 +144,8 @@ impl Handshake {
         self.next_number += 1;
     }
 
-    /// Opens a packet under handshake keys. Returns its number, the offset, and the crypto bytes.
+    /// Decrypts a packet with the handshake keys. Returns the packet number, and the crypto bytes
+    /// with their offset.
     pub(crate) fn open_packet<'a>(
         &self,
         datagram: &'a mut [u8],
@@ -156,7 +160,7 @@ impl Handshake {
         Ok((number, u16::from_be_bytes(*offset), bytes))
     }
 
-    /// Whether the peer has proved its identity and all keys are made.
+    /// Whether the peer has proved its identity and TLS has derived all keys.
     pub(crate) fn is_complete(&self) -> bool {
         let handshaking = match &self.tls {
             Tls::Client(tls) => tls.is_handshaking(),
@@ -165,7 +169,8 @@ impl Handshake {
         !handshaking && self.data_keys.is_some() && self.parameters.is_some()
     }
 
-    /// Returns the data keys and the peer's parameters, once, when complete.
+    /// Returns the keys for data packets and the peer's parameters. Returns `None` until the
+    /// handshake is complete, and after the first call that returned them.
     pub(crate) fn take_result(&mut self) -> Option<(Keys, Secrets, TransportParameters)> {
         if !self.is_complete() {
             return None;
@@ -201,8 +206,8 @@ impl Handshake {
     }
 }
 
-/// Buffer that reassembles the crypto bytes of one level. Handshakes are a few kilobytes, so a byte
-/// map suffices.
+/// Buffer that reassembles the crypto bytes of one level. A handshake has only a few kilobytes, so
+/// the buffer stores one flag for each byte.
 #[derive(Debug, Default)]
 struct CryptoBuffer {
     bytes: Vec<u8>,
@@ -236,11 +241,11 @@ impl CryptoBuffer {
     }
 }
 
-/// Maximum number of crypto bytes in one datagram. With any envelope they fit in 1280 bytes of
-/// IPv6.
+/// Maximum number of crypto bytes in one datagram. With the largest header and MAC, the datagram
+/// still fits into the minimum IPv6 MTU of 1280 bytes.
 pub(crate) const CRYPTO_PART_MAX: usize = 1150;
-/// Maximum number of crypto bytes of one level. The largest flight, a client hello with a
-/// post-quantum key share, has about 1.5 kB.
+/// Maximum number of crypto bytes of one level. The largest flight is a client hello with a
+/// post-quantum key share, and has about 1.5 kB.
 const CRYPTO_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -248,12 +253,13 @@ pub(crate) mod tests {
     use super::*;
     use crate::{Identity, version::FrameVersion};
 
-    /// The result of a handshake at either end.
+    /// Completes a handshake. Returns the results of the client and of the server.
     pub(crate) fn complete() -> [(Keys, Secrets, TransportParameters); 2] {
         complete_with([parameters(1), parameters(2)])
     }
 
-    /// Returns the same where client and server send these parameters.
+    /// Completes a handshake in which client and server send the given parameters. Returns the
+    /// results of both.
     fn complete_with(
         [client, server]: [TransportParameters; 2],
     ) -> [(Keys, Secrets, TransportParameters); 2] {

@@ -1,5 +1,5 @@
-//! TLS 1.3 with raw public keys, by `rustls::quic`: our own identity, the accepted identities, and
-//! the parameters that travel with the handshake.
+//! TLS 1.3 with raw public keys, using `rustls::quic`: this side's identity, the accepted key of
+//! the peer, and the transport parameters.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::{
     wire::varint::{self, ByteReader, Malformed},
 };
 
-/// The TLS configurations of one pair of identities, one for each role.
+/// TLS configurations for one pair of identities, one for each role.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsConfig {
     pub(crate) client: Arc<rustls::ClientConfig>,
@@ -35,7 +35,7 @@ pub(crate) struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// Configurations for `us` that accept exactly the key `peer`.
+    /// Creates configurations for the identity `us`, which accept only the key `peer`.
     pub(crate) fn new(us: &Identity, peer: &PublicKey) -> Result<Self, Error> {
         let provider = Arc::new(provider());
         let key = aws_lc_rs::sign::any_eddsa_type(&us.pkcs8())?;
@@ -72,22 +72,23 @@ impl TlsConfig {
     }
 }
 
-/// The TLS transport parameters that each end sends.
+/// Transport parameters that each side sends in the TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TransportParameters {
-    /// The latest version that the sender speaks. In parameters of a peer it is at most our own
-    /// latest, and so the version of the connection.
+    /// Highest protocol version that the sender supports. After decoding, it is the highest version
+    /// that both sides support, which the connection uses.
     pub(crate) version: FrameVersion,
-    /// Number drawn at each start of the program, which distinguishes a restarted peer from a
-    /// silent one.
+    /// Random number of this run of the program. A peer that has restarted sends another number, so
+    /// a restart can be distinguished from a silence.
     pub(crate) instance: u64,
-    /// Slots that each bulk stream may use before it gets credit of its own.
+    /// Initial window in slots of the first bulk stream that the receiver of the parameters opens.
+    /// The windows of later streams are computed from it.
     pub(crate) initial_window: u64,
-    /// Streams that the peer may open.
+    /// Number of streams that the receiver of the parameters may open.
     pub(crate) stream_limit: u32,
-    /// Start of this handshake, in nanoseconds since the Unix epoch by the sender's clock.
+    /// Start of this handshake by the sender's clock, in nanoseconds since the Unix epoch.
     ///
-    /// The initiator's first flight contains the same value without authentication.
+    /// The initiator's first flight contains the same value without authentication by TLS.
     pub(crate) began_unix_ns: u64,
 }
 
@@ -104,10 +105,11 @@ impl TransportParameters {
         out
     }
 
-    /// Reads the peer's parameters. Bytes after the known fields belong to later versions.
+    /// Decodes the peer's parameters. Bytes after the known fields belong to later versions and are
+    /// ignored.
     ///
     /// # Errors
-    /// [`Malformed`] if the bytes are no parameters or the peer speaks none of our versions.
+    /// Returns [`Malformed`] if the bytes are invalid, or if the two sides have no common version.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = ByteReader(bytes);
         let oldest = reader.byte()?;
@@ -127,7 +129,7 @@ impl TransportParameters {
     }
 }
 
-/// Verifier that accepts one raw public key and no other.
+/// TLS verifier that accepts exactly one raw public key.
 #[derive(Debug)]
 struct PinnedKey {
     spki: Vec<u8>,
@@ -236,10 +238,10 @@ impl ClientCertVerifier for PinnedKey {
     }
 }
 
-/// Returns a provider with AES-128-GCM first if the processor computes AES, and ChaCha20-Poly1305
-/// first if not.
+/// Returns a TLS provider that prefers AES-128-GCM if the processor has AES instructions, and
+/// ChaCha20-Poly1305 otherwise.
 ///
-/// Both stay acceptable, since the peer may have the better reason.
+/// Both ciphers stay enabled, because the processor of the peer may differ.
 fn provider() -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     let aes = aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
@@ -261,7 +263,7 @@ fn has_aes_hardware() -> bool {
     return false;
 }
 
-/// The name in the TLS handshake; identities are keys, so it distinguishes nothing.
+/// Server name in the TLS handshake. It has no meaning, since identities are keys.
 pub(crate) const SERVER_NAME: &str = "longhaul";
 const ALPN: &[u8] = b"longhaul/1";
 
@@ -269,7 +271,7 @@ const ALPN: &[u8] = b"longhaul/1";
 mod tests {
     use super::*;
 
-    /// The test vector of version 2.
+    /// Encoded parameters of version 2, as a test vector.
     const OF_VERSION_2: [u8; 21] = [
         0x02, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x50, 0x00, 0x50, 0x00, 0x17, 0x97,
         0x9c, 0xfe, 0x36, 0x2a, 0x00, 0x00,

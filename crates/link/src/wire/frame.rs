@@ -1,26 +1,27 @@
 //! Frames: the content of an encrypted packet.
 //!
-//! A packet holds frames one after the other; a [`Frame::Chunk`] without a length runs to the end
-//! of the packet. Decoding never allocates and checks every length.
+//! A packet contains a sequence of frames. A [`Frame::Chunk`] without a length extends to the end
+//! of the packet. Decoding allocates no memory and checks every length.
 
 use std::ops::Range;
 
 use super::varint::{self, ByteReader, Malformed};
 
-/// One frame, borrowed from the packet that holds it.
+/// One frame, borrowed from the packet that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// Asks for a report; has no content.
+    /// Requests a report. The frame has no fields.
     Ping,
-    /// The receiver's report; `feedback` decodes it.
+    /// A report about packets that the sender of the frame has received.
     Feedback(crate::wire::report::Report<'a>),
-    /// The bytes of slot `index` of a stream.
+    /// Bytes of slot `index` of a stream.
     Chunk {
         stream: u32,
         index: u64,
         data: &'a [u8],
     },
-    /// One half of slot `index`, which has `len` bytes and does not fit a packet of this path.
+    /// One half of slot `index`. The slot has `len` bytes and does not fit into one packet on this
+    /// path.
     Half {
         stream: u32,
         index: u64,
@@ -28,53 +29,57 @@ pub(crate) enum Frame<'a> {
         half: Half,
         data: &'a [u8],
     },
-    /// The end of a stream: how many slots and bytes it has, and the hash of its bytes.
+    /// End record of a stream: its number of slots and bytes, and the hash of its bytes.
     End {
         stream: u32,
         chunks: u64,
         bytes: u64,
         hash: u64,
     },
-    /// The sender abandons a stream.
+    /// The sender of a stream abandons the stream.
     Reset { stream: u32, code: u32 },
-    /// The receiver wants no more of a stream.
+    /// The receiver of a stream refuses further bytes.
     Stop { stream: u32, code: u32 },
-    /// The sender of a stream may use slots below `limit`.
+    /// Permits the sender of a stream to send slots with an index below `limit`.
     Credit { stream: u32, limit: u64 },
-    /// The same in version 2, from a receiver that aims at a window of `window` slots.
+    /// Version 2: permits the sender of a stream to send slots with an index below `limit`. The
+    /// receiver aims at a window of `window` slots.
     PacedCredit {
         stream: u32,
         limit: u64,
         window: u64,
     },
-    /// The application has read a stream to its end.
+    /// The receiver's application has read a stream to its end.
     Done { stream: u32 },
-    /// The pool of bulk streams opened by the receiver of the frame has `free` slots left before
-    /// stream `from`.
+    /// Announces initial credit. The pool for bulk streams that the receiver of this frame opens
+    /// has `free` slots just before stream `from` opens.
     ///
-    /// `from` counts the streams that the receiver opens. The shares are credit that needs no frame
-    /// of its own.
+    /// `from` is a count of the streams that the receiver of this frame opens. Each stream takes
+    /// its share of the pool without a further frame.
     InitialWindow { from: u32, free: u64 },
-    /// Number of streams that the peer may have opened in all.
+    /// Total number of streams that the receiver of the frame may have opened.
     StreamLimit { streams: u32 },
-    /// The sender's round-trip time, which sets the interval of reports.
+    /// Round-trip time that the sender of the frame measured. The receiver of the frame computes
+    /// its report interval from it.
     PathHint { rtt_us: u64 },
-    /// Asks for reports on all packets from `number` on, since earlier reports on them were lost.
+    /// Requests reports on all packets from `number` on, because earlier reports on them were lost.
     TellFrom { number: u64 },
-    /// The most that the receiver of the frame may send us, in bytes per second; zero means no
+    /// Maximum rate at which the receiver of the frame may send, in bytes per second. Zero means no
     /// limit.
     RateMax { bytes_per_s: u64 },
-    /// Another process will soon replace the sender's: new streams need another connection.
+    /// Another process will soon replace the sender of the frame. New streams must use another
+    /// connection.
     Retire,
-    /// Must be echoed in a [`Frame::Response`], to the address it came from.
+    /// Challenge to prove an address. The receiver must return the token in a [`Frame::Response`]
+    /// to the address from which the challenge was sent.
     Challenge([u8; 8]),
-    /// Echo of a challenge.
+    /// Returned token of a challenge.
     Response([u8; 8]),
-    /// The peer ends the connection.
+    /// The sender of the frame ends the connection.
     Close { code: u32 },
 }
 
-/// A half of a slot.
+/// One of the two halves of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Half {
     First,
@@ -82,7 +87,8 @@ pub(crate) enum Half {
 }
 
 impl Half {
-    /// The place of this half in a slot of `len` bytes: the first half has the odd byte.
+    /// Returns the byte range of this half in a slot of `len` bytes. If `len` is odd, the first
+    /// half is one byte longer.
     pub(crate) fn of(self, len: usize) -> Range<usize> {
         let middle = len.div_ceil(2);
         match self {
@@ -114,22 +120,22 @@ const CHALLENGE: u8 = 0x0d;
 const RESPONSE: u8 = 0x0e;
 const CLOSE: u8 = 0x0f;
 
-/// The longest frame except chunks and feedback, in bytes.
+/// Maximum size in bytes of a frame other than chunks, halves and feedback.
 pub(crate) const CONTROL_SIZE_MAX: usize = 1 + 4 + 8 + 8 + 8;
 
-/// The bytes a [`CHUNK_TO_END`] frame takes before its data.
+/// Returns the size of a [`CHUNK_TO_END`] frame without its data, in bytes.
 pub(crate) fn chunk_header_size(stream: u32, index: u64) -> usize {
     1 + varint::size(u64::from(stream)) + varint::size(index)
 }
 
-/// Appends the header of a chunk whose data runs to the end of the packet.
+/// Appends the header of a chunk frame whose data extends to the end of the packet.
 pub(crate) fn put_chunk_to_end(out: &mut Vec<u8>, stream: u32, index: u64) {
     out.push(CHUNK_TO_END);
     varint::put(out, u64::from(stream));
     varint::put(out, index);
 }
 
-/// Appends the header of a chunk of `len` bytes.
+/// Appends the header of a chunk frame with `len` bytes of data.
 pub(crate) fn put_chunk(out: &mut Vec<u8>, stream: u32, index: u64, len: usize) {
     out.push(CHUNK);
     varint::put(out, u64::from(stream));
@@ -137,7 +143,7 @@ pub(crate) fn put_chunk(out: &mut Vec<u8>, stream: u32, index: u64, len: usize) 
     varint::put(out, len as u64);
 }
 
-/// Appends the header of a half of a slot of `len` bytes.
+/// Appends the header of a frame with one half of a slot. The whole slot has `len` bytes.
 pub(crate) fn put_half(out: &mut Vec<u8>, stream: u32, index: u64, len: usize, half: Half) {
     out.push(HALF);
     varint::put(out, u64::from(stream));
@@ -146,16 +152,16 @@ pub(crate) fn put_half(out: &mut Vec<u8>, stream: u32, index: u64, len: usize, h
     out.push(half as u8);
 }
 
-/// Appends the type byte of a feedback frame; `feedback` appends the rest.
+/// Appends the type byte of a feedback frame. The module `feedback` appends the report itself.
 pub(crate) fn put_feedback_type(out: &mut Vec<u8>) {
     out.push(FEEDBACK);
 }
 
 impl Frame<'_> {
-    /// Appends this frame.
+    /// Appends this frame to `out`.
     ///
-    /// [`put_chunk`] and [`put_chunk_to_end`] write chunks, [`put_half`] writes halves, and the
-    /// receiver's log writes feedback.
+    /// Chunks, halves and feedback have other methods: [`put_chunk`], [`put_chunk_to_end`],
+    /// [`put_half`], and the log of received packets.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let mut fields = |kind: u8, values: &[u64]| {
             out.push(kind);
@@ -205,7 +211,8 @@ impl Frame<'_> {
     }
 }
 
-/// The frames of a decrypted packet, in order. Stops after the first malformed one.
+/// Iterator over the frames of a decrypted packet, in order. It stops after the first malformed
+/// frame.
 #[derive(Debug)]
 pub(crate) struct Frames<'a>(ByteReader<'a>);
 

@@ -1,7 +1,7 @@
-//! The wire format of the link: variable-length integers, frames, packet headers.
+//! Wire format of the link: variable-length integers, frames, packet headers.
 //!
-//! All functions here parse bytes from outside. None panics on any input, and none allocates in
-//! proportion to a length in the input.
+//! All functions in this module parse untrusted bytes. No input causes a panic, or a memory
+//! allocation in proportion to a length field.
 
 pub(crate) mod frame;
 pub(crate) mod packet;

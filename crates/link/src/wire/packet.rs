@@ -8,39 +8,39 @@
 //! data       0b010kpp11    connection ID (4), packet number (4), sealed frames
 //! ```
 //!
-//! In data packets the low five bits of the first byte and the packet number are masked as in RFC
-//! 9001 section 5.4. The bit `k` is the key phase.
+//! In data packets, header protection masks the low five bits of the first byte and the packet
+//! number (RFC 9001 section 5.4). The bit `k` is the key phase.
 
 use rustls::quic::{HeaderProtectionKey, PacketKey, Tag};
 
 use super::varint::Malformed;
 
-/// Identifier of a connection, chosen by the end that receives it.
+/// Identifier of a connection. The receiver of packets with this ID has selected it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct ConnectionId(pub(crate) [u8; 4]);
 
-/// First byte of a first flight.
+/// First byte of a hello, the first datagram of a handshake.
 pub(crate) const HELLO: u8 = 0xc1;
-/// First byte of the answer to a first flight.
+/// First byte of a reply to a hello.
 pub(crate) const HELLO_ANSWER: u8 = 0xc2;
-/// First byte of the answer to a first flight that asks for a cookie.
+/// First byte of a reply to a hello that requests a cookie.
 pub(crate) const COOKIE: u8 = 0xc3;
-/// First byte of a first flight that shows a cookie.
+/// First byte of a hello that contains a cookie.
 pub(crate) const HELLO_WITH_COOKIE: u8 = 0xc4;
-/// First byte of a packet under handshake keys.
+/// First byte of a packet that is encrypted with handshake keys.
 pub(crate) const HANDSHAKE: u8 = 0xd1;
 const DATA: u8 = 0b0100_0011;
 const DATA_MASK: u8 = 0b1110_0000;
 const KEY_PHASE: u8 = 0b0000_0100;
 
-/// Bytes before the sealed part of a handshake or data packet.
+/// Size of the header of a handshake or data packet, in bytes. Encrypted bytes follow the header.
 pub(crate) const HEADER_SIZE: usize = 1 + 4 + 4;
-/// Bytes of the authentication tag after the payload.
+/// Size of the authentication tag after the payload, in bytes.
 pub(crate) const TAG_SIZE: usize = 16;
-/// Bytes of header and tag around the frames of a packet.
+/// Size of header and tag of a data packet, in bytes.
 pub(crate) const OVERHEAD: usize = HEADER_SIZE + TAG_SIZE;
 
-/// The kind of a datagram, by its first byte.
+/// Kind of a datagram. The first byte of the datagram determines its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DatagramKind {
     Hello,
@@ -50,8 +50,8 @@ pub(crate) enum DatagramKind {
     Data,
 }
 
-/// Returns the kind of a datagram, and its connection ID if the header has one at the common
-/// position.
+/// Returns the kind of a datagram and its connection ID. For a hello, which has no destination
+/// connection ID, the ID is all zeros.
 pub(crate) fn classify(datagram: &[u8]) -> Result<(DatagramKind, ConnectionId), Malformed> {
     let kind = match *datagram.first().ok_or(Malformed)? {
         HELLO | HELLO_WITH_COOKIE => return Ok((DatagramKind::Hello, ConnectionId::default())),
@@ -71,23 +71,22 @@ pub(crate) fn classify(datagram: &[u8]) -> Result<(DatagramKind, ConnectionId), 
     ))
 }
 
-/// Appends the header of a handshake packet. Returns nothing: the sealed part starts at
-/// [`HEADER_SIZE`] behind `start`.
+/// Appends the header of a handshake packet.
 pub(crate) fn put_handshake_header(out: &mut Vec<u8>, to: ConnectionId, number: u32) {
     out.push(HANDSHAKE);
     out.extend_from_slice(&to.0);
     out.extend_from_slice(&number.to_be_bytes());
 }
 
-/// Appends the header of a data packet, unmasked.
+/// Appends the header of a data packet without header protection.
 pub(crate) fn put_data_header(out: &mut Vec<u8>, to: ConnectionId, number: u64, key_phase: bool) {
     out.push(DATA | if key_phase { KEY_PHASE } else { 0 });
     out.extend_from_slice(&to.0);
     out.extend_from_slice(&(number as u32).to_be_bytes());
 }
 
-/// Seals the packet that starts at `start` of `out` and ends with it: encrypts the payload, appends
-/// the tag, and masks the header if `mask` is given.
+/// Encrypts the packet that starts at offset `start` of `out`. It encrypts the payload and appends
+/// the tag. If `mask` is given, it also applies header protection.
 pub(crate) fn seal(
     out: &mut Vec<u8>,
     start: usize,
@@ -108,8 +107,8 @@ pub(crate) fn seal(
     }
 }
 
-/// Removes the mask from the header of a data packet. Returns the truncated packet number and the
-/// key phase.
+/// Removes header protection from a data packet. Returns the truncated packet number and the key
+/// phase.
 pub(crate) fn unmask(
     datagram: &mut [u8],
     mask: &dyn HeaderProtectionKey,
@@ -125,7 +124,7 @@ pub(crate) fn unmask(
     Ok((number, first[0] & KEY_PHASE != 0))
 }
 
-/// Opens a packet whose header is in the clear. Returns its payload.
+/// Decrypts a packet whose header has no header protection. Returns the payload.
 pub(crate) fn open<'a>(
     datagram: &'a mut [u8],
     number: u64,
@@ -138,8 +137,8 @@ pub(crate) fn open<'a>(
         .map_err(|_| Malformed)
 }
 
-/// Returns the full packet number nearest to `expected` whose low 32 bits are `truncated` (the rule
-/// of RFC 9000 appendix A.3).
+/// Returns the full packet number that has the low 32 bits `truncated` and is nearest to `expected`
+/// (RFC 9000 appendix A.3).
 pub(crate) fn expand_number(truncated: u32, expected: u64) -> u64 {
     const WINDOW: u64 = 1 << 32;
     let candidate = expected & !(WINDOW - 1) | u64::from(truncated);

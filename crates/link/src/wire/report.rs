@@ -1,4 +1,4 @@
-//! Wire format of a report.
+//! Wire format of a report about received packets.
 //!
 //! ```text
 //! largest | front, counted back from largest | time of front, us | delay, us | bytes received
@@ -7,50 +7,55 @@
 //! block:   first packet number, counted back from largest | count | kind | runs or bits
 //! ```
 //!
-//! A report that does not fit into a packet is split into several frames. Each frame is complete in
-//! itself. If a block covers a packet and does not list it as received, the packet had not arrived
-//! when the frame was made.
+//! A report that does not fit into a packet is split into several frames. Each frame is a complete
+//! report. If a block covers a packet but does not mark it as received, the packet had not arrived
+//! when the frame was created.
 //!
-//! Samples run backwards in time from `front`, and each is relative to the previous one. Runs
-//! alternate between received and missing, beginning with received; the least significant bit is
-//! the first.
+//! The first sample is relative to `front`, and each further sample is relative to the sample
+//! before it. Samples go back in time. Runs are alternately received and missing packets, and the
+//! first run is received packets. In a bitmap, the least significant bit stands for the first
+//! packet.
 
 use crate::wire::{
     Malformed,
     varint::{self, ByteReader},
 };
 
-/// A decoded report. Samples and blocks stay encoded until they are walked.
+/// Decoded report. Samples and blocks are decoded only when they are iterated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Report<'a> {
-    /// The highest packet number that has arrived.
+    /// Highest packet number that has arrived.
     pub(crate) largest: u64,
-    /// A recent arrival whose delay is that of the path (see `front`), with its receive time.
+    /// Packet number and receive time of a recent arrival with a representative delay. The module
+    /// `feedback` selects it.
     pub(crate) front: ArrivalSample,
-    /// Time from the arrival of the front until the report was made, in microseconds.
+    /// Time between the arrival of the packet `front` and the creation of the report, in
+    /// microseconds.
     pub(crate) delay_us: u64,
-    /// Bytes of all distinct packets that have arrived, headers included.
+    /// Total size of all distinct packets that have arrived, headers included, in bytes.
     pub(crate) bytes_received: u64,
     samples: &'a [u8],
     blocks: &'a [u8],
 }
 
-/// The receive time of one packet, in microseconds of the receiver's clock.
+/// Receive time of one packet, in microseconds of the receiver's clock.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ArrivalSample {
     pub(crate) number: u64,
     pub(crate) time_us: u64,
 }
 
-/// Packet numbers that one report may cover, and that the receiver therefore stores.
+/// Maximum number of packet numbers that one report may cover. The receiver must store the arrivals
+/// of this number of packets.
 ///
-/// They cover everything in flight at 10 Gbit/s over 1 s, and more. A bitmap of them has 128 KiB.
+/// The number exceeds the packets in flight at 10 Gbit/s with a round-trip time of 1 s. A bitmap of
+/// this size has 128 KiB.
 pub(crate) const WINDOW: u64 = 1 << 20;
 /// Maximum number of receive times in one report.
 pub(crate) const SAMPLES_MAX: usize = 32;
-/// Kind of a block that is encoded as alternating run lengths.
+/// Kind of a block that contains alternating run lengths.
 pub(crate) const RUNS: u8 = 0;
-/// Kind of a block that is encoded as one bit for each packet.
+/// Kind of a block that contains one bit for each packet.
 pub(crate) const BITS: u8 = 1;
 
 impl<'a> Report<'a> {
@@ -76,7 +81,7 @@ impl<'a> Report<'a> {
         Ok(report)
     }
 
-    /// Appends a report whose samples and blocks are already encoded.
+    /// Appends the report to `out`. Its samples and blocks are already encoded.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         for value in [
             self.largest,
@@ -101,7 +106,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// A report without samples and blocks.
+    /// Creates a report without samples and blocks.
     pub(crate) fn new(
         largest: u64,
         front: ArrivalSample,
@@ -118,7 +123,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Calls `visit` for each sample, the last one first.
+    /// Calls `visit` for each sample, newest first.
     pub(crate) fn for_each_sample(
         &self,
         mut visit: impl FnMut(ArrivalSample),
@@ -143,10 +148,11 @@ impl<'a> Report<'a> {
         reader.is_empty().then_some(()).ok_or(Malformed)
     }
 
-    /// Calls `visit` for each run of packets that all arrived or are all missing, with the first
-    /// number, one past the last, and whether they arrived.
+    /// Calls `visit` for each run of packets that have all arrived or are all missing. The
+    /// arguments are the first packet number, the last packet number plus one, and whether the
+    /// packets arrived.
     ///
-    /// The report does not cover packets outside of these runs.
+    /// The report contains no information about packets outside these runs.
     pub(crate) fn for_each_run(
         &self,
         mut visit: impl FnMut(u64, u64, bool),

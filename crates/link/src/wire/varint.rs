@@ -1,16 +1,16 @@
-//! Variable-length integers as in RFC 9000 section 16.
+//! Variable-length integers according to RFC 9000 section 16.
 //!
-//! They have 1, 2, 4 or 8 bytes. The two top bits of the first byte give the length.
+//! They have 1, 2, 4 or 8 bytes. The two most significant bits of the first byte encode the length.
 
-/// Bytes could not be decoded: they end too early or hold an impossible value.
+/// Error: bytes could not be decoded, because they end too early or contain an invalid value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed packet")]
 pub(crate) struct Malformed;
 
-/// The largest value that a variable-length integer can hold.
+/// Largest value of a variable-length integer.
 pub(crate) const MAX: u64 = (1 << 62) - 1;
 
-/// Bytes that `value` takes.
+/// Returns the encoded size of `value` in bytes.
 pub(crate) const fn size(value: u64) -> usize {
     if value < 1 << 6 {
         1
@@ -23,7 +23,7 @@ pub(crate) const fn size(value: u64) -> usize {
     }
 }
 
-/// Appends `value`.
+/// Appends the encoding of `value`.
 pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
     assert!(value <= MAX, "a varint holds at most 62 bits");
     match size(value) {
@@ -34,12 +34,12 @@ pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Appends a number of either sign, such that small ones stay short.
+/// Appends the encoding of a signed number. Numbers near zero have a short encoding.
 pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
     put(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-/// Takes bytes off the front of a slice, each step checked.
+/// Reader of bytes from the start of a slice. Each read checks the remaining length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
 
@@ -74,12 +74,12 @@ impl<'a> ByteReader<'a> {
         })
     }
 
-    /// A varint that must fit in 32 bits.
+    /// Reads a variable-length integer that must fit into 32 bits.
     pub(crate) fn varint_u32(&mut self) -> Result<u32, Malformed> {
         u32::try_from(self.varint()?).map_err(|_| Malformed)
     }
 
-    /// Reads an integer that [`put_signed`] wrote.
+    /// Reads a signed number that [`put_signed`] wrote.
     pub(crate) fn signed(&mut self) -> Result<i64, Malformed> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// The sample encodings of RFC 9000 appendix A.1.
+    /// Checks the sample encodings of RFC 9000 appendix A.1.
     #[test]
     fn samples_of_rfc_9000_decode() {
         for (bytes, value) in [
