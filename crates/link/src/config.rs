@@ -6,64 +6,64 @@ use units::{BitRate, ByteCount};
 
 use crate::{Identity, PublicKey};
 
-/// Identity, peers and limits of a link.
+/// Identity, peers, limits and policy of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkConfig {
-    /// Our key pair.
+    /// Key pair of this gateway.
     pub identity: Identity,
-    /// Gateways that may connect to us. [`PeerId`] is an index into this list.
+    /// Gateways that may connect to this gateway. A [`PeerId`] is an index into this list.
     pub peers: Vec<PeerConfig>,
-    /// Behaviour of the link towards competing flows.
+    /// Policy of the link towards competing flows.
     pub policy: Policy,
-    /// Cap on the rate to all peers together.
+    /// Maximum sending rate to all peers together.
     pub rate_max: Option<BitRate>,
-    /// Limit of all link buffers together, divided evenly among the peers.
+    /// Memory limit for all buffers of the link together. Each peer has an equal share.
     pub memory_max: ByteCount,
-    /// Time without packets after which a peer's streams are abandoned. 10 min outlasts a router's
-    /// restart.
+    /// Time without packets after which a peer's streams are aborted. A value of 10 min is longer
+    /// than the restart of a router.
     pub idle_timeout: Duration,
-    /// File that keeps the timestamps of hellos and the measurements of paths over restarts.
+    /// File that stores the timestamps of hellos and the measurements of paths across restarts.
     ///
-    /// With `None`, a hello recorded before a restart is answered once more, and the first transfer
-    /// starts slowly.
+    /// With `None`, the gateway replies once to a hello that was recorded before a restart. The
+    /// first transfer after a restart also starts slowly.
     pub memory_file: Option<PathBuf>,
 }
 
-/// Gateway that may connect to us.
+/// Configuration of a gateway that may connect to this gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerConfig {
     /// Name of the peer in messages.
     pub name: String,
-    /// Keys that the peer may have: one, or several while they are rotated. An empty list marks a
-    /// removed peer.
+    /// Public keys that the peer may use: one key, or several during a key rotation. An empty list
+    /// means that the peer has been removed.
     pub public_keys: Vec<PublicKey>,
-    /// Address as `host:port`, resolved again at each connection attempt. With `None` this side
-    /// only waits.
+    /// Address in the form `host:port`. The name is resolved again at each connection attempt.
+    /// `None` means that this gateway waits for the peer to connect.
     pub endpoint: Option<String>,
-    /// Cap on the rate to the peer, and on its rate to us.
+    /// Maximum rate in each direction between this gateway and the peer.
     pub rate_max: Option<BitRate>,
-    /// Whether the peer connects only briefly, for one message.
+    /// Whether the peer connects only briefly, to exchange one message.
     ///
-    /// It gets 4 MiB of memory, and does not reduce the shares of the other peers in
+    /// Such a peer has 4 MiB of memory, and does not reduce the shares of other peers in
     /// [`LinkConfig::memory_max`].
     pub is_guest: bool,
 }
 
 impl PeerConfig {
-    /// Whether the peer has been removed, and only keeps its index.
+    /// Whether the peer has been removed. A removed peer keeps its index in the list.
     pub fn is_removed(&self) -> bool {
         self.public_keys.is_empty()
     }
 }
 
-/// Behaviour of the link towards other traffic at a bottleneck.
+/// Behaviour of the link towards competing flows at a bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Takes a fair share, and yields to a full queue.
+    /// The link uses a fair share of the capacity, and reduces its rate when the queue is full.
     Fair,
-    /// Uses the capacity that other flows leave unused.
+    /// The link uses only capacity that competing flows leave unused.
     Background,
-    /// Holds a rate that an operator has reserved.
+    /// The link sends at a rate that an operator has reserved for it.
     Reserved(BitRate),
 }
 

@@ -1,29 +1,30 @@
-//! Control frames that wait to be sent, or that a packet carried.
+//! Control frames that wait to be sent, and control frames that a packet carried.
 
 use std::{collections::VecDeque, time::Duration};
 
-/// Control frames that wait to be sent, in order, and control frames to repeat.
+/// Queue of control frames to send, and list of control frames to repeat.
 ///
-/// A frame that states a property of the connection waits only once. Its content is made when it is
-/// sent.
+/// A frame that states a property of the whole connection is queued at most once. Its content is
+/// computed when the frame is sent.
 #[derive(Debug, Default)]
 pub(crate) struct ControlQueue {
     waiting: VecDeque<ControlFrame>,
-    /// Bit for each waiting frame that states a property of the connection.
+    /// Bit mask of the queued frames that state a property of the whole connection.
     states: u8,
-    /// Frames to repeat with the next reports, and the remaining number of repetitions.
+    /// Frames to repeat with the next reports, each with its remaining number of repetitions.
     echoes: VecDeque<(ControlFrame, u8)>,
     /// Round-trip time that was last sent to the peer.
     told_rtt: Option<Duration>,
 }
 
-/// Maximum number of frames with credit or ends of reading that wait for repetition with reports.
+/// Maximum number of frames that wait to be repeated with reports. These frames grant credit, or
+/// state that a stream has been read to its end.
 const ECHOES_MAX: usize = 64;
-/// Maximum number of frames repeated with one report.
+/// Maximum number of control frames that are repeated with one report.
 pub(crate) const ECHOES_PER_REPORT: usize = 8;
 
 impl ControlQueue {
-    /// Queues a frame, unless a waiting frame will carry the same content.
+    /// Queues a frame. A frame that states a property of the whole connection is not queued twice.
     pub(crate) fn push(&mut self, control: ControlFrame) {
         let state = control.state();
         if self.states & state == 0 {
@@ -32,14 +33,14 @@ impl ControlQueue {
         }
     }
 
-    /// Takes the frame that has waited longest.
+    /// Removes and returns the first frame of the queue.
     pub(crate) fn pop(&mut self) -> Option<ControlFrame> {
         let control = self.waiting.pop_front()?;
         self.states &= !control.state();
         Some(control)
     }
 
-    /// Returns the number of waiting frames.
+    /// Returns the number of queued frames.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -48,8 +49,8 @@ impl ControlQueue {
         self.waiting.is_empty()
     }
 
-    /// Queues the hint of our round-trip time after it has changed by a tenth. The hint sets the
-    /// interval of the peer's reports.
+    /// Queues a frame with this side's round-trip time `rtt` if it differs by more than a tenth
+    /// from the value last sent. The peer computes its report interval from the value.
     pub(crate) fn hint_path(&mut self, rtt: Duration) {
         let told = self.told_rtt.unwrap_or(Duration::MAX);
         if rtt < told.mul_f64(0.9) || rtt > told.mul_f64(1.1) {
@@ -58,8 +59,8 @@ impl ControlQueue {
         }
     }
 
-    /// Repeats a frame with the next `times` reports. It replaces an earlier frame of the same kind
-    /// and stream.
+    /// Repeats a frame with the next `times` reports. An earlier frame of the same kind and stream
+    /// is no longer repeated.
     pub(crate) fn echo(&mut self, control: ControlFrame, times: u8) {
         self.echoes.retain(|(echo, _)| *echo != control);
         self.push_echo(control, times);
@@ -68,24 +69,25 @@ impl ControlQueue {
         }
     }
 
-    /// Returns the number of frames to repeat.
+    /// Returns the number of frames that wait to be repeated.
     pub(crate) fn echoes(&self) -> usize {
         self.echoes.len()
     }
 
-    /// Takes the next frame to repeat, and its remaining number of repetitions.
+    /// Removes and returns the next frame to repeat, and its remaining number of repetitions.
     pub(crate) fn pop_echo(&mut self) -> Option<(ControlFrame, u8)> {
         self.echoes.pop_front()
     }
 
-    /// Appends a frame to the frames to repeat.
+    /// Appends a frame to the list of frames to repeat.
     pub(crate) fn push_echo(&mut self, control: ControlFrame, times: u8) {
         self.echoes.push_back((control, times));
     }
 }
 
 impl ControlFrame {
-    /// Returns the bit of a frame that states a property of the connection. Other frames have zero.
+    /// Returns the bit of a frame that states a property of the whole connection, or zero for any
+    /// other frame.
     fn state(self) -> u8 {
         match self {
             Self::InitialWindow => 1,
@@ -104,8 +106,8 @@ impl ControlFrame {
     }
 }
 
-/// Control frame, with the number of its stream if it has one. The content is made each time the
-/// frame is sent.
+/// Kind of a control frame, with its stream number if the frame concerns a stream. The other fields
+/// are computed each time the frame is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ControlFrame {
     End(u32),
@@ -119,7 +121,7 @@ pub(crate) enum ControlFrame {
     RateMax,
     TellFrom,
     Retire,
-    /// A padded packet of this many bytes, headers included.
+    /// Padded packet that tests the path MTU. The value is its size in bytes, headers included.
     MtuProbe(u16),
 }
 

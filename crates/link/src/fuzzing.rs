@@ -1,4 +1,4 @@
-//! Helpers of the fuzz targets: frames as bytes, and hellos that pass the check of the envelope.
+//! Helpers for the fuzz targets: decoding of frames, and hellos with a valid MAC.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::{
     },
 };
 
-/// Decodes the frames of a payload, walks the reports in it, and checks that each frame survives
-/// writing and reading. Returns the number of frames.
+/// Decodes the frames of a payload, and iterates over the reports in it. For each other frame,
+/// checks that encoding and decoding return the same frame. Returns the number of frames.
 ///
 /// # Panics
-/// If a frame does not survive writing and reading.
+/// Panics if a frame changes when it is encoded and decoded.
 pub fn decode_frames(payload: &[u8]) -> usize {
     let mut count = 0;
     for frame in Frames::new(payload) {
@@ -74,7 +74,7 @@ fn write(frame: &Frame<'_>) -> Vec<u8> {
     out
 }
 
-/// Valid payloads: one of each frame, and reports of a path with gaps.
+/// Returns valid payloads: one with each kind of frame, and reports about a path with losses.
 pub fn payloads() -> Vec<Vec<u8>> {
     // The first bulk stream of the initiator of the handshake.
     let stream = 3;
@@ -139,28 +139,28 @@ pub fn payloads() -> Vec<Vec<u8>> {
     payloads
 }
 
-/// Fields of a hello, or of the answer to one.
+/// Fields of a hello, or of a reply to a hello.
 #[derive(Debug, Clone, Copy)]
 pub struct HelloFields<'a> {
-    /// Key of the gateway that begins the handshake.
+    /// Key of the gateway that initiates the handshake.
     pub initiator: &'a PublicKey,
-    /// Key of the gateway that answers.
+    /// Key of the gateway that responds to the handshake.
     pub responder: &'a PublicKey,
-    /// Connection ID of the answered hello. `None` makes a hello.
+    /// Connection ID of the initiator if the datagram is a reply. `None` for a hello.
     pub answers: Option<[u8; 4]>,
-    /// Nanoseconds since the Unix epoch.
+    /// Timestamp of the hello, in nanoseconds since the Unix epoch.
     pub timestamp: u64,
-    /// The sender's connection ID.
+    /// Connection ID of the sender.
     pub source: [u8; 4],
-    /// Cookie, if the responder requested one.
+    /// Cookie that the responder requested, if any.
     pub cookie: Option<[u8; 16]>,
     /// Offset of `crypto` in the sender's crypto bytes.
     pub crypto_offset: u16,
-    /// TLS bytes.
+    /// TLS bytes of the handshake.
     pub crypto: &'a [u8],
 }
 
-/// Returns a datagram with these fields and a valid MAC for its two keys.
+/// Returns a datagram with the given fields, and with a valid MAC for the two keys.
 pub fn hello(fields: &HelloFields<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let hello = Hello {

@@ -1,19 +1,20 @@
-//! Hash tables by connection ID or stream number, for the look-ups of every packet. The hash is one
-//! multiplication.
+//! Hash tables with connection IDs or stream numbers as keys. Several look-ups are needed for each
+//! packet, so the hash function is a single multiplication.
 //!
-//! The standard library's hash resists keys that are chosen to collide, and costs a tenth of the
-//! processing of a packet. Here this gateway draws the connection IDs itself, and an authenticated
-//! peer may open a bounded number of streams. Strangers must not be able to fill such a table.
+//! The standard library's hash function also protects against keys that an attacker selects to
+//! collide. It costs a tenth of the time to process a packet. This protection is not needed here:
+//! this gateway generates the connection IDs, and an authenticated peer may open only a limited
+//! number of streams. Do not use these tables for keys that a stranger can select.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
 };
 
-/// Table whose keys are chosen by this gateway, or by peers within their limits.
+/// Hash table with keys that this gateway generates, or that peers select within their limits.
 pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// Hashes a few bytes.
+/// Fast hash function for short keys.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct IdHasher(u64);
 
@@ -45,8 +46,8 @@ impl Hasher for IdHasher {
     }
 }
 
-/// 2^64 divided by the golden ratio, which spreads neighbouring numbers evenly (D. Knuth, vol. 3,
-/// section 6.4).
+/// 2^64 divided by the golden ratio. Multiplication by this number distributes consecutive numbers
+/// evenly (D. Knuth, vol. 3, section 6.4).
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Identity of a gateway: an Ed25519 key pair in a file, and the public keys of its peers.
 //!
-//! The private key is PKCS#8 in PEM; a public key is its 32 bytes in base64, one line.
+//! The key file contains the private key as PKCS#8 in PEM. A public key is written as one line of
+//! base64, which encodes its 32 bytes.
 
 use std::{
     fmt,
@@ -16,33 +17,33 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
 
-/// An Ed25519 public key: the identity of a gateway. Its text form is base64, 44 characters.
+/// Ed25519 public key, which identifies a gateway. Its text form is base64 with 44 characters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey(pub [u8; 32]);
 
-/// An Ed25519 key pair. `Debug` prints the public key only.
+/// Ed25519 key pair. The `Debug` output contains only the public key.
 #[derive(Clone)]
 pub struct Identity {
     pkcs8: Arc<PrivatePkcs8KeyDer<'static>>,
     public: PublicKey,
 }
 
-/// A key file that cannot be read, written or trusted.
+/// Reason why a key file cannot be read or written, or is not safe to use.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The file system reported an error; the source contains it.
+    /// The file system reported an error, which is in `source`.
     #[error("key file {path}")]
     Io {
-        /// The key file.
+        /// Path of the key file.
         path: PathBuf,
         /// Error of the file system.
         source: io::Error,
     },
-    /// Other users can read the private key, so it identifies no gateway.
+    /// Other users can read the private key, so it does not reliably identify this gateway.
     #[error("{path}: group or others can read this key (mode {mode:o}); run: chmod 600 {path}")]
     Exposed {
-        /// The key file.
+        /// Path of the key file.
         path: PathBuf,
         /// Permission bits of the key file.
         mode: u32,
@@ -50,18 +51,18 @@ pub enum IdentityError {
     /// The file contains no private key.
     #[error("{path}: not an Ed25519 private key in PKCS#8 PEM; make one with: longhaul keygen")]
     NotAKey {
-        /// The key file.
+        /// Path of the key file.
         path: PathBuf,
     },
 }
 
-/// A text that is not a public key.
+/// Error: a text is not a valid public key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a public key: expected 44 characters of base64 as `longhaul pubkey` prints them")]
 pub struct PublicKeyError;
 
 impl Identity {
-    /// Generates an identity from the operating system's randomness.
+    /// Generates a new identity with random numbers from the operating system.
     pub fn generate() -> Self {
         let pair = Ed25519KeyPair::generate().expect("the system's randomness works");
         let document = pair
@@ -70,8 +71,8 @@ impl Identity {
         Self::from_pkcs8(document.as_ref()).expect("a generated key reads back")
     }
 
-    /// Returns the identity with the given private seed. Tests and simulations need the same keys
-    /// in every run.
+    /// Returns the identity with the given private seed. Tests and simulations use it to have the
+    /// same keys in every run.
     pub fn from_seed(seed: [u8; 32]) -> Self {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("any 32 bytes are a seed");
         let document = pair.to_pkcs8v1().expect("a seeded key has a PKCS#8 form");
@@ -81,7 +82,8 @@ impl Identity {
     /// Reads a key file.
     ///
     /// # Errors
-    /// [`IdentityError::Exposed`] if group or others can read the file.
+    /// Returns [`IdentityError::Exposed`] if group or others can read the file. Returns another
+    /// error if the file cannot be read or contains no private key.
     pub fn read(path: &Path) -> Result<Self, IdentityError> {
         let io_error = |source| IdentityError::Io {
             path: path.to_owned(),
@@ -103,10 +105,11 @@ impl Identity {
             })
     }
 
-    /// Writes a new key file, readable by its owner only.
+    /// Writes a new key file that only its owner can read.
     ///
     /// # Errors
-    /// [`IdentityError::Io`] if the file exists: a key is never written over.
+    /// Returns [`IdentityError::Io`] if the file cannot be written or already exists. An existing
+    /// key is never overwritten.
     pub fn write_new(&self, path: &Path) -> Result<(), IdentityError> {
         let io_error = |source| IdentityError::Io {
             path: path.to_owned(),
@@ -130,12 +133,12 @@ impl Identity {
             .map_err(io_error)
     }
 
-    /// Returns the public half.
+    /// Returns the public key of this identity.
     pub fn public_key(&self) -> PublicKey {
         self.public
     }
 
-    /// Returns the private key, for the TLS library.
+    /// Returns the private key in the form that the TLS library needs.
     pub(crate) fn pkcs8(&self) -> PrivatePkcs8KeyDer<'static> {
         self.pkcs8.clone_key()
     }
@@ -151,8 +154,8 @@ impl Identity {
 }
 
 impl PublicKey {
-    /// Returns the SubjectPublicKeyInfo of this key, the form in which TLS carries a raw public key
-    /// (RFC 7250, RFC 8410 section 4).
+    /// Returns the SubjectPublicKeyInfo of this key, the encoding of a raw public key in TLS (RFC
+    /// 7250, RFC 8410 section 4).
     pub(crate) fn to_spki(self) -> Vec<u8> {
         [&SPKI_PREFIX[..], &self.0].concat()
     }
@@ -193,7 +196,8 @@ impl FromStr for PublicKey {
     }
 }
 
-/// DER of an Ed25519 SubjectPublicKeyInfo up to the key itself (RFC 8410 section 10.1).
+/// First bytes of the DER encoding of an Ed25519 SubjectPublicKeyInfo (RFC 8410 section 10.1). The
+/// 32 bytes of the key follow.
 const SPKI_PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];

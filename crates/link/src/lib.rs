@@ -10,11 +10,11 @@
 //!
 //! The core ([`Endpoint`] and everything below it) owns no socket, no clock and no source of
 //! randomness. Its inputs are datagrams, application calls and the time. Its outputs are datagrams,
-//! events and the next deadline. The simulator (feature `sim`) drives two cores over `wansim` in
-//! virtual time. The driver drives one core over a UDP socket on a thread of its own.
+//! events and the next deadline. The simulator (feature `sim`) connects two cores over `wansim` in
+//! virtual time. The driver connects one core to a UDP socket, on a separate thread.
 //!
-//! Public keys decide which gateways may connect. A datagram that no configured peer could have
-//! sent is never answered. The file `docs/protocol.md` defines the bytes on the wire.
+//! Only gateways with a configured public key may connect. A datagram that no configured peer can
+//! have sent gets no reply. The file `docs/protocol.md` defines the bytes on the wire.
 
 mod config;
 pub mod congestion;
@@ -46,8 +46,8 @@ mod vectors;
 mod version;
 mod wire;
 
-/// Maximum number of bytes sent to an unvalidated address, as a multiple of the bytes received from
-/// it (RFC 9000 section 8.1).
+/// Limit on the bytes sent to an unvalidated address, as a multiple of the bytes received from that
+/// address (RFC 9000 section 8.1).
 const AMPLIFICATION_MAX: usize = 3;
 
 pub use config::{LinkConfig, PeerConfig, PeerId, Policy};

@@ -1,27 +1,29 @@
-//! Numbers that the peer must not guess: tokens of challenges, and skipped packet numbers.
+//! Numbers that the peer must not be able to guess: tokens of challenges, and skipped packet
+//! numbers.
 
 use aws_lc_rs::hmac;
 
 use crate::{identity::Identity, wire::packet::ConnectionId};
 
-/// Derives numbers under a key that never leaves this endpoint.
+/// Generator of unpredictable numbers. Its key never leaves this endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Secret {
     key: hmac::Key,
     instance: u64,
 }
 
-/// Purpose of a number. No two purposes share numbers.
+/// Purpose of a number. Different purposes use different sequences of numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SecretPurpose {
-    /// Token of a challenge.
+    /// Token in a challenge to an address.
     Challenge,
-    /// Distance to the next skipped packet number.
+    /// Distance in packet numbers to the next skipped packet number.
     SkippedNumber,
 }
 
 impl Secret {
-    /// Derives the secret of this identity, which lasts for this instance.
+    /// Creates the generator from the private key of `identity`. Another `instance` generates other
+    /// numbers.
     pub(crate) fn new(identity: &Identity, instance: u64) -> Self {
         let private = identity.pkcs8();
         Self {
@@ -30,7 +32,7 @@ impl Secret {
         }
     }
 
-    /// Returns the number `count` of a connection for a purpose.
+    /// Returns the number with index `count` in the sequence of a connection and a purpose.
     pub(crate) fn number(
         &self,
         purpose: SecretPurpose,

@@ -1,7 +1,7 @@
-//! Time inside the core, in nanoseconds since the endpoint was made.
+//! Time inside the core, in nanoseconds since the creation of the endpoint.
 //!
-//! Callers pass `Instant`s. The endpoint converts them to [`Time`] once, at its edge. Records of
-//! packets thus stay small, and arithmetic on times is plain integer arithmetic.
+//! Callers pass `Instant`s, and the endpoint converts them to [`Time`] at its interface. Records of
+//! packets thus need less memory, and calculations with times are integer arithmetic.
 
 use std::{
     ops::{Add, Sub},
@@ -13,7 +13,7 @@ use std::{
 pub(crate) struct Time(pub(crate) u64);
 
 impl Time {
-    /// Later than any event.
+    /// Time that is later than any event.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     /// Returns the time since `earlier`, or zero if `earlier` is later.
@@ -26,12 +26,13 @@ impl Time {
         self.0.saturating_sub(earlier.0) as f64 * 1e-9
     }
 
-    /// Returns the whole microseconds since the epoch.
+    /// Returns the time since the epoch in microseconds, rounded down.
     pub(crate) fn as_micros(self) -> u64 {
         self.0 / 1_000
     }
 
-    /// Returns this time moved by `seconds`, which may be fractional but not negative.
+    /// Returns the time `seconds` seconds later. `seconds` may have a fraction but must not be
+    /// negative.
     pub(crate) fn after_seconds(self, seconds: f64) -> Self {
         Self(self.0.saturating_add((seconds * 1e9) as u64))
     }

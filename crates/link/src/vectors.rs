@@ -1,4 +1,5 @@
-//! Test vectors of `docs/protocol.md`. This code makes each line printed there.
+//! Test vectors of `docs/protocol.md`. This code generates each line of the vectors in that
+//! document.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -18,7 +19,7 @@ use crate::{
     },
 };
 
-/// Initiator and responder, with the private seeds 32 times 01 and 32 times 02.
+/// Returns initiator and responder. Their private seeds are 32 bytes of 01 and 32 bytes of 02.
 fn identities() -> [Identity; 2] {
     [[1; 32], [2; 32]].map(Identity::from_seed)
 }
@@ -172,8 +173,8 @@ fn frames() -> Vec<(String, Vec<u8>)> {
     vectors
 }
 
-/// The first report on `count` packets of 1500 bytes, one each millisecond, of which each `lost`-th
-/// is missing.
+/// Returns the first report about `count` packets of 1500 bytes, sent every millisecond. One packet
+/// in `lost` is missing.
 fn report(count: u64, lost: u64) -> Vec<u8> {
     let mut log = ReceivedLog::new(Duration::from_millis(80));
     let mut now = Time(1_000_000_000);

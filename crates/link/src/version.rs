@@ -1,25 +1,26 @@
-//! Versions of the link.
+//! Protocol versions of the link.
 
-/// Version of the frames of a connection.
+/// Version of the frame format of a connection.
 ///
-/// Each end names the oldest and the latest version that it speaks in its TLS transport parameters.
-/// Both ends speak the latest version that they have in common.
+/// In its TLS transport parameters, each side states the oldest and the highest version that it
+/// supports. The connection uses the highest version that both sides support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FrameVersion {
-    /// A receiver may measure its reader and grant slots by PACED_CREDIT.
+    /// Version in which a receiver may grant credit with PACED_CREDIT frames according to its
+    /// reader's drain rate.
     V2,
-    /// Every receiver grants slots by CREDIT.
+    /// Version in which every receiver grants credit with CREDIT frames.
     V3,
 }
 
 impl FrameVersion {
-    /// The oldest version that this end speaks, which is the latest of the previous release.
+    /// Oldest version that this program supports: the highest version of the previous release.
     pub(crate) const OLDEST: Self = Self::V2;
 
-    /// The latest version.
+    /// Highest version that this program supports.
     pub(crate) const LATEST: Self = Self::V3;
 
-    /// Returns the byte that stands for the version.
+    /// Returns the byte that encodes the version.
     pub(crate) fn byte(self) -> u8 {
         match self {
             Self::V2 => 2,
@@ -27,8 +28,8 @@ impl FrameVersion {
         }
     }
 
-    /// Returns the latest version that this end has in common with a peer that speaks the versions
-    /// from `oldest` to `latest`. `None` if there is none.
+    /// Returns the highest version that both sides support, or `None` if there is none. The peer
+    /// supports all versions from `oldest` to `latest`.
     pub(crate) fn common(oldest: u8, latest: u8) -> Option<Self> {
         [Self::V3, Self::V2]
             .into_iter()

@@ -1,4 +1,4 @@
-//! Memory requests of a bulk transfer in its steady state.
+//! Number of memory allocations of a bulk transfer in its steady state.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -7,7 +7,7 @@ use std::{
 
 use link::sim::SteadyTransfer;
 
-/// The system's allocator, counted.
+/// System allocator with a count of allocations.
 struct CountingAllocator;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -36,8 +36,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// A turn of 400 us at 1 Gbit/s has 26 packets. It may cost a few allocations: slabs passed to the
-/// reader, and a list of connections.
+/// A turn of 400 us at 1 Gbit/s has 26 packets. A turn may need a few allocations: slabs that are
+/// passed to the reader, and a list of connections.
 #[test]
 fn packets_of_a_bulk_transfer_cost_no_allocation() {
     for lost_per_mille in [0, 10] {

@@ -1,4 +1,4 @@
-//! Memory cost of an application that writes single bytes while the peer does not read them.
+//! Memory use of an application that writes single bytes while the peer does not read them.
 #![allow(
     clippy::disallowed_methods,
     reason = "this test uses real sockets, and so the real clock"
@@ -20,7 +20,7 @@ use link::{Class, Link, LinkConfig, PeerId};
 use tokio::time::timeout;
 use units::ByteCount;
 
-/// The system's allocator, with a count of the bytes in use.
+/// System allocator with a count of the allocated bytes.
 struct MeasuringAllocator;
 
 static LENT_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -48,8 +48,8 @@ unsafe impl GlobalAlloc for MeasuringAllocator {
     }
 }
 
-/// Returns the memory of an allocation on a 64-bit system: 8 bytes of its own, in steps of 16, at
-/// least 32.
+/// Returns the memory that an allocation of `size` bytes takes on a 64-bit system. The allocator
+/// adds 8 bytes, rounds up to a multiple of 16, and uses at least 32 bytes.
 fn taken_bytes(size: usize) -> usize {
     (size + 8).next_multiple_of(16).max(32)
 }
@@ -65,8 +65,8 @@ fn link(socket: UdpSocket, us: u8, other: u8, endpoint: Option<String>) -> Link 
     Link::start(socket, config).expect("the link starts")
 }
 
-/// Two links in this process have one stream, and no reader. All queues fill up, from the reader's
-/// handle back to the writer's.
+/// Two links in this process have one stream without a reader. All queues between writer and reader
+/// become full.
 #[tokio::test]
 async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
     let socket_b = socket();
@@ -111,9 +111,9 @@ async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Time after which a waiting write waits for the reader.
+/// Time after which a pending write shows that all queues are full.
 const STANDSTILL: Duration = Duration::from_secs(1);
 const MEMORY_MAX: ByteCount = ByteCount::mebibytes(4);
-/// Maximum number of bytes in the writer's handle and in the reader's: a sixteenth of the memory
-/// each.
+/// Maximum number of bytes in the queues of the writer's handle and of the reader's handle. Each
+/// queue may use a sixteenth of the memory.
 const QUEUES_BYTES: usize = 2 * (4 << 20) / 16;

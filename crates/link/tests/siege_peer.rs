@@ -1,8 +1,10 @@
-//! Sieges by a hostile peer with all keys. It lies in every field, attacks a third party, reports
-//! packets that it never got, withholds and floods.
+//! Sieges by a hostile peer that has all keys of its connection. The peer sends false values in
+//! every field, attacks a third party, reports packets that never arrived, withholds reports, and
+//! floods.
 //!
 //! `SIEGE_CASES` sets the number of sieges, `SIEGE_SEED` the first seed, and `SIEGE_SECONDS` the
-//! duration of each. `SIEGE_STRATEGY` sets the strategies of all of them (names joined by `+`).
+//! duration of each siege. `SIEGE_STRATEGY` sets the strategies of all sieges (names joined by
+//! `+`).
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -14,7 +16,7 @@ use std::{
 use link::sim::siege::{self, GOODPUT_MIN, Meters, SiegeConfig, SiegeOutcome, Strategy, WORLDS};
 use units::BitRate;
 
-/// The system's allocator, counted for each thread.
+/// System allocator with a count of the allocated bytes for each thread.
 struct CountingAllocator;
 
 thread_local! {
@@ -68,7 +70,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Sieges, and the outcomes of their worlds without an enemy.
+/// Results of sieges, and results of the same worlds without a hostile peer.
 #[derive(Clone)]
 struct Sieges {
     lasts: Duration,
@@ -78,14 +80,14 @@ struct Sieges {
     complaints: Vec<String>,
 }
 
-/// Worst of each judged line, and of each other figure.
+/// Worst value of each measured quantity, with the siege that caused it.
 #[derive(Default, Clone)]
 struct Worst {
     lines: BTreeMap<&'static str, (f64, String)>,
 }
 
 impl Worst {
-    /// Adds a figure of which more is worse.
+    /// Records a value of a quantity for which higher values are worse. `by` names the siege.
     fn take(&mut self, line: &'static str, figure: f64, by: &str) {
         let worst = self
             .lines
@@ -118,7 +120,7 @@ impl Sieges {
         }
     }
 
-    /// Runs one siege.
+    /// Runs one siege, and records its complaints and measured values.
     fn besiege(&mut self, seed: u64, strategies: Vec<Strategy>) -> SiegeOutcome {
         let names: Vec<_> = strategies.iter().map(|it| it.name()).collect();
         let by = format!("{} (seed {seed})", names.join("+"));
@@ -235,7 +237,8 @@ impl Sieges {
     }
 }
 
-/// Sieges that have found faults: the strategies, the seed, and the rate of a flood in Mbit/s.
+/// Sieges that have found faults in the past: the strategies, the seed, and the rate of a flood in
+/// Mbit/s.
 const FOUND: &[(&str, u64, u64)] = &[
     // Frames that wait for permission to be sent.
     ("flood-cycles", 2, 20),

@@ -1,9 +1,11 @@
-//! Two cores and an adversary between them, in virtual time.
+//! Tests with two cores and an adversary between them, in virtual time.
 //!
-//! The adversary may do anything to the datagrams. No core may panic, read a wrong byte, answer
-//! strangers beyond their share, or use more and more memory. The simulator compares all bytes
-//! read. While the adversary only adds datagrams, transfers continue. After it has meddled and
-//! rests, they end.
+//! The adversary may drop, change, copy and forge datagrams. No core may panic, deliver a wrong
+//! byte, or use more and more memory. No core may send strangers more than the permitted multiple
+//! of the bytes they sent. The simulator compares all delivered bytes.
+//!
+//! While the adversary only adds datagrams, transfers must continue. If the adversary also
+//! interferes and then stops, all transfers must end.
 
 use std::time::Duration;
 
@@ -37,7 +39,8 @@ fn config(seed: u64) -> WorldConfig {
     }
 }
 
-/// Two sites with a transfer in progress in each direction, again and again.
+/// Two sites under attack. Each site starts a new transfer whenever its previous transfer has
+/// ended.
 struct Siege {
     world: World,
     config: WorldConfig,
@@ -68,7 +71,7 @@ impl Siege {
         self.world.adversary().map_or(0, Adversary::deeds_in_all)
     }
 
-    /// Continues until the adversary has taken `deeds` actions.
+    /// Runs until the adversary has performed `deeds` actions.
     fn run_to(&mut self, deeds: u64) {
         while self.deeds() < deeds {
             self.keep_busy();
@@ -77,7 +80,8 @@ impl Siege {
         }
     }
 
-    /// Does the same, where the sites lose all their state now and then.
+    /// Runs until the adversary has performed `deeds` actions. In between, the sites alternately
+    /// restart and lose all their state.
     fn run_with_restarts_to(&mut self, deeds: u64) {
         while self.deeds() < deeds {
             let next = self.deeds() + 1500;
@@ -129,7 +133,8 @@ impl Siege {
         }
     }
 
-    /// Lets the adversary rest: all transfers in progress end, and a new one gets through.
+    /// Stops the adversary. All transfers in progress must then end, and a new transfer must
+    /// succeed.
     fn end(&mut self) {
         let seed = self.config.seed;
         self.world.calm_adversary();
@@ -182,7 +187,7 @@ impl Siege {
     }
 }
 
-/// Runs one siege, to `deeds` actions. Returns their number.
+/// Runs one siege until the adversary has performed `deeds` actions. Returns the number of actions.
 fn besiege(adversary: AdversaryConfig, deeds: u64) -> u64 {
     let mut siege = Siege::new(adversary);
     if adversary.meddles {
@@ -274,7 +279,7 @@ fn what_an_adversary_adds_costs_no_time() {
     );
 }
 
-/// Siege of `cargo xtask siege link`.
+/// Long test that `cargo xtask siege link` runs.
 #[test]
 #[ignore = "takes a minute: `cargo xtask siege link`"]
 fn a_million_datagrams_of_an_adversary_do_no_harm() {
@@ -292,7 +297,7 @@ fn a_million_datagrams_of_an_adversary_do_no_harm() {
     assert!(last < first + 64 * 1024, "memory grows: {memory_kib:?}");
 }
 
-/// Returns the resident memory of this process.
+/// Returns the resident memory of this process in KiB.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));

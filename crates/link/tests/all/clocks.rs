@@ -1,4 +1,4 @@
-//! Behaviour of the link with clocks that jump or stand still, in virtual time.
+//! Tests of the link with clocks that jump or stop, in virtual time.
 
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ fn config(seed: u64) -> WorldConfig {
     }
 }
 
-/// Returns a transfer of 40 MB that has delivered a quarter; alone it takes four seconds.
+/// Starts a transfer of 40 MB and returns when a quarter has been delivered. Undisturbed, the whole
+/// transfer takes four seconds.
 fn under_way(world: &mut World) -> SimTransferId {
     let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(40));
     let quarter = ByteCount::megabytes(10);
@@ -43,10 +44,10 @@ fn under_way(world: &mut World) -> SimTransferId {
 }
 
 const SIDES: [&[SimSite]; 3] = [&[SimSite::A], &[SimSite::B], &[SimSite::A, SimSite::B]];
-/// Longest time for the rest of the transfer, which takes 2.6 s alone.
+/// Maximum time for the remaining three quarters of the transfer. Undisturbed, they take 2.6 s.
 const REST_MAX: Duration = Duration::from_millis(3300);
 
-/// Returns the time until the end.
+/// Runs to the end of the transfer, and returns the time that this takes.
 fn run_to_end(world: &mut World, id: SimTransferId) -> Duration {
     let before = world.now();
     world.run_to_end(id, Duration::from_secs(120));
@@ -70,7 +71,8 @@ fn a_clock_that_jumps_an_hour_ahead_holds_nothing_up() {
     }
 }
 
-/// A suspension that the clock counts, and one without, as when a virtual machine stands still.
+/// Suspends one site or both. The site's clock continues during the suspension, or stops as in a
+/// suspended virtual machine.
 #[test]
 fn a_suspended_machine_goes_on_where_it_was() {
     for sides in SIDES {
@@ -99,7 +101,7 @@ fn two_machines_suspended_for_an_hour_go_on_where_they_were() {
     }
 }
 
-/// The peer has abandoned the connection after two minutes.
+/// During the suspension of one site, the other site ends the connection after two minutes.
 #[test]
 fn who_slept_for_longer_than_its_peer_waits_learns_that_in_seconds() {
     for side in [SimSite::A, SimSite::B] {
@@ -138,7 +140,7 @@ fn after_a_long_sleep_the_link_is_up_within_two_seconds() {
     }
 }
 
-/// The time of day matters at a start, and to gateways that begin handshakes.
+/// The system time matters only when a gateway starts that initiates handshakes.
 #[test]
 fn a_time_of_day_that_was_a_year_ahead_locks_nobody_out() {
     const NOW_NS: u64 = 1_700_000_000_000_000_000;

@@ -1,4 +1,5 @@
-//! First transfer of a link: on an unknown path, and on a path that the last run has measured.
+//! Tests of the first transfer on a new connection. The path is unknown, or was measured in the
+//! previous run.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use wansim::PathConfig;
 const RATE: BitRate = BitRate::mbit(300);
 const RTT: Duration = Duration::from_millis(200);
 const SIZE: ByteCount = ByteCount::megabytes(100);
-/// Payload of a full packet as a part of its length on the line.
+/// Payload of a full packet, as a fraction of the bytes that the packet takes on the line.
 const PAYLOAD: f64 = 0.94;
 
 fn config(seed: u64) -> WorldConfig {
@@ -27,7 +28,8 @@ fn config(seed: u64) -> WorldConfig {
     }
 }
 
-/// Returns the round trips by which a transfer exceeds the ideal on a link that has just come up.
+/// Runs a transfer on a connection that has just been established. Returns by how many round trips
+/// it takes longer than the ideal time.
 fn surplus_rtts(world: &mut World) -> f64 {
     world.run_for(Duration::from_secs(2));
     let id = world.send(SimSite::A, Class::Bulk, SIZE);
@@ -58,7 +60,8 @@ fn the_first_transfer_takes_four_round_trips_more_and_two_where_the_last_run_kne
     }
 }
 
-/// The known capacity is a guess: a path that has become slower is not flooded.
+/// The stored capacity is only an estimate. If the path has become slower, the link must not flood
+/// it.
 #[test]
 fn a_path_that_was_ten_times_faster_loses_next_to_nothing() {
     let config = config(1);
@@ -81,7 +84,8 @@ fn a_path_that_was_ten_times_faster_loses_next_to_nothing() {
     assert!(dropped <= 0.02 * sent, "{dropped} of {sent}");
 }
 
-/// Lines that hold less than the first flight, with the deep queues of home lines.
+/// Rate in Mbit/s and round-trip time in ms of lines whose bandwidth-delay product is smaller than
+/// the first flight. Such home lines have long queues.
 const SLOW_LINES: [(u64, u64); 13] = [
     (1, 10),
     (1, 100),
@@ -134,9 +138,11 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
     }
 }
 
-/// One packet that overtakes a train makes the others seem lost, until they arrive.
+/// If one packet overtakes a packet train, the other packets of the train seem lost until they
+/// arrive.
 ///
-/// Regression: the link took that for a slow line, and detected the error after seconds.
+/// Regression test: the link took these packets for losses on a slow line, and detected the error
+/// only after seconds.
 #[test]
 fn packets_that_overtake_the_first_train_do_not_end_a_cold_start() {
     let (rate, rtt) = (BitRate::mbit(300), Duration::from_millis(200));
@@ -162,11 +168,10 @@ fn packets_that_overtake_the_first_train_do_not_end_a_cold_start() {
     assert!(worst > 0.5, "{worst}");
 }
 
-/// The commands of a session come before its data.
+/// Commands of a session are sent before its data.
 ///
-/// Regression: they used up the first train. The worst of these transfers lasted 1.82 s, and the
-/// median 1.32 s.
-/// 1.82 s, and the median 1.32 s.
+/// Regression test: the commands used up the first packet train. The median of these transfers took
+/// 1.32 s, and the slowest took 1.82 s.
 #[test]
 fn commands_before_the_data_do_not_use_up_the_first_train() {
     let mut path = PathConfig::line(BitRate::mbit(270), Duration::from_millis(180));
@@ -189,7 +194,8 @@ fn commands_before_the_data_do_not_use_up_the_first_train() {
     assert!(median_s < 1.25 && worst_s < median_s / 0.75);
 }
 
-/// No file fills the whole train of the known rate, so a shorter one must do.
+/// None of the files is large enough for the packet train that the known rate requires. The link
+/// must then send a shorter train.
 #[test]
 fn small_files_take_up_the_rate_of_a_known_path() {
     let config = config(1);
@@ -223,8 +229,8 @@ fn exchange_commands(world: &mut World) {
     }
 }
 
-/// Sends `size` bytes from A to B that come from a socket whose window grows. Returns the time
-/// until B has read all.
+/// Sends `size` bytes from A to B. They are written as they would arrive from a TCP socket with a
+/// growing window. Returns the time until B has read all bytes.
 fn write_as_a_socket_does(world: &mut World, size: ByteCount) -> Duration {
     let began = world.now();
     let mut at_once = ByteCount::new(14_000);
@@ -243,10 +249,10 @@ fn write_as_a_socket_does(world: &mut World, size: ByteCount) -> Duration {
     world.now() - began
 }
 
-/// Regression: the path's loss counted as an overload in 21 of 80 starts, and they lasted more than
-/// five times as long as the ideal.
+/// Regression test: in 21 of 80 starts, the link took the random loss of the path for congestion.
+/// These transfers took more than five times the ideal time.
 ///
-/// An experiment at a small rate lasts for seconds. 4 starts do so now.
+/// An experiment at a low rate takes seconds. Now 4 of the 80 starts are slow.
 #[test]
 fn most_cold_starts_do_not_take_two_lost_packets_of_three_for_a_full_line() {
     let lossy = PathConfig {

@@ -1,4 +1,4 @@
-//! Several flows over one path in virtual time.
+//! Tests with several flows on one path, in virtual time.
 
 use std::time::Duration;
 
@@ -108,8 +108,8 @@ fn what_a_policer_drops_is_loss_that_the_flows_caused() {
     assert!((0.5..1.01).contains(&(rate / 10e6)), "{rate}");
 }
 
-/// CUBIC with acknowledgements for every second segment, or for each, on a medium that they share
-/// with data.
+/// Runs a CUBIC flow on a radio channel that carries both data and acknowledgements. The receiver
+/// acknowledges every second segment, or every segment.
 #[test]
 fn answers_take_airtime_on_a_radio() {
     let profile = Profile::wifi_11b();
@@ -149,7 +149,7 @@ fn answers_take_airtime_on_a_radio() {
     assert!(rates[0] > 1.1 * rates[1], "{rates:?}");
 }
 
-/// A transfer of the link over the same medium, both ways at once.
+/// Runs link transfers in both directions at once on a radio channel that both directions share.
 #[test]
 fn links_over_a_radio_share_it_between_the_directions() {
     let profile = Profile::wifi_11b();
@@ -175,8 +175,8 @@ fn links_over_a_radio_share_it_between_the_directions() {
     );
 }
 
-/// A flow that begins in the full queue of others sees no queue, since it is never shorter. Its
-/// drops look like the path's loss.
+/// Starts a flow while the queue is full of another flow's packets. The new flow never measures a
+/// shorter queue, so it cannot detect queueing delay. Its drops look like random loss of the path.
 #[test]
 fn a_flow_that_begins_in_a_full_queue_does_not_flood_it() {
     let mut above = 0;

@@ -1,5 +1,5 @@
-//! ICMP errors, in virtual time. Anybody can forge them, so they have no effect while the peer
-//! lives. They shorten the detection of a dead peer.
+//! Tests with ICMP errors, in virtual time. Anyone can forge such errors, so they have no effect
+//! while the peer responds. If the peer is gone, they shorten the time until the link detects that.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use link::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-/// Number of checks, 10 ms apart.
+/// Number of checks in one run, 10 ms apart.
 const LOOKS: u32 = 1000;
 
-/// Returns the bytes that arrive in 10 s, and the share of that time in which the peer counted as
-/// silent. A forged error comes each 10 ms, or none does.
+/// Returns the bytes that arrive in 10 s, and the fraction of this time in which the peer counts as
+/// silent. `is_forged` adds a forged ICMP error every 10 ms.
 fn delivered(line: BitRate, loss: f64, is_forged: bool) -> (u64, f64) {
     let path = PathConfig {
         loss,
@@ -51,8 +51,8 @@ fn forged_errors_do_not_stop_a_transfer() {
     }
 }
 
-/// Returns the time in which an idle link detects that its peer is dead, if it does in five
-/// seconds.
+/// Returns how long an idle link needs to detect that its peer is gone, or `None` after five
+/// seconds. `is_told` adds an ICMP error.
 fn found_out(rtt: Duration, is_told: bool) -> Option<Duration> {
     let path = PathConfig::line(BitRate::mbit(100), rtt);
     let mut world = World::new(&WorldConfig::symmetric(path, 1));

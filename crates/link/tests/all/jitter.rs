@@ -1,4 +1,4 @@
-//! Paths whose delay goes up and down, in virtual time.
+//! Tests on paths with a varying delay, in virtual time.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use wansim::{Jitter, PathConfig};
 
 const RTT: Duration = Duration::from_millis(180);
 
-/// Returns a path with 20 ms of jitter to either side that reorders no packets. A packet takes as
-/// long as the slowest packet sent shortly before. At a low rate delays are therefore anything
-/// within 40 ms, and at a high rate nearly always close to the longest.
+/// Returns a configuration with jitter of up to 20 ms in each direction of time, without
+/// reordering. A packet is delayed at least as long as the slowest packet sent shortly before it.
+/// At a low rate, delays are therefore spread over 40 ms. At a high rate, nearly all delays are
+/// close to the maximum.
 fn config(seed: u64, is_both_ways: bool) -> WorldConfig {
     let rate = BitRate::mbit(270);
     let path = PathConfig {
@@ -32,10 +33,10 @@ fn config(seed: u64, is_both_ways: bool) -> WorldConfig {
     config
 }
 
-/// Regression: the least delay at a low rate counted as the delay without a queue.
+/// Regression test: the link took the minimum delay at a low rate for the delay without a queue.
 ///
-/// Start-up took the rest for a queue, and ended at 17 to 60 Mbit/s of 270. Growth from there
-/// lasted for minutes.
+/// During start-up, the link took the additional delay for queueing delay. Start-up therefore ended
+/// at 17 to 60 Mbit/s on a path of 270 Mbit/s. Growth to the full rate then took minutes.
 #[test]
 fn a_delay_that_rises_with_the_rate_and_stays_there_ends_no_start_up() {
     let mut bases = Vec::new();

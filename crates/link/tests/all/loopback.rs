@@ -1,4 +1,4 @@
-//! Two drivers over real sockets on the loopback interface.
+//! Tests with two drivers and real sockets on the loopback interface.
 #![allow(
     clippy::disallowed_methods,
     reason = "these tests use the real clock and real sockets"
@@ -113,10 +113,10 @@ async fn bytes_written_at_one_end_are_read_at_the_other_and_answered() {
     assert!(matches!(a.snapshot().peers[0].state, PeerState::Up { .. }));
 }
 
-/// A program ends after it has shut its link down.
+/// A program may exit as soon as the shutdown of its link has completed.
 ///
-/// Regression: the memory for the next start was lost then, and each run took the path for an
-/// unknown one.
+/// Regression test: the exit lost the state for the next start, so each run treated the path as
+/// unknown.
 #[tokio::test]
 async fn what_is_remembered_is_on_the_disk_when_a_link_has_shut_down() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -132,7 +132,8 @@ async fn what_is_remembered_is_on_the_disk_when_a_link_has_shut_down() {
     }
 }
 
-/// A reader of dense traffic waits for more, and not for ever.
+/// The wake-up of a reader is delayed while traffic is dense, but the last bytes must not wait
+/// forever.
 #[tokio::test]
 async fn little_at_the_end_of_dense_traffic_is_read_though_nothing_follows() {
     const DENSE: usize = 1_000_000;
@@ -330,7 +331,7 @@ async fn a_port_where_nobody_listens_is_told_from_one_where_packets_vanish() {
         .expect("the kernel says that the port is closed");
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
 mod real_time {
     use super::*;
 

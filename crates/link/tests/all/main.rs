@@ -1,8 +1,8 @@
-//! The link in virtual time, against adversaries and over loopback.
+//! Tests of the link in virtual time, against adversaries and over loopback.
 //!
-//! This is one program with a module for each subject, so that shared helpers are compiled and
-//! linked once. `allocations`, `pieces` and `siege_peer` stay apart: each has a global allocator of
-//! its own.
+//! All these tests are one program with a module for each subject, so that shared helpers are
+//! compiled and linked once. `allocations`, `pieces` and `siege_peer` are separate programs because
+//! each has its own global allocator.
 
 #[cfg(feature = "sim")]
 mod adversary;

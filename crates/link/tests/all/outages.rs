@@ -1,4 +1,5 @@
-//! Outages that the link survives, and conditions that it must distinguish, in virtual time.
+//! Tests of outages that the link must survive, and of conditions that it must distinguish from
+//! outages, in virtual time.
 
 use std::{
     net::SocketAddr,
@@ -34,7 +35,7 @@ fn config(seed: u64) -> WorldConfig {
     }
 }
 
-/// Returns a transfer that has delivered a quarter of `size`.
+/// Starts a transfer of `size` bytes and returns when a quarter has been delivered.
 fn under_way(world: &mut World, size: ByteCount) -> link::sim::SimTransferId {
     let id = world.send(SimSite::A, Class::Bulk, size);
     let quarter = ByteCount::new(size.bytes() / 4);
@@ -91,7 +92,8 @@ fn a_peer_stopped_for_twenty_seconds_goes_on() {
     assert_eq!(world.progress(id).lost, None);
 }
 
-/// Packets that the peer sent before it abandoned the connection wait in the socket.
+/// Stops site A until its peer has ended the connection. Packets that the peer sent before that
+/// wait in the socket of A.
 #[test]
 fn a_site_stopped_for_longer_than_the_peer_waits_learns_within_seconds_that_its_stream_is_lost() {
     let config = config(1);
@@ -142,7 +144,8 @@ fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
     }
 }
 
-/// Only the sender has packets in flight whose fate shows that the peer is gone.
+/// Restarts the sender of a transfer. Only a sender has packets in flight, so only a sender could
+/// detect the loss of its peer from missing reports.
 #[test]
 fn a_receiver_learns_within_two_seconds_that_the_sender_has_restarted() {
     for seed in 1..=4 {
@@ -195,7 +198,8 @@ fn a_new_address_of_the_peer_is_followed_after_a_challenge() {
     assert_eq!(world.view(SimSite::B).address, Some(moved));
 }
 
-/// A peer moves from a line to a satellite: measurements of the line do not apply to it.
+/// Moves a peer from a line to a satellite connection. Measurements of the line do not apply to the
+/// satellite path.
 #[test]
 fn a_peer_that_moves_to_another_host_is_measured_anew() {
     let mut world = World::new(&config(1));
@@ -215,7 +219,7 @@ fn a_peer_that_moves_to_another_host_is_measured_anew() {
         .expect("it ends");
 }
 
-/// The round trip of the new path is 600 times that of the former one.
+/// Moves a peer to a path whose round-trip time is 600 times that of the former path.
 #[test]
 fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
     for from in [SimSite::A, SimSite::B] {
@@ -403,7 +407,8 @@ fn readers_that_stall_leave_room_for_others() {
     }
 }
 
-/// A route that carries less: slots that were cut for larger packets go in halves.
+/// Reduces the path MTU during a transfer. Slots that were cut for larger packets must be sent in
+/// halves.
 #[test]
 fn a_transfer_goes_on_when_the_path_comes_to_carry_less() {
     for (seed, loss) in (1..).zip([0.001, 0.001, 0.05, 0.05, 0.3, 0.3].repeat(3)) {
@@ -433,8 +438,9 @@ fn a_transfer_goes_on_when_the_path_comes_to_carry_less() {
     }
 }
 
-/// A connection that sends little stays in a burst of losses for seconds. Beside a fresh one it
-/// looks as if it had lost its peer, and its streams must outlast that.
+/// On a connection that sends little, a burst of losses lasts for seconds. The connection then
+/// seems to have lost its peer while a newer connection works. Its streams must nevertheless
+/// survive.
 #[test]
 fn long_bursts_of_losses_cost_no_stream() {
     for seed in 1..=6 {

@@ -1,4 +1,4 @@
-//! Packets that overtake all others, in virtual time.
+//! Tests with packets that overtake many other packets, in virtual time.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ fn config(seed: u64, change: impl Fn(&mut PathConfig)) -> WorldConfig {
     config
 }
 
-/// Moves 50 MB `transfers` times. Each must reach 0.85 of the ideal, the first one 0.6.
+/// Runs `transfers` transfers of 50 MB, one after the other. The first one must reach 0.6 of the
+/// ideal goodput, and each other one 0.85.
 fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
     let mut world = World::new(config);
     let size = ByteCount::megabytes(50);
@@ -43,10 +44,11 @@ fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
     assert!(counters.reordered > 1000, "{}", counters.reordered);
 }
 
-/// Regression: on the idle link two lone packets overtook, 44 ms apart, and then the overtaking
-/// packets of a burst, which arrive before its others.
+/// Regression test: on the idle link, two single packets skipped the delay, 44 ms apart. Then the
+/// overtaking packets of a burst arrived before the other packets of the burst.
 ///
-/// In a row all of them made the base, and five transfers in a row had 0.29 to 0.55.
+/// Together these packets determined the base round-trip time. Five consecutive transfers then
+/// reached only 0.29 to 0.55 of the ideal goodput.
 #[test]
 fn overtakers_of_a_burst_behind_lone_ones_do_not_make_the_base() {
     let mut config = WorldConfig::symmetric(PathConfig::line(BitRate::mbit(270), RTT), 1365);
@@ -66,10 +68,10 @@ fn overtakers_of_a_burst_behind_lone_ones_do_not_make_the_base() {
     }
 }
 
-/// A delay that a few packets show is not the path's.
+/// A delay that only a few packets have is not the delay of the path.
 ///
-/// Regression: the sender took it for the path's. The others seemed to wait in a queue, and the
-/// rate fell to nothing.
+/// Regression test: the sender took the delay of overtaking packets for that of the path. All other
+/// packets then seemed to wait in a queue, and the rate fell to almost zero.
 #[test]
 fn three_in_a_hundred_that_skip_the_delay_do_not_slow_the_others() {
     for seed in [1, 8, 9] {
@@ -84,12 +86,12 @@ fn three_in_a_hundred_that_skip_the_delay_do_not_slow_the_others() {
     }
 }
 
-/// Regression: at a low rate the 256 packets before an overtaking packet were sent long before the
-/// overtaken ones.
+/// Regression test: an overtaking packet was not detected at a low rate. The 256 packets before it
+/// had been sent long before the overtaken packets, and had all arrived.
 ///
-/// They had all arrived, so the packet was not detected. After a pause the overtaking packets of
-/// the next burst arrived alone, and the pause counted as time without others. The rate fell to a
-/// thousandth, and stayed there.
+/// After a pause, the overtaking packets of the next burst arrived first. The link counted the
+/// pause as a time in which no other packets arrived. The rate fell to a thousandth and stayed
+/// there.
 #[test]
 fn one_in_ten_that_skips_half_the_delay_does_not_slow_the_others() {
     for seed in [22, 40, 118] {
@@ -98,11 +100,11 @@ fn one_in_ten_that_skips_half_the_delay_does_not_slow_the_others() {
     }
 }
 
-/// Regression: losses had made the bound of the growth's threshold lower than the 9 ms by which
-/// some packets are early.
+/// Regression test: after losses, the limit for the growth threshold was lower than the 9 ms by
+/// which some packets are early.
 ///
-/// Growth ended at each jump of the delay, and each drain lowered the rate: the third transfer had
-/// 0.136.
+/// Each jump of the delay then ended the growth phase, and each queue drain lowered the rate. The
+/// third transfer reached 0.136 of the ideal goodput.
 #[test]
 fn one_in_ten_that_skips_a_tenth_of_the_delay_ends_no_growth_after_a_loss() {
     let mut config = config(94, |path| path.let_overtake(0.1, 0.1));
@@ -110,11 +112,12 @@ fn one_in_ten_that_skips_a_tenth_of_the_delay_ends_no_growth_after_a_loss() {
     assert_no_collapse(&config, 3);
 }
 
-/// One packet in five is early and the others late, in both directions: the early ones show the
-/// path.
+/// In both directions, one packet in five has the delay of the path and all others are late. The
+/// link must not treat the early packets as overtaking packets.
 ///
-/// Regression: a receiver that took them for overtaking packets let the rate fall. Seed 1 fell to
-/// 0.69, seed 3 to 0.09 of the line, and two others over a bench's path to 0.01.
+/// Regression test: a receiver treated them as overtaking packets, and the rate fell. Seed 1
+/// reached 0.69 of the line rate, seed 3 reached 0.09, and two seeds on the path of a benchmark
+/// reached 0.01.
 #[test]
 fn one_in_five_that_is_ahead_of_the_others_is_the_path() {
     let rate = BitRate::mbit(100);

@@ -1,4 +1,4 @@
-//! Changes of the route, and of the round-trip time with it, in virtual time.
+//! Tests of route changes that change the round-trip time, in virtual time.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use link::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-/// Rate of most paths.
+/// Rate of the path in most tests.
 const RATE: BitRate = BitRate::mbit(100);
-/// More bytes than any of the transfers here delivers.
+/// Size of an endless transfer: more bytes than any of these tests can deliver.
 const ENDLESS: ByteCount = ByteCount::megabytes(10_000);
-/// Part of the line that payload can have: the rest is headers.
+/// Fraction of the line rate that is available for payload. The other bytes are headers.
 const PAYLOAD: f64 = 0.94;
 
 fn world(rtt: Duration, seed: u64) -> World {
@@ -24,8 +24,9 @@ fn world_at(rate: BitRate, rtt: Duration, seed: u64) -> World {
     World::new(&WorldConfig::symmetric(PathConfig::line(rate, rtt), seed))
 }
 
-/// Returns the part of the line's capacity that arrives in ten seconds. The time starts four new
-/// round trips and two seconds after the change.
+/// Returns the used fraction of the line's payload capacity over ten seconds, or over five round
+/// trips if that is longer. The measurement starts four new round trips and two seconds after the
+/// route change.
 fn used_after_change(world: &mut World, id: SimTransferId, rate: BitRate, rtt: Duration) -> f64 {
     world.run_for(4 * rtt + Duration::from_secs(2));
     let before = world.progress(id).delivered;
@@ -35,8 +36,9 @@ fn used_after_change(world: &mut World, id: SimTransferId, rate: BitRate, rtt: D
     bytes as f64 / (rate.as_bytes_per_s() * PAYLOAD * span.as_secs_f64())
 }
 
-/// Checks the link after changes of the route to a rate of `rate`, and prints a line for each case
-/// that falls short.
+/// Checks the link after each of the given changes of the round-trip time. The new route has the
+/// rate `rate`. `idle` is the duration of an idle time around the change, if any. Fails with a list
+/// of all insufficient cases.
 fn check(rate: BitRate, idle: Option<Duration>, changes_ms: &[(u64, u64)]) {
     let mut missed = Vec::new();
     for &(before_ms, after_ms) in changes_ms {
@@ -77,9 +79,9 @@ fn a_transfer_goes_on_at_the_rate_of_the_path_when_the_route_becomes_shorter() {
     check(RATE, None, &[(1000, 40), (200, 40), (80, 40)]);
 }
 
-/// Packets on the longer route arrived after packets on the shorter one. The wait for losses must
-/// not be as long. Losses must not count as few among all packets that the longer route did not
-/// lose.
+/// After the change to a shorter route, packets on the longer route arrive after newer packets. The
+/// link must then shorten its reordering window. It must also measure the loss without the packets
+/// that were delivered on the longer route.
 #[test]
 fn a_shorter_route_is_not_flooded() {
     let rate = BitRate::mbit(300);
@@ -109,7 +111,7 @@ fn an_idle_link_finds_the_rate_of_its_new_route() {
     check(RATE, Some(Duration::from_secs(60)), &changes_ms[..3]);
 }
 
-/// For example, a satellite replaces a cable.
+/// For example, a satellite connection replaces a cable.
 #[test]
 fn a_route_that_becomes_longer_and_slower_is_found_too() {
     let rate = BitRate::mbit(20);
@@ -117,8 +119,9 @@ fn a_route_that_becomes_longer_and_slower_is_found_too() {
     check(rate, Some(Duration::from_secs(4)), &[(40, 600)]);
 }
 
-/// The phase of the link at the change, growth or drain, decides whether one test of the route is
-/// enough. It also decides whether the judged time begins before the rate is known.
+/// The route changes at several moments in the link's growth and drain phases. The phase determines
+/// whether one test of the route is enough. It also determines whether the measurement starts
+/// before the link has found the new rate.
 #[test]
 fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     let rate = BitRate::mbit(20);
@@ -161,10 +164,10 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     assert!(found.count() >= 14, "{judged:.3?}");
 }
 
-/// Background traffic tests a route less often than others.
+/// A link with the background policy tests its route less often than other links.
 ///
-/// Regression: it tested once, used no capacity afterwards, and its base round-trip time stayed at
-/// 40 ms.
+/// Regression test: such a link tested the route only once, and then used no capacity. Its base
+/// round-trip time stayed at 40 ms.
 #[test]
 fn who_leaves_everything_to_others_finds_a_longer_and_slower_route_too() {
     let rate = BitRate::mbit(20);
@@ -183,7 +186,8 @@ fn who_leaves_everything_to_others_finds_a_longer_and_slower_route_too() {
     assert!(used > 0.75 && base > after, "{used:.3}, {base:?}");
 }
 
-/// Only the keep-alives of one side cross an idle link, and both sides measure it.
+/// An idle link carries only the keep-alives of one side. Both sides must nevertheless measure its
+/// round-trip time.
 #[test]
 fn both_sides_of_an_idle_link_know_its_round_trip_time() {
     let [before, after] = [40, 200].map(Duration::from_millis);

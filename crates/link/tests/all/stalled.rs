@@ -1,7 +1,9 @@
-//! Readers that stall or are slow beside a healthy transfer and a dialogue, in virtual time.
+//! Tests with stalled or slow readers, together with a normal transfer and a dialogue, in virtual
+//! time.
 //!
-//! The figures are the rate of the transfer, the waiting time of the dialogue, and the memory of
-//! both sites. `cargo xtask siege stalled` tries all kinds and numbers; a test takes one of each.
+//! Each test measures the rate of the normal transfer, the response time of the dialogue, and the
+//! memory of both sites. `cargo xtask siege stalled` runs all kinds and numbers of readers, and
+//! these tests run one case of each.
 
 use std::time::Duration;
 
@@ -14,9 +16,9 @@ use wansim::PathConfig;
 
 const RTT: Duration = Duration::from_millis(200);
 const LINE_MBIT: u64 = 300;
-/// Longer than any transfer here.
+/// Timeout for a transfer. It is longer than any transfer in these tests.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Bytes of forty seconds at the rate of the line.
+/// Size of the normal transfer: forty seconds at the rate of the line.
 const HEALTHY: ByteCount = ByteCount::new(1_500_000_000);
 
 /// Behaviour of a reader.
@@ -24,11 +26,11 @@ const HEALTHY: ByteCount = ByteCount::new(1_500_000_000);
 enum ReaderKind {
     /// The reader never reads.
     Stalled,
-    /// Buffers between the link and the reader take half a megabyte, and then the reader stalls.
+    /// Buffers between the link and the reader absorb half a megabyte, and the reader never reads.
     Swallowing,
     /// The reader reads 1 kB/s.
     Slow,
-    /// The reader reads this many megabytes at any rate, and then stalls.
+    /// The reader reads this many megabytes as fast as they arrive, and then stalls.
     Paused(u64),
 }
 
@@ -36,7 +38,7 @@ enum ReaderKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartOrder {
     Together,
-    /// Each one starts after the previous one has stalled.
+    /// Each reader starts after the previous reader has stalled.
     InTurn,
 }
 
@@ -49,11 +51,12 @@ enum Opener {
 
 #[derive(Debug)]
 struct Figures {
-    /// Time of the healthy transfer.
+    /// Duration of the normal transfer.
     transfer: Duration,
-    /// Time of a message of 500 bytes and the answer that it was read.
+    /// Time from sending a message of 500 bytes until the sender receives the confirmation that it
+    /// was read.
     dialogue: Duration,
-    /// Memory of the sites, the larger one.
+    /// Memory in the buffers of the site that uses more of it.
     memory: ByteCount,
 }
 
@@ -112,7 +115,7 @@ fn figures(kind: ReaderKind, arrival: StartOrder, opener: Opener, readers: usize
     }
 }
 
-/// Runs until each of the readers has read its part before it stalls.
+/// Runs until each reader has read its bytes and stalls.
 fn run_until_paused(world: &mut World, readers: &[(SimTransferId, ByteCount)]) {
     let have_paused = world.run_until(100 * LIMIT, |world| {
         let mut progress = readers.iter().map(|(id, read)| (world.progress(*id), read));
@@ -121,7 +124,9 @@ fn run_until_paused(world: &mut World, readers: &[(SimTransferId, ByteCount)]) {
     assert!(have_paused, "each reader takes its part");
 }
 
-/// Fails if the figures beside `readers` are below the requirements. Prints them.
+/// Measures a normal transfer and a dialogue together with `readers` readers, and prints the
+/// results. Fails if they do not meet the requirements. `alone` is the duration of the transfer
+/// without such readers.
 fn assert_harmless(
     kind: ReaderKind,
     arrival: StartOrder,
@@ -169,7 +174,7 @@ fn readers_that_stall_late_leave_a_healthy_transfer_its_share() {
     }
 }
 
-/// With any behaviour of the reader, bytes arrive once it reads again.
+/// Whatever a reader did before, it must receive bytes once it reads again.
 #[test]
 fn credit_comes_back_however_often_a_reader_stalls() {
     for seed in 1..=6 {

@@ -1,4 +1,5 @@
-//! Processes that take one another's place behind a UDP socket: their drivers, in one process.
+//! Tests of processes that replace one another at the same UDP socket. All their drivers run in one
+//! test process.
 #![allow(
     clippy::disallowed_methods,
     reason = "these tests use the real clock and real sockets"
@@ -17,7 +18,7 @@ use crate::common::{config, socket};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Near site, and far site whose processes come and go.
+/// A near gateway, and a far gateway whose processes replace one another.
 struct Sites {
     near: Link,
     far_socket: UdpSocket,
@@ -41,7 +42,7 @@ impl Sites {
         }
     }
 
-    /// Puts another process in the far one's place, and returns the old one.
+    /// Upgrades the far gateway to a new process, and returns the old process.
     async fn upgrade(&mut self) -> Link {
         let succession = self.far.hand_over().await.expect("nothing prevents it");
         let socket = clone(&self.far_socket);
@@ -51,7 +52,8 @@ impl Sites {
         old
     }
 
-    /// Opens a stream from the near site. Returns it and its other end at `far`.
+    /// Opens a stream from the near gateway. Returns the handles at the near gateway, and the
+    /// incoming stream at `far`.
     async fn open_to(&self, far: &Link) -> ((SendStream, RecvStream), Incoming) {
         let opened = self.near.open(PeerId(0), Class::Bulk).await;
         let mut ours = opened.expect("the peer is up");
@@ -61,7 +63,7 @@ impl Sites {
         (ours, came.expect("in time").expect("the link is up"))
     }
 
-    /// Waits until new streams go to the newest process.
+    /// Waits until the newest process accepts new streams. Returns the time that this takes.
     async fn moved(&self) -> Duration {
         let began = Instant::now();
         loop {
@@ -87,7 +89,7 @@ fn clone(socket: &UdpSocket) -> UdpSocket {
     socket.try_clone().expect("a socket can be cloned")
 }
 
-/// Sends through a stream while it is read at the other end.
+/// Writes `bytes` bytes to a stream while the other side reads them.
 async fn transfer(send: &mut SendStream, recv: &mut RecvStream, bytes: usize) {
     let write = async {
         for _ in 0..bytes / 50_000 {

@@ -1,6 +1,6 @@
-//! End of a transfer over a lossy path, in virtual time. The last bytes arrive soon, whether or not
-//! the sender ends its stream. A sender that writes in bursts, or to a slow reader, does not pay
-//! for that.
+//! Tests of the last bytes of a transfer over a lossy path, in virtual time. The last bytes must
+//! arrive soon, whether or not the sender ends its stream. A sender that writes in bursts, or to a
+//! slow reader, must not cause many repeats.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use wansim::PathConfig;
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Returns a path that loses packets both ways.
+/// Returns a world with a path that loses packets in both directions.
 fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> World {
     let path = PathConfig {
         loss,
@@ -25,14 +25,15 @@ fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> World {
     })
 }
 
-/// Returns the ratio of bytes that A sent again to bytes that it sent for the first time.
+/// Returns the ratio of retransmitted and repeated bytes to bytes sent for the first time, at site
+/// A.
 fn sent_again(world: &World) -> f64 {
     let stats = world.view(SimSite::A).stats;
     stats.payload_again as f64 / stats.payload_sent as f64
 }
 
-/// Returns the time from the last write of 30 MB until all of it has arrived, in round trips. The
-/// link is warm.
+/// Returns the time in round trips from the last write of 30 MB until all bytes have arrived.
+/// Another transfer runs before, so that the link has measured the path.
 fn tail_round_trips(rtt: Duration, loss: f64, stays_open: bool, seed: u64) -> f64 {
     let mut world = world(rtt, loss, ByteCount::gibibytes(1), seed);
     let first = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(40));

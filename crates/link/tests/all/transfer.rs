@@ -1,4 +1,4 @@
-//! Whole transfers between two cores in virtual time.
+//! Tests of complete transfers between two cores, in virtual time.
 
 use std::time::Duration;
 
@@ -61,8 +61,9 @@ fn a_transfer_arrives_over_lossy_paths() {
     }
 }
 
-/// The receiver's last announcement of the window for new streams may be lost, or in flight. A
-/// stream that began with less than the receiver assumes must not wait for credit that never comes.
+/// The receiver's last announcement of the initial window may be lost or in flight. A new stream
+/// may then have less credit than the receiver assumes. It must not wait for a credit frame that
+/// the receiver never sends.
 #[test]
 fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
     for seed in 1..=4 {
@@ -85,7 +86,8 @@ fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
     }
 }
 
-/// The report arrives long after the sender has forgotten its packets.
+/// Some reports arrive two seconds late. By then, the sender has removed the reported packets from
+/// its log.
 #[test]
 fn a_report_that_comes_two_seconds_late_does_no_harm() {
     let mut backward = path(BitRate::mbit(100), Duration::from_millis(50), 0.0);
@@ -105,8 +107,8 @@ fn a_report_that_comes_two_seconds_late_does_no_harm() {
     assert!(late > 10, "{late} reports were late");
 }
 
-/// Handshake and first slots are repeated until they are answered, not only after their loss is
-/// detected.
+/// The handshake and the first slots are repeated until the peer replies, without waiting for the
+/// detection of their loss.
 #[test]
 fn first_words_arrive_within_five_round_trips_at_half_loss() {
     let rtt = Duration::from_millis(200);
@@ -127,9 +129,10 @@ fn first_words_arrive_within_five_round_trips_at_half_loss() {
     assert!(times[35] <= 5 * rtt, "{times:?}");
 }
 
-/// Trains pass the pacer at once.
+/// Packet trains bypass the pacer.
 ///
-/// Regression: a cap far below the line limited only the rest, and 16.1 Mbit/s were sent.
+/// Regression test: a cap far below the line rate applied only to packets outside trains. The link
+/// sent 16.1 Mbit/s with a cap of 10 Mbit/s.
 #[test]
 fn a_cap_set_before_the_first_byte_holds_on_a_much_faster_path() {
     let rate = BitRate::mbit(1000);
@@ -145,7 +148,7 @@ fn a_cap_set_before_the_first_byte_holds_on_a_much_faster_path() {
     assert!((9.0..10.5).contains(&mbit), "{mbit} Mbit/s");
 }
 
-/// A cap of either side holds, even during a transfer, and is lifted again.
+/// A cap from either side takes effect during a transfer, and can be removed again.
 #[test]
 fn a_cap_set_by_either_side_holds_at_once() {
     let mut world = world(Duration::from_millis(50), 0.01, 1);

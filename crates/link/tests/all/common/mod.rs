@@ -1,4 +1,4 @@
-//! Helpers of tests over real sockets.
+//! Helpers for tests with real sockets.
 #![allow(
     unreachable_pub,
     clippy::disallowed_methods,
@@ -10,7 +10,7 @@ use std::{net::UdpSocket, time::Duration};
 use link::{Identity, LinkConfig, PeerConfig, Policy};
 use units::{BitRate, ByteCount};
 
-/// Returns the settings of a link with one peer, each by the seed of its keys.
+/// Returns the configuration of a link with one peer. `us` and `other` are the seeds of the keys.
 pub fn config(us: u8, other: u8, endpoint: Option<String>) -> LinkConfig {
     LinkConfig {
         identity: Identity::from_seed([us; 32]),
@@ -29,7 +29,7 @@ pub fn config(us: u8, other: u8, endpoint: Option<String>) -> LinkConfig {
     }
 }
 
-/// Returns a socket on a free port of the loopback interface.
+/// Returns a socket bound to a free port of the loopback interface.
 pub fn socket() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound")
 }
