@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for MeasuringAllocator {
     }
 }
 
-/// Returns the memory that an allocation of `size` bytes takes on a 64-bit system. The allocator
+/// Returns the memory that a 64-bit system uses for an allocation of `size` bytes. The allocator
 /// adds 8 bytes, rounds up to a multiple of 16, and uses at least 32 bytes.
 fn taken_bytes(size: usize) -> usize {
     (size + 8).next_multiple_of(16).max(32)

@@ -109,8 +109,8 @@ const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES + HEADER_BYTES + 64 * 1024;
 /// Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// Creates a connected pair of sockets for messages. Unlike with plain datagram sockets, each
-/// socket detects when the other one is closed.
+/// Creates a connected pair of sockets for messages. Unlike a plain datagram socket, each socket of
+/// the pair detects when its counterpart is closed.
 pub(super) fn datagram_channel() -> io::Result<(UnixDatagram, UnixDatagram)> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (near, far) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;

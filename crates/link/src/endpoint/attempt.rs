@@ -128,8 +128,8 @@ impl Attempt {
         }
     }
 
-    /// Changes the address of the peer and increases the allowance. An initiator does nothing here,
-    /// since it knows the responder's address.
+    /// Changes the address of the peer and increases the allowance. An initiator has the
+    /// responder's address from the start, so the method has no effect there.
     fn turn_to(&mut self, from: SocketAddr, len: usize) {
         if self.we_initiate {
             return;

@@ -547,8 +547,8 @@ impl Endpoint {
         self.told
     }
 
-    /// Returns the time of this run. Detects a suspension by the late call alone, whatever
-    /// datagrams have arrived meanwhile.
+    /// Returns the time of this run. Detects a suspension only by the delay of this call. Datagrams
+    /// that arrived meanwhile do not matter.
     fn wake(&mut self, now: Instant) -> Time {
         let now = self.tell(now);
         let asleep = now.since(self.due.max(self.ran));

@@ -15,8 +15,9 @@ use std::collections::VecDeque;
 pub(crate) const WINDOW_FLOOR: u64 = 16;
 /// Divisor of the full pool. The quotient is the share of the first stream.
 ///
-/// With a larger share, the next stream could reduce the free slots of a fuller pool below those of
-/// an emptier pool. A sender that missed an announcement would then assume more credit than exists.
+/// The divisor must not be smaller. Otherwise a pool with more free slots could have fewer free
+/// slots after the next stream than a pool with less. A sender that missed an announcement would
+/// then assume more credit than exists.
 const FIRST_SHARE: u64 = 2;
 /// Maximum size of the pool for peer-opened streams: 2^25 slots, 48 GB. Sender and receiver must
 /// apply the same limit.

@@ -46,7 +46,7 @@ impl IdleDetector {
         self.written_bytes = written_bytes;
     }
 
-    /// Whether the pause is so long that the application may be waiting for a reply.
+    /// Whether the pause is long enough that the application may be waiting for a reply.
     pub(super) fn is_long(&self) -> bool {
         self.passes >= self.passes_needed
     }

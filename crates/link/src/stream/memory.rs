@@ -83,8 +83,8 @@ pub(crate) struct StreamMemory {
     /// side opens.
     peer_opened: AnnouncedPool,
     own: CreditPool,
-    /// Number of bulk streams that have not been read to their end: all such streams, and those
-    /// that this side opened.
+    /// Number of bulk streams that have not been read to their end. `streams` counts all of them,
+    /// and `own_streams` counts only streams that this side opened.
     streams: u64,
     own_streams: u64,
     /// Number of peer-opened streams for which memory is reserved: open streams, and streams that

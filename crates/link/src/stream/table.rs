@@ -95,7 +95,7 @@ pub(crate) struct StreamTable {
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: StreamMemory,
     streams_max: u32,
-    /// Largest number of new streams that the peer may open beyond those that it has opened so far.
+    /// Maximum number of new streams that the peer may open in addition to its earlier streams.
     streams_at_first: u32,
 }
 
@@ -227,8 +227,8 @@ impl StreamTable {
         Some(number)
     }
 
-    /// Whether this connection has used so many stream numbers that another connection should open
-    /// the next streams.
+    /// Whether the stream numbers of this connection may soon run out. Another connection should
+    /// then open the next streams.
     pub(crate) fn is_wearing_out(&self) -> bool {
         self.next_count.max(self.peer_count) >= COUNT_MAX / 2
     }

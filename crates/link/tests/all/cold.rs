@@ -13,7 +13,7 @@ use wansim::PathConfig;
 const RATE: BitRate = BitRate::mbit(300);
 const RTT: Duration = Duration::from_millis(200);
 const SIZE: ByteCount = ByteCount::megabytes(100);
-/// Payload of a full packet, as a fraction of the bytes that the packet takes on the line.
+/// Payload of a full packet, as a fraction of its size on the line.
 const PAYLOAD: f64 = 0.94;
 
 fn config(seed: u64) -> WorldConfig {

@@ -174,7 +174,7 @@ fn readers_that_stall_late_leave_a_healthy_transfer_its_share() {
     }
 }
 
-/// Whatever a reader did before, it must receive bytes once it reads again.
+/// After any behaviour of a reader, bytes must arrive as soon as it reads again.
 #[test]
 fn credit_comes_back_however_often_a_reader_stalls() {
     for seed in 1..=6 {

@@ -89,7 +89,7 @@ fn clone(socket: &UdpSocket) -> UdpSocket {
     socket.try_clone().expect("a socket can be cloned")
 }
 
-/// Writes `bytes` bytes to a stream while the other side reads them.
+/// Writes `bytes` bytes to a stream, and reads them at the same time from the receiving handle.
 async fn transfer(send: &mut SendStream, recv: &mut RecvStream, bytes: usize) {
     let write = async {
         for _ in 0..bytes / 50_000 {

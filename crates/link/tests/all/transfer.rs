@@ -86,7 +86,7 @@ fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
     }
 }
 
-/// Some reports arrive two seconds late. By then, the sender has removed the reported packets from
+/// Some reports arrive two seconds late. The sender has already removed the reported packets from
 /// its log.
 #[test]
 fn a_report_that_comes_two_seconds_late_does_no_harm() {

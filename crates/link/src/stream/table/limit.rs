@@ -1,4 +1,4 @@
-//! Limits on the number of streams that each side permits the other side to open.
+//! Limits on the number of streams that the peer may open, and that this side may open.
 
 use super::{COUNT_MAX, StreamTable};
 use crate::control_frame::ControlFrame;
