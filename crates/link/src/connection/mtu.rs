@@ -57,9 +57,8 @@ const PROBES_SMALLER: u32 = 4;
 /// Pause between two searches. It doubles each time, up to the limit of RFC 8899 section 5.1.1.
 const PAUSE_MIN: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// Thresholds beyond which the path MTU counts as reduced. They are the number of large packets
-/// lost in a row, the seconds over which these packets were sent, and the number of small packets
-/// that arrived meanwhile.
+/// Thresholds beyond which the path MTU counts as reduced: large packets lost in a row, seconds
+/// over which they were sent, and small packets that arrived meanwhile.
 ///
 /// An overflowing queue also drops large packets first, although it does so for a shorter time.
 const LARGE_LOST: u32 = 64;

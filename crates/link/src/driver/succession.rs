@@ -105,8 +105,8 @@ const MESSAGE_BYTES: usize = 48 * 1024;
 /// Maximum message size in bytes: a message just below the sending threshold plus the largest
 /// datagram.
 const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES + HEADER_BYTES + 64 * 1024;
-/// Buffer size of the socket between two processes, in bytes. It holds the datagrams of 30 ms at 1
-/// Gbit/s.
+/// Buffer size of the socket between two processes, in bytes. It holds the datagrams of 30 ms at
+/// 1 Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;
 
 /// Creates a connected pair of sockets for messages. Unlike a plain datagram socket, each socket of

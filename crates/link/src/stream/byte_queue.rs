@@ -1,5 +1,5 @@
-//! Queue of waiting bytes. The memory of the queue depends on the number of bytes and hardly on the
-//! number of pieces in which they were written.
+//! Queue of waiting bytes. Its memory is in proportion to the number of bytes, even if they were
+//! written in very small pieces.
 //!
 //! Input: byte slices of any size. Output: the same bytes in the same order, possibly merged into
 //! fewer pieces. The owner of the queue limits the number of bytes.
@@ -26,8 +26,8 @@ pub(crate) struct ByteQueue {
     joined: Vec<u8>,
 }
 
-/// Maximum number of bytes of a merged piece. At this size, the table entry takes less than a
-/// hundredth of the bytes. Copying the bytes costs less than passing one more piece to the link.
+/// Maximum number of bytes of a merged piece. The table entry of such a piece is smaller than a
+/// hundredth of the piece. Copying the bytes costs less than passing one more piece to the link.
 const JOINED_MAX: usize = 4096;
 
 impl ByteQueue {

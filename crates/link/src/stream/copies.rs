@@ -4,8 +4,8 @@
 /// path loses the fraction `loss` of its packets.
 ///
 /// Few slots reach a late round, but all later bytes of the stream wait for such a slot. Extra
-/// copies in late rounds therefore cost little. The number is chosen so that the copies add about 1
-/// % of traffic.
+/// copies in late rounds therefore cost little. The number is chosen so that the copies add about
+/// 1 % of traffic.
 ///
 /// On very lossy paths this rule would give only one copy, so late rounds get more copies there. At
 /// 64 % loss, delivery then takes 8 rounds instead of 25, and the extra traffic is 8 %.

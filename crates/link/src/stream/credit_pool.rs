@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 pub(crate) const WINDOW_FLOOR: u64 = 16;
 /// Divisor of the full pool. The quotient is the share of the first stream.
 ///
-/// The divisor must not be smaller. Otherwise a pool with more free slots could have fewer free
-/// slots after the next stream than a pool with less. A sender that missed an announcement would
-/// then assume more credit than exists.
+/// The divisor must be at least 2. A pool with more free slots then still has more free slots after
+/// the next stream. Hence a sender that missed an announcement never assumes more credit than
+/// exists.
 const FIRST_SHARE: u64 = 2;
 /// Maximum size of the pool for peer-opened streams: 2^25 slots, 48 GB. Sender and receiver must
 /// apply the same limit.
@@ -104,7 +104,7 @@ pub(crate) struct AnnouncedPool {
     returned: u64,
 }
 
-/// Content of an announcement: the free slots of the pool at a certain stream.
+/// Content of an announcement: the number of free slots in the pool when a certain stream opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
     /// First stream to which the announcement applies. The number counts the streams that the peer
@@ -144,8 +144,9 @@ impl AnnouncedPool {
         self.returned += taken;
     }
 
-    /// Makes the returned slots available if they are worth an announcement, or if the pool is full
-    /// again. Returns whether an announcement is due.
+    /// Makes the returned slots available for new streams if their number justifies an
+    /// announcement, or if the pool is full again. Returns whether it made the slots available, so
+    /// that an announcement is due.
     pub(crate) fn release_returned(&mut self) -> bool {
         let is_full_again = self.returned > 0 && self.unused() == self.pool.size();
         if self.returned <= self.pool.free() / 8 && !is_full_again {

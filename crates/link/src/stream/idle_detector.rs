@@ -5,8 +5,8 @@
 //! Output: whether the pause is long enough to repeat slots in flight. A repeat is a copy of a slot
 //! that is sent while the path is idle.
 
-/// Initial length of a pause that counts as long, in passes of repeats. Together these passes take
-/// a fraction of a round trip.
+/// Number of passes of repeats after which a pause counts as long at first. These passes together
+/// take a fraction of a round trip.
 const PASSES: u32 = 4;
 
 /// Detector of a write pause: the time since the application last wrote bytes.

@@ -33,15 +33,15 @@ use super::{
 
 /// Maximum number of streams that the peer may have open at once, even if more memory is free.
 const STREAMS_MAX: u32 = 4096;
-/// Divisor of the memory limit. The quotient is reserved for sending, and the same amount for
-/// receiving.
+/// Divisor of the memory limit. The quotient is the memory that is reserved for sending. The same
+/// amount is reserved for receiving.
 pub(super) const FLOOR_SHARE: u64 = 4;
 /// Divisor of the memory limit. A connection always keeps the quotient, however much memory the
 /// peer's other connections use.
 const BESIDE_SHARE: u64 = 16;
 /// Size of the pool for peer-opened streams, in sixteenths of the memory. With 1 GiB of memory the
 /// first stream has 160 MiB. That is enough to fill 1 Gbit/s over a round trip of 1 s until the
-/// window moves.
+/// first credit frame arrives.
 const PEER_POOL_SIXTEENTHS: u64 = 5;
 /// Size of the pool for streams that this side opens, in sixteenths of the memory.
 const OWN_POOL_SIXTEENTHS: u64 = 1;
@@ -92,7 +92,7 @@ pub(crate) struct StreamMemory {
     peer_streams_allowed: u64,
     /// Sum over all streams of the slots by which the window exceeds the initial window.
     grown: u64,
-    /// Memory of bytes that are unsent or unacknowledged, in bytes.
+    /// Number of bytes that are stored because they are unsent or unacknowledged.
     send_buffered: u64,
     /// Credit that the peer grants to streams that this side opens.
     peer_pool: PeerPool,
@@ -297,12 +297,12 @@ impl StreamMemory {
     /// Returns the maximum window in slots for a stream whose present window is too small. The
     /// stream began with `share` and now has `window`.
     ///
-    /// Growth is limited by the cube of the free fraction of the growth memory. The stream's own
-    /// growth counts as free there.
+    /// The growth of a window is limited by the cube of the free fraction of the growth memory. The
+    /// stream's own growth counts as free.
     ///
-    /// A second limit depends on the slots that prove that the reader is not stalled, and on the
-    /// square of the free fraction. Even with a stalled reader, buffers absorb the first slots.
-    /// These first slots count as a proof only while more than half of the growth memory is free.
+    /// A second limit is proportional to the number of slots that were read or arrived, and to the
+    /// square of the free fraction. Buffers absorb the first slots even if the reader has stalled.
+    /// These slots therefore count only while more than half of the growth memory is free.
     pub(crate) fn window_max(
         &self,
         share: InitialWindow,

@@ -175,7 +175,8 @@ impl RecvHalf {
         self.release(pool);
     }
 
-    /// Stores a slot, and returns whether it was new, a duplicate, refused or a violation.
+    /// Stores a slot. Returns whether it was new, a duplicate, refused for lack of memory, or a
+    /// violation.
     pub(crate) fn insert(&mut self, index: u64, data: &[u8], pool: &mut SlabPool) -> SlotFate {
         let slab = match self.place(index, data.len(), pool) {
             Ok(slab) => slab,

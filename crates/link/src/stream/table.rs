@@ -159,13 +159,13 @@ impl StreamTable {
         }
     }
 
-    /// Whether the peer has opened the stream, or would be the side that opens it.
+    /// Whether the stream number is one of a peer-opened stream.
     pub(crate) fn is_by_peer(&self, number: u32) -> bool {
         StreamNumber::decode(number).by_initiator != self.we_initiated
     }
 
-    /// Queues the frame with the peer's credit on a bulk stream that this side has opened. The
-    /// caller waits until the peer has received the stream.
+    /// Queues the frame with the peer's credit on a bulk stream that this side has opened. Callers
+    /// do this once the peer has received the stream.
     pub(crate) fn queue_initial_window(&mut self, number: u32) {
         let is_news = self
             .get(number)
@@ -405,7 +405,8 @@ impl StreamTable {
             .filter(|stream| stream.number == chunk.stream)
     }
 
-    /// Queues a lost slot, or a slot whose half `half` was lost, for retransmission.
+    /// Queues a lost slot for retransmission. If `half` is given, only that half of the slot was
+    /// lost.
     ///
     /// Later retransmission rounds send more copies, one every `spacing_s` seconds. At the tail of
     /// a stream, at least `tail_copies` copies are sent.

@@ -8,7 +8,8 @@ use std::collections::{BTreeSet, VecDeque};
 use super::StreamTable;
 use crate::{control_frame::ControlFrame, stream::ChunkRef};
 
-/// Table indices of streams for repeats. A stream is at most once in each of the two lists.
+/// Streams with slots to repeat, as indices in the stream table. Each of the two lists contains a
+/// stream at most once.
 #[derive(Default)]
 pub(super) struct RepeatQueue {
     /// Streams with sent slots whose arrival has not been reported. Streams without such slots are
@@ -16,7 +17,7 @@ pub(super) struct RepeatQueue {
     unsettled: BTreeSet<u32>,
     /// Streams in which the present pass may still find slots to repeat.
     pass: VecDeque<u32>,
-    /// Number of examinations of a stream so far.
+    /// Number of times that a stream was examined.
     #[cfg(test)]
     pub(super) looks: u64,
 }
@@ -28,7 +29,7 @@ impl RepeatQueue {
         self.unsettled.insert(place);
     }
 
-    /// Adds `looks` to the number of examinations of a stream.
+    /// Adds `looks` to the number of times that a stream was examined.
     #[cfg_attr(not(test), expect(unused, reason = "only tests count"))]
     fn count_looks(&mut self, looks: usize) {
         #[cfg(test)]

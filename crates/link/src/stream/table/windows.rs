@@ -29,9 +29,9 @@ impl StreamTable {
         true
     }
 
-    /// Narrows the window of a stream that has more than its reader needs, while memory is short.
-    /// Credit that was already granted remains valid. The window therefore shrinks only as the
-    /// reader reads.
+    /// Narrows the window of a stream while memory is short and the window is larger than its
+    /// reader needs. Credit that was already granted remains valid. The window therefore shrinks
+    /// only as the reader reads.
     pub(crate) fn narrow(&mut self, number: u32) {
         self.note_free_memory(number);
         let Some(stream) = self.get(number) else {

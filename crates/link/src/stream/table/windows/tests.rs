@@ -171,7 +171,7 @@ fn readers_that_stall_late_leave_windows_that_fill_the_path() {
 }
 
 /// Hundreds of readers fill the path before they stall, and together they hold all the memory that
-/// the path needs. Memory for the next reader becomes less with their number, but never runs out.
+/// the path needs. The memory for the next reader decreases with their number, but never runs out.
 #[test]
 fn hundreds_of_readers_that_stall_late_leave_more_than_the_least_window() {
     for (paused, least) in [(60, 200), (150, 32)] {
