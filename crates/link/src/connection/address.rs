@@ -16,8 +16,8 @@ use crate::{
 
 /// Maximum number of challenges to one address. After that the address is ignored.
 const CHALLENGES_MAX: u32 = 8;
-/// Pause after the first challenge. Each further pause doubles, and is at least one round trip of
-/// the former path.
+/// Pause after the first challenge. Each further pause is twice the previous pause, but at least
+/// one round trip of the former path.
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
 /// Time for which the token of a challenge stays valid. It is long because the new path may have a
 /// much longer round trip. The token also stays valid until the pause after the last challenge
@@ -75,7 +75,7 @@ impl Candidate {
         self.allowance -= CHALLENGE_BYTES;
     }
 
-    /// Whether responses to all challenges of this candidate are too late by now.
+    /// Whether it is too late for a response to any challenge of this candidate.
     fn is_over(&self, now: Time) -> bool {
         self.expires <= now
     }

@@ -58,8 +58,8 @@ impl Connection {
         }
     }
 
-    /// Returns the frame for a control with its current content, or `None` if the frame is no
-    /// longer needed.
+    /// Creates the control frame `control` with its current content. Returns `None` if the frame is
+    /// no longer needed.
     fn control_frame(&mut self, control: ControlFrame) -> Option<Frame<'static>> {
         match control {
             ControlFrame::End(number) => self.streams.get(number).and_then(|stream| {

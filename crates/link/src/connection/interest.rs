@@ -1,4 +1,4 @@
-//! List of all actions that a connection may have to take.
+//! List of all actions that a connection may have to take. Each such action is called an interest.
 //!
 //! The list determines the next datagram, the actions that send no datagram, and the time of the
 //! next timer.
@@ -6,8 +6,8 @@
 //! Input: the time, and the time until which data must wait. Output: datagrams, and the next
 //! deadline. Each interest returns the time when it is [due](Connection::due), and is then
 //! [served](Connection::serve). Sending and timers use the same list. Each deadline is therefore
-//! served by the interest that set it. The contents of the datagrams are in
-//! [`transmit`](super::transmit).
+//! served by the interest that set it. The module [`transmit`](super::transmit) writes the
+//! datagrams.
 
 use super::{Connection, ConnectionEnd, Transmit, UnconfirmedHandshake, transmit::SendWindow};
 use crate::{time::Time, wire::frame::Frame};
@@ -171,10 +171,10 @@ impl Connection {
         }
     }
 
-    /// Whether to serve a permitted interest now that the endpoint has called this connection.
+    /// Whether to serve a permitted interest in this call.
     ///
-    /// At such a call, data need not wait for a full burst. If a search finds no data, the
-    /// application limits the rate.
+    /// Data need not wait for a full burst, since the endpoint is awake anyway. If a search finds
+    /// no data, the application limits the rate.
     fn may_serve(&mut self, interest: Interest, held_until: Time, now: Time) -> bool {
         if interest == Interest::Data {
             return held_until <= now;

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use crate::time::Time;
 
-/// Margin after which a sender requests a missing report with a ping. The margin follows one and a
-/// half round trips without a report.
+/// If a sender receives no report for one and a half round trips and this margin, it requests a
+/// report with a ping.
 const DOUBT_SLACK: Duration = Duration::from_millis(10);
-/// Margin for the reply to pings that an ICMP error causes, in addition to one round trip. On a
+/// After an ICMP error, the peer must reply to a ping within one round trip and this margin. On a
 /// slow and short path, reports may be up to 75 ms apart.
 const DENIED_SLACK: Duration = Duration::from_millis(100);
 /// Time without packets during a transfer after which a receiver sends a ping.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
-/// Time in which the peer must reply after this process was suspended for longer than the idle
-/// timeout. Four round trips are added to it.
+/// If this process was suspended for longer than the idle timeout, the peer must reply within four
+/// round trips and this time.
 const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
 /// Minimum and maximum of the pause between two probes. The normal pause is one round trip.
 ///
@@ -39,10 +39,10 @@ pub(super) struct Liveness {
     last_sent: Time,
     /// Time at which this side last sent a packet that the peer must report.
     last_eliciting: Time,
-    /// Time at which a report last contained a new arrival.
+    /// Time at which a report last acknowledged a new packet.
     last_progress: Time,
-    /// Time of the last ping because of an overdue packet, and the number of such pings since a
-    /// report last contained a new arrival.
+    /// Time of the last ping because of an overdue packet. `doubts` is the number of such pings
+    /// since a report last acknowledged a new packet.
     last_doubt: Time,
     doubts: u8,
     /// Time of an ICMP error that caused a ping, if no packet has arrived since. Until a packet
@@ -116,8 +116,8 @@ impl Liveness {
         self.outage_end
     }
 
-    /// Returns the number of pings that were sent because of overdue packets since a report last
-    /// contained a new arrival.
+    /// Returns the number of pings because of overdue packets since a report last acknowledged a
+    /// new packet.
     pub(super) fn doubts(&self) -> u8 {
         self.doubts
     }
@@ -144,13 +144,13 @@ impl Liveness {
         }
     }
 
-    /// Records that a report contained a new arrival or a loss.
+    /// Records that a report showed the arrival or the loss of a packet.
     pub(super) fn on_progress(&mut self, now: Time) {
         self.last_progress = now;
         self.doubts = 0;
     }
 
-    /// Records that all losses of packets sent until now had another cause than a full queue.
+    /// Records that a full queue was not the cause of the losses of packets sent until now.
     pub(super) fn on_outage_end(&mut self, now: Time) {
         self.outage_end = now;
     }
@@ -227,9 +227,9 @@ impl Liveness {
 
     /// Returns the time at which a silence begins if no report arrives before.
     ///
-    /// `oldest` is the time at which the oldest packet in flight was sent. The result is long after
-    /// the report on that packet was due. After an ICMP error, the result is soon after the reply
-    /// to the first ping was due.
+    /// `oldest` is the time at which the oldest packet in flight was sent. A silence begins long
+    /// after the report on that packet was due. After an ICMP error, a silence begins soon after
+    /// the reply to the first ping was due.
     pub(super) fn silence_due(
         &self,
         oldest: Time,

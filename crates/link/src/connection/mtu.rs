@@ -58,7 +58,7 @@ const PROBES_SMALLER: u32 = 4;
 const PAUSE_MIN: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Thresholds beyond which the path MTU counts as reduced: large packets lost in a row, seconds
-/// over which they were sent, and small packets that arrived meanwhile.
+/// over which these were sent, and small packets received.
 ///
 /// An overflowing queue also drops large packets first, although it does so for a shorter time.
 const LARGE_LOST: u32 = 64;

@@ -1,5 +1,5 @@
-//! Order of frames that state a property of the whole connection. Only the newest frame of each
-//! kind is valid.
+//! Order of frames that state a property of the whole connection. If two frames are of the same
+//! kind, only the newer frame is valid.
 //!
 //! Input: frames, and the numbers of the packets that carried them. Output: whether a frame is
 //! valid.

@@ -50,7 +50,8 @@ impl Pacer {
         self.burst = (base_rtt / BURSTS_PER_RTT).clamp(BURST_MIN, BURST_MAX);
     }
 
-    /// Increases the budget until `now` at the previous rate, then sets the new rate.
+    /// Increases the budget by the bytes that the previous rate permits until `now`. Then sets the
+    /// new rate.
     pub(crate) fn update(&mut self, now: Time, rate_bytes_per_s: f64) {
         let earned = self.rate_bytes_per_s * now.seconds_since(self.updated);
         let cap_s = self.burst.as_secs_f64() + CATCH_UP_S;

@@ -31,7 +31,7 @@ struct ClockSample {
     rtt_s: f64,
 }
 
-/// Change in excess of the round-trip time that timers and schedulers may cause, in seconds.
+/// Seconds by which timers and schedulers may change a one-way time beyond the round-trip time.
 const SLACK_S: f64 = 0.05;
 /// Maximum clock drift that does not count as a jump, in seconds per second. An unsynchronised
 /// clock drifts by about 0.0001, and this value permits ten times as much.
@@ -44,7 +44,7 @@ const JUMPS_APART: Duration = Duration::from_secs(60);
 
 impl PeerClock {
     /// Adds the sample of one packet. `forward_s` is the receive time by the peer's clock minus the
-    /// send time by the local clock. Returns whether a clock has jumped, if no jump was reported
+    /// send time by the local clock. Returns `true` if a clock has jumped and no jump was reported
     /// recently.
     pub(crate) fn sample(&mut self, forward_s: f64, rtt: Duration, now: Time) -> bool {
         let rtt_s = rtt.as_secs_f64();

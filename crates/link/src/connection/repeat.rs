@@ -15,8 +15,8 @@ use crate::{
 
 /// Interval at which an initiator repeats its last handshake flight until the peer confirms it.
 pub(super) const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
-/// Number of buffered slots below which a connection is at its start. As long as the peer may lack
-/// the keys for these slots, they are repeated as often as the handshake flight.
+/// A connection with fewer buffered slots than this number is at its start. As long as the peer may
+/// lack the keys for these slots, they are repeated as often as the handshake flight.
 const FIRST_SLOTS: f64 = 8.0;
 /// Loss (fraction of packets) above which unacknowledged slots are repeated while the path is idle.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
@@ -46,7 +46,8 @@ pub(super) struct TailRepeater {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RepeatsLeft {
-    /// No slots are left to repeat until something is sent, reported or overdue.
+    /// No slots are left to repeat until a packet is sent, a report arrives, or a packet from the
+    /// peer is overdue.
     None,
     /// No slots are left in the present pass, but the next pass may find some.
     NextPass,

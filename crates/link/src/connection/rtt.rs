@@ -25,8 +25,8 @@ pub(crate) struct Rtt {
 
 /// Half of the time window for the minimum. The minimum thus covers the last 15 to 30 s.
 ///
-/// The window is longer than queues of this sender's own packets last. It is short enough to follow
-/// a change of route.
+/// A queue of this sender's own packets does not last for the whole window. The window is
+/// nevertheless short enough to follow a change of route.
 const HALF_WINDOW: Duration = Duration::from_secs(15);
 
 /// Maximum age of a sample on an idle link: two keep-alive intervals of the peer.

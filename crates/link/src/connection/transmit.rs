@@ -31,11 +31,12 @@ pub struct Transmit {
     pub segment_bytes: usize,
 }
 
-/// Minimum number of packets of a packet train. The train measures the capacity of the path by the
-/// time in which the packets arrive.
+/// Minimum number of packets of a packet train. The time in which the packets of a train arrive
+/// shows the capacity of the path. Fewer packets, such as commands and keep-alives, are not sent
+/// together.
 ///
-/// At 384 Mbit/s or less, such a train takes longer than the receiver's timer of 0.5 ms. On a
-/// faster path the train gives only a lower bound of the capacity.
+/// At 384 Mbit/s or less, a train of this length takes longer than the receiver's timer of 0.5 ms.
+/// On a faster path, such a train gives only a lower bound of the capacity.
 const TRAIN_PACKETS_MIN: usize = 16;
 
 /// Number of bytes by which a packet may be smaller than the maximum and still count as full.
@@ -59,8 +60,8 @@ impl Connection {
         self.rate_max.bytes_per_s() < self.path.controller.rate_bytes_per_s()
     }
 
-    /// Increases the pacer's budget until `now`. Starts a packet train if the controller requests
-    /// one and enough data wait.
+    /// Increases the pacer's budget until `now`. Starts a packet train if the controller requests a
+    /// train and enough data are waiting.
     fn earn(&mut self, now: Time) {
         let rate = self
             .path

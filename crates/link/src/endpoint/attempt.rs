@@ -109,9 +109,9 @@ impl Attempt {
         })
     }
 
-    /// Handles a new datagram of the peer's first flight. The datagram increases the allowance in
-    /// proportion to its size. If it comes from a new address, the allowance counts only for that
-    /// address.
+    /// Handles a new datagram of the peer's first flight. Its size increases the number of bytes
+    /// that may be sent in reply. If the datagram comes from a new address, earlier datagrams no
+    /// longer count.
     pub(crate) fn on_hello(&mut self, len: usize, from: SocketAddr) {
         if self.next_number == 0 {
             self.turn_to(from, len);

@@ -13,10 +13,12 @@ use crate::{
 /// Pause before the next handshake with a peer that closed the connection because it no longer
 /// accepts this gateway's key. Only an operator can change that.
 const DISMISSED_PAUSE: Duration = Duration::from_secs(5);
-/// Age at which a second connection to a peer is first considered for closing or for new streams.
+/// Minimum age of a second connection to a peer before it can be closed or become the current
+/// connection.
 const STANDBY_GRACE: Duration = Duration::from_secs(3);
-/// Duration of a silence after which a standby connection ends although the current connection is
-/// active. In that case the addresses of both gateways have changed.
+/// Duration of a silence after which a standby connection ends, if the current connection is
+/// active. Such a standby connection has lost its peer because the addresses of both gateways have
+/// changed.
 ///
 /// The duration is long, because a silent connection sends few packets and a burst of losses may
 /// affect all of them for seconds.
@@ -26,7 +28,7 @@ const SILENCE_BESIDE_OTHER: Duration = Duration::from_secs(20);
 /// begins at most one connection and one replacement. A peer with more connections is trying to use
 /// up memory.
 const CONNECTIONS_PER_PEER: usize = 4;
-/// Maximum number of further connections to one peer, all of which the peer has retired. Each
+/// Maximum number of additional connections to one peer that the peer has retired. Each of them
 /// belongs to a replaced process of the peer that still has transfers.
 const RETIRED_PER_PEER: usize = 32;
 
@@ -200,8 +202,9 @@ impl Endpoint {
         }
     }
 
-    /// Closes all connections that used a key which no longer belongs to a peer, and all their
-    /// streams. If the key is configured again meanwhile, new streams need a new connection.
+    /// Closes all connections whose key no longer belongs to a peer. The streams of these
+    /// connections end. If the key is configured again meanwhile, new streams need a new
+    /// connection.
     pub(super) fn close_dismissed(&mut self) {
         for (id, connection) in &mut self.connections {
             let keys = &self.config.peers[connection.peer].public_keys;

@@ -12,8 +12,8 @@ pub struct DropCounters {
     /// Hellos that began no handshake because other handshakes were in progress. They were dropped,
     /// or the reply requested a cookie.
     pub crowded: u64,
-    /// Packets that had arrived before, or that are too old to detect that. Some paths also
-    /// duplicate packets.
+    /// Packets that had arrived before, or that are older than the range in which duplicates are
+    /// detected. Some paths also duplicate packets.
     pub duplicates: u64,
     /// Datagrams with an unknown format.
     pub malformed: u64,

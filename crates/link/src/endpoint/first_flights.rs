@@ -9,7 +9,7 @@ use crate::{handshake::CRYPTO_PART_MAX, identity::PublicKey, wire::packet::Conne
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayMemory {
     /// Lower limit of this endpoint's own timestamps, in nanoseconds since the Unix epoch. Without
-    /// this limit, hellos from a machine whose clock is late after a restart would count as
+    /// this limit, hellos from a machine whose clock is behind after a restart would count as
     /// replays.
     pub clock_unix_ns: u64,
     /// Newest handshake that led to a connection, for each initiator's key.

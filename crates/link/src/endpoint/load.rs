@@ -24,13 +24,12 @@ use crate::{
 
 /// Maximum number of handshakes in progress with all peers.
 const ATTEMPTS_MAX: usize = 256;
-/// Number of peer-initiated handshakes in progress from which on every further handshake needs a
-/// cookie.
+/// Number of peer-initiated handshakes in progress at which a further handshake needs a cookie.
 const ATTEMPTS_WITHOUT_COOKIE: usize = 64;
-/// Maximum number of handshakes in progress with one peer. If there are more, others use the peer's
-/// public key.
+/// Maximum number of handshakes in progress with one peer. More handshakes would come from
+/// attackers with the peer's public key.
 const ATTEMPTS_PER_PEER: usize = 4;
-/// Number of handshakes in progress with one peer from which on a further handshake needs a cookie.
+/// Number of handshakes in progress with one peer at which a further handshake needs a cookie.
 const ATTEMPTS_PER_PEER_WITHOUT_COOKIE: usize = 2;
 /// Age below which a handshake whose address returned a cookie is not replaced by another
 /// handshake.
@@ -186,9 +185,9 @@ enum Admission {
     None,
 }
 
-/// Decides whether a peer with these handshakes in progress may begin another one from address
-/// `from`. Each host that returned a cookie may have one handshake. Handshakes without a cookie are
-/// replaced first.
+/// Decides whether a peer with these handshakes in progress may begin another handshake from
+/// address `from`. Each host that returned a cookie may have one handshake. Handshakes without a
+/// cookie are replaced first.
 fn admission(of_peer: &[&Attempt], from: &SocketAddr, now: Time) -> Admission {
     let unproven = of_peer.iter().filter(|it| it.proven.is_none());
     let proven = of_peer.iter().filter(|it| it.proven.is_some());

@@ -101,8 +101,8 @@ pub struct Endpoint {
 /// Minimum time between two writes of the path measurements. They are also written when the
 /// endpoint ends.
 const PATHS_KEPT_EACH: Duration = Duration::from_secs(60);
-/// Delay of a run beyond its requested time that indicates a suspension. The machine was suspended,
-/// the process was stopped, or the clock has jumped.
+/// If a run is later than requested by this time, a suspension has occurred. The machine was
+/// suspended, the process was stopped, or the clock has jumped.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
@@ -151,8 +151,8 @@ impl Endpoint {
     /// Handles a received datagram. The datagram is decrypted in place.
     ///
     /// `received` is the arrival time of the datagram, which may be slightly in the past. The time
-    /// of the endpoint never goes back. If `received` is earlier than a time passed before, the
-    /// earlier call's time applies.
+    /// of the endpoint never goes back. If an earlier call passed a later time, that later time
+    /// applies.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, received: Instant) {
         let now = self.tell(received);
         self.turns.moved(datagram.len(), now);
@@ -428,7 +428,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether streams can be opened to `peer` now on a connection that is not silent.
+    /// Whether the current connection to `peer` is confirmed and not silent, so that streams can be
+    /// opened.
     pub fn is_up(&self, peer: usize) -> bool {
         let current = self.peers[peer]
             .current
@@ -460,7 +461,7 @@ impl Endpoint {
         }
     }
 
-    /// Permits new connections for all streams again, after the other process has ended. The peers
+    /// Lets new connections carry all streams again, after the other process has ended. The peers
     /// still treat the present connections as retired.
     pub fn take_back(&mut self) {
         self.is_retired = false;
@@ -500,8 +501,8 @@ impl Endpoint {
         measured.or(self.peers[peer].memory)
     }
 
-    /// Requests, at most once in [`PATHS_KEPT_EACH`], that the path measurements be stored if they
-    /// have changed.
+    /// Requests that the user stores the path measurements if they have changed. There is at most
+    /// one request in [`PATHS_KEPT_EACH`].
     fn remember_paths_if_due(&mut self, now: Time) {
         if now < self.remember_paths_at {
             return;

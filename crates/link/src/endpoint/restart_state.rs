@@ -6,8 +6,8 @@ use crate::{congestion::PathMemory, identity::PublicKey};
 /// State that an endpoint keeps for its next start.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RestartState {
-    /// Newest handshakes, by which first flights that were recorded before the restart are detected
-    /// as replays.
+    /// Newest handshakes. They show that a first flight that was recorded before the restart is a
+    /// replay.
     pub replay: ReplayMemory,
     /// Last measurements of the path to each peer, with the peer's first key. A new connection uses
     /// these measurements as long as its first packets agree with them.
@@ -30,7 +30,7 @@ pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
     })
 }
 
-/// Factor by which the capacity must differ from the stored one. The first packet train of a
+/// Factor by which the capacity must differ from the stored capacity. The first packet train of a
 /// connection measures the capacity no more precisely.
 const CAPACITY_NEWS: f64 = 1.25;
 /// Difference from the stored loss floor above which the path is stored again, as a fraction.

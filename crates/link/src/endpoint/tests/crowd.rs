@@ -8,7 +8,7 @@ fn put(hello: &Hello<'_>) -> Vec<u8> {
     out
 }
 
-/// Regression test: a failed handshake no longer counted, so an attacker could begin all of 200
+/// Regression test: failed handshakes did not count, so an attacker could begin 200 of 200
 /// handshakes without a cookie.
 #[test]
 fn handshakes_that_fail_take_a_cookie_as_those_in_progress_do() {
@@ -51,8 +51,8 @@ fn handshakes_that_fail_take_a_cookie_as_those_in_progress_do() {
 /// Regression test: a forged hello with A's address moved an attempt of another host to that
 /// address.
 ///
-/// The other host had returned a cookie for the attempt. The attempt then counted as the only one
-/// of A's host, so A could not begin its own.
+/// The other host had returned a cookie for the attempt. The attempt then counted as an attempt of
+/// A's host, so A could not begin its own attempt.
 #[test]
 fn one_host_with_cookies_does_not_keep_the_peer_out() {
     let mut sites = SitePair::new();

@@ -88,7 +88,8 @@ const ROUND: Duration = Duration::from_micros(100);
 /// and the next pass may find no slot. More such wake-ups would show a deadline that moves by tiny
 /// steps.
 const QUIET_MAX: u32 = 2;
-/// Seed of the one world with one more such wake-up, for an unknown reason.
+/// Seed of the only world with one more consecutive wake-up without a result. The reason is
+/// unknown.
 const QUIET_WORLD: u64 = 48;
 /// Time by which a running site may do its work early: the duration of the longest burst. Data need
 /// not wait for a full burst if the site runs for another reason.
@@ -189,8 +190,8 @@ impl World {
         arrivals
     }
 
-    /// Runs one turn of a site's driver. Both sites run at each event of either site. The site must
-    /// have no work in a turn without a reason of its own.
+    /// Runs one turn of a site's driver. Both sites run at each event of either site. If a site has
+    /// no event of its own, it must have no work.
     fn turn(&mut self, number: usize, arrivals: Vec<(SocketAddr, Vec<u8>)>, after_deed: bool) {
         let now = self.now;
         let site = &mut self.sites[number];

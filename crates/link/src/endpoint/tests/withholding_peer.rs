@@ -71,8 +71,8 @@ fn frames_of_control_let_no_bulk_pass_the_window() {
     assert!(full_rounds > 100, "{full_rounds}");
 }
 
-/// Regression test: A sent 24 times as many bytes to an address that B had left as it received from
-/// that address.
+/// Regression test: B left an address, and A sent 24 times as many bytes to that address as it
+/// received from that address.
 #[test]
 fn who_reports_nothing_aims_no_bulk_at_an_address_that_he_has_left() {
     let mut sites = SitePair::new();
