@@ -38,7 +38,7 @@ impl DriverClock {
     }
 }
 
-/// The same moment on the driver's clock and in system time.
+/// One moment in two forms: the time of the driver's clock, and the system time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     now: Instant,

@@ -43,7 +43,7 @@ impl DeferredWakes {
         self.due = Some(self.due.map_or(until, |due| due.min(until)));
     }
 
-    /// Returns the time from which on [`take_due`](Self::take_due) returns readers.
+    /// Returns the time at which [`take_due`](Self::take_due) will return readers.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }

@@ -43,7 +43,7 @@ impl Driver {
         }
     }
 
-    /// Handles datagrams that the process with the socket has forwarded.
+    /// Handles datagrams that another process has received from the socket and forwarded.
     pub(super) fn receive_fed(&mut self, now: Instant) {
         let Some(feed) = &mut self.feed else { return };
         let reading = self.clock.reading();

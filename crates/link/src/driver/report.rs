@@ -17,7 +17,7 @@ pub(super) struct Reporter {
     snapshot: Arc<Mutex<LinkSnapshot>>,
     socket_buffers: SocketBuffers,
     published: Instant,
-    /// Whether events after the last snapshot may be missing from it.
+    /// Whether the last update was skipped, so that the snapshot may lack recent events.
     is_behind: bool,
     rates: Vec<PeerRates>,
     logged_drops: (Instant, DropCounters),
@@ -33,12 +33,12 @@ struct PeerRates {
 
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 const SNAPSHOT_INTERVAL_SPARSE: Duration = Duration::from_millis(5);
-/// Time until the next snapshot while the rate of a peer is at least [`NOTABLE`]. It exceeds one
-/// second, the time over which rates are measured.
+/// Time until the next snapshot while the rate of a peer is at least [`NOTABLE`]. Rates are
+/// measured over one second, so this time is longer.
 const RATES_INTERVAL: Duration = Duration::from_millis(1100);
 /// Minimum rate that requires further snapshots. Lower rates are caused by keep-alive packets.
 const NOTABLE: BitRate = BitRate::bits_per_s(20_000);
-/// Minimum time between two log lines about dropped datagrams, and between two about failed sends.
+/// Minimum time between two log lines about the same subject: dropped datagrams, or failed sends.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Reporter {
@@ -86,7 +86,8 @@ impl Reporter {
     /// Returns the time at which a snapshot is due even if no event occurs. `None` means that the
     /// last snapshot stays valid until the next event.
     ///
-    /// A snapshot is due if the last one lacks recent events, or if its rates will be outdated.
+    /// A snapshot is due if the last snapshot lacks recent events, or if its rates will be
+    /// outdated.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.is_behind {
             return Some(self.published + SNAPSHOT_INTERVAL);

@@ -112,7 +112,7 @@ pub(super) struct PendingShutdown {
     cut_short: Option<usize>,
 }
 
-/// Duration of a sleep from which on the alarm timer is set.
+/// Minimum duration of a sleep for which the driver sets the alarm timer.
 const LONG_SLEEP: Duration = Duration::from_millis(200);
 /// Minimum sleep. Shorter sleeps would only cost time, and the pacer compensates for the delay.
 const SLEEP_MIN: Duration = Duration::from_micros(100);

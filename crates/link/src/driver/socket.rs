@@ -20,8 +20,8 @@ pub(super) struct Socket {
     state: UdpSocketState,
     buffers: Vec<Vec<u8>>,
     is_v6: bool,
-    /// Time at which the socket was last empty. All datagrams that are received next arrived after
-    /// it.
+    /// Time at which the socket was last empty. All datagrams that the socket contains now arrived
+    /// later.
     emptied: Option<Instant>,
     pub(super) granted: SocketBuffers,
 }
@@ -122,8 +122,8 @@ impl Socket {
         matches!(error.payload, TransportErrorPayload::Unreachable).then_some(error.addr?.ip())
     }
 
-    /// Receives one batch of datagrams and calls `handle` for each. The call includes the time on
-    /// `clock` at which the kernel received the datagram.
+    /// Receives one batch of datagrams and calls `handle` for each datagram. The arguments include
+    /// the time on `clock` at which the kernel received the datagram.
     pub(super) fn receive(
         &mut self,
         clock: &DriverClock,

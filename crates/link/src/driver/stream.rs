@@ -73,11 +73,12 @@ impl From<LostReason> for StreamError {
     }
 }
 
-/// Number of queued bytes of one stream from which on a write by the application waits. The queue
-/// uses at most about twice this memory, however small the writes are.
+/// Maximum number of queued bytes of one stream. At this number, a further write by the application
+/// waits. The queue uses at most about twice this memory, however small the writes are.
 const SEND_QUEUE_MAX: usize = 512 * 1024;
-/// Number of unread bytes of one stream from which on the driver reads no more of the stream. The
-/// queue uses at most about twice this memory, however small the arriving slots are.
+/// Maximum number of unread bytes of one stream. At this number, the driver reads no more bytes of
+/// the stream. The queue uses at most about twice this memory, however small the arriving slots
+/// are.
 const RECV_QUEUE_MAX: usize = 1024 * 1024;
 
 /// Maximum number of bytes in one read of merged pieces. A reader that was woken recently is woken
@@ -389,8 +390,7 @@ pub(super) struct RecvHandleState {
     pub(super) waker: Option<Waker>,
     /// Time at which a waiting read was last woken.
     woken: Option<Instant>,
-    /// Whether a waiting read has not been woken yet for the newest bytes, so that more bytes
-    /// accumulate.
+    /// Whether the wake-up of a waiting read is delayed, so that more bytes can arrive.
     pub(super) is_joining: bool,
 }
 
@@ -431,8 +431,8 @@ impl RecvHandleState {
     }
 
     /// Returns the time until which a waiting read should wait for more bytes. Returns `None` if
-    /// the read must be woken now. It waits only if the last wake-up was less than `pause` ago and
-    /// few bytes are available.
+    /// the read must be woken now. A read waits only if its last wake-up was less than `pause` ago
+    /// and few bytes are available.
     pub(super) fn joins_until(&self, pause: Duration, now: Instant) -> Option<Instant> {
         let is_much = self.queued_bytes >= READ_BYTES.min(self.queue_max() / 2);
         let until = self.woken? + pause;

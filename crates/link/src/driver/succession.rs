@@ -55,8 +55,8 @@ pub enum HandOverError {
     Socket(io::ErrorKind),
 }
 
-/// Maximum number of earlier processes that share the socket with the newest one. A peer keeps up
-/// to this number of retired connections.
+/// Maximum number of earlier processes that share the socket with the newest process. A peer keeps
+/// up to this number of retired connections.
 pub(super) const OLDER_MAX: usize = 31;
 
 /// Earlier processes that still have connections.
@@ -100,7 +100,7 @@ pub(super) enum FeedResult {
 }
 
 const HEADER_BYTES: usize = 2 + 1 + 16 + 2 + 8;
-/// Message size in bytes from which on a message is sent.
+/// Size in bytes at which a message is sent. Smaller messages wait for more datagrams.
 const MESSAGE_BYTES: usize = 48 * 1024;
 /// Maximum message size in bytes: a message just below the sending threshold plus the largest
 /// datagram.
@@ -145,8 +145,8 @@ impl EarlierProcesses {
         self.processes.is_empty()
     }
 
-    /// Queues a datagram for forwarding if it belongs to an earlier process. Returns whether it
-    /// belongs to one.
+    /// Queues a datagram for forwarding if it belongs to an earlier process. Returns whether the
+    /// datagram was queued.
     pub(super) fn take(&mut self, datagram: &[u8], from: SocketAddr, received: Duration) -> bool {
         let Ok((kind, id)) = packet::classify(datagram) else {
             return false;

@@ -5,8 +5,8 @@
 //! unencrypted flights therefore carry an HMAC-SHA-256. Its key is derived from the public keys of
 //! both sides.
 //!
-//! Each first flight of an attempt has a higher timestamp than the one before. A flight with an old
-//! timestamp is a replay.
+//! Each transmission of a first flight has a higher timestamp than the previous transmission. A
+//! flight with an old timestamp is a replay.
 //!
 //! ```text
 //! hello          0xc1 | key ID (8) | timestamp (8) | source connection ID (4)

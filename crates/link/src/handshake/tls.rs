@@ -76,7 +76,7 @@ impl TlsConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TransportParameters {
     /// Highest protocol version that the sender supports. After decoding, it is the highest version
-    /// that both sides support, which the connection uses.
+    /// that both sides support. The connection uses that version.
     pub(crate) version: FrameVersion,
     /// Random number of this run of the program. A peer that has restarted sends another number, so
     /// a restart can be distinguished from a silence.

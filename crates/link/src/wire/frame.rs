@@ -60,7 +60,7 @@ pub(crate) enum Frame<'a> {
     /// Total number of streams that the receiver of the frame may have opened.
     StreamLimit { streams: u32 },
     /// Round-trip time that the sender of the frame measured. The receiver of the frame computes
-    /// its report interval from it.
+    /// its report interval from this time.
     PathHint { rtt_us: u64 },
     /// Requests reports on all packets from `number` on, because earlier reports on them were lost.
     TellFrom { number: u64 },

@@ -3,7 +3,7 @@
 //! ```text
 //! largest | front, counted back from largest | time of front, us | delay, us | bytes received
 //!   | length of samples | samples | length of blocks | blocks
-//! sample:  packet number | receive time in us; both signed, less those of the one before
+//! sample:  packet number | receive time in us; both as signed differences from the sample before
 //! block:   first packet number, counted back from largest | count | kind | runs or bits
 //! ```
 //!
@@ -26,8 +26,8 @@ use crate::wire::{
 pub(crate) struct Report<'a> {
     /// Highest packet number that has arrived.
     pub(crate) largest: u64,
-    /// Packet number and receive time of a recent arrival with a representative delay. The module
-    /// `feedback` selects it.
+    /// Packet number and receive time of a recent packet with the typical delay of the path. The
+    /// module `feedback` selects the packet.
     pub(crate) front: ArrivalSample,
     /// Time between the arrival of the packet `front` and the creation of the report, in
     /// microseconds.

@@ -1,8 +1,8 @@
 //! Tests with two cores and an adversary between them, in virtual time.
 //!
 //! The adversary may drop, change, copy and forge datagrams. No core may panic, deliver a wrong
-//! byte, or use more and more memory. No core may send strangers more than the permitted multiple
-//! of the bytes they sent. The simulator compares all delivered bytes.
+//! byte, or use more and more memory. No core may reply to strangers with more than the permitted
+//! multiple of the bytes received from them. The simulator compares all delivered bytes.
 //!
 //! While the adversary only adds datagrams, transfers must continue. If the adversary also
 //! interferes and then stops, all transfers must end.
@@ -80,8 +80,8 @@ impl Siege {
         }
     }
 
-    /// Runs until the adversary has performed `deeds` actions. In between, the sites alternately
-    /// restart and lose all their state.
+    /// Runs until the adversary has performed `deeds` actions. The two sites restart in turn and
+    /// lose all their state.
     fn run_with_restarts_to(&mut self, deeds: u64) {
         while self.deeds() < deeds {
             let next = self.deeds() + 1500;

@@ -85,7 +85,7 @@ fn a_path_that_was_ten_times_faster_loses_next_to_nothing() {
 }
 
 /// Rate in Mbit/s and round-trip time in ms of lines whose bandwidth-delay product is smaller than
-/// the first flight. Such home lines have long queues.
+/// the first flight. These lines have long queues, like many home connections.
 const SLOW_LINES: [(u64, u64); 13] = [
     (1, 10),
     (1, 100),
@@ -141,7 +141,7 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
 /// If one packet overtakes a packet train, the other packets of the train seem lost until they
 /// arrive.
 ///
-/// Regression test: the link took these packets for losses on a slow line, and detected the error
+/// Regression test: the link treated these packets as losses on a slow line, and detected the error
 /// only after seconds.
 #[test]
 fn packets_that_overtake_the_first_train_do_not_end_a_cold_start() {
@@ -229,7 +229,7 @@ fn exchange_commands(world: &mut World) {
     }
 }
 
-/// Sends `size` bytes from A to B. They are written as they would arrive from a TCP socket with a
+/// Sends `size` bytes from A to B. The writes have the sizes of reads from a TCP socket with a
 /// growing window. Returns the time until B has read all bytes.
 fn write_as_a_socket_does(world: &mut World, size: ByteCount) -> Duration {
     let began = world.now();
@@ -249,10 +249,11 @@ fn write_as_a_socket_does(world: &mut World, size: ByteCount) -> Duration {
     world.now() - began
 }
 
-/// Regression test: in 21 of 80 starts, the link took the random loss of the path for congestion.
+/// Regression test: in 21 of 80 starts, the link treated the random loss of the path as congestion.
 /// These transfers took more than five times the ideal time.
 ///
-/// An experiment at a low rate takes seconds. Now 4 of the 80 starts are slow.
+/// After such an error, the link needs an experiment at a low rate, which takes seconds. Now 4 of
+/// the 80 starts are slow.
 #[test]
 fn most_cold_starts_do_not_take_two_lost_packets_of_three_for_a_full_line() {
     let lossy = PathConfig {

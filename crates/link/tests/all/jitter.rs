@@ -11,10 +11,10 @@ use wansim::{Jitter, PathConfig};
 
 const RTT: Duration = Duration::from_millis(180);
 
-/// Returns a configuration with jitter of up to 20 ms in each direction of time, without
-/// reordering. A packet is delayed at least as long as the slowest packet sent shortly before it.
-/// At a low rate, delays are therefore spread over 40 ms. At a high rate, nearly all delays are
-/// close to the maximum.
+/// Returns a path configuration with jitter but without reordering. Each packet is up to 20 ms
+/// earlier or later, and delayed at least as long as the slowest packet sent shortly before it. At
+/// a low rate, delays are therefore spread over 40 ms. At a high rate, nearly all delays are close
+/// to the maximum.
 fn config(seed: u64, is_both_ways: bool) -> WorldConfig {
     let rate = BitRate::mbit(270);
     let path = PathConfig {
@@ -33,10 +33,10 @@ fn config(seed: u64, is_both_ways: bool) -> WorldConfig {
     config
 }
 
-/// Regression test: the link took the minimum delay at a low rate for the delay without a queue.
+/// Regression test: the link treated the minimum delay at a low rate as the delay without a queue.
 ///
-/// During start-up, the link took the additional delay for queueing delay. Start-up therefore ended
-/// at 17 to 60 Mbit/s on a path of 270 Mbit/s. Growth to the full rate then took minutes.
+/// During start-up, the link treated the additional delay as queueing delay. Start-up therefore
+/// ended at 17 to 60 Mbit/s on a path of 270 Mbit/s. Growth to the full rate then took minutes.
 #[test]
 fn a_delay_that_rises_with_the_rate_and_stays_there_ends_no_start_up() {
     let mut bases = Vec::new();

@@ -92,8 +92,8 @@ fn a_peer_stopped_for_twenty_seconds_goes_on() {
     assert_eq!(world.progress(id).lost, None);
 }
 
-/// Stops site A until its peer has ended the connection. Packets that the peer sent before that
-/// wait in the socket of A.
+/// Stops site A until its peer has ended the connection. Earlier packets of the peer wait in the
+/// socket of A.
 #[test]
 fn a_site_stopped_for_longer_than_the_peer_waits_learns_within_seconds_that_its_stream_is_lost() {
     let config = config(1);

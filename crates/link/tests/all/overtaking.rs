@@ -22,8 +22,8 @@ fn config(seed: u64, change: impl Fn(&mut PathConfig)) -> WorldConfig {
     config
 }
 
-/// Runs `transfers` transfers of 50 MB, one after the other. The first one must reach 0.6 of the
-/// ideal goodput, and each other one 0.85.
+/// Runs `transfers` transfers of 50 MB, one after the other. The first transfer must reach 0.6 of
+/// the ideal goodput, and each later transfer 0.85.
 fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
     let mut world = World::new(config);
     let size = ByteCount::megabytes(50);
@@ -44,8 +44,8 @@ fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
     assert!(counters.reordered > 1000, "{}", counters.reordered);
 }
 
-/// Regression test: on the idle link, two single packets skipped the delay, 44 ms apart. Then the
-/// overtaking packets of a burst arrived before the other packets of the burst.
+/// Regression test: on the idle link, two single packets were much faster than others, 44 ms apart.
+/// Then the overtaking packets of a burst arrived before the other packets of the burst.
 ///
 /// Together these packets determined the base round-trip time. Five consecutive transfers then
 /// reached only 0.29 to 0.55 of the ideal goodput.
@@ -70,8 +70,8 @@ fn overtakers_of_a_burst_behind_lone_ones_do_not_make_the_base() {
 
 /// A delay that only a few packets have is not the delay of the path.
 ///
-/// Regression test: the sender took the delay of overtaking packets for that of the path. All other
-/// packets then seemed to wait in a queue, and the rate fell to almost zero.
+/// Regression test: the sender treated the delay of overtaking packets as the delay of the path.
+/// All other packets then seemed to wait in a queue, and the rate fell to almost zero.
 #[test]
 fn three_in_a_hundred_that_skip_the_delay_do_not_slow_the_others() {
     for seed in [1, 8, 9] {
@@ -100,8 +100,8 @@ fn one_in_ten_that_skips_half_the_delay_does_not_slow_the_others() {
     }
 }
 
-/// Regression test: after losses, the limit for the growth threshold was lower than the 9 ms by
-/// which some packets are early.
+/// Regression test: some packets are 9 ms early, and growth ends if the delay exceeds a threshold.
+/// After losses, the upper limit of that threshold was below 9 ms.
 ///
 /// Each jump of the delay then ended the growth phase, and each queue drain lowered the rate. The
 /// third transfer reached 0.136 of the ideal goodput.

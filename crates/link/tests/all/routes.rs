@@ -25,8 +25,8 @@ fn world_at(rate: BitRate, rtt: Duration, seed: u64) -> World {
 }
 
 /// Returns the used fraction of the line's payload capacity over ten seconds, or over five round
-/// trips if that is longer. The measurement starts four new round trips and two seconds after the
-/// route change.
+/// trips if that is longer. After the route change, the measurement starts with a delay of four
+/// round trips and two seconds.
 fn used_after_change(world: &mut World, id: SimTransferId, rate: BitRate, rtt: Duration) -> f64 {
     world.run_for(4 * rtt + Duration::from_secs(2));
     let before = world.progress(id).delivered;
@@ -111,7 +111,8 @@ fn an_idle_link_finds_the_rate_of_its_new_route() {
     check(RATE, Some(Duration::from_secs(60)), &changes_ms[..3]);
 }
 
-/// For example, a satellite connection replaces a cable.
+/// The route becomes longer and slower, for example because a satellite connection replaces a
+/// cable.
 #[test]
 fn a_route_that_becomes_longer_and_slower_is_found_too() {
     let rate = BitRate::mbit(20);

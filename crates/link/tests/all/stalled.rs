@@ -56,7 +56,7 @@ struct Figures {
     /// Time from sending a message of 500 bytes until the sender receives the confirmation that it
     /// was read.
     dialogue: Duration,
-    /// Memory in the buffers of the site that uses more of it.
+    /// Buffer memory of the site with the larger buffers.
     memory: ByteCount,
 }
 
@@ -125,8 +125,8 @@ fn run_until_paused(world: &mut World, readers: &[(SimTransferId, ByteCount)]) {
 }
 
 /// Measures a normal transfer and a dialogue together with `readers` readers, and prints the
-/// results. Fails if they do not meet the requirements. `alone` is the duration of the transfer
-/// without such readers.
+/// results. Fails if the results do not meet the requirements. `alone` is the duration of the
+/// transfer without such readers.
 fn assert_harmless(
     kind: ReaderKind,
     arrival: StartOrder,
@@ -174,7 +174,7 @@ fn readers_that_stall_late_leave_a_healthy_transfer_its_share() {
     }
 }
 
-/// After any behaviour of a reader, bytes must arrive as soon as it reads again.
+/// After any behaviour of a reader, bytes must arrive once the reader reads again.
 #[test]
 fn credit_comes_back_however_often_a_reader_stalls() {
     for seed in 1..=6 {
