@@ -20,8 +20,8 @@ pub(crate) struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
-        // The table takes an entry's position from the low bits, and the high ones distinguish
-        // neighbours.
+        // The table uses the low bits as the position of an entry, and the high bits to distinguish
+        // entries at neighbouring positions.
         self.0 ^ self.0 >> 32
     }
 

@@ -101,8 +101,7 @@ async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
         written > QUEUES_BYTES,
         "{written} bytes fill no queue at all"
     );
-    // Received slots lie in memory that the link limits. All other memory is a multiple of the
-    // bytes.
+    // The link limits the memory of received slots. All other memory is in proportion to the bytes.
     let most = MEMORY_MAX.bytes() as usize + 2 * written;
     assert!(
         grown < most,

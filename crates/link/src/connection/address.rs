@@ -128,8 +128,8 @@ impl Connection {
             (self.controllers)(None, self.rate_max.ours()),
             now,
         );
-        // Packets in flight on the old path measure nothing on the new one, and their loss does not
-        // count.
+        // Packets in flight on the old path are no measurements of the new path. Their loss does
+        // not count.
         self.sent.begin_path(now);
         self.liveness.on_outage_end(now);
         self.liveness.want_ping();
@@ -150,7 +150,8 @@ impl Connection {
     /// Starts to challenge `address`. At most `allowance` bytes may be sent to it before it is
     /// validated.
     pub(super) fn challenge(&mut self, address: SocketAddr, allowance: usize, now: Time) {
-        // The peer must not answer for an address at which it does not receive.
+        // The token is unpredictable, so that a peer cannot respond for an address at which it
+        // receives no packets.
         let token =
             self.secret
                 .number(SecretPurpose::Challenge, self.our_id, self.challenges.count);

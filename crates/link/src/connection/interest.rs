@@ -127,7 +127,8 @@ impl Connection {
     /// peer is silent, and ends the connection after the idle timeout.
     pub(crate) fn on_timeout(&mut self, now: Time) {
         for interest in Interest::ALL {
-            // An earlier interest may have closed the rest of the list.
+            // An earlier interest may have changed the state, so that later interests are not
+            // permitted.
             if interest > self.last_open() {
                 break;
             }
@@ -198,7 +199,7 @@ impl Connection {
             Interest::Response => self.challenges.response.map(|_| now),
             Interest::Challenge => self.challenges.due(),
             Interest::Close => self.closing.due(),
-            // During a silence the flight is a probe.
+            // During a silence, the flight is sent as a probe.
             Interest::Flight if self.is_silent() => None,
             Interest::Flight => self.unconfirmed.as_ref().map(|flight| flight.next),
             Interest::Report => self.received.report_due(),
@@ -283,7 +284,8 @@ impl Connection {
             Interest::Report => Some(self.write_report(out, now)),
             Interest::Probe => {
                 self.liveness.take_probe(self.path.rtt.smoothed(), now);
-                // The peer may lack the flight, or have it without knowing our address.
+                // The peer may lack the flight, or it may have the flight but not this side's
+                // address.
                 let is_flight = self
                     .unconfirmed
                     .as_mut()

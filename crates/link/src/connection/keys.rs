@@ -205,7 +205,7 @@ mod tests {
         for bit in 0..40 {
             let mut packet = seal(&mut a, bit as u64);
             packet[bit / 8] ^= 1 << (bit % 8);
-            // The connection ID is not masked, but authenticated.
+            // The connection ID has no header protection, but it is authenticated.
             assert!(!opens(&mut b, packet), "bit {bit}");
         }
         assert!(!b.phase);

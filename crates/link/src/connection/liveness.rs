@@ -295,7 +295,7 @@ impl Liveness {
     pub(super) fn doubt(&mut self, now: Time) {
         self.is_ping_wanted = true;
         self.last_doubt = now;
-        // Slots in flight may be repeated once more.
+        // Each ping permits one more copy of each slot in flight.
         self.doubts = self.doubts.saturating_add(1);
     }
 

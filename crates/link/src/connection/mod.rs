@@ -244,7 +244,7 @@ pub enum StreamRead {
 
 /// Returns the size of the IP and UDP headers of a datagram to `remote`, in bytes.
 pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {
-    // An IPv4 peer of an IPv6 socket has a mapped address, and packets of IPv4.
+    // An IPv4 peer has an IPv4-mapped address at an IPv6 socket, but its packets are IPv4 packets.
     if remote.ip().to_canonical().is_ipv4() {
         28
     } else {

@@ -60,7 +60,7 @@ impl Pacer {
             self.budget_bytes = (self.budget_bytes + earned).min(cap);
         }
         if rate_bytes_per_s < self.rate_bytes_per_s && self.budget_bytes > BUDGET_MIN_BYTES {
-            // Budget saved at the higher rate keeps its worth in time.
+            // The saved budget still covers the same time at the lower rate.
             let saved = self.budget_bytes * rate_bytes_per_s / self.rate_bytes_per_s;
             self.budget_bytes = saved.max(BUDGET_MIN_BYTES);
         }

@@ -55,7 +55,8 @@ impl PeerClock {
                 rtt_s.max(last.rtt_s) + SLACK_S + DRIFT_MAX * now.seconds_since(last.at);
             has_jumped = change_s.abs() > allowed_s;
             if has_jumped {
-                // A change of the round-trip time explains a part of the change as the path's.
+                // The path is the cause of that part of the change by which the round-trip time has
+                // changed.
                 self.ahead_s += change_s - (rtt_s - last.rtt_s);
             }
         }

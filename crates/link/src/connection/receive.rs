@@ -121,8 +121,8 @@ impl Connection {
             });
             reports += usize::from(matches!(frame, Frame::Feedback(_)));
             let result = if reports > 1 {
-                // Each report may walk through all packets in flight, so a packet may contain only
-                // one.
+                // Processing a report may visit all packets in flight, so a packet may contain only
+                // one report.
                 Err(Malformed)
             } else {
                 self.on_frame(frame, number, from, now)
@@ -178,7 +178,7 @@ impl Connection {
                 };
                 return self.on_chunk(stream, piece, now);
             }
-            // A ping only asks for a report, and a packet with a ping gets one anyway.
+            // A ping only requests a report, and the packet with the ping causes a report anyway.
             Frame::Ping => {}
             Frame::Feedback(report) => self.on_report(&report, now)?,
             Frame::End {
@@ -397,7 +397,7 @@ impl Connection {
         outcome.clear();
         let timing = self.sent.timing(report, now);
         let base_rtt = match (self.path.rtt.measured(), timing) {
-            // The first report is a better estimate than the guess.
+            // The first report gives a better estimate than the initial guess.
             (None, Some(timing)) => timing.rtt,
             _ => self.path.rtt.base(),
         };
@@ -489,7 +489,7 @@ impl Connection {
             bytes_in_flight: self.sent.bytes_in_flight(),
             bytes_sent: self.sent.bytes_sent(),
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
-            // A cap of the operator limits the sender just as an idle application does.
+            // A rate cap of the operator limits the sender like an idle application.
             app_limited: newest_resolved < self.app_limited_until || self.is_capped(),
         };
         self.path

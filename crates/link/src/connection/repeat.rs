@@ -160,8 +160,8 @@ impl Connection {
         let slots = (self.streams.memory.send_buffered() / SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
         let copies = copies.ceil() + f64::from(self.liveness.doubts());
-        // The peer may not have the keys yet: the first slots accompany each repetition of the
-        // handshake.
+        // The peer may not have the keys yet, so the first slots are sent with each repetition of
+        // the handshake.
         let is_first = self.unconfirmed.is_some() && slots < FIRST_SLOTS;
         if is_first {
             return REPEAT_COPIES_MAX as u8;

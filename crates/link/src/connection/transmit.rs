@@ -94,7 +94,8 @@ impl Connection {
                 break;
             }
             let len = out.len() - before;
-            // Only full packets make a batch: a short one must not set the size of the rest.
+            // A batch contains only full packets, because the size of a short packet would apply to
+            // all later packets of the batch.
             let is_full = len + BATCH_SLACK >= self.path.mtu.payload_bytes();
             let is_last = !is_full || (count > 0 && len < segment_bytes);
             if count == 0 {
@@ -131,8 +132,8 @@ impl Connection {
     pub(super) fn write_report(&mut self, out: &mut Vec<u8>, now: Time) -> Transmit {
         let to = self.path.remote;
         let start = self.begin_packet(out);
-        // If only the peer's keep-alives cross an idle path, no other packet would measure it for
-        // us.
+        // If an idle path carries only the peer's keep-alives, this side needs a packet of its own
+        // to measure the path.
         let asks = self.path.rtt.take_wish(now);
         if asks {
             Frame::Ping.put(out);
@@ -179,7 +180,7 @@ impl Connection {
     }
 
     pub(super) fn has_data(&mut self, now: Time) -> bool {
-        // The streams come first, which queues the copies whose time has come.
+        // The first call queues delayed copies that are due, so it must come first.
         self.streams.has_data(now) || !self.streams.controls.is_empty()
     }
 
@@ -254,7 +255,8 @@ impl Connection {
         }
         if contents.first.is_none() {
             out.truncate(start);
-            // A full packet was permitted and no data waited: the application limited the sender.
+            // A full packet was permitted, but no data were waiting. The application thus limited
+            // the sender.
             if is_full_size {
                 self.app_limited_until = self.sent.next_number();
             }
@@ -291,7 +293,8 @@ impl Connection {
             {
                 let header = frame::chunk_header_size(chunk.stream, chunk.index);
                 if header + len > space {
-                    // The slot does not fit a whole packet: the path carried more when it was cut.
+                    // The slot does not fit into an empty packet, because it was cut when the path
+                    // MTU was larger.
                     if contents.first.is_none() && is_full_size {
                         self.put_half(out, chunk, len, contents);
                     }

@@ -58,7 +58,7 @@ impl MemoryFile {
 
     pub(super) fn write(&self, memory: RestartState) {
         if let Some(memories) = &self.memories {
-            // The writer ends after us.
+            // The writer thread ends later than this object.
             let _ = memories.send(memory);
         }
     }

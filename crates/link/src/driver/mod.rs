@@ -389,7 +389,7 @@ impl Doorbell {
     }
 
     fn command(&self, command: DriverCommand) {
-        // The driver is gone after shutdown; handles learn that from their own state.
+        // After shutdown there is no driver. Handles detect that in their own state.
         let _ = self
             .commands
             .lock()

@@ -238,7 +238,7 @@ impl Driver {
             self.sleep();
         }
         self.remember(self.clock.now());
-        // The process may end at the reply: the memory must be on the disk by then.
+        // The process may exit after this reply, so the state must be on disk before.
         drop(self.memory_file.take());
         if let Some(stopping) = self.stopping.take()
             && let Some(reply) = stopping.reply
@@ -273,7 +273,7 @@ impl Driver {
                     let _ = reply.send(());
                 }
                 DriverCommand::Trace { peer, reply } => {
-                    // The requester may be gone, and then so is the trace.
+                    // The requester may be gone. The trace then ends as well.
                     let _ = reply.send(self.tracers.begin(peer, self.config.peers.len(), now));
                 }
                 DriverCommand::Address { peer, address } => {
@@ -532,10 +532,11 @@ impl Driver {
                 None => PollFd::new(self.alarm.as_fd(), PollFlags::empty()),
             },
         ];
-        // In turns the driver checks for commands soon anyway. Otherwise it needs the bell.
+        // While traffic is dense, the driver soon checks for commands anyway. Otherwise it needs
+        // the bell.
         if turn.is_none() {
             self.bell.is_asleep.store(true, Ordering::SeqCst);
-            // A command sent before the flag was up has rung no bell.
+            // A command that was sent before the flag was set has not rung the bell.
             if let Ok(command) = self.commands.try_recv() {
                 self.bell.is_asleep.store(false, Ordering::SeqCst);
                 self.next_command = Some(command);
@@ -545,13 +546,14 @@ impl Driver {
         let timeout = TimeSpec::from_duration(timeout);
         if is_long {
             let alarm = Expiration::OneShot(timeout);
-            // If it cannot be set, the poll ends in time unless the machine is suspended.
+            // If the alarm cannot be set, the poll still ends in time unless the machine is
+            // suspended.
             let _ = self.alarm.set(alarm, TimerSetTimeFlags::empty());
         }
         let _ = nix::poll::ppoll(&mut fds, Some(timeout), None);
         let said = fds.map(|fd| fd.revents().unwrap_or_else(PollFlags::empty));
         self.bell.is_asleep.store(false, Ordering::SeqCst);
-        // Most turns have neither, which saves two system calls in each.
+        // Most turns have neither event. Checking for them saves two system calls in such turns.
         if said[0].contains(PollFlags::POLLIN) {
             let _ = self.bell.event.read();
         }

@@ -44,14 +44,15 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 impl Socket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
-        // The library has room for three control messages beside a datagram and requests four. The
-        // destination address of a datagram is not needed here. Its receive time, and the size of
-        // joined datagrams, must have room.
+        // The library has space for three control messages per datagram but requests four. The
+        // destination address of a datagram is not needed. The receive time and the size of merged
+        // datagrams are needed.
         let _ = setsockopt(&socket, sockopt::Ipv4PacketInfo, &false);
         let _ = setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &false);
         // Distinguishes a closed port from a path that loses packets.
         let _ = state.enable_transport_errors((&socket).into());
-        // Beyond the limit of ordinary users first, with the privilege; then within it.
+        // With the privilege, the buffer may exceed the limit for ordinary users. Otherwise the
+        // limit applies.
         if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).is_err() {
             state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES)?;
         }
@@ -237,7 +238,7 @@ mod tests {
                 let before = clock.now();
                 assert!(b.send(&transmit, &[7; 100]).expect("loopback works"));
                 let after = clock.now();
-                // Until it is fetched, it waits.
+                // The datagram waits in the socket until it is received.
                 std::thread::sleep(Duration::from_millis(50));
                 let mut times = Vec::new();
                 let batch = a.receive(&clock, |_, _, received| times.push(received));

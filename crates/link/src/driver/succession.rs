@@ -117,8 +117,8 @@ pub(super) fn datagram_channel() -> io::Result<(UnixDatagram, UnixDatagram)> {
     let (near, far) = (UnixDatagram::from(near), UnixDatagram::from(far));
     for end in [&near, &far] {
         end.set_nonblocking(true)?;
-        // Without the right to more, the usual room must do: datagrams that do not fit are lost as
-        // on the network.
+        // Without the privilege, the usual buffer size applies. Datagrams that do not fit are lost,
+        // as on a network.
         if setsockopt(end, sockopt::SndBufForce, &BUFFER_BYTES).is_err() {
             let _ = setsockopt(end, sockopt::SndBuf, &BUFFER_BYTES);
         }
@@ -172,7 +172,7 @@ impl EarlierProcesses {
 
     /// Returns the earlier processes that still run, for the next process.
     pub(super) fn living(&mut self) -> io::Result<Vec<(u8, UnixDatagram)>> {
-        // No message is empty: that would look like the end.
+        // An empty message would look like the end of the process, so one byte is sent.
         self.processes.retain(|it| is_there(it.channel.send(&[0])));
         let ways = self.processes.iter();
         ways.map(|it| Ok((it.generation, it.channel.try_clone()?)))

@@ -193,7 +193,7 @@ impl Tracers {
         }
         for tracer in &mut self.tracers {
             let attempts = endpoint.peer_attempts(tracer.peer);
-            // A full queue is no error: the missing reports follow later.
+            // A full queue is no error, since later reports contain the missing information.
             let _ = tracer.look(
                 endpoint.connection_views(tracer.peer),
                 attempts,

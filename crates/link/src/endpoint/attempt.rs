@@ -222,7 +222,7 @@ impl Attempt {
         if self.we_initiate {
             self.timestamp = unix_ns.max(self.timestamp + 1);
         }
-        // The last level comes first, since parts are taken from the end.
+        // The last level is added first, since datagrams are taken from the end of the list.
         for level in [EncryptionLevel::Handshake, EncryptionLevel::Initial] {
             let len = self.handshake.outgoing(level).len();
             let parts = (0..len).step_by(CRYPTO_PART_MAX);

@@ -106,7 +106,7 @@ impl Endpoint {
             None => true,
             Some(old) if old.is_doubtful() || old.needs_successor() => true,
             Some(old) if now.since(old.established) < GLARE && !old.is_silent() => {
-                // Both sides see the same two keys, so both keep the same connection.
+                // Both sides compare the same two keys, so both select the same connection.
                 new.we_initiated == new.we_have_smaller_key
             }
             Some(_) => false,
@@ -141,7 +141,7 @@ impl Endpoint {
         let silence = connection.silent_since().map(|since| now.since(since));
         match current {
             Some(current) if silence.is_none() && (current.is_silent() || is_successor) => {
-                // New streams go here. Streams of the old connection wait for it, or end there.
+                // New streams use this connection. Existing streams stay on the old connection.
                 self.peers[peer].current = Some(id);
                 self.events.push_back(EndpointEvent::Connected { peer });
             }

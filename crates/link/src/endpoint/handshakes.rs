@@ -235,7 +235,7 @@ impl Endpoint {
         self.events.push_back(EndpointEvent::Remember);
         peer.last_heard = Some(now);
         peer.is_dismissed = false;
-        // A responder has this upper bound: the answer to its flight arrived within this time.
+        // For a responder this time is an upper limit: the reply to its flight arrived within it.
         let guess = now.since(attempt.began);
         let rtt = peer.rtt.unwrap_or(guess).max(Duration::from_micros(100));
         let rate_max = self.config.rate_max.into_iter().chain(peer.rate_max).min();
@@ -308,7 +308,7 @@ impl Endpoint {
         let mut standbys = self.connections.values().filter(|connection| {
             connection.peer == index && Some(connection.our_id) != peer.current
         });
-        // A connection that is silent, too, does not help.
+        // A standby connection helps only if it is not silent either.
         if standbys.any(|standby| !standby.is_silent() && !standby.is_retired) {
             return Time::NEVER;
         }

@@ -149,7 +149,8 @@ impl Endpoint {
             self.dropped.replayed += 1;
             return;
         }
-        // Each flight that was in flight brings one. Once the responder answers, none is needed.
+        // Each transmission of the flight may cause a cookie. No cookie is needed once the
+        // responder has replied.
         if attempt.peer_id.is_none() && attempt.cookie != Some(reply.cookie) {
             attempt.cookie = Some(reply.cookie);
             attempt.on_progress(now);

@@ -222,7 +222,7 @@ impl Endpoint {
                     let headers =
                         bytes.div_ceil(transmit.segment_bytes) * ip_overhead(&transmit.to);
                     total.on_sent(bytes + headers);
-                    // With a cap that all share, each gets its turn.
+                    // If all connections share a cap, each connection gets its turn.
                     self.turn.rotate_left(1);
                 }
                 return Some(transmit);
@@ -276,7 +276,7 @@ impl Endpoint {
         now: Instant,
     ) -> Result<(), rustls::Error> {
         let now = self.time(now);
-        // They refer to their keys by number.
+        // Attempts refer to their keys by index, so attempts with changed keys end.
         let attempts: Vec<_> = self
             .attempts
             .iter()
@@ -382,7 +382,7 @@ impl Endpoint {
             }
             self.after_input(id, now);
         }
-        // Now each has detected its silence.
+        // All connections have now checked for a silence.
         for id in ids {
             self.judge_standby(id, now);
         }

@@ -175,7 +175,7 @@ impl Endpoint {
         let connection = self.connections.get_mut(&beside.connection)?;
         let peer = connection.peer;
         if connection.is_silent() {
-            // No other process has the transfer that the stream belongs to.
+            // Another process of the peer would not have the transfer of the stream `beside`.
             return None;
         }
         if connection.is_closing() || connection.streams.is_wearing_out() {

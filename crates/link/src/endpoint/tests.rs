@@ -502,7 +502,7 @@ fn slots_of_one_byte_fill_a_stream_by_the_memory_of_their_records() {
     let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
     let at_first = sites.a.writable(key);
     let mut written = 0;
-    // With any credit of the peer, each byte goes in a slot of its own, and none arrives.
+    // Each byte is sent in a slot of its own, with unlimited credit, and no slot arrives.
     while sites.a.writable(key) > 0 && written < at_first {
         sites.a.write(key, Bytes::from_static(b"x"));
         let connection = sites.a.connections.values_mut().next().expect("it is up");

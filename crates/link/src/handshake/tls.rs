@@ -117,7 +117,7 @@ impl TransportParameters {
         let initial_window = reader.varint()?;
         let stream_limit = reader.varint_u32()?;
         let began_unix_ns = u64::from_be_bytes(reader.array()?);
-        // A peer that speaks one version alone does not name it twice.
+        // A peer that supports only one version sends only one version.
         let latest = reader.byte().unwrap_or(oldest);
         Ok(Self {
             version: FrameVersion::common(oldest, latest).ok_or(Malformed)?,

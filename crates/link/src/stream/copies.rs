@@ -23,7 +23,7 @@ pub(super) fn copies_in_round(round: u8, loss: f64) -> u32 {
         5 => 4,
         _ => 8,
     };
-    // The first repetition is the common case, and a single copy.
+    // In the first round, which is the common case, a single copy is sent.
     if round <= 1 { 1 } else { cheap.max(late) }
 }
 

@@ -303,7 +303,7 @@ mod tests {
                         }
                     }
                     3 if !announcements.is_empty() => {
-                        // Any of them arrives, and earlier ones never do.
+                        // Any announcement may arrive, and all earlier ones are lost.
                         let at = index.index(announcements.len());
                         sender.announce(announcements[at]);
                         announcements.drain(..=at);

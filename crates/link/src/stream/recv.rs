@@ -231,7 +231,8 @@ impl RecvHalf {
         let slab_number = index / SLAB_SLOTS;
         let at = (slab_number - self.slab_base) as usize;
         if self.slabs.get(at).is_none_or(Option::is_none) {
-            // The slab with the next slot in order is always granted: it frees the others.
+            // A slab for the next slot to read is always granted, because reading that slot frees
+            // other slabs.
             let is_essential = slab_number == self.next / SLAB_SLOTS;
             let slab = pool.take(is_essential).ok_or(SlotFate::NoMemory)?;
             if at >= self.slabs.len() {

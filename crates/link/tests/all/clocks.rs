@@ -105,7 +105,7 @@ fn two_machines_suspended_for_an_hour_go_on_where_they_were() {
 #[test]
 fn who_slept_for_longer_than_its_peer_waits_learns_that_in_seconds() {
     for side in [SimSite::A, SimSite::B] {
-        // A clock that stood still does not show for how long.
+        // A clock that has stopped does not show the duration of the suspension.
         for (clock_runs_on, bound_s) in [(true, 6), (false, 25)] {
             let what = format!("{side:?}, {clock_runs_on}");
             let mut world = World::new(&config(1));

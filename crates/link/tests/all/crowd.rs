@@ -42,7 +42,7 @@ fn a_pair_and_cubic_keep_the_line_full_together() {
     let span = 10 * S..30 * S;
     let rates = [0, 1].map(|flow| crowd.record().rate(flow, &span) / 50e6);
     assert!(rates[0] + rates[1] > 0.9, "{rates:?}");
-    // How they share is judged by `cargo xtask bench fair`.
+    // `cargo xtask bench fair` measures how the flows share the path.
     assert!(rates[0].min(rates[1]) > 0.0, "{rates:?}");
     assert!(crowd.record().caused_loss(&(S..30 * S)) > 0.0);
 }
@@ -198,8 +198,8 @@ fn a_flow_that_begins_in_a_full_queue_does_not_flood_it() {
         assert!(lost < 0.1, "begins after {begins:?}: {lost:.3}");
         above += u32::from(lost >= 0.08);
     }
-    // At most 0.059, except 0.097 at 850 ms. There start-up lasts for 0.4 s with losses. It takes
-    // the queue of CUBIC for part of the path. Its cleanest round loses a fifth already, and only a
-    // round that loses a quarter more ends start-up.
+    // The loss is at most 0.059, except 0.097 at 850 ms. In that case, start-up with losses lasts
+    // for 0.4 s. It treats the queue of CUBIC as part of the path. Its round with the least loss
+    // already loses a fifth of the packets. Only a round that loses another quarter ends start-up.
     assert!(above <= 1, "{above} of 8 above 0.08");
 }

@@ -45,7 +45,7 @@ fn forged_errors_do_not_stop_a_transfer() {
         println!(
             "{line}, loss {loss}: {undisturbed} bytes, with errors {disturbed}, silent {silent}"
         );
-        // Where reports get lost, a few in a row may be.
+        // If the path loses packets, several reports in a row may be lost.
         assert!(silent <= 0.1 * loss, "{silent}");
         assert!(disturbed as f64 > 0.95 * undisturbed as f64);
     }

@@ -54,7 +54,7 @@ fn a_delay_that_rises_with_the_rate_and_stays_there_ends_no_start_up() {
         }
         bases.push(world.view(SimSite::A).base_rtt.expect("it is measured"));
     }
-    // Without jitter each is longer by the time of a packet, which is 0.1 ms.
+    // Without jitter, each value is longer by the transmission time of a packet, 0.1 ms.
     let is_off = |base: &&Duration| base.abs_diff(RTT) > Duration::from_micros(200);
     assert!(
         bases.iter().filter(is_off).count() >= 4,

@@ -121,8 +121,8 @@ fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
         world.restart(side, &config);
         world.set_stopped(side, false);
         let returned = world.now();
-        // The survivor learns of it: the sender that its transfer is lost, or the receiver that its
-        // stream is.
+        // The site that did not restart detects it: a sender reports its transfer as lost, and a
+        // receiver its stream.
         let other = if side == SimSite::A {
             SimSite::B
         } else {
@@ -268,7 +268,7 @@ fn a_first_flight_recorded_before_a_restart_is_not_answered_after_it() {
         assert_eq!(replayed, first_flights.len() as u64, "restart {restart}");
     }
     world.set_stopped(SimSite::A, false);
-    // It learns that its connection is gone.
+    // The site detects that its connection has ended.
     world.run_for(Duration::from_secs(5));
     let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
     world
@@ -278,7 +278,7 @@ fn a_first_flight_recorded_before_a_restart_is_not_answered_after_it() {
 
 #[test]
 fn a_clock_set_back_between_two_starts_locks_nobody_out() {
-    // In the simulator every start finds the clock where the first one found it.
+    // In the simulator, the system time is the same at every start.
     let config = config(1);
     let mut world = World::new(&config);
     let id = under_way(&mut world, ByteCount::megabytes(1));
@@ -383,7 +383,7 @@ fn readers_that_stall_leave_room_for_others() {
         let command = world.send(SimSite::A, Class::Control, ByteCount::new(100));
         let answered = world.run_to_end(command, Duration::from_secs(5));
         assert!(answered.is_some(), "{what}: a command must get through");
-        // Both directions: data that readers hold up must not take the memory for sending, either.
+        // Unread data must not use up the memory for sending, in either direction.
         for from in [SimSite::A, SimSite::B] {
             let id = world.send(from, Class::Bulk, ByteCount::megabytes(1));
             let took = world.run_to_end(id, Duration::from_secs(30));
@@ -428,7 +428,7 @@ fn a_transfer_goes_on_when_the_path_comes_to_carry_less() {
             "packets vanish"
         );
         let took = world.now() - before;
-        // Where a third is lost anyway, the path is asked for longer.
+        // If a third of the packets is lost anyway, it takes longer to detect the smaller MTU.
         let most = Duration::from_secs(if loss < 0.1 { 6 } else { 15 });
         assert!(took < most, "{took:?}, seed {seed}");
         world

@@ -137,7 +137,7 @@ fn assert_harmless(
     let it = figures(kind, arrival, opener, readers);
     let mut share = alone.as_secs_f64() / it.transfer.as_secs_f64();
     if kind == ReaderKind::Slow {
-        // The readers take their part of the line.
+        // The readers use a part of the line.
         share /= 1.0 - readers as f64 * 8e3 / (LINE_MBIT as f64 * 1e6);
     }
     let round_trips = it.dialogue.as_secs_f64() / RTT.as_secs_f64();

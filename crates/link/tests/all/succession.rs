@@ -129,7 +129,7 @@ async fn streams_stay_with_their_process_through_upgrade_after_upgrade() {
             transfer(&mut theirs.send, recv, 1_000_000).await;
         }
     }
-    // The second process is selected by one of its streams.
+    // A stream of the second process selects that process.
     let beside = held[1].0.0.key();
     let opened = sites.near.open_beside(PeerId(0), beside, Class::Bulk).await;
     let mut opened = opened.expect("the process is there");

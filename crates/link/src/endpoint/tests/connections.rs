@@ -37,7 +37,8 @@ fn a_peer_that_restarts_while_two_connections_are_silent_is_found_within_two_sec
 
 #[test]
 fn both_sides_choose_the_same_connection_while_keys_are_exchanged() {
-    // A has a key that B does not use any more, or not yet, and that sorts before or behind.
+    // A has a key that B no longer accepts, or does not accept yet. The key is smaller or larger
+    // than B's key.
     for other in 3..20 {
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
         let epoch = Instant::now();
@@ -236,7 +237,7 @@ fn a_connection_that_the_peer_retires_keeps_its_streams_and_gets_a_successor() {
     let held = pair.sites.a.open(0, Class::Bulk, now).expect("B is up");
     pair.sites.a.write(held, Bytes::from_static(b"before"));
     pair.run(Duration::from_millis(100));
-    // The endpoint stands for its own successor.
+    // In this test the endpoint acts as its own successor.
     pair.sites.b.retire();
     pair.sites.b.take_back();
     pair.run(Duration::from_millis(200));

@@ -55,7 +55,7 @@ impl EndpointPair {
             let Some(next) = [due, arrival, of_b].into_iter().flatten().min() else {
                 break;
             };
-            // As soon as a driver comes round.
+            // The driver runs at most once in 100 us.
             let next = next.max(now + Duration::from_micros(100));
             if next > end {
                 break;

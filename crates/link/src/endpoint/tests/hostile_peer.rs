@@ -60,7 +60,7 @@ fn a_peer_cannot_answer_a_challenge_that_it_did_not_receive() {
     let ping = sealed_by_b(&mut sites, &payload(&Frame::Ping));
     let now = sites.now;
     sites.a.handle_datagram(&mut ping.clone(), victim(), now);
-    // The peer has the numbers of its packets, and the number of them that may have arrived.
+    // The peer guesses tokens from a packet number and the number of packets that have arrived.
     for number in 0..2000u64 {
         let mut guesses = Vec::new();
         for received in 0..100u32 {
@@ -243,7 +243,7 @@ fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say()
         waiting_max = waiting_max.max(waiting);
     }
     assert!(streams > 100, "they were opened, read and ended: {streams}");
-    // For each stream our end, and the report that we have read the peer's.
+    // For each stream, one end record and one report that the peer's bytes have been read may wait.
     let streams_max = crate::stream::memory::streams_max(64 << 20) as usize;
     assert!(waiting_max <= 4 * streams_max, "{waiting_max} frames wait");
 }

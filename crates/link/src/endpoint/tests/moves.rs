@@ -29,7 +29,7 @@ fn a_challenge_is_answered_though_the_peer_is_found_elsewhere_meanwhile() {
     for datagram in from_b {
         hand_a(&mut sites, &datagram);
     }
-    // Each challenges the other's address; A's first challenge is lost.
+    // Each side challenges the other address. The first challenge from A is lost.
     let from_a = to(sent(&mut sites.a, sites.now), b_moved);
     assert_eq!(from_a.len(), 1, "a challenge");
     for datagram in to(sent(&mut sites.b, sites.now), a_moved) {

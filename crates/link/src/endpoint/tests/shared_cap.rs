@@ -16,7 +16,7 @@ fn probes_of_a_new_path_stay_within_a_shared_cap() {
     for _ in 0..time.as_millis() / step.as_millis() {
         sites.pass(step);
         for datagram in sites.sent_by_a() {
-            // The path carries no probe.
+            // The path does not carry MTU probes.
             if datagram.len() > 1300 {
                 probes_bytes += datagram.len();
             } else {

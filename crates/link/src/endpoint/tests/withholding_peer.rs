@@ -96,7 +96,7 @@ fn who_reports_nothing_aims_no_bulk_at_an_address_that_he_has_left() {
         let to_victim = sent(&mut sites.a, sites.now).into_iter();
         let to_victim = to_victim.filter(|(to, _)| *to == victim());
         let bytes: usize = to_victim.map(|(_, bytes)| bytes.len()).sum();
-        // The first window is a guess, and goes there as it would at a start.
+        // The first window is an estimate and is sent at once, as at the start of a connection.
         if round >= 1500 {
             sent_there += bytes;
         }

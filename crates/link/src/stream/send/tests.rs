@@ -42,7 +42,7 @@ fn a_half_that_is_lost_is_sent_again_while_the_other_is_on_its_way() {
 #[test]
 fn a_half_that_was_never_sent_is_missed_when_the_other_arrives() {
     let mut half = halved();
-    // The whole slot goes once more, and one half in a repeat pass.
+    // The whole slot is sent once more, and then one half in a pass of repeats.
     half.take_again(0, &mut Vec::new());
     half.unqueue(0);
     assert_eq!(send_next_half(&mut half), (Half::First, false));

@@ -53,8 +53,8 @@ impl StreamTable {
         }
         while let Some(place) = self.repeats.pass.front().copied() {
             self.repeats.count_looks(1);
-            // A stream that has more to send, now or once the peer gives credit, needs no repeats.
-            // They would take capacity from new slots. The next pass examines it again.
+            // A stream that can send new slots, now or after a credit frame, needs no repeats.
+            // Repeats would take capacity from new slots. The next pass examines the stream again.
             let stream = self.places[place as usize].as_mut();
             let tail = stream.filter(|it| !it.send.is_blocked() && it.send.is_tail());
             let found = tail.and_then(|stream| {

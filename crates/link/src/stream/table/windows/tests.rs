@@ -97,7 +97,7 @@ proptest! {
                 streams.remove_if_done(it.number);
                 open.swap_remove(at);
             } else {
-                // Only the window matters, so slots need not lie in memory.
+                // Only the window matters in this test, so the slots need no memory.
                 let allowed = stream.recv.promised().min(slots);
                 it.arrived += allowed;
                 stream.recv.skip(allowed, pool);
@@ -144,7 +144,7 @@ fn window_after_paused(paused: u32, by_peer: bool) -> u64 {
         while read < 138_000 {
             let (stream, pool) = streams.get_with_pool(number).expect("it is open");
             let part = stream.recv.promised().min(SLOTS_PER_ROUND_TRIP) / 8 + 1;
-            // The path carries a whole window at its own rate.
+            // The path delivers one window per round trip, in eight steps.
             now_s += rtt_s / 8.0;
             stream.recv.skip(part, pool);
             read += part;
