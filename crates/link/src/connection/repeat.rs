@@ -28,11 +28,11 @@ const LOSS_SAMPLES_MIN: u64 = 16;
 const REPEAT_MISSING: f64 = 0.2;
 /// Maximum number of copies of one slot in flight. It is enough for 20,000 slots at 64 % loss.
 const REPEAT_COPIES_MAX: f64 = 26.0;
-/// Divisor of the round-trip time. The quotient is the time between two passes of repeats, and is
-/// longer than short bursts of losses.
+/// Divisor of the round-trip time. The quotient is the time between two passes over the slots to
+/// repeat, and is longer than short bursts of losses.
 const REPEAT_SPACING: u32 = 16;
-/// Pause between two passes of repeats, in which applications may write new bytes. New bytes are
-/// sent before any repeat.
+/// Pause between two passes over the slots to repeat. In this pause, applications may write new
+/// bytes, which are sent before any repeat.
 const TURN: Duration = Duration::from_micros(1);
 
 /// Scheduler for repeats of slots in flight while the path is idle. One pass visits all such slots.

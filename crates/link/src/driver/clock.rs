@@ -27,8 +27,8 @@ impl DriverClock {
         self.start + since_boot().saturating_sub(self.booted)
     }
 
-    /// Reads this clock and the system time at the same moment. The pair converts the system times
-    /// with which the kernel stamps datagrams.
+    /// Reads this clock and the system time at the same moment. The pair is used to convert the
+    /// kernel's time stamps on datagrams to this clock.
     pub(super) fn reading(&self) -> ClockReading {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH);
         ClockReading {

@@ -18,9 +18,9 @@ pub(super) struct DeferredWakes {
     due: Option<Instant>,
 }
 
-/// Minimum number of turns between two wake-ups of a bulk stream's reader while traffic is dense.
-/// It does not apply if many bytes or the end of the stream wait. Waking another thread costs more
-/// than a turn.
+/// Minimum number of turns between two wake-ups of a bulk stream's reader while traffic is dense. A
+/// turn is one run of the driver. The minimum does not apply if many bytes or the end of the stream
+/// wait. Waking another thread costs more than a turn.
 const READER_TURNS: u32 = 4;
 
 /// Returns the minimum time between two wake-ups of a reader of this class. `turn` is the time for

@@ -256,8 +256,9 @@ impl Link {
             .command(DriverCommand::Peers { peers, rate_max });
     }
 
-    /// Closes all connections of a peer. The code of the close states that this gateway no longer
-    /// accepts the peer's key. This method itself does not prevent new connections of the peer.
+    /// Closes all connections of a peer. The code in the CLOSE frames states that this gateway no
+    /// longer accepts the peer's key. This method itself does not prevent new connections of the
+    /// peer.
     pub fn dismiss(&self, peer: PeerId) {
         self.handle.bell.command(DriverCommand::Dismiss(peer));
     }

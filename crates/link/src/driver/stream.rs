@@ -81,9 +81,9 @@ const SEND_QUEUE_MAX: usize = 512 * 1024;
 /// are.
 const RECV_QUEUE_MAX: usize = 1024 * 1024;
 
-/// Maximum number of bytes in one read of merged pieces. A reader that was woken recently is woken
-/// again only for this number of bytes. Large reads are useful because the reader writes to a
-/// socket after each read.
+/// Maximum number of bytes that one read merges from several pieces. A reader that was woken
+/// recently is woken again only for this number of bytes. Large reads are useful because the reader
+/// writes to a socket after each read.
 const READ_BYTES: usize = 64 * 1024;
 
 /// Maximum number of bytes in the queue of one stream. The queues of all streams together may use a

@@ -69,7 +69,7 @@ pub(super) struct EarlierProcesses {
 struct EarlierProcess {
     generation: u8,
     channel: UnixDatagram,
-    /// Message of datagrams that have not been forwarded yet.
+    /// Message with the datagrams that have not been forwarded yet.
     message: Vec<u8>,
 }
 

@@ -120,7 +120,7 @@ impl Endpoint {
     /// Checks whether a standby connection must change its role.
     ///
     /// The standby connection becomes the current connection if the current one is silent. It is
-    /// closed if it has no streams, and ended without a close if it stays silent.
+    /// closed if it has no streams, and ends without CLOSE frames if it stays silent.
     pub(super) fn judge_standby(&mut self, id: ConnectionId, now: Time) {
         let Some(connection) = self.connections.get(&id) else {
             return;
@@ -190,8 +190,8 @@ impl Endpoint {
         }
     }
 
-    /// Closes all connections to a peer. The code of the close states that this gateway no longer
-    /// accepts the peer's key.
+    /// Closes all connections to a peer. The code in the CLOSE frames states that this gateway no
+    /// longer accepts the peer's key.
     pub fn dismiss(&mut self, peer: usize) {
         let of_peer = self.connections.values_mut().filter(|it| it.peer == peer);
         for connection in of_peer {

@@ -354,7 +354,8 @@ impl Endpoint {
         self.turns.length(self.time(now))
     }
 
-    /// Adjusts the length of turns to the path with the shortest base round-trip time.
+    /// Adjusts the length of turns to the path with the shortest base round-trip time. In a turn,
+    /// arriving datagrams wait to be handled together.
     fn fit_turns(&mut self, now: Time) {
         let base_rtts = self.connections.values().map(Connection::base_rtt);
         let base_rtt = base_rtts.min().unwrap_or_default();

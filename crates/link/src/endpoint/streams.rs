@@ -74,7 +74,7 @@ pub enum ConnectionState {
     Established,
     /// A packet from the peer encrypted with the new keys has arrived.
     Confirmed,
-    /// This endpoint is sending the close to the peer.
+    /// This endpoint is sending CLOSE frames to the peer.
     Closing,
     /// The connection has ended.
     Closed,

@@ -1,12 +1,12 @@
 //! Detection of write pauses on an open stream. In such a pause, the application may be waiting for
 //! a reply to the bytes that are in flight.
 //!
-//! Input: each pass of repeats over the stream, and the number of bytes written before the pass.
-//! Output: whether the pause is long enough to repeat slots in flight. A repeat is a copy of a slot
-//! that is sent while the path is idle.
+//! While the path is idle, slots in flight are repeated in passes over all of them. Input: each
+//! pass, and the number of bytes written before the pass. Output: whether the pause is long enough
+//! to repeat slots of this stream.
 
-/// Number of passes of repeats after which a pause counts as long at first. These passes together
-/// take a fraction of a round trip.
+/// Number of passes over the slots to repeat after which a pause counts as long at first. These
+/// passes together take a fraction of a round trip.
 const PASSES: u32 = 4;
 
 /// Detector of a write pause: the time since the application last wrote bytes.
@@ -32,8 +32,8 @@ impl Default for IdleDetector {
 }
 
 impl IdleDetector {
-    /// Records the start of a pass of repeats. `written_bytes` is the total number of bytes written
-    /// to the stream.
+    /// Records the start of a pass over the slots to repeat. `written_bytes` is the total number of
+    /// bytes written to the stream.
     pub(super) fn on_pass(&mut self, written_bytes: u64) {
         if written_bytes != self.written_bytes {
             if self.is_long() {

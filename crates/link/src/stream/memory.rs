@@ -56,7 +56,8 @@ const OWN_BURST_SHARE: u32 = 24;
 /// Least number of streams that the peer may open before it receives a higher limit, even with
 /// little memory.
 const STREAMS_AT_FIRST_MIN: u32 = 16;
-/// Divisor of the free memory for growth. One step of growth leaves the quotient unused.
+/// Divisor of the memory that is free for growth. A window that grows leaves the quotient free for
+/// other windows.
 const GROWTH_LEAVES: u64 = 4;
 /// Divisor of all receive memory. While all memory is free, a stream may keep the quotient as its
 /// window even if its reader needs less.

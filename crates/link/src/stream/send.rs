@@ -40,7 +40,8 @@ pub(crate) struct SendHalf {
     bytes_arrived: u64,
     hash: Xxh3,
     state: SendState,
-    /// Slots below this index have not been examined yet in the present pass of repeats.
+    /// Slots below this index are still to be examined for a repeat in the present pass over the
+    /// slots.
     repeat_below: u64,
     idle: IdleDetector,
     /// Number of copies of the end record that were sent because the path was idle.
@@ -451,7 +452,7 @@ impl SendHalf {
         }
     }
 
-    /// Starts a new pass of repeats, beginning with the newest slot.
+    /// Starts a new pass over the slots that may be repeated, beginning with the newest slot.
     pub(crate) fn restart_repeats(&mut self) {
         self.repeat_below = self.next_index();
         self.idle.on_pass(self.bytes_written);

@@ -92,8 +92,8 @@ const PACED_MIN: u64 = 271;
 /// free.
 const GAP_SHARE_MIN: f64 = 1.25;
 const GAP_SHARE_MAX: f64 = 2.0;
-/// Minimum measuring span in seconds. On a path with a shorter round trip, an application reads in
-/// larger steps than one round trip delivers.
+/// Minimum measuring span in seconds. On a path with a shorter round trip, an application reads
+/// more bytes at once than arrive in one round trip.
 const SPAN_MIN_S: f64 = 0.005;
 /// Minimum number of round trips for which the slots behind a gap are remembered.
 const PERIOD_ROUND_TRIPS: f64 = 8.0;

@@ -83,8 +83,8 @@ fn a_close_arrives_when_a_burst_takes_the_first_of_it() {
     assert!(pair.sites.b.is_idle(), "B was told");
 }
 
-/// Sending the copies of a close takes some time. A stream that is opened during that time must not
-/// be lost with the old connection.
+/// Sending the copies of a CLOSE frame takes some time. A stream that is opened during that time
+/// must not be lost with the old connection.
 #[test]
 fn a_peer_that_is_removed_and_comes_back_at_once_has_a_connection_of_its_own() {
     let mut pair = EndpointPair::new(DELAY);

@@ -84,9 +84,9 @@ struct World {
 const LENGTH: Duration = Duration::from_secs(20);
 /// Minimum time between two runs of the simulated driver.
 const ROUND: Duration = Duration::from_micros(100);
-/// Maximum number of consecutive wake-ups without a result. For example, a pass of repeats may end,
-/// and the next pass may find no slot. More such wake-ups would show a deadline that moves by tiny
-/// steps.
+/// Maximum number of consecutive wake-ups without a result. For example, a pass over the slots to
+/// repeat may end, and the next pass may find no slot. More such wake-ups would show a deadline
+/// that moves by tiny steps.
 const QUIET_MAX: u32 = 2;
 /// Seed of the only world with one more consecutive wake-up without a result. The reason is
 /// unknown.

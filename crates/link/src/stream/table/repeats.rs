@@ -1,7 +1,8 @@
 //! Streams with slots that may be repeated while the path is idle.
 //!
 //! Only these streams cost processing time, and other open streams cost none. The connection
-//! decides when a pass of repeats begins, and how many copies of a slot may be in flight.
+//! decides when a new pass over these streams begins, and how many copies of a slot may be in
+//! flight.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -127,8 +127,8 @@ proptest! {
     }
 }
 
-/// Lets `paused` readers in turn read 200 MB each, in steps of one round trip, and then stall.
-/// Returns the window of the next stream after it has also read 200 MB.
+/// Lets `paused` readers, one after the other, read 200 MB each in steps of one round trip and then
+/// stall. Returns the window of the next stream after it has also read 200 MB.
 fn window_after_paused(paused: u32, by_peer: bool) -> u64 {
     // 300 Mbit/s over 200 ms.
     const SLOTS_PER_ROUND_TRIP: u64 = 5180;
