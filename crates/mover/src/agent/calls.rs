@@ -1,8 +1,10 @@
-//! Commands that are called for files: once for each file, however often the agent is killed.
+//! Calls of the job's command: one call for each moved file, even if the agent is killed and
+//! restarted.
 //!
-//! The job's memory stores a call as soon as the destination has the file. A launcher makes a mark
-//! on the disk and becomes the command. If the mark exists, an earlier agent has called the
-//! command, and the launcher ends. Commands run concurrently with transfers and do not delay them.
+//! The job's memory file stores a call as soon as the destination has the file. For each call, the
+//! agent starts a launcher program. The launcher creates a mark on the disk and then replaces
+//! itself with the command. If the mark already exists, an earlier agent has called the command,
+//! and the launcher exits. Commands run concurrently with transfers and do not delay transfers.
 
 use std::{
     ffi::OsString,
@@ -33,24 +35,25 @@ use crate::{
     names::{join, printable},
 };
 
-/// Parameters for calls of commands.
+/// Settings for the command that the agent calls for each moved file.
 #[derive(Debug, Clone)]
 pub struct CallParameters {
-    /// The program and its arguments, without a shell.
+    /// The command's program and arguments, started without a shell.
     pub command: Vec<OsString>,
-    /// A program and its arguments. With two paths, followed by `command`, it links the first path
-    /// to the second, the mark, and becomes `command`.
+    /// The launcher program and its arguments. The agent appends two paths and `command`. The
+    /// launcher creates a hard link to the first path under the second path, which is the mark. The
+    /// launcher then replaces itself with `command`.
     ///
-    /// The program ends if the mark exists or the first path does not. If `command` cannot be
-    /// started, the program removes the mark.
+    /// The launcher exits if the mark exists or the first path does not exist. If `command` cannot
+    /// be started, the launcher removes the mark.
     pub launcher: Vec<OsString>,
-    /// Time after which a command is killed.
+    /// Time after which the agent kills a running command.
     pub timeout: Duration,
-    /// Further calls for a file whose command has failed.
+    /// Largest number of further calls for a file after the command has failed.
     pub retries: u32,
 }
 
-/// The calls of one job.
+/// The command calls of one job (one call for each moved file).
 pub(super) struct JobCalls {
     pub(super) caller: CallParameters,
     pub(super) memory: Arc<JobMemory>,
@@ -58,21 +61,21 @@ pub(super) struct JobCalls {
     /// Folder of the marks and of the commands' input files.
     pub(super) folder: PathBuf,
     pub(super) job: String,
-    /// The source and the destination, for display.
+    /// The source location, for display.
     pub(super) from: Vec<u8>,
     pub(super) to: Vec<u8>,
-    /// Notified when calls may be due.
+    /// Notification that command calls may be due.
     pub(super) wake: Arc<Notify>,
     pub(super) status: Arc<AgentStatus>,
-    /// The job's number in the status.
+    /// Number of the job in the agent's status.
     pub(super) number: usize,
-    /// Calls that have failed since the history's last line about a run.
+    /// Number of command calls that have failed since the job's history last recorded a run.
     pub(super) failed: Arc<AtomicU64>,
 }
 
-/// The outcome of a call.
+/// Outcome of a command call.
 enum CallOutcome {
-    /// The command has succeeded, or an earlier agent called it and ended.
+    /// The command has succeeded, or a command that an earlier agent called has ended.
     Called(String),
     /// The command has failed.
     Failed(String),
@@ -81,10 +84,11 @@ enum CallOutcome {
 }
 
 impl JobCalls {
-    /// Makes calls until the task is dropped. Running commands then continue by themselves.
+    /// Calls the command for all pending files, until the task is dropped. Commands that are
+    /// running at that time continue.
     ///
     /// # Errors
-    /// [`MemoryError`] if the job's memory cannot be used.
+    /// [`MemoryError`] if the job's memory file cannot be used.
     pub(super) async fn run(self: Arc<Self>) -> Result<(), MemoryError> {
         let calls = self;
         calls.tidy().await?;
@@ -109,7 +113,8 @@ impl JobCalls {
         }
     }
 
-    /// Calls the command for one file, again after a failure and while it cannot be started.
+    /// Calls the command for one file. Repeats the call after a failure, and while the command
+    /// cannot be started.
     async fn make(self: Arc<Self>, call: PendingCall) -> Result<(), MemoryError> {
         let path = printable(&call.path);
         let mut pause = RETRY_FIRST;
@@ -214,7 +219,7 @@ impl JobCalls {
         command.spawn()
     }
 
-    /// Removes the marks of calls that are done.
+    /// Removes the marks of finished command calls.
     async fn tidy(&self) -> Result<(), MemoryError> {
         let first = self.on_disk(|it| it.calls(0, 1)).await?;
         let first = first.first().map_or(u64::MAX, |it| it.number);

@@ -1,4 +1,4 @@
-//! Runs an agent: jobs over real clocks, folders and servers.
+//! Runs an agent with the machine's clock and with the jobs' real folders and servers.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the runs of jobs, and reads the clock for the timetable"
@@ -41,34 +41,35 @@ use crate::{
 
 /// A job of an agent.
 pub struct AgentJob {
-    /// Name of letters, digits, `-`, `_` and `.`, which also names files.
+    /// Name of the job, made of letters, digits, `-`, `_` and `.`. The job's state files also carry
+    /// this name.
     pub name: String,
-    /// The times of its runs.
+    /// Times at which the job runs.
     pub times: JobTimes,
-    /// A folder of this machine whose changes start it.
+    /// A local folder. A change in this folder starts the job.
     pub watched: Option<PathBuf>,
-    /// The source, for display. A changed source or destination starts with an empty memory.
+    /// The source location, for display. If the source or the destination has changed, the job
+    /// starts with an empty memory of moved files.
     pub from: String,
-    /// The destination, for display.
+    /// The destination location, for display.
     pub to: String,
-    /// Makes the job of one run.
+    /// Function that creates the job of one run.
     pub make: Box<dyn Fn() -> Result<RunJob, String> + Send + Sync>,
-    /// The command for each moved file.
+    /// Settings of the command that is called for each moved file.
     pub caller: Option<CallParameters>,
-    /// Age at which lines of the history are deleted. The memory also forgets older files that have
-    /// left the source.
+    /// Age at which the history and the job's memory file delete old records.
     pub keep_history: Duration,
 }
 
-/// The job of one run.
+/// The job as one run executes it.
 pub struct RunJob {
     /// The locations and the options of the copy.
     pub job: Job,
-    /// Maximum number of bytes a second.
+    /// Maximum rate of the run in bytes per second.
     pub rate_max: Option<RateLimit>,
 }
 
-/// An error because of which an agent cannot work.
+/// An error that prevents an agent from working.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
@@ -77,38 +78,40 @@ pub enum AgentError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The file system's error.
         #[source]
         source: io::Error,
     },
-    /// The memory of a job cannot be used.
+    /// The memory file of a job cannot be used.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A defect of this program ended a run.
+    /// A run panicked because of a defect in this program.
     #[error("the run broke off")]
     Broken(#[source] JoinError),
 }
 
-/// A job with its memory, its history and its signals, for as long as the agent runs.
+/// A job with its memory file, its history and its notifications. The agent keeps this value until
+/// the agent ends.
 struct ResidentJob {
     number: usize,
     job: Arc<AgentJob>,
     memory: Arc<JobMemory>,
     history: Arc<JobHistory>,
-    /// Notified when calls may be due.
+    /// Notification that command calls may be due.
     calls: Arc<Notify>,
-    /// Calls that have failed since the history's last line about a run.
+    /// Number of command calls that have failed since the job's history last recorded a run.
     failed_calls: Arc<AtomicU64>,
-    /// Folder of the journal for parts of files.
+    /// Folder of the journal in which the mover records parts (incomplete files at the
+    /// destination).
     parts: PathBuf,
     status: Arc<AgentStatus>,
-    /// Time at which the memory last forgot old files, in seconds since 1970.
+    /// Time of the last deletion of old records in the job's memory file, in seconds since 1970.
     forgotten_unix_s: AtomicI64,
     is_ending: watch::Receiver<bool>,
 }
 
-/// Returns the default folder of an agent's state: below `XDG_STATE_HOME`, else below
-/// `~/.local/state`.
+/// Returns the default folder for an agent's state. The folder is below `XDG_STATE_HOME`, or below
+/// `~/.local/state` if that variable is not set.
 pub fn folder() -> Option<PathBuf> {
     Some(Journal::folder()?.with_file_name("agent"))
 }
@@ -122,8 +125,8 @@ struct Notices {
 /// Runs the jobs until `interrupt` resolves. `folder` holds the agent's state.
 ///
 /// # Errors
-/// [`AgentError`] if no job can be run at all. Otherwise a job whose memory cannot be used is
-/// retried, and the other jobs run.
+/// [`AgentError`] if no job can run at all. If only some jobs' memories cannot be used, the agent
+/// retries those jobs and runs the others.
 pub async fn run(
     jobs: Vec<AgentJob>,
     folder: &Path,
@@ -261,7 +264,7 @@ pub async fn run(
 /// A job that can run.
 struct RunnableJob {
     resident: Arc<ResidentJob>,
-    /// The task that makes its calls.
+    /// The task that calls the command for the job's files.
     calls: Option<AbortHandle>,
 }
 
@@ -272,17 +275,17 @@ struct Agent {
     is_ending: watch::Receiver<bool>,
 }
 
-/// A job whose memory and folders can be used.
+/// A job whose memory file and folders can be used.
 struct UsableJob {
     resident: ResidentJob,
     calls: Option<JobCalls>,
     last_start: Option<Zoned>,
-    /// The job had work left when an earlier agent ended.
+    /// Whether the job had unfinished work when an earlier agent ended.
     is_open: bool,
 }
 
 impl UsableJob {
-    /// Starts a task that makes calls for the files of the job.
+    /// Starts the task that calls the command for the job's files.
     fn stay(self, all_calls: &mut JoinSet<()>) -> RunnableJob {
         let calls = self.calls;
         RunnableJob {
@@ -293,8 +296,8 @@ impl UsableJob {
 }
 
 impl Agent {
-    /// Logs and reports that a job cannot run, or that its run broke off. The job is retried, and
-    /// the others continue.
+    /// Logs and reports that a job cannot run, or that a run panicked. The agent retries the job,
+    /// and the other jobs continue.
     fn fails(&self, number: usize, job: &AgentJob, error: &AgentError) {
         let reason = run::chain(error);
         tracing::error!(job = job.name, reason, "the job cannot run");
@@ -363,7 +366,8 @@ impl Agent {
     }
 }
 
-/// Watches the folder of a job. If the folder cannot be watched, the job runs by its schedule only.
+/// Watches the folder of a job. If the folder cannot be watched, the job runs only at its scheduled
+/// times.
 fn watch(number: usize, job: &AgentJob, notices: &Arc<Notices>) -> Option<FolderWatch> {
     let folder = job.watched.as_ref()?;
     let notices = notices.clone();
@@ -398,7 +402,7 @@ impl Notices {
 }
 
 impl ResidentJob {
-    /// Makes one run. Also returns whether the memory failed.
+    /// Makes one run. The second value is true if the job's memory file could not be used.
     async fn run(self: Arc<Self>) -> (RunOutcome, bool) {
         let begun = Instant::now();
         let started = Timestamp::now();
@@ -467,8 +471,8 @@ impl ResidentJob {
         (outcome, is_broken)
     }
 
-    /// Records that a run has left nothing. Once a day the memory forgets old files that have left
-    /// the source.
+    /// Records that a run has finished all work. Once a day, also deletes the records of old files
+    /// that are no longer at the source.
     async fn finish(&self, now_unix_s: i64) -> Result<(), String> {
         self.on_disk(JobMemory::ended).await?;
         let forgotten = self.forgotten_unix_s.load(Ordering::Relaxed);
@@ -491,7 +495,7 @@ impl ResidentJob {
         done.map_err(|error| run::chain(&error))
     }
 
-    /// Adds the agent's memory and journal to a job.
+    /// Adds the agent's memory of moved files and the journal to a job.
     fn prepare(&self, making: RunJob) -> Result<(Job, Journal), String> {
         let mut job = making.job;
         job.plan.memory = Some(self.memory.clone());
@@ -545,7 +549,8 @@ impl ResidentJob {
     }
 }
 
-/// Makes a job's calls, and continues after a pause if the memory could not be used.
+/// Calls the command for the job's files. If the job's memory file cannot be used, pauses and then
+/// continues.
 async fn keep_calling(calls: Arc<JobCalls>) {
     loop {
         // A panic in a task of its own does not end this one.
@@ -564,7 +569,8 @@ async fn keep_calling(calls: Arc<JobCalls>) {
     }
 }
 
-/// Waits until `due`, or a shorter time, since the clock may be set and the machine may sleep.
+/// Waits until `due`, or for a shorter time. The shorter limit is needed because the clock may be
+/// changed and the machine may sleep.
 async fn until(due: Option<Zoned>) {
     let Some(due) = due else {
         return pending().await;
@@ -573,12 +579,12 @@ async fn until(due: Option<Zoned>) {
     sleep(left.min(CLOCK_INTERVAL)).await;
 }
 
-/// Longest wait for memories that are in use when the agent ends.
+/// Maximum time for which a stopping agent waits until all memory files are closed.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 const CLOSE_STEP: Duration = Duration::from_millis(10);
 
-/// Outcome of a run that could not be made.
+/// Outcome of a run that could not start.
 const FAILED: RunOutcome = RunOutcome {
     unsettled: false,
     failures: true,
@@ -586,8 +592,8 @@ const FAILED: RunOutcome = RunOutcome {
 
 const DAY_S: u64 = 86_400;
 
-/// Pause after an error of the memory.
+/// Pause of a job's command calls after an error of the job's memory file.
 const CALLS_PAUSE: Duration = Duration::from_secs(60);
 
-/// Interval between two readings of the clock.
+/// Maximum time between two readings of the clock while the agent waits for a scheduled time.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(15);

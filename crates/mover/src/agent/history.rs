@@ -1,5 +1,5 @@
-//! History of a job for people and programs: a file for each day, with a line of JSON for each
-//! file, command and run.
+//! History of a job for people and programs. Each day has a file, and each file, command and run
+//! has a line of JSON in that file.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -28,7 +28,7 @@ pub enum HistoryLine<'a> {
     Copied {
         /// Path below the job's source.
         path: &'a str,
-        /// Bytes of the file.
+        /// Size of the file in bytes.
         #[serde(skip_serializing_if = "Option::is_none")]
         bytes: Option<u64>,
     },
@@ -36,37 +36,38 @@ pub enum HistoryLine<'a> {
     Failed {
         /// Path below the job's source.
         path: &'a str,
-        /// The reason.
+        /// The reason of the failure.
         reason: &'a str,
     },
     /// A command was called for a file.
     Called {
         /// Path below the job's source.
         path: &'a str,
-        /// The result of the call.
+        /// Result of the command call.
         result: &'a str,
     },
     /// A run has ended.
     Run {
-        /// Files moved.
+        /// Number of moved files.
         moved: u64,
-        /// Files that needed no transfer, or that an earlier run had taken.
+        /// Number of files that needed no transfer, because the destination or an earlier run had
+        /// them.
         same: u64,
-        /// Files and directories that failed.
+        /// Number of files and directories that failed.
         failed: u64,
-        /// Files left for a later run, since they may still be written.
+        /// Number of files left for a later run, because programs may still be writing them.
         unsettled: u64,
-        /// Files removed at the source.
+        /// Number of files removed at the source.
         removed: u64,
-        /// Commands for files that have failed since the last such line.
+        /// Number of commands that have failed since the history last recorded a run.
         failed_calls: u64,
-        /// Total size of the moved files.
+        /// Total size of the moved files in bytes.
         bytes: u64,
-        /// Duration of the run.
+        /// Duration of the run in seconds.
         elapsed_s: f64,
-        /// The run was interrupted.
+        /// Whether the run was interrupted.
         interrupted: bool,
-        /// The reason why the run could not be made.
+        /// The reason if the run could not start.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
@@ -93,7 +94,8 @@ impl JobHistory {
         })
     }
 
-    /// Writes a line. If the disk refuses it, the line is lost, and the log contains the error.
+    /// Writes a line. If the line cannot be written, the line is lost, and the program logs the
+    /// error.
     pub fn write(&self, now: Timestamp, line: &HistoryLine<'_>) {
         let dated = DatedLine {
             at: format!("{now:.3}"),

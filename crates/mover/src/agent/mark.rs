@@ -1,4 +1,4 @@
-//! Mark on the disk: evidence that a command was called.
+//! Mark files on the disk. A mark file proves that a command was called.
 
 use std::{
     io::{self, ErrorKind},
@@ -15,18 +15,20 @@ use crate::{
     names::{last_name, parent},
 };
 
-/// Makes the mark of a call: a second name of the file with the call's facts. When the function
-/// returns, the mark outlives a power cut, as the command's effects may.
+/// Creates the mark of a command call: a hard link to the file that describes the call. When the
+/// function returns, the mark survives a power cut. This is necessary, because the command's
+/// effects may survive a power cut.
 ///
-/// Returns false if the command was called before, or if the call is over.
+/// Returns false if the mark already exists. Also returns false if the file that describes the call
+/// is gone, because the call has then ended.
 ///
 /// # Errors
-/// An error of the file system. The command must not be called then.
+/// An error of the file system. The caller must not start the command then.
 pub fn mark_called(facts: &Path, mark: &Path) -> io::Result<bool> {
     mark_called_on(&MachineFileSystem, facts, mark)
 }
 
-/// [`mark_called`] on any file system.
+/// Does the work of [`mark_called`] on any file system.
 pub(super) fn mark_called_on(
     system: &dyn FileSystem,
     facts: &Path,
@@ -52,7 +54,7 @@ pub(super) fn mark_called_on(
     }
 }
 
-/// Syncs the content of the mark, and its name in the folder, so that both outlive a power cut.
+/// Syncs the content of the mark and the mark's directory entry, so that both survive a power cut.
 fn sync_mark(system: &dyn FileSystem, mark: &[u8]) -> io::Result<()> {
     let folder = system.open_folder(parent(mark).unwrap_or_default())?;
     let file = folder.open(&last_name(mark), OpenMode::Read(LinkPolicy::Refuse))?;
@@ -61,5 +63,6 @@ fn sync_mark(system: &dyn FileSystem, mark: &[u8]) -> io::Result<()> {
     sync_above(system, mark, FOLDERS_ABOVE)
 }
 
-/// Levels to sync: the folder of the marks, the agent's state above it, and their parent.
+/// Number of parent folders to sync: the folder of the marks, the agent's state folder above it,
+/// and the next parent.
 const FOLDERS_ABOVE: usize = 3;

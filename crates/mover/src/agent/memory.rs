@@ -1,5 +1,5 @@
-//! Memory of an agent's job: files already taken, commands still to be called, and the last start.
-//! It outlives the process and a power cut.
+//! Memory file of an agent's job. It records files already moved, commands still to be called, and
+//! the last start. The file survives a restart of the process and a power cut.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,13 +29,13 @@ use crate::{
     plan::{self, File, FileStanding, FileVersion, RelativePath, StateStoreError, TakenFile},
 };
 
-/// The memory of one job.
+/// Memory file of one job: a database of the files that the job has moved.
 #[derive(Debug)]
 pub struct JobMemory {
     database: Database,
     name: String,
     path: PathBuf,
-    /// A command is called for each file that the job moves.
+    /// Whether a command is called for each file that the job moves.
     calls: bool,
     settle: Duration,
     /// Files that the present run has found.
@@ -46,48 +46,48 @@ pub struct JobMemory {
 #[derive(Debug, Default)]
 struct RunFiles {
     number: u64,
-    /// Files by the hash of their paths. A million files take 16 MB.
+    /// Hashes of the paths of files that the run has found. One million files need 16 MB.
     found: HashSet<u64>,
-    /// Files that may still be written.
+    /// Files that programs may still be writing, by path.
     settling: HashMap<Vec<u8>, UnsettledFile>,
 }
 
-/// A file that may still be written.
+/// A file that a program may still be writing.
 #[derive(Debug)]
 struct UnsettledFile {
     version: FileVersion,
-    /// Time since which the file has had this version.
+    /// Time at which the file's present size and modification time were first seen.
     since: Instant,
-    /// The last run that found the file.
+    /// Number of the last run that found the file.
     run: u64,
 }
 
 /// A file for which a command is to be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingCall {
-    /// Number that no other call of the job ever has.
+    /// Number of the command call. No other call of the job has the same number.
     pub number: u64,
-    /// The file, below the job's roots.
+    /// Path of the file below the job's source and destination.
     pub path: Vec<u8>,
-    /// Bytes of the file, as far as they are known.
+    /// Size of the file in bytes, if known.
     pub size_bytes: Option<u64>,
-    /// Time of the source's last change, in seconds since 1970.
+    /// Time of the last change at the source, in seconds since 1970, if known.
     pub modified_unix_s: Option<i64>,
 }
 
-/// An error by which a job's memory cannot be used.
+/// An error that prevents the use of a job's memory file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// Another process has the memory open.
+    /// Another process has opened the memory file.
     #[error("another agent does the job {0}")]
     Running(String),
     /// The file cannot be used.
     #[error("the memory of the job {name}, {path}, cannot be used")]
     File {
-        /// The job.
+        /// Name of the job.
         name: String,
-        /// The file.
+        /// Path of the memory file.
         path: PathBuf,
         /// The reason.
         #[source]
@@ -99,11 +99,11 @@ pub enum MemoryError {
          copies those that the destination lacks"
     )]
     Damaged {
-        /// The job.
+        /// Name of the job.
         name: String,
-        /// The file.
+        /// Path of the memory file.
         path: PathBuf,
-        /// The damage.
+        /// Description of the damage.
         reason: String,
     },
 }
@@ -116,10 +116,10 @@ struct FileRecord {
     size_bytes: Option<u64>,
     #[serde(default)]
     modified_unix_s: Option<i64>,
-    /// Exactness of the time, in seconds.
+    /// Resolution of the modification time, in seconds.
     #[serde(default)]
     unit_s: u32,
-    /// Time of this record.
+    /// Time at which the record was written, in seconds since 1970.
     at_unix_s: i64,
 }
 
@@ -132,24 +132,24 @@ enum FileState {
     Taken,
 }
 
-/// Record of a call.
+/// Record of a pending command call.
 #[derive(Debug, Serialize, Deserialize)]
 struct CallRecord {
-    /// The bytes of the path in hexadecimal digits, since a path need not be text.
+    /// The bytes of the path as hexadecimal digits, because a path need not be valid UTF-8.
     path: String,
     size_bytes: Option<u64>,
     modified_unix_s: Option<i64>,
 }
 
 impl JobMemory {
-    /// Opens the memory of the job `name` in `folder`, or creates it.
+    /// Opens the memory file of the job `name` in `folder`, or creates it.
     ///
-    /// `identity` describes the source and the destination. A job with another identity starts with
-    /// an empty memory. A file counts as settled when its listings have been the same for `settle`.
-    /// If `calls`, a command is called for each moved file.
+    /// `identity` describes the source and the destination. If the stored identity differs, all
+    /// records are deleted. A file counts as settled when its listings have been the same for
+    /// `settle`. If `calls` is true, a call of the command is recorded for each moved file.
     ///
     /// # Errors
-    /// [`MemoryError`] if another process has the memory open, or the file cannot be used.
+    /// [`MemoryError`] if another process has the file open, or the file cannot be used.
     pub fn open(
         folder: &Path,
         name: &str,
@@ -161,7 +161,7 @@ impl JobMemory {
         Self::open_on(&MachineFileSystem, folder, job, settle, calls)
     }
 
-    /// [`open`](Self::open) on any file system, for a job with a name and an identity.
+    /// Opens a memory file on any file system. `(name, identity)` describes the job.
     pub(crate) fn open_on(
         system: &dyn FileSystem,
         folder: &Path,
@@ -187,7 +187,7 @@ impl JobMemory {
         opened.unwrap_or_else(|_| Err(damaged(name, &path, "it cannot be read".to_owned())))
     }
 
-    /// Forgets everything if the identity has changed. Creates missing tables.
+    /// Deletes all records if the identity has changed. Creates missing tables.
     fn begin_as(&self, identity: &str) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         {
@@ -211,7 +211,7 @@ impl JobMemory {
         Ok(transaction.commit()?)
     }
 
-    /// Returns the last start of the job, in milliseconds since 1970.
+    /// Returns the time of the job's last start, in milliseconds since 1970.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.
@@ -244,10 +244,10 @@ impl JobMemory {
         })
     }
 
-    /// Records that the job has no work left until its next time.
+    /// Records that the job has no unfinished work until its next start.
     ///
     /// # Errors
-    /// [`MemoryError`] if the end cannot be recorded.
+    /// [`MemoryError`] if the record cannot be written.
     pub fn ended(&self) -> Result<(), MemoryError> {
         self.write(|transaction| {
             transaction.open_table(NUMBERS)?.remove(IS_OPEN)?;
@@ -255,7 +255,7 @@ impl JobMemory {
         })
     }
 
-    /// Whether the job was started, and had work left when the agent last ended.
+    /// Returns whether the job had been started and had unfinished work when the agent last ended.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.
@@ -267,8 +267,8 @@ impl JobMemory {
         read().map_err(|error| self.unusable(error))
     }
 
-    /// Returns calls that are still to be made, the oldest first: `most` at most, with numbers from
-    /// `from` on.
+    /// Returns at most `most` command calls that are still to be made, the oldest first. Only calls
+    /// numbered `from` or higher are returned.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.
@@ -286,7 +286,7 @@ impl JobMemory {
         read().map_err(|error| self.unusable(error))
     }
 
-    /// Records that a call has been made.
+    /// Records that a command call has been made.
     ///
     /// # Errors
     /// [`MemoryError`] if the call cannot be recorded.
@@ -297,7 +297,7 @@ impl JobMemory {
         })
     }
 
-    /// Returns the number of files in the memory.
+    /// Returns the number of files that are recorded as moved.
     #[cfg(test)]
     pub(super) fn files(&self) -> Result<u64, MemoryError> {
         use redb::ReadableTableMetadata as _;
@@ -307,8 +307,8 @@ impl JobMemory {
         read().map_err(|error| self.unusable(error))
     }
 
-    /// Forgets files taken before `before_unix_s` that the present run, a complete one, has not
-    /// found at the source.
+    /// Deletes records of files that were moved before `before_unix_s` and that the present run has
+    /// not found at the source. The present run must be complete.
     ///
     /// # Errors
     /// [`MemoryError`] if the change cannot be recorded.
@@ -452,7 +452,7 @@ impl plan::RunMemory for JobMemory {
 }
 
 impl RunFiles {
-    /// Whether the listings of a file have been the same for the settle time.
+    /// Returns whether the listings of a file have been the same for the settle time.
     fn is_settled(
         &mut self,
         path: &[u8],
@@ -543,7 +543,7 @@ fn call(number: u64, record: &[u8]) -> Option<PendingCall> {
     })
 }
 
-/// Opens the file of a memory, or creates it. An empty file counts as damaged.
+/// Opens a memory file, or creates it. An empty file counts as damaged.
 fn open_file(system: &dyn FileSystem, name: &str, path: &Path) -> Result<Database, MemoryError> {
     let path_bytes = path.as_os_str().as_bytes();
     let file_name = last_name(path_bytes);
@@ -570,8 +570,8 @@ fn open_file(system: &dyn FileSystem, name: &str, path: &Path) -> Result<Databas
     }
 }
 
-/// Classifies an error. Errors of the system leave the file usable; all others are faults of the
-/// file.
+/// Classifies an error. If the error comes from the operating system, the file remains usable. Any
+/// other error means that the file is damaged.
 fn unusable(name: &str, path: &Path, error: impl Into<redb::Error>) -> MemoryError {
     let error = error.into();
     let is_of_system = match &error {
@@ -616,9 +616,10 @@ const LAST_START: &str = "last start";
 const IS_OPEN: &str = "open";
 const NEXT_CALL: &str = "next call";
 
-/// Folders above a new memory that may be as new as it.
+/// Number of parent folders to sync after a memory file is created. These folders may be as new as
+/// the file.
 const FOLDERS_ABOVE: usize = 3;
 
-/// Maximum number of files of a source that are watched until they settle. Each takes some 100
+/// Maximum number of unsettled source files that are tracked in memory. Each entry needs about 100
 /// bytes.
 const SETTLING_MAX: usize = 100_000;

@@ -1,8 +1,9 @@
-//! Agent: runs jobs on schedules and when watched folders change, remembers taken files, and calls
-//! commands for files.
+//! Agent: runs jobs on schedules and when watched folders change. The agent also remembers moved
+//! files and calls commands for them.
 //!
-//! [`Timetable`] decides which job runs when, without a clock. [`JobMemory`] outlives the process,
-//! so a file is taken once and its command is called once. [`run`] drives both.
+//! [`Timetable`] decides when each job runs, and has no clock. [`JobMemory`] is stored on the disk,
+//! so each file is moved once and its command is called once, even after a restart. [`run`] drives
+//! both types.
 
 mod calls;
 mod driver;

@@ -1,4 +1,4 @@
-//! The agent over HTTP: `/status.json` and `/metrics`, both from one
+//! HTTP pages of the agent: `/status.json` and `/metrics`. Each page shows an
 //! [`AgentSnapshot`](super::AgentSnapshot).
 
 use std::{io, sync::Arc};
@@ -10,8 +10,8 @@ use tokio::net::TcpListener;
 
 use super::status::{AgentSnapshot, AgentStatus};
 
-/// Serves until the task is dropped. A request must name the address of the listener, loopback, or
-/// one of `hosts`.
+/// Serves the pages until the task is dropped. The `Host` header of a request must contain the
+/// listener's address, loopback, or an entry of `hosts`.
 ///
 /// # Errors
 /// An error of the listener.

@@ -1,5 +1,5 @@
-//! Power cuts, full disks and disk errors while the agent writes its memory and the marks of its
-//! calls.
+//! Simulated power cuts, full disks and disk errors while the agent writes its memory file and the
+//! marks of its command calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,30 +22,32 @@ use crate::{
 
 const FILES: u8 = 6;
 
-/// A job of the agent, with the effects that an observer has seen.
+/// A job of the agent, with the effects that an observer has seen so far.
 struct World {
     disk: FaultyDisk,
     random: Pcg64Mcg,
-    /// Time of all queries to the memory.
+    /// Time that the test passes to each query of the memory file.
     now: Instant,
-    /// Files at the destination, which is another machine.
+    /// Files at the destination. The destination is on another machine, so power cuts do not affect
+    /// it.
     there: BTreeSet<u8>,
-    /// Files that the memory has confirmed as taken. Their sources may be removed.
+    /// Files that the memory file has confirmed as moved. The job may remove these files at the
+    /// source.
     taken: BTreeSet<u8>,
     /// Files whose sources were removed.
     removed: BTreeSet<u8>,
     /// Number of calls for each file.
     calls: BTreeMap<Vec<u8>, u32>,
-    /// Files whose mark could not be synced. If the mark exists nevertheless, the command is not
-    /// called.
+    /// Files whose mark could not be synced. If the mark exists on the disk in spite of that, the
+    /// command is not called for the file.
     unmarked: BTreeSet<Vec<u8>>,
-    /// Calls that the memory has confirmed as over.
+    /// Numbers of the command calls that the memory file has confirmed as finished.
     over: BTreeSet<u64>,
-    /// Starts that the memory may return as the last one.
+    /// Start times that the memory file may return as the job's last start.
     starts: BTreeSet<i64>,
 }
 
-/// A failure of the disk or the power.
+/// A failure of the disk or of the power.
 struct PowerFailure;
 
 impl World {
@@ -74,7 +76,7 @@ impl World {
         JobMemory::open_on(&self.disk, folder, job, Duration::ZERO, true).map_err(|_| PowerFailure)
     }
 
-    /// Lets the agent work until no work is left, or until the disk fails.
+    /// Runs the agent until no work remains or the disk fails.
     fn work(&mut self) -> Result<(), PowerFailure> {
         let memory = self.open()?;
         let start = self.random.random_range(1..i64::MAX / 2);
@@ -121,7 +123,7 @@ impl World {
         memory.ended().map_err(|_| PowerFailure)
     }
 
-    /// Calls the command for all due calls.
+    /// Calls the command once for each due call.
     fn call(&mut self, memory: &JobMemory) -> Result<(), PowerFailure> {
         let folder = self
             .disk
@@ -156,7 +158,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the memory has all confirmed facts after a restart.
+    /// Checks after a restart that the memory file still contains everything that it had confirmed.
     fn check(&self, seed: u64) {
         let Ok(memory) = self.open() else {
             panic!("seed {seed}: the memory does not open");

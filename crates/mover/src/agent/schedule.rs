@@ -1,4 +1,4 @@
-//! Schedule of a job: an interval, or times of the day and the calendar.
+//! Schedule of a job: a fixed interval, or a cron expression.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -9,33 +9,34 @@ use units::parse_duration;
 /// Schedule of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Schedule {
-    /// An interval between two starts.
+    /// A fixed interval between two starts.
     Every(Duration),
-    /// The times of a cron expression, in the zone of the agent.
+    /// Start times given by a cron expression, in the time zone of the agent.
     Cron(Box<Cron>),
 }
 
-/// An error: the text is no schedule.
+/// An error: the text is not a valid schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// The text is no duration, or too short a one.
+    /// The text is not a duration, or the duration is too short.
     #[error("{0:?} is no interval: expected a time of a second at least, such as \"10 min\"")]
     Every(String),
-    /// The text is no cron expression.
+    /// The text is not a cron expression.
     #[error("{text:?} is no cron expression: {why}")]
     Cron {
-        /// The text.
+        /// The rejected text.
         text: String,
-        /// The parser's reason.
+        /// The reason that the parser reports.
         why: String,
     },
 }
 
 impl Schedule {
-    /// Reads an interval, such as `"10 min"`.
+    /// Parses an interval, such as `"10 min"`.
     ///
     /// # Errors
-    /// [`ScheduleError::Every`] if the text is no duration, or one below a second.
+    /// [`ScheduleError::Every`] if the text is not a duration, or if the duration is below one
+    /// second.
     pub fn every(text: &str) -> Result<Self, ScheduleError> {
         match parse_duration(text) {
             Ok(interval) if interval >= EVERY_MIN => Ok(Self::Every(interval)),
@@ -43,11 +44,11 @@ impl Schedule {
         }
     }
 
-    /// Reads a cron expression of five fields: minute, hour, day, month, weekday. A sixth field,
-    /// for seconds, may stand before them.
+    /// Parses a cron expression of five fields: minute, hour, day, month, weekday. An optional
+    /// field for seconds may precede the minute.
     ///
     /// # Errors
-    /// [`ScheduleError::Cron`] if the text is no cron expression.
+    /// [`ScheduleError::Cron`] if the text is not a cron expression.
     pub fn cron(text: &str) -> Result<Self, ScheduleError> {
         match Cron::from_str(text) {
             Ok(cron) => Ok(Self::Cron(Box::new(cron))),
@@ -58,12 +59,12 @@ impl Schedule {
         }
     }
 
-    /// Returns the first time after `last` at which the job is to run. `None` if the calendar has
-    /// no such day any more.
+    /// Returns the first time after `last` at which the job is to run. Returns `None` if the
+    /// calendar has no such day in the future.
     ///
-    /// If the clock is put forward over a job's time, the job runs at the first moment after the
-    /// gap. If the clock is put back, a job at a fixed time runs once. An hourly job runs in each
-    /// of the two hours.
+    /// If the clock is put forward past a start time, the job runs at the first moment after the
+    /// gap. If the clock is put back, a job with a fixed time of day runs once. An hourly job runs
+    /// in both of the repeated hours.
     pub fn after(&self, last: &Zoned) -> Option<Zoned> {
         match self {
             Self::Every(interval) => last.checked_add(*interval).ok(),
@@ -81,7 +82,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Shortest interval. A shorter one is a mistake.
+/// Shortest permitted interval. A shorter interval is assumed to be a mistake.
 const EVERY_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -90,7 +91,8 @@ mod tests {
 
     use super::*;
 
-    /// The present rule of Berlin, since the database of zones may be missing.
+    /// The present daylight saving rule of Berlin. The test states the rule because the machine may
+    /// have no time zone database.
     const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
 
     fn at(text: &str) -> Zoned {
@@ -98,7 +100,7 @@ mod tests {
         time.to_zoned(TimeZone::posix(BERLIN).expect("a rule"))
     }
 
-    /// Returns the times from `from` on, before `to`.
+    /// Returns the start times in the range from `from` (inclusive) to `to` (exclusive).
     fn times(schedule: &Schedule, from: &str, to: &str) -> Vec<String> {
         let mut last = at(from);
         let mut times = Vec::new();

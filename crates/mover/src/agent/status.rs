@@ -1,4 +1,4 @@
-//! Status of an agent: one snapshot for programs and for Prometheus.
+//! Status of an agent: one snapshot, as JSON for programs and as metrics for Prometheus.
 
 use std::{
     fmt::Write as _,
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{plan::JobCounts, run::JobProgress};
 
-/// Status of an agent, shared between the agent and its pages.
+/// Status of an agent. The agent updates the status, and the HTTP pages show it.
 #[derive(Debug)]
 pub struct AgentStatus {
     started_unix_s: i64,
@@ -19,71 +19,72 @@ pub struct AgentStatus {
 #[derive(Debug)]
 struct StatusEntry {
     status: JobStatus,
-    /// Progress of the present run.
+    /// Progress of the present run. `None` if no run is in progress.
     progress: Option<Arc<JobProgress>>,
 }
 
-/// Present state of an agent, and its counts since its start.
+/// Present state of an agent, and its counters since the agent started.
 #[derive(Debug, Serialize)]
 pub struct AgentSnapshot {
-    /// Start of the agent, in seconds since 1970.
+    /// Start time of the agent, in seconds since 1970.
     pub started_unix_s: i64,
     /// The jobs, in the order of the configuration.
     pub jobs: Vec<JobStatus>,
 }
 
-/// One job.
+/// Status of one job.
 #[derive(Debug, Clone, Serialize)]
 pub struct JobStatus {
     /// Name of the job.
     pub name: String,
-    /// The source.
+    /// The source location.
     pub from: String,
-    /// The destination.
+    /// The destination location.
     pub to: String,
-    /// A run is in progress.
+    /// Whether a run is in progress.
     pub is_running: bool,
     /// Time of the next start, in seconds since 1970.
     pub next_start_unix_s: Option<i64>,
-    /// The present run, or else the last one.
+    /// The present run, or the last run if none is in progress.
     pub run: Option<LastRun>,
-    /// Runs since the start of the agent.
+    /// Number of runs since the agent started.
     pub runs_total: u64,
-    /// Runs with failures.
+    /// Number of runs with failures since the agent started.
     pub runs_failed_total: u64,
-    /// Files moved by runs that have ended.
+    /// Number of files that ended runs have moved.
     pub files_total: u64,
-    /// Bytes moved by runs that have ended.
+    /// Number of bytes that ended runs have moved.
     pub bytes_total: u64,
-    /// Commands for files that have failed since the start of the agent.
+    /// Number of commands for files that have failed since the agent started.
     pub calls_failed_total: u64,
 }
 
 /// A run of a job.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct LastRun {
-    /// Start of the run, in seconds since 1970.
+    /// Start time of the run, in seconds since 1970.
     pub started_unix_s: i64,
-    /// Duration of the run. `None` while it runs.
+    /// Duration of the run in seconds. `None` while the run is in progress.
     pub elapsed_s: Option<f64>,
-    /// Files to be moved, as far as they are known.
+    /// Number of files to move, as far as the run has found them.
     pub files_wanted: u64,
-    /// Files moved.
+    /// Number of files that the run has moved.
     pub files_moved: u64,
-    /// Bytes to be moved, as far as they are known.
+    /// Number of bytes to move, as far as the run has found the files.
     pub bytes_wanted: u64,
-    /// Bytes moved.
+    /// Number of bytes that the run has moved.
     pub bytes_moved: u64,
-    /// Files and directories that failed.
+    /// Number of files and directories that failed.
     pub files_failed: u64,
-    /// Files left for a later run, since they may still be written.
+    /// Number of files left for a later run, because programs may still be writing them.
     pub files_unsettled: u64,
-    /// The last error.
+    /// The last error of the run.
     pub error: Option<String>,
 }
 
 impl AgentStatus {
-    /// Creates the status of an agent that starts with these jobs: name, source, destination.
+    /// Creates the status of an agent that has just started. Each job is given by name, source and
+    /// destination.
     pub fn new(started_unix_s: i64, jobs: impl IntoIterator<Item = [String; 3]>) -> Self {
         let jobs = jobs.into_iter().map(|[name, from, to]| StatusEntry {
             status: JobStatus {
@@ -107,7 +108,7 @@ impl AgentStatus {
         }
     }
 
-    /// Returns the present state.
+    /// Returns the present status.
     pub fn snapshot(&self) -> AgentSnapshot {
         let jobs = self.jobs.lock().expect("nobody panics with it");
         let now = jobs.iter().map(|it| {
@@ -138,7 +139,7 @@ impl AgentStatus {
         });
     }
 
-    /// Records that a run could not begin.
+    /// Records that a run could not start.
     pub(super) fn breaks(&self, job: usize, started_unix_s: i64, error: &str) {
         self.begins(job, started_unix_s, Arc::new(JobProgress::new(None)));
         self.fails(job, error);
@@ -182,10 +183,11 @@ impl AgentStatus {
     }
 }
 
-/// Removes the queries of URLs, and of file names that come from URLs, from a text.
+/// Removes the query parts of URLs from a text. Also removes queries from file names that come from
+/// URLs.
 ///
-/// A query may be a secret, and any user of this machine may read the status. A name with a
-/// question mark loses its end as well.
+/// A query may contain a secret, and any user of this machine may read the status. If a file name
+/// contains a question mark, the rest of that name is removed as well.
 fn without_queries(text: &str) -> String {
     let mut shown = String::new();
     let mut is_query = false;
@@ -215,7 +217,7 @@ impl StatusEntry {
 }
 
 impl AgentSnapshot {
-    /// Returns the text format of Prometheus, version 0.0.4.
+    /// Returns the metrics in the Prometheus text format, version 0.0.4.
     pub fn to_metrics(&self) -> String {
         let mut text = String::new();
         let run = |it: &JobStatus| it.run.clone().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! An hour of an agent in virtual time: files appear, commands are called, and the agent is killed
-//! between any two steps.
+//! Simulates one hour of an agent in virtual time. Files appear, commands are called, and the agent
+//! is killed between random steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,40 +14,40 @@ use rand_pcg::Pcg64Mcg;
 use super::*;
 use crate::plan::{File, FileStanding, RelativePath, RunMemory as _, TakenFile};
 
-/// Files of the source, each with its size and its last change.
+/// Files of the source by path. Each value is the size in bytes and the time of the last change.
 type Files = BTreeMap<Vec<u8>, (u64, i64)>;
 
 struct World {
     folder: tempfile::TempDir,
     start: Instant,
-    /// Seconds since the start.
+    /// Seconds since the start of the simulation.
     now_s: u64,
     random: Pcg64Mcg,
     jobs: Vec<JobState>,
     agent: Option<Agent>,
     kills: u32,
-    /// Probability that a step ends in a kill.
+    /// Probability that the agent is killed at a step.
     kill: f64,
 }
 
-/// State of a job that outlives the agent.
+/// State of a job that survives a kill of the agent.
 struct JobState {
     times: JobTimes,
     source: Files,
     destination: Files,
-    /// Marks of calls.
+    /// Call numbers for which a mark exists.
     marks: BTreeSet<u64>,
     moves: BTreeMap<Vec<u8>, u32>,
     calls: BTreeMap<Vec<u8>, u32>,
 }
 
-/// State that a kill destroys.
+/// State of the agent's process. A kill destroys this state.
 struct Agent {
     table: Timetable,
     memories: Vec<JobMemory>,
 }
 
-/// The agent was killed.
+/// Error that means that the agent was killed.
 struct AgentKill;
 
 impl World {
@@ -79,7 +79,7 @@ impl World {
         now.to_zoned(TimeZone::UTC)
     }
 
-    /// Returns the agent, and starts it if it does not run.
+    /// Returns the running agent. Starts an agent if none is running.
     fn agent(&mut self) -> &mut Agent {
         if self.agent.is_none() {
             let open = |(number, job): (usize, &JobState)| {
@@ -109,7 +109,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a second pass.
+    /// Advances the simulation by one second.
     fn second(&mut self) {
         self.now_s += 1;
         let clock = self.clock();
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Makes one run of a job, and the calls after it.
+    /// Makes one run of a job, and then calls the command for each moved file.
     fn run(&mut self, job: usize) -> Result<(), AgentKill> {
         let (clock, now) = (self.clock(), self.start + Duration::from_secs(self.now_s));
         let started = clock.timestamp().as_millisecond();
@@ -147,7 +147,7 @@ impl World {
         Ok(())
     }
 
-    /// Does a run's work on one file.
+    /// Processes one file of a run.
     fn take(&mut self, job: usize, file: &File) -> Result<(), AgentKill> {
         let name = file.path.to_bytes();
         let content = self.jobs[job].source[&name];

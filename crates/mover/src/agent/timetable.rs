@@ -1,8 +1,9 @@
-//! Timetable of an agent: starts jobs by schedules, after changes of a watched folder, and again
-//! after unfinished runs.
+//! Timetable of an agent. The timetable starts jobs by schedules, after changes of a watched
+//! folder, and again after unfinished runs.
 //!
-//! Times go in, jobs come out. The module has no clock and no timer: the driver passes the wall
-//! clock's time. That clock may be put forward and back, and tests run years in milliseconds.
+//! The module has no clock and no timer. The driver passes the wall clock's time to each method,
+//! and the timetable returns the jobs to start. The wall clock may be put forward or back. Tests
+//! simulate years within milliseconds.
 
 use std::time::Duration;
 
@@ -10,34 +11,35 @@ use jiff::Zoned;
 
 use super::schedule::Schedule;
 
-/// Times of all jobs, in one zone.
+/// Start times of all jobs, in one time zone.
 #[derive(Debug)]
 pub struct Timetable {
     jobs: Vec<ScheduledJob>,
 }
 
-/// Rules for the times of one job.
+/// Rules that determine when one job starts.
 #[derive(Debug, Clone)]
 pub struct JobTimes {
-    /// Times by the clock.
+    /// Schedule of the job.
     pub schedule: Schedule,
-    /// The job runs also when its folder changes, and when the agent starts.
+    /// Whether a change of the watched folder starts the job. Such a job also starts when the agent
+    /// starts.
     pub is_watched: bool,
     /// Time after which an unchanged file counts as settled.
     pub settle: Duration,
 }
 
-/// Outcome of a run: the work that it has left.
+/// Outcome of a run: the kinds of work that the run could not finish.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunOutcome {
-    /// Files that may still be written.
+    /// Whether the run left files because programs may still be writing them.
     pub unsettled: bool,
-    /// Something failed.
+    /// Whether any file, directory or other step of the run failed.
     pub failures: bool,
 }
 
 impl RunOutcome {
-    /// Whether no work is left, so that the schedule alone determines the next run.
+    /// Returns whether the run finished all work. If so, only the schedule determines the next run.
     pub fn is_nothing(self) -> bool {
         self == Self::default()
     }
@@ -47,22 +49,24 @@ impl RunOutcome {
 struct ScheduledJob {
     times: JobTimes,
     last_start: Option<Zoned>,
-    /// Time at which `scheduled` was computed.
+    /// Wall-clock time at which `scheduled` was computed.
     reckoned: Zoned,
-    /// Next start by the schedule.
+    /// Next start according to the schedule.
     scheduled: Option<Zoned>,
-    /// Next start after a change of the folder, or for work that the last run has left.
+    /// Next start because the folder has changed or because the last run left work unfinished.
     wanted: Option<Zoned>,
     is_running: bool,
-    /// Consecutive runs with failures.
+    /// Number of consecutive runs with failures.
     failures: u32,
 }
 
 impl Timetable {
-    /// Creates the timetable of jobs, each with its last start, if it was ever started.
+    /// Creates the timetable of jobs. Each job comes with its last start, or `None` if the job was
+    /// never started.
     ///
-    /// A job that has missed times since its last start runs once at once. A job that was never
-    /// started runs at once if it has an interval. With a calendar it waits for its time.
+    /// If a job has missed start times since its last start, the job runs once immediately. If a
+    /// job was never started and has an interval, the job also runs immediately. If a job was never
+    /// started and has a calendar schedule, the job waits for its next time.
     pub fn new(jobs: Vec<(JobTimes, Option<Zoned>)>, now: &Zoned) -> Self {
         let jobs = jobs.into_iter().map(|(times, last_start)| {
             let mut job = ScheduledJob {
@@ -88,7 +92,8 @@ impl Timetable {
         }
     }
 
-    /// Returns a job that is to start now. It counts as running until [`ended`](Self::ended).
+    /// Returns a job to start now. The job counts as running until [`ended`](Self::ended) is
+    /// called.
     pub fn poll(&mut self, now: &Zoned) -> Option<usize> {
         for job in &mut self.jobs {
             job.follow_clock(now);
@@ -103,14 +108,15 @@ impl Timetable {
         Some(first)
     }
 
-    /// Returns the next start of any job, if no clock is set and no other event occurs.
+    /// Returns the earliest next start of all jobs that are not running. A clock change or another
+    /// event may lead to another time.
     pub fn due(&self) -> Option<Zoned> {
         let waiting = self.jobs.iter().filter(|it| !it.is_running);
         waiting.filter_map(ScheduledJob::due).min()
     }
 
-    /// Returns the next start of this job. While the job runs, that is the start after the present
-    /// run.
+    /// Returns the next start of this job. While the job is running, returns the start after the
+    /// present run.
     pub fn next(&self, job: usize) -> Option<Zoned> {
         self.jobs[job].due()
     }
@@ -121,7 +127,7 @@ impl Timetable {
         job.want(now, job.times.settle);
     }
 
-    /// Makes a job run at once.
+    /// Schedules the job to start immediately.
     pub fn asked(&mut self, job: usize, now: &Zoned) {
         self.jobs[job].want(now, Duration::ZERO);
     }
@@ -156,7 +162,7 @@ impl ScheduledJob {
         }
     }
 
-    /// Computes the next start by the schedule.
+    /// Computes the next start according to the schedule.
     fn reschedule(&mut self, now: &Zoned) {
         let last = self.last_start.as_ref().unwrap_or(now);
         // The zone of the machine may have changed since the last start.
@@ -165,8 +171,8 @@ impl ScheduledJob {
         self.scheduled = self.times.schedule.after(&last);
     }
 
-    /// Adapts the times of a job to a clock that was put back, so that no start waits for times of
-    /// the old clock.
+    /// Adjusts the times of a job after the clock was put back. Otherwise a start could wait for a
+    /// time of the old clock.
     fn follow_clock(&mut self, now: &Zoned) {
         // A synchronised clock takes small steps.
         let latest = later(now, CLOCK_STEP);
@@ -186,10 +192,11 @@ fn later(now: &Zoned, after: Duration) -> Zoned {
     now.checked_add(after).unwrap_or_else(|_| now.clone())
 }
 
-/// Pause before a run with failures is repeated. It doubles with each failure in a row.
+/// Pause before a run with failures is repeated. Each further consecutive failure doubles the
+/// pause.
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 
-/// Largest step backwards that changes no times.
+/// Largest backward step of the clock that does not change the start times.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 
 const RETRY_DOUBLINGS: u32 = 5;
@@ -241,8 +248,8 @@ mod tests {
         }
     }
 
-    /// Returns the minutes at which jobs start until `end`, if each run takes `takes` minutes and
-    /// leaves no work.
+    /// Returns the jobs' start times in minutes, until `end`. Each simulated run lasts `takes`
+    /// minutes and finishes all work.
     fn starts(table: &mut Timetable, from: f64, end: f64, takes: f64) -> Vec<(usize, f64)> {
         let mut starts = Vec::new();
         let mut ends: Vec<(f64, usize)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Watch of a folder of this machine for changes below it.
+//! Watches a local folder and all its subfolders for changes.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use notify::{
     event::{AccessKind, AccessMode},
 };
 
-/// Watches a folder until it is dropped.
+/// A watch of a folder. The watch ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct FolderWatch {
     _watcher: RecommendedWatcher,
@@ -24,7 +24,8 @@ impl FolderWatch {
     /// Calls `notice` for each change in `folder` and its subfolders.
     ///
     /// # Errors
-    /// An error if the folder does not exist, or if the system's limit of watches is reached.
+    /// An error if the folder does not exist, or if the operating system permits no further
+    /// watches.
     pub(super) fn new(
         folder: &Path,
         notice: impl Fn() + Send + 'static,
@@ -47,14 +48,15 @@ impl FolderWatch {
         })
     }
 
-    /// Whether the folder itself was removed or renamed. A new folder with its name is not watched.
+    /// Returns whether the folder itself was removed or renamed. A new folder with the same name is
+    /// not watched.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 }
 
-/// Whether files may have appeared or grown. Reads and removals of files may be the mover's own
-/// work.
+/// Returns whether an event may mean that files have appeared or grown. Other events are ignored,
+/// because the mover itself reads and removes files.
 fn may_bring_files(event: &Event) -> bool {
     match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
