@@ -1,7 +1,7 @@
-//! A file system in memory that fails and loses power, for tests.
+//! In-memory file system for tests. The file system can fail and can lose power.
 //!
-//! Unsynced changes may outlive a power cut, or may not. For a folder, a prefix of its changes
-//! survives; for a file, some of its blocks.
+//! Unsynced changes may survive a power cut or may be lost. In a folder, only the first of the
+//! unsynced changes survive. In a file, some of the unsynced blocks survive.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -17,7 +17,7 @@ use super::system::{
 };
 use crate::names::{last_name, parent};
 
-/// The file system.
+/// A shared handle of the file system.
 #[derive(Debug, Clone)]
 pub(crate) struct FaultyDisk(Arc<Mutex<Disk>>);
 
@@ -25,18 +25,18 @@ pub(crate) struct FaultyDisk(Arc<Mutex<Disk>>);
 struct Disk {
     nodes: HashMap<u64, DiskNode>,
     next: u64,
-    /// Operations until the power fails.
+    /// Number of operations until the power fails.
     until_cut: u64,
-    /// One operation in this number fails. 0 means that none fails.
+    /// Average number of operations for one failure. 0 means that no operation fails.
     one_fails_in: u32,
     random: Pcg64Mcg,
     folder_syncs: u64,
     locked: HashSet<u64>,
     has_no_locks: bool,
     boots: u64,
-    /// A file that changes after the next write, and its content then.
+    /// A file that is to change after the next write, and the new content of that file.
     changes: Option<(u64, Vec<u8>)>,
-    /// Files that a process has open for writing.
+    /// Files that another process has open for writing.
     busy: HashSet<u64>,
 }
 
@@ -45,15 +45,15 @@ struct DiskNode {
     kind: FileKind,
     data: Vec<u8>,
     synced_data: Vec<u8>,
-    /// Lengths of the file since its last sync. The last one is the length of the data, unless
-    /// writes made it longer.
+    /// Lengths of the file since its last sync. The last entry is the length of the data, unless
+    /// later writes made the file longer.
     lengths: Vec<usize>,
     names: BTreeMap<Vec<u8>, u64>,
     synced_names: BTreeMap<Vec<u8>, u64>,
     changes: Vec<BTreeMap<Vec<u8>, u64>>,
     modified_unix_s: i64,
     mode: u32,
-    /// Write-back errors so far.
+    /// Number of write-back errors so far.
     errors: u64,
 }
 
@@ -62,11 +62,12 @@ struct OpenHandle {
     disk: FaultyDisk,
     id: u64,
     lock: Mutex<Option<FileLock>>,
-    /// Write-back errors that this handle has reported, or that occurred before it was opened.
+    /// Number of write-back errors that this handle no longer reports. The handle has reported
+    /// them, or they occurred before the handle was opened.
     errors: Mutex<u64>,
 }
 
-/// The lock of a file, released when dropped.
+/// The lock of a file. The lock is released when this value is dropped.
 #[derive(Debug)]
 struct FileLock {
     disk: FaultyDisk,
@@ -120,7 +121,8 @@ impl FaultyDisk {
         })
     }
 
-    /// Writes a file and the folders above it, all of which outlive a power cut.
+    /// Writes a file and creates the folders above the file. The file and the folders survive a
+    /// power cut.
     pub(crate) fn put(&self, path: &str, bytes: &[u8], modified_unix_s: i64) {
         let mut disk = self.disk();
         let mut at = ROOT;
@@ -144,7 +146,7 @@ impl FaultyDisk {
         file.modified_unix_s = modified_unix_s;
     }
 
-    /// Revokes the syncs of a file, so that no part of it certainly outlives a power cut.
+    /// Makes a file behave as if it had never been synced. A power cut may then destroy the file.
     pub(crate) fn forget_syncs(&self, path: &str) {
         let mut disk = self.disk();
         let (above, name) = path.rsplit_once('/').expect("a path from the root");
@@ -154,12 +156,13 @@ impl FaultyDisk {
         disk.node(above).synced_names.remove(name.as_bytes());
     }
 
-    /// Makes a folder that outlives a power cut.
+    /// Creates a folder that survives a power cut.
     pub(crate) fn put_folder(&self, path: &str) {
         self.put(path, b"", FOLDER);
     }
 
-    /// Makes folders, the last of which may not outlive a power cut. Returns the last one.
+    /// Creates a folder and the folders above it. Only the new folder may be lost by a power cut.
+    /// Returns the new folder.
     pub(crate) fn put_new_folder(&self, path: &str) -> Arc<dyn Folder> {
         self.put_folder(path);
         let (above, name) = path.rsplit_once('/').expect("a path from the root");
@@ -178,34 +181,35 @@ impl FaultyDisk {
         self.disk().until_cut = operations;
     }
 
-    /// Makes one in `operations` operations fail.
+    /// Makes each operation fail with a probability of one in `operations`.
     pub(crate) fn fail_one_in(&self, operations: u32) {
         self.disk().one_fails_in = operations;
     }
 
     /// Makes the write-back of a file fail after its bytes were written. Each open handle reports
-    /// that once.
+    /// the error once.
     pub(crate) fn fail_write_back(&self, path: &str) {
         let mut disk = self.disk();
         let id = disk.find(ROOT, path.as_bytes()).expect("it is there");
         disk.node(id).errors += 1;
     }
 
-    /// Replaces the content of a file after the next write to any file.
+    /// Schedules a change of a file: after the next write to any file, `content` replaces the
+    /// file's content.
     pub(crate) fn change_after_write(&self, path: &str, content: &[u8]) {
         let mut disk = self.disk();
         let id = disk.find(ROOT, path.as_bytes()).expect("it is there");
         disk.changes = Some((id, content.to_vec()));
     }
 
-    /// Opens a file for writing, as another process does.
+    /// Marks a file as open for writing in another process.
     pub(crate) fn open_elsewhere(&self, path: &str) {
         let mut disk = self.disk();
         let id = disk.find(ROOT, path.as_bytes()).expect("it is there");
         disk.busy.insert(id);
     }
 
-    /// Makes all locks unavailable.
+    /// Makes the file system refuse all locks, like a file system without locks.
     pub(crate) fn lack_locks(&self) {
         self.disk().has_no_locks = true;
     }
@@ -214,7 +218,7 @@ impl FaultyDisk {
         self.disk().folder_syncs
     }
 
-    /// Restarts after a power cut. Each unsynced change survives or is lost.
+    /// Restarts the machine after a power cut. Unsynced changes survive or are lost at random.
     pub(crate) fn restart(&self) {
         let mut disk = self.disk();
         let disk = &mut *disk;
@@ -261,7 +265,7 @@ impl FaultyDisk {
         disk.boots += 1;
     }
 
-    /// Returns all files below a folder.
+    /// Returns the contents of all files below a folder, by path.
     pub(crate) fn files(&self, folder: &str) -> BTreeMap<String, Vec<u8>> {
         let disk = self.disk();
         let mut found = BTreeMap::new();
@@ -308,7 +312,7 @@ impl Disk {
         self.nodes.get_mut(&id).expect("handles are of nodes")
     }
 
-    /// Counts an operation, and fails if it is due.
+    /// Counts one operation. Returns an error if the operation is due to fail.
     fn operate(&mut self) -> io::Result<()> {
         if self.until_cut == 0 {
             return Err(io::Error::from_raw_os_error(EIO));
@@ -577,7 +581,7 @@ impl OpenFile for OpenHandle {
         Ok(())
     }
 
-    /// Takes the lock. The call does not count as an operation.
+    /// Tries to lock the file. This call does not count as an operation.
     fn try_lock(&self) -> io::Result<Option<bool>> {
         if self.disk.disk().has_no_locks {
             return Ok(None);
@@ -596,7 +600,7 @@ impl OpenFile for OpenHandle {
 
 const ROOT: u64 = 1;
 
-/// Modification time that marks a folder.
+/// Modification time that `put` receives to create a folder instead of a file.
 const FOLDER: i64 = i64::MIN;
 
 const BLOCK_BYTES: usize = 4_096;

@@ -1,32 +1,32 @@
-//! Permissions that folders give to new files by a default access control list.
+//! Permissions that new files inherit from the default access control list of their folder.
 //!
-//! Many small files of one folder share one query. An answer is valid for a second only, because
-//! the list may change during a run.
+//! Many small files of one folder share one query of that list. A result is valid for only one
+//! second, because the list may change during a run.
 
 use std::{
     sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
-/// Cache of the last answer of a folder.
+/// Cache with the result of the last query.
 #[derive(Debug, Default)]
 pub(super) struct InheritedModes(Mutex<Option<FolderModes>>);
 
-/// Answer for a folder.
+/// Result of a query for one folder.
 #[derive(Debug)]
 struct FolderModes {
     folder: Vec<u8>,
-    /// Permissions of new files; `None` for a folder without a default list.
+    /// Permissions of new files. `None` if the folder has no default access control list.
     mode: Option<u32>,
     /// Time of the query.
     at: Instant,
 }
 
 impl InheritedModes {
-    /// Returns the permissions that `folder` gives to new files.
+    /// Returns the permissions that new files inherit from `folder`.
     ///
-    /// If no recent answer is stored, `ask` is called. No lock is held meanwhile, so a slow disk
-    /// delays no other folder.
+    /// If the cache has no recent result, the function calls `ask`. The cache is not locked during
+    /// the call. Therefore a slow disk does not delay queries for other folders.
     pub(super) fn mode(
         &self,
         folder: &[u8],
@@ -53,7 +53,7 @@ impl InheritedModes {
     }
 }
 
-/// Longest time for which an answer is used.
+/// Longest time for which a cached result is valid.
 const KEPT_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

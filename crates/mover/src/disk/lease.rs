@@ -1,4 +1,4 @@
-//! Whether a file is open for writing, in any process.
+//! Detects whether a file is open for writing in any process.
 #![expect(unsafe_code, reason = "leases have no safe wrapper")]
 
 use std::{
@@ -8,9 +8,11 @@ use std::{
 
 use nix::{errno::Errno, libc};
 
-/// Whether any process has the file open for writing. `None` if the system gives no answer.
+/// Returns whether any process has the file open for writing. Returns `None` if the system cannot
+/// determine that.
 ///
-/// If the file system grants no leases, root examines all processes.
+/// If the file system grants no leases and the user is root, the function examines the open files
+/// of all processes.
 pub(super) fn is_being_written(file: &File) -> Option<bool> {
     let descriptor = file.as_raw_fd();
     let ask = |command, argument: libc::c_int| {
@@ -32,7 +34,8 @@ pub(super) fn is_being_written(file: &File) -> Option<bool> {
     }
 }
 
-/// [`is_being_written`] by the list of all open files, which only root sees.
+/// Does the work of [`is_being_written`] by reading `/proc`. Only root can see the open files of
+/// all processes, so the function returns `None` for other users.
 fn by_processes(file: &File) -> Option<bool> {
     if !nix::unistd::geteuid().is_root() {
         return None;
@@ -51,7 +54,8 @@ fn by_processes(file: &File) -> Option<bool> {
     Some(is_written)
 }
 
-/// Command that chooses the signal (fcntl(2), `asm-generic/fcntl.h`). The libc crate lacks it.
+/// Command of fcntl(2) that selects the signal for lease breaks (`asm-generic/fcntl.h`). The libc
+/// crate does not define this constant.
 const F_SETSIG: libc::c_int = 10;
 
 #[cfg(test)]

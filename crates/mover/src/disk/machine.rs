@@ -1,4 +1,4 @@
-//! The file system of this machine, by descriptors.
+//! The file system of this machine. All paths are resolved from open folder descriptors.
 
 use std::{
     ffi::OsStr,
@@ -179,7 +179,8 @@ impl Folder for MachineFolder {
 }
 
 impl MachineFolder {
-    /// Opens the same folder for reading. Passing through a folder takes less permission.
+    /// Opens the same folder again with permission to read entries. The first descriptor needs only
+    /// permission to search the folder.
     fn readable(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(fs::openat(&self.0, ".", flags, Mode::empty())?)
@@ -264,7 +265,7 @@ impl OpenFile for MachineFile {
     }
 }
 
-/// Opens a folder below another one. No link is followed, and `..` is refused.
+/// Opens a folder below another folder. Symbolic links are not followed, and `..` is refused.
 fn beneath(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
     if has_openat2() {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -279,7 +280,7 @@ fn beneath(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
     by_names(folder, below)
 }
 
-/// [`beneath`] name by name, for kernels without `openat2`.
+/// Does the work of [`beneath`] with one open call for each name, for kernels without `openat2`.
 fn by_names(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
     let mut folder = folder.as_fd().try_clone_to_owned()?;
     for name in below.split(|it| *it == b'/') {
@@ -294,13 +295,15 @@ fn by_names(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// Whether `openat2` works: the kernel has it, and no system call filter refuses it.
+/// Returns whether `openat2` works. The kernel must support it, and no system call filter may
+/// refuse it.
 fn has_openat2() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| fs::openat2(CWD, ".", FOLDER, Mode::empty(), ResolveFlags::empty()).is_ok())
 }
 
-/// States in the error that a link was refused.
+/// Converts an error. If the error was caused by a symbolic link, the new error states that the
+/// link was refused.
 fn of_link(error: Errno) -> io::Error {
     match error {
         Errno::LOOP | Errno::XDEV => {
@@ -340,7 +343,7 @@ fn path_of(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(or_here(path)))
 }
 
-/// Replaces the empty path by `.`, the working directory.
+/// Returns `.`, the working directory, if the path is empty. Returns any other path unchanged.
 fn or_here(path: &[u8]) -> &[u8] {
     match path {
         b"" => b".",
@@ -348,7 +351,7 @@ fn or_here(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Copies an error of the system.
+/// Copies an error of the operating system.
 fn copied(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
@@ -356,10 +359,10 @@ fn copied(error: &io::Error) -> io::Error {
     }
 }
 
-/// Returns the permissions of a new file by a default access control list.
+/// Returns the permissions of a new file according to a default access control list.
 ///
-/// The list has the form in which the kernel stores it: a version, and entries of a tag,
-/// permissions and an id.
+/// `list` has the format in which the kernel stores the list: a version, followed by entries. Each
+/// entry contains a tag, permissions and an id.
 fn mode_by_list(list: &[u8]) -> Option<u32> {
     let (version, entries) = list.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*version) != LIST_VERSION {
@@ -374,7 +377,7 @@ fn mode_by_list(list: &[u8]) -> Option<u32> {
     Some(permissions(OWNER_TAG)? << 6 | group << 3 | permissions(OTHERS_TAG)?)
 }
 
-/// Extended attribute of a folder with the access control list of new files.
+/// Extended attribute of a folder that contains the access control list for new files.
 const DEFAULT_LIST: &str = "system.posix_acl_default";
 
 const LIST_BYTES_MAX: usize = 4_096;
@@ -391,15 +394,15 @@ const MASK_TAG: u16 = 0x10;
 
 const OTHERS_TAG: u16 = 0x20;
 
-/// Mask if the kernel does not show the mask of the process. A new file then belongs to its owner
-/// alone.
+/// Umask for the case that the kernel does not show the umask of the process. With this umask, only
+/// the owner can access a new file.
 const UMASK: u32 = 0o077;
 
-/// Flags of a folder from which names are resolved.
+/// Flags for opening a folder at which path resolution starts.
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Attempts with `openat2`, which renames elsewhere may disturb. Afterwards names are resolved one
-/// by one.
+/// Maximum number of attempts with `openat2`, which fails if a path is renamed at the same time.
+/// After the last attempt, the names are resolved one by one.
 const ATTEMPTS_MAX: usize = 16;
 
 #[cfg(test)]

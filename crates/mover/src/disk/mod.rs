@@ -1,9 +1,9 @@
-//! Files of this machine: listings, parts, and attributes of files.
+//! Local files: listings, parts (incomplete files), and attributes of files.
 //!
-//! Paths below a job's roots are resolved from a descriptor of the root. Links below it are not
-//! followed, unless the job follows the links of its source. A root itself was named by the user,
-//! so links may lead to it. An incomplete file has a name of its own. That file is always created,
-//! and never opened through a link.
+//! Paths below a job's roots are resolved from a descriptor of the root. Symbolic links below the
+//! root are followed only if the job follows the links of its source. The root itself may be a
+//! link, because the user has named the root. An incomplete file has a temporary name. The mover
+//! always creates that file, and never opens the file through a link.
 
 #[cfg(test)]
 pub(crate) mod faulty;
@@ -38,22 +38,23 @@ use self::{
 };
 use crate::names::{join, last_name, local, parent};
 
-/// Source or destination of a job on this machine: the files below some roots.
+/// Source or destination of a job on this machine: the files below a set of roots.
 #[derive(Debug)]
 pub(crate) struct LocalFiles {
     system: Arc<dyn FileSystem>,
     roots: HashMap<Vec<u8>, LocalRoot>,
-    /// Whether reads follow links below the roots. Writes and removals never do.
+    /// Whether reads follow symbolic links below the roots. Writes and removals never follow links.
     links: LinkPolicy,
-    /// Files that were read, for a job that removes them afterwards.
+    /// Files that the job has read. `None` unless the job removes copied files at the source.
     read: Option<Mutex<HashMap<Vec<u8>, Stamp>>>,
-    /// Files that were named and synced, for a job that then removes their sources.
+    /// Files that have received their final names and were synced. `None` unless the job removes
+    /// copied files at the source.
     synced: Option<Mutex<HashSet<Vec<u8>>>>,
     syncs: Arc<SyncQueue>,
-    /// Folders whose own names were synced, or will be synced with the next file.
+    /// Folders whose own names were synced, or will be synced together with the next file.
     folders: Mutex<HashSet<Vec<u8>>>,
     parts: OpenParts,
-    /// Permissions of a new file, unless its folder determines them.
+    /// Permissions of a new file in a folder without a default access control list.
     usual_mode: OnceLock<u32>,
     inherited_modes: InheritedModes,
 }
@@ -61,34 +62,34 @@ pub(crate) struct LocalFiles {
 /// Role of the files in a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FilesRole {
-    /// The files are read.
+    /// The job reads the files.
     Source {
-        /// Links below the roots are followed.
+        /// Whether the job follows symbolic links below the roots.
         follows_links: bool,
-        /// Copied files are removed.
+        /// Whether the job removes each file after copying it.
         is_removed: bool,
     },
-    /// The files are written.
+    /// The job writes the files.
     Destination {
-        /// The sources of written files are removed.
+        /// Whether the job removes the source of each written file.
         removes_sources: bool,
     },
 }
 
-/// A root in the state of its first use.
+/// A root folder, with its state from the first use on.
 #[derive(Debug, Default)]
 struct LocalRoot {
     folder: OnceLock<Arc<dyn Folder>>,
     file: OnceLock<(Arc<dyn Folder>, Vec<u8>)>,
 }
 
-/// Position of a path: an open folder and a name in it.
+/// Resolved position of a path: the open folder and the last name of the path.
 pub(crate) struct FolderEntry {
     folder: Arc<dyn Folder>,
     name: Vec<u8>,
 }
 
-/// Attributes that distinguish the states of a file of this machine.
+/// Attributes that distinguish two versions of a local file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -98,28 +99,29 @@ pub(crate) struct Stamp {
     pub(crate) modified_ns: i64,
 }
 
-/// Result of the removal of a part that an earlier run may have left.
+/// Result of removing a part file that an earlier run may have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartRemoval {
-    /// No file has the name.
+    /// No file has the part file's name.
     Missing,
-    /// The part was removed.
+    /// The part file was removed.
     Removed,
-    /// A process writes to the part, or it belongs to another user.
+    /// The part file was kept, because a process writes to the part or another user owns it.
     Kept,
 }
 
-/// Result of the removal of a source.
+/// Result of removing a source file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SourceRemoval {
     /// The source was removed.
     Removed,
-    /// The name leads to another file now, or a process writes to the file.
+    /// The source was kept. The name leads to another file now, or a process is writing to the
+    /// file.
     Kept,
 }
 
 impl FolderEntry {
-    /// Whether the name still leads to this file.
+    /// Returns whether the name still leads to this file.
     fn has(&self, file: &dyn OpenFile) -> io::Result<bool> {
         let ours = file.stat()?;
         match self.folder.stat(&self.name, LinkPolicy::Refuse) {
@@ -141,14 +143,14 @@ impl Stamp {
         }
     }
 
-    /// Whether the same file is longer in `now`.
+    /// Returns whether `now` describes the same file with a larger size.
     pub(crate) fn has_grown(&self, now: &Self) -> bool {
         (self.device, self.inode) == (now.device, now.inode) && self.size_bytes < now.size_bytes
     }
 }
 
 impl LocalFiles {
-    /// Creates the access to files below `roots`.
+    /// Creates the access to the files below `roots`.
     pub(crate) fn new(
         system: Arc<dyn FileSystem>,
         roots: impl IntoIterator<Item = Vec<u8>>,
@@ -181,7 +183,7 @@ impl LocalFiles {
         })
     }
 
-    /// Creates the access to files of this machine without a job.
+    /// Creates access to local files without a job.
     pub(crate) fn without_roots() -> Arc<Self> {
         let side = FilesRole::Destination {
             removes_sources: false,
@@ -189,18 +191,18 @@ impl LocalFiles {
         Self::new(Arc::new(MachineFileSystem), [], side)
     }
 
-    /// Returns the name of the time since the machine was started.
+    /// Returns a number that identifies the present boot of the machine.
     pub(crate) fn boot(&self) -> Option<u64> {
         self.system.boot()
     }
 
-    /// Returns the entry of a path, or `None` if it does not exist. A link that is a root is
-    /// followed.
+    /// Returns the attributes of a path as a listing entry, or `None` if the path does not exist.
+    /// If a root is a symbolic link, the link is followed.
     pub(crate) fn look(&self, path: &[u8]) -> io::Result<Option<ListingEntry>> {
         Ok(self.stat(path)?.map(|it| entry(b"", &it)))
     }
 
-    /// Returns the state of a file, or `None` if there is no file.
+    /// Returns the version of a file, or `None` if the path does not lead to a regular file.
     pub(crate) fn stamp(&self, path: &[u8]) -> Option<Stamp> {
         let stat = self.stat(path).ok().flatten();
         let file = stat.filter(|it| it.kind == FileKind::File);
@@ -240,19 +242,19 @@ impl LocalFiles {
         Ok(file)
     }
 
-    /// Whether a file that the job will remove is open for writing. Its removal would lose the
-    /// bytes written later.
+    /// Returns whether a file that the job will remove is open for writing. Removing such a file
+    /// would lose the bytes that are written later.
     pub(crate) fn is_being_written(&self, file: &dyn OpenFile) -> bool {
         self.read.is_some() && file.is_being_written() == Some(true)
     }
 
-    /// Passes the entries of a directory to `take`, some at a time, until it returns false.
+    /// Passes the entries of a directory to `take` in batches, until `take` returns false.
     ///
-    /// With `follows_links` a symbolic link counts as its target, unless that does not exist, or is
-    /// a directory above the link.
+    /// If `follows_links` is true, a symbolic link is listed as its target. The link itself is
+    /// listed if the target does not exist or is a directory above the link.
     ///
     /// # Errors
-    /// An error of the file system. A file that vanishes meanwhile causes none.
+    /// An error of the file system. A file that vanishes during the listing causes no error.
     pub(crate) fn list(
         &self,
         path: &[u8],
@@ -285,8 +287,8 @@ impl LocalFiles {
         Ok(())
     }
 
-    /// Returns the target of a link in `directory`. `None` if it does not exist, or if it is a
-    /// directory that contains the link.
+    /// Returns the attributes of a link's target. Returns `None` if the target does not exist, or
+    /// if the target is a directory that contains the link.
     fn led_to(&self, directory: &[u8], folder: &dyn Folder, name: &[u8]) -> Option<FileStat> {
         let stat = folder.stat(name, LinkPolicy::Follow).ok()?;
         if stat.kind == FileKind::Folder {
@@ -304,8 +306,8 @@ impl LocalFiles {
         Some(stat)
     }
 
-    /// Makes a directory. Missing directories above it are made only if the path is below no root,
-    /// since the user has named it then.
+    /// Creates a directory. If the path is below no root, the user has named the path, and missing
+    /// parent directories are also created.
     pub(crate) fn make_folder(&self, path: &[u8]) -> io::Result<()> {
         if self.below_root(path).is_some() {
             let place = self.place(path, LinkPolicy::Refuse)?;
@@ -345,22 +347,23 @@ impl LocalFiles {
         }
     }
 
-    /// Makes a part, and locks it. Only its owner may read it. A part that an ended process left
-    /// under the same name is removed.
+    /// Creates a part (an incomplete file) and locks it. Only the part's owner may read it. If an
+    /// ended process left a part under the same name, that part is removed first.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] if the name is in use: by a part that is being written, or by
-    /// another user's file.
+    /// [`ErrorKind::AlreadyExists`] if a process is writing a part of that name, or if the file of
+    /// that name belongs to another user.
     pub(crate) fn create_part(&self, part: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         self.create_part_in(&self.part_place(part)?, part)
     }
 
-    /// Returns the place of a part, for several steps in a row.
+    /// Resolves the path of a part file once, for several operations in succession.
     pub(crate) fn part_place(&self, part: &[u8]) -> io::Result<FolderEntry> {
         self.place(part, LinkPolicy::Refuse)
     }
 
-    /// Makes a part in its place, as [`create_part`](Self::create_part) does.
+    /// Creates a part file as [`create_part`](Self::create_part) does, with a path that is already
+    /// resolved.
     pub(crate) fn create_part_in(
         &self,
         place: &FolderEntry,
@@ -386,11 +389,11 @@ impl LocalFiles {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// Removes the part that an ended process has left.
+    /// Removes the part file that an ended process has left.
     ///
-    /// A locked part, another user's part and a directory remain. With `is_recorded` the journal
-    /// has the part's name. The part may then belong to another user, and the file system may lack
-    /// locks.
+    /// Locked parts, other users' parts and directories are kept. If `is_recorded` is true, the
+    /// journal contains the part's name. In that case the part is removed even if another user owns
+    /// it or the file system has no locks.
     pub(crate) fn remove_left_part(
         &self,
         part: &[u8],
@@ -433,17 +436,17 @@ impl LocalFiles {
         }
     }
 
-    /// Opens an existing part, and locks it. This process may open it several times. The system
-    /// reports disk errors to each opening separately.
+    /// Opens an existing part file and locks it. This process may open the part several times. The
+    /// operating system reports disk errors to each open file separately.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] if another process writes to it.
+    /// [`ErrorKind::AlreadyExists`] if another process is writing to the part.
     pub(crate) fn open_part(&self, part: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         self.parts
             .open(part, &self.place(part, LinkPolicy::Refuse)?)
     }
 
-    /// Opens a file that is written under its final name.
+    /// Opens a file that is written directly under its final name.
     pub(crate) fn open_in_place(&self, path: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         let place = match self.below_root(path) {
             Some(_) => self.place(path, LinkPolicy::Refuse)?,
@@ -454,10 +457,11 @@ impl LocalFiles {
         Ok(file)
     }
 
-    /// Sets the time and the permissions of a complete part.
+    /// Sets the modification time and the permissions of a complete part file.
     ///
-    /// Permissions are taken from the replaced file, or are the usual ones. When the function
-    /// returns, the content outlives a power cut, so the part may get its name.
+    /// If the part replaces an existing file, it receives that file's permissions. Otherwise it
+    /// receives the usual permissions. When the function returns, the content survives a power cut,
+    /// so the part may be renamed.
     pub(crate) fn complete_part(
         &self,
         file: &dyn OpenFile,
@@ -471,7 +475,8 @@ impl LocalFiles {
         }
     }
 
-    /// Completes a part in its place, as [`complete_part`](Self::complete_part) does.
+    /// Completes a part file as [`complete_part`](Self::complete_part) does, with a path that is
+    /// already resolved.
     pub(crate) fn complete_part_in(
         &self,
         place: &FolderEntry,
@@ -514,8 +519,8 @@ impl LocalFiles {
         file.sync()
     }
 
-    /// Gives a complete part its name. The name outlives a power cut once [`named`](Self::named)
-    /// has returned.
+    /// Renames a complete part file to its final name. The name survives a power cut once
+    /// [`named`](Self::named) has returned.
     pub(crate) fn name_part(&self, part: &[u8], path: &[u8]) -> io::Result<()> {
         if part == path {
             return Ok(());
@@ -523,12 +528,13 @@ impl LocalFiles {
         self.name_part_in(&self.part_place(part)?, path)
     }
 
-    /// Gives a part in its place its name, as [`name_part`](Self::name_part) does.
+    /// Renames a part file as [`name_part`](Self::name_part) does, with a path that is already
+    /// resolved.
     pub(crate) fn name_part_in(&self, place: &FolderEntry, path: &[u8]) -> io::Result<()> {
         place.folder.rename(&place.name, &last_name(path))
     }
 
-    /// Waits until the name of a file outlives a power cut.
+    /// Waits until the name of a file survives a power cut.
     pub(crate) async fn named(self: &Arc<Self>, path: &[u8]) -> io::Result<()> {
         let files = self.clone();
         let sync = move |folder: &[u8]| files.folder(folder, LinkPolicy::Refuse)?.sync();
@@ -543,8 +549,8 @@ impl LocalFiles {
         Ok(())
     }
 
-    /// Schedules the folders above a file for a sync, each once. Their makers are unknown, and
-    /// their names may not be on the disk.
+    /// Schedules one sync of each folder above a file. Unknown programs created these folders, so
+    /// their names may not be on the disk yet.
     fn note_folders(&self, path: &[u8]) {
         let mut folders = self.folders.lock().expect("nobody panics with it");
         let mut folder = parent(path);
@@ -559,8 +565,8 @@ impl LocalFiles {
         }
     }
 
-    /// Waits until a file outlives a power cut, even if another process wrote it. Then its source
-    /// may be removed.
+    /// Waits until a file survives a power cut, even if another process wrote the file. Afterwards
+    /// the caller may remove the file's source.
     pub(crate) async fn kept_for_good(self: &Arc<Self>, path: &[u8]) -> io::Result<()> {
         if let Some(synced) = &self.synced
             && synced.lock().expect("nobody panics with it").remove(path)
@@ -587,7 +593,7 @@ impl LocalFiles {
         Ok(())
     }
 
-    /// Removes a part if its name still leads to this file.
+    /// Removes a part file if the part's name still leads to `file`.
     pub(crate) fn remove_part(&self, part: &[u8], file: &dyn OpenFile) -> io::Result<()> {
         let place = self.place(part, LinkPolicy::Refuse)?;
         match place.has(file)? {
@@ -596,7 +602,7 @@ impl LocalFiles {
         }
     }
 
-    /// Removes a file or a link, but no directory.
+    /// Removes a file or a symbolic link. Directories are refused.
     pub(crate) fn remove(&self, path: &[u8]) -> io::Result<()> {
         let place = self.place(path, LinkPolicy::Refuse)?;
         place.folder.remove_file(&place.name)
@@ -608,8 +614,8 @@ impl LocalFiles {
         place.folder.remove_folder(&place.name)
     }
 
-    /// Removes a source if it is the file that was read, and no process writes to it. `is_taken`
-    /// judges a file that an earlier run has read.
+    /// Removes a source file if it is still the file that was read and no process is writing to it.
+    /// For a file that an earlier run has read, `is_taken` decides.
     pub(crate) fn remove_source(
         &self,
         path: &[u8],
@@ -654,7 +660,7 @@ impl LocalFiles {
         Ok(SourceRemoval::Removed)
     }
 
-    /// Makes a symbolic link, which replaces another link of that name.
+    /// Creates a symbolic link. An existing link of the same name is replaced.
     pub(crate) fn make_link(&self, target: &[u8], part: &[u8], path: &[u8]) -> io::Result<()> {
         let place = self.place(part, LinkPolicy::Refuse)?;
         if self.remove_left(&place, false)? == PartRemoval::Kept {
@@ -664,8 +670,8 @@ impl LocalFiles {
         self.name_part(part, path)
     }
 
-    /// Returns the root above a path, and the rest of the path. `None` for a root itself and for a
-    /// path below no root.
+    /// Returns the root above a path, and the path relative to that root. Returns `None` for a root
+    /// itself and for a path that is below no root.
     fn below_root<'a>(&'a self, path: &'a [u8]) -> Option<(&'a [u8], &'a LocalRoot, &'a [u8])> {
         let slashes = (0..path.len()).rev().filter(|at| path[*at] == b'/');
         let ends = slashes.flat_map(|at| [at + 1, at]);
@@ -679,8 +685,8 @@ impl LocalFiles {
         })
     }
 
-    /// Opens the folder that contains a path. If the path is below no root, the user has named that
-    /// folder.
+    /// Opens the folder that contains a path. If the path is below no root, the user has named the
+    /// folder, so links are followed.
     fn place(&self, path: &[u8], links: LinkPolicy) -> io::Result<FolderEntry> {
         let Some((root_path, root, rest)) = self.below_root(path) else {
             let folder = self.system.open_folder(parent(path).unwrap_or_default())?;
@@ -697,7 +703,8 @@ impl LocalFiles {
         })
     }
 
-    /// [`place`](Self::place) for reading: a link that is a root is followed to the file.
+    /// Opens the folder of a source file as [`place`](Self::place) does. If a root is a symbolic
+    /// link to a file, the link is followed.
     fn source_place(&self, path: &[u8]) -> io::Result<FolderEntry> {
         self.place_of_source(path, self.links)
     }
@@ -755,7 +762,8 @@ impl LocalFiles {
     }
 }
 
-/// Whether the file system refuses this user a change of permissions, or has no permissions.
+/// Returns whether an error means that permissions cannot be changed. Either the user may not
+/// change them, or the file system has no permissions.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -763,8 +771,8 @@ fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// Whether a file of this size exceeds the whole file system of `path`. Its part would fill the
-/// disk permanently.
+/// Returns whether a file of this size exceeds the total size of the file system of `path`. The
+/// incomplete file would fill the disk, and no later run could complete it.
 pub(crate) fn never_fits(path: &Path, size_bytes: u64) -> bool {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     let found = nix::sys::statvfs::statvfs(folder.unwrap_or(Path::new(".")));
@@ -791,7 +799,8 @@ fn entry(name: &[u8], stat: &FileStat) -> ListingEntry {
 
 const ENTRIES_AT_ONCE: usize = 1_000;
 
-/// Attempts to make a part while other processes make and remove parts of the same name.
+/// Maximum number of attempts to create a part file while other processes create and remove parts
+/// of the same name.
 const CREATIONS_MAX: usize = 8;
 
 #[cfg(test)]
@@ -803,7 +812,7 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise other users could read the part before it is complete, and hold a lock on it.
+    /// Other users must not be able to read or lock the part file before it is complete.
     #[test]
     fn a_part_is_its_owners_alone_until_it_is_complete() {
         let folder = tempfile::tempdir().expect("room");

@@ -1,8 +1,8 @@
-//! Open parts, and their locks.
+//! Table of open part files (incomplete files), with their locks.
 //!
-//! A part has one lock, and each lane that writes to it has a descriptor of its own. The system
-//! reports a write-back error once to each descriptor, and each lane must receive it before it
-//! records its bytes in the journal.
+//! Each part file has one lock, and each lane that writes to it has its own descriptor. The
+//! operating system reports a write-back error once to each descriptor. A lane must receive that
+//! error before the lane records its bytes in the journal.
 
 use std::{
     collections::HashMap,
@@ -15,31 +15,32 @@ use super::{
     system::{FileAccess, FileKind, FileStat, OWNER_ALONE, OpenFile, OpenMode},
 };
 
-/// Locked descriptors of all open parts, by the paths of the parts.
+/// Locked descriptors of all open part files, by the paths of the parts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OpenParts(Arc<Mutex<LockedParts>>);
 
-/// Locked descriptors, by the paths of the parts.
+/// Locked descriptors, by the paths of the part files.
 type LockedParts = HashMap<Vec<u8>, Weak<dyn OpenFile>>;
 
-/// An open part. It stays locked until its last opening is dropped.
+/// An open part file. The part stays locked until this process has dropped all its open
+/// descriptors.
 #[derive(Debug)]
 struct LockedPart {
     parts: OpenParts,
-    /// The locked descriptor. `None` once this opening is dropped.
+    /// The locked descriptor. `None` once this value is being dropped.
     locked: Option<Arc<dyn OpenFile>>,
-    /// The descriptor for writing. `None` if the locked one serves.
+    /// The descriptor for writing. `None` if the locked descriptor is used for writing.
     own: Option<Arc<dyn OpenFile>>,
 }
 
 impl OpenParts {
-    /// Adds a part that was made and locked.
+    /// Adds a part file that was just created and locked.
     pub(super) fn add(&self, part: &[u8], locked: Arc<dyn OpenFile>) -> Arc<dyn OpenFile> {
         note(&mut self.lock(), part, &locked);
         self.opened(locked, None)
     }
 
-    /// Opens a part, and locks it unless another opening holds the lock.
+    /// Opens a part file. Locks the part unless this process already holds the lock.
     pub(super) fn open(&self, part: &[u8], place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
         // Two lanes that open a part at the same time must not exclude each other.
         let mut parts = self.lock();
@@ -77,7 +78,7 @@ impl OpenParts {
     }
 }
 
-/// Opens a part and locks it. From then on other users may not read it.
+/// Opens a part file, locks it, and denies other users permission to read it.
 fn lock(place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
     let file = place.folder.open(&place.name, OpenMode::Write)?;
     let stat = file.stat()?;
@@ -103,7 +104,7 @@ fn lock(place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
     Ok(file)
 }
 
-/// Adds an open part, and removes closed ones.
+/// Adds an open part file to the table, and removes closed parts.
 fn note(parts: &mut LockedParts, part: &[u8], file: &Arc<dyn OpenFile>) {
     parts.retain(|_, it| it.strong_count() > 0);
     parts.insert(part.to_vec(), Arc::downgrade(file));
@@ -182,7 +183,7 @@ mod tests {
 
     use super::super::{FilesRole, LocalFiles, faulty::FaultyDisk};
 
-    /// The system reports an error once to each descriptor.
+    /// The operating system reports a write-back error once to each descriptor.
     #[test]
     fn each_lane_hears_of_an_error_of_the_write_back() {
         let disk = FaultyDisk::new(1);

@@ -1,6 +1,7 @@
-//! Databases of Longhaul's own state: a file of the file system as the storage of `redb`.
+//! Databases of Longhaul's own state. A file is the storage of a `redb` database.
 //!
-//! A database gets its name once it is complete and on the disk. One process at a time may open it.
+//! A new database receives its final name after it is complete and synced. Only one process at a
+//! time may open it.
 
 use std::{
     io::{self, ErrorKind},
@@ -45,11 +46,11 @@ impl StorageBackend for StoreFile {
     }
 }
 
-/// Opens the database `name` in a folder, or creates it. A new one outlives a power cut when the
-/// function returns.
+/// Opens the database `name` in a folder, or creates it. When the function returns, a new database
+/// survives a power cut.
 ///
 /// # Errors
-/// [`DatabaseError::DatabaseAlreadyOpen`] if this process or another one has it open.
+/// [`DatabaseError::DatabaseAlreadyOpen`] if this process or another process has the database open.
 pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, DatabaseError> {
     let new = [name, NEW].concat();
     for _ in 0..ATTEMPTS_MAX {
@@ -83,7 +84,7 @@ pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, D
     Err(io::Error::other("other processes replace the file again and again").into())
 }
 
-/// Returns the attributes of a name in a folder. `None` if it does not exist.
+/// Returns the attributes of a name in a folder, or `None` if the name does not exist.
 pub(crate) fn stat(folder: &dyn Folder, name: &[u8]) -> io::Result<Option<FileStat>> {
     match folder.stat(name, LinkPolicy::Refuse) {
         Ok(stat) => Ok(Some(stat)),
@@ -92,8 +93,8 @@ pub(crate) fn stat(folder: &dyn Folder, name: &[u8]) -> io::Result<Option<FileSt
     }
 }
 
-/// Opens a folder of Longhaul's own state. Makes it, and missing folders above it. When the
-/// function returns, the folder outlives a power cut.
+/// Opens a folder for Longhaul's own state. Creates the folder and missing parent folders. When the
+/// function returns, the folder survives a power cut.
 pub(crate) fn open_state_folder(
     system: &dyn FileSystem,
     path: &[u8],
@@ -114,9 +115,10 @@ pub(crate) fn open_state_folder(
     system.open_folder(path)
 }
 
-/// Syncs the `count` folders above a path, so that the names in them outlive a power cut.
+/// Syncs the `count` folders above a path, so that the names in them survive a power cut.
 ///
-/// A folder of another user may be unreadable. It has existed for long, so that does no harm.
+/// A folder that this process may not open is skipped. Such a folder belongs to another user, and
+/// is old enough to be on the disk already.
 pub(crate) fn sync_above(system: &dyn FileSystem, path: &[u8], count: usize) -> io::Result<()> {
     let mut above = parent(path);
     for _ in 0..count {
@@ -131,10 +133,11 @@ pub(crate) fn sync_above(system: &dyn FileSystem, path: &[u8], count: usize) -> 
     Ok(())
 }
 
-/// Locks a file. Returns false if the name meanwhile leads to another file.
+/// Locks a file. Returns false if the name now leads to another file.
 ///
 /// # Errors
-/// Also an error if the file system has no locks: two processes would write to one database.
+/// An error if another process holds the lock. Also an error if the file system has no locks,
+/// because two processes could then write to one database.
 fn lock(folder: &dyn Folder, name: &[u8], file: &Arc<dyn OpenFile>) -> Result<bool, DatabaseError> {
     let ours = file.stat()?;
     if ours.kind != FileKind::File {
@@ -155,14 +158,14 @@ fn database(file: Arc<dyn OpenFile>) -> Result<Database, DatabaseError> {
     Database::builder().create_with_backend(StoreFile(file))
 }
 
-/// Error text for the user: the reason, and the next step.
+/// Error text for the user. The text states the reason and the next step.
 const NO_LOCKS: &str = "the file system of this folder has no locks, so two processes could write to one database: set \
                         XDG_STATE_HOME, or the agent's folder of state, to one on a local disk";
 
-/// Attempts to open a database while other processes make and remove it.
+/// Maximum number of attempts to open a database while other processes create and remove it.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Suffix of a new database that is incomplete.
+/// Suffix of a new database that is not yet complete.
 const NEW: &[u8] = b".new";
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Batched syncs of folders, by which names of files outlive a power cut.
+//! Batched syncs of folders. After the sync of a folder, the names of its files survive a power
+//! cut.
 //!
-//! A file counts as done once its folder is synced, and new folders above it are synced as well. A
-//! sync takes all waiting folders. Later files share the next sync.
+//! The sync of a file is complete once its folder and all new folders above it are synced. One sync
+//! run handles all folders that are waiting. Files that arrive later wait for the next sync run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +20,7 @@ use tokio::{
 /// Function that syncs a folder.
 pub(super) type SyncFolder = dyn Fn(&[u8]) -> io::Result<()> + Send + Sync;
 
-/// The waiting folders and files.
+/// The folders and files that wait for a sync.
 #[derive(Debug, Default)]
 pub(super) struct SyncQueue(Mutex<PendingSyncs>);
 
@@ -31,16 +32,16 @@ struct PendingSyncs {
 }
 
 impl SyncQueue {
-    /// Records that a name in a folder has changed.
+    /// Records that an entry of a folder has changed, so that the folder needs a sync.
     pub(super) fn changed(&self, folder: &[u8]) {
         let mut waiting = self.0.lock().expect("nobody panics with it");
         waiting.folders.insert(folder.to_vec());
     }
 
-    /// Waits until a folder, and each earlier change, is synced.
+    /// Waits until a folder and all folders that changed earlier are synced.
     ///
     /// # Errors
-    /// An error of this folder, or of a folder that changed before.
+    /// An error of this folder, or of a folder that changed earlier.
     pub(super) async fn done(
         self: &Arc<Self>,
         folder: &[u8],
@@ -115,8 +116,8 @@ impl SyncQueue {
     }
 }
 
-/// Least time between two syncs. Files share a sync, since a sync of a folder takes a disk some
-/// milliseconds.
+/// Shortest time between two syncs. One sync serves many files, because the sync of a folder takes
+/// some milliseconds.
 const INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 20 });
 
 #[cfg(test)]
