@@ -1,36 +1,37 @@
-//! Comparison of a source's file with the file at the destination.
+//! Comparison of a source file with the file at the destination.
 
 use ftp::listing::{EntryKind, ListingEntry, ModifiedTime, TimePrecision};
 
 use super::{options::PlanOptions, task::File};
 
-/// Decision about a file of the source.
+/// Decision about a source file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FileDecision {
-    /// The file is moved.
+    /// Move the file, because the destination lacks it or has another version.
     Move,
-    /// The destination has the file.
+    /// Skip the file, because the destination already has it.
     Skip,
-    /// The destination has a newer file, which `--update` keeps.
+    /// Skip the file, because the destination has a newer file and the user has set `--update`.
     KeepNewer,
-    /// The content decides.
+    /// Compare the content. The sizes are equal, and the user has requested a comparison by
+    /// content.
     Compare,
-    /// The destination has an entry of another kind with this name.
+    /// Fail, because the destination has an entry of another kind with this name.
     Conflict(EntryKind),
 }
 
-/// Result of a check.
+/// Result of comparing the listings in a check of the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Difference {
-    /// No difference.
+    /// The listings show no difference.
     None,
-    /// A difference that the listings show.
+    /// The listings show a difference. The text names the difference.
     In(&'static str),
-    /// The content must be read.
+    /// The listings show no difference, but the content must also be compared.
     InContentPerhaps,
 }
 
-/// Compares a file with the destination's entry of the same name.
+/// Decides about a source file by comparing it with the destination's entry of the same name.
 pub(super) fn decide(
     file: &File,
     there: Option<&ListingEntry>,
@@ -61,7 +62,8 @@ pub(super) fn decide(
     }
 }
 
-/// Compares a file with the destination's entry of the same name, for a check.
+/// Compares a source file with the destination's entry of the same name. The function is used when
+/// a job only checks the destination.
 pub(super) fn compare(file: &File, there: &ListingEntry, compares_content: bool) -> Difference {
     if there.kind != EntryKind::File {
         return Difference::In(what_is_there(&there.kind));
@@ -84,7 +86,7 @@ pub(super) fn compare(file: &File, there: &ListingEntry, compares_content: bool)
     }
 }
 
-/// Returns words for an entry of an unexpected kind.
+/// Returns the text that names the kind of an unexpected entry.
 pub(super) fn what_is_there(kind: &EntryKind) -> &'static str {
     match kind {
         EntryKind::File => "a file",
@@ -94,7 +96,7 @@ pub(super) fn what_is_there(kind: &EntryKind) -> &'static str {
     }
 }
 
-/// Age of a source's file compared with the destination's.
+/// Age of the source file relative to the destination's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RelativeAge {
     Older,
@@ -102,7 +104,8 @@ enum RelativeAge {
     Newer,
 }
 
-/// Compares two times. `None` if a time is missing, or too imprecise.
+/// Compares two modification times. Returns `None` if a time is missing or is less precise than one
+/// second.
 fn compare_times(
     source: Option<ModifiedTime>,
     destination: Option<ModifiedTime>,
@@ -121,7 +124,7 @@ fn compare_times(
     })
 }
 
-/// Tolerance, since servers truncate or round fractions.
+/// Tolerance for equal times in seconds, because servers truncate or round fractions of a second.
 const TIME_UNIT_S: i64 = 1;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Input and output of a plan.
+//! Input and output of a plan: events of lanes, and actions for the caller.
 
 use ftp::listing::{ListingEntry, ModifiedTime};
 
@@ -8,105 +8,106 @@ use super::{
 };
 use crate::retry_action::RetryAction;
 
-/// Event of a lane.
+/// Event that a lane reports to the plan.
 #[derive(Debug, Clone)]
 pub enum LaneEvent {
-    /// The lane has its connections.
+    /// The lane has established its connections.
     Opened {
-        /// Maximum number of small files that the lane takes at a time. One if the server does not
-        /// accept pipelined commands.
+        /// Maximum number of small files that the lane moves at the same time. The value is 1 if
+        /// the server does not accept pipelined commands.
         depth: usize,
     },
     /// The lane could not be opened.
     Refused(TaskFailure),
-    /// The lane still waits for an answer. The text names the expected answer.
+    /// The lane is still waiting for an answer while it connects. The text names that answer.
     Waiting(String),
-    /// The source has these entries in the directory that the task lists.
+    /// Some entries of the source directory that a listing task lists. One listing may cause
+    /// several events.
     Found(TaskId, Vec<ListingEntry>),
-    /// A task of the lane is done.
+    /// A task of the lane has been completed.
     Done(TaskId, TaskResult),
-    /// A task of the lane has failed. If the connection is lost as well, the lane's other tasks
-    /// start again.
+    /// A task of the lane has failed. If the lane has also lost its connection, all its other tasks
+    /// are assigned again.
     Failed(TaskId, TaskFailure),
-    /// The lane has lost its connections while it had no task. A task assigned since then has not
-    /// begun.
+    /// The lane has lost its connections while it had no task. If a task has been assigned
+    /// meanwhile, the lane has not begun that task.
     Lost,
 }
 
-/// Outcome of a task.
+/// Result of a completed task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskResult {
-    /// Outcome of [`Task::Probe`].
+    /// Result of [`Task::Probe`].
     Probed(RootKind),
-    /// Outcome of [`Task::Make`], [`Task::Replace`] and [`Task::MakeParents`].
+    /// Result of [`Task::Make`], [`Task::Replace`] and [`Task::MakeParents`].
     Made,
-    /// Outcome of [`Task::ListDestination`], [`Task::ListExtra`] and [`Task::ListAgain`].
+    /// Result of [`Task::ListDestination`], [`Task::ListExtra`] and [`Task::ListAgain`].
     Listed(Vec<ListingEntry>),
-    /// Outcome of [`Task::ListSource`].
+    /// Result of [`Task::ListSource`]. The entries were reported earlier.
     Ended {
-        /// Lines of the listing that could not be parsed.
+        /// Number of lines in the listing that could not be parsed.
         not_understood: u64,
     },
-    /// Outcome of [`Task::Move`].
+    /// Result of [`Task::Move`] and [`Task::Join`]: the file is complete at the destination.
     Moved {
-        /// Size of the file.
+        /// Size of the file in bytes.
         bytes: u64,
-        /// Time of the source's last change, if the source has reported it.
+        /// Modification time at the source, in seconds since 1970, if the source has reported it.
         modified_unix_s: Option<i64>,
-        /// Proof that the destination has the file.
+        /// Evidence that the destination has the file's content.
         proof: ContentProof,
     },
-    /// Outcome of [`Task::Move`] if the file has grown meanwhile. The destination has its
-    /// beginning.
+    /// Result of [`Task::Move`] and [`Task::Join`] if the source file has grown during the
+    /// transfer. The destination has the first bytes of the file.
     Grown {
-        /// Bytes that the destination has.
+        /// Number of bytes that the destination has.
         bytes: u64,
-        /// Time of the source's last change when the move began.
+        /// Modification time at the source when the transfer began, in seconds since 1970.
         modified_unix_s: Option<i64>,
-        /// Proof that the destination has these bytes.
+        /// Evidence that the destination has these bytes.
         proof: ContentProof,
     },
-    /// Outcome of [`Task::Move`] if a program still writes the file.
+    /// Result of [`Task::Move`] if a program is still writing the file.
     Unsettled,
-    /// Outcome of [`Task::Move`] for a file to be moved in pieces: the pieces that are still
+    /// Result of [`Task::Move`] for a file that is moved in pieces: the pieces that are still
     /// missing.
     Split(Vec<Piece>),
-    /// Outcome of [`Task::MovePiece`].
+    /// Result of [`Task::MovePiece`]: the piece has arrived.
     Arrived,
-    /// Outcome of [`Task::Help`] once the lane has no more work.
+    /// Result of [`Task::Help`] when the lane has no more pieces to move.
     HelperEnded,
-    /// Outcome of [`Task::Compare`].
+    /// Result of [`Task::Compare`].
     Compared {
-        /// Whether source and destination have the same content.
+        /// Whether the source and the destination have the same content.
         is_equal: bool,
     },
-    /// Outcome of [`Task::LookAgain`], [`Task::FindDirectory`] and [`Task::FindEntry`]: the
-    /// entry
+    /// Result of [`Task::LookAgain`], [`Task::FindDirectory`] and [`Task::FindEntry`]: the entry
     /// that the destination has now.
     Looked(Option<ListingEntry>),
-    /// Outcome of [`Task::Delete`], [`Task::RemoveDirectory`] and [`Task::RemoveSource`].
+    /// Result of [`Task::Delete`], [`Task::RemoveDirectory`] and [`Task::RemoveSource`].
     Deleted,
-    /// Outcome of [`Task::RemoveSource`] if the source has changed since it was taken, and stays.
+    /// Result of [`Task::RemoveSource`] if the source file is kept, because it has changed since it
+    /// was copied.
     Kept,
 }
 
-/// Kind of a root.
+/// Kind of a root (a file or directory that the user named as a source).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RootKind {
-    /// A file, with the destination's entry of the same name.
+    /// The root is a file. The fields also describe the destination's entry of the same name.
     File {
-        /// Size of the file.
+        /// Size of the source file in bytes, if known.
         size_bytes: Option<u64>,
-        /// Time of the last change.
+        /// Modification time of the source file, if known.
         modified: Option<ModifiedTime>,
-        /// Entry of the destination.
+        /// Entry of the same name at the destination, if any.
         there: Option<ListingEntry>,
-        /// The destination's directory into which the file goes, if it may be missing.
+        /// Destination directory into which the file is copied, if that directory may be missing.
         above: Option<Vec<u8>>,
     },
-    /// A directory.
+    /// The root is a directory.
     Directory {
-        /// Whether the destination has the directory.
+        /// Whether the directory exists at the destination.
         is_there: bool,
     },
     /// The root does not exist.
@@ -116,21 +117,22 @@ pub enum RootKind {
 /// Failure of a task or a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFailure {
-    /// Action that may cure the failure.
+    /// Action that may remedy the failure.
     pub retry_action: RetryAction,
     /// Description of the failure, for display.
     pub message: String,
-    /// Bytes have moved since the task began. Such a task is retried without limit.
+    /// Whether bytes have been moved since the task began. Such a failure does not count towards
+    /// the limit of retries.
     pub has_moved: bool,
-    /// The source differs from its listing, or does not support pieces. The file starts again with
-    /// unknown size and time.
+    /// Whether the source differs from its listing or does not support pieces. If so, the file's
+    /// transfer starts again, and the listed modification time is ignored.
     pub is_anew: bool,
 }
 
-/// Next action of the caller.
+/// Action that the plan requests from its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlannerAction {
-    /// Open a lane: connect and log in.
+    /// Open a lane: connect to the servers and log in.
     Open {
         /// Number of the lane.
         lane: usize,
@@ -139,24 +141,25 @@ pub enum PlannerAction {
     Work {
         /// Number of the lane.
         lane: usize,
-        /// Id of this attempt in the lane's events.
+        /// Identifier of this attempt. The lane's events for the task carry the same identifier.
         id: TaskId,
         /// The task.
         task: Task,
     },
 }
 
-/// Proof that the destination has the source's content.
+/// Evidence that the destination has the source's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentProof {
-    /// Nothing was compared.
+    /// No comparison was made.
     None,
     /// The sizes are equal.
     Size,
-    /// The sizes are equal, and so are the link's hashes of the streams.
+    /// The sizes are equal. In addition, the link reports that the hashes of the transferred bytes
+    /// are equal.
     Link,
-    /// Hashes of both files are equal.
+    /// The hashes of the source file and of the destination's file are equal.
     Hash,
-    /// The content was read back, and is equal.
+    /// The content was read back from the destination and equals the source.
     Content,
 }

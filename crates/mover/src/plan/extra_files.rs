@@ -1,8 +1,9 @@
-//! Extra files, which are reported, or deleted once all other work is done.
+//! Extra files: entries that only the destination has. The job reports them, or deletes them once
+//! all other work is done.
 //!
-//! Nothing is deleted after a failure of any kind, nor beyond the limit. Neither an interrupted
-//! listing nor an unmounted disk may empty the destination. Files are deleted first, then
-//! directories from the bottom up.
+//! The job deletes nothing if any task has failed or if the number of deletions exceeds the limit.
+//! Therefore neither an interrupted listing nor an unmounted disk can empty the destination. The
+//! job deletes files first, and then directories, the deepest first.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,41 +19,42 @@ use super::{
     task::{Directory, File, RelativePath, RootedPath, Task},
 };
 
-/// Extra files of a job.
+/// Extra files of a job: entries that only the destination has.
 #[derive(Debug, Default)]
 pub(super) struct ExtraFiles {
     files: Vec<RootedPath>,
     directories: Vec<Directory>,
-    /// Directories that cannot be removed, since an entry in them stays.
+    /// Directories that cannot be removed, because an entry in them is kept.
     kept: HashSet<(usize, RelativePath)>,
-    /// Files that wait until the directory with their name is removed.
+    /// Files to move once a destination directory of the same name has been removed.
     replacing: HashMap<(usize, RelativePath), File>,
-    /// Number of all entries of the destination.
+    /// Number of all entries that the destination has listed.
     there: u64,
     is_overfull: bool,
     stage: DeletionStage,
 }
 
-/// Progress of a job with deletions.
+/// Stage of a job that deletes extra files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum DeletionStage {
-    /// All work except deletions.
+    /// All work before the deletions.
     #[default]
     Moving,
-    /// Deletion of files.
+    /// Deletion of extra files.
     Files,
-    /// Removal of directories, the deepest first.
+    /// Removal of extra directories, the deepest first.
     Directories,
     Done,
 }
 
 impl ExtraFiles {
-    /// Whether all deletions are done.
+    /// Returns whether all deletions are done.
     pub(super) fn is_done(&self) -> bool {
         self.stage == DeletionStage::Done
     }
 
-    /// Keeps a directory and those above it, since an entry in it stays.
+    /// Marks a directory and all its parent directories as not removable, because an entry in the
+    /// directory is kept.
     pub(super) fn keep(&mut self, root: usize, path: &RelativePath) {
         let mut next = Some(path.clone());
         while let Some(path) = next {
@@ -63,7 +65,7 @@ impl ExtraFiles {
         }
     }
 
-    /// Keeps the directory that contains this path.
+    /// Marks the directory that contains this path, and all its parents, as not removable.
     pub(super) fn keep_above(&mut self, root: usize, path: &RelativePath) {
         if let Some(parent) = path.parent() {
             self.keep(root, &parent);
@@ -75,7 +77,7 @@ impl ExtraFiles {
         self.kept.contains(&key)
     }
 
-    /// Returns the deepest directories that are left.
+    /// Removes the deepest extra directories from the list, and returns them.
     fn next_directories(&mut self) -> Vec<Directory> {
         let depth = |it: &Directory| it.path.names().len();
         let deepest = self.directories.iter().map(depth).max();
@@ -98,7 +100,7 @@ impl Planner {
             .push(QueuedTask::new(Task::ListSource(directory)));
     }
 
-    /// Processes the destination's listing of a directory that the source lacks.
+    /// Processes the destination's listing of an extra directory, which the source does not have.
     pub(super) fn surplus_listed(&mut self, directory: &Directory, entries: Vec<ListingEntry>) {
         if let Err(message) = self.count_there(&entries) {
             return self.note_failure(directory.root, directory.path.clone(), &message);
@@ -108,8 +110,8 @@ impl Planner {
         }
     }
 
-    /// Returns the entries of a destination's directory without parts of files. Parts are not extra
-    /// files, since a run resumes them.
+    /// Returns the destination's entries without parts (incomplete files). Parts are not extra
+    /// files, because a later run resumes them.
     fn without_parts(
         &mut self,
         directory: &Directory,
@@ -170,7 +172,8 @@ impl Planner {
         }
     }
 
-    /// Whether an empty listing of the source may be wrong, and would cause deletions.
+    /// Returns whether an empty listing of the source would cause deletions. The listing may be
+    /// empty by mistake, for example because a disk is not mounted.
     fn is_suspicious(&self, directory: &Directory, extra_files: &[ListingEntry]) -> bool {
         let Some(deletion) = self.options.deletion() else {
             return false;
@@ -182,7 +185,8 @@ impl Planner {
         !deletion.trusts_empty && extra_files.iter().any(is_doomed)
     }
 
-    /// Processes an entry of the destination that the source lacks or leaves out.
+    /// Processes an entry of the destination that the source does not have or that a filter
+    /// excludes.
     pub(super) fn surplus_one(&mut self, directory: &Directory, entry: ListingEntry) {
         let root = directory.root;
         let path = directory.path.join(&entry.name);
@@ -213,7 +217,8 @@ impl Planner {
         }
     }
 
-    /// Whether another entry may be recorded for deletion. Reports the first one beyond the limit.
+    /// Returns whether one more entry may be recorded for deletion. The first call beyond the limit
+    /// reports a failure.
     fn dooms(&mut self) -> bool {
         let count = self.extra_files.files.len() + self.extra_files.directories.len();
         let most = self.limits.surplus_max;
@@ -228,7 +233,7 @@ impl Planner {
         false
     }
 
-    /// Replaces a directory of the destination by a file.
+    /// Replaces a directory of the destination with a file.
     pub(super) fn replace_directory(&mut self, file: File) {
         let directory = Directory {
             root: file.root,
@@ -248,7 +253,7 @@ impl Planner {
         }
     }
 
-    /// Starts the next stage when all work of the present one is done.
+    /// Starts the next stage once all work of the present stage is done.
     pub(super) fn advance(&mut self) {
         while self.is_at_rest() && self.extra_files.stage != DeletionStage::Done {
             if self.is_given_up {
@@ -279,7 +284,7 @@ impl Planner {
         }
     }
 
-    /// Begins the deletions once all other work is done.
+    /// Starts the deletions. All other work must be done.
     fn begin_deletion(&mut self) {
         let extra_files = &self.extra_files;
         let removable = extra_files
@@ -315,7 +320,7 @@ impl Planner {
         }
     }
 
-    /// Reports the entries that would be deleted.
+    /// Reports the entries that a run without `--dry-run` would delete.
     fn plan_deletion(&mut self) {
         let files = std::mem::take(&mut self.extra_files.files);
         let mut places = files;
@@ -340,7 +345,7 @@ impl Planner {
         self.end_extra_files("something in it is kept");
     }
 
-    /// Ends the job. Files that still wait for the removal of a directory cannot be moved.
+    /// Ends the deletions. Files that still wait for the removal of a directory fail.
     fn end_extra_files(&mut self, why: &str) {
         self.extra_files.stage = DeletionStage::Done;
         let mut waiting: Vec<File> = std::mem::take(&mut self.extra_files.replacing)

@@ -1,96 +1,98 @@
-//! Records of a job's results.
+//! Records of the outcome of each file in a job.
 
 use super::{event::ContentProof, task::RelativePath, version::FileVersion};
 
-/// Record of the result for a file or a directory.
+/// Record of the outcome of a file or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileEvent {
-    /// Number of the root.
+    /// Number of the root (a source that the user named).
     pub root: usize,
     /// Path below the root.
     pub path: RelativePath,
-    /// The result.
+    /// Outcome of the file or directory.
     pub result: FileOutcome,
 }
 
-/// Result for a file or a directory.
+/// Outcome of a file or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileOutcome {
     /// The file was moved.
     Moved(FileVersion, ContentProof),
-    /// The destination had the file.
+    /// The destination already had the file.
     Same(FileVersion),
-    /// An earlier run has taken the file. Its present state at the destination does not matter.
+    /// An earlier run has moved the file. The present state of the destination is not examined.
     TakenBefore,
-    /// The entry is left out on purpose.
+    /// The entry was skipped intentionally. The text is the reason.
     LeftOut(&'static str),
-    /// The task is repeated.
+    /// The task has failed and will be retried. The text is the reason.
     Retried(String),
-    /// The file or directory could not be moved.
+    /// The file or directory could not be moved. The text is the reason.
     Failed(String),
-    /// No connection has been established yet.
+    /// No connection has been established yet. The text names the answer for which the lane is
+    /// waiting.
     Waiting(String),
-    /// A connection failed; another attempt follows.
+    /// A connection attempt failed, and another attempt will follow. The text is the reason.
     NoConnection(String),
-    /// The destination does not list this directory. The source's files are moved, even if the
-    /// destination has them.
+    /// The destination does not list this directory. The job moves the source's files even if the
+    /// destination already has them.
     Unknown(String),
     /// A warning, for display.
     Warning(String),
-    /// The step that a run without dry run would take.
+    /// The step that a run without `--dry-run` would take.
     Planned(DryRunStep),
-    /// The destination's file differs. The text names the difference.
+    /// The destination's file differs from the source file. The text names the difference.
     Differs(&'static str),
-    /// The destination lacks the file.
+    /// The destination does not have the file.
     Missing,
     /// Only the destination has the entry.
     Extra,
-    /// The entry was deleted at the destination.
+    /// The entry was deleted at the destination because it was extra.
     Deleted,
-    /// The file was removed at the source, since the destination has it.
+    /// The file was removed at the source after it was copied.
     Removed,
 }
 
-/// Step that a dry run reports.
+/// Step that a dry run reports instead of taking it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DryRunStep {
     /// A file would be moved.
     Move(FileVersion),
-    /// A directory would be made.
+    /// A directory would be created.
     Make,
     /// A file or a directory would be deleted.
     Delete,
 }
 
-/// Counts of a job.
+/// Counters of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JobCounts {
-    /// Files found at the source.
+    /// Number of files found at the source.
     pub found: u64,
-    /// Size of the files to be moved, as far as it is known.
+    /// Total size of the files to move in bytes, as far as the sizes are known.
     pub bytes_wanted: u64,
-    /// Files to be moved.
+    /// Number of files to move.
     pub wanted: u64,
-    /// Files moved.
+    /// Number of files that were moved.
     pub moved: u64,
-    /// Files that the destination had, or that an earlier run has taken.
+    /// Number of files that the destination already had, or that an earlier run had moved.
     pub same: u64,
-    /// Entries left out on purpose.
+    /// Number of entries that were skipped intentionally.
     pub left_out: u64,
-    /// Files and directories that failed.
+    /// Number of files and directories that failed.
     pub failed: u64,
-    /// Files that a check has found to differ.
+    /// Number of files that differ, according to a check of the destination.
     pub differing: u64,
-    /// Files that a check has found to be missing at the destination.
+    /// Number of files that the destination lacks, according to a check of the destination.
     pub missing: u64,
-    /// Extra files that stay at the destination. Entries below an extra directory are not counted.
+    /// Number of extra files that are kept at the destination. Entries below an extra directory are
+    /// not counted.
     pub surplus: u64,
-    /// Entries to be deleted. A dry run counts them, too.
+    /// Number of entries to delete. A dry run counts the entries that it would delete.
     pub doomed: u64,
-    /// Files and directories deleted.
+    /// Number of files and directories that were deleted.
     pub deleted: u64,
-    /// Files left for a later run, since they may still be written.
+    /// Number of files left for a later run, because programs may still be writing them.
     pub unsettled: u64,
-    /// Files removed at the source.
+    /// Number of files that were removed at the source.
     pub removed: u64,
 }

@@ -1,13 +1,14 @@
-//! Lanes: parallel connections, up to the number that the servers accept.
+//! Lanes: parallel connections. Their number adapts to the number of connections that the servers
+//! accept.
 
 use std::time::{Duration, Instant};
 
-/// State of a lane.
+/// State of a lane (the connections that carry out one task at a time).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LaneState<T> {
     /// The lane has no connection.
     Closed,
-    /// The lane connects.
+    /// The lane is connecting.
     Opening,
     /// The lane is connected.
     Open(LaneLoad<T>),
@@ -16,9 +17,9 @@ pub(super) enum LaneState<T> {
 /// Work of a connected lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LaneLoad<T> {
-    /// Tasks, the oldest first. A lane without tasks waits for work.
+    /// Tasks of the lane, the oldest first. A lane with an empty list is idle.
     pub(super) work: Vec<T>,
-    /// Maximum number of small files that the lane moves at a time.
+    /// Maximum number of small files that the lane moves at the same time.
     pub(super) depth: usize,
 }
 
@@ -26,17 +27,19 @@ pub(super) struct LaneLoad<T> {
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     lanes: Vec<LaneState<T>>,
-    /// Maximum number of open lanes. Fewer than all lanes once a server has refused one.
+    /// Maximum number of open lanes. The value falls below the number of all lanes when a server
+    /// refuses a connection.
     open_max: usize,
-    /// Time before which no lane is opened.
+    /// Earliest time at which another lane may be opened.
     not_before: Option<Instant>,
-    /// Failures to open a lane since a lane last finished a task.
+    /// Number of failures to open a lane since any lane last finished a task.
     failures: u32,
-    /// Failures of this kind while no lane was connected.
+    /// Number of failures to open a lane while no lane was connected. Counted since any lane last
+    /// finished a task.
     failures_alone: u32,
-    /// Whether a lane has ever been connected, which shows that the credentials are right.
+    /// Whether a lane has ever been connected. If so, the credentials are right.
     has_opened: bool,
-    /// Time of the last change of `open_max`, while it is below its maximum.
+    /// Time of the last change of `open_max`, once a server has limited the number of lanes.
     limited_at: Option<Instant>,
 }
 
@@ -54,14 +57,15 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Returns a lane that waits for work.
+    /// Returns a connected lane that has no task.
     pub(super) fn idle(&self) -> Option<usize> {
         let is_idle =
             |it: &LaneState<T>| matches!(it, LaneState::Open(load) if load.work.is_empty());
         self.lanes.iter().position(is_idle)
     }
 
-    /// Returns the lane with the least work. It must have room, and only quick tasks.
+    /// Returns the connected lane with the fewest tasks. Only lanes that have free capacity and no
+    /// slow task are considered.
     pub(super) fn with_room(&self, is_quick: impl Fn(&T) -> bool) -> Option<usize> {
         let loads = self
             .lanes
@@ -77,7 +81,7 @@ impl<T> Lanes<T> {
         least.map(|(at, _)| at)
     }
 
-    /// Gives work to a connected lane.
+    /// Assigns a task to a connected lane.
     pub(super) fn give(&mut self, lane: usize, work: T) {
         match &mut self.lanes[lane] {
             LaneState::Open(load) => load.work.push(work),
@@ -87,7 +91,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Returns the task of a lane that satisfies `is_it`.
+    /// Returns the lane's task for which `is_it` returns true.
     pub(super) fn find(&self, lane: usize, is_it: impl Fn(&T) -> bool) -> Option<&T> {
         match &self.lanes[lane] {
             LaneState::Open(load) => load.work.iter().find(|it| is_it(it)),
@@ -95,7 +99,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Takes the task that satisfies `is_it` from a lane.
+    /// Removes the task for which `is_it` returns true from a lane, and returns it.
     pub(super) fn take(&mut self, lane: usize, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let LaneState::Open(load) = &mut self.lanes[lane] else {
             return None;
@@ -104,7 +108,7 @@ impl<T> Lanes<T> {
         Some(load.work.remove(at))
     }
 
-    /// Records that a lane has lost its connection. Returns its work.
+    /// Records that a lane has lost its connection. Returns the lane's tasks.
     pub(super) fn close(&mut self, lane: usize) -> Vec<T> {
         match std::mem::replace(&mut self.lanes[lane], LaneState::Closed) {
             LaneState::Open(load) => load.work,
@@ -112,7 +116,8 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Returns a lane to open, if more tasks wait than lanes connect and another lane is permitted.
+    /// Returns a lane to open. Returns `None` if enough lanes are connecting for the `waiting`
+    /// tasks, or if no further lane may be opened now.
     pub(super) fn next_to_open(&mut self, waiting: usize, now: Instant) -> Option<usize> {
         self.grow(now);
         let may = self.not_before.is_none_or(|it| it <= now);
@@ -122,15 +127,17 @@ impl<T> Lanes<T> {
         self.closed()
     }
 
-    /// Returns the time at which the next lane may be opened, if that must wait.
+    /// Returns the earliest time at which the next lane may be opened. Returns `None` if no lane
+    /// has to wait.
     pub(super) fn due(&self) -> Option<Instant> {
         self.closed().and(self.not_before)
     }
 
-    /// Returns a closed lane, if another one may be opened.
+    /// Returns a closed lane, if another lane may be opened.
     ///
-    /// Lanes connect one at a time after a failure, and until the first log-in has succeeded. Hence
-    /// the server receives a wrong password once. A later refusal is repeated within bounds.
+    /// After a failure, and until the first log-in has succeeded, only one lane connects at a time.
+    /// Therefore a wrong password is sent to the server only once. Refusals after a successful
+    /// log-in are retried a limited number of times.
     fn closed(&self) -> Option<usize> {
         let open = self.lanes.len() - self.count(|it| matches!(it, LaneState::Closed));
         let is_alone = self.failures > 0 || !self.has_opened;
@@ -147,12 +154,12 @@ impl<T> Lanes<T> {
         self.lanes.iter().filter(|it| what(it)).count()
     }
 
-    /// Records that a lane begins to connect.
+    /// Records that a lane has begun to connect.
     pub(super) fn opening(&mut self, lane: usize) {
         self.lanes[lane] = LaneState::Opening;
     }
 
-    /// Records that a lane has connected. It moves `depth` small files at a time.
+    /// Records that a lane has connected and can move up to `depth` small files at the same time.
     pub(super) fn opened(&mut self, lane: usize, depth: usize) {
         let work = Vec::new();
         self.lanes[lane] = LaneState::Open(LaneLoad { work, depth });
@@ -161,22 +168,24 @@ impl<T> Lanes<T> {
         self.open_max = self.open_max.max(self.up());
     }
 
-    /// Whether a lane is connected, or was connected before.
+    /// Returns whether any lane is connected or has been connected before.
     pub(super) fn has_opened(&self) -> bool {
         self.has_opened
     }
 
-    /// Records that a lane has finished a task, so that connections are useful.
+    /// Records that a lane has finished a task. Resets the failure counters, because connections
+    /// work.
     pub(super) fn proved(&mut self) {
         self.failures = 0;
         self.failures_alone = 0;
         self.not_before = None;
     }
 
-    /// Records that a lane could not be opened; the next attempt waits.
+    /// Records that a lane could not be opened, and delays the next attempt.
     ///
-    /// Returns the consecutive failures while no lane was connected. A server that refuses a
-    /// further connection may accept the present ones.
+    /// Returns the number of failures that occurred while no lane was connected. Failures while
+    /// another lane is connected are not included, because a server may refuse further connections
+    /// and keep the existing connections.
     pub(super) fn refused(&mut self, lane: usize, now: Instant) -> u32 {
         self.lanes[lane] = LaneState::Closed;
         self.failures += 1;
@@ -185,14 +194,14 @@ impl<T> Lanes<T> {
         self.failures_alone
     }
 
-    /// Limits the open lanes to their present number, which the server does not exceed. One lane is
-    /// always permitted.
+    /// Limits the number of open lanes to their present number, because the server accepts no more.
+    /// At least one lane is always permitted.
     pub(super) fn shrink(&mut self, now: Instant) {
         self.open_max = self.up().clamp(1, self.open_max);
         self.limited_at = Some(now);
     }
 
-    /// Permits one more lane after a while, since a full server may have room again.
+    /// Permits one more lane after a pause, because the server may accept more connections by then.
     fn grow(&mut self, now: Instant) {
         let is_due = self.limited_at.is_some_and(|it| it + GROWS_AFTER <= now);
         if is_due && self.open_max < self.lanes.len() {
@@ -205,22 +214,22 @@ impl<T> Lanes<T> {
         self.count(|it| matches!(it, LaneState::Open(_)))
     }
 
-    /// Number of lanes that connect.
+    /// Returns the number of lanes that are connecting.
     pub(super) fn connecting(&self) -> usize {
         self.count(|it| matches!(it, LaneState::Opening))
     }
 
-    /// Whether a lane is connecting.
+    /// Returns whether any lane is connecting.
     pub(super) fn is_any_opening(&self) -> bool {
         self.connecting() > 0
     }
 
-    /// Whether a lane is connected.
+    /// Returns whether any lane is connected.
     pub(super) fn is_any_open(&self) -> bool {
         self.lanes.iter().any(|it| matches!(it, LaneState::Open(_)))
     }
 
-    /// Returns the work of all lanes.
+    /// Returns the tasks of all lanes.
     pub(super) fn busy(&self) -> impl Iterator<Item = &T> {
         self.lanes.iter().flat_map(|it| match it {
             LaneState::Open(load) => load.work.as_slice(),
@@ -229,8 +238,8 @@ impl<T> Lanes<T> {
     }
 }
 
-/// Returns the pause before attempt `failures + 1`. It is a second at first and doubles each time,
-/// up to a minute.
+/// Returns the pause after the given number of consecutive failures. The pause after the first
+/// failure is 1 s. Each further failure doubles the pause, up to 60 s.
 pub(super) fn backoff(failures: u32) -> Duration {
     let doubled = 1_u64 << failures.saturating_sub(1).min(6);
     Duration::from_secs(doubled.min(BACKOFF_MAX_S))
@@ -238,6 +247,6 @@ pub(super) fn backoff(failures: u32) -> Duration {
 
 const BACKOFF_MAX_S: u64 = 60;
 
-/// Pause before one more lane is permitted. Other users' connections end within minutes, and a
-/// refused attempt in this time is cheap.
+/// Pause before one more lane is permitted. Within minutes, other users' connections may end. At
+/// this interval, the cost of a refused attempt is small.
 const GROWS_AFTER: Duration = Duration::from_secs(2 * 60);

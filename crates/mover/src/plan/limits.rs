@@ -1,41 +1,45 @@
-//! Limits on the entries and paths that a plan accepts from a listing. An entry beyond them fails
-//! under its name, since an endless listing must not fill the memory.
+//! Limits on the entries and paths that a plan accepts from a listing. An entry beyond a limit
+//! fails and is reported. Otherwise an endless listing could fill the memory.
 
 use units::ByteCount;
 
-/// Size below which a part is not resumed. A query about the part would take as long as the file.
+/// Smallest size of a part (incomplete file) that is resumed. For a smaller part, the query about
+/// the part would take as long as the transfer.
 pub const RESUME_LEAST: ByteCount = ByteCount::mebibytes(1);
 
-/// Deepest directory below a root. Some servers list links to directories above as directories.
+/// Maximum depth of a directory below a root. Without a limit, a server could list a link to a
+/// parent directory as a directory without end.
 pub const DEPTH_MAX: usize = 256;
 
-/// Longest path below a root, in bytes, which is the limit of Linux.
+/// Maximum length of a path below a root, in bytes. The limit equals the limit of Linux.
 pub const PATH_BYTES_MAX: usize = 4_096;
 
-/// Maximum number of entries of a directory at the destination. All of them are in memory while the
-/// source is listed.
+/// Maximum number of entries in a destination directory. All these entries stay in memory while the
+/// source directory is listed.
 pub const ENTRIES_THERE_MAX: usize = 1_000_000;
 
-/// Maximum number of directories that wait to be listed.
+/// Maximum number of directories that are waiting to be listed.
 pub const DIRECTORIES_WAITING_MAX: usize = 1_000_000;
 
-/// Longest name, in bytes. Windows permits 255 UTF-16 units, which are 765 bytes at most.
+/// Maximum length of a name, in bytes. Windows permits 255 UTF-16 units, which are at most 765
+/// bytes.
 pub const NAME_BYTES_MAX: usize = 1_024;
 
-/// Maximum number of bytes of all names in a directory.
+/// Maximum total length of all names in a directory, in bytes.
 pub const NAMES_BYTES_MAX: usize = 256 << 20;
 
-/// Limits that tests make smaller.
+/// Limits that tests can reduce.
 #[derive(Debug, Clone)]
 pub(super) struct PlanLimits {
     pub(super) entries_there_max: usize,
-    /// Maximum number of entries of a directory at the source. Only their names stay in memory.
+    /// Maximum number of entries in a source directory. Only the names of these entries stay in
+    /// memory.
     pub(super) entries_max: usize,
-    /// Maximum number of directories that wait to be listed.
+    /// Maximum number of directories that are waiting to be listed.
     pub(super) directories_waiting_max: usize,
-    /// Maximum number of bytes of the paths of directories.
+    /// Maximum total length of the paths of all directories, in bytes.
     pub(super) paths_bytes_max: usize,
-    /// Maximum number of extra files.
+    /// Maximum number of extra files (entries that only the destination has).
     pub(super) surplus_max: usize,
 }
 

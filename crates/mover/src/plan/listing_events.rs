@@ -1,4 +1,4 @@
-//! Decisions about the entries of listings.
+//! Decisions about the entries in listings.
 
 use std::time::Instant;
 
@@ -53,7 +53,8 @@ impl Planner {
         }
     }
 
-    /// Takes a file that was found before. It is moved regardless of the destination's files.
+    /// Adds a file that was listed earlier. The file is moved without comparing it with the
+    /// destination's files.
     pub(super) fn known(&mut self, file: File) {
         let root = file.root;
         let Some(path) = file.path.parent() else {
@@ -66,8 +67,8 @@ impl Planner {
         self.move_below(&directory, file);
     }
 
-    /// Enters a directory and the directories above it. Whether they exist is found when they are
-    /// made.
+    /// Adds a directory and its parent directories to the tree. Whether they exist at the
+    /// destination is determined when they are created.
     fn enter_unknown(&mut self, directory: &Directory) {
         let root = directory.root;
         let mut next = Some(directory.path.clone());
@@ -103,7 +104,8 @@ impl Planner {
             .push(QueuedTask::new(Task::ListSource(directory)));
     }
 
-    /// Enters a directory whose name is a file at the destination.
+    /// Adds a source directory whose name belongs to a file at the destination. The directory will
+    /// replace that file.
     fn enter_in_place_of_a_file(&mut self, directory: Directory) {
         self.tree.enter(&directory, Presence::Missing);
         self.tree.node(&directory).is_replacement = true;
@@ -121,7 +123,7 @@ impl Planner {
         }
     }
 
-    /// Makes a directory whose parent exists.
+    /// Creates a directory at the destination. The parent directory must exist.
     pub(super) fn make(&mut self, directory: Directory) {
         let task = if self.tree.node(&directory).is_replacement {
             Task::Replace(directory)
@@ -131,7 +133,8 @@ impl Planner {
         self.queue.push(QueuedTask::new(task));
     }
 
-    /// Reports once each directory that would be made, with the directories above it.
+    /// Reports the directory and its missing parents, which a real run would create. Each directory
+    /// is reported only once.
     fn plan_to_make(&mut self, directory: &Directory) {
         let root = directory.root;
         let mut missing = Vec::new();
@@ -218,8 +221,8 @@ impl Planner {
         }
     }
 
-    /// Takes an entry of the source. `there` is the destination's entry of the same name, and
-    /// `alike` an entry that may be the same file.
+    /// Processes an entry of the source. `there` is the destination's entry of the same name.
+    /// `alike` is a destination entry whose name is similar, so that it may be the same file.
     pub(super) fn take_one(
         &mut self,
         directory: &Directory,
@@ -281,8 +284,8 @@ impl Planner {
         }
     }
 
-    /// Holds a known file whose time has shifted by quarter hours, until its listing has ended.
-    /// Returns every other file.
+    /// Holds a file whose modification time has shifted by quarter hours compared with its known
+    /// time. The file is held until its directory's listing has ended. Any other file is returned.
     fn hold_if_shifted(
         &mut self,
         directory: &Directory,
@@ -330,8 +333,9 @@ impl Planner {
         Some(file)
     }
 
-    /// Decides about held files once the source's listing has ended. If the times of all known
-    /// files have shifted, they count as unchanged. Otherwise shifted files are chosen like others.
+    /// Decides about held files once the source's listing has ended. If the modification times of
+    /// the listing have shifted by one common amount, files with that shift count as unchanged. All
+    /// other held files are compared as usual.
     pub(super) fn end_shifts(&mut self, directory: &Directory) {
         let shifts = &mut self.tree.node(directory).shifts;
         let shift_s = shifts.shift_s(self.shift_s);
@@ -363,7 +367,7 @@ impl Planner {
         }
     }
 
-    /// Chooses among files that have waited.
+    /// Compares held files with the destination, and moves them if necessary.
     pub(super) fn choose_held(&mut self, directory: &Directory, held: Vec<HeldFile>) {
         for HeldFile {
             file, there, found, ..
@@ -398,7 +402,7 @@ impl Planner {
         }
     }
 
-    /// Whether the filter leaves out an entry of the source or of the destination.
+    /// Returns whether the filter excludes an entry of the source or of the destination.
     pub(super) fn is_excluded(&self, path: &RelativePath, entry: &ListingEntry) -> bool {
         let (filter, path) = (&self.options.filter, path.to_bytes());
         match entry.kind {
@@ -410,7 +414,7 @@ impl Planner {
         }
     }
 
-    /// Returns the file if it is to be moved. `is_below` is false for a root.
+    /// Returns the file if it must be moved. `is_below` is false if the file is a root itself.
     fn choose(
         &mut self,
         file: File,
@@ -495,7 +499,7 @@ impl Planner {
         file
     }
 
-    /// Processes a new query of a file that the destination has listed.
+    /// Processes the answer to a second query about a destination file. The file was listed before.
     pub(super) fn looked_again(
         &mut self,
         file: File,
@@ -529,7 +533,8 @@ impl Planner {
         }
     }
 
-    /// Moves a file whose directory may be missing.
+    /// Moves a file. If its directory may be missing at the destination, creates the directory
+    /// first.
     fn move_to_be_made(&mut self, file: File) {
         match file.path.parent() {
             Some(path) => {
@@ -544,7 +549,7 @@ impl Planner {
         self.queue.push(QueuedTask::new(Task::Compare(file)));
     }
 
-    /// Processes the comparison of a file's content at both ends.
+    /// Processes the result of comparing a file's content at the source and at the destination.
     pub(super) fn compared(&mut self, file: File, is_equal: bool) {
         match (is_equal, self.options.is_check()) {
             (true, _) => self.same(file),
@@ -556,7 +561,8 @@ impl Planner {
         }
     }
 
-    /// Whether a file was changed just before the job began.
+    /// Returns whether a file was changed shortly before the job began. A program may still be
+    /// writing such a file.
     fn is_unsettled(&self, file: &File) -> bool {
         let since = |it: ModifiedTime| self.options.begun_unix_s - it.unix_s;
         let settle_s = self.options.settle_s;
@@ -578,7 +584,8 @@ impl Planner {
         self.options.removes_source && !self.options.is_dry_run
     }
 
-    /// Removes the source of a file that the destination has, if the job removes sources.
+    /// Removes the source file after the destination has received the file, if the job removes
+    /// sources.
     pub(super) fn remove_source(&mut self, file: File, version: FileVersion) {
         if self.removes_sources() {
             self.queue
@@ -603,7 +610,8 @@ impl Planner {
         }
     }
 
-    /// Moves a root that is a file. Its directory may have to be made first.
+    /// Moves a root that is a file. If its destination directory may be missing, creates the
+    /// directory first.
     fn move_root(&mut self, file: File, above: Option<Vec<u8>>) {
         let Some(above) = above.filter(|_| !self.options.is_dry_run) else {
             return self.move_now(file);
@@ -631,7 +639,7 @@ impl Planner {
         }
     }
 
-    /// Moves a file whose directory exists.
+    /// Moves a file. Its destination directory must exist.
     pub(super) fn move_now(&mut self, file: File) {
         if self.options.is_dry_run {
             let step = DryRunStep::Move(file.version());
@@ -641,7 +649,8 @@ impl Planner {
         }
     }
 
-    /// Handles a directory that the destination does not list, so that its content is unknown.
+    /// Processes a directory that the destination does not list, so that the directory's content is
+    /// unknown.
     pub(super) fn unknown(&mut self, directory: Directory, message: String) {
         let Directory { root, path } = directory.clone();
         if self.options.is_check() {
@@ -686,7 +695,7 @@ impl Planner {
     }
 }
 
-/// Refuses paths that are too deep.
+/// Returns an error if a path is too deep or too long.
 pub(super) fn check_path(path: &RelativePath, is_directory: bool) -> Result<(), String> {
     let names = path.names();
     if is_directory && names.len() > DEPTH_MAX {
@@ -699,12 +708,12 @@ pub(super) fn check_path(path: &RelativePath, is_directory: bool) -> Result<(), 
     Ok(())
 }
 
-/// Whether an entry has a name that another program gives to incomplete files.
+/// Returns whether an entry's name has a form that other programs use for incomplete files.
 fn is_partial(entry: &ListingEntry) -> bool {
     !matches!(entry.kind, EntryKind::Directory) && part_name::is_partial_of_others(&entry.name)
 }
 
-/// Whether FTP can transmit a name.
+/// Returns whether an FTP command can contain the name.
 fn is_sendable(name: &[u8]) -> bool {
     !name.iter().any(|it| matches!(it, b'\r' | b'\n'))
 }

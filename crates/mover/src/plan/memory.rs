@@ -1,4 +1,4 @@
-//! Memory of a job: files that earlier runs have taken from its source.
+//! Memory of a job: a record of the source files that earlier runs have already moved.
 
 use std::{fmt::Debug, time::Instant};
 
@@ -7,65 +7,69 @@ use super::{
     version::FileVersion,
 };
 
-/// Memory of the files that a job's runs have taken, so that no run takes them again.
+/// Stored record of the files that a job's runs have moved. With this record, no run moves a file
+/// again.
 pub trait RunMemory: Debug + Send + Sync {
-    /// Returns the standing of a file of the source, listed at `now`.
+    /// Returns whether a source file is new, already moved or still being written. `now` is the
+    /// time of the listing.
     fn standing(&self, file: &File, now: Instant) -> FileStanding;
 
-    /// Returns the version of a file that an earlier run has taken.
+    /// Returns the version of a file that an earlier run has moved.
     fn taken(&self, path: &RelativePath) -> Option<FileVersion>;
 
-    /// Records files that are about to be moved. When the function returns, the record outlives a
+    /// Records files that are about to be moved. When the function returns, the record survives a
     /// power cut.
     ///
     /// # Errors
-    /// [`StateStoreError`] if the record cannot be written. The files must not be moved then.
+    /// [`StateStoreError`] if the record cannot be written. The caller must not move the files
+    /// then.
     fn begin(&self, files: &[File]) -> Result<(), StateStoreError>;
 
     /// Records files that are complete at the destination. When the function returns, the record
-    /// outlives a power cut.
+    /// survives a power cut.
     ///
     /// # Errors
-    /// [`StateStoreError`] if the record cannot be written. The sources must not be removed then.
+    /// [`StateStoreError`] if the record cannot be written. The caller must not remove the source
+    /// files then.
     fn took(&self, taken: &[TakenFile]) -> Result<(), StateStoreError>;
 
-    /// Records removals at the source. A later file of the same name, size and time then counts as
-    /// new.
+    /// Records files that were removed at the source. Afterwards, a file of the same name, size and
+    /// time counts as new.
     ///
     /// # Errors
     /// [`StateStoreError`] if the record cannot be written.
     fn removed(&self, paths: &[RelativePath]) -> Result<(), StateStoreError>;
 }
 
-/// Standing of a file of the source in a job with a memory.
+/// State of a source file, according to the job's memory of moved files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileStanding {
-    /// The file has not been taken yet.
+    /// No run has moved the file yet.
     New,
-    /// An earlier run has taken the file in its present version.
+    /// An earlier run has moved this version of the file.
     Taken,
-    /// The file may still be written.
+    /// A program may still be writing the file.
     Unsettled,
 }
 
 /// A file that is complete at the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenFile {
-    /// Path below the job's root.
+    /// Path of the file below the job's root.
     pub path: RelativePath,
-    /// Version of the source.
+    /// Version of the source file.
     pub version: FileVersion,
-    /// Whether the job has moved the file now. Otherwise the destination had it.
+    /// Whether the present run has moved the file. If false, the destination already had the file.
     pub is_moved: bool,
 }
 
-/// An error: the memory cannot record.
+/// An error: the job's memory of moved files cannot store a record.
 #[derive(Debug, thiserror::Error)]
 #[error("the job's memory {name} cannot be used")]
 pub struct StateStoreError {
-    /// Name of the memory.
+    /// Name of the memory file.
     pub name: String,
-    /// The reason.
+    /// The underlying error.
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }

@@ -1,11 +1,11 @@
-//! Plan of a job: the next task, the lane for it, and the consequence of a failure.
+//! Plan of a job. The plan decides the next task, assigns it to a lane, and handles failures.
 //!
-//! Events go in with the time, actions come out. The plan uses no socket, disk or clock, so tests
-//! run it in virtual time.
+//! Callers pass in events with their times, and receive actions. The plan uses no socket, disk or
+//! clock, so tests can run it in virtual time.
 //!
-//! A *lane* is a connection to each server that the job uses. Lanes work side by side. A lane does
-//! one task after another. If the server accepts pipelined commands, a lane may move several small
-//! files at a time.
+//! A *lane* is a set of connections: one to each server that the job uses. Lanes work in parallel.
+//! A lane carries out one task after another. If the server accepts pipelined commands, a lane may
+//! move several small files at the same time.
 
 mod compare;
 mod event;
@@ -71,13 +71,14 @@ pub struct Planner {
     notes: VecDeque<FileEvent>,
     tally: JobCounts,
     is_given_up: bool,
-    /// Whether the missing listing of the destination has been reported.
+    /// Whether the job has already reported that the destination returns no listings.
     is_unknown_told: bool,
-    /// Shift of the times of a listing, in seconds, once it has been reported.
+    /// Shift of modification times in seconds that was reported last. `None` before the first
+    /// report.
     shift_s: Option<i64>,
-    /// Reason of the last refused connection, as long as no connection has succeeded since.
+    /// Reason of the last refused connection that was reported.
     last_refusal: Option<String>,
-    /// Whether the wait for a connection has been reported.
+    /// Whether the job has already reported that a lane is waiting for a connection.
     has_told_wait: bool,
 }
 
@@ -89,7 +90,7 @@ struct Assignment {
 }
 
 impl Planner {
-    /// Creates the plan of a job with `roots` roots, numbered from 0.
+    /// Creates the plan of a job. `roots` is the number of roots (sources that the user named).
     pub fn new(roots: usize, options: PlanOptions) -> Self {
         let mut queue = TaskQueue::default();
         for root in 0..roots {
@@ -116,8 +117,8 @@ impl Planner {
         }
     }
 
-    /// Creates the plan of a job whose files are known. It lists nothing, and does not query the
-    /// destination.
+    /// Creates the plan of a job whose files were listed earlier. The plan lists no directories and
+    /// does not compare files with the destination.
     pub fn of_files(files: Vec<File>, options: PlanOptions) -> Self {
         let mut planner = Self::new(0, options);
         for file in files {
@@ -175,13 +176,13 @@ impl Planner {
         self.advance();
     }
 
-    /// Whether all work so far is done.
+    /// Returns whether no task is queued or in progress.
     fn is_at_rest(&self) -> bool {
         self.queue.is_empty() && self.lanes.busy().next().is_none()
     }
 
-    /// Takes back the tasks of a lane that has lost its connections. Other lanes do them, except
-    /// help.
+    /// Puts the tasks of a lane that has lost its connections back into the queue. Tasks to help
+    /// another lane are dropped.
     fn take_back(&mut self, lane: usize) {
         for given in self.lanes.close(lane) {
             if !matches!(given.queued.task, Task::Help(_)) {
@@ -190,7 +191,7 @@ impl Planner {
         }
     }
 
-    /// Asks up to `count` further lanes to help with a file that is moved in pieces.
+    /// Requests the help of up to `count` further lanes for a file that is moved in pieces.
     pub fn help(&mut self, file: &File, count: usize) {
         if !self.pieces.is_any_to_come(file) || self.is_given_up {
             return;
@@ -206,8 +207,8 @@ impl Planner {
         }
     }
 
-    /// Returns the next action. `None` until the next event, or until the time of
-    /// [`due`](Self::due).
+    /// Returns the next action. If the result is `None`, no action is due until the next event or
+    /// until the time that [`due`](Self::due) returns.
     pub fn poll(&mut self, now: Instant) -> Option<PlannerAction> {
         self.queue.wake(now);
         self.advance();
@@ -224,14 +225,14 @@ impl Planner {
         self.give(lane)
     }
 
-    /// Opens a lane for `wanting` tasks, if one may be opened.
+    /// Opens a lane for `wanting` waiting tasks, if another lane may be opened.
     fn open(&mut self, wanting: usize, now: Instant) -> Option<PlannerAction> {
         let lane = self.lanes.next_to_open(wanting, now)?;
         self.lanes.opening(lane);
         Some(PlannerAction::Open { lane })
     }
 
-    /// Gives the next task to a lane.
+    /// Assigns the next queued task to a lane.
     fn give(&mut self, lane: usize) -> Option<PlannerAction> {
         let listing = self.lanes.busy().filter(|it| it.queued.is_listing());
         let (listing, lanes_max) = (listing.count(), self.options.lanes_max);
@@ -244,7 +245,8 @@ impl Planner {
         Some(PlannerAction::Work { lane, id, task })
     }
 
-    /// Returns the time at which [`poll`](Self::poll) has an action without an event.
+    /// Returns the earliest time at which [`poll`](Self::poll) may return an action without a new
+    /// event.
     pub fn due(&self) -> Option<Instant> {
         let delayed = self.queue.due();
         let is_waiting = self.queue.waiting() > 0;
@@ -252,24 +254,24 @@ impl Planner {
         delayed.into_iter().chain(opening).min()
     }
 
-    /// Whether no work is left.
+    /// Returns whether all work is done.
     pub fn is_finished(&self) -> bool {
         // A lane that still connects is no longer required.
         self.is_at_rest() && self.extra_files.is_done()
     }
 
-    /// Returns the next note.
+    /// Returns the next record of a result, and removes it from the queue.
     pub fn next_file_event(&mut self) -> Option<FileEvent> {
         self.notes.pop_front()
     }
 
-    /// Returns the counts so far.
+    /// Returns the present values of the job's counters.
     pub fn tally(&self) -> JobCounts {
         self.tally
     }
 
-    /// Reports that a lane waits for its connections. All lanes wait for the same answer, so only
-    /// the first one reports it.
+    /// Reports that a lane is waiting for its connections. Only the first lane reports this,
+    /// because all lanes wait for the same answer.
     fn wait_for(&mut self, what: String) {
         if !std::mem::replace(&mut self.has_told_wait, true) {
             self.notes.push_back(FileEvent {
@@ -316,7 +318,7 @@ impl Planner {
         }
     }
 
-    /// Ends the job: all waiting tasks have failed.
+    /// Ends the job. All queued tasks fail.
     fn give_up(&mut self, message: &str) {
         self.is_given_up = true;
         for queued in self.queue.take_all() {
@@ -373,7 +375,7 @@ impl Planner {
         self.queue.delay(queued, now);
     }
 
-    /// Records that a task cannot be done.
+    /// Records that a task has failed permanently.
     fn lose(&mut self, task: Task, message: &str) {
         let (root, path) = task.place();
         match &task {
@@ -506,7 +508,7 @@ impl Planner {
         }
     }
 
-    /// Splits a file into its missing pieces, possibly none.
+    /// Splits a file into its missing pieces. If no piece is missing, the file is completed.
     fn split(&mut self, file: &File, pieces: Vec<Piece>) {
         if pieces.is_empty() {
             return self.queue.push(QueuedTask::new(Task::Join(file.clone())));
@@ -518,7 +520,8 @@ impl Planner {
         }
     }
 
-    /// Processes the end of a piece. A known `fate` means that the piece was the file's last one.
+    /// Processes the end of a piece. If `fate` is not `None`, the piece was the last piece of the
+    /// file.
     fn pieces_ended(&mut self, file: File, fate: Option<NextStep>, message: &str, now: Instant) {
         if fate.is_some() {
             self.queue.drop_helpers(&file);
@@ -556,8 +559,8 @@ impl Planner {
     }
 }
 
-/// Failure for the loss of a lane without work. A server that accepts a log-in and disconnects
-/// counts as refusing.
+/// Returns the failure for a lane that lost its connections while it had no task. Such a loss
+/// counts as a refusal by the server.
 fn lost() -> TaskFailure {
     TaskFailure {
         retry_action: RetryAction::Reconnect,
@@ -567,5 +570,6 @@ fn lost() -> TaskFailure {
     }
 }
 
-/// Attempts for each retry of a task whose bytes move but which never completes.
+/// Maximum number of attempts per permitted retry. The limit applies to a task that moves bytes at
+/// each attempt but never completes.
 const ATTEMPTS_PER_RETRY: u32 = 20;

@@ -1,9 +1,10 @@
-//! Names that some destinations treat as equal, although they differ in case, Unicode form, or
-//! blanks at their ends.
+//! Matching of names that some destinations treat as equal. Such names differ in case, Unicode
+//! form, or leading and trailing blanks.
 //!
-//! No listing shows how a destination treats names. Another listing settles each doubt, once all
-//! other work in a directory is done. If two sources fall together, the second one fails. An entry
-//! that may be a file just uploaded is not deleted. A name that a server has changed is reported.
+//! A listing does not show how a destination treats names. Therefore the plan lists a doubtful
+//! directory again, once all other work in the directory is done. If the destination treats two
+//! source names as equal, the second file fails. An entry that may be a file just uploaded is not
+//! deleted. If a server has changed a name, the change is reported.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -23,33 +24,34 @@ use super::{
     version::FileVersion,
 };
 
-/// Doubtful entries, by directory.
+/// Entries whose names are doubtful, grouped by directory.
 #[derive(Debug, Default)]
 pub(super) struct DoubtfulEntries {
     directories: BTreeMap<(usize, RelativePath), DoubtfulDirectory>,
-    /// Treatment by the destination of names beyond ASCII, and of names with blanks at their ends.
+    /// How the destination treats two kinds of names: names with non-ASCII characters, and names
+    /// with leading or trailing blanks.
     behaviours: [NameTreatment; 2],
 }
 
-/// Doubtful entries of a directory.
+/// Entries of one directory whose names are doubtful.
 #[derive(Debug, Default)]
 struct DoubtfulDirectory {
-    /// Entries of the source that look like others, with the names of the others.
+    /// Source entries whose names are similar to other source names, each with those other names.
     twins: Vec<(ListingEntry, Vec<Vec<u8>>)>,
-    /// Extra files, with the names of the source that look like them.
+    /// Extra files at the destination, each with the source names that are similar to its name.
     surplus: Vec<(ListingEntry, Vec<Vec<u8>>)>,
     /// Moved files whose names the destination may have changed.
     uploads: Vec<DoubtfulUpload>,
-    /// Purpose of the repeated listing in progress.
+    /// Purpose of the repeated listing that is in progress, if any.
     asked: Option<RelistPurpose>,
 }
 
 /// Purpose of a repeated listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RelistPurpose {
-    /// The names of files that were moved before.
+    /// The listing checks the names of files that were moved before it.
     Names,
-    /// All doubts, since no more files go into the directory.
+    /// The listing resolves all doubts, because no more files will be moved into the directory.
     All,
 }
 
@@ -58,58 +60,59 @@ struct DoubtfulUpload {
     file: File,
     version: FileVersion,
     proof: ContentProof,
-    /// Whether the file was at the destination before the listing began.
+    /// Whether the file was already at the destination when the repeated listing began.
     is_asked: bool,
 }
 
-/// Treatment of a kind of names by a destination.
+/// How a destination treats one kind of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum NameTreatment {
     #[default]
     Unknown,
-    /// A directory with such a name is being listed again.
+    /// Unknown. A directory that contains a name of this kind is being listed again.
     Asked,
-    /// The destination keeps such names.
+    /// The destination stores such names unchanged.
     Keeps,
     /// The destination changes such names.
     Changes,
 }
 
-/// Names in a listing of the source, by their forms.
+/// Names in a listing of the source, grouped by form. Similar names have the same form.
 #[derive(Debug, Default)]
 pub(super) struct NameForms {
     seen: HashMap<u64, FormNames>,
-    /// Entries of the source that look like another one.
+    /// Source entries whose names are similar to the name of another source entry.
     twins: Vec<ListingEntry>,
 }
 
-/// Names of one form.
+/// Data about all source names of one form.
 #[derive(Debug, Clone, Copy, Default)]
 struct FormNames {
     count: u8,
-    /// The destination does not list one of the names exactly.
+    /// Whether the destination's listing lacks at least one of the names.
     is_unlisted: bool,
 }
 
-/// Relation of a name of the source to the destination.
+/// Result of comparing a source name with other names of the source and of the destination.
 pub(super) enum NameMatch {
-    /// No other name looks like this one, or each similar name is listed.
+    /// No other name is similar, or the destination lists each of the similar names.
     None,
-    /// The destination has an entry that may be this file.
+    /// The destination has an entry with a similar name, which may be this file.
     There(ListingEntry),
-    /// Another name of the source looks like this one.
+    /// Another source entry has a similar name.
     Twin,
-    /// Too many names look like this one.
+    /// Too many source entries have similar names.
     TooMany,
 }
 
 impl NameForms {
-    /// Whether the destination lacks a name of the source that looks like this one.
+    /// Returns whether the source has a similar name that the destination does not list.
     fn has_unlisted(&self, name: &[u8]) -> bool {
         self.seen.get(&form(name)).is_some_and(|it| it.is_unlisted)
     }
 
-    /// Records a name of the source. `there` is the destination's listing.
+    /// Records a name of the source, and compares it with earlier names. `there` is the
+    /// destination's listing.
     pub(super) fn note(&mut self, entry: &ListingEntry, there: &DestinationListing) -> NameMatch {
         let form = form(&entry.name);
         let is_listed = there.entries.contains_key(&entry.name);
@@ -135,7 +138,7 @@ impl NameForms {
 #[derive(Debug, Default)]
 pub(super) struct DestinationListing {
     pub(super) entries: HashMap<Vec<u8>, ListingEntry>,
-    /// One name for each form.
+    /// One destination name for each form. Similar names have the same form.
     forms: HashMap<u64, Vec<u8>>,
 }
 
@@ -155,15 +158,15 @@ impl DestinationListing {
         self.entries.contains_key(name)
     }
 
-    /// Returns a name that looks like this one.
+    /// Returns a destination name that is similar to `name`.
     fn alike(&self, name: &[u8]) -> Option<&Vec<u8>> {
         self.forms.get(&form(name))
     }
 }
 
 impl Planner {
-    /// Records the doubts of a directory once the source's listing has ended. Returns the entries
-    /// that certainly only the destination has.
+    /// Records the doubtful names of a directory once the source's listing has ended. Returns the
+    /// extra files whose names are not doubtful.
     pub(super) fn doubt(
         &mut self,
         directory: &Directory,
@@ -199,8 +202,8 @@ impl Planner {
         certain
     }
 
-    /// Records that a file was moved. If the destination may have changed its name, its outcome
-    /// waits.
+    /// Records that a file was moved. If the destination may have changed the file's name, the file
+    /// counts as moved only after a check of the name.
     pub(super) fn moved(&mut self, file: File, version: FileVersion, proof: ContentProof) {
         let name = file.path.names().last().map_or(&[][..], Vec::as_slice);
         let (Some(kind), Some(path)) = (kind_of(name), file.path.parent()) else {
@@ -235,8 +238,8 @@ impl Planner {
         self.remove_source(file, version);
     }
 
-    /// Requests listings for the remaining doubts, once all other work is done. Returns whether
-    /// there are any.
+    /// Queues repeated listings of all directories that have doubtful names. The function is called
+    /// once all other work is done. Returns whether any listing was queued.
     pub(super) fn ask_doubts(&mut self) -> bool {
         let mut is_any = false;
         for ((root, path), doubt) in &mut self.doubts.directories {
@@ -298,7 +301,7 @@ impl Planner {
         }
     }
 
-    /// Checks whether a file has the name that the mover gave it.
+    /// Checks whether a moved file has the name that the mover used.
     fn uploaded(&mut self, upload: DoubtfulUpload, listed: &DestinationListing) {
         let DoubtfulUpload {
             file,
@@ -332,7 +335,7 @@ impl Planner {
         self.note_failure(file.root, file.path, &message);
     }
 
-    /// Accepts files whose names need no further check.
+    /// Accepts moved files whose names need no further check.
     fn release(&mut self) {
         let behaviours = self.doubts.behaviours;
         let mut released = Vec::new();
@@ -376,7 +379,8 @@ impl Planner {
         }
     }
 
-    /// Processes the answer to a query for this name at a destination that has a similar name.
+    /// Processes the answer to a query for a source name, when the destination has an entry with a
+    /// similar name.
     pub(super) fn looked_for_twin(
         &mut self,
         directory: &Directory,
@@ -397,7 +401,7 @@ impl Planner {
         self.note_failure(directory.root, path, message);
     }
 
-    /// Keeps an entry of the destination that may be a changed name of the source.
+    /// Keeps a destination entry that may be a source file under a changed name.
     fn keep_alike(&mut self, directory: &Directory, entry: ListingEntry) {
         self.extra_files.keep(directory.root, &directory.path);
         if self.options.deletion().is_some() {
@@ -408,7 +412,8 @@ impl Planner {
         }
     }
 
-    /// Gives up the doubts of a directory that the destination does not list again.
+    /// Ends the checks of a directory's doubtful names after the destination has failed to list the
+    /// directory again.
     pub(super) fn not_listed_again(&mut self, directory: &Directory, message: &str) {
         let Some(doubt) = self.doubts.take(directory) else {
             return;
@@ -437,7 +442,7 @@ impl Planner {
         }
     }
 
-    /// Gives up all doubts, since no more listings are possible.
+    /// Ends all checks of doubtful names, because no more listings are possible.
     pub(super) fn end_doubts(&mut self, message: &str) {
         let directories: Vec<_> = self.doubts.directories.keys().cloned().collect();
         for (root, path) in directories {
@@ -473,7 +478,8 @@ impl DoubtfulUpload {
     }
 }
 
-/// Returns the index of the behaviour on which a name depends.
+/// Returns the index in `behaviours` for the kind of a name. Returns `None` if destinations store
+/// the name unchanged.
 fn kind_of(name: &[u8]) -> Option<usize> {
     let is_edge = |it: Option<&u8>| it.is_some_and(u8::is_ascii_whitespace);
     match name {
@@ -483,12 +489,12 @@ fn kind_of(name: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether two names differ only in case and Unicode form.
+/// Returns whether two names differ at most in case and Unicode form.
 pub(super) fn is_equivalent(a: &[u8], b: &[u8]) -> bool {
     folded(a) == folded(b)
 }
 
-/// Hash that is equal for all names that look like this one.
+/// Returns a hash of the name's form. Similar names have the same form and therefore the same hash.
 pub(super) fn form(name: &[u8]) -> u64 {
     let mut folded = folded(name);
     for byte in &mut folded {
@@ -509,7 +515,7 @@ pub(super) fn form(name: &[u8]) -> u64 {
     xxh3_64(&folded[begin..end.max(begin)])
 }
 
-/// Returns a name without differences of case and Unicode form.
+/// Returns the name converted to one case and to one Unicode form.
 fn folded(name: &[u8]) -> Vec<u8> {
     if name.is_ascii() {
         return name.to_ascii_lowercase();
@@ -524,5 +530,5 @@ fn folded(name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Maximum number of names of one form that are distinguished one after the other.
+/// Maximum number of names of one form. Such names are distinguished one after another.
 const ALIKE_MAX: u8 = 100;

@@ -13,53 +13,56 @@ use crate::{filter::Filter, part_name};
 pub struct PlanOptions {
     /// Purpose of the job.
     pub purpose: JobPurpose,
-    /// Maximum number of lanes at a time.
+    /// Maximum number of lanes that are open at the same time.
     pub lanes_max: usize,
-    /// Retries of a task.
+    /// Maximum number of retries of a failed task.
     pub retries: u32,
-    /// Keeps files of the destination that are newer.
+    /// Whether a newer file at the destination is kept.
     pub keeps_newer: bool,
-    /// Compares the content of files with equal size, instead of their times.
+    /// Whether files of equal size are compared by content instead of modification time.
     pub compares_content: bool,
-    /// The source lists times in a server's zone, which may change.
+    /// Whether the source lists times in a server's time zone. The offset of that zone may change.
     pub source_has_zone: bool,
-    /// The destination lists times in a server's zone, which may change.
+    /// Whether the destination lists times in a server's time zone. The offset of that zone may
+    /// change.
     pub destination_has_zone: bool,
-    /// Treatment of symbolic links below a source.
+    /// Handling of symbolic links below a source root.
     pub links: Links,
-    /// Settle time in seconds. A file changed within this time before the job's start may still be
-    /// written, and is left out.
+    /// Settle time in seconds. If a file has changed within this time before the job's start, a
+    /// program may still be writing it, and the job skips it.
     pub settle_s: i64,
-    /// Makes directories without files to move. A sync always makes them. A check reports them as
-    /// missing.
+    /// Whether the job creates directories that contain no files to move. A sync always creates
+    /// these directories. A check reports missing directories if this option is set.
     pub makes_empty_directories: bool,
-    /// Reports the steps that a run would take, and changes no file.
+    /// Whether the job only reports the steps that it would take, and changes no file.
     pub is_dry_run: bool,
-    /// Filter of the files.
+    /// Filter that accepts or excludes files.
     pub filter: Arc<Filter>,
-    /// Leaves out incomplete files of other programs, by their names.
+    /// Whether the job skips files whose names mark them as incomplete files of other programs.
     pub leaves_partial: bool,
-    /// Suffix of parts, if it differs from `.part`. A part counts neither as a file of the source
-    /// nor as an extra file.
+    /// Suffix of parts (incomplete files), if the suffix is not `.part`. A part is neither copied
+    /// from the source nor treated as an extra file.
     pub part_suffix: Option<Vec<u8>>,
-    /// Memory of earlier runs. `None` for a job without memory.
+    /// Memory of the files that earlier runs have moved. `None` if the job has no such memory.
     pub memory: Option<Arc<dyn RunMemory>>,
-    /// Removes a file at the source once the destination has it.
+    /// Whether the job removes a source file once the destination has the file.
     pub removes_source: bool,
-    /// Follows a growing file until it stops growing.
+    /// Whether the job copies a growing file until the file stops growing.
     pub follows_growth: bool,
-    /// Start of the job, in seconds since 1970. Ages of files are relative to it.
+    /// Start time of the job, in seconds since 1970. The ages of files are computed relative to
+    /// this time.
     pub begun_unix_s: i64,
 }
 
-/// Treatment of symbolic links below a source.
+/// Handling of symbolic links below a source root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// Links are left out.
+    /// Symbolic links are skipped.
     Skip,
-    /// The targets of links are moved.
+    /// The targets of symbolic links are moved.
     Follow,
-    /// Links are made at the destination, which must be on the same machine.
+    /// Symbolic links are created at the destination. The destination must be on the same machine
+    /// as the source.
     Copy,
 }
 
@@ -70,50 +73,51 @@ pub enum JobPurpose {
     Copy,
     /// The destination becomes equal to the source.
     Sync {
-        /// Deletion of extra files. `None` keeps them.
+        /// Options for deleting extra files. `None` keeps extra files.
         deletion: Option<Deletion>,
     },
-    /// Source and destination are compared, and not changed.
+    /// The source and the destination are compared, and no file is changed.
     Check {
-        /// Compares contents, not times.
+        /// Whether the check compares contents instead of modification times.
         compares_content: bool,
     },
 }
 
-/// Extent of a sync's deletions.
+/// Options for the deletions of a sync.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deletion {
-    /// Limit above which no file is deleted.
+    /// Limit on the number of deletions. If a sync would exceed the limit, the sync deletes
+    /// nothing.
     pub max: DeletionMax,
-    /// Deletes also the entries that the filter leaves out.
+    /// Whether the sync also deletes entries that the filter excludes.
     pub takes_excluded: bool,
-    /// Accepts an empty listing of the source as evidence of an empty directory.
+    /// Whether an empty listing of a source directory is accepted as correct.
     ///
-    /// Otherwise an empty listing beside a directory with files is a failure, since the disk may
-    /// not be mounted.
+    /// If false, an empty listing of the source is a failure when the destination's directory has
+    /// files. The listing may be empty because a disk is not mounted.
     pub trusts_empty: bool,
 }
 
 /// Limit on the deletions of a sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum DeletionMax {
-    /// Number of files and directories.
+    /// Absolute limit on the number of files and directories.
     Entries(u64),
-    /// Fraction of the destination's files and directories.
+    /// Limit as a fraction of the files and directories at the destination.
     Share(f64),
-    /// A tenth of the entries, and ten in any case, since a tenth of a small directory rounds to
-    /// zero.
+    /// One tenth of the entries at the destination, but never less than ten. For a small directory,
+    /// one tenth would round to zero.
     #[default]
     Usual,
 }
 
-/// An error: the text is no limit of deletions.
+/// An error: the text is not a limit on deletions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a number of files and directories nor a share such as 10%")]
 pub struct DeletionMaxError(String);
 
 impl PlanOptions {
-    /// Returns the deletion options of a sync that deletes.
+    /// Returns the deletion options, or `None` if the job deletes no extra files.
     pub(super) fn deletion(&self) -> Option<&Deletion> {
         match &self.purpose {
             JobPurpose::Sync { deletion } => deletion.as_ref(),
@@ -121,7 +125,7 @@ impl PlanOptions {
         }
     }
 
-    /// Whether an entry is the part of an incomplete file.
+    /// Returns whether an entry is a part (an incomplete file).
     pub(super) fn is_part(&self, entry: &ListingEntry) -> bool {
         let is_file = !matches!(entry.kind, EntryKind::Directory);
         is_file && part_name::is_part(&entry.name, self.part_suffix.as_deref())
@@ -162,7 +166,7 @@ impl Default for PlanOptions {
 }
 
 impl DeletionMax {
-    /// Whether `deleted` of `there` entries may be deleted.
+    /// Returns whether deleting `deleted` of the destination's `there` entries is permitted.
     pub(super) fn allows(self, deleted: u64, there: u64) -> bool {
         match self {
             Self::Entries(max) => deleted <= max,
@@ -173,13 +177,14 @@ impl DeletionMax {
     }
 }
 
-/// Deletions that are always permitted. A user can review this number of names.
+/// Number of deletions that the default limit always permits. A user can review this number of
+/// names.
 const DELETED_FEW: u64 = 10;
 
 impl FromStr for DeletionMax {
     type Err = DeletionMaxError;
 
-    /// Reads a number of entries, `50`, or a share, `10%`.
+    /// Parses a number of entries such as `50`, or a percentage such as `10%`.
     fn from_str(text: &str) -> Result<Self, DeletionMaxError> {
         match text.parse() {
             Ok(entries) => Ok(Self::Entries(entries)),

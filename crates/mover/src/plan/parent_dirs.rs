@@ -1,10 +1,11 @@
-//! Directories above roots that are files. Each is made before the first file that goes into it.
+//! Destination directories for roots that are files. Each directory is created before the first
+//! file is moved into it.
 
 use std::collections::HashMap;
 
 use super::{task::File, tree::Presence};
 
-/// Directories of the destination into which roots go, by their paths.
+/// Destination directories into which roots are copied, by path.
 #[derive(Debug, Default)]
 pub(super) struct ParentDirs {
     directories: HashMap<Vec<u8>, ParentDir>,
@@ -14,25 +15,25 @@ pub(super) struct ParentDirs {
 struct ParentDir {
     presence: Presence,
     files: Vec<File>,
-    /// Reason why it could not be made.
+    /// Reason why the directory could not be created.
     failure: String,
 }
 
-/// Next step for a file that requires its directory.
+/// Next step for a file whose destination directory may be missing.
 #[derive(Debug)]
 pub(super) enum ParentState {
-    /// The file waits, and the directory is to be made now.
+    /// The file waits, and the caller must now create the directory.
     ToMake,
-    /// The file waits for a directory that is being made.
+    /// The file waits, because another request is already creating the directory.
     Waits,
     /// The file can be moved.
     Ready(File),
-    /// The file cannot be moved, for this reason.
+    /// The file cannot be moved. The text is the reason.
     Lost(File, String),
 }
 
 impl ParentDirs {
-    /// Requests a directory that may be missing, for a file.
+    /// Requests the directory `path` for a file that is to be moved into it.
     pub(super) fn request(&mut self, path: &[u8], file: File) -> ParentState {
         let Some(waiting) = self.directories.get_mut(path) else {
             let waiting = ParentDir {
@@ -53,12 +54,12 @@ impl ParentDirs {
         }
     }
 
-    /// Records that a directory was made. Returns the files that waited for it.
+    /// Records that a directory was created. Returns the files that were waiting for it.
     pub(super) fn mark_made(&mut self, path: &[u8]) -> Vec<File> {
         self.end(path, Presence::There, "")
     }
 
-    /// Records that a directory cannot be made. Returns the files that waited for it.
+    /// Records that a directory cannot be created. Returns the files that were waiting for it.
     pub(super) fn mark_failed(&mut self, path: &[u8], reason: &str) -> Vec<File> {
         self.end(path, Presence::Failed, reason)
     }

@@ -1,6 +1,6 @@
-//! Pieces of a file, and computation of the missing ones.
+//! Pieces (byte ranges) of a file, and computation of the missing pieces.
 
-/// Bytes of a file from `begin` up to, but without, `end`.
+/// Range of a file's bytes from `begin` (inclusive) to `end` (exclusive).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// Offset of the first byte.
@@ -10,10 +10,11 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Returns the missing bytes of a file of `size` bytes, of which `done` are finished.
+    /// Returns the missing byte ranges of a file of `size` bytes. `done` contains the finished
+    /// ranges.
     ///
-    /// The result has `count` pieces of similar length, or fewer, since no gap is split into pieces
-    /// shorter than `least`.
+    /// The result has at most `count` pieces of similar length. Fewer pieces are returned if more
+    /// would be shorter than `least` bytes.
     pub fn missing(size: u64, done: &[Self], count: usize, least: u64) -> Vec<Self> {
         let mut done = done.to_vec();
         done.sort_by_key(|it| it.begin);

@@ -1,14 +1,14 @@
-//! Files that several lanes move, one piece each.
+//! Files that several lanes move in pieces (byte ranges).
 
 use std::collections::HashMap;
 
 use super::task::{File, RelativePath};
 
-/// Files with missing pieces.
+/// Number of missing pieces of each file, and the next step for the file.
 #[derive(Debug, Default)]
 pub(super) struct MissingPiecesTable {
     missing: HashMap<Key, MissingPieces>,
-    /// Number of new starts of each file.
+    /// For each file, the number of times that its transfer has started again.
     anew: HashMap<Key, u32>,
 }
 
@@ -23,66 +23,69 @@ struct MissingPieces {
 /// Next step for a file once all its pieces have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// All pieces have arrived.
+    /// All pieces have arrived, so the file can be completed.
     Whole,
-    /// A piece has failed, and its failure was recorded.
+    /// The file has failed. The failure of a piece was already recorded.
     Lost,
-    /// The pieces are unusable, and the file starts again.
+    /// The pieces are unusable, so the transfer of the file starts again.
     Anew,
 }
 
 impl MissingPiecesTable {
-    /// Records that a file is moved in `pieces` pieces.
+    /// Records that a file is being moved in `pieces` pieces.
     pub(super) fn split(&mut self, file: &File, pieces: usize) {
         let fate = NextStep::Whole;
         self.missing
             .insert(key(file), MissingPieces { pieces, fate });
     }
 
-    /// Records that a piece has arrived. Returns the fate of the file after the last piece.
+    /// Records that a piece has arrived. If the piece was the last one, returns the next step for
+    /// the file.
     pub(super) fn arrived(&mut self, file: &File) -> Option<NextStep> {
         self.ended(file)
     }
 
-    /// Records that a piece has failed. Returns whether it is the file's first failure, and the
-    /// fate of the file after the last piece.
+    /// Records that a piece has failed. Returns whether this is the file's first failure. If the
+    /// piece was the last one, also returns the next step for the file.
     pub(super) fn lost(&mut self, file: &File) -> (bool, Option<NextStep>) {
         let first = self.doom(file, NextStep::Lost);
         (first, self.ended(file))
     }
 
-    /// Records that a piece has shown all pieces to be unusable. Returns the fate of the file after
-    /// the last piece.
+    /// Records that all pieces of a file are unusable, as one piece has shown. If the piece was the
+    /// last one, returns the next step for the file.
     pub(super) fn spoiled(&mut self, file: &File) -> Option<NextStep> {
         self.doom(file, NextStep::Anew);
         self.ended(file)
     }
 
-    /// Whether the pieces of a file are unusable.
+    /// Returns whether the pieces of a file are unusable.
     pub(super) fn is_spoiled(&self, file: &File) -> bool {
         let missing = self.missing.get(&key(file));
         missing.is_some_and(|it| it.fate == NextStep::Anew)
     }
 
-    /// Whether pieces of a file are missing and still expected.
+    /// Returns whether pieces of a file are missing and can still arrive.
     pub(super) fn is_any_to_come(&self, file: &File) -> bool {
         let missing = self.missing.get(&key(file));
         missing.is_some_and(|it| it.fate == NextStep::Whole)
     }
 
-    /// Records that a file starts again. Returns how often it has done so.
+    /// Records that the transfer of a file starts again. Returns the number of times that it has
+    /// started again.
     pub(super) fn begin_anew(&mut self, file: &File) -> u32 {
         let count = self.anew.entry(key(file)).or_default();
         *count += 1;
         *count
     }
 
-    /// Forgets a file whose transfer has ended.
+    /// Removes a file from the table after the file's transfer has ended.
     pub(super) fn forget(&mut self, file: &File) {
         self.anew.remove(&key(file));
     }
 
-    /// Sets the fate of a file. Returns whether the file was expected to become complete.
+    /// Sets the next step for a file. Returns whether the previous next step was to complete the
+    /// file.
     fn doom(&mut self, file: &File, fate: NextStep) -> bool {
         match self.missing.get_mut(&key(file)) {
             Some(missing) if missing.fate == NextStep::Whole => {
@@ -93,7 +96,8 @@ impl MissingPiecesTable {
         }
     }
 
-    /// Records that a piece has ended. Returns the fate of the file after the last piece.
+    /// Records that a piece has ended. If the piece was the last one, returns the next step for the
+    /// file.
     fn ended(&mut self, file: &File) -> Option<NextStep> {
         let key = key(file);
         let missing = self.missing.get_mut(&key)?;

@@ -1,4 +1,4 @@
-//! Queue of tasks that wait for a lane, or for the time of another attempt.
+//! Queue of tasks that wait for a free lane or for the time of their next attempt.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,32 +10,32 @@ use super::{
     task::{File, Task},
 };
 
-/// A task with the number of its failures.
+/// A task, with the numbers of its failures and attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QueuedTask {
     pub(super) task: Task,
-    /// Failures since bytes last moved.
+    /// Number of failures since bytes were last moved.
     pub(super) failures: u32,
-    /// All attempts.
+    /// Number of all failed attempts.
     pub(super) attempts: u32,
 }
 
-/// Queue of all waiting tasks.
+/// Queue of all tasks that no lane is working on.
 #[derive(Debug, Default)]
 pub(super) struct TaskQueue {
-    /// Tasks that other tasks depend on.
+    /// Tasks that other tasks depend on. These tasks are assigned first.
     urgent: VecDeque<QueuedTask>,
     listings: VecDeque<QueuedTask>,
     files: VecDeque<QueuedTask>,
-    /// Help with files that are moved in pieces. Lanes do other work first.
+    /// Tasks to help with files that are moved in pieces. These tasks are assigned last.
     helpers: VecDeque<QueuedTask>,
-    /// Failed tasks, by the time of their next attempt.
+    /// Failed tasks, sorted by the time of their next attempt.
     delayed: BTreeMap<(Instant, u64), QueuedTask>,
     delayed_count: u64,
 }
 
 impl TaskQueue {
-    /// Adds a task that waits for a lane.
+    /// Adds a task to the tasks that wait for a free lane.
     pub(super) fn push(&mut self, queued: QueuedTask) {
         match queued.task {
             Task::Help(_) => self.helpers.push_back(queued),
@@ -63,14 +63,14 @@ impl TaskQueue {
         }
     }
 
-    /// Adds a failed task, which waits for another attempt.
+    /// Adds a failed task. The task waits for the time of its next attempt.
     pub(super) fn delay(&mut self, queued: QueuedTask, now: Instant) {
         self.delayed_count += 1;
         let at = now + backoff(queued.failures);
         self.delayed.insert((at, self.delayed_count), queued);
     }
 
-    /// Makes tasks whose time has come available to lanes.
+    /// Makes delayed tasks available to lanes once the time of their next attempt has come.
     pub(super) fn wake(&mut self, now: Instant) {
         while let Some(entry) = self.delayed.first_entry() {
             if entry.key().0 > now {
@@ -81,33 +81,33 @@ impl TaskQueue {
         }
     }
 
-    /// Returns the time of the next attempt.
+    /// Returns the earliest time at which a delayed task is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.delayed.keys().next().map(|(at, _)| *at)
     }
 
-    /// Returns the number of tasks that wait for a lane.
+    /// Returns the number of tasks that wait for a free lane.
     pub(super) fn waiting(&self) -> usize {
         self.urgent.len() + self.listings.len() + self.files.len() + self.helpers.len()
     }
 
-    /// Returns the number of waiting tasks that help with a file.
+    /// Returns the number of waiting tasks to help with a file.
     pub(super) fn helpers(&self, file: &File) -> usize {
         let helpers = self.helpers.iter();
         helpers.filter(|it| it.task.is_help_with(file)).count()
     }
 
-    /// Drops help tasks until `count` are left.
+    /// Drops waiting help tasks until at most `count` remain.
     pub(super) fn keep_helpers(&mut self, count: usize) {
         self.helpers.truncate(count);
     }
 
-    /// Drops the help tasks for a file.
+    /// Drops all waiting tasks to help with a file.
     pub(super) fn drop_helpers(&mut self, file: &File) {
         self.helpers.retain(|it| !it.task.is_help_with(file));
     }
 
-    /// Returns the number of directories that wait to be listed.
+    /// Returns the number of directories that are waiting to be listed.
     pub(super) fn directories(&self) -> usize {
         self.listings.len() + self.urgent.len()
     }
@@ -116,10 +116,11 @@ impl TaskQueue {
         self.waiting() == 0 && self.delayed.is_empty()
     }
 
-    /// Returns the next task.
+    /// Removes and returns the next task.
     ///
-    /// Listings and files share the lanes, so that neither kind waits for all of the other.
-    /// `listing` of `lanes_max` lanes list now. `held` files wait elsewhere.
+    /// Listings and files share the lanes, so that neither kind of task blocks the other. `listing`
+    /// is the number of lanes that are listing now, and `lanes_max` is the maximum number of lanes.
+    /// `held` is the number of files that wait for their directories.
     pub(super) fn next(
         &mut self,
         listing: usize,
@@ -164,8 +165,8 @@ impl QueuedTask {
     }
 }
 
-/// Lanes for each lane that lists while files wait.
+/// Number of lanes for each lane that may list while files are waiting. At least one lane may list.
 const LANES_PER_LISTING: usize = 4;
 
-/// Number of waiting files from which no further directory is listed.
+/// Number of waiting files at which the listing of further directories stops.
 pub(super) const FILES_AHEAD: usize = 10_000;

@@ -1,10 +1,11 @@
-//! Detection of a listing whose times have all shifted by the same quarter hours.
+//! Detection of a listing in which file times have shifted by the same number of quarter hours.
 //!
-//! Then the zone of the server has changed, and the files have not. A server that lists its local
-//! time does so twice a year.
+//! If times have shifted in this way, the server's time zone has changed, and the files are
+//! unchanged. A server that lists its local time causes this shift twice a year, when daylight
+//! saving time begins and ends.
 //!
-//! Known files whose times have shifted wait here until the listing has ended, or until a known
-//! file has its old time.
+//! Files with shifted times wait in this module until the listing has ended. Waiting ends earlier
+//! if a known file appears with its old time.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -12,24 +13,26 @@ use ftp::listing::{ListingEntry, TimePrecision};
 
 use super::{task::File, version::FileVersion};
 
-/// Files of one listing whose times have shifted.
+/// Files of one listing whose times have shifted, compared with their known times.
 #[derive(Debug, Default)]
 pub(super) struct Shifts {
-    /// Whether a known file has its old time, which shows that the zone is unchanged.
+    /// Whether no more files are held. A known file with its old time shows that the time zone is
+    /// unchanged.
     is_over: bool,
-    /// Number of known files whose times differ otherwise than by quarter hours.
+    /// Number of known files whose times have changed by an amount that is not a multiple of a
+    /// quarter hour.
     changed: usize,
     held: Vec<HeldFile>,
 }
 
-/// A file that waits for the end of its listing.
+/// A file that is held until its listing has ended.
 #[derive(Debug)]
 pub(super) struct HeldFile {
     pub(super) file: File,
-    /// The destination's file.
+    /// The destination's entry of the same name.
     pub(super) there: Option<ListingEntry>,
     pub(super) shift_s: i64,
-    /// Time of the listing.
+    /// Time at which the entry was listed.
     pub(super) found: Instant,
 }
 
@@ -38,14 +41,15 @@ pub(super) struct HeldFile {
 pub(super) enum TimeChange {
     /// The times are equal.
     Same,
-    /// The time has shifted by this number of seconds, which are quarter hours.
+    /// The time has shifted by this number of seconds, a multiple of a quarter hour.
     Shifted(i64),
-    /// The time differs in another way.
+    /// The times differ by another amount.
     Changed,
 }
 
 impl TimeChange {
-    /// Compares two versions. `None` if the sizes differ too, or if the times are too imprecise.
+    /// Compares two versions of a file. Returns `None` if the sizes differ or if a time is too
+    /// imprecise.
     pub(super) fn of(known: &FileVersion, listed: &FileVersion) -> Option<Self> {
         if listed.size_bytes? != known.size_bytes? {
             return None;
@@ -80,15 +84,16 @@ impl Shifts {
         self.changed += 1;
     }
 
-    /// Ends the waiting, since a known file has its old time or the listing has ended. Returns the
-    /// files that have waited.
+    /// Returns all held files, and holds no further files. The function is called when a known file
+    /// has its old time or the listing has ended.
     pub(super) fn end(&mut self) -> Vec<HeldFile> {
         self.is_over = true;
         std::mem::take(&mut self.held)
     }
 
-    /// Returns the shift of the listing, if it has one. `known_s` is the shift of another listing
-    /// of the job. A single file with the same shift is then enough.
+    /// Returns the shift of the listing in seconds, if it has one. `known_s` is the shift of
+    /// another listing of the same job. If a file has shifted by `known_s`, that single file is
+    /// sufficient evidence.
     pub(super) fn shift_s(&self, known_s: Option<i64>) -> Option<i64> {
         let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
         for held in &self.held {
@@ -101,7 +106,7 @@ impl Shifts {
     }
 }
 
-/// Describes a shift, for display: `+1 h`, `-30 min`.
+/// Returns a shift as text, such as `+1 h` or `-30 min`.
 pub(super) fn described(shift_s: i64) -> String {
     let sign = if shift_s < 0 { '-' } else { '+' };
     let minutes = shift_s.abs() / 60;
@@ -112,13 +117,14 @@ pub(super) fn described(shift_s: i64) -> String {
     }
 }
 
-/// Quarter hour, the unit of differences between zones.
+/// A quarter hour in seconds. Offsets of time zones differ by multiples of a quarter hour.
 const QUARTER_S: i64 = 900;
 
-/// Largest shift, which is the difference between the extreme zones of the world.
+/// Largest possible shift in seconds: the largest difference between two time zones of the world.
 const SHIFT_MAX_S: i64 = 26 * 3600;
 
-/// Fewest files that show a shift. Fewer files may have been rewritten at such times by chance.
+/// Smallest number of files that proves a shift. Fewer files may have been rewritten by chance at
+/// times that fit the shift.
 const FILES_LEAST: usize = 3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tasks of lanes, and the files and directories that they concern.
+//! Tasks of lanes, and the files and directories to which the tasks apply.
 
 use std::fmt;
 
@@ -9,30 +9,31 @@ use ftp::{
 
 use super::{limits::RESUME_LEAST, piece::Piece, version::FileVersion};
 
-/// Path below a root: names from the top to the bottom. The root itself has none.
+/// Path below a root, as a list of names beginning below the root. The root itself has an empty
+/// list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RelativePath(Vec<Vec<u8>>);
 
 impl RelativePath {
-    /// Returns the path of an entry in this directory.
+    /// Returns the path of the entry `name` in this directory.
     pub fn join(&self, name: &[u8]) -> Self {
         let mut names = self.0.clone();
         names.push(name.to_vec());
         Self(names)
     }
 
-    /// Returns the directory above this path. `None` for the root.
+    /// Returns the parent directory of this path, or `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         let (_, parent) = self.0.split_last()?;
         Some(Self(parent.to_vec()))
     }
 
-    /// Returns the names from the top to the bottom.
+    /// Returns the names of the path, beginning below the root.
     pub fn names(&self) -> &[Vec<u8>] {
         &self.0
     }
 
-    /// Returns the names with slashes in between.
+    /// Returns the names, separated by slashes.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.join(&b'/')
     }
@@ -44,24 +45,24 @@ impl fmt::Display for RelativePath {
     }
 }
 
-/// A file to be moved.
+/// A file to move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Number of the root above the file.
+    /// Number of the root (a source that the user named) that contains the file.
     pub root: usize,
     /// Path below the root, at the source and at the destination. Empty if the root itself is a
     /// file.
     pub path: RelativePath,
-    /// Size, as the source lists it. `None` if the source lists none.
+    /// Size in bytes, as the source lists it. `None` if the source lists no size.
     pub size_bytes: Option<u64>,
-    /// Time of the source's last change.
+    /// Modification time, as the source lists it. `None` if the source lists no time.
     pub modified: Option<ModifiedTime>,
-    /// Target of a symbolic link that is to be made as a link.
+    /// Target of a symbolic link. `None` unless the job creates links at the destination.
     pub link: Option<Vec<u8>>,
 }
 
 impl File {
-    /// Returns the version from the listing.
+    /// Returns the version of the file according to the listing.
     pub fn version(&self) -> FileVersion {
         FileVersion {
             size_bytes: self.size_bytes,
@@ -70,10 +71,10 @@ impl File {
     }
 }
 
-/// A directory of a root.
+/// A root or a directory below a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
-    /// Number of the root.
+    /// Number of the root (a source that the user named).
     pub root: usize,
     /// Path below the root.
     pub path: RelativePath,
@@ -82,82 +83,86 @@ pub struct Directory {
 /// A file or a directory below a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootedPath {
-    /// Number of the root.
+    /// Number of the root (a source that the user named).
     pub root: usize,
     /// Path below the root.
     pub path: RelativePath,
 }
 
-/// Id of one attempt of a task.
+/// Identifier of one attempt of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(pub u64);
 
-/// Work for a lane.
+/// A task for a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
     /// Determine the kind of a root at the source, and whether its destination exists.
     Probe {
-        /// Number of the root.
+        /// Number of the root (a source that the user named).
         root: usize,
     },
-    /// Make a directory at the destination. For a root its parents are made, too.
+    /// Create a directory at the destination. If the directory is a root, also create its parents.
     Make(Directory),
-    /// Make a directory in place of a file, which is deleted first.
+    /// Create a directory in place of a file. The file is deleted first.
     Replace(Directory),
-    /// Make the destination's directory into which a root goes that is a file, with its parents.
+    /// Create the destination directory for a root that is a file. Also create the parents of that
+    /// directory.
     MakeParents {
-        /// Number of the root.
+        /// Number of the root (a source that the user named).
         root: usize,
-        /// The directory, as the probe has reported it.
+        /// Path of the directory at the destination, as [`Task::Probe`] has reported it.
         path: Vec<u8>,
     },
     /// List a directory at the destination.
     ListDestination(Directory),
-    /// List a directory at the destination that the source lacks.
+    /// List a destination directory that the source does not have.
     ListExtra(Directory),
-    /// List a directory at the destination once more, since it may have changed the names of moved
-    /// files.
+    /// List a directory at the destination again, because the destination may have changed the
+    /// names of moved files.
     ListAgain(Directory),
-    /// Query whether the destination has a directory that it lists under another name.
+    /// Query whether the destination has a directory with this name. The destination has listed
+    /// only a similar name.
     FindDirectory(Directory),
-    /// Query whether the destination has an entry in a directory that it does not list under its
-    /// name.
+    /// Query whether the destination has an entry with this name in the directory. The destination
+    /// has listed only a similar name.
     FindEntry(Directory, ListingEntry),
-    /// List a directory at the source. Entries are reported as they arrive.
+    /// List a directory at the source. The lane reports entries as they arrive.
     ListSource(Directory),
     /// Move a file, or determine the pieces in which it is to be moved.
     Move(File),
     /// Move a piece of a file.
     MovePiece(File, Piece),
-    /// Take over bytes from the pieces of a file that other lanes move.
+    /// Help other lanes with a file that is moved in pieces. The helping lane moves a range of
+    /// bytes from the end of another lane's piece.
     Help(File),
-    /// Compare a file whose pieces have all arrived, and give it its name.
+    /// Complete a file whose pieces have all arrived: compare it with the source, and rename it to
+    /// its final name.
     Join(File),
-    /// Compare the content of a file at both ends.
+    /// Compare the content of a file at the source and at the destination.
     Compare(File),
-    /// Delete a file or a link at the destination.
+    /// Delete a file or a symbolic link at the destination.
     Delete(RootedPath),
     /// Remove an empty directory at the destination.
     RemoveDirectory(Directory),
-    /// Query the present state of a file that the destination has listed.
+    /// Query the present size and time of a file that the destination has listed before.
     LookAgain(File, ListingEntry),
-    /// Remove a file at the source, if it still has the version that the destination has.
+    /// Remove a source file if it still has the version that the destination has received.
     RemoveSource(File, FileVersion),
 }
 
 impl Task {
-    /// Whether the task is so short that another task may wait for its end: the move of a file too
-    /// small to be resumed.
+    /// Returns whether the task is so short that other tasks may wait for its end. Only the move of
+    /// a file that is too small to be resumed is such a task.
     pub fn is_quick(&self) -> bool {
         matches!(self, Self::Move(file) if file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes()))
     }
 
-    /// Whether the task is help with this file.
+    /// Returns whether the task is to help with this file.
     pub(super) fn is_help_with(&self, file: &File) -> bool {
         matches!(self, Self::Help(it) if (it.root, &it.path) == (file.root, &file.path))
     }
 
-    /// Returns the root and the path that the task concerns.
+    /// Returns the number of the root and the path to which the task applies.
     pub fn place(&self) -> (usize, RelativePath) {
         match self {
             Self::Probe { root } => (*root, RelativePath::default()),

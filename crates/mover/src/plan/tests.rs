@@ -1,5 +1,5 @@
-//! The plan in virtual time, with files in memory, and with servers that refuse and lose
-//! connections at random.
+//! Tests of the plan in virtual time. Files are in memory. Servers refuse and lose connections at
+//! random.
 #![allow(
     clippy::disallowed_methods,
     reason = "a moment to count virtual time from"
@@ -24,7 +24,7 @@ mod shifts;
 mod sync;
 mod trees;
 
-/// Files by their paths, with size and time.
+/// Files by path. Each value is the size in bytes and the modification time.
 type Files = BTreeMap<Vec<u8>, (u64, i64)>;
 
 struct World {
@@ -36,19 +36,20 @@ struct World {
     directories: BTreeSet<Vec<u8>>,
     destination: Files,
     made: BTreeSet<Vec<u8>>,
-    /// Connections that the server accepts at a time.
+    /// Maximum number of connections that the server accepts at the same time.
     connections_max: usize,
     open: BTreeSet<usize>,
     most_open: usize,
-    /// Probability that a task loses its connection, or that an open one is refused.
+    /// Probability that a task loses its connection, or that a new connection is refused.
     loss: f64,
-    /// Future events by time and number. `events` has lane and event of each number.
+    /// Numbers of future events, sorted by time. `events` contains the lane and the content for
+    /// each number.
     coming: BinaryHeap<std::cmp::Reverse<(Duration, u64)>>,
     events: BTreeMap<u64, (usize, LaneEvent)>,
     count: u64,
-    /// Small files that a lane moves at a time.
+    /// Maximum number of small files that a lane moves at the same time.
     depth: usize,
-    /// Running tasks, which take effect when they end.
+    /// Running tasks. A task takes effect when it ends.
     doing: BTreeMap<TaskId, Task>,
     most_doing: usize,
     moves: u64,
@@ -111,7 +112,7 @@ impl World {
         self.events.insert(self.count, (lane, event));
     }
 
-    /// Runs to the end, for an hour at most.
+    /// Runs the job until it ends, for at most one hour of virtual time.
     fn run(&mut self) -> JobCounts {
         while !self.planner.is_finished() {
             let now = self.start + self.now;

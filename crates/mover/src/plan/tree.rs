@@ -1,4 +1,5 @@
-//! Directories of a job: their state at the destination, and the files that wait for them.
+//! Directories of a job: their state at the destination, and the files that wait for their
+//! creation.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,29 +14,30 @@ use super::{
 pub(super) enum Presence {
     /// The directory is missing, and no file requires it yet.
     Missing,
-    /// A lane makes the directory, or its parent is made first.
+    /// A lane is creating the directory, or its parent must be created first.
     Making,
     /// The directory exists.
     There,
-    /// The directory could not be made, so nothing below it can be moved.
+    /// The directory could not be created, so no file below it can be moved.
     Failed,
 }
 
-/// A directory that the job has entered.
+/// A directory of the job, with the state of its listings.
 #[derive(Debug)]
 pub(super) struct DirectoryNode {
     pub(super) presence: Presence,
-    /// The destination's entries, until the source's listing has ended.
+    /// The destination's entries. The entries are stored until the source's listing has ended.
     pub(super) there: DestinationListing,
-    /// Forms of the names in the source's listing.
+    /// Forms of the names in the source's listing. Similar names have the same form.
     pub(super) forms: NameForms,
-    /// Names that the source's listing has contained. An interrupted listing starts again.
+    /// Names that the source has listed. If the listing is interrupted and starts again, these
+    /// names are ignored.
     pub(super) seen: HashSet<Vec<u8>>,
-    /// Whether the source's listing has exceeded the limit of names.
+    /// Whether the source's listing has exceeded a limit.
     pub(super) is_overfull: bool,
-    /// Files of the source's listing whose times have shifted.
+    /// Source files whose modification times have shifted by quarter hours.
     pub(super) shifts: Shifts,
-    /// Whether the destination has a file with its name, which is deleted first.
+    /// Whether the destination has a file with the directory's name. The file is deleted first.
     pub(super) is_replacement: bool,
     waiting_files: Vec<File>,
     waiting_children: Vec<RelativePath>,
@@ -45,17 +47,17 @@ pub(super) struct DirectoryNode {
 #[derive(Debug, Default)]
 pub(super) struct DirectoryTree {
     nodes: HashMap<(usize, RelativePath), DirectoryNode>,
-    /// Files that wait for directories.
+    /// Number of files that wait for directories.
     held: usize,
-    /// Bytes of the paths of all directories.
+    /// Total length of the paths of all directories, in bytes.
     paths_bytes: usize,
 }
 
-/// Files and directories that a change of a directory makes ready.
+/// Files and directories that can be processed after the state of a directory has changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ReadyEntries {
     pub(super) files: Vec<File>,
-    /// Directories to be made now.
+    /// Directories that can be created now.
     pub(super) to_make: Vec<Directory>,
 }
 
@@ -77,7 +79,7 @@ impl DirectoryTree {
         self.nodes.insert(key, node);
     }
 
-    /// Returns the bytes of the paths of all directories.
+    /// Returns the total length of the paths of all directories, in bytes.
     pub(super) fn paths_bytes(&self) -> usize {
         self.paths_bytes
     }
@@ -97,8 +99,9 @@ impl DirectoryTree {
         self.held
     }
 
-    /// Requests a directory. Returns the directory to be made first, or `None` if it exists or is
-    /// already requested.
+    /// Requests the creation of a directory and its parents. Returns the directory that must be
+    /// created first. Returns `None` if the directory exists, was already requested, or cannot be
+    /// created.
     pub(super) fn want(&mut self, directory: &Directory) -> Option<Directory> {
         let node = self.node(directory);
         if node.presence != Presence::Missing {
@@ -131,8 +134,8 @@ impl DirectoryTree {
         }
     }
 
-    /// Lets a file wait until its directory exists. Returns the file if it has no reason to wait,
-    /// or waits in vain.
+    /// Makes a file wait until its directory exists. Returns the file if the directory already
+    /// exists or cannot be created.
     pub(super) fn wait(
         &mut self,
         directory: &Directory,
@@ -149,7 +152,7 @@ impl DirectoryTree {
         }
     }
 
-    /// Records that a directory was made.
+    /// Records that a directory was created. Returns the files and directories that waited for it.
     pub(super) fn made(&mut self, directory: &Directory) -> ReadyEntries {
         let node = self.node(directory);
         node.presence = Presence::There;
@@ -168,7 +171,7 @@ impl DirectoryTree {
         }
     }
 
-    /// Records that a directory cannot be made. Returns the files that waited for it and for
+    /// Records that a directory cannot be created. Returns the files that waited for it or for
     /// directories below it.
     pub(super) fn failed(&mut self, directory: &Directory) -> Vec<File> {
         let node = self.node(directory);

@@ -1,19 +1,19 @@
-//! Version of a file's content: its size, and the time of its last change.
+//! Version of a file's content, identified by its size and its modification time.
 
 use ftp::listing::{ModifiedTime, TimePrecision};
 
-/// Version of a file's content.
+/// Version of a file's content, identified by its size and its modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileVersion {
-    /// Size. `None` if the source does not report it.
+    /// Size in bytes. `None` if the source does not report a size.
     pub size_bytes: Option<u64>,
-    /// Time of the last change.
+    /// Modification time. `None` if the source does not report a time.
     pub modified: Option<ModifiedTime>,
 }
 
 impl FileVersion {
-    /// Returns this listed version with the observations of its transfer, in the precision of later
-    /// listings.
+    /// Returns the version with the size and the time that the transfer has observed. If listings
+    /// report less precise times, the listed time is kept.
     pub fn seen(self, bytes: u64, modified_unix_s: Option<i64>) -> Self {
         let is_exact = |it: &ModifiedTime| it.precision == TimePrecision::Second;
         let seen = modified_unix_s.map(|unix_s| ModifiedTime {
@@ -30,7 +30,8 @@ impl FileVersion {
         }
     }
 
-    /// Whether two listings describe the same content, as far as they have the same attributes.
+    /// Returns whether two listings describe the same content. An attribute is compared only if
+    /// both listings have it.
     pub fn is_same_as(&self, other: &Self) -> bool {
         let is_same_size = match (self.size_bytes, other.size_bytes) {
             (Some(ours), Some(theirs)) => ours == theirs,

@@ -1,9 +1,9 @@
-//! Bounds on the effects of a server that refuses some connections, lists without end, or hides its
-//! directories.
+//! Tests that limit the damage from a misbehaving server. Such a server refuses some connections,
+//! sends endless listings, or hides its directories.
 
 use super::*;
 
-/// A plan, and its pending actions.
+/// A plan with its pending actions.
 struct PlannerHarness {
     planner: Planner,
     now: Instant,
@@ -32,7 +32,7 @@ impl PlannerHarness {
         }
     }
 
-    /// Opens the lane that has waited longest.
+    /// Reports that the lane which has been opening for the longest time is open.
     fn open(&mut self) {
         let lane = self.opening.remove(0);
         self.planner
@@ -47,7 +47,7 @@ impl PlannerHarness {
         self.ask();
     }
 
-    /// Ends the first running task.
+    /// Reports that the first running task has ended with this result.
     fn done(&mut self, outcome: TaskResult) -> Task {
         let (lane, id, task) = self.work.remove(0);
         self.planner
@@ -80,7 +80,8 @@ impl PlannerHarness {
         failures.collect()
     }
 
-    /// Enters the root, a directory that the destination has or lacks.
+    /// Makes the plan enter the root, a directory. `is_there` states whether the destination has
+    /// it.
     fn enter(&mut self, is_there: bool) {
         self.open();
         self.done(TaskResult::Probed(RootKind::Directory { is_there }));
@@ -126,7 +127,7 @@ fn a_log_in_that_is_refused_leaves_lanes_that_still_connect_their_chance() {
     assert!(!desk.work.is_empty(), "what waits is done");
 }
 
-/// A server may refuse a log-in while it still counts connections that an outage has ended.
+/// A server may refuse a log-in while it still counts connections that a network outage has ended.
 #[test]
 fn a_log_in_refused_after_one_has_worked_is_repeated_within_bounds() {
     let mut desk = PlannerHarness::new(5, lanes(3));
@@ -163,7 +164,8 @@ fn a_job_goes_on_once_a_refused_log_in_works_again() {
     assert_eq!(desk.failures(), [""; 0]);
 }
 
-/// Another certificate than before, or a missing one, is no sign of a full server.
+/// A missing certificate, or another certificate than before, does not mean that the server is
+/// full.
 #[test]
 fn a_server_that_fails_for_good_ends_the_job_also_after_a_log_in() {
     let mut desk = PlannerHarness::new(5, lanes(3));
@@ -428,7 +430,7 @@ fn what_has_the_name_of_a_file_or_directory_is_told() {
     );
 }
 
-/// Creates three lanes. One is connected and is to move a file.
+/// Creates a harness with three lanes. One lane is connected and has the task to move a file.
 fn with_a_file() -> PlannerHarness {
     let mut desk = PlannerHarness::new(1, lanes(3));
     desk.open();
@@ -441,7 +443,7 @@ fn with_a_file() -> PlannerHarness {
     desk
 }
 
-/// Gives the first lane all bytes of a file. Returns the file, too.
+/// Assigns all bytes of a file to the first lane as one piece. Also returns the file.
 fn with_a_piece() -> (PlannerHarness, File) {
     let mut desk = with_a_file();
     let Task::Move(file) = desk.done(TaskResult::Split(vec![Piece { begin: 0, end: 300 }])) else {
@@ -450,7 +452,8 @@ fn with_a_piece() -> (PlannerHarness, File) {
     (desk, file)
 }
 
-/// Requests further lanes.
+/// Creates a harness whose first lane moves a file in pieces. Requests the help of `count` further
+/// lanes.
 fn with_helpers(count: usize) -> (PlannerHarness, File) {
     let (mut desk, file) = with_a_piece();
     desk.planner.help(&file, count);
@@ -580,7 +583,7 @@ fn no_connection_is_opened_for_help_after_a_refusal() {
     assert_eq!(desk.opening.len(), 1, "one at a time is tried");
 }
 
-/// The server takes two connections.
+/// In this test, the server accepts only two connections.
 #[test]
 fn a_connection_for_help_that_opens_after_the_refusal_of_others_helps() {
     let (mut desk, _) = with_helpers(2);
@@ -590,7 +593,8 @@ fn a_connection_for_help_that_opens_after_the_refusal_of_others_helps() {
     assert!(desk.work.iter().any(|it| is_help(&it.2)));
 }
 
-/// A server refuses a second connection repeatedly while the first one fetches.
+/// In this test, a server repeatedly refuses a second connection while the first connection
+/// transfers a file.
 #[test]
 fn refusals_beside_an_open_connection_do_not_end_the_job() {
     let (mut desk, file) = with_a_piece();

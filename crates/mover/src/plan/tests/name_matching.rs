@@ -1,5 +1,5 @@
-//! Destinations that treat different names as equal, or store them in another form. No file is
-//! lost, and each one is named.
+//! Destinations that treat different names as equal, or that store names in another form. The tests
+//! check that no file is lost and that each affected file is reported.
 
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -23,7 +23,8 @@ fn deleting(removes_source: bool) -> PlanOptions {
     }
 }
 
-/// Returns the stored path: each name in its form, unless an entry with the same key exists.
+/// Returns the path that the destination stores. Each name is converted by `form`, unless the
+/// directory already has an entry with the same `key`.
 fn stored(tree: &Tree, path: &str, form: fn(&str) -> String, key: fn(&str) -> String) -> String {
     let mut stored = String::new();
     for name in path.split('/') {
@@ -59,7 +60,7 @@ fn without_blanks(tree: &Tree, path: &str) -> String {
     stored(tree, path, form, form)
 }
 
-/// Syncs until nothing changes. Returns the last run.
+/// Runs syncs until a run changes nothing. Returns the last run.
 fn synced(
     source: &[&str],
     destination: Tree,

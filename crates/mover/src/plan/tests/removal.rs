@@ -1,4 +1,4 @@
-//! Sources that are removed once the destination has them.
+//! Tests of jobs that remove source files once the destination has them.
 
 use super::{
     trees::{TreeEntry, Trees},
@@ -14,16 +14,16 @@ fn removing() -> PlanOptions {
     }
 }
 
-/// Creates two equal trees. As soon as the destination has listed `in/b`, `thing` takes its place
-/// there.
+/// Creates two equal trees. As soon as the destination has listed `in/b`, `thing` replaces that
+/// entry at the destination.
 fn changing(thing: Option<TreeEntry>, options: PlanOptions) -> Trees {
     let mut trees = Trees::new(&FILES, &FILES, options);
     trees.meanwhile.insert("in/b".to_owned(), thing);
     trees
 }
 
-/// Returns the files that were moved, that the destination had, whose sources were removed, and
-/// that failed.
+/// Returns the numbers of files that were moved, were already at the destination, were removed at
+/// the source, and failed.
 fn counts(tally: &JobCounts) -> (u64, u64, u64, u64) {
     (tally.moved, tally.same, tally.removed, tally.failed)
 }
@@ -40,7 +40,8 @@ fn sources_go_when_the_destination_has_them() {
     }
 }
 
-/// After the destination's listing, a program moves a file from the destination back to the source.
+/// In this test, a program moves a file from the destination back to the source after the
+/// destination's listing.
 #[test]
 fn a_file_that_the_destination_has_lost_since_its_listing_is_moved_again() {
     for loss in [0.0, 0.2] {

@@ -1,4 +1,4 @@
-//! Servers whose time zone changes, so that all times of a listing shift equally.
+//! Tests of servers whose time zone changes, so that all times of a listing shift equally.
 
 use super::*;
 
@@ -11,7 +11,8 @@ const FILES: [(&str, u64); 6] = [
     ("sub/f", 6),
 ];
 
-/// Makes a second run over files that the destination has, after `change` at the source.
+/// Makes a first run, applies `change` to the source, and makes a second run. The destination has
+/// all files before the second run.
 fn second_run(
     files: &[(&str, u64)],
     seed: u64,

@@ -1,5 +1,5 @@
-//! Syncs and checks: trees become equal, no file is deleted after a failure, and a check changes no
-//! file.
+//! Tests of syncs and checks. A sync makes both trees equal and deletes nothing after a failure. A
+//! check changes no file.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn sync() -> PlanOptions {
     }
 }
 
-/// Options of a sync without a limit of deletions.
+/// Returns the options of a sync without a limit on deletions.
 fn deleting() -> PlanOptions {
     PlanOptions {
         purpose: JobPurpose::Sync {
@@ -60,7 +60,8 @@ fn excluding(options: PlanOptions, pattern: &str) -> PlanOptions {
     }
 }
 
-/// Creates a random tree of few names, so that two of them have much in common.
+/// Creates a random tree from a small set of names, so that two random trees have many names in
+/// common.
 fn random_tree(random: &mut Pcg64Mcg) -> Tree {
     let mut tree = tree(&[]);
     let mut directories = vec![String::new()];

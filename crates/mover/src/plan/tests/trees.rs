@@ -1,5 +1,5 @@
-//! Two trees in memory, and a plan that works on them. Tasks end in any order, and connections are
-//! lost before or after the tasks took effect.
+//! Two trees in memory, and a plan that works on them. Tasks end in random order. Connections are
+//! lost before or after tasks have taken effect.
 
 use super::*;
 use crate::plan::task::RootedPath;
@@ -8,15 +8,15 @@ use crate::plan::task::RootedPath;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TreeEntry {
     Directory,
-    /// Size, time and content.
+    /// A file with its size, modification time and content.
     File(u64, i64, u8),
     Link,
 }
 
-/// Entries by their paths. The root has the empty path.
+/// Entries of a tree by path. The root has the empty path.
 pub(super) type Tree = BTreeMap<String, TreeEntry>;
 
-/// Two trees, and a plan.
+/// A source tree, a destination tree, and a plan.
 pub(super) struct Trees {
     planner: Planner,
     pub(super) source: Tree,
@@ -24,16 +24,16 @@ pub(super) struct Trees {
     random: Pcg64Mcg,
     /// Probability that a connection is lost.
     pub(super) loss: f64,
-    /// Paths at which every task is refused.
+    /// Paths at which the server refuses every task.
     pub(super) refused: BTreeSet<String>,
-    /// Directories whose listing at the source has lines that cannot be parsed.
+    /// Source directories whose listing contains lines that cannot be parsed.
     pub(super) strange: BTreeSet<String>,
-    /// Replacements that take effect as soon as the destination has listed the path. `None` removes
-    /// the entry.
+    /// Changes that take effect as soon as the destination has listed the path. The new entry
+    /// replaces the old entry. `None` removes the entry.
     pub(super) meanwhile: BTreeMap<String, Option<TreeEntry>>,
-    /// Function from a path to the path under which the destination stores it.
+    /// Function that returns the path under which the destination stores a file.
     pub(super) stored: fn(&Tree, &str) -> String,
-    /// Whether a query of a file returns only its size.
+    /// Whether the answer to a query about a file contains only the size.
     pub(super) looks_without_time: bool,
     pub(super) looks: u64,
     /// Number of listings of the destination.
@@ -45,8 +45,8 @@ pub(super) struct Trees {
     pub(super) notes: Vec<FileEvent>,
 }
 
-/// Creates a tree of these paths. A slash at the end makes a directory, `@` in front of the path a
-/// link.
+/// Creates a tree from these paths. A path that ends in a slash is a directory. A path that begins
+/// with `@` is a symbolic link.
 pub(super) fn tree(paths: &[&str]) -> Tree {
     let mut tree = Tree::from([(String::new(), TreeEntry::Directory)]);
     for path in paths {
@@ -91,7 +91,7 @@ impl Trees {
         }
     }
 
-    /// Runs to the end.
+    /// Runs the job until it ends.
     pub(super) fn run(&mut self) -> JobCounts {
         let mut now = Instant::now();
         let mut pending = Vec::new();
@@ -279,7 +279,7 @@ impl Trees {
         self.deleted.iter().any(|it| it == path)
     }
 
-    /// Returns the paths and reasons of failures.
+    /// Returns the path and the reason of each failure.
     pub(super) fn failures(&self) -> Vec<String> {
         let failures = self.notes.iter().filter_map(|note| match &note.result {
             FileOutcome::Failed(reason) => Some(format!("{}: {reason}", note.path)),
@@ -288,7 +288,7 @@ impl Trees {
         failures.collect()
     }
 
-    /// Returns the paths of notes in their order.
+    /// Returns the paths of all file events whose result satisfies `is_it`, in order.
     pub(super) fn told(&self, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String> {
         let notes = self.notes.iter().filter(|it| is_it(&it.result));
         notes.map(|it| it.path.to_string()).collect()
@@ -314,7 +314,7 @@ fn children_of(tree: &Tree, path: &str) -> Vec<ListingEntry> {
     entries.collect()
 }
 
-/// Whether a file is moved in pieces, which applies to some.
+/// Returns whether the test moves this file in pieces. Every third size is moved in pieces.
 fn is_moved_in_pieces(thing: TreeEntry) -> bool {
     matches!(thing, TreeEntry::File(size, ..) if size % 3 == 0)
 }
