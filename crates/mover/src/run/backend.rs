@@ -1,4 +1,4 @@
-//! One end of a lane: this machine's disk, or a session with a server.
+//! Source or destination of a lane: the local disk, or a session with a server.
 
 use std::{io::ErrorKind, sync::Arc};
 
@@ -20,11 +20,11 @@ use crate::{
     web::{Body, WebSession},
 };
 
-/// One end of a lane.
+/// Source or destination of a lane.
 pub(super) enum Backend {
     Local(LocalEnd),
     Remote(Box<Session>),
-    /// A web server, which is only a source.
+    /// A session with a web server. A web server can only be a source.
     Web(Box<WebSession>),
 }
 
@@ -42,7 +42,8 @@ pub(super) enum FileWriter<'a> {
 }
 
 impl Backend {
-    /// Connects, or takes a session from the pool. `files` are this machine's.
+    /// Opens a backend for `site`: connects to the server, or takes a session from the pool. If the
+    /// site is this machine, the backend uses `files`.
     pub(super) async fn open(
         site: &JobSite,
         files: &Arc<LocalFiles>,
@@ -59,8 +60,8 @@ impl Backend {
         Ok(Self::Remote(Box::new(session)))
     }
 
-    /// Closes the connection with a server, and opens another one. A server may permit only one
-    /// connection per user, so the order matters.
+    /// Closes the connection to a server, and then opens another connection. The old connection is
+    /// closed first because a server may permit only one connection per user.
     pub(super) async fn reopen(
         &mut self,
         site: &JobSite,
@@ -71,8 +72,8 @@ impl Backend {
         Ok(())
     }
 
-    /// Closes the connection with a server, once the server has ended its side or a timeout has
-    /// passed.
+    /// Closes the connection to a server. Waits until the server has closed its side, or until a
+    /// timeout has passed.
     pub(super) async fn hang_up(&mut self) {
         match self {
             Self::Local(_) | Self::Web(_) => {}
@@ -80,13 +81,13 @@ impl Backend {
         }
     }
 
-    /// Returns the entry of a path. `None` if it does not exist.
+    /// Returns the entry of a path, or `None` if the path does not exist.
     pub(super) async fn look(&mut self, path: &[u8]) -> Result<Option<ListingEntry>, TaskError> {
         Ok(self.look_at(&[path]).await?.swap_remove(0))
     }
 
-    /// Returns the entry of each path. `None` for a path that does not exist. On most servers this
-    /// takes one round trip.
+    /// Returns the entry of each path, or `None` for each path that does not exist. On most
+    /// servers, all queries together take one round trip.
     pub(super) async fn look_at(
         &mut self,
         paths: &[&[u8]],
@@ -110,7 +111,8 @@ impl Backend {
         Ok(found)
     }
 
-    /// Returns the entry of a path, if it is a file. On a server this takes one round trip.
+    /// Returns the entry of a path if the path is a file. On a server, the query takes one round
+    /// trip.
     pub(super) async fn look_for_file(
         &mut self,
         path: &[u8],
@@ -124,7 +126,8 @@ impl Backend {
         }
     }
 
-    /// Returns the attributes that the source reports of a file. A temporary refusal is an error.
+    /// Returns the attributes of a file that the source reports. If the server refuses temporarily,
+    /// the function returns an error.
     pub(super) async fn recorded_stat(&mut self, path: &[u8]) -> Result<Stat, TaskError> {
         if let Self::Remote(session) = self {
             return Ok(session.recorded_stat(path).await?);
@@ -133,7 +136,7 @@ impl Backend {
         Ok(found.as_ref().map(Stat::of).unwrap_or_default())
     }
 
-    /// Makes a directory and, if `with_parents`, the directories above it.
+    /// Creates a directory. If `with_parents` is true, also creates missing parent directories.
     pub(super) async fn make_directory(
         &mut self,
         path: &[u8],
@@ -172,8 +175,8 @@ impl Backend {
         }
     }
 
-    /// Requests a port from a server together with the next query, because a file is about to be
-    /// read.
+    /// Prepares a read that will follow soon. A server receives the request for a data port
+    /// together with the next query.
     pub(super) fn prepare_read(&mut self) -> Result<(), TaskError> {
         match self {
             Self::Remote(session) => Ok(session.ask_ahead_for_data()?),
@@ -181,7 +184,7 @@ impl Backend {
         }
     }
 
-    /// Opens a file for reading, from `offset_bytes` on.
+    /// Opens a file for reading at `offset_bytes`.
     pub(super) async fn read(
         &mut self,
         path: &[u8],
@@ -199,9 +202,10 @@ impl Backend {
         }
     }
 
-    /// Opens the part of a file for writing: from the beginning, or from `offset_bytes` on.
+    /// Opens the part of a file (its incomplete copy) for writing at `offset_bytes`.
     ///
-    /// With `is_kept`, a later run may resume it. A server then removes an existing file first.
+    /// `is_kept` states that a later run may resume the part. In that case, an existing file at a
+    /// server is removed first.
     pub(super) async fn write(
         &mut self,
         (part, path): (&[u8], &[u8]),
@@ -224,7 +228,7 @@ impl Backend {
         }
     }
 
-    /// Removes a file, if it exists.
+    /// Removes a file. If the file does not exist, the function returns `Ok`.
     pub(super) async fn remove(&mut self, path: &[u8]) -> Result<(), TaskError> {
         match self {
             Self::Local(disk) => {
@@ -245,8 +249,9 @@ impl Backend {
         }
     }
 
-    /// Sets the time of a file of this machine, and syncs it so that its content outlives a power
-    /// cut. A server does so by itself.
+    /// Sets the modification time of a complete local part file and syncs it, so that its content
+    /// survives a power cut. At a server this function does nothing, because the server syncs files
+    /// itself.
     pub(super) async fn complete(
         &mut self,
         part: &[u8],
@@ -259,8 +264,8 @@ impl Backend {
         }
     }
 
-    /// Gives a complete file its name, and sets the time of a file at a server. Returns whether the
-    /// file has the time.
+    /// Renames a complete file to its final name, and sets the modification time of a file at a
+    /// server. Returns whether the file has that time.
     pub(super) async fn name(
         &mut self,
         part: &[u8],
@@ -277,7 +282,7 @@ impl Backend {
         }
     }
 
-    /// Returns the state of a file of this machine.
+    /// Returns the version of a local file. Returns `None` for servers.
     pub(super) async fn stamp(&self, path: &[u8]) -> Option<Stamp> {
         let Self::Local(disk) = self else {
             return None;
@@ -287,7 +292,8 @@ impl Backend {
         stamp.await.expect("disk work does not panic")
     }
 
-    /// Returns the most small files that are useful at a time. The disk has no limit.
+    /// Returns the largest useful number of small files in progress at the same time. The disk has
+    /// no such limit.
     pub(super) fn depth(&self) -> usize {
         match self {
             Self::Local(_) => usize::MAX,
@@ -296,7 +302,7 @@ impl Backend {
         }
     }
 
-    /// Whether this end computes hashes by `algorithm`.
+    /// Returns whether this backend can compute hashes by `algorithm`.
     pub(super) fn makes(&self, algorithm: Algorithm) -> bool {
         match self {
             Self::Local(_) => true,
@@ -305,7 +311,7 @@ impl Backend {
         }
     }
 
-    /// Returns the hash of a file. `None` if this end computes none.
+    /// Returns the hash of a file, or `None` if this backend cannot compute it.
     pub(super) async fn hash(
         &mut self,
         path: &[u8],
@@ -326,7 +332,7 @@ impl Backend {
         }
     }
 
-    /// Whether this end reports sizes on request.
+    /// Returns whether this backend reports file sizes on request.
     pub(super) fn tells_size(&self) -> bool {
         match self {
             Self::Local(_) => true,
@@ -336,8 +342,9 @@ impl Backend {
         }
     }
 
-    /// Whether this end accepts further requests: the server has not disconnected, and no transfer
-    /// was aborted. A web server is reconnected when required.
+    /// Returns whether this backend accepts further requests: the server is still connected, and no
+    /// transfer was aborted. A session with a web server is always ready, because it reconnects
+    /// when necessary.
     pub(super) async fn is_ready(&mut self) -> bool {
         match self {
             Self::Local(_) | Self::Web(_) => true,
@@ -345,7 +352,7 @@ impl Backend {
         }
     }
 
-    /// Whether this end accepts further requests, since no transfer was aborted.
+    /// Returns whether this backend accepts further requests, because no transfer was aborted.
     pub(super) fn is_usable(&self) -> bool {
         match self {
             Self::Local(_) | Self::Web(_) => true,
@@ -353,8 +360,8 @@ impl Backend {
         }
     }
 
-    /// Waits until the server ends the connection. The disk never does, and a web server's
-    /// connection does not matter.
+    /// Waits until the server closes the connection. For the disk and for web servers, the function
+    /// waits forever.
     pub(super) async fn until_lost(&mut self) {
         match self {
             Self::Local(_) | Self::Web(_) => std::future::pending().await,
@@ -362,7 +369,7 @@ impl Backend {
         }
     }
 
-    /// Ends the session with the server, or returns it to the pool.
+    /// Closes the session with the server, or returns the session to the pool.
     pub(super) async fn close(self, session_pool: Option<&SessionPool>) {
         match (self, session_pool) {
             (Self::Local(_) | Self::Web(_), _) => {}
@@ -381,8 +388,8 @@ impl FileReader<'_> {
         }
     }
 
-    /// Whether a web server's attributes, sent with the file, match the known ones. Other sources
-    /// send none with the file.
+    /// Returns whether the attributes that a web server sent with the file match the given
+    /// attributes. Returns true for other sources, which send no attributes with a file.
     pub(super) fn is_of(&self, size_bytes: Option<u64>, modified_unix_s: Option<i64>) -> bool {
         let Self::Web(body) = self else {
             return true;
@@ -396,14 +403,14 @@ impl FileReader<'_> {
         is_same_size && is_same_time
     }
 
-    /// Aborts the transfer, and leaves the rest unread.
+    /// Aborts the transfer without reading the remaining bytes.
     pub(super) async fn abandon(self) {
         if let Self::Remote(transfer) = self {
             transfer.abandon().await;
         }
     }
 
-    /// Ends the reading.
+    /// Ends the read after the last byte. For a server, waits for the final reply.
     pub(super) async fn finish(self) -> Result<TransferResult, TaskError> {
         match self {
             Self::Local(..) => Ok(TransferResult {
@@ -424,8 +431,8 @@ impl FileWriter<'_> {
         }
     }
 
-    /// Syncs the written bytes, so that they outlive a power cut. Returns false for a server, which
-    /// syncs by itself.
+    /// Syncs the written bytes, so that they survive a power cut. Returns false for a server,
+    /// because the server syncs files itself.
     pub(super) async fn sync(&mut self) -> Result<bool, TaskError> {
         let Self::Local(writer) = self else {
             return Ok(false);
@@ -434,8 +441,8 @@ impl FileWriter<'_> {
         Ok(true)
     }
 
-    /// Ends the writing. Returns the attributes that a server reports of the file, if they were
-    /// requested in advance.
+    /// Waits until all bytes are written. Returns the attributes of the file that a server reports,
+    /// if they were requested before the upload ended.
     pub(super) async fn finish(self) -> Result<Option<Stat>, TaskError> {
         match self {
             Self::Local(mut writer) => {
@@ -446,7 +453,8 @@ impl FileWriter<'_> {
         }
     }
 
-    /// Whether a server has confirmed the start of the upload. The disk gives no confirmation.
+    /// Returns whether the server has confirmed the start of the upload. Returns false for the
+    /// disk.
     pub(super) fn has_begun(&self) -> bool {
         match self {
             Self::Local(..) => false,
@@ -454,7 +462,7 @@ impl FileWriter<'_> {
         }
     }
 
-    /// Whether the file that the upload replaces is certainly gone.
+    /// Returns whether the file that the upload replaces has certainly been removed.
     pub(super) async fn is_on_clear_ground(&mut self) -> Result<bool, TaskError> {
         match self {
             Self::Local(..) => Ok(false),
@@ -462,8 +470,8 @@ impl FileWriter<'_> {
         }
     }
 
-    /// Ends the data, and waits for the first reply of a server. Returns whether that reply
-    /// confirms the start of the upload.
+    /// Ends the data, and waits for the server's first reply. Returns whether that reply confirms
+    /// the start of the upload.
     pub(super) async fn end(&mut self) -> Result<bool, TaskError> {
         match self {
             Self::Local(..) => Ok(false),
@@ -479,8 +487,8 @@ impl FileWriter<'_> {
         }
     }
 
-    /// Ends an upload whose bytes come from a spool at the gateway. It takes as long as the server
-    /// requires.
+    /// Completes an upload whose bytes the gateway reads from its spool (a file with one upload for
+    /// several servers). The server determines how long the upload takes.
     pub(super) async fn finish_from_spool(self) -> Result<Option<Stat>, TaskError> {
         match self {
             Self::Local(..) => self.finish().await,
@@ -489,8 +497,8 @@ impl FileWriter<'_> {
     }
 }
 
-/// Whether two files have the same content, by hashes that both ends compute. `None` without common
-/// hashes. Two files of this machine are read anyway.
+/// Compares two files by hashes that both backends compute. Returns `None` if no hash algorithm is
+/// common to both. Two local files are not compared, because the mover reads both anyway.
 pub(super) async fn compare_hashes(
     (source, destination): (&mut Backend, &mut Backend),
     (ours, theirs): (&[u8], &[u8]),
@@ -512,7 +520,8 @@ pub(super) async fn compare_hashes(
     Ok(ours.zip(theirs).map(|(ours, theirs)| ours == theirs))
 }
 
-/// Returns whether the command succeeded. A refusal is no error.
+/// Returns true if the command succeeded and false if the server refused it. Other errors are
+/// returned.
 fn ignore_refusal(result: Result<(), ServerError>) -> Result<bool, ServerError> {
     match result {
         Ok(()) => Ok(true),
@@ -530,19 +539,19 @@ mod tests {
     use super::*;
     use crate::server::Dial;
 
-    /// Reaction of a server to `QUIT`.
+    /// Reaction of a test server to `QUIT`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum AtQuit {
-        /// The server replies, and ends the connection.
+        /// The server replies and closes the connection.
         Leaves,
-        /// The server replies, and waits for the end of the client's side.
+        /// The server replies and waits until the client closes its side.
         WaitsForEnd,
-        /// The server does not react.
+        /// The server does not reply.
         Ignores,
     }
 
-    /// Creates a server that permits one connection at a time and does not answer `NOOP`. The end
-    /// of a connection takes a while.
+    /// Creates a server that permits one connection at a time and does not reply to `NOOP`. After a
+    /// connection has ended, the server needs some time to release it.
     fn site_of_one_connection(at_quit: AtQuit) -> JobSite {
         let mut replies = BTreeMap::from([("NOOP", "")]);
         match at_quit {

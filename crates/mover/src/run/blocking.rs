@@ -1,10 +1,10 @@
-//! Blocking work, which runs concurrently with the lanes.
+//! Blocking work for lanes. The work runs on other threads, so that lanes continue meanwhile.
 
 use tokio::task::spawn_blocking;
 
 use super::failure::TaskError;
 
-/// Runs blocking work on a thread of its own.
+/// Runs blocking disk work on a separate thread, and waits for the result.
 pub(super) async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
     what: String,

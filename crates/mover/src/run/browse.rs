@@ -1,4 +1,4 @@
-//! Access to the files of one site without a job.
+//! Access to the files of one site (this machine or a server) without a job.
 
 use std::{io, sync::Arc};
 
@@ -12,29 +12,29 @@ use crate::{
     server::{ServerError, SessionPool},
 };
 
-/// Access to one site, with a connection if the site requires one.
+/// Access to one site (this machine or a server). For a server, the value contains a connection.
 pub struct Browser {
     backend: Backend,
     session_pool: Option<Arc<SessionPool>>,
 }
 
-/// An error by which a site cannot be read or changed.
+/// An error that prevents reading or changing a site.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrowseError {
-    /// The server refuses, or the connection is lost.
+    /// The server has refused a command, or the connection is lost.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The disk of this machine fails.
+    /// An operation on the local disk has failed.
     #[error("{what}")]
     Disk {
         /// The attempted operation, with its path.
         what: String,
-        /// The reason.
+        /// The file system's error.
         #[source]
         source: io::Error,
     },
-    /// The result cannot be relied on.
+    /// The answer of the server or the journal is incomplete or unusable.
     #[error("{0}")]
     Unusable(String),
 }
@@ -43,7 +43,7 @@ impl Browser {
     /// Connects to a site, or takes a session from the pool.
     ///
     /// # Errors
-    /// [`BrowseError::Server`] if the server cannot be reached, or refuses.
+    /// [`BrowseError::Server`] if the server cannot be reached or refuses the session.
     pub async fn open(
         site: &JobSite,
         session_pool: Option<Arc<SessionPool>>,
@@ -56,20 +56,21 @@ impl Browser {
         })
     }
 
-    /// Returns the entry of a path, without a name. `None` if it does not exist.
+    /// Returns the attributes of a path, or `None` if the path does not exist. The name in the
+    /// result is empty.
     ///
     /// # Errors
-    /// [`BrowseError`] if the disk or the server gives no answer.
+    /// [`BrowseError`] if the disk or the server returns no answer.
     pub async fn look(&mut self, path: &[u8]) -> Result<Option<ListingEntry>, BrowseError> {
         Ok(self.backend.look(path).await?)
     }
 
-    /// Lists a directory, and passes entries to `take` as they arrive, in no order. Returns the
-    /// number of lines that could not be parsed.
+    /// Lists a directory, and passes entries to `take` as they arrive. The entries are not sorted.
+    /// Returns the number of lines that could not be parsed.
     ///
     /// # Errors
-    /// [`BrowseError`] if the directory cannot be listed, or the listing broke off. Earlier entries
-    /// may then be incomplete.
+    /// [`BrowseError`] if the directory cannot be listed, or if the listing was interrupted. After
+    /// an interruption, the entries passed so far may be incomplete.
     pub async fn list(
         &mut self,
         path: &[u8],
@@ -81,16 +82,17 @@ impl Browser {
     /// Deletes a file.
     ///
     /// # Errors
-    /// [`BrowseError`] if the disk or the server refuses, or if the file does not exist.
+    /// [`BrowseError`] if the disk or the server refuses the deletion, or if the file does not
+    /// exist.
     pub async fn delete(&mut self, path: &[u8]) -> Result<(), BrowseError> {
         Ok(delete_file(&mut self.backend, path).await?)
     }
 
-    /// Returns the absolute path of a path. The server reports it for the nearest existing
-    /// directory. On this machine links are resolved.
+    /// Returns the absolute form of a path. A server is asked for the absolute path of the nearest
+    /// existing directory. On this machine, symbolic links are resolved.
     ///
     /// # Errors
-    /// [`BrowseError`] if the disk or the server gives no answer.
+    /// [`BrowseError`] if the disk or the server returns no answer.
     pub async fn place(&mut self, path: &[u8]) -> Result<Vec<u8>, BrowseError> {
         let mut below = Vec::new();
         let mut at = path;
@@ -117,10 +119,10 @@ impl Browser {
         }
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// [`BrowseError`] if the disk or the server refuses.
+    /// [`BrowseError`] if the disk or the server refuses the directory.
     pub async fn make_directory(&mut self, path: &[u8]) -> Result<(), BrowseError> {
         Ok(self.backend.make_directory(path, false).await?)
     }
@@ -142,7 +144,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Ends the session with the server, or returns it to the pool.
+    /// Closes the session with the server, or returns the session to the pool.
     pub async fn close(self) {
         self.backend.close(self.session_pool.as_deref()).await;
     }

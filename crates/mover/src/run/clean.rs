@@ -1,7 +1,8 @@
-//! Removal of parts that interrupted runs of a job have left at its destination.
+//! Removal of part files (incomplete files) that interrupted runs of a job have left at the
+//! destination.
 //!
-//! The journal has some of these parts. The names of the others contain digits that represent their
-//! sources. A part belongs to the job if its digits match the source of its file.
+//! The journal has records of some part files. Any other part file has a hash of the source's path
+//! in its name, and belongs to the job if the hash matches.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -32,32 +33,32 @@ use crate::{
     server::ServerError,
 };
 
-/// Result of the removal.
+/// Result of removing the part files that interrupted runs have left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CleanResult {
-    /// Removed parts.
+    /// Number of removed part files.
     pub removed: u64,
-    /// Parts that stay, since a process may write to them, or another user owns them.
+    /// Number of part files that were kept. They may be in use, or another user owns them.
     pub kept: u64,
-    /// Parts that could not be removed, and directories that could not be read.
+    /// Number of part files not removed, and of directories not listed, because of a failure.
     pub failed: u64,
-    /// The first failures, each with its path and its cause.
+    /// Descriptions of the first failures, with their paths and causes.
     pub failures: Vec<String>,
 }
 
-/// Removes the parts that earlier runs of a job have left, and their records in the journal.
+/// Removes the part files (incomplete files) that earlier runs of a job have left, and their
+/// journal records.
 ///
-/// The journal belongs to the job, so no other process runs the same job meanwhile. A failure does
-/// not prevent further removals.
+/// The caller holds the job's journal, so no other process can run the same job. After a failure,
+/// the function continues with the other parts.
 ///
 /// # Errors
-/// [`BrowseError`] if source or destination can no longer be reached, or the journal cannot be
-/// used.
+/// [`BrowseError`] if the destination cannot be reached, or if the journal cannot be used.
 pub async fn clean(job: &Job, journal: Option<&Journal>) -> Result<CleanResult, BrowseError> {
     clean_on(Arc::new(MachineFileSystem), job, journal).await
 }
 
-/// [`clean`] on any file system.
+/// Does the work of [`clean`] on any file system.
 pub(super) async fn clean_on(
     system: Arc<dyn FileSystem>,
     job: &Job,
@@ -80,11 +81,12 @@ pub(super) async fn clean_on(
     Ok(cleaner.cleaned)
 }
 
-/// Removes the records of parts on this machine whose files have their names, once a run is done.
+/// Removes journal records of local part files whose files are already complete. The function is
+/// called at the end of a run.
 ///
-/// The run may have ended between the naming of a file and the removal of its record. A missing
-/// part without its file may be on an unmounted disk, so its record stays. A later run handles
-/// records that cannot be read or written now.
+/// An earlier run may have renamed a part and ended before removing its record. If part and file
+/// are both missing, the record stays, because their disk may not be mounted. A record that cannot
+/// be read now is left to a later run.
 pub(super) async fn forget_missing(shared: &Arc<JobContext>) {
     let is_local = matches!(shared.job.destination, JobSite::Local);
     let Some(journal) = shared.journal.clone().filter(|_| is_local) else {
@@ -111,17 +113,17 @@ pub(super) async fn forget_missing(shared: &Arc<JobContext>) {
 
 struct Cleaner<'a> {
     job: &'a Job,
-    /// The source. Without it, parts with shortened names are not recognised.
+    /// The source. If `None`, part files with shortened names are not found.
     source: Option<Backend>,
     destination: Backend,
-    /// Parts without a record in the journal that are not removed yet.
+    /// Part files that were found without a journal record and are still to be removed.
     found: BTreeMap<Vec<u8>, ListingEntry>,
-    /// Whether a server has listed a part without a time.
+    /// Whether a server has listed a part file without a precise modification time.
     has_undated: bool,
     cleaned: CleanResult,
 }
 
-/// A directory at the destination in which to search for parts.
+/// A destination directory that is still to be searched for part files.
 struct PendingDirectory {
     from: Vec<u8>,
     to: Vec<u8>,
@@ -151,7 +153,7 @@ impl<'a> Cleaner<'a> {
         })
     }
 
-    /// Removes the parts that the journal contains.
+    /// Removes the part files that have a record in the journal.
     async fn clean_journal(&mut self, journal: &Journal) -> Result<(), BrowseError> {
         for part in journal.left().map_err(unusable)? {
             if self.is_local() && !part.is_absolute() {
@@ -184,7 +186,7 @@ impl<'a> Cleaner<'a> {
         Ok(())
     }
 
-    /// Searches for parts of files below a root.
+    /// Searches for part files of the files below a root.
     async fn find_below(&mut self, root: &Root) -> Result<(), BrowseError> {
         let target = &root.destination;
         let directory = target.directory().to_vec();
@@ -237,7 +239,7 @@ impl<'a> Cleaner<'a> {
         Ok(())
     }
 
-    /// Searches for parts in a directory. Returns the directories below it.
+    /// Searches for part files in one directory. Returns the subdirectories.
     async fn find_in(
         &mut self,
         directory: &PendingDirectory,
@@ -290,7 +292,8 @@ impl<'a> Cleaner<'a> {
         Ok(waiting)
     }
 
-    /// Searches for parts with shortened names. The source has the complete names.
+    /// Searches for part files with shortened names. The listing of the source directory shows
+    /// their full names.
     async fn find_cut(&mut self, (from, to): (&[u8], &[u8]), cut: Vec<ListingEntry>) {
         let Some(source) = self.source.as_mut().filter(|_| !cut.is_empty()) else {
             return;
@@ -322,8 +325,8 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Records a part for removal. A young part at a server may be another machine's upload in
-    /// progress.
+    /// Records a part file for removal. A young file at a server is kept, because another machine
+    /// may be uploading it.
     fn find(&mut self, part: Vec<u8>, entry: ListingEntry) {
         let precise = entry
             .modified
@@ -339,7 +342,8 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Removes the recorded parts. A part at a server that grows meanwhile is another machine's.
+    /// Removes the recorded part files. If a file at a server has grown, another machine is
+    /// uploading it, and it is kept.
     async fn remove_found(&mut self) -> Result<(), BrowseError> {
         let found = std::mem::take(&mut self.found);
         if !self.is_local() && !found.is_empty() {
@@ -400,7 +404,7 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Whether a server lists a part. It may not report single files.
+    /// Returns whether a server lists a part file. Some servers do not report single files.
     async fn is_listed(&mut self, part: &[u8]) -> Result<bool, TaskError> {
         let (above, name) = (parent(part).unwrap_or_default(), last_name(part));
         let mut is_listed = false;
@@ -424,7 +428,8 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Counts a failure, and names the path.
+    /// Records a failure together with the path. Returns an error if no further requests are
+    /// possible.
     async fn fail_at(&mut self, path: &[u8], error: TaskError) -> Result<(), BrowseError> {
         let is_named = matches!(error, TaskError::Disk { .. });
         self.note_failure(match is_named {
@@ -434,7 +439,7 @@ impl<'a> Cleaner<'a> {
         self.go_on(error).await
     }
 
-    /// Counts a failure.
+    /// Records a failure. Returns an error if no further requests are possible.
     async fn fail(&mut self, error: TaskError) -> Result<(), BrowseError> {
         self.note_failure(chain(&error));
         self.go_on(error).await
@@ -447,7 +452,7 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Continues after a failure, if the connection is usable or can be replaced.
+    /// Prepares for further requests after a failure. Reconnects after an aborted transfer.
     async fn go_on(&mut self, error: TaskError) -> Result<(), BrowseError> {
         if self.destination.is_usable() && error.keeps_connection() {
             return Ok(());
@@ -475,16 +480,16 @@ fn unusable(error: redb::Error) -> BrowseError {
     BrowseError::Unusable(format!("the journal cannot be used: {error}"))
 }
 
-/// Time within which an upload in progress grows.
+/// Time within which a part file grows if an upload is in progress.
 const GROWS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Least age of a part at a server. A younger part may be another machine's.
+/// Smallest age of a removed part file in seconds. Younger files may still be in use.
 const AGE_LEAST_S: i64 = 600;
 
-/// Maximum number of parts at a server that wait to be removed.
+/// Number of recorded part files at a server at which the removal starts.
 const FOUND_MAX: usize = 10_000;
 
-/// Maximum number of failures that are named.
+/// Maximum number of failures whose descriptions are stored.
 const FAILURES_MAX: usize = 20;
 
 #[cfg(test)]
@@ -515,7 +520,8 @@ mod tests {
         }
     }
 
-    /// Creates the part that a file has at the destination of a job. Returns its path.
+    /// Creates a part file with the name that the job would use at the destination. Returns the
+    /// part's path.
     fn put_part(job: &Job, below: &str) -> std::path::PathBuf {
         let root = &job.roots[0];
         let source = join(&root.source, below.as_bytes());

@@ -1,4 +1,4 @@
-//! Whether a file has the same content at both ends.
+//! Comparison of a file's content at the source and at the destination.
 
 use super::{backend::compare_hashes, failure::TaskError, lane::Lane, moving::read_exactly};
 use crate::plan::{File, TaskResult};

@@ -1,4 +1,4 @@
-//! Deletions of a job: extra files of a sync's destination, and sources that have been taken.
+//! Deletions of a job: extra files at a sync's destination, and source files that were copied.
 
 use std::io::ErrorKind;
 
@@ -40,7 +40,7 @@ impl Lane {
         Ok(TaskResult::Listed(all))
     }
 
-    /// Deletes the file with a directory's name, and makes the directory.
+    /// Deletes the file that has a directory's name, and then creates the directory.
     pub(super) async fn replace(&mut self, directory: &Directory) -> Result<TaskResult, TaskError> {
         let path = self.shared.job.destination_directory(directory);
         let refused = match delete_file(&mut self.destination, &path).await {
@@ -89,8 +89,8 @@ impl Lane {
         Ok(TaskResult::Deleted)
     }
 
-    /// Removes a file of the source if it still has the version that was taken. A missing file is
-    /// no error.
+    /// Removes a source file if it still has the version that was copied. If the file does not
+    /// exist, the function returns `Ok`.
     pub(super) async fn remove_source(
         &mut self,
         file: &File,
@@ -137,8 +137,8 @@ impl Lane {
         Ok(TaskResult::Deleted)
     }
 
-    /// Returns the kind of a path from the listing of the directory above. Links are not followed,
-    /// and an unlisted path counts as missing.
+    /// Returns the kind of a path according to the listing of its parent directory. Symbolic links
+    /// are not followed. If the path is not listed, the function returns `None`.
     async fn kind_of(&mut self, path: &[u8]) -> Result<Option<EntryKind>, TaskError> {
         let above = parent(path).unwrap_or_default();
         let name = path.rsplit(|it| *it == b'/').next().unwrap_or_default();
@@ -173,7 +173,8 @@ pub(super) async fn delete_file(backend: &mut Backend, path: &[u8]) -> Result<()
     }
 }
 
-/// Whether the system refused a deletion that an earlier attempt may have made.
+/// Returns whether the file system or the server refused a deletion. The file may be gone already,
+/// because an earlier attempt deleted it.
 fn is_refused(error: &TaskError) -> bool {
     match error {
         TaskError::Server(error) => matches!(error, ServerError::Refused { .. }),

@@ -1,4 +1,4 @@
-//! Errors of a task, at either end.
+//! Errors of a task, at the source or at the destination.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use crate::{job::RESUME_LEAST, plan::TaskFailure, retry_action::RetryAction, ser
 /// Error of a task.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TaskError {
-    /// A server has failed or refused.
+    /// A server has refused a command or has failed.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// A reconnection failed after an earlier log-in had succeeded.
+    /// Reconnecting to a server failed after an earlier log-in had succeeded.
     #[error(transparent)]
     Reconnection(ServerError),
-    /// This machine's disk has failed or refused.
+    /// An operation on the local disk was refused or has failed.
     #[error("{what}")]
     Disk {
         /// The attempted operation, with its path.
@@ -21,36 +21,37 @@ pub(super) enum TaskError {
         #[source]
         source: io::Error,
     },
-    /// The source has changed since the move began.
+    /// The source has changed since the transfer began.
     #[error("the source was changed while it was read")]
     Changed,
-    /// The server announced support for offsets, but does not begin within a file.
+    /// The server announced support for offsets, but refuses to start in the middle of a file.
     #[error("the server does not start in the middle of a file, so the file is fetched as one")]
     NoRanges,
     /// The server accepted an offset, but sends the file from its beginning.
     #[error("the server sends a file from its beginning, so the file is fetched as one")]
     IgnoredRange,
-    /// The remains of an earlier attempt do not belong to the source.
+    /// The part file that an earlier attempt left does not match the source.
     #[error("the part at the destination is not of this file")]
     Overlap,
-    /// The source is neither a file nor a directory, so reading it may never end.
+    /// The source is neither a file nor a directory, so reading from it might never end.
     #[error(
         "it is a pipe, a device or a socket, and its end is not known: longhaul copy - DST copies standard input"
     )]
     NoFile,
-    /// The source is open for writing, and its removal would lose bytes.
+    /// The source file is open for writing. Removing it would lose the bytes that are written
+    /// later.
     #[error("it is open for writing")]
     Busy,
-    /// Another process has the part at the destination open.
+    /// Another process has opened the part file at the destination for writing.
     #[error("another process writes to the part at the destination")]
     PartTaken,
-    /// The source has sent more bytes than it announced.
+    /// The source has sent more bytes than its listing stated.
     #[error("the server sends more than the {0} bytes that it has listed")]
     Endless(u64),
-    /// A listing cannot be relied on.
+    /// A listing is incomplete or unusable.
     #[error("{0}")]
     Listing(String),
-    /// The destination returns other bytes than were sent.
+    /// The bytes read back from the destination differ from the bytes that were sent.
     #[error("the destination reads back other bytes than were sent")]
     Differs,
 }
@@ -79,7 +80,7 @@ impl TaskError {
         }
     }
 
-    /// Whether the cause may be that the name of a part is too long.
+    /// Returns whether a part file's name that is too long may be the cause of the error.
     pub(super) fn is_of_name(&self) -> bool {
         match self {
             Self::Server(ServerError::Refused { command, reply }) => {
@@ -90,22 +91,24 @@ impl TaskError {
         }
     }
 
-    /// Whether the name of a part of this machine is in use.
+    /// Returns whether the name of a local part file is already in use.
     pub(super) fn is_taken(&self) -> bool {
         matches!(self, Self::Disk { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
     }
 
-    /// Whether the connections are still usable after the error.
+    /// Returns whether the connections are still usable after the error.
     pub(super) fn keeps_connection(&self) -> bool {
         self.retry_action().keeps_connection()
     }
 
-    /// Whether another attempt cannot use any of the moved bytes.
+    /// Returns whether the next attempt must start again, because none of the moved bytes can be
+    /// used.
     pub(super) fn is_anew(&self) -> bool {
         matches!(self, Self::Changed | Self::NoRanges | Self::IgnoredRange)
     }
 
-    /// Converts the error for the plan. `moved_bytes` moved before it.
+    /// Converts the error for the plan. `moved_bytes` is the number of bytes moved before the
+    /// error.
     pub(super) fn failure(&self, moved_bytes: u64) -> TaskFailure {
         TaskFailure {
             retry_action: self.retry_action(),
@@ -122,7 +125,7 @@ impl TaskError {
     }
 }
 
-/// Returns the error of a server, and a hint for the user.
+/// Returns the text of a server's error, with a hint for the user if there is one.
 pub(super) fn with_hint(error: &ServerError) -> String {
     match error.hint() {
         Some(hint) => format!("{} ({hint})", chain(error)),
@@ -130,8 +133,8 @@ pub(super) fn with_hint(error: &ServerError) -> String {
     }
 }
 
-/// Returns the message of a failed reconnection. A log-in has succeeded with the same credentials,
-/// so it contains no hint about them.
+/// Returns the message of a failed reconnection. The message contains no hint about credentials,
+/// because an earlier log-in with the same credentials has succeeded.
 pub(super) fn reconnection_message(error: &ServerError) -> String {
     match error.is_of_log_in() {
         true => chain(error),
@@ -139,7 +142,7 @@ pub(super) fn reconnection_message(error: &ServerError) -> String {
     }
 }
 
-/// Returns an error and its sources in one line.
+/// Returns the text of an error and of its sources on one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -21,21 +21,23 @@ use crate::{
 pub(super) struct JobContext {
     pub(super) job: Arc<Job>,
     pub(super) journal: Option<Arc<Journal>>,
-    /// Files of the source, if that is this machine.
+    /// Access to the source's files, if the source is this machine.
     pub(super) source_files: Arc<LocalFiles>,
-    /// Files of the destination, if that is this machine.
+    /// Access to the destination's files, if the destination is this machine.
     pub(super) destination_files: Arc<LocalFiles>,
-    /// Whether the destination has refused the long name of a part, and accepted a short one.
+    /// Whether the destination has refused a long name of a part file and then accepted a short
+    /// one.
     pub(super) takes_short_names: AtomicBool,
     pub(super) progress: Arc<JobProgress>,
-    /// Whether the gateway cannot connect to ports of this machine.
+    /// Whether the gateway cannot connect to this machine's ports.
     pub(super) is_out_of_reach: AtomicBool,
-    /// Whether the source announced support for offsets, but ignores them.
+    /// Whether the source announced support for offsets but does not provide it.
     pub(super) gives_no_ranges: AtomicBool,
-    /// Whether a lane has been connected, which shows that the log-ins are right.
+    /// Whether a lane has been connected. If so, the credentials are right.
     pub(super) has_logged_in: AtomicBool,
     pub(super) ranges: Ranges,
-    /// Journal keys of parts whose record ends with a name, by the path with that name.
+    /// Journal keys of part files, by the final paths of their files. Each record is removed once
+    /// the final name survives a power cut.
     ending: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
 }
 
@@ -75,20 +77,20 @@ impl JobContext {
         }
     }
 
-    /// Schedules the removal of the record `key` for the time when the name of a file outlives a
-    /// power cut.
+    /// Schedules the removal of the journal record `key`. The record is removed once the name of
+    /// the file survives a power cut.
     pub(super) fn end_later(&self, path: &[u8], key: &[u8]) {
         let mut ending = self.ending.lock().expect("nobody panics with it");
         ending.insert(path.to_vec(), key.to_vec());
     }
 
-    /// Takes the key of the record that ends with this name.
+    /// Removes and returns the journal key that `end_later` has stored for the file with this path.
     pub(super) fn take_ending(&self, path: &[u8]) -> Option<Vec<u8>> {
         let mut ending = self.ending.lock().expect("nobody panics with it");
         ending.remove(path)
     }
 
-    /// Makes a symbolic link at the destination, which is on this machine.
+    /// Creates a symbolic link at the destination, which is this machine.
     pub(super) async fn make_link(
         &self,
         root: usize,
@@ -109,8 +111,8 @@ impl JobContext {
         })
     }
 
-    /// Fails unless this process may still take an irreversible step. The wait for the answer
-    /// blocks no thread.
+    /// Returns an error unless this process may still take an irreversible step. The query is
+    /// asynchronous, so no thread waits for its answer.
     pub(super) async fn pass_fence(&self) -> Result<(), TaskError> {
         match &self.job.fence {
             Some(fence) if !fence.allows().await => Err(ServerError::from(FencedError).into()),
@@ -118,8 +120,8 @@ impl JobContext {
         }
     }
 
-    /// Returns the proof by equal sizes. Between gateways the link also compares hashes of each
-    /// stream's content.
+    /// Returns the evidence that equal sizes give. If the bytes passed between two gateways, the
+    /// link has also compared hashes of each stream.
     pub(super) fn proof_by_size(&self) -> ContentProof {
         let is_linked = |site: &JobSite| match site {
             JobSite::Local => true,

@@ -1,73 +1,79 @@
-//! The decision when further connections join the download of a large file.
+//! Decision about when further connections join the download of a large file.
 //!
-//! One connection begins. Connections that begin together leave slow start together, overflow the
-//! queue of the bottleneck, and then wait for retransmissions. Further connections therefore join
-//! only if the first one cannot fill the path alone. Three signs show that:
+//! A download begins with one connection. If several connections began together, they would leave
+//! slow start together, overflow the bottleneck's queue, and wait for retransmissions. Therefore
+//! further connections join only if the first connection cannot fill the path alone. Three signs
+//! show this:
 //!
-//! - Bytes arrive in bursts with silence between them, since the congestion window or the receive
-//!   window is smaller than the path.
+//! - Bytes arrive in bursts with pauses between the bursts. The congestion window or the receive
+//!   window is smaller than the bandwidth-delay product.
 //! - The rate stays far below the rate of slow start.
-//! - An earlier join has made the whole transfer faster.
+//! - An earlier join has made the transfer faster.
 //!
-//! Without a sign one connection joins for a trial after five windows. If the missing bytes would
-//! take half a minute or more, up to seven connections join for a trial after two windows.
+//! Without a sign, one connection joins as a trial after five measurement windows. If the missing
+//! bytes need 30 s or more, up to seven connections join as a trial after two windows.
 
 use std::time::{Duration, Instant};
 
-/// Observations of one file's download, and the connections that may join it.
+/// Measurements of one file's download. They decide when further connections may join.
 #[derive(Debug)]
 pub(super) struct JoinController {
-    /// Estimate of one round trip. `None` until the first bytes have arrived.
+    /// Estimate of the round-trip time. `None` until the first bytes have arrived.
     round: Option<Duration>,
     window: RateWindow,
-    /// Highest rate of a window.
+    /// Highest rate of any measurement window, in bytes per second.
     peak_bytes_per_s: f64,
-    /// Highest rate of the last windows. Each later window reduces the weight of an old one.
+    /// Highest rate of recent measurement windows, in bytes per second. Each window reduces the
+    /// weight of older windows.
     best_bytes_per_s: f64,
-    /// Windows in a row without a higher rate than earlier ones, and the sum of their rates.
+    /// Number of consecutive windows without a growing rate, and the sum of their rates in bytes
+    /// per second.
     steady: (u32, f64),
-    /// Evidence that another connection would find capacity, from the windows since it was last
-    /// refuted.
+    /// Evidence that another connection would make the download faster. Each measurement window
+    /// adds to the evidence or resets it.
     evidence: f64,
     /// Number of connections that may join now.
     permits: usize,
-    /// Time at which these permits were given.
+    /// Time at which the permits were issued.
     permitted_at: Option<Instant>,
-    /// End of the pause after a connection has failed or has not arrived.
+    /// End of the pause that follows a failed join. A join fails if its connection fails or does
+    /// not appear.
     none_before: Option<Instant>,
-    /// Number of such failures in a row.
+    /// Number of consecutive failed joins.
     failures: u32,
-    /// Rate before connections joined for a trial, without a sign that they help.
+    /// Rate in bytes per second before connections joined as a trial. A trial is a join without
+    /// evidence that it helps.
     trial: Option<f64>,
-    /// End of the pause after a trial without gain.
+    /// End of the pause after a trial that did not increase the rate.
     no_trial_before: Option<Instant>,
-    /// Trials without gain.
+    /// Number of trials that did not increase the rate.
     failed_trials: u32,
-    /// A connection has failed, or has not come.
+    /// Whether any join has failed, because its connection failed or did not appear.
     has_failed: bool,
 }
 
-/// Span over which the rate is measured.
+/// Time span over which the rate is measured.
 #[derive(Debug)]
 struct RateWindow {
     begun: Instant,
     bytes: u64,
-    /// Time in which connections waited for bytes, in pauses shorter than a round trip.
+    /// Time for which connections waited for bytes. Only pauses of up to 1.5 round trips are
+    /// counted.
     silence: Duration,
-    /// Whether a connection waited longer, which indicates a retransmission.
+    /// Whether a connection waited longer than 1.5 round trips, which indicates a retransmission.
     is_broken: bool,
 }
 
-/// State of a download on which a decision depends.
+/// State of a download, as input for a decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DownloadLoad {
-    /// Connections that fetch.
+    /// Number of connections that are downloading.
     pub(super) connections: usize,
-    /// Maximum number of connections that may fetch.
+    /// Maximum number of connections that may download.
     pub(super) connections_max: usize,
-    /// Whether a connection has joined that has not delivered bytes yet.
+    /// Whether a connection has joined and has not delivered bytes yet.
     pub(super) is_any_opening: bool,
-    /// Missing bytes.
+    /// Number of bytes that are still missing.
     pub(super) rest_bytes: u64,
 }
 
@@ -92,7 +98,7 @@ impl JoinController {
         }
     }
 
-    /// Starts the download again with one connection.
+    /// Resets the measurements, because the download starts again with one connection.
     pub(super) fn begin_again(&mut self, now: Instant) {
         *self = Self {
             none_before: self.none_before,
@@ -103,7 +109,8 @@ impl JoinController {
         };
     }
 
-    /// Records the first bytes of a connection. `opening` is the time since its request for them.
+    /// Records that a connection has received its first bytes. `opening` is the time since the
+    /// connection requested them.
     pub(super) fn opened(&mut self, opening: Duration, now: Instant) {
         // The opening requests a port, and then the file, which takes two round trips or three.
         let round = (opening / OPENING_ROUNDS).max(ROUND_LEAST);
@@ -111,7 +118,8 @@ impl JoinController {
         self.window = RateWindow::new(now);
     }
 
-    /// Records bytes that a connection has received after a wait.
+    /// Records bytes that a connection has received. `waited` is the time for which the connection
+    /// waited for the bytes.
     pub(super) fn received(&mut self, bytes: u64, waited: Duration) {
         let Some(round) = self.round else {
             return;
@@ -124,12 +132,12 @@ impl JoinController {
         }
     }
 
-    /// Returns an estimate of one round trip. `None` until the first bytes have arrived.
+    /// Returns the estimate of the round-trip time, or `None` until the first bytes have arrived.
     pub(super) fn round(&self) -> Option<Duration> {
         self.round
     }
 
-    /// Whether a connection may join. A permit expires after some time.
+    /// Returns whether a connection may join now. Permits expire after some time.
     pub(super) fn has_permit(&mut self, now: Instant) -> bool {
         let life = self.round.unwrap_or_default() * PERMIT_ROUNDS;
         let life = life.max(PERMIT_LEAST);
@@ -140,15 +148,15 @@ impl JoinController {
         self.permits > 0
     }
 
-    /// Takes one of the permits to join.
+    /// Uses one permit to join. Returns false if no permit is valid.
     pub(super) fn take_permit(&mut self, now: Instant) -> bool {
         let may = self.has_permit(now);
         self.permits -= usize::from(may);
         may
     }
 
-    /// Records that a permitted connection has failed or does not arrive. For a while no connection
-    /// may join.
+    /// Records that a permitted connection has failed or has not appeared. No connection may join
+    /// until a pause has ended.
     pub(super) fn failed(&mut self, now: Instant) {
         self.permits = 0;
         self.trial = None;
@@ -158,13 +166,14 @@ impl JoinController {
         self.none_before = Some(now + pause);
     }
 
-    /// Records that a joined connection has delivered bytes.
+    /// Records that a joined connection has delivered bytes. Ends the pause after failed joins.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
         self.none_before = None;
     }
 
-    /// Gives permits, if it is time. Returns their number.
+    /// Issues permits to join, if the measurements show that more connections are useful. Returns
+    /// the number of new permits.
     pub(super) fn decide(&mut self, load: DownloadLoad, now: Instant) -> usize {
         if self.has_permit(now) {
             return 0;
@@ -177,7 +186,8 @@ impl JoinController {
         self.permits
     }
 
-    /// Measures, and gives permits if connections may join.
+    /// Evaluates the measurement window if it is complete. Issues permits if `may_join` is true and
+    /// there are reasons to join.
     fn judge(&mut self, load: DownloadLoad, may_join: bool, now: Instant) {
         let Some(round) = self.round else {
             return;
@@ -233,11 +243,11 @@ impl JoinController {
         self.try_more(more, is_long, now);
     }
 
-    /// Lets connections join for a trial, and judges the previous trial. That was the last one if
-    /// the rate has not grown.
+    /// Permits connections to join as a trial, and evaluates the previous trial. If the rate has
+    /// not grown, no trial follows until a pause has ended.
     ///
-    /// If the remaining bytes take long, a trial costs little compared with the time that it may
-    /// save. It then begins earlier, and with more connections.
+    /// If the remaining bytes need a long time, a trial costs little compared with the time that it
+    /// may save. In that case a trial begins earlier and with more connections.
     fn try_more(&mut self, more: usize, is_long: bool, now: Instant) {
         let (windows, sum) = self.steady;
         let windows_least = if is_long {
@@ -267,7 +277,7 @@ impl JoinController {
         self.joined();
     }
 
-    /// Resets the measurement, since connections may join.
+    /// Resets the evidence and the count of windows, because connections may join now.
     fn joined(&mut self) {
         tracing::debug!(
             permits = self.permits,
@@ -293,60 +303,64 @@ impl RateWindow {
     }
 }
 
-/// Approximate round trips from the request for a data connection to the first bytes.
+/// Approximate number of round trips from the request for a data connection to the first bytes.
 const OPENING_ROUNDS: u32 = 2;
 
 const ROUND_LEAST: Duration = Duration::from_millis(5);
 
-/// Length of a window in round trips. Slow start grows fourfold in two round trips.
+/// Length of a measurement window in round trips. In slow start, the rate quadruples in two round
+/// trips.
 const WINDOW_ROUNDS: u32 = 2;
 
 const WINDOW_LEAST: Duration = Duration::from_millis(50);
 
-/// Weight of a window's rate after the next window.
+/// Factor by which the highest rate is reduced after each measurement window.
 const AGED: f64 = 0.9;
 
-/// Factor between windows from which the rate counts as growing.
+/// Ratio of a window's rate to the best earlier rate above which the rate counts as growing.
 const GROWTH_LEAST: f64 = 1.4;
 
-/// Evidence from a window with a retransmission. The end of slow start has some, too.
+/// Evidence that a window with a retransmission adds. The value is below 1, because the end of slow
+/// start also causes retransmissions.
 const BROKEN_EVIDENCE: f64 = 0.5;
 
-/// Sufficient evidence, which is this number of consecutive windows with silence.
+/// Amount of evidence at which connections join. Each measurement window with long pauses between
+/// bursts adds 1.
 const EVIDENCE_LEAST: f64 = 3.0;
 
-/// Largest busy fraction of the path in a window with silence.
+/// If connections are busy for a smaller fraction of a window than this, the window adds evidence.
 const BUSY_MAX: f64 = 0.6;
 
-/// Least time for the missing bytes at which connections join.
+/// Shortest remaining time of the download, in seconds, at which connections may join.
 const REST_LEAST_S: f64 = 5.0;
 
 const REST_LEAST_ROUNDS: f64 = 16.0;
 
-/// Windows over which the rate is averaged before and after connections join for a trial.
+/// Number of windows over which the rate is averaged before and after a trial.
 const TRIAL_WINDOWS: u32 = 5;
 
-/// Time for the missing bytes from which an early trial with several connections is worthwhile.
+/// Remaining time of the download, in seconds, from which an early trial with several connections
+/// is worthwhile.
 const LONG_REST_S: f64 = 30.0;
 
 const LONG_REST_WINDOWS: u32 = 2;
 
 const LONG_REST_CONNECTIONS: usize = 7;
 
-/// Factor of gain from which a trial is followed by another one.
+/// Ratio of the rates after and before a trial from which another trial follows immediately.
 const GAIN_LEAST: f64 = 1.25;
 
-/// Life of a permit in round trips. A connection and its log-in take six to eight.
+/// Lifetime of a permit in round trips. Connecting and logging in takes six to eight round trips.
 const PERMIT_ROUNDS: u32 = 16;
 
 const PERMIT_LEAST: Duration = Duration::from_secs(5);
 
-/// Pause after a connection has failed to join. It doubles with the next failure.
+/// Pause after a connection has failed to join. Each further consecutive failure doubles the pause.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 
 const FAILURE_DOUBLINGS_MAX: u32 = 7;
 
-/// Half the pause after the first trial without gain.
+/// Half of the pause after the first trial that did not increase the rate.
 const TRIAL_PAUSE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -355,7 +369,7 @@ mod tests {
 
     const ROUND: Duration = Duration::from_millis(100);
 
-    /// A path of 37.5 MB/s that delivers bytes in bursts, a round trip apart.
+    /// A simulated path of 37.5 MB/s. Bytes arrive in bursts, one burst per round trip.
     struct SimulatedPath {
         joins: JoinController,
         now: Instant,
@@ -378,8 +392,8 @@ mod tests {
             }
         }
 
-        /// Simulates one round trip in which each connection delivers `bytes_each`. New connections
-        /// join at once.
+        /// Simulates one round trip in which each connection delivers `bytes_each` bytes. Permitted
+        /// connections join immediately.
         fn round(&mut self, bytes_each: u64, pause: Duration) {
             let bytes = bytes_each * self.connections as u64;
             self.now += ROUND;
@@ -414,7 +428,7 @@ mod tests {
         }
     }
 
-    /// Bytes that a full path delivers in a round trip.
+    /// Number of bytes that a full path delivers in one round trip.
     const FULL: u64 = 3_750_000;
 
     #[test]
@@ -444,7 +458,7 @@ mod tests {
         assert_eq!(path.connections, 2);
     }
 
-    /// The path loses one packet of a thousand, and slow start fills it before the first loss.
+    /// The path loses one packet of a thousand. Slow start fills the path before the first loss.
     #[test]
     fn all_join_where_the_rate_stays_far_below_that_of_slow_start() {
         let mut path = SimulatedPath::new(100_000_000);
@@ -482,7 +496,7 @@ mod tests {
         assert_eq!(path.connections, 8);
     }
 
-    /// The send buffer of the server limits each connection, and its congestion control paces the
+    /// The server's send buffer limits each connection. The server's congestion control paces the
     /// packets.
     #[test]
     fn several_join_at_once_where_the_rest_would_take_minutes() {

@@ -1,4 +1,4 @@
-//! A lane: one connection to each server of a job, and one task after another.
+//! A lane: one connection to each server of a job. A lane carries out one task after another.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -28,25 +28,26 @@ use crate::{
     server::ServerError,
 };
 
-/// One lane.
+/// A lane: one connection to each server of a job.
 pub(super) struct Lane {
     number: usize,
     pub(super) shared: Arc<JobContext>,
     pub(super) source: Backend,
     pub(super) destination: Backend,
-    /// The root that this lane has last queried, if it is a file.
+    /// Attributes of the root that this lane has queried last, if the root is a file.
     found: Option<SourceRoot>,
     events: mpsc::UnboundedSender<(usize, LaneEvent)>,
 }
 
-/// A root that is a file, as the source reports it.
+/// Attributes of a root that is a file, as the source has reported them.
 struct SourceRoot {
     root: usize,
     at: Instant,
     entry: ListingEntry,
 }
 
-/// Connects, and does the tasks from `tasks` until they end or the connection is lost.
+/// Connects to the servers, and carries out the tasks from `tasks`. Returns when `tasks` ends or
+/// when a connection is lost.
 pub(super) async fn run(
     number: usize,
     shared: Arc<JobContext>,
@@ -171,8 +172,8 @@ fn refusal(shared: &JobContext, error: &ServerError) -> TaskFailure {
     }
 }
 
-/// Returns the servers from which a lane waits for an answer, and possible reasons. `is_in` states
-/// that a session is open.
+/// Returns a text that names the servers from which a lane is waiting for a reply, with possible
+/// reasons. `is_in` is true if a session is already open.
 fn awaited(source: &JobSite, destination: &JobSite, is_in: bool) -> String {
     let whom: Vec<String> = [source, destination]
         .into_iter()
@@ -191,7 +192,7 @@ fn awaited(source: &JobSite, destination: &JobSite, is_in: bool) -> String {
 }
 
 impl SourceRoot {
-    /// Whether this is the source's answer about a file, recent enough to be used again.
+    /// Returns whether these attributes belong to the file and are recent enough to be used.
     fn is(&self, file: &File) -> bool {
         let is_root = self.root == file.root && file.path.names().is_empty();
         is_root && self.at.elapsed() < FOUND_MAX
@@ -199,7 +200,7 @@ impl SourceRoot {
 }
 
 impl Lane {
-    /// Returns the most small files that are useful at a time.
+    /// Returns the largest useful number of small files in progress at the same time.
     fn depth(&self) -> usize {
         match (&self.source, &self.destination) {
             (Backend::Remote(_), Backend::Remote(_)) => 1,
@@ -220,7 +221,7 @@ impl Lane {
         SmallFiles::new(&self.shared, ends, tell, task, backlog)
     }
 
-    /// Reconnects to a server on which a transfer was aborted.
+    /// Reconnects to each server on which a transfer was aborted.
     async fn mend(&mut self) -> Result<(), ServerError> {
         let shared = &self.shared;
         let job = &shared.job;
@@ -235,12 +236,12 @@ impl Lane {
         Ok(())
     }
 
-    /// Ends the connections, before another lane opens new ones in their place.
+    /// Closes the connections before another lane opens new connections.
     async fn hang_up(&mut self) {
         tokio::join!(self.source.hang_up(), self.destination.hang_up());
     }
 
-    /// Waits until a server ends the connection of an idle lane.
+    /// Waits until a server closes a connection of an idle lane.
     async fn until_lost(&mut self) {
         tokio::select! {
             () = self.source.until_lost() => {}
@@ -405,8 +406,8 @@ impl Lane {
 
 /// Lists a directory, and passes entries to `take` as they arrive.
 ///
-/// With `follows_links` a symbolic link counts as its target, if that is known. Returns the number
-/// of lines that could not be parsed.
+/// With `follows_links`, a symbolic link is listed as its target, if the target is known. Returns
+/// the number of lines that could not be parsed.
 pub(super) async fn list(
     backend: &mut Backend,
     path: &[u8],
@@ -493,13 +494,13 @@ pub(super) fn now_unix_s() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Time after which a slow connection or log-in is reported.
+/// Time after which a slow connection attempt or log-in is reported.
 const SLOW_AFTER: Duration = Duration::from_secs(4);
 
-/// Maximum number of times requested in one round trip.
+/// Maximum number of modification times that are requested in one round trip.
 const QUESTIONS_AT_ONCE: usize = 200;
 
 const BATCHES_WAITING: usize = 4;
 
-/// Time for which an answer about a file counts as current.
+/// Time for which the attributes of a file count as current.
 const FOUND_MAX: Duration = Duration::from_secs(5);

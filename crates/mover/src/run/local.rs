@@ -1,4 +1,4 @@
-//! This machine as one end of a lane, with its readers and writers.
+//! Local files as source or destination of a lane, with readers and writers.
 
 use std::{io, mem, sync::Arc};
 
@@ -13,14 +13,15 @@ use crate::{
     names::{local, shown},
 };
 
-/// This machine as one end of a lane.
+/// This machine as source or destination of a lane.
 pub(super) struct LocalEnd {
     pub(super) files: Arc<LocalFiles>,
-    /// The part that was written last, until it has its name.
+    /// The part file that was written last. The field is `None` after the file has been renamed.
     part: Option<OpenPart>,
 }
 
-/// An open part. When dropped, it is removed unless a later run may resume it.
+/// An open part (incomplete file). When this value is dropped, the part is removed unless a later
+/// run may resume it.
 pub(super) struct OpenPart {
     pub(super) files: Arc<LocalFiles>,
     pub(super) path: Vec<u8>,
@@ -33,21 +34,21 @@ pub(super) struct LocalReader {
     file: Arc<dyn OpenFile>,
     path: Vec<u8>,
     at: u64,
-    /// Size of the file when it was opened, which bounds the buffer.
+    /// Size of the file in bytes when the file was opened. The size limits the buffer.
     size_bytes: u64,
     buffer: Vec<u8>,
 }
 
-/// A part that is being written. One write runs while the next bytes arrive.
+/// A part file that is being written. One write runs in the background while the next bytes arrive.
 pub(super) struct LocalWriter {
     file: Arc<dyn OpenFile>,
     path: Vec<u8>,
     at: u64,
     writing: Option<JoinHandle<(Vec<u8>, io::Result<()>)>>,
     buffer: Vec<u8>,
-    /// Bytes written since the last sync began.
+    /// Number of bytes written since the last sync began.
     unsynced_bytes: u64,
-    /// A sync that runs concurrently with writes.
+    /// A sync that is running in the background.
     syncing: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -56,7 +57,7 @@ impl LocalEnd {
         Self { files, part: None }
     }
 
-    /// Opens a file for reading.
+    /// Opens a file for reading at the offset `at`.
     pub(super) async fn read(&self, path: &[u8], at: u64) -> Result<LocalReader, TaskError> {
         let what = format!("reading {}", shown(&local(path)));
         let (files, path) = (self.files.clone(), path.to_vec());
@@ -79,7 +80,8 @@ impl LocalEnd {
         })
     }
 
-    /// Opens the part of a file. A file written in place has its own name at once.
+    /// Opens the part file of `path` for writing. If `part` and `path` are equal, the file is
+    /// written directly under its final name.
     pub(super) async fn write(
         &mut self,
         (part, path): (&[u8], &[u8]),
@@ -113,8 +115,8 @@ impl LocalEnd {
         Ok(LocalWriter::new(file, ours, at))
     }
 
-    /// Removes a part that an ended process has left. `is_recorded` states that the journal has its
-    /// name.
+    /// Removes a part file that an ended process has left. `is_recorded` states whether the journal
+    /// contains the part's name.
     pub(super) async fn remove_left(
         &self,
         part: &[u8],
@@ -126,15 +128,16 @@ impl LocalEnd {
         on_disk(remove, what).await
     }
 
-    /// Closes the part that was written last. It is removed unless a later run may resume it.
+    /// Closes the part file that was written last. The part is removed unless a later run may
+    /// resume it.
     pub(super) fn release_part(&mut self) {
         self.part = None;
     }
 
-    /// Makes an empty part of a given length that later runs may resume.
+    /// Creates an empty part file of a given length that later runs may resume.
     ///
-    /// `is_recorded` states that the journal has its name from an earlier attempt. The part of that
-    /// attempt is then removed, even if the file system lacks locks.
+    /// If `is_recorded` is true, the journal contains the part's name from an earlier attempt. The
+    /// part of that attempt is then removed, even if the file system has no locks.
     pub(super) async fn make_part(
         &self,
         part: &[u8],
@@ -154,7 +157,7 @@ impl LocalEnd {
         on_disk(make, what).await
     }
 
-    /// Opens a part that [`make_part`](Self::make_part) has made.
+    /// Opens a part file that [`make_part`](Self::make_part) has created.
     pub(super) async fn open_part(&self, part: &[u8]) -> Result<LocalWriter, TaskError> {
         let what = format!("writing {}", shown(&local(part)));
         let (files, part) = (self.files.clone(), part.to_vec());
@@ -163,8 +166,8 @@ impl LocalEnd {
         Ok(LocalWriter::new(file, part, 0))
     }
 
-    /// Sets the time of a complete part. When the function returns, the content outlives a power
-    /// cut. The part stays open and locked until it has its name.
+    /// Sets the modification time of a complete part file. When the function returns, the content
+    /// survives a power cut. The part stays open and locked until it is renamed.
     pub(super) async fn complete(
         &mut self,
         part: &[u8],
@@ -196,7 +199,7 @@ impl LocalEnd {
         Ok(())
     }
 
-    /// Gives a complete part its name.
+    /// Renames a complete part file to its final name.
     pub(super) async fn name(&mut self, part: &[u8], path: &[u8]) -> Result<(), TaskError> {
         let failed = renaming(part, path);
         let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
@@ -223,7 +226,7 @@ impl Drop for OpenPart {
 }
 
 impl LocalReader {
-    /// Reads some bytes. Returns 0 at the end.
+    /// Reads bytes, and returns their number. Returns 0 at the end of the file.
     pub(super) async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TaskError> {
         let (file, mut buffer, at) = (self.file.clone(), mem::take(&mut self.buffer), self.at);
         let left = usize::try_from(self.size_bytes.saturating_sub(at)).unwrap_or(usize::MAX);
@@ -255,12 +258,12 @@ impl LocalWriter {
         }
     }
 
-    /// Sets the offset of the next bytes.
+    /// Sets the offset of the next read.
     pub(super) fn seek(&mut self, at: u64) {
         self.at = at;
     }
 
-    /// Writes bytes. An error may appear only at the next call.
+    /// Writes bytes in the background. If the write fails, the next call returns the error.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), TaskError> {
         self.flush().await?;
         let (file, mut buffer, at) = (self.file.clone(), mem::take(&mut self.buffer), self.at);
@@ -282,8 +285,8 @@ impl LocalWriter {
         Ok(())
     }
 
-    /// Waits for the sync that runs concurrently with writes. The system reports a disk error only
-    /// once, so this step is required.
+    /// Waits for the sync that is running in the background. This step is required, because the
+    /// operating system reports a disk error only once.
     async fn end_sync(&mut self) -> Result<(), TaskError> {
         let Some(syncing) = self.syncing.take() else {
             return Ok(());
@@ -295,7 +298,7 @@ impl LocalWriter {
         )))
     }
 
-    /// Waits until all bytes are written, and no sync is running.
+    /// Waits until all bytes are written and no sync is running.
     pub(super) async fn finish(&mut self) -> Result<(), TaskError> {
         self.flush().await?;
         self.end_sync().await
@@ -314,7 +317,7 @@ impl LocalWriter {
         )))
     }
 
-    /// Syncs the written bytes, so that they outlive a power cut.
+    /// Syncs the written bytes, so that they survive a power cut.
     pub(super) async fn sync(&mut self) -> Result<(), TaskError> {
         self.finish().await?;
         self.unsynced_bytes = 0;
@@ -324,17 +327,18 @@ impl LocalWriter {
     }
 }
 
-/// Returns the error for a part that could not be renamed.
+/// Returns a function that makes the error for a part file that could not be renamed.
 pub(super) fn renaming(part: &[u8], path: &[u8]) -> impl FnOnce(io::Error) -> TaskError + use<> {
     let (from, to) = (local(part), local(path));
     TaskError::disk(format!("renaming {} to {}", shown(&from), shown(&to)))
 }
 
-/// Least bytes of a read, also beyond the known size, since the file may have grown.
+/// Smallest size of a read in bytes. Reads beyond the known size have this size, because the file
+/// may have grown.
 const READ_LEAST_BYTES: usize = 4_096;
 
-/// Bytes between two syncs that run concurrently with writes. Few bytes are then left to sync at
-/// the end of a file.
+/// Number of bytes between two syncs in the background. Few bytes then remain to sync at the end of
+/// a file.
 const SYNCED_BESIDE_BYTES: u64 = 8 << 20;
 
 #[cfg(test)]

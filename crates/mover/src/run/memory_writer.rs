@@ -1,5 +1,5 @@
-//! Records of a run in the job's memory: files before they move, and files that the destination
-//! has.
+//! Records of a run in the job's memory file: files that are about to move, and files that the
+//! destination has.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::plan::{
     FileEvent, FileOutcome, JobCounts, Planner, RunMemory, StateStoreError, TakenFile, Task, TaskId,
 };
 
-/// Writer to a job's memory, if the job has one.
+/// Writer of records to a job's memory file. Does nothing if the job has no such file.
 pub(super) struct MemoryWriter {
     memory: Option<Arc<dyn RunMemory>>,
 }
@@ -19,7 +19,8 @@ impl MemoryWriter {
         Self { memory }
     }
 
-    /// Records the files that are about to move, before a lane has them.
+    /// Records the files of a task that are about to move. The function is called before a lane
+    /// receives the task.
     pub(super) async fn begin(
         &self,
         work: &[(usize, TaskId, Task)],
@@ -39,8 +40,8 @@ impl MemoryWriter {
         on_disk(move || memory.begin(&files)).await
     }
 
-    /// Reports results once the memory has recorded them. Hence no source is removed before the
-    /// memory has its file.
+    /// Reports results after the job's memory file has recorded them. Therefore no source file is
+    /// removed before its record exists.
     pub(super) async fn drain(
         &self,
         planner: &mut Planner,

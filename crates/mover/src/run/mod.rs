@@ -59,16 +59,16 @@ use crate::{
 /// Result of a job.
 #[derive(Debug)]
 pub struct JobSummary {
-    /// Counts of the job.
+    /// Counters of the job.
     pub tally: JobCounts,
-    /// Whether the job was interrupted. Another run resumes it.
+    /// Whether the job was interrupted. Another run can resume the job.
     pub is_interrupted: bool,
-    /// Error that ended the job, since its memory could not be written.
+    /// Error that ended the job because its memory file could not be written.
     pub broken: Option<StateStoreError>,
 }
 
-/// Runs a job to its end, or until `interrupt` resolves. `tell` receives each note and the present
-/// counts, several times a second.
+/// Runs a job until it ends or `interrupt` resolves. Several times a second, `tell` receives new
+/// file events and the present counters.
 pub async fn run(
     job: impl Into<Arc<Job>>,
     journal: Option<Journal>,
@@ -195,7 +195,8 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Interval of progress reports, since a long file causes no other event.
+/// Interval of progress reports. Reports are periodic because a large file may cause no other
+/// event.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
 
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! Transfer of one file from the source to the destination. The file appears complete under its
-//! name, or not at all.
+//! Transfer of one file from the source to the destination. The file receives its final name only
+//! when it is complete.
 
 mod growing;
 mod pieces;
@@ -31,41 +31,44 @@ use crate::{
     server::{self, ServerError, TransferResult},
 };
 
-/// Mover of one file.
+/// Mover of one file at a time.
 pub(super) struct Mover<'a> {
     pub(super) shared: &'a JobContext,
     pub(super) source: &'a mut Backend,
     pub(super) destination: &'a mut Backend,
-    /// Counter of moved bytes, including a failed move.
+    /// Number of moved bytes. Bytes of a failed attempt are included.
     pub(super) moved_bytes: &'a mut u64,
-    /// Whether a server has confirmed that it resumes a part, or takes a file from a spool.
+    /// Whether a server has confirmed that it resumes a part file, or that it reads the file from a
+    /// spool at the gateway.
     pub(super) has_begun: bool,
-    /// The source's entry, if it was queried just now.
+    /// Attributes of the source file, if they were queried immediately before the transfer.
     pub(super) found: Option<ListingEntry>,
 }
 
-/// Difference between the name of a part and the usual name.
+/// Reasons for which a part file's name differs from the usual name.
 #[derive(Debug, Clone, Copy, Default)]
 struct PartNaming {
-    /// The destination has refused the long name.
+    /// Whether the name is short, because the destination has refused the long name.
     is_short: bool,
-    /// Another part has the usual name.
+    /// Whether another part file already has the usual name.
     is_taken: bool,
 }
 
-/// Names of a file during its transfer.
+/// Paths of a file during its transfer.
 struct TransferNames {
     source: Vec<u8>,
-    /// Key of the part in the journal.
+    /// Key of the part file in the journal.
     key: Vec<u8>,
-    /// Unpredictable digits in the name of the part, if it has such.
+    /// Unpredictable digits in the part file's name. `None` if the digits are the hash of the
+    /// source.
     digits: Option<u32>,
     part: Vec<u8>,
     destination: Vec<u8>,
 }
 
 impl Mover<'_> {
-    /// Moves a file. If the name of its part is too long, the part gets a shorter one.
+    /// Moves a file. If the destination refuses the long name of the part file, the mover tries a
+    /// shorter name.
     pub(super) async fn run(mut self, file: &File) -> Result<TaskResult, TaskError> {
         let mut naming = PartNaming {
             is_short: self.shared.takes_short_names.load(Ordering::Relaxed),
@@ -192,8 +195,8 @@ impl Mover<'_> {
         })
     }
 
-    /// Removes a part that no later attempt can resume. The refusal of a gateway arrives when the
-    /// part is already open.
+    /// Removes a local part file that no later attempt can resume. The function is called after a
+    /// failed transfer.
     async fn leave(
         &mut self,
         names: &TransferNames,
@@ -211,8 +214,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Removes a useless part, and then its record. Without the record, the part could not be found
-    /// again.
+    /// Removes a useless part file, and then its journal record. If the record were removed first,
+    /// an interruption could leave a part that no run finds again.
     async fn discard(&mut self, names: &TransferNames, journal: Option<&Arc<Journal>>) {
         // The next attempt ignores a part that could not be removed.
         let removed = self.destination.remove(&names.part).await;
@@ -222,7 +225,8 @@ impl Mover<'_> {
         end(journal, &names.key).await;
     }
 
-    /// Gives a complete file its name, if this process may still do so.
+    /// Renames a complete file to its final name. Before that, checks that no other process has
+    /// taken over the job.
     async fn give_name(
         &mut self,
         names: &TransferNames,
@@ -237,8 +241,8 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Removes the record of a file's part once the file has its name. On this machine the name
-    /// must outlive a power cut first.
+    /// Removes the journal record of a part file after its file has its final name. A local file's
+    /// name must first survive a power cut.
     async fn end_named(&self, names: &TransferNames, journal: Option<&Arc<Journal>>) {
         match (&*self.destination, journal) {
             (Backend::Local(_), Some(_)) => self.shared.end_later(&names.destination, &names.key),
@@ -246,11 +250,11 @@ impl Mover<'_> {
         }
     }
 
-    /// Returns the names of a file.
+    /// Returns the paths that a file uses during its transfer.
     ///
-    /// A part of this machine with a record in the journal has an unpredictable name. A part
-    /// without a record is named after its source, so that the next run finds it. If that name is
-    /// in use, it gets another one.
+    /// A local part file with a journal record has unpredictable digits in its name. The name of a
+    /// part without a record contains the hash of its source, so that the next run finds the part.
+    /// If that name is in use, the part receives unpredictable digits.
     async fn names(&self, file: &File, naming: PartNaming) -> TransferNames {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
@@ -286,7 +290,7 @@ impl Mover<'_> {
         names
     }
 
-    /// Names the part with these digits.
+    /// Sets the part file's name with these digits.
     fn name_part(&self, names: &mut TransferNames, digits: u32, naming: PartNaming) {
         if let Some(suffix) = &self.shared.job.moving.partial_suffix {
             names.part = match naming.is_short {
@@ -296,7 +300,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Returns the source's present attributes of the file. For a small file the listing suffices.
+    /// Returns the present attributes of the source file. For a small file, the attributes in the
+    /// listing are used.
     async fn stat(&mut self, file: &File, names: &TransferNames) -> Result<SourceStat, TaskError> {
         let is_small = file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes());
         let known = match self.found.take() {
@@ -320,7 +325,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Returns the attributes that the source's server reported just now, if they are exact.
+    /// Returns the attributes that the source's server has just reported, if they are precise.
     fn found_stat(&self) -> Option<SourceStat> {
         let known = server::Stat::of(self.found.as_ref()?);
         let is_local = matches!(self.source, Backend::Local(_));
@@ -348,7 +353,7 @@ impl Mover<'_> {
         })
     }
 
-    /// Returns the journal, if the file is large enough for a record.
+    /// Returns the journal, if the file is resumable and large enough for a record.
     fn journal_for(&self, origin: Option<PartOrigin>) -> Option<Arc<Journal>> {
         let moving = &self.shared.job.moving;
         let is_large = origin.is_some_and(|it| it.size_bytes >= RESUME_LEAST.bytes());
@@ -356,7 +361,7 @@ impl Mover<'_> {
         self.shared.journal.clone().filter(|_| is_resumable)
     }
 
-    /// Begins a part, or finds the end of a part that an earlier attempt has left.
+    /// Starts a new part file, or returns the end of the part that an earlier attempt has left.
     async fn begin(
         &mut self,
         journal: &Arc<Journal>,
@@ -420,7 +425,8 @@ impl Mover<'_> {
         Ok(Overlap::default())
     }
 
-    /// Returns the record of a part that starts again, if the journal is to have one.
+    /// Returns the record of a part file that starts again. Returns `None` if the part needs no
+    /// record.
     fn new_part(
         &self,
         journal: Option<&Arc<Journal>>,
@@ -434,8 +440,8 @@ impl Mover<'_> {
         })
     }
 
-    /// Returns the end of the part that an earlier attempt has left. At most `certain_bytes` of it
-    /// are certain.
+    /// Returns the end of the part file that an earlier attempt has left. Only the first
+    /// `certain_bytes` bytes of the part are used, because later bytes may be damaged.
     async fn overlap(
         &mut self,
         names: &TransferNames,
@@ -462,7 +468,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Returns the last bytes of a part of this length.
+    /// Returns the last bytes of a part file that has the length `length`.
     async fn end_of_part(
         &mut self,
         names: &TransferNames,
@@ -483,7 +489,7 @@ impl Mover<'_> {
         Ok(bytes)
     }
 
-    /// Copies the bytes that the part lacks.
+    /// Copies the bytes that the part file does not have yet.
     async fn copy(
         &mut self,
         names: &TransferNames,
@@ -601,7 +607,7 @@ impl Mover<'_> {
         })
     }
 
-    /// Checks that the source is unchanged, and that the destination has all of it. Also returns
+    /// Checks that the source has not changed and that the destination has all bytes. Also returns
     /// whether the source has grown.
     async fn check(
         &mut self,
@@ -675,7 +681,7 @@ impl Mover<'_> {
         Ok((ContentProof::Content, is_grown))
     }
 
-    /// Reads `left_bytes` of source and destination again, and compares them.
+    /// Reads the first `left_bytes` bytes of source and destination again, and compares them.
     async fn read_back(
         &mut self,
         names: &TransferNames,
@@ -707,40 +713,43 @@ impl Mover<'_> {
     }
 }
 
-/// Whether a time is exact. A listing's time may lack seconds, or be in another zone.
+/// Returns whether the time is known to the second. A time in a listing may lack seconds or be in
+/// another time zone.
 fn is_exact(stat: server::Stat) -> bool {
     let modified = stat.modified;
     modified.is_some_and(|it| it.precision == TimePrecision::Second)
 }
 
-/// A finished copy.
+/// Result of copying all bytes of a file.
 struct FinishedCopy {
-    /// Size of the file.
+    /// Size of the file in bytes.
     bytes: u64,
-    /// Whether the bytes passed through a spool at the gateway.
+    /// Whether the bytes passed through a spool at the gateway (a file with one upload for several
+    /// servers).
     is_spooled: bool,
-    /// Attributes that the source's server has reported since.
+    /// Attributes that the source's server has reported after the copy.
     source_now: Option<server::Stat>,
-    /// Attributes that the destination's server has reported.
+    /// Attributes that the destination's server has reported after the copy.
     there: Option<server::Stat>,
-    /// Whether a server's file has grown by bytes that were not copied.
+    /// Whether a file at a server has grown by bytes that were not copied.
     is_grown: bool,
-    /// Range that was read from a file of this machine.
+    /// Byte range that was read from a local file, with the hash of its bytes.
     read: Option<ReadRange>,
 }
 
-/// Attributes of the source.
+/// Attributes of the source file.
 struct SourceStat {
     size_bytes: Option<u64>,
-    /// Maximum number of bytes to copy: the size that the source has listed, or reports now.
+    /// Maximum number of bytes to copy: the present size of the source, or else its size in the
+    /// listing.
     bytes_max: Option<u64>,
     modified_unix_s: Option<i64>,
-    /// Stamp of a file of this machine.
+    /// Version of a local file.
     stamp: Option<Stamp>,
 }
 
 impl SourceStat {
-    /// Converts the attributes that a server reports of a file.
+    /// Converts the attributes of a file that a server has reported.
     fn of(stat: server::Stat) -> Self {
         Self {
             size_bytes: stat.size_bytes,
@@ -759,25 +768,26 @@ impl SourceStat {
     }
 }
 
-/// End of a part that an earlier attempt has left: its length, and its last bytes.
+/// The end of a part file that an earlier attempt has left: the length of the file, and its last
+/// bytes.
 #[derive(Default)]
 struct Overlap {
     length: u64,
     bytes: Vec<u8>,
-    /// Record of a part that starts again, or was cut.
+    /// New record of a part file, if the part starts again or has lost bytes.
     ///
-    /// On this machine it replaces the record of an older part before the first byte is written. At
-    /// a server it does so once the upload has begun.
+    /// For a local part, the record is written before the first byte. For a part at a server, the
+    /// record is written once the upload has begun.
     new: Option<NewPart>,
 }
 
-/// New record of a part that starts again, written once an older part is gone.
+/// New record of a part file that starts again. The record is written once the older part is gone.
 struct NewPart {
     journal: Arc<Journal>,
     origin: PartOrigin,
-    /// Name of the time since the machine was started.
+    /// Identifier of the machine's present boot.
     boot: Option<u64>,
-    /// Bytes that outlive a power cut.
+    /// Number of bytes of the part file that survive a power cut.
     synced_bytes: u64,
 }
 
@@ -793,18 +803,18 @@ impl NewPart {
 }
 
 impl Overlap {
-    /// Whether the present part is useless, and must be removed before the upload.
+    /// Returns whether the existing part file is useless and must be removed before the upload.
     fn clears(&self, journal: Option<&Arc<Journal>>) -> bool {
         self.length == 0 && journal.is_some()
     }
 
-    /// Returns the offset of the stored bytes.
+    /// Returns the offset in the file at which `bytes` begin.
     fn begin(&self) -> u64 {
         self.length - self.bytes.len() as u64
     }
 }
 
-/// Fills `bytes`. Returns false if the file ends before.
+/// Fills `bytes` from the reader. Returns false if the file ends earlier.
 pub(super) async fn read_exactly(
     reader: &mut FileReader<'_>,
     bytes: &mut [u8],
@@ -822,15 +832,16 @@ pub(super) async fn read_exactly(
     Ok(true)
 }
 
-/// Returns the record of a part. If it cannot be read, the file starts from its beginning.
+/// Returns the journal record of a part file. If the record cannot be read, returns `None`, and the
+/// file starts from its beginning.
 async fn known(journal: &Arc<Journal>, part: &[u8]) -> Option<PartRecord> {
     on_journal(journal, part, |journal, part| journal.part(part))
         .await
         .flatten()
 }
 
-/// Records a part. Without the record, an interrupted move starts again, which is harmless
-/// otherwise.
+/// Writes the journal record of a part file. If the record cannot be written, an interrupted
+/// transfer starts again from the beginning.
 async fn note(journal: &Arc<Journal>, name: &[u8], part: PartRecord) {
     on_journal(journal, name, move |journal, name| {
         journal.begin(name, part)
@@ -856,11 +867,12 @@ async fn on_journal<T: Send + 'static>(
         .ok()
 }
 
-/// Bytes that are compared before a part is resumed.
+/// Number of bytes at the end of a part file that are compared with the source before the part is
+/// resumed.
 const OVERLAP_BYTES: u64 = 64 * 1024;
 
-/// Bytes after which a part of this machine is synced, and its record is updated.
+/// Number of bytes after which a local part file is synced and its journal record is updated.
 const SYNC_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Bytes of one read.
+/// Size of the buffer for one read, in bytes.
 const STEP_BYTES: usize = 256 * 1024;

@@ -1,5 +1,5 @@
-//! Files of a lane that have their names, and are done once the names outlive a power cut. The lane
-//! continues meanwhile.
+//! Files of a lane that have been renamed. A file is reported as done once its name survives a
+//! power cut. The lane continues with other files meanwhile.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ pub(super) struct PendingNames {
     lane: usize,
     shared: Arc<JobContext>,
     events: mpsc::UnboundedSender<(usize, LaneEvent)>,
-    /// Permits, one for each file. Running syncs end by themselves if the lane is interrupted.
+    /// Semaphore with one permit for each file. If the lane is interrupted, syncs in progress still
+    /// end.
     places: Arc<Semaphore>,
 }
 
@@ -35,7 +36,8 @@ impl PendingNames {
         }
     }
 
-    /// Returns the path of this machine that a task names.
+    /// Returns the local path at which a task will create a file. Returns `None` if the task
+    /// creates no local file.
     pub(super) fn path(&self, task: &Task) -> Option<Vec<u8>> {
         let job = &self.shared.job;
         let (JobSite::Local, Task::Move(file) | Task::Join(file)) = (&job.destination, task) else {
@@ -44,7 +46,8 @@ impl PendingNames {
         Some(job.destination_path(file.root, &file.path))
     }
 
-    /// Reports a finished task: at once, or when its name is synced.
+    /// Reports a finished task. If the task has created a local name, reports it only after the
+    /// name is synced.
     pub(super) async fn done(&mut self, id: TaskId, outcome: TaskResult, path: Option<Vec<u8>>) {
         let (lane, events) = (self.lane, self.events.clone());
         // The receiver is gone if the plan has ended.
@@ -69,7 +72,7 @@ impl PendingNames {
         });
     }
 
-    /// Waits for all syncs.
+    /// Waits until all syncs have ended.
     pub(super) async fn end(&mut self) {
         let all = u32::try_from(FILES_SYNCED_MAX).expect("a small number");
         // The semaphore is never closed.
@@ -77,5 +80,5 @@ impl PendingNames {
     }
 }
 
-/// Maximum number of files of a lane whose names are synced together.
+/// Maximum number of files of one lane whose names are being synced at the same time.
 pub(super) const FILES_SYNCED_MAX: usize = 64;

@@ -1,5 +1,6 @@
 //! Copy of a byte stream of unknown length, such as standard input, to one file. The stream can be
-//! read only once, so there are no retries. The file appears complete, or not at all.
+//! read only once, so failures are not retried. The file receives its final name only when it is
+//! complete.
 
 use ftp::listing::EntryKind;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -12,11 +13,12 @@ use crate::{
     server::ServerError,
 };
 
-/// Writes all of `input` to a file. Returns its size in bytes.
+/// Writes all of `input` to a file. Returns the size of the file in bytes.
 ///
 /// # Errors
-/// [`BrowseError`] if a directory has this path, the site refuses the file, `input` breaks, or
-/// `interrupt` resolves before its end. The part is then removed.
+/// [`BrowseError`] if a directory has this path, if the site refuses the file, or if reading
+/// `input` fails. The same error is returned if `interrupt` resolves before the end of `input`. In
+/// each case the part file is removed.
 pub async fn pour(
     site: &JobSite,
     path: &[u8],
@@ -78,7 +80,8 @@ pub async fn pour(
     }
 }
 
-/// Gives the part its name, which then outlives a power cut.
+/// Renames the part file to its final name. When the function returns, the name survives a power
+/// cut.
 async fn name(backend: &mut Backend, part: &[u8], path: &[u8]) -> Result<(), TaskError> {
     backend.complete(part, path, None).await?;
     backend.name(part, path, None).await?;

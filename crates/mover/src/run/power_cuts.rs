@@ -1,5 +1,5 @@
-//! Power cuts, full disks and read errors while a job moves files, removes their sources, and
-//! writes its journal.
+//! Tests with power cuts, full disks and read errors while a job runs. The job moves files, removes
+//! their sources, and writes its journal.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     plan::{FileEvent, FileOutcome, JobPurpose, PlanOptions},
 };
 
-/// Sources of a job, and older files at its destination.
+/// Source files of a job, and older files at its destination.
 struct World {
     disk: FaultyDisk,
     sources: BTreeMap<String, Vec<u8>>,
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// Returns the job that moves the tree.
+    /// Returns the job that moves the directory tree `/from`.
     fn job(&self) -> Job {
         let target = RootTarget::new(b"/there/to".to_vec(), b"from".to_vec());
         Job {
@@ -98,7 +98,7 @@ impl World {
         journal.map(Journal::one_off)
     }
 
-    /// Removes the remaining parts.
+    /// Removes the part files that interrupted runs have left.
     fn clean(&self) -> Option<CleanResult> {
         let (job, system) = (self.job(), Arc::new(self.disk.clone()));
         let journal = self.journal()?;
@@ -108,7 +108,7 @@ impl World {
             .ok()
     }
 
-    /// Returns the parts without a record in the journal.
+    /// Returns the paths of part files that have no record in the journal.
     fn parts_without_entry(&self) -> Vec<String> {
         let journal = self.journal();
         let left = journal.and_then(|it| it.left().ok()).unwrap_or_default();
@@ -122,7 +122,8 @@ impl World {
         parts.map(|(path, _)| path).collect()
     }
 
-    /// Moves the tree. Returns the paths that were reported as done.
+    /// Moves the directory tree. Returns the job's summary, and the paths that the job reported as
+    /// done.
     fn run(&self) -> (JobSummary, Vec<String>) {
         let (job, system) = (self.job(), Arc::new(self.disk.clone()));
         // A run whose journal cannot be used works without one.
@@ -144,8 +145,8 @@ impl World {
         (summary, done)
     }
 
-    /// Checks that reported files exist, that each missing source has a copy, and that no file
-    /// mixes two versions.
+    /// Checks three conditions. Each reported file exists. Each missing source has a copy. No file
+    /// mixes two versions of its source.
     fn check(&self, done: &[String], seed: u64) {
         let (from, to) = (self.disk.files("/from"), self.disk.files("/there/to"));
         for path in done {
@@ -244,7 +245,7 @@ fn a_cleaning_that_is_cut_or_fails_leaves_no_part_without_an_entry() {
     assert!(had_parts > 15, "{had_parts} runs left a part");
 }
 
-/// A part on a disk that was removed, and its record.
+/// The journal has the record of a part file, and the disk with that part was removed.
 #[test]
 fn entries_of_parts_stay_while_their_disk_is_not_mounted() {
     let mut world = World::new(1);
@@ -348,8 +349,8 @@ fn a_source_stays_until_a_copy_of_another_program_is_synced() {
     }
 }
 
-/// A record with the same source, whose part is missing or cut. The bytes written now are not the
-/// synced ones.
+/// The journal has a record of a part file from the same source, but the part is missing or
+/// shortened. The bytes written after that are not yet synced.
 #[test]
 fn bytes_of_a_lost_or_cut_part_do_not_count_as_synced() {
     let mut cut_short = 0;

@@ -1,4 +1,4 @@
-//! Progress of a job, and the limit of its rate.
+//! Progress of a job, and the limit on its rate.
 
 use std::{
     sync::{
@@ -13,23 +13,23 @@ use units::{BitRate, ByteCount};
 
 use crate::limit::RateLimit;
 
-/// Bytes that all lanes of a job have moved, and the limit of their rate.
+/// Counter of the bytes that all lanes of a job have moved, and the limit on their rate.
 #[derive(Debug)]
 pub struct JobProgress {
     moved_bytes: AtomicU64,
     limiter: Arc<RateLimiter>,
 }
 
-/// A rate limit, which several jobs may share.
+/// A rate limit that several jobs may share.
 #[derive(Debug)]
 struct RateLimiter {
     rate_max: Option<RateLimit>,
-    /// Time at which the limit permits further bytes.
+    /// Time at which the rate limit permits further bytes.
     free_at: Mutex<Option<Instant>>,
 }
 
 impl JobProgress {
-    /// Creates the progress of a job before its first byte.
+    /// Creates the progress of a job that has not moved any bytes yet.
     pub fn new(rate_max: Option<RateLimit>) -> Self {
         Self::at(Arc::new(RateLimiter {
             rate_max,
@@ -37,7 +37,7 @@ impl JobProgress {
         }))
     }
 
-    /// Creates the progress of another job. Both jobs together obey the limit.
+    /// Creates the progress of another job. The two jobs share one rate limit.
     pub fn beside(&self) -> Self {
         Self::at(self.limiter.clone())
     }
@@ -49,24 +49,24 @@ impl JobProgress {
         }
     }
 
-    /// Returns the bytes moved by all lanes, including failed attempts.
+    /// Returns the number of bytes moved by all lanes. Bytes of failed attempts are included.
     pub fn moved_bytes(&self) -> u64 {
         self.moved_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts moved bytes, and waits until more may move.
+    /// Counts moved bytes, and waits until the rate limit permits more bytes.
     pub(super) async fn moved(&self, bytes: usize) {
         self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.pace(bytes).await;
     }
 
-    /// Counts bytes that others have moved.
+    /// Counts bytes that another job has moved, without applying the rate limit.
     pub(super) fn arrived(&self, bytes: u64) {
         self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the bytes of one read. They are few at a low rate, so that the connection is never
-    /// idle for long.
+    /// Returns the number of bytes for one read. At a low rate limit the number is small, so that
+    /// the connection is never idle for long.
     pub(super) fn step_bytes(&self) -> usize {
         let rate_bytes = self
             .limiter
@@ -75,7 +75,7 @@ impl JobProgress {
         rate_bytes.map_or(STEP_BYTES_MAX, |it| (it as usize).clamp(1, STEP_BYTES_MAX))
     }
 
-    /// Waits for bytes that were read or written without counting.
+    /// Applies the rate limit to bytes that are not counted as moved.
     pub(super) async fn pace(&self, bytes: usize) {
         if let Some(free_at) = self.limiter.take(bytes) {
             sleep_until(free_at.into()).await;
@@ -84,7 +84,7 @@ impl JobProgress {
 }
 
 impl RateLimiter {
-    /// Returns the present limit.
+    /// Returns the rate limit at the present time of day.
     fn rate_max(&self) -> Option<BitRate> {
         let limit = self.rate_max.as_ref()?;
         let minute = match limit.changes() {
@@ -94,7 +94,8 @@ impl RateLimiter {
         limit.at(minute)
     }
 
-    /// Reserves time for `bytes` bytes. Returns the time at which more may move.
+    /// Reserves time for `bytes` bytes. Returns the time at which the rate limit permits further
+    /// bytes.
     fn take(&self, bytes: usize) -> Option<Instant> {
         let takes = self.rate_max()?.time_to_send(ByteCount::new(bytes as u64));
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,13 +108,13 @@ impl RateLimiter {
     }
 }
 
-/// Returns the minute of the day in the zone of this machine.
+/// Returns the minute of the day in the time zone of this machine.
 fn minute_of_day() -> u16 {
     let now = jiff::Zoned::now();
     u16::try_from(i16::from(now.hour()) * 60 + i16::from(now.minute())).unwrap_or_default()
 }
 
-/// Longest time that one read takes at the limit.
+/// Longest time that the bytes of one read may take under the rate limit.
 const STEP: Duration = Duration::from_millis(100);
 
 const STEP_BYTES_MAX: usize = 256 * 1024;

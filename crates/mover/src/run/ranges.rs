@@ -1,12 +1,12 @@
-//! Ranges of large files that lanes fetch in parallel.
+//! Byte ranges of large files that lanes download in parallel.
 //!
-//! A lane begins with the whole file. Others join if that makes the transfer faster, and take half
-//! of the longest rest.
+//! One lane begins with the whole file. Further lanes join if they make the transfer faster. A
+//! joining lane receives half of the largest range that remains.
 //!
-//! One connection may be many times slower than its neighbour. Under CUBIC, a connection that
-//! begins on a full path takes ten seconds and more to reach its fair share. A lane that has
-//! fetched its own piece therefore takes from the rest that would take longest. The rates of both
-//! lanes determine the split, so that both end at the same time.
+//! One connection may be many times slower than another connection on the same path. Under CUBIC, a
+//! connection that begins on a full path needs ten seconds or more to reach its fair share.
+//! Therefore a lane that has finished its own piece takes over bytes from the slowest remaining
+//! range. The range is split by the rates of both lanes, so that both end at the same time.
 
 use std::{
     collections::HashMap,
@@ -22,13 +22,13 @@ use crate::{
     server::Stat,
 };
 
-/// All running ranges, and the abandoned ones.
+/// All ranges that lanes are downloading, and the ranges that lanes have abandoned.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     state: Mutex<RangesState>,
-    /// Notified when a range ends, for waiting lanes.
+    /// Notification that a range has ended. Waiting lanes wait for this notification.
     ended: Notify,
-    /// Notified when further lanes are wanted.
+    /// Notification that a file needs further lanes.
     wanted: Notify,
 }
 
@@ -36,30 +36,30 @@ pub(super) struct Ranges {
 struct RangesState {
     begun: u64,
     running: Vec<RunningRange>,
-    /// Abandoned ranges, by the parts of their files.
+    /// Abandoned ranges. Each entry has the journal key of the file's part file.
     left: Vec<(Vec<u8>, Piece)>,
-    /// Files that are moved in pieces, by their parts.
+    /// Files that are moved in pieces, by the journal keys of their part files.
     files: HashMap<Vec<u8>, PiecewiseFile>,
-    /// Files for which further lanes are wanted, with the number of lanes.
+    /// Files that need further lanes, with the number of lanes.
     wanted: Vec<(File, usize)>,
 }
 
-/// A file that is moved in pieces.
+/// A file that is moved in pieces (byte ranges).
 #[derive(Debug)]
 struct PiecewiseFile {
     file: File,
-    /// Pieces that no lane has begun.
+    /// Number of pieces that no lane has begun.
     waiting: usize,
-    /// Maximum number of connections that fetch.
+    /// Maximum number of connections that may download the file.
     connections_max: usize,
-    /// Whether the fetched bytes are useless.
+    /// Whether the downloaded bytes are useless.
     is_spoiled: bool,
     joins: JoinController,
-    /// Whether a range has begun.
+    /// Whether a lane has begun a range of the file.
     has_begun: bool,
-    /// Whether another range has begun since.
+    /// Whether more than one range of the file has begun.
     is_shared: bool,
-    /// Attributes that the server sent after the last byte of the file.
+    /// Attributes that the server has sent after the last byte of the file.
     stat: Option<Stat>,
 }
 
@@ -68,16 +68,16 @@ struct RunningRange {
     id: u64,
     part: Vec<u8>,
     range: Piece,
-    /// Offset up to which bytes have been read, or are about to be.
+    /// Offset up to which bytes have been read or are being read.
     at: u64,
     begun: Instant,
-    /// Whether bytes have arrived.
+    /// Whether bytes of the range have arrived.
     is_open: bool,
-    /// Whether the range lies outside the lane's own piece.
+    /// Whether the lane has taken over the range from another lane's piece.
     is_taken: bool,
 }
 
-/// Rate of a lane.
+/// Download rate of a lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LaneRate {
     bytes_per_s: f64,
@@ -85,19 +85,21 @@ pub(super) struct LaneRate {
     span: Duration,
 }
 
-/// A range that a lane fetches. It ends earlier if another lane takes the rest.
+/// A range that a lane is downloading. The range becomes shorter if another lane takes over its
+/// last bytes.
 #[derive(Debug)]
 pub(super) struct FetchRange<'a> {
     ranges: &'a Ranges,
     id: u64,
     begin: u64,
-    /// Whether the range was another lane's. Then no other record shows that it is missing.
+    /// Whether the range was taken over from another lane's piece. If so, the range must be
+    /// recorded as abandoned when the lane fails.
     is_taken: bool,
 }
 
 impl Ranges {
-    /// Expects `pieces` pieces of a file, by `connections_max` connections at most. No lane takes
-    /// from another one until all pieces have been begun.
+    /// Registers a file with `pieces` pieces. At most `connections_max` connections may download
+    /// it. Until all pieces have been begun, no lane takes over bytes from another lane.
     pub(super) fn expect(
         &self,
         part: &[u8],
@@ -119,7 +121,7 @@ impl Ranges {
         self.state().files.insert(part.to_vec(), fetching);
     }
 
-    /// Records that a lane begins a piece.
+    /// Records that a lane has begun a piece.
     pub(super) fn begin_piece(&self, part: &[u8], now: Instant) {
         let mut state = self.state();
         let is_alone = !state.running.iter().any(|it| it.part == part);
@@ -131,8 +133,9 @@ impl Ranges {
         }
     }
 
-    /// Returns a range for a helping lane, if it may join: an abandoned range, or half of the
-    /// longest rest. A lane with a pace has joined before.
+    /// Returns a range for a helping lane, if the lane may join. The range is an abandoned range or
+    /// half of the largest remaining range. If `rate` is given, the lane has already helped with
+    /// this file.
     pub(super) fn join(
         &self,
         part: &[u8],
@@ -169,22 +172,23 @@ impl Ranges {
         }
     }
 
-    /// Records that the server supports no ranges. Running lanes continue, and no lane joins.
+    /// Records that the server does not support ranges. Running lanes continue, and no further lane
+    /// joins.
     pub(super) fn refuse_help(&self, part: &[u8]) {
         if let Some(fetching) = self.state().files.get_mut(part) {
             fetching.connections_max = 1;
         }
     }
 
-    /// Marks the fetched bytes of a file as useless, so that its lanes end.
+    /// Marks the downloaded bytes of a file as useless, so that its lanes stop.
     pub(super) fn spoil(&self, part: &[u8]) {
         if let Some(fetching) = self.state().files.get_mut(part) {
             fetching.is_spoiled = true;
         }
     }
 
-    /// Waits until no lane fetches a file, and forgets it. Writes to an earlier part are then no
-    /// longer recorded.
+    /// Waits until no lane is downloading a file, and then removes the file from the table.
+    /// Afterwards, no lane records bytes of an earlier part file.
     pub(super) async fn settle(&self, part: &[u8]) {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
@@ -202,7 +206,7 @@ impl Ranges {
         }
     }
 
-    /// Waits until further lanes are wanted. Returns the file and their number.
+    /// Waits until a file needs further lanes. Returns the file and the number of lanes.
     pub(super) async fn wanted(&self) -> (File, usize) {
         loop {
             if let Some(wanted) = self.state().wanted.pop() {
@@ -221,7 +225,7 @@ impl Ranges {
         }
     }
 
-    /// Records that a lane begins a range of its own piece.
+    /// Records that a lane has begun a range of its own piece.
     pub(super) fn begin(&self, part: &[u8], range: Piece, now: Instant) -> FetchRange<'_> {
         let id = self.state().run(part, range, false, now);
         FetchRange {
@@ -232,11 +236,12 @@ impl Ranges {
         }
     }
 
-    /// Returns a range for a lane that has finished its own piece.
+    /// Returns another range for a lane that has finished its own piece.
     ///
-    /// That is an abandoned range, or the end of the rest that would take longest. A lane without a
-    /// pace takes half of that rest. A lane that helps may abandon its range, so this lane waits.
-    /// `None` once no range outside of a piece is left.
+    /// The result is an abandoned range, or the last bytes of the range whose download would take
+    /// longest. A lane without a measured rate takes over half of that range. If a helping lane may
+    /// still abandon its range, the function waits. The function returns `None` once no such range
+    /// remains.
     pub(super) async fn take(&self, part: &[u8], rate: Option<LaneRate>) -> Option<FetchRange<'_>> {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
@@ -268,21 +273,22 @@ impl Ranges {
         PieceOffer::Range(self.taken(id, range))
     }
 
-    /// Records the attributes that the server has sent after the last byte. They apply to the whole
-    /// file if one lane has fetched it.
+    /// Records the attributes that the server has sent after the last byte. The attributes are
+    /// stored only if one lane has downloaded the whole file, because they then apply to all its
+    /// bytes.
     pub(super) fn note_stat(&self, part: &[u8], stat: Stat) {
         if let Some(fetching) = self.state().files.get_mut(part) {
             fetching.stat = Some(stat).filter(|_| !fetching.is_shared);
         }
     }
 
-    /// Takes the attributes after the last byte, if they are known.
+    /// Removes and returns the attributes that the server has sent after the last byte.
     pub(super) fn take_stat(&self, part: &[u8]) -> Option<Stat> {
         let mut state = self.state();
         state.files.get_mut(part)?.stat.take()
     }
 
-    /// Returns the ranges of a file that lanes fetch, or have abandoned.
+    /// Returns the ranges of a file that lanes are downloading or have abandoned.
     pub(super) fn of(&self, part: &[u8]) -> Vec<Piece> {
         let state = self.state();
         let running = state.running.iter().map(|it| (&it.part, it.range));
@@ -291,7 +297,7 @@ impl Ranges {
         all.map(|(_, range)| range).collect()
     }
 
-    /// Forgets a file that has arrived completely.
+    /// Removes a file from the table after the file has arrived completely.
     pub(super) fn forget(&self, part: &[u8]) {
         let mut state = self.state();
         state.left.retain(|(of, _)| of != part);
@@ -303,14 +309,14 @@ impl Ranges {
     }
 }
 
-/// Answer to a lane that has finished its own piece.
+/// Result for a lane that has finished its own piece.
 #[derive(Debug)]
 enum PieceOffer<'a> {
-    /// The lane fetches this range.
+    /// The lane is to download this range.
     Range(FetchRange<'a>),
-    /// Other lanes fetch ranges that they may abandon.
+    /// No range is available now. Other lanes may still abandon their ranges.
     Later,
-    /// No range is left.
+    /// No range remains.
     Nothing,
 }
 
@@ -339,7 +345,8 @@ impl RangesState {
         Some(self.left.swap_remove(at).1)
     }
 
-    /// Requests further lanes for a file, if it is time. Returns whether any are wanted.
+    /// Requests further lanes for a file, if the file's [`JoinController`] permits. Returns whether
+    /// any lanes were requested.
     fn want(&mut self, part: &[u8], now: Instant) -> bool {
         let running = self.running.iter().filter(|it| it.part == part);
         let Some(fetching) = self.files.get_mut(part) else {
@@ -361,8 +368,8 @@ impl RangesState {
         count > 0
     }
 
-    /// Takes half of the longest rest from its lane. The taken half is reduced by the bytes that
-    /// the old lane fetches before the new range starts.
+    /// Takes over about half of the largest remaining range from its lane. The amount is reduced,
+    /// because the old lane downloads more bytes before the new lane starts.
     fn halve(&mut self, part: &[u8], now: Instant) -> Option<Piece> {
         let round = self.files.get(part).and_then(|it| it.joins.round());
         let running = self.running.iter_mut().filter(|it| it.part == part);
@@ -382,7 +389,8 @@ impl RangesState {
         })
     }
 
-    /// Takes the end of the rest that would take longest from its lane.
+    /// Takes over the last bytes of the range whose download would take longest. The range becomes
+    /// shorter for its lane.
     fn split(&mut self, part: &[u8], rate: Option<LaneRate>, now: Instant) -> Option<Piece> {
         if self.files.get(part).is_some_and(|it| it.waiting > 0) {
             return None;
@@ -424,7 +432,7 @@ impl RunningRange {
 }
 
 impl LaneRate {
-    /// Computes the pace of a lane that has fetched `bytes` bytes since `begun`.
+    /// Computes the rate of a lane that has downloaded `bytes` bytes since `begun`.
     pub(super) fn of(bytes: u64, begun: Instant, now: Instant) -> Self {
         let span = now.saturating_duration_since(begun);
         Self {
@@ -437,14 +445,15 @@ impl LaneRate {
         bytes / self.bytes_per_s.max(1.0)
     }
 
-    /// Returns the share of common work with which both lanes end at the same time.
+    /// Returns the fraction of common work that this lane must do so that both lanes end at the
+    /// same time.
     fn share_beside(self, other: Self) -> f64 {
         let both = self.bytes_per_s + other.bytes_per_s;
         (self.bytes_per_s / both.max(1.0)).clamp(1.0 - SHARE_MAX, SHARE_MAX)
     }
 
-    /// Returns the time that a lane of this pace loses at the start of another range: a request,
-    /// and slow start.
+    /// Returns the time in seconds that a lane of this rate loses at the start of another range.
+    /// The time consists of a request and of slow start.
     fn start_s(self, round: Duration) -> f64 {
         let round_s = round.as_secs_f64();
         let doublings = (self.bytes_per_s * round_s / INITIAL_WINDOW_BYTES).log2();
@@ -453,40 +462,41 @@ impl LaneRate {
     }
 }
 
-/// Least age of a range from which a lane without a pace can judge its rate.
+/// Smallest age of a range at which its rate is considered, if the other lane has no measured rate.
 const AGE_LEAST: Duration = Duration::from_secs(2);
 
-/// Least remaining time of a range that is split. The start of a range takes several round trips.
+/// Shortest remaining time, in seconds, of a range that is split. Starting another range takes
+/// several round trips.
 const REST_LEAST_S: f64 = 2.0;
 
 const TAKEN_LEAST_BYTES: u64 = 1 << 20;
 
-/// Initial congestion window of TCP: ten segments.
+/// Initial congestion window of TCP in bytes: ten segments.
 const INITIAL_WINDOW_BYTES: f64 = 14_600.0;
 
-/// Maximum number of seconds that the beginning of a range counts. A server that opens files slowly
-/// is no sign of long round trips.
+/// Upper limit, in seconds, on the estimated time to start a range. A server may need long to open
+/// a file although round trips are short.
 const START_MAX_S: f64 = 10.0;
 
-/// Approximate round trips from the end of a range to the first bytes of the next one.
+/// Approximate number of round trips from the end of a range to the first bytes of the next range.
 const REQUEST_ROUNDS: f64 = 2.0;
 
-/// Interval at which a waiting lane checks whether it may take from others.
+/// Interval at which a waiting lane checks whether it may take over bytes from other lanes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Largest share of a rest that a lane takes. The other lane may have begun a moment ago, and
-/// continues as well.
+/// Largest fraction of a remaining range that a lane takes over. The other lane may just have
+/// begun, and it continues as well.
 const SHARE_MAX: f64 = 15.0 / 16.0;
 
 impl FetchRange<'_> {
-    /// Returns the present begin and end of the range.
+    /// Returns the present begin and end offsets of the range.
     pub(super) fn now(&self) -> Piece {
         let state = self.ranges.state();
         let running = state.running.iter().find(|it| it.id == self.id);
         running.expect("a range runs until it is dropped").range
     }
 
-    /// Whether the fetched bytes of the file are useless.
+    /// Returns whether the downloaded bytes of the file are useless.
     pub(super) fn is_spoiled(&self) -> bool {
         let state = self.ranges.state();
         let running = state.running.iter().find(|it| it.id == self.id);
@@ -494,8 +504,8 @@ impl FetchRange<'_> {
         fetching.is_some_and(|it| it.is_spoiled)
     }
 
-    /// Returns the bytes that may be read at `at`, `most` at most. Zero if the range ends there, or
-    /// the file is spoiled.
+    /// Returns the number of bytes that the lane may read at `at`, limited by `most`. Returns 0 if
+    /// the range ends at `at`, or if the file's bytes are useless.
     pub(super) fn room(&self, at: u64, most: usize) -> usize {
         if self.is_spoiled() {
             return 0;
@@ -509,7 +519,8 @@ impl FetchRange<'_> {
         room
     }
 
-    /// Records that the lane has waited for `waited` and then received `bytes`.
+    /// Records that the lane has received `bytes` bytes. `waited` is the time for which it waited
+    /// for them.
     pub(super) fn received(&self, bytes: usize, waited: Duration, now: Instant) {
         let mut state = self.ranges.state();
         let state = &mut *state;
@@ -535,7 +546,8 @@ impl FetchRange<'_> {
         }
     }
 
-    /// Records that all bytes before `at` have arrived. They count even if the rest is abandoned.
+    /// Records that all bytes before the offset `at` are stored. These bytes stay valid if the lane
+    /// abandons the remaining bytes.
     pub(super) fn has_come_to(&mut self, at: u64) {
         self.begin = at;
     }
@@ -603,8 +615,8 @@ mod tests {
         }
     }
 
-    /// Simulates a lane that fetches a file of 100 MiB in bursts, until further lanes are wanted.
-    /// Returns the time of that.
+    /// Simulates a lane that downloads a file of 100 MiB in bursts, until further lanes are
+    /// requested. Returns the time of that request.
     fn fetch_in_bursts(ranges: &Ranges, own: &FetchRange<'_>, begun: Instant) -> Instant {
         let round = Duration::from_millis(100);
         let mut now = begun + 2 * round;
@@ -651,7 +663,7 @@ mod tests {
         assert!(slow.now().end > MIB, "the slow one goes on");
     }
 
-    /// The other lane continues meanwhile.
+    /// In this test, the other lane continues while the new range starts.
     #[test]
     fn a_lane_takes_less_where_the_beginning_of_a_range_takes_long() {
         let (ranges, begun) = (Ranges::default(), Instant::now());
@@ -671,7 +683,7 @@ mod tests {
         assert!((1.6..1.9).contains(&start_s), "{start_s}");
     }
 
-    /// The young range may be the last one taken.
+    /// In this test, the young range may itself have been taken over last.
     #[test]
     fn a_young_range_is_no_slow_one() {
         let (ranges, begun) = (Ranges::default(), Instant::now());
@@ -762,7 +774,7 @@ mod tests {
         assert!(ranges.join(PART, None, now).is_none(), "one is enough");
     }
 
-    /// The lane in front continues meanwhile.
+    /// In this test, the lane of the preceding range continues while the new range starts.
     #[test]
     fn a_lane_that_joins_takes_less_where_the_beginning_of_a_range_takes_long() {
         let (ranges, begun) = (Ranges::default(), Instant::now());

@@ -1,4 +1,5 @@
-//! Small files of a lane between this machine and a server, several at a time.
+//! Small files that a lane moves between this machine and a server. Several files are in progress
+//! at the same time.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -36,23 +37,24 @@ use crate::{
 /// Tasks of a lane that have not begun.
 pub(super) struct Backlog {
     tasks: VecDeque<(TaskId, Task)>,
-    /// Files that must be moved alone, since they may then succeed, or fail with a better reason.
+    /// Tasks whose files must be moved one by one. Such a move may succeed, or may fail with a
+    /// better reason.
     alone: HashSet<TaskId>,
     arriving: mpsc::UnboundedReceiver<(TaskId, Task)>,
     is_closed: bool,
 }
 
-/// The small files of a lane.
+/// The small files that a lane is moving at the same time.
 pub(super) struct SmallFiles<'a> {
     pub(super) shared: &'a Arc<JobContext>,
     pub(super) tell: &'a (dyn Fn(LaneEvent) + Sync),
     is_upload: bool,
     pipeline: Pipeline<'a>,
-    /// Running files.
+    /// Files in progress, by task number.
     files: HashMap<u64, plan::File>,
-    /// Files being written to the disk.
+    /// Downloaded files that are being written to the disk.
     writing: JoinSet<(TaskId, Result<TaskResult, TaskError>)>,
-    /// Whether no further file is begun.
+    /// Whether the lane begins no further small files.
     is_ending: bool,
 }
 
@@ -66,7 +68,7 @@ impl Backlog {
         }
     }
 
-    /// Returns the next task. `None` once there are no more. Safe to cancel.
+    /// Returns the next task, or `None` once there are no more tasks. This method is cancel safe.
     pub(super) async fn next(&mut self) -> Option<(TaskId, Task)> {
         if self.tasks.is_empty() {
             self.arrive().await;
@@ -87,8 +89,8 @@ impl Backlog {
 }
 
 impl<'a> SmallFiles<'a> {
-    /// Starts to move the small files of a lane between these ends. `None` unless `task` is such a
-    /// file, and the server accepts several at a time.
+    /// Starts to move the small files of a lane. Returns `None` unless `task` is the move of a
+    /// small file and the server accepts several files at the same time.
     pub(super) fn new(
         shared: &'a Arc<JobContext>,
         ends: (&'a mut Backend, &'a mut Backend),
@@ -118,7 +120,7 @@ impl<'a> SmallFiles<'a> {
         })
     }
 
-    /// Moves small files until none waits.
+    /// Moves small files until no small file is waiting.
     ///
     /// # Errors
     /// The task in progress, and the reason why the session is unusable.
@@ -143,7 +145,7 @@ impl<'a> SmallFiles<'a> {
         }
     }
 
-    /// Begins as many files as permitted.
+    /// Begins as many files as the limits permit.
     async fn begin(&mut self, backlog: &mut Backlog) -> Result<(), (TaskId, TaskError)> {
         while !self.is_ending && self.writing.len() < WRITING_MAX {
             let Some((id, Task::Move(file))) = backlog.tasks.front() else {
@@ -172,7 +174,8 @@ impl<'a> SmallFiles<'a> {
         Ok(())
     }
 
-    /// Begins a file. If this machine reads the file, `file` becomes the version that was read.
+    /// Begins a file. If the source is this machine, `file` receives the size and time of the
+    /// version that was read.
     async fn begin_one(&mut self, id: TaskId, file: &mut plan::File) -> Result<(), TaskError> {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
@@ -231,7 +234,7 @@ impl<'a> SmallFiles<'a> {
         }
     }
 
-    /// Checks that the downloaded content is the source's file.
+    /// Checks that the downloaded content has the size and the time of the source file.
     fn check(&self, file: &plan::File, content: &DownloadedContent) -> Result<(), TaskError> {
         if self.shared.job.moving.verify == CopyVerification::None {
             return Ok(());
@@ -295,7 +298,7 @@ impl<'a> SmallFiles<'a> {
     }
 }
 
-/// Returns the outcome of a moved file.
+/// Returns the result of the task for a file that was moved.
 fn moved(file: &plan::File, shared: &JobContext) -> TaskResult {
     TaskResult::Moved {
         bytes: file.size_bytes.unwrap_or_default(),
@@ -307,8 +310,8 @@ fn moved(file: &plan::File, shared: &JobContext) -> TaskResult {
     }
 }
 
-/// Whether a file can be moved among others: it is quick, its time is known to the second, and it
-/// is not read back.
+/// Returns whether a file can be moved together with other files. The file must be small, its time
+/// must be known to the second, and its copy must not be read back.
 fn is_small(shared: &JobContext, task: &Task) -> bool {
     let Task::Move(file) = task else {
         return false;
@@ -324,8 +327,9 @@ fn is_small(shared: &JobContext, task: &Task) -> bool {
         )
 }
 
-/// Returns the most listening ports that a lane may have open. Descriptors must remain for disks,
-/// servers and other jobs. The gateway's transfers must also suffice for others.
+/// Returns the maximum number of listening ports that a lane may have open. File descriptors must
+/// remain for disks, servers and other jobs. The gateway's limit on transfers must suffice for
+/// other clients too.
 fn ports_max(lanes_max: usize) -> usize {
     // The default is the usual initial limit of systems.
     let (open_max, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
@@ -333,11 +337,12 @@ fn ports_max(lanes_max: usize) -> usize {
     usize::try_from(share).unwrap_or(usize::MAX)
 }
 
-/// Maximum number of ports of all lanes together, enough for 2,500 files a second at 200 ms. A
-/// gateway permits about a thousand transfers to all its clients.
+/// Maximum number of ports of all lanes together. This number is sufficient for 2,500 files per
+/// second at a round-trip time of 200 ms. A gateway permits about 1,000 transfers for all its
+/// clients together.
 const PORTS_OF_LANES_MAX: u64 = 512;
 
-/// Whether a gateway could not connect to this machine.
+/// Returns whether an error means that a gateway could not connect to this machine.
 fn is_out_of_reach(error: &ServerError) -> bool {
     match error {
         ServerError::Unreached => true,
@@ -348,5 +353,5 @@ fn is_out_of_reach(error: &ServerError) -> bool {
 
 const NO_DATA_CONNECTION: ReplyCode = ReplyCode(425);
 
-/// Maximum number of files that are being written to the disk.
+/// Maximum number of files that are being written to the disk at the same time.
 const WRITING_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Small files between two folders of a disk in memory, each moved in one call.
+//! Tests of small files between two folders of an in-memory disk. Each file is copied in one call.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     plan::{ContentProof, FileEvent, FileOutcome, PlanOptions},
 };
 
-/// Creates a disk with a file `/from/a`, and the job that copies the folder.
+/// Creates a disk with a file `/from/a`, and the job that copies the folder `/from`.
 fn world(verify: CopyVerification) -> (FaultyDisk, Job) {
     let disk = FaultyDisk::new(1);
     disk.put_folder("/there/to");
@@ -39,7 +39,7 @@ fn world(verify: CopyVerification) -> (FaultyDisk, Job) {
     (disk, job)
 }
 
-/// Runs a job. Returns its summary, and the proof of each copy.
+/// Runs a job. Returns the job's summary and the evidence of equality for each copy.
 fn run(disk: &FaultyDisk, job: Job) -> (JobSummary, Vec<ContentProof>) {
     let progress = Arc::new(JobProgress::new(None));
     let shared = JobContext::new(Arc::new(job), None, progress, Arc::new(disk.clone()));

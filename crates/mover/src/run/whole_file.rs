@@ -1,4 +1,4 @@
-//! Small files of this machine that are read, written or copied completely, each in one blocking
+//! Small local files that are read, written or copied completely. Each operation is one blocking
 //! call.
 
 use std::{io, sync::Arc};
@@ -13,17 +13,17 @@ use crate::{
     server::ServerError,
 };
 
-/// Outcome of reading a file.
+/// Result of reading a file.
 pub(super) enum ReadOutcome {
-    /// Content, and the state of the file before and after.
+    /// The content, and the version of the file. The version was the same before and after reading.
     Whole(Vec<u8>, Stamp),
-    /// The file changed meanwhile, or is larger than it was.
+    /// The file changed during the read, or is larger than a small file.
     Changed,
-    /// The file is open for writing, and would be removed.
+    /// The file is open for writing, and the job would remove it after the copy.
     Busy,
 }
 
-/// A small file to be copied between two folders of this machine.
+/// A small file to copy between two local folders.
 pub(super) struct FileCopy {
     pub(super) source_files: Arc<LocalFiles>,
     pub(super) destination_files: Arc<LocalFiles>,
@@ -32,25 +32,28 @@ pub(super) struct FileCopy {
     pub(super) destination: Vec<u8>,
     /// Maximum number of bytes to read.
     pub(super) bytes_max: u64,
-    /// Whether sizes are compared, and the state of the source before and after.
+    /// Whether the copy is checked. The check compares sizes, and the versions of the source before
+    /// and after the copy.
     pub(super) is_compared: bool,
-    /// Whether the copy gets its name before the call returns. Otherwise the part stays open.
+    /// Whether the copy is renamed to its final name before the call returns. If false, the part
+    /// file stays open.
     pub(super) is_named: bool,
 }
 
-/// Outcome of copying a file.
+/// Result of copying a file.
 pub(super) enum CopyOutcome {
-    /// State of the source, and the complete part unless it has its name.
+    /// The version of the source. Also the complete part file, unless it was already renamed to its
+    /// final name.
     Whole(Stamp, Option<OpenPart>),
-    /// The source changed meanwhile, or is larger than a small file.
+    /// The source changed during the copy, or is larger than a small file.
     Changed,
 }
 
 impl FileCopy {
-    /// Copies the file. When the function returns, the content outlives a power cut.
+    /// Copies the file. When the function returns, the content survives a power cut.
     ///
     /// # Errors
-    /// An error of the disk, or [`TaskError::Busy`]. No part remains then.
+    /// An error of the disk, or [`TaskError::Busy`]. The part file is removed in both cases.
     pub(super) fn run(&self) -> Result<CopyOutcome, TaskError> {
         let path = &self.destination;
         let on_source =
@@ -127,7 +130,7 @@ pub(super) fn read(files: &LocalFiles, path: &[u8], bytes_max: u64) -> io::Resul
     })
 }
 
-/// Writes a file under the name of its part. When the function returns, the content outlives a
+/// Writes a file under the name of its part file. When the function returns, the content survives a
 /// power cut.
 pub(super) fn write(
     files: &Arc<LocalFiles>,
@@ -154,7 +157,7 @@ pub(super) fn write(
     Ok(part)
 }
 
-/// Gives a complete part its name.
+/// Renames a complete part file to its final name.
 pub(super) fn name(mut part: OpenPart, path: &[u8]) -> io::Result<()> {
     part.files.name_part(&part.path, path)?;
     part.is_kept = true;

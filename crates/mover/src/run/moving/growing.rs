@@ -1,5 +1,5 @@
-//! Files that grow while they are read, such as logs. The mover copies a snapshot of the initial
-//! bytes, or follows the file until it stops growing.
+//! Files that grow while the mover reads them, such as logs. The mover copies the bytes that the
+//! file had at the start, or follows the file until it stops growing.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{Backend, FinishedCopy, Mover, SourceStat, TaskError, TransferNames};
 use crate::job::GrowthHandling;
 
-/// Range that was read from a file of this machine.
+/// Byte range that was read from a local file, with the hash of its bytes.
 #[derive(Clone)]
 pub(super) struct ReadRange {
-    /// Offset at which the reading began.
+    /// Offset of the first byte that was read.
     begin: u64,
     hash: Xxh3,
 }
@@ -28,7 +28,8 @@ impl ReadRange {
         self.hash.update(bytes);
     }
 
-    /// Whether the file at `path` of `source` still has these bytes, up to `end`.
+    /// Returns whether the file at `path` of `source` still has the same bytes from `begin` to
+    /// `end`.
     async fn is_still_in(
         &self,
         source: &mut Backend,
@@ -55,14 +56,14 @@ impl ReadRange {
 }
 
 impl Mover<'_> {
-    /// Whether the mover waits until a file of this machine stops growing.
+    /// Returns whether the mover waits until a local file stops growing.
     pub(super) fn follows(&self) -> bool {
         self.shared.job.moving.growing == GrowthHandling::Follow
             && matches!(self.source, Backend::Local(_))
     }
 
-    /// Whether the source is longer than the copy and still begins with its bytes. `now` holds the
-    /// source's present attributes.
+    /// Returns whether the source is longer than the copy and still begins with the copied bytes.
+    /// `now` contains the source's present attributes.
     pub(super) async fn has_grown(
         &mut self,
         names: &TransferNames,
@@ -90,10 +91,10 @@ impl Mover<'_> {
     }
 }
 
-/// Interval between two checks of a followed file.
+/// Interval between two checks of a file that may still grow.
 pub(super) const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 
-/// Time without growth after which a file counts as complete.
+/// Time without growth after which a growing file counts as complete.
 pub(super) const FOLLOW_QUIET: Duration = Duration::from_secs(10);
 
 const STEP_BYTES: usize = 256 * 1024;

@@ -1,7 +1,8 @@
-//! A large file that several connections fetch from a server, one piece each.
+//! Downloads of a large file over several connections. Each connection downloads one piece (byte
+//! range).
 //!
-//! A connection over a lossy path is slow, regardless of the path's capacity. Several connections
-//! multiply the rate. Over a path without loss, or through a gateway, one is enough.
+//! On a lossy path, a connection is slow even if the path has a high capacity. Several connections
+//! multiply the rate. On a path without loss, or through a gateway, one connection is sufficient.
 
 use std::{
     io::ErrorKind,
@@ -26,8 +27,8 @@ use crate::{
 };
 
 impl Mover<'_> {
-    /// Returns the missing pieces in which a file is to be moved. `None` for a file that is moved
-    /// as one.
+    /// Returns the missing pieces in which a file is to be moved. Returns `None` if the file is
+    /// moved over one connection.
     pub(in crate::run) async fn split(
         &mut self,
         file: &File,
@@ -99,7 +100,8 @@ impl Mover<'_> {
         Ok(Some(pieces))
     }
 
-    /// Moves a piece, or the rest of it after an earlier attempt.
+    /// Moves a piece. After an earlier attempt, moves only the bytes of the piece that are still
+    /// missing.
     pub(in crate::run) async fn move_piece(
         &mut self,
         file: &File,
@@ -150,7 +152,8 @@ impl Mover<'_> {
         Ok(TaskResult::Arrived)
     }
 
-    /// Fetches from the pieces of other lanes. A failure does not affect them.
+    /// Downloads ranges from the pieces of other lanes. If this lane fails, the other lanes
+    /// continue.
     pub(in crate::run) async fn help(&mut self, file: &File) -> Result<TaskResult, TaskError> {
         let ranges = &self.shared.ranges;
         let Some(key) = self.pieces_key(file) else {
@@ -169,7 +172,8 @@ impl Mover<'_> {
         Ok(TaskResult::HelperEnded)
     }
 
-    /// Fetches one range. The file does not start again meanwhile, so the part is the right one.
+    /// Downloads one range into the common part file. The file's transfer cannot start again during
+    /// the call, so the part stays valid.
     async fn help_with(
         &mut self,
         file: &File,
@@ -184,7 +188,7 @@ impl Mover<'_> {
             .await
     }
 
-    /// Opens the part that contains the pieces.
+    /// Opens the part file that contains the pieces.
     async fn open_pieces(
         &mut self,
         names: &TransferNames,
@@ -204,7 +208,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Fetches a range, and records the fetched bytes. Returns the pace of the lane.
+    /// Downloads a range, and records the downloaded bytes in the journal. Returns the download
+    /// rate of the lane.
     async fn fetch_range(
         &mut self,
         (names, journal): (&TransferNames, &Arc<Journal>),
@@ -247,8 +252,8 @@ impl Mover<'_> {
         fetched
     }
 
-    /// Reconnects if the server has disconnected after an aborted transfer, or does not report its
-    /// end.
+    /// Reconnects to the source if its server has disconnected after an aborted transfer. Also
+    /// reconnects if the server does not report the end of that transfer.
     pub(super) async fn mend_source(&mut self) -> Result<(), TaskError> {
         if !self.source.is_ready().await {
             let shared = &self.shared;
@@ -261,7 +266,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Compares a file whose pieces have all arrived, and gives it its name.
+    /// Verifies a file whose pieces have all arrived, and renames it to its final name.
     pub(in crate::run) async fn join(&mut self, file: &File) -> Result<TaskResult, TaskError> {
         let Some((names, journal, begun)) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
@@ -301,8 +306,8 @@ impl Mover<'_> {
         joined
     }
 
-    /// Whether several connections are useful. They are for a remote server, but not for one behind
-    /// a gateway.
+    /// Returns whether several connections are useful: the server is remote, and no gateway is on
+    /// the route.
     fn is_worth_splitting(&self) -> bool {
         let is_direct = match &self.shared.job.source {
             JobSite::Server(dial) => !dial.is_behind_gateway(),
@@ -316,8 +321,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Returns the key of a file's pieces in the journal and among the lanes. `None` if the file is
-    /// moved as one.
+    /// Returns the key of a file's pieces in the journal and in the table of ranges. Returns `None`
+    /// if the file cannot be moved in pieces.
     fn pieces_key(&self, file: &File) -> Option<Vec<u8>> {
         let job = &self.shared.job;
         let journal = self
@@ -339,8 +344,8 @@ impl Mover<'_> {
         Some(moving.partial(&source, &destination))
     }
 
-    /// Returns the names of a file that is moved in pieces, the journal, and its record. Without a
-    /// journal, no piece is recorded.
+    /// Returns three values for a file that is moved in pieces: its paths, the journal, and its
+    /// record in the journal. Returns `None` if the job has no journal.
     async fn of_pieces(
         &self,
         file: &File,
@@ -385,7 +390,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Makes an empty part with the file's length. Returns whether the journal has recorded it.
+    /// Creates an empty part file with the file's length. Returns whether the journal has recorded
+    /// the part.
     async fn make_room(
         &mut self,
         (names, journal): (&TransferNames, &Arc<Journal>),
@@ -409,7 +415,8 @@ impl Mover<'_> {
         Ok(true)
     }
 
-    /// Fetches a range. Returns the pace. `at` is the offset reached, also after a failure.
+    /// Downloads a range, and returns the download rate. `at` receives the offset that was reached,
+    /// even if the download fails.
     async fn fetch(
         &mut self,
         names: &TransferNames,
@@ -478,8 +485,8 @@ impl Mover<'_> {
         Ok(rate)
     }
 
-    /// Returns the error for a server that sends more bytes than the file had from `begin` on. The
-    /// file has grown, or the server has sent it from its beginning.
+    /// Returns the error for a server that has sent too many bytes from the offset `begin` on.
+    /// Either the file has grown, or the server has ignored the offset.
     async fn cause_of_surplus(
         &mut self,
         names: &TransferNames,
@@ -522,7 +529,7 @@ impl Mover<'_> {
     }
 }
 
-/// Records a piece of a file that is on the disk.
+/// Records in the journal that a piece of a file is synced to the disk.
 async fn note(journal: &Arc<Journal>, part: &[u8], piece: Piece) {
     on_journal(journal, part, move |journal, part| {
         journal.add_piece(part, piece)
@@ -530,8 +537,8 @@ async fn note(journal: &Arc<Journal>, part: &[u8], piece: Piece) {
     .await;
 }
 
-/// Size below which a file is moved as one.
+/// Size in bytes below which a file is moved over one connection.
 const SPLIT_LEAST_BYTES: u64 = 64 << 20;
 
-/// Interval at which fetched bytes are synced, and recorded in the journal.
+/// Interval at which downloaded bytes are synced and recorded in the journal.
 const NOTED_EVERY: Duration = Duration::from_secs(5);

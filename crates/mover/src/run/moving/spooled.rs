@@ -1,4 +1,5 @@
-//! Transfer of a file to several servers behind one gateway, so that its bytes cross the WAN once.
+//! Transfer of a file to several servers behind one gateway. The file's bytes cross the WAN only
+//! once.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use crate::{
 };
 
 impl Mover<'_> {
-    /// Copies the missing bytes through a spool at the gateway. Returns the size of the file.
-    /// `None` if the gateway has no spool.
+    /// Copies the missing bytes through a spool at the gateway (a file with one upload for several
+    /// servers). Returns `None` if the gateway has no spool.
     pub(super) async fn copy_by_spool(
         &mut self,
         names: &TransferNames,
@@ -67,7 +68,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Checks that the existing part belongs to this source.
+    /// Checks that the existing part file matches the source.
     async fn check_overlap(
         &mut self,
         names: &TransferNames,
@@ -85,7 +86,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Uploads from `begin` to `end`. Sends the bytes to the spool, unless another job does.
+    /// Uploads the bytes from `begin` to `end`. Sends the bytes to the gateway's spool, unless
+    /// another job sends them.
     async fn upload_by_spool(
         &mut self,
         names: &TransferNames,

@@ -1,6 +1,6 @@
-//! Small files between two folders of this machine, each moved in one blocking call.
+//! Copies of small files between two local folders. Each file is copied in one blocking call.
 //!
-//! Switching threads for each step would take longer than copying the bytes.
+//! Switching between threads for each step would take longer than copying the bytes.
 
 use tokio::task::spawn_blocking;
 
@@ -13,7 +13,7 @@ use crate::run::{
 };
 
 impl Mover<'_> {
-    /// Moves a file in one call. `None` if it is to be moved in steps.
+    /// Copies a file in one call. Returns `None` if the file must be copied in several steps.
     pub(super) async fn move_whole(
         &self,
         file: &File,
@@ -62,8 +62,9 @@ impl Mover<'_> {
         }))
     }
 
-    /// Whether a file is moved in one call. Both ends must be this machine, without reading back or
-    /// waiting for growth. The rate must permit all bytes at a time.
+    /// Returns whether a file can be copied in one call. Source and destination must be this
+    /// machine. The file must be small enough for one step of the rate limit. The job must neither
+    /// read the copy back nor follow growing files.
     fn moves_whole(&self, file: &File, names: &TransferNames) -> bool {
         let are_local = matches!(
             (&*self.source, &*self.destination),
