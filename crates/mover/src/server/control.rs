@@ -1,4 +1,4 @@
-//! Control connection: commands, replies, and timeouts.
+//! Control connection to an FTP server: commands, replies and timeouts.
 
 use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
 
@@ -14,7 +14,7 @@ use tokio::{
 
 use super::ServerError;
 
-/// A control connection.
+/// A control connection to an FTP server.
 pub(super) struct ControlConnection {
     /// The connection. `None` once it is closed.
     io: Option<Leg>,
@@ -22,27 +22,28 @@ pub(super) struct ControlConnection {
     /// The server and its route, for display.
     whom: String,
     client: FtpClient,
-    /// Unwritten bytes for the server.
+    /// Bytes for the server that are not yet written to the connection.
     out: Vec<u8>,
-    /// Whether written bytes may still be in the TLS layer.
+    /// Whether the TLS layer may still hold written bytes.
     needs_flush: bool,
-    /// Commands that wait for the replies to earlier ones.
+    /// Commands that wait until the server has replied to earlier commands.
     unsent: VecDeque<Vec<u8>>,
-    /// Number of commands, and the greeting, that the server has to answer.
+    /// Number of final replies that the server has not sent yet. Until the greeting arrives, it
+    /// counts as one of them.
     on_wire: usize,
-    /// Whether commands are sent before earlier ones are answered.
+    /// Whether commands are sent before the replies to earlier commands have arrived.
     pipelines: bool,
-    /// Replies that no caller has requested yet.
+    /// Replies that have arrived and that no caller has requested yet.
     answers: VecDeque<(CommandTicket, Reply)>,
-    /// Commands whose replies no caller will request.
+    /// Commands whose replies are discarded when they arrive.
     disregarded: Vec<CommandTicket>,
-    /// The server's notice that it ends the connection.
+    /// The reply 421, by which the server announced the end of the connection.
     farewell: Option<Reply>,
-    /// Longest wait for a reply.
+    /// Longest time to wait for a reply.
     reply_timeout: Duration,
 }
 
-/// A command whose reply is still missing.
+/// A command that was sent and whose reply has not arrived yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingReply {
     verb: &'static str,
@@ -73,7 +74,7 @@ impl ControlConnection {
         }
     }
 
-    /// Ticket of the greeting, which no command precedes.
+    /// Ticket of the greeting, which the server sends before any command.
     pub(super) const GREETING: PendingReply = PendingReply {
         verb: "the connection",
         ticket: CommandTicket::GREETING,
@@ -84,18 +85,19 @@ impl ControlConnection {
         self.peer
     }
 
-    /// From now on, sends commands before earlier ones are answered. Some servers fail then: they
-    /// answer in another order, or lose a reply.
+    /// Enables pipelining: commands are then sent before the replies to earlier commands have
+    /// arrived. Some servers fail with pipelining. They reply in another order, or they omit a
+    /// reply.
     pub(super) fn pipeline(&mut self) {
         self.pipelines = true;
     }
 
-    /// Whether commands are sent before earlier ones are answered.
+    /// Returns whether commands are sent before the replies to earlier commands have arrived.
     pub(super) fn pipelines(&self) -> bool {
         self.pipelines
     }
 
-    /// Whether all commands have been answered.
+    /// Returns whether the server has replied to all commands.
     pub(super) fn is_at_rest(&self) -> bool {
         self.client.is_idle()
     }
@@ -107,7 +109,7 @@ impl ControlConnection {
         }
     }
 
-    /// Queues a command, which the next wait for a reply sends.
+    /// Queues a command. The command is sent when a caller next waits for a reply.
     pub(super) fn send(
         &mut self,
         verb: &'static str,
@@ -119,7 +121,7 @@ impl ControlConnection {
         Ok(PendingReply { verb, ticket })
     }
 
-    /// Sends queued commands as far as permitted, without waiting for a reply.
+    /// Sends queued commands, but only as many as pipelining permits. Does not wait for a reply.
     pub(super) async fn flush(&mut self) -> Result<(), ServerError> {
         match timeout(self.reply_timeout, self.push()).await {
             Ok(result) => result,
@@ -127,7 +129,7 @@ impl ControlConnection {
         }
     }
 
-    /// Sends queued commands as far as permitted. Safe to cancel.
+    /// Sends queued commands, but only as many as pipelining permits. This method is cancel safe.
     async fn push(&mut self) -> Result<(), ServerError> {
         loop {
             while self.pipelines || self.on_wire == 0 {
@@ -155,7 +157,7 @@ impl ControlConnection {
         }
     }
 
-    /// Returns a reply to a command, if one has arrived.
+    /// Returns a reply to a command, or `None` if no reply has arrived.
     pub(super) fn arrived(&mut self, sent: PendingReply) -> Option<Reply> {
         let found = self.answers.iter().position(|(it, _)| *it == sent.ticket);
         found
@@ -176,12 +178,13 @@ impl ControlConnection {
         }
     }
 
-    /// Waits for the final reply to a command, and returns it whether positive or negative.
+    /// Waits for the final reply to a command. Returns both positive and negative replies.
     pub(super) async fn last(&mut self, sent: PendingReply) -> Result<Reply, ServerError> {
         self.last_within(sent, self.reply_timeout).await
     }
 
-    /// Waits for the final reply to a command with a longer timeout than usual, `reply_timeout`.
+    /// Waits for the final reply to a command with the timeout `reply_timeout`. The function is
+    /// used if the usual timeout is too short.
     pub(super) async fn last_within(
         &mut self,
         sent: PendingReply,
@@ -200,7 +203,7 @@ impl ControlConnection {
         final_reply.unwrap_or_else(|_| Err(self.silent(sent.verb, reply_timeout)))
     }
 
-    /// Waits for the final reply to a command, which must be a success.
+    /// Waits for the final reply to a command. Returns an error if the reply is negative.
     pub(super) async fn done(&mut self, sent: PendingReply) -> Result<Reply, ServerError> {
         let reply = self.last(sent).await?;
         if reply.is_completed() {
@@ -210,7 +213,7 @@ impl ControlConnection {
         }
     }
 
-    /// Sends a command and waits for its success.
+    /// Sends a command and waits for its final reply. Returns an error if the reply is negative.
     pub(super) async fn run(
         &mut self,
         verb: &'static str,
@@ -220,7 +223,7 @@ impl ControlConnection {
         self.done(sent).await
     }
 
-    /// Sends a command and waits for its final reply, positive or negative.
+    /// Sends a command and waits for its final reply. Returns both positive and negative replies.
     pub(super) async fn ask(
         &mut self,
         verb: &'static str,
@@ -230,7 +233,7 @@ impl ControlConnection {
         self.last(sent).await
     }
 
-    /// Passes the connection to `begin_tls`, which makes the handshake on it.
+    /// Replaces the plain connection with a TLS connection. `begin_tls` performs the handshake.
     pub(super) async fn upgrade<F>(
         self,
         begin_tls: impl FnOnce(Connection) -> F,
@@ -248,12 +251,12 @@ impl ControlConnection {
         Ok(Self { io, ..self })
     }
 
-    /// Waits until the connection has ended, or is about to end.
+    /// Waits until the connection has ended or the server has announced its end.
     pub(super) async fn until_lost(&mut self) {
         while self.receive().await.is_ok() {}
     }
 
-    /// Ends this side of the connection, and waits until the server has ended its own.
+    /// Closes the sending side of the connection, and waits until the server has closed its side.
     pub(super) async fn end(&mut self) {
         let Some(io) = &mut self.io else {
             return;
@@ -264,7 +267,7 @@ impl ControlConnection {
         while io.read(&mut bytes).await.is_ok_and(|it| it > 0) {}
     }
 
-    /// Closes the connection, whether the server has ended its side or not.
+    /// Closes the connection without waiting for the server.
     pub(super) fn close(&mut self) {
         self.io = None;
     }
@@ -280,7 +283,8 @@ impl ControlConnection {
         self.lost(io::ErrorKind::NotConnected.into())
     }
 
-    /// Receives the server's next bytes, and sends the commands that they permit. Safe to cancel.
+    /// Receives the next bytes from the server, and sends the commands that the new replies permit.
+    /// This method is cancel safe.
     pub(super) async fn receive(&mut self) -> Result<(), ServerError> {
         if let Some(farewell) = &self.farewell {
             return Err(ServerError::Full(farewell.clone()));
@@ -313,7 +317,7 @@ impl ControlConnection {
         self.push().await
     }
 
-    /// Returns the error of a connection that is unusable.
+    /// Returns the error for a connection that has become unusable. `why` is the reason.
     pub(super) fn useless(&self, why: &'static str) -> ServerError {
         self.lost(io::Error::other(why))
     }
@@ -335,12 +339,12 @@ impl ControlConnection {
 }
 
 impl PendingReply {
-    /// Whether this is the command `verb`.
+    /// Returns whether the verb of the command is `verb`.
     pub(super) fn is(self, verb: &str) -> bool {
         self.verb == verb
     }
 
-    /// Returns the error for a refusal.
+    /// Returns the error for a command that the server has refused.
     pub(super) fn refused(self, reply: Reply) -> ServerError {
         ServerError::Refused {
             command: self.verb,

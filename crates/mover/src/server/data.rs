@@ -1,5 +1,5 @@
-//! Establishment of a data connection: this side connects to a port that the server names, or the
-//! server connects to a port of this side.
+//! Data connections to an FTP server. In passive mode, the mover connects to a port of the server.
+//! In active mode, the server connects to a port of the mover.
 
 use std::{
     io,
@@ -20,44 +20,46 @@ use tokio::{net::TcpListener, time::timeout};
 
 use super::{Dial, ServerError, Session, control::PendingReply};
 
-/// A requested data connection.
+/// A data connection that was requested from the server.
 pub(super) enum DataRequest {
-    /// This side connects when the server has named a port.
+    /// Passive mode: the mover connects to the port that the server names in its reply.
     Passive {
-        /// Form of the server's answer.
+        /// Form of the command and of its reply.
         form: PassiveForm,
-        /// The command.
+        /// The command that requested the data connection.
         sent: PendingReply,
     },
-    /// The server connects to `listener`.
+    /// Active mode: the server connects to `listener`.
     Active {
-        /// Port of this side.
+        /// Listening port of the mover.
         listener: Arc<Listener>,
-        /// The command.
+        /// The command that requested the data connection.
         sent: PendingReply,
     },
 }
 
-/// Origin of a data connection, once the server has agreed to it.
+/// Origin of a data connection, after the server has accepted the request.
 pub(super) enum DataOrigin {
-    /// The server listens at this address.
+    /// The server is listening at this address.
     At(SocketAddr),
-    /// The server connects to this side.
+    /// The server connects to this listener.
     Here(Arc<Listener>),
 }
 
-/// Opener of a session's data connections. The session itself is free meanwhile.
+/// Parameters with which a session's data connections are opened. The session can send commands at
+/// the same time.
 #[derive(Clone)]
 pub(super) struct DataDial {
     dial: Arc<Dial>,
-    /// TLS of the data connections. `None` if data is not protected.
+    /// TLS connector for data connections. `None` if data connections are not encrypted.
     connector: Option<Connector>,
     server: IpAddr,
 }
 
 impl Session {
-    /// Requests the port of a download that is about to begin, together with the next command. This
-    /// saves a round trip. Does nothing if the server accepts one command at a time.
+    /// Requests the data port of a download that will begin soon, together with the next command.
+    /// The request in advance avoids one round trip. The function does nothing if the server does
+    /// not accept pipelined commands.
     ///
     /// # Errors
     /// [`ServerError`] if the command cannot be sent.
@@ -70,7 +72,8 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the port that was requested in advance, unless the server may have closed it since.
+    /// Removes and returns the data port that was requested in advance. Returns `None` if the
+    /// server may have closed the port, because the request is old.
     pub(super) fn take_port_ahead(&mut self) -> Option<DataRequest> {
         let (asked, at) = self.port_ahead.take()?;
         if at.elapsed() < PORT_AHEAD_MAX {
@@ -80,7 +83,7 @@ impl Session {
         None
     }
 
-    /// Requests a data connection. The next wait for a reply sends the command.
+    /// Requests a data connection. The command is sent when a caller next waits for a reply.
     pub(super) async fn ask_for_data(&mut self) -> Result<DataRequest, ServerError> {
         if self.dial.is_active {
             let listener = self.listen().await.map_err(ServerError::Data)?;
@@ -90,7 +93,7 @@ impl Session {
         }
     }
 
-    /// Requests a data connection to a port of the server.
+    /// Requests a data connection in passive mode, to a port of the server.
     pub(super) fn ask_for_passive(&mut self) -> Result<DataRequest, ServerError> {
         if let Some((asked, _)) = self.port_ahead.take() {
             // The server closes the earlier port.
@@ -105,10 +108,10 @@ impl Session {
         Ok(DataRequest::Passive { form, sent })
     }
 
-    /// Opens a listening port of this side.
+    /// Opens a listening port of the mover.
     ///
     /// # Errors
-    /// An error of the system.
+    /// An error of the operating system.
     pub(super) async fn listen(&self) -> io::Result<Listener> {
         if let Some(network) = self.dial.network() {
             return network.listen().map(Listener::from);
@@ -117,7 +120,7 @@ impl Session {
         listener.map(Listener::from)
     }
 
-    /// Requests a data connection to a port of this side.
+    /// Requests a data connection in active mode, to a port of the mover.
     pub(super) fn ask_for_active(
         &mut self,
         listener: Arc<Listener>,
@@ -134,7 +137,7 @@ impl Session {
         Ok(DataRequest::Active { listener, sent })
     }
 
-    /// Returns the origin of the connection, by the reply to its request.
+    /// Returns the origin of the data connection, according to the server's reply to the request.
     pub(super) fn meeting(
         &self,
         asked: DataRequest,
@@ -156,7 +159,7 @@ impl Session {
         }
     }
 
-    /// Returns the opener of this session's data connections.
+    /// Returns a [`DataDial`] that opens data connections for this session.
     pub(super) fn data_dial(&self) -> DataDial {
         DataDial {
             dial: self.dial.clone(),
@@ -167,7 +170,7 @@ impl Session {
 }
 
 impl DataRequest {
-    /// Returns the command of the request.
+    /// Returns the command that requested the data connection.
     pub(super) fn sent(&self) -> PendingReply {
         match self {
             Self::Passive { sent, .. } | Self::Active { sent, .. } => *sent,
@@ -176,17 +179,17 @@ impl DataRequest {
 }
 
 impl DataDial {
-    /// Returns the longest time without progress.
+    /// Returns the longest permitted time without progress.
     pub(super) fn stall_max(&self) -> Duration {
         self.dial.stall_max
     }
 
-    /// Whether the user wants servers to connect to this side.
+    /// Returns whether the user has selected active mode.
     pub(super) fn is_active(&self) -> bool {
         self.dial.is_active
     }
 
-    /// Connects without TLS.
+    /// Opens a data connection without TLS.
     ///
     /// # Errors
     /// [`ServerError::Data`] if no connection is established.
@@ -198,8 +201,8 @@ impl DataDial {
         connection.map_err(ServerError::Data)
     }
 
-    /// Adds TLS, if the session protects data. The transfer command must have been sent, since the
-    /// server answers a handshake no sooner.
+    /// Starts TLS on a data connection, if the session encrypts data. The caller must have sent the
+    /// transfer command, because servers answer the handshake only after that command.
     ///
     /// # Errors
     /// [`ServerError::Tls`] if the handshake fails.
@@ -214,7 +217,7 @@ impl DataDial {
         }
     }
 
-    /// Connects, with TLS if the session protects data.
+    /// Opens a data connection. Uses TLS if the session encrypts data.
     ///
     /// # Errors
     /// [`ServerError`] if no connection is established.
@@ -242,7 +245,7 @@ impl DataDial {
     }
 }
 
-/// Time for which a port requested in advance counts as open.
+/// Time for which a data port that was requested in advance counts as open.
 const PORT_AHEAD_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -253,7 +256,8 @@ mod tests {
     use super::*;
     use crate::server::{GatewayListener, Route};
 
-    /// Creates a session with a gateway in this process that accepts every command.
+    /// Creates a session with a simulated gateway in this process. The gateway accepts every
+    /// command.
     async fn session(network: &PipeNetwork) -> Session {
         let door = network.listen().expect("a port");
         let at = door.local_addr();

@@ -1,4 +1,4 @@
-//! Access to a server: its route, its account and its TLS.
+//! Access to a server: its route, its user name and password, and its use of TLS.
 
 use std::{
     fmt, io,
@@ -20,58 +20,59 @@ use tokio::{
 use super::ServerError;
 use crate::location::{Scheme, Server};
 
-/// Parameters for a log-in to a server.
+/// Parameters for connecting and logging in to a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dial {
     /// The server.
     pub server: Server,
     /// The route to the server.
     pub route: Route,
-    /// The account.
+    /// The user name.
     pub user: String,
-    /// Password of the account.
+    /// Password of the user.
     pub password: Password,
-    /// Verification of the certificate, if the URL requests TLS.
+    /// Check of the server's certificate, if the URL requests TLS.
     pub verify: CertificateCheck,
-    /// Whether the server connects to this side for data.
+    /// Whether data connections use active mode, in which the server connects to the mover.
     pub is_active: bool,
-    /// Longest wait for a connection, and for a reply.
+    /// Longest time to wait for a connection or for a reply.
     pub reply_timeout: Duration,
-    /// Longest time in which no byte of a transfer moves.
+    /// Longest time for which a transfer may make no progress.
     pub stall_max: Duration,
 }
 
 /// Route to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Without a gateway.
+    /// Directly, without a gateway.
     Direct,
-    /// Through the listener of a gateway. The log-in names the server.
+    /// Through the listener of a gateway. The user name at log-in contains the name of the server.
     Gateway(GatewayListener),
 }
 
-/// Listener of a gateway.
+/// Address of a gateway's listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayListener {
-    /// Host name or address.
+    /// Host name or IP address.
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Whether the gateway has TLS with the server. Otherwise the mover has TLS with the listener.
+    /// Whether the gateway encrypts the connection to the server with TLS. If false, the mover uses
+    /// TLS with the listener.
     pub has_tls: bool,
-    /// Whether the listener belongs to a near gateway in this process.
+    /// Whether the listener belongs to an embedded near gateway in this process.
     pub is_ours: bool,
-    /// PipeNetwork within this process that contains the listener at `host` and `port`. `None`
-    /// stands for the system's network.
+    /// In-memory network within this process that contains the listener at `host` and `port`.
+    /// `None` means the operating system's network.
     pub network: Option<PipeNetwork>,
 }
 
-/// A password, which is never printed.
+/// A password. Its debug output does not show the content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub Vec<u8>);
 
 impl Password {
-    /// Returns the password of a guest.
+    /// Returns the password for anonymous log-ins.
     pub fn guest() -> Self {
         Self(GUEST.to_vec())
     }
@@ -81,7 +82,7 @@ impl Password {
     }
 }
 
-/// Servers require an address, and do not check it.
+/// Password for anonymous log-ins. Servers expect a mail address there, and do not check it.
 const GUEST: &[u8] = b"longhaul@";
 
 impl fmt::Debug for Password {
@@ -91,7 +92,7 @@ impl fmt::Debug for Password {
 }
 
 impl Dial {
-    /// Creates log-in data for tests, of a server at `address`.
+    /// Creates log-in parameters for tests, for a server at `address`.
     #[cfg(test)]
     pub(crate) fn for_tests(address: SocketAddr) -> Self {
         Self {
@@ -111,7 +112,7 @@ impl Dial {
         }
     }
 
-    /// Returns the argument of `USER`.
+    /// Returns the argument of the command `USER`.
     pub(super) fn logon(&self) -> Vec<u8> {
         let Server { host, port, .. } = &self.server;
         match &self.route {
@@ -123,8 +124,9 @@ impl Dial {
         }
     }
 
-    /// Names the listener of a gateway as the cause of a refused log-in, if the server behind the
-    /// gateway has sent the greeting. Such a listener leads to one server only.
+    /// Improves the error of a refused log-in at a gateway's listener. If the greeting came from a
+    /// server, the listener leads to one fixed server. The new error then names the listener as the
+    /// cause.
     pub(super) fn explain(&self, error: ServerError, greeting: &ftp::client::Reply) -> ServerError {
         let Route::Gateway(door) = &self.route else {
             return error;
@@ -141,7 +143,8 @@ impl Dial {
         }
     }
 
-    /// Returns the TLS mode with the next hop, if any.
+    /// Returns the TLS mode of the connection that the mover opens. Returns `None` if that
+    /// connection is not encrypted.
     pub(super) fn tls(&self) -> Option<TlsStart> {
         if matches!(&self.route, Route::Gateway(door) if door.has_tls) {
             return None;
@@ -154,8 +157,8 @@ impl Dial {
         }
     }
 
-    /// Creates the connector of one session. All connections of the session share a TLS session.
-    /// TLS sessions of other connectors are not offered.
+    /// Creates the TLS connector of one session. All connections of the session share one TLS
+    /// session. TLS sessions of other connectors are not resumed.
     pub(super) fn connector(&self, mode: TlsStart) -> Result<Connector, ServerError> {
         let tls = ServerTls {
             mode,
@@ -166,7 +169,7 @@ impl Dial {
         Connector::new_tls12(&tls).map_err(|error| ServerError::TlsSettings(error.to_string()))
     }
 
-    /// Connects to the server, or to the gateway in front of it.
+    /// Connects to the server, or to the gateway through which the server is reached.
     pub(super) async fn connect(&self) -> Result<Connection, ServerError> {
         let (host, port) = self.next_hop();
         let Some(network) = self.network() else {
@@ -186,7 +189,7 @@ impl Dial {
         Ok(pipe.into())
     }
 
-    /// Connects to an address of the server, for commands or for data.
+    /// Connects to an address of the server, for a control connection or a data connection.
     pub(super) async fn connect_to(&self, address: SocketAddr) -> io::Result<Connection> {
         match self.network() {
             Some(network) => network.connect(address).map(Connection::from),
@@ -196,7 +199,7 @@ impl Dial {
         }
     }
 
-    /// Makes the TLS handshake.
+    /// Performs the TLS handshake.
     pub(super) async fn handshake(
         &self,
         connector: &Connector,
@@ -211,20 +214,20 @@ impl Dial {
         })
     }
 
-    /// Whether a gateway may receive the password together with the name, since it is no secret, or
-    /// the route to the server has TLS.
+    /// Returns whether a gateway may receive the password together with the user name. The password
+    /// must be no secret, or the route to the server must use TLS.
     pub(super) fn may_hurry_password(&self) -> bool {
         let is_private = self.server.scheme != Scheme::Ftp
             && matches!(&self.route, Route::Gateway(door) if door.has_tls);
         self.password.is_guests() || is_private
     }
 
-    /// Whether a gateway is in front of the server.
+    /// Returns whether the server is reached through a gateway.
     pub(crate) fn is_behind_gateway(&self) -> bool {
         matches!(self.route, Route::Gateway(_))
     }
 
-    /// Returns the server and its route, for display.
+    /// Returns the server and the route to it, for display.
     pub(crate) fn whom(&self) -> String {
         let server = format!("the server {}", self.server.place());
         match &self.route {
@@ -236,7 +239,8 @@ impl Dial {
         }
     }
 
-    /// Returns the network within this process through which the server is reached.
+    /// Returns the in-memory network within this process through which the server is reached, if
+    /// any.
     pub(super) fn network(&self) -> Option<&PipeNetwork> {
         match &self.route {
             Route::Direct => None,
@@ -252,10 +256,11 @@ impl Dial {
     }
 }
 
-/// Connects to a host, at the first of its addresses that answers within `reply_timeout`.
+/// Connects to a host. Tries the host's addresses one after another, until one accepts a connection
+/// within `reply_timeout`.
 ///
 /// # Errors
-/// [`ServerError`] if the host has no address, or if none answers.
+/// [`ServerError`] if the host has no address, or if no address accepts a connection.
 pub(crate) async fn reach(
     host: &str,
     port: u16,
@@ -299,7 +304,8 @@ async fn connect_to(address: SocketAddr, reply_timeout: Duration) -> io::Result<
     Ok(tcp)
 }
 
-/// Idle time before the first keepalive, shorter than the timeouts of common firewalls.
+/// Idle time before the first TCP keepalive. The value is shorter than the timeouts of common
+/// firewalls.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Errors of a server, and their remedies.
+//! Errors of servers, and the actions that may remedy them.
 
 use std::{io, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{fence::FencedError, retry_action::RetryAction};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The host has no address.
+    /// The host name has no address.
     #[error("{host} has no address")]
     Resolve {
         /// The host name.
@@ -30,39 +30,39 @@ pub enum ServerError {
         host: String,
         /// The port.
         port: u16,
-        /// Error at the last address tried.
+        /// Error of the last address that was tried.
         #[source]
         source: io::Error,
     },
-    /// The control connection has ended, or is unusable.
+    /// The control connection has ended or has become unusable.
     #[error("the connection with {peer} was lost")]
     Lost {
-        /// The server, and the gateway in front of it.
+        /// The server, and the gateway through which it is reached.
         peer: String,
-        /// The reason. `UnexpectedEof` if the server just closed the connection.
+        /// The reason. `UnexpectedEof` if the server has closed the connection without an error.
         #[source]
         source: io::Error,
     },
-    /// A reply is missing.
+    /// The server did not reply in time.
     #[error("{peer} did not answer {command} within {} s", reply_timeout.as_secs())]
     Silent {
-        /// The server, and the gateway in front of it.
+        /// The server, and the gateway through which it is reached.
         peer: String,
-        /// The command without a reply.
+        /// The command to which the server did not reply.
         command: &'static str,
-        /// Duration of the wait.
+        /// Time for which the mover waited.
         reply_timeout: Duration,
     },
-    /// The server is full, or ends the connection (`421`).
+    /// The server accepts no further connection, or has ended the connection (reply 421).
     #[error("the server accepts no connection, or ends it: {0}")]
     Full(Reply),
-    /// The account or its password is wrong.
+    /// The server refused the log-in.
     #[error("the server refused the log-in: {0}")]
     LogIn(Reply),
-    /// A gateway's listener leads to one server, and the log-in named another one.
+    /// A gateway's listener leads to one fixed server, and the log-in named another server.
     #[error("the listener {listener} has a fixed server, which refused the log-in: {reply}")]
     FixedServer {
-        /// The listener.
+        /// Address of the listener.
         listener: String,
         /// The server's reply.
         reply: Reply,
@@ -70,93 +70,95 @@ pub enum ServerError {
     /// The server does not offer the requested TLS.
     #[error("the server offers no TLS: {0}")]
     NoTls(Reply),
-    /// TLS failed.
+    /// The TLS handshake failed.
     #[error("no TLS with {host}")]
     Tls {
-        /// The name that the certificate must have.
+        /// The host name that the certificate must contain.
         host: String,
-        /// The reason, which names the fault of the certificate if there is one.
+        /// The reason. If the certificate is not accepted, the reason states why.
         #[source]
         source: io::Error,
     },
-    /// A command was refused.
+    /// The server refused a command.
     #[error("the server refused {command}: {reply}")]
     Refused {
-        /// The verb.
+        /// The verb of the refused command.
         command: &'static str,
         /// The server's reply.
         reply: Reply,
     },
-    /// No data connection was established, or it broke.
+    /// The data connection could not be established, or it failed.
     #[error("the data connection failed")]
     Data(#[source] io::Error),
-    /// The server confirmed an upload before all of it was sent.
+    /// The server confirmed an upload before the mover had sent all bytes.
     #[error("the server did not wait for the end of the upload: {0}")]
     TooEarly(Reply),
-    /// The server did not end TLS after a listing, so an attacker on the path may have cut it.
+    /// The server did not end TLS correctly after a listing. An attacker on the path may have
+    /// shortened the listing.
     #[error("the listing was cut: TLS was not ended by the server")]
     Cut,
-    /// A listing lacks the directory itself, which it should contain.
+    /// A listing does not contain the entry of the directory itself, which it should contain.
     #[error("the server lists nothing, not even the directory itself: it may not be readable")]
     Unlisted,
-    /// The size at the server differs from the bytes sent.
+    /// The size that the server reports differs from the number of bytes sent.
     #[error("the server has {} bytes of {expected}", got.map_or("an unknown number of".to_owned(), |it| it.to_string()))]
     Short {
-        /// Size at the server. `None` if the server did not report it, although it did for other
-        /// files.
+        /// Size at the server in bytes. `None` if the server did not report it, although it reports
+        /// the sizes of other files.
         got: Option<u64>,
-        /// Bytes sent.
+        /// Number of bytes sent.
         expected: u64,
     },
-    /// A file has more bytes than the server has listed.
+    /// The server sent more bytes of a file than its listing stated.
     #[error("the server sends more than the {0} bytes that it has listed")]
     Endless(u64),
-    /// The gateway did not connect to the announced port of this machine.
+    /// The gateway did not connect to the port that this machine announced.
     #[error("the gateway did not connect to this machine")]
     Unreached,
-    /// No byte moved for a long time.
+    /// The transfer made no progress for this time.
     #[error("no data moved for {} s", .0.as_secs())]
     Stalled(Duration),
-    /// Another process has taken the work over.
+    /// Another process has taken over the work.
     #[error(transparent)]
     Fenced(#[from] FencedError),
-    /// A web server refuses the request.
+    /// A web server refused the request.
     #[error("the server answered {0}")]
     Http(StatusCode),
     /// The connection to a web server failed.
     #[error("the exchange with the server {host} broke")]
     Exchange {
-        /// The server.
+        /// Host name of the server.
         host: String,
         /// The reason.
         #[source]
         source: io::Error,
     },
-    /// A web server redirects in circles, or to an unsupported location.
+    /// A web server redirects in a loop, or to a location that the mover does not support.
     #[error("the server leads to {0:?}, which the mover does not fetch from")]
     Led(String),
-    /// A web server sends a file only from its beginning.
+    /// A web server can send a file only from its beginning.
     #[error("the server does not start in the middle of a file")]
     NoRange,
-    /// Web servers are only sources.
+    /// The operation would write to a web server or list its files. Web servers can only be
+    /// sources.
     #[error("nothing can be written to a web server, or listed there")]
     SourceAlone,
-    /// The server's reply is no FTP.
+    /// The bytes from the server are not a valid FTP reply.
     #[error(transparent)]
     Reply(#[from] ReplyError),
-    /// A name cannot be sent.
+    /// A name contains bytes that an FTP command cannot contain.
     #[error(transparent)]
     Unsendable(#[from] UnsendableError),
-    /// The answer to a passive command names no port.
+    /// The reply to a passive command contains no port.
     #[error("the server named no data port: {0}")]
     NoPort(Reply),
-    /// The TLS settings are wrong.
+    /// The TLS settings are not valid.
     #[error("{0}")]
     TlsSettings(String),
 }
 
 impl ServerError {
-    /// Returns a hint for the user.
+    /// Returns a hint for the user, if there is one for this error.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::Resolve { .. } => {
@@ -184,12 +186,12 @@ impl ServerError {
         })
     }
 
-    /// Whether the server has refused the log-in.
+    /// Returns whether the server has refused the log-in.
     pub(crate) fn is_of_log_in(&self) -> bool {
         matches!(self, Self::LogIn(_) | Self::FixedServer { .. })
     }
 
-    /// Whether a server refuses to begin within a file.
+    /// Returns whether a server refuses to start in the middle of a file.
     pub(crate) fn is_of_ranges(&self) -> bool {
         match self {
             Self::NoRange => true,
@@ -198,7 +200,7 @@ impl ServerError {
         }
     }
 
-    /// Returns the action after this failure.
+    /// Returns the action that may remedy this failure.
     pub fn retry_action(&self) -> RetryAction {
         match self {
             Self::Full(_) => RetryAction::FewerConnections,

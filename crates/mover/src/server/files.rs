@@ -1,4 +1,4 @@
-//! Changes to files by commands alone, and listings.
+//! Listings, and changes to files that need no data connection.
 
 use ftp::{
     client::Reply,
@@ -18,20 +18,20 @@ use super::{
     transfer::{Transfer, TransferVerb},
 };
 
-/// A running listing.
+/// A listing in progress.
 pub struct RunningListing<'a> {
     transfer: Transfer<'a>,
     listing: ListingParser,
-    /// Whether the directory itself must be in the listing.
+    /// Whether the listing must contain an entry for the directory itself.
     shows_itself: bool,
     has_ended: bool,
 }
 
 impl Session {
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// [`ServerError`] if it cannot be made, also because it exists.
+    /// [`ServerError`] if the server refuses, for example because the directory exists.
     pub async fn make_directory(&mut self, path: &[u8]) -> Result<(), ServerError> {
         self.control.run("MKD", path).await.map(drop)
     }
@@ -39,7 +39,7 @@ impl Session {
     /// Deletes a file.
     ///
     /// # Errors
-    /// [`ServerError`] if the server refuses.
+    /// [`ServerError`] if the server refuses the deletion.
     pub async fn delete(&mut self, path: &[u8]) -> Result<(), ServerError> {
         self.control.run("DELE", path).await.map(drop)
     }
@@ -47,16 +47,16 @@ impl Session {
     /// Deletes an empty directory.
     ///
     /// # Errors
-    /// [`ServerError`] if the server refuses, also because the directory is not empty.
+    /// [`ServerError`] if the server refuses, for example because the directory is not empty.
     pub async fn remove_directory(&mut self, path: &[u8]) -> Result<(), ServerError> {
         self.control.run("RMD", path).await.map(drop)
     }
 
-    /// Renames a file, and replaces a file named `to`. The old file is lost only when the new one
-    /// has its name.
+    /// Renames a file. If a file named `to` exists, it is replaced. The old file is deleted only
+    /// after the new file has the name `to`.
     ///
     /// # Errors
-    /// [`ServerError`] if the server refuses.
+    /// [`ServerError`] if the server refuses to rename the file.
     pub async fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), ServerError> {
         let refused = match self.rename_once(from, to).await {
             Err(ServerError::Refused {
@@ -109,13 +109,13 @@ impl Session {
         }
     }
 
-    /// Sets the time of a file, if the server supports that, and gives it its name. Returns whether
-    /// it has the time.
+    /// Renames a part file to its final name. Also sets the modification time if the server
+    /// supports that. Returns whether the time was set.
     ///
-    /// This takes one round trip, if the server accepts pipelined commands.
+    /// If the server accepts pipelined commands, the function takes one round trip.
     ///
     /// # Errors
-    /// [`ServerError`] if the server refuses the name, or the connection is lost.
+    /// [`ServerError`] if the server refuses the name, or if the connection is lost.
     pub async fn name(
         &mut self,
         part: &[u8],
@@ -143,8 +143,8 @@ impl Session {
         }
     }
 
-    /// Whether a reply confirms that a time was set. A server that refuses times by `MDTM` is not
-    /// asked again.
+    /// Returns whether a reply confirms that a modification time was set. If the server refuses
+    /// times in `MDTM` commands, the session no longer sends times in `MDTM` commands.
     pub(super) fn time_was_set(&mut self, reply: &Reply) -> bool {
         if !reply.is_completed() && !self.features.set_modified {
             self.sets_time_by_mdtm = false;
@@ -152,7 +152,8 @@ impl Session {
         reply.is_completed()
     }
 
-    /// Queues the command that sets a time, if the server has one.
+    /// Queues the command that sets a modification time. Returns `None` if the server has no such
+    /// command.
     ///
     /// # Errors
     /// [`ServerError::Unsendable`] if the path cannot be sent.
@@ -176,10 +177,10 @@ impl Session {
         self.control.send(verb, &argument).map(Some)
     }
 
-    /// Begins a listing.
+    /// Starts the listing of a directory.
     ///
     /// # Errors
-    /// [`ServerError`] if the server refuses.
+    /// [`ServerError`] if the server refuses the listing.
     pub async fn list(
         &mut self,
         path: &[u8],
@@ -206,8 +207,8 @@ impl Session {
         })
     }
 
-    /// Requests exact times for the files of a directory whose listing is less precise than a
-    /// second.
+    /// Queries precise modification times for the files of a directory. The function is used if the
+    /// times in the directory's listing are less precise than one second.
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.
@@ -235,10 +236,11 @@ impl Session {
 }
 
 impl RunningListing<'_> {
-    /// Returns the next entries. Empty at the end.
+    /// Returns the next entries. The result is empty at the end of the listing.
     ///
     /// # Errors
-    /// [`ServerError`] if the listing broke off. Earlier entries may then be incomplete.
+    /// [`ServerError`] if the listing was interrupted. The entries returned so far may then be
+    /// incomplete.
     pub async fn next(&mut self) -> Result<Vec<ListingEntry>, ServerError> {
         let mut entries = Vec::new();
         let mut bytes = vec![0; 64 * 1024];
@@ -255,10 +257,11 @@ impl RunningListing<'_> {
         Ok(entries)
     }
 
-    /// Ends the listing. Returns the number of lines that could not be parsed.
+    /// Completes the listing. Returns the number of lines that could not be parsed.
     ///
     /// # Errors
-    /// [`ServerError`] if the server reports that the listing broke off.
+    /// [`ServerError`] if the server reports that the listing was interrupted, or if the listing is
+    /// incomplete.
     pub async fn finish(self) -> Result<u64, ServerError> {
         let ended = self.transfer.finish().await?;
         if !ended.is_sure {
@@ -271,8 +274,8 @@ impl RunningListing<'_> {
     }
 }
 
-/// Returns the argument of `LIST`. Some servers parse it for options, so a name must not look like
-/// one. Blanks at its end belong to it.
+/// Returns the argument of `LIST`. Some servers search the argument for options, so a name that
+/// begins with `-` is preceded by `./`. Trailing blanks belong to the name and are kept.
 fn list_argument(path: &[u8], lists_hidden_by_option: bool) -> Vec<u8> {
     let option: &[u8] = match (lists_hidden_by_option, path) {
         (false, _) => b"",
@@ -283,10 +286,11 @@ fn list_argument(path: &[u8], lists_hidden_by_option: bool) -> Vec<u8> {
     [option, here, path].concat()
 }
 
-/// Suffix of a file while another one replaces it.
+/// Suffix of the temporary name of a file that another file is replacing.
 const ASIDE: &[u8] = b".old";
 
-/// Whether a reply may mean that the name is in use. 550 and 553 may have other reasons as well.
+/// Returns whether a reply may mean that a file with the new name exists. The codes 550 and 553 may
+/// also have other reasons.
 fn is_name_taken(reply: &Reply) -> bool {
     matches!(reply.code(), ReplyCode(550 | 553 | 521))
 }

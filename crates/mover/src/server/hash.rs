@@ -1,4 +1,4 @@
-//! Hashes of files, computed by servers and by this machine.
+//! Hashes of files, computed by servers or by this machine.
 
 use std::{io, time::Duration};
 
@@ -8,30 +8,32 @@ use md5::{Digest as _, Md5};
 
 use super::{ServerError, Session};
 
-/// Hash algorithm.
+/// Hash algorithm for comparing files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// SHA-512.
+    /// SHA-512 (FIPS 180-4).
     Sha512,
-    /// SHA-256.
+    /// SHA-256 (FIPS 180-4).
     Sha256,
-    /// SHA-1.
+    /// SHA-1 (FIPS 180-4).
     Sha1,
-    /// MD5.
+    /// MD5 (RFC 1321).
     Md5,
 }
 
-/// A running hash computation.
+/// A hash computation in progress.
 enum Hasher {
     Sha(digest::Context),
     Md5(Md5),
 }
 
 impl Algorithm {
-    /// All algorithms, the best first. Processors have instructions for SHA-256.
+    /// All algorithms in order of preference. SHA-256 is first, because processors have
+    /// instructions for it.
     pub const ALL: [Self; 4] = [Self::Sha256, Self::Sha512, Self::Sha1, Self::Md5];
 
-    /// Returns its name for `HASH` (draft-bryan-ftpext-hash), and the servers' own commands for it.
+    /// Returns the algorithm's name for the command `HASH` (draft-bryan-ftpext-hash). Also returns
+    /// the commands of individual servers that compute this hash.
     fn names(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Sha512 => ("SHA-512", &["XSHA512"]),
@@ -59,7 +61,7 @@ impl Algorithm {
         }
     }
 
-    /// Computes the hash of a file on this machine. `read_at` reads its bytes from an offset on.
+    /// Computes the hash of a local file. `read_at` reads bytes at an offset.
     ///
     /// # Errors
     /// An error of the file system.
@@ -79,7 +81,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the command for such a hash, if the server supports it.
+    /// Returns the command that computes this hash, or `None` if the server supports no such
+    /// command.
     fn asked(self, features: &Features) -> Option<HashCommand> {
         let (name, commands) = self.names();
         let mut hashes = features.hashes.iter();
@@ -96,7 +99,7 @@ impl Algorithm {
         commands.iter().find(has).map(|it| HashCommand::Command(it))
     }
 
-    /// Finds a hash among the words of a reply.
+    /// Returns the first word of a reply that has the form of this hash.
     fn read(self, reply: &Reply) -> Option<Vec<u8>> {
         let text = std::str::from_utf8(reply.text()).ok()?;
         let digits = 2 * self.bytes();
@@ -107,12 +110,12 @@ impl Algorithm {
     }
 }
 
-/// Command for a hash.
+/// Command that makes a server compute a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HashCommand {
-    /// `HASH`, which computes one of several hashes.
+    /// `HASH`, which can compute hashes of several algorithms.
     Hash { name: &'static str, is_chosen: bool },
-    /// A command for this hash alone.
+    /// A command that computes hashes of only one algorithm.
     Command(&'static str),
 }
 
@@ -133,15 +136,16 @@ impl Hasher {
 }
 
 impl Session {
-    /// Whether the server computes such hashes.
+    /// Returns whether the server can compute hashes of this algorithm.
     pub fn makes(&self, algorithm: Algorithm) -> bool {
         algorithm.asked(&self.features).is_some()
     }
 
-    /// Returns the hash of a file. `None` if the server computes none for it.
+    /// Returns the hash of a file that the server has computed, or `None` if the server cannot
+    /// compute it.
     ///
     /// # Errors
-    /// [`ServerError`] if the path cannot be sent, or the connection is lost.
+    /// [`ServerError`] if the path cannot be sent, or if the connection is lost.
     pub async fn hash(
         &mut self,
         path: &[u8],
@@ -175,8 +179,8 @@ impl Session {
 
 const STEP_BYTES: usize = 1024 * 1024;
 
-/// Longest time in which a server may read a file for its hash. At 300 MB a second it reads a
-/// terabyte in that time.
+/// Longest time that a server may need to compute a hash. A server that reads 300 MB/s can read 1
+/// TB in this time.
 const HASH_TIMEOUT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

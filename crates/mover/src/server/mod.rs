@@ -1,6 +1,6 @@
-//! An FTP server, over real sockets: log-in, transfers, listings, and queries about files.
+//! FTP client over real sockets: log-in, transfers, listings, and queries about files.
 //!
-//! `crate::plan` decides which operation comes next, also after a failure.
+//! The module `crate::plan` decides the next operation, including the operation after a failure.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the sockets of sessions with servers"

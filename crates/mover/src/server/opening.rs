@@ -1,8 +1,8 @@
-//! Start of a session: the log-in, and the settings for all transfers.
+//! Start of a session: the log-in, and the settings that apply to all transfers.
 //!
-//! At a server each step up to the log-in takes a round trip. A server that accepts pipelined
-//! commands receives the rest at once. A gateway receives all commands at once, and forwards them
-//! one by one.
+//! Without a gateway, each step up to the log-in takes one round trip. If the server accepts
+//! pipelined commands, the mover then sends all further commands together. A gateway receives all
+//! commands at once, and forwards them to the server one by one.
 
 use std::time::Duration;
 
@@ -14,24 +14,26 @@ use ftp::{
 
 use super::{ServerError, Session, control::PendingReply, stat::quoted};
 
-/// Commands for the settings of all transfers.
+/// Commands that were sent to make the settings for all transfers.
 struct SessionSettings {
     protection: Option<(PendingReply, PendingReply)>,
     features: PendingReply,
     binary: PendingReply,
 }
 
-/// Commands that only some servers support. A refusal does no harm.
+/// Optional commands that were sent. If the server does not support one of them, the session
+/// continues.
 struct OptionalCommands {
-    /// Old servers use UTF-8 only after this command.
+    /// Command that enables UTF-8 on old servers.
     utf8: Option<PendingReply>,
-    /// Query for the name of a server behind a gateway with a greeting of its own.
+    /// Query for the name of a server behind a gateway. The gateway's own greeting does not contain
+    /// that name.
     status: Option<PendingReply>,
     home: Option<PendingReply>,
 }
 
 impl Session {
-    /// Logs in, and sets the options for all transfers.
+    /// Logs in, and sends the commands for the settings that apply to all transfers.
     pub(super) async fn begin(&mut self) -> Result<(), ServerError> {
         match self.takes_any_ahead() {
             true => self.begin_at_once().await,
@@ -95,7 +97,8 @@ impl Session {
         self.settled_at_once(settings, extras).await
     }
 
-    /// Processes the replies to commands that were sent together.
+    /// Processes the replies to the settings and to the optional commands, which were sent
+    /// together.
     async fn settled_at_once(
         &mut self,
         settings: SessionSettings,
@@ -181,7 +184,7 @@ impl Session {
     }
 }
 
-/// Least timeout for the reply to an upload, which takes longer than other replies.
+/// Shortest timeout for the reply to an upload. Such a reply takes longer than other replies.
 const WAIT_LEAST: Duration = Duration::from_secs(60);
 
 fn let_in(reply: Reply) -> Result<(), ServerError> {

@@ -1,4 +1,5 @@
-//! Session: logged in, in binary mode, with the server's features known.
+//! FTP session: a control connection that is logged in and in binary mode. The session stores the
+//! server's features.
 
 use std::{
     net::SocketAddr,
@@ -24,49 +25,51 @@ use super::{
 pub struct Session {
     pub(super) control: ControlConnection,
     pub(super) dial: Arc<Dial>,
-    /// TLS of data connections. `None` without TLS.
+    /// TLS connector for data connections. `None` if the session does not use TLS.
     pub(super) connector: Option<Connector>,
     /// Features that the server offers.
     pub(super) features: Features,
-    /// Form of the request for a data port.
+    /// Form of the command that requests a data port in passive mode.
     pub(super) passive: PassiveForm,
-    /// Whether data is unprotected.
+    /// Whether data connections use plain text, without TLS.
     pub(super) data_is_plain: bool,
-    /// Whether a data connection has been established.
+    /// Whether any data connection of the session has been established.
     pub(super) has_met: bool,
-    /// Port for the next transfer, requested in advance, and the time of the request.
+    /// Data port that was requested in advance for the next transfer, and the time of the request.
     pub(super) port_ahead: Option<(DataRequest, Instant)>,
-    /// Whether a transfer has begun, and the server has not reported its end.
+    /// Whether a transfer has begun and its final reply has not arrived.
     pub(super) is_moving: bool,
-    /// Pending commands before an upload: the removal of the old file, and a query for its remains.
+    /// Commands that precede an upload: the deletion of the old file, and two queries that show
+    /// whether the old file is gone.
     pub(super) in_front: Option<(PendingReply, [PendingReply; 2])>,
-    /// Pending query after a transfer, for the attributes of its file.
+    /// Queries that follow a transfer command, for the size and the time of the file.
     pub(super) behind: Option<[PendingReply; 2]>,
-    /// Whether the server ends TLS properly on data connections.
+    /// Whether the server ends TLS correctly (with close_notify) on data connections.
     pub(super) says_goodbye: bool,
-    /// The directory of the log-in, once it was queried.
+    /// The login directory. `None` if it was not queried yet.
     pub(super) home: Option<Vec<u8>>,
-    /// Whether the server answers commands in order, and those during a transfer after its end.
+    /// Whether the server processes commands in order. It processes commands that arrive during a
+    /// transfer after the end of the transfer.
     pub(super) is_sequential: bool,
-    /// Whether the server reads commands that arrive during a download only after it, as vsftpd
+    /// Whether the server reads no commands during a download and reads them afterwards, as vsftpd
     /// does.
     pub(super) is_idle_reader: bool,
-    /// Whether the server has answered `SIZE`.
+    /// Whether the server has ever replied to `SIZE` with a size.
     pub(super) tells_size: bool,
-    /// Whether the server may accept `MDTM TIME NAME` as a change.
+    /// Whether the server may accept `MDTM TIME NAME` as a command to set the modification time.
     pub(super) sets_time_by_mdtm: bool,
-    /// Whether the server omits names with a leading dot, unless `LIST -a` requests them.
+    /// Whether the server omits names that begin with a dot, unless the command is `LIST -a`.
     pub(super) lists_hidden_by_option: bool,
-    /// Listening ports on which small files arrive.
+    /// Listening ports that are open for the data connections of small files.
     pub(super) ports: Ports,
     local: SocketAddr,
 }
 
 impl Session {
-    /// Connects, and logs in.
+    /// Connects to the server and logs in.
     ///
     /// # Errors
-    /// [`ServerError`] with the server's refusal.
+    /// [`ServerError`] if the server cannot be reached or refuses the log-in.
     pub async fn open(dial: &Dial) -> Result<Self, ServerError> {
         let connector = dial.tls().map(|mode| dial.connector(mode)).transpose()?;
         // A server without TLS 1.2 is connected once more, with a newer version.
@@ -141,27 +144,29 @@ impl Session {
         }
     }
 
-    /// Whether the server has reported the size of a file before.
+    /// Returns whether the server has reported the size of any file before.
     pub fn tells_size(&self) -> bool {
         self.tells_size
     }
 
-    /// Whether transfers can begin within a file.
+    /// Returns whether the server can start transfers in the middle of a file.
     pub fn restarts(&self) -> bool {
         self.features.restart
     }
 
-    /// Whether another command can be sent, since no transfer was aborted.
+    /// Returns whether further commands can be sent. After an aborted transfer, no commands can be
+    /// sent.
     pub fn is_usable(&self) -> bool {
         !self.is_moving
     }
 
-    /// Whether no command or transfer is running.
+    /// Returns whether no command and no transfer is in progress.
     pub(super) fn is_at_rest(&self) -> bool {
         self.is_usable() && self.control.is_at_rest()
     }
 
-    /// Whether the server still has the connection open. With `asks`, the server itself is queried.
+    /// Returns whether the connection to the server is still open. If `asks` is true, the function
+    /// sends `NOOP` and waits for the reply.
     pub async fn is_alive(&mut self, asks: bool) -> bool {
         match asks {
             true => self.control.ask("NOOP", b"").await.is_ok(),
@@ -172,23 +177,24 @@ impl Session {
         }
     }
 
-    /// Whether commands may be sent after any others, even during a log-in or a transfer. A gateway
-    /// keeps them until their turn.
+    /// Returns whether commands may be sent at any time, even during a log-in or a transfer. A
+    /// gateway queues such commands.
     pub(super) fn takes_any_ahead(&self) -> bool {
         self.is_sequential && self.dial.is_behind_gateway()
     }
 
-    /// Returns this side's address on the control connection.
+    /// Returns the mover's address on the control connection.
     pub(super) fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Waits until the server ends the connection, or announces its end. Safe to cancel.
+    /// Waits until the server closes the connection or announces its end. This method is cancel
+    /// safe.
     pub async fn until_lost(&mut self) {
         self.control.until_lost().await;
     }
 
-    /// Sends `QUIT`, and does not wait for the reply.
+    /// Sends `QUIT` without waiting for the reply, and closes the connection.
     pub async fn close(mut self) {
         // The server may have disconnected before.
         if self.control.send("QUIT", b"").is_ok() {
@@ -201,7 +207,8 @@ impl Session {
         self.hang_up().await;
     }
 
-    /// Closes an unusable connection, and waits until the server can accept another one.
+    /// Closes the connection, and waits until the server can accept another connection. The session
+    /// is unusable afterwards.
     pub(crate) async fn hang_up(&mut self) {
         self.is_moving = true;
         let ending = async {
@@ -219,7 +226,8 @@ impl Session {
         self.control.close();
     }
 
-    /// Recognises a server by its greeting. Without recognition, no feature is assumed.
+    /// Recognises a server by its greeting, and sets the properties of that server. For an unknown
+    /// server, no special properties are assumed.
     fn recognise(&mut self, greeting: &Reply) {
         let says = |word: &str| {
             let mut lines = greeting.lines().iter();
@@ -247,8 +255,9 @@ async fn greet(control: &mut ControlConnection) -> Result<Reply, ServerError> {
     }
 }
 
-/// Longest wait for the reply to `QUIT`, which exceeds a round trip by satellite.
+/// Longest time to wait for the reply to `QUIT`. The value exceeds the round-trip time of a
+/// satellite path.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest time in which a server ends a connection.
+/// Longest time to wait until a server has closed its side of a connection.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Pool of sessions that stay open from one job to the next.
+//! Pool of FTP sessions that stay open between jobs.
 
 use std::{
     collections::VecDeque,
@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 
 use super::{Dial, ServerError, Session};
 
-/// Idle sessions for the next job at the same server, since a log-in takes several round trips.
+/// Idle sessions that later jobs at the same server can use. The pool avoids log-ins, which take
+/// several round trips.
 #[derive(Default)]
 pub struct SessionPool(Mutex<VecDeque<IdleSession>>);
 
@@ -21,11 +22,11 @@ struct IdleSession {
 }
 
 impl SessionPool {
-    /// Takes a session from the pool, or opens a new one. If the server refuses a further
-    /// connection, the pool's idle sessions of other accounts there are closed.
+    /// Takes a session from the pool, or opens a new session. If the server refuses another
+    /// connection, the function closes the pool's idle sessions at that server and tries again.
     ///
     /// # Errors
-    /// [`ServerError`] with the server's refusal.
+    /// [`ServerError`] if the server cannot be reached or refuses the log-in.
     pub async fn open(&self, dial: &Dial) -> Result<Session, ServerError> {
         self.leave_old().await;
         while let Some(IdleSession { since, mut session }) = self.take(|it| *it == *dial) {
@@ -39,7 +40,7 @@ impl SessionPool {
         }
     }
 
-    /// Closes all idle sessions at a server. Returns whether there were any.
+    /// Closes all idle sessions at a server. Returns whether there were any such sessions.
     async fn leave_server(&self, dial: &Dial) -> bool {
         let mut leaving = JoinSet::new();
         while let Some(idle) = self.take(|it| it.server == dial.server && it.route == dial.route) {
@@ -50,7 +51,8 @@ impl SessionPool {
         had_any
     }
 
-    /// Adds a session to the pool, unless one of its commands is unanswered.
+    /// Adds a session to the pool. If the server has not replied to all commands, closes the
+    /// session instead.
     pub async fn keep(&self, mut session: Session) {
         if session.is_at_rest() {
             session.close_ports();
@@ -62,7 +64,8 @@ impl SessionPool {
         self.leave_old().await;
     }
 
-    /// Closes sessions that have been idle for a while.
+    /// Closes sessions that have been idle for too long, and the oldest sessions if the pool is too
+    /// large.
     pub async fn leave_old(&self) {
         let is_old = |it: &IdleSession| it.since.elapsed() > IDLE_MAX;
         loop {
@@ -79,7 +82,7 @@ impl SessionPool {
         }
     }
 
-    /// Closes all sessions.
+    /// Closes all sessions of the pool.
     pub async fn leave_all(&self) {
         let all = std::mem::take(&mut *self.idle());
         for idle in all {
@@ -87,7 +90,8 @@ impl SessionPool {
         }
     }
 
-    /// Takes the session that was added last among those whose log-in satisfies `is_it`.
+    /// Removes and returns the session that was added last among the sessions whose parameters
+    /// satisfy `is_it`.
     fn take(&self, is_it: impl Fn(&Dial) -> bool) -> Option<IdleSession> {
         let mut idle = self.idle();
         let at = idle.iter().rposition(|it| is_it(&it.session.dial))?;
@@ -107,13 +111,14 @@ impl fmt::Debug for SessionPool {
     }
 }
 
-/// Idle time after which the server may have disconnected, so the session is checked.
+/// Idle time after which a session is checked before use, because the server may have disconnected.
 const CERTAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Longest idle time, less than the usual timeout of servers, which is minutes.
+/// Maximum idle time of a session in the pool. Most servers disconnect idle sessions only after
+/// minutes.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
-/// Maximum number of sessions of the pool.
+/// Maximum number of sessions in the pool.
 const POOLED_MAX: usize = 64;
 
 #[cfg(test)]

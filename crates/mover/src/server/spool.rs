@@ -1,4 +1,5 @@
-//! Upload whose bytes come from a spool at the far gateway.
+//! Uploads in which the far gateway reads the bytes from a spool (a file with one upload for
+//! several servers).
 
 use ftp::spool::{SpoolAnswer, SpoolRequest};
 
@@ -7,19 +8,20 @@ use super::{ServerError, Session};
 /// Answer of the gateway to a request for a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpoolReply {
-    /// The next upload takes its bytes from the spool.
+    /// The gateway will read the bytes of the next upload from the spool.
     Yes(SpoolAnswer),
     /// The gateway refuses a spool for this file.
     No,
-    /// There is no gateway, or it has no spool.
+    /// The session has no gateway, or the gateway has no spools.
     Never,
 }
 
 impl Session {
-    /// Requests that the next upload takes its bytes from a spool.
+    /// Requests that the gateway read the bytes of the next upload from a spool (a file at the
+    /// gateway).
     ///
     /// # Errors
-    /// [`ServerError`] if the request is not answered.
+    /// [`ServerError`] if no reply to the request arrives.
     pub async fn spool(&mut self, request: &SpoolRequest) -> Result<SpoolReply, ServerError> {
         let argument = request.argument();
         let reply = self.control.ask("SITE", argument.as_bytes()).await?;
@@ -37,5 +39,5 @@ impl Session {
     }
 }
 
-/// Reply code if the spool no longer has the first bytes of the upload.
+/// Reply code if the spool no longer contains the first bytes of the upload.
 const GONE: u16 = 550;

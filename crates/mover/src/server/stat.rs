@@ -1,4 +1,4 @@
-//! Queries of a server about paths.
+//! Queries of a server about files and directories.
 
 use ftp::{
     client::Reply,
@@ -8,38 +8,40 @@ use ftp::{
 use super::{ServerError, Session, control::PendingReply};
 use crate::names::{join, parent};
 
-/// Attributes that a server reports of one file.
+/// Attributes of one file that a server has reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// Size. `None` if the server does not report it.
+    /// Size in bytes. `None` if the server does not report it.
     pub size_bytes: Option<u64>,
-    /// Time of the last change. `None` if the server does not report it.
+    /// Time of the last modification. `None` if the server does not report it.
     pub modified: Option<ModifiedTime>,
 }
 
-/// Pending queries about one path.
+/// Queries about one path. The queries were sent, and their replies have not arrived.
 struct StatRequest {
     size: PendingReply,
     modified: PendingReply,
-    /// Change into a possible directory, and back. `None` for the directory of the log-in.
+    /// Commands that change into the path and back, to show whether the path is a directory. `None`
+    /// if the path is the login directory.
     there_and_back: Option<[PendingReply; 2]>,
 }
 
 impl Session {
-    /// Returns size and time of a file, in one round trip. A missing file has neither.
+    /// Returns the size and the modification time of a file, in one round trip. For a missing file,
+    /// both are `None`.
     ///
     /// # Errors
-    /// [`ServerError`] if the path cannot be sent, or the connection is lost.
+    /// [`ServerError`] if the path cannot be sent, or if the connection is lost.
     pub async fn stat(&mut self, path: &[u8]) -> Result<Stat, ServerError> {
         let asked = self.ask_facts(path)?;
         self.answered(asked).await
     }
 
-    /// Returns size and time of an existing file, in one round trip.
+    /// Returns the size and the modification time of an existing file, in one round trip.
     ///
     /// # Errors
-    /// [`ServerError`] if the path cannot be sent, the connection is lost, or the server
-    /// temporarily refuses one of the queries.
+    /// [`ServerError`] if the path cannot be sent, if the connection is lost, or if the server
+    /// temporarily refuses a query.
     pub async fn recorded_stat(&mut self, path: &[u8]) -> Result<Stat, ServerError> {
         let asked = self.ask_facts(path)?;
         let mut replies = Vec::new();
@@ -54,7 +56,8 @@ impl Session {
         Ok(self.stat_of(&replies[0].1, &replies[1].1))
     }
 
-    /// Queries size and time of a file. The commands are sent with the next awaited command.
+    /// Queues queries for the size and the modification time of a file. The queries are sent when a
+    /// caller next waits for a reply.
     ///
     /// # Errors
     /// [`ServerError`] if the path cannot be sent.
@@ -80,12 +83,12 @@ impl Session {
         }
     }
 
-    /// Returns the entry of each path. `None` if it does not exist. This takes one round trip, if
-    /// the server accepts pipelined commands.
+    /// Returns the entry of each path, or `None` for each path that does not exist. If the server
+    /// accepts pipelined commands, the function takes one round trip.
     ///
     /// # Errors
-    /// [`ServerError`] if a path cannot be sent, the connection is lost, or the server does not
-    /// report its directory.
+    /// [`ServerError`] if a path cannot be sent, if the connection is lost, or if the server does
+    /// not report its current directory.
     pub async fn look(
         &mut self,
         paths: &[&[u8]],
@@ -149,10 +152,12 @@ impl Session {
         }
     }
 
-    /// Whether a directory with this name exists. The session stays in the directory of the log-in.
+    /// Returns whether a directory with this path exists. The session's current directory stays the
+    /// same.
     ///
     /// # Errors
-    /// [`ServerError`] if the connection is lost, or the server does not report its directory.
+    /// [`ServerError`] if the connection is lost, or if the server does not report its current
+    /// directory.
     pub async fn is_directory(&mut self, path: &[u8]) -> Result<bool, ServerError> {
         if path.is_empty() {
             return Ok(true);
@@ -175,10 +180,12 @@ impl Session {
         }
     }
 
-    /// Resolves a symbolic link in `directory`.
+    /// Resolves a symbolic link in `directory`: replaces the kind and the attributes of `link` with
+    /// the target's kind and attributes.
     ///
-    /// It stays a link if its target is missing, or may be a directory above. Only a server that
-    /// reports the target's path can exclude the latter.
+    /// The entry stays a link if its target does not exist. The entry also stays a link if the
+    /// target may be a parent directory. Only servers that report the target's path can exclude
+    /// that case.
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.
@@ -218,11 +225,12 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the path of a directory, as the server reports it. `None` if it is no directory.
+    /// Returns the absolute path of a directory, as the server reports it. Returns `None` if `path`
+    /// is not a directory.
     ///
     /// # Errors
-    /// [`ServerError`] if the connection is lost, or the server does not return to the directory of
-    /// the log-in.
+    /// [`ServerError`] if the connection is lost, or if the server does not return to the login
+    /// directory.
     pub async fn place_of(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, ServerError> {
         let home = self.home().await?;
         if path.is_empty() {
@@ -240,7 +248,7 @@ impl Session {
         Ok(quoted(place.text()))
     }
 
-    /// Returns the directory of the log-in.
+    /// Returns the login directory (the server's current directory after the log-in).
     async fn home(&mut self) -> Result<Vec<u8>, ServerError> {
         if let Some(home) = &self.home {
             return Ok(home.clone());
@@ -256,7 +264,7 @@ impl Session {
 }
 
 impl Stat {
-    /// Returns the attributes of an entry in a listing.
+    /// Returns the attributes that a listing entry contains.
     pub fn of(entry: &ListingEntry) -> Self {
         Self {
             size_bytes: entry.size_bytes,
@@ -264,7 +272,8 @@ impl Stat {
         }
     }
 
-    /// Returns a file with these attributes. `None` without any, since the file is then missing.
+    /// Returns a file entry with these attributes. Returns `None` if both attributes are missing,
+    /// because the file then does not exist.
     pub fn entry(self) -> Option<ListingEntry> {
         let is_there = self.size_bytes.is_some() || self.modified.is_some();
         is_there.then(|| entry(EntryKind::File, self))
@@ -280,23 +289,24 @@ fn entry(kind: EntryKind, stat: Stat) -> ListingEntry {
     }
 }
 
-/// Returns the text of a positive reply.
+/// Returns the text of a positive reply. Returns `None` for a negative reply.
 fn number(reply: &Reply) -> Option<&str> {
     let text = std::str::from_utf8(reply.text()).ok()?.trim();
     reply.is_completed().then_some(text)
 }
 
-/// Returns the size from the reply to `SIZE`.
+/// Returns the size in bytes from the reply to `SIZE`.
 pub(super) fn size_of(reply: &Reply) -> Option<u64> {
     number(reply)?.parse().ok()
 }
 
-/// Returns the time from the reply to `MDTM`.
+/// Returns the modification time from the reply to `MDTM`.
 pub(super) fn time_of(reply: &Reply) -> Option<ModifiedTime> {
     read_time(number(reply)?.as_bytes())
 }
 
-/// Returns the quoted text. A quote within it is doubled (RFC 959, appendix II).
+/// Returns the quoted part of a reply. A quote character within that text is doubled (RFC 959,
+/// appendix II).
 pub(super) fn quoted(text: &[u8]) -> Option<Vec<u8>> {
     let open = text.iter().position(|it| *it == b'"')?;
     let mut name = Vec::new();

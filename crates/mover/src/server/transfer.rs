@@ -1,4 +1,4 @@
-//! Transfers, one at a time on a session.
+//! Transfers over data connections. A session carries out one transfer at a time.
 
 use std::{io, time::Duration};
 
@@ -14,56 +14,56 @@ use super::{ServerError, Session, Stat, control::PendingReply, data::DataOrigin}
 /// Purpose of a data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransferVerb {
-    /// A file, from the server.
+    /// Downloads a file from the server.
     Retrieve,
-    /// A file, to the server.
+    /// Uploads a file to the server.
     Store,
-    /// A listing for programs.
+    /// Lists a directory in the form for programs (`MLSD`).
     MachineListing,
-    /// A listing for users.
+    /// Lists a directory in the form for users (`LIST`).
     Listing,
 }
 
-/// A running transfer. If dropped before its end, it leaves the session unusable.
+/// A transfer in progress. If it is dropped before its end, the session becomes unusable.
 pub struct Transfer<'a> {
     session: &'a mut Session,
     verb: TransferVerb,
     leg: Leg,
-    /// Whether this side has ended the data.
+    /// Whether the mover has ended its data.
     has_ended: bool,
     sent: PendingReply,
     replies: TransferReplies,
 }
 
-/// Replies of the server during a transfer.
+/// Replies that the server has sent during a transfer.
 #[derive(Debug, Default)]
 struct TransferReplies {
-    /// Whether the transfer has begun.
+    /// Whether the server has confirmed the start of the transfer.
     has_begun: bool,
-    /// The final reply, if it preceded the end of the data.
+    /// The final reply, if it arrived before the end of the data.
     early: Option<Reply>,
 }
 
 /// Result of a successful transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferResult {
-    /// Whether the server itself has ended the data, so that no attacker on the path can have cut
-    /// it.
+    /// Whether the server itself has ended the data. If so, no attacker on the path can have
+    /// shortened the data.
     pub is_sure: bool,
-    /// Attributes that the server reported after the transfer, if they could be queried with it.
-    /// This saves a round trip.
+    /// Attributes of the file after the transfer. `None` unless they were queried together with the
+    /// transfer, which avoids a round trip.
     pub stat: Option<Stat>,
 }
 
 impl Session {
-    /// Begins a transfer, `offset_bytes` from the beginning of the file.
+    /// Starts a transfer at `offset_bytes` of the file.
     ///
-    /// When the function returns, the data connection is open. With `clears`, the file that an
-    /// upload replaces is removed first.
+    /// When the function returns, the data connection is open. If `clears` is true, the server
+    /// first deletes the file that the upload replaces.
     ///
     /// # Errors
-    /// [`ServerError`] if the path cannot be sent, the server refused, or no data connection was
-    /// established.
+    /// [`ServerError`] if the path cannot be sent, if the server refuses, or if no data connection
+    /// is established.
     pub async fn transfer(
         &mut self,
         verb: TransferVerb,
@@ -147,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Queues the command and, if it transfers a file, the queries about that file.
+    /// Queues the transfer command. For a file, may also queue the queries about that file.
     fn command(
         &mut self,
         verb: TransferVerb,
@@ -170,8 +170,8 @@ impl Session {
         Ok(sent)
     }
 
-    /// Requests a data connection, and waits for the answer. A server that does not support `EPSV`
-    /// receives `PASV`.
+    /// Requests a data connection, and waits for the reply. If the server does not support `EPSV`,
+    /// the function sends `PASV`.
     async fn first_meeting(&mut self) -> Result<DataOrigin, ServerError> {
         let asked = match self.take_port_ahead() {
             Some(asked) => asked,
@@ -190,7 +190,7 @@ impl Session {
         self.meeting(asked, reply)
     }
 
-    /// Opens the data connection, unless the server refuses the transfer first.
+    /// Opens the data connection. Returns an error if the server refuses the transfer meanwhile.
     async fn open_data(
         &mut self,
         verb: TransferVerb,
@@ -211,8 +211,8 @@ impl Session {
         }
     }
 
-    /// Returns the reason of a failed transfer: the server's reply, if it arrives soon, else
-    /// `error`. The session is usable again after that reply.
+    /// Returns the reason of a failed transfer: the server's final reply if it arrives soon, or
+    /// else `error`. The session is usable again if that reply has arrived.
     async fn reason(&mut self, transfer: PendingReply, error: ServerError) -> ServerError {
         let has_answered = match &error {
             ServerError::Refused { command, .. } => transfer.is(command),
@@ -241,13 +241,13 @@ impl Session {
 }
 
 impl Transfer<'_> {
-    /// Whether the server has confirmed that the transfer begins.
+    /// Returns whether the server has confirmed the start of the transfer.
     pub fn has_begun(&self) -> bool {
         self.replies.has_begun
     }
 
-    /// Whether the file that the upload replaces was certainly gone. The answer precedes the
-    /// server's confirmation that the upload begins.
+    /// Returns whether the file that the upload replaces has certainly been deleted. The server
+    /// replies to the deletion before it confirms the start of the upload.
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.
@@ -260,11 +260,11 @@ impl Transfer<'_> {
     }
 
     /// Ends the data of an upload, and waits for the server's first reply. Returns whether that
-    /// reply confirms the start of the upload. Another reply is the final one, which
-    /// [`finish`](Self::finish) reports.
+    /// reply confirms the start of the upload. Any other first reply is the final reply, which
+    /// [`finish`](Self::finish) evaluates.
     ///
     /// # Errors
-    /// [`ServerError`] if the data connection breaks, or the server does not reply.
+    /// [`ServerError`] if the data connection fails, or if the server does not reply.
     pub async fn end(&mut self) -> Result<bool, ServerError> {
         self.end_data().await?;
         if !self.replies.has_begun {
@@ -308,10 +308,10 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Reads data. Returns 0 at its end.
+    /// Reads data, and returns the number of bytes. Returns 0 at the end of the data.
     ///
     /// # Errors
-    /// [`ServerError`] if the server aborted the transfer, or no byte arrived within the timeout.
+    /// [`ServerError`] if the server aborts the transfer, or if no byte arrives within the timeout.
     pub async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, ServerError> {
         let stall_max = self.session.dial.stall_max;
         let (verb, sent) = (self.verb, self.sent);
@@ -337,10 +337,10 @@ impl Transfer<'_> {
         self.explained(read).await
     }
 
-    /// Waits until the server has confirmed that an upload begins.
+    /// Waits until the server has confirmed the start of an upload.
     ///
     /// # Errors
-    /// [`ServerError`] if the server refuses, or does not reply.
+    /// [`ServerError`] if the server refuses the upload, or if it does not reply.
     pub async fn begun(&mut self) -> Result<(), ServerError> {
         let stall_max = self.session.dial.stall_max;
         let (verb, sent) = (self.verb, self.sent);
@@ -360,10 +360,11 @@ impl Transfer<'_> {
         self.explained(begun).await
     }
 
-    /// Writes data.
+    /// Writes data to the server.
     ///
     /// # Errors
-    /// [`ServerError`] if the server aborted the transfer, or read no byte within the timeout.
+    /// [`ServerError`] if the server aborts the transfer, or if it reads no byte within the
+    /// timeout.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
         let stall_max = self.session.dial.stall_max;
         let (verb, sent) = (self.verb, self.sent);
@@ -396,10 +397,10 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Ends the data of an upload, and waits for the final reply, which must be a success.
+    /// Ends the data of a transfer, and waits for the final reply.
     ///
     /// # Errors
-    /// [`ServerError`] with the server's reply, or if there is none.
+    /// [`ServerError`] if the final reply is negative, or if no final reply arrives.
     pub async fn finish(self) -> Result<TransferResult, ServerError> {
         let reply_timeout = self.session.dial.reply_timeout;
         let reply_timeout = match self.verb {
@@ -409,11 +410,12 @@ impl Transfer<'_> {
         self.finish_within(reply_timeout).await
     }
 
-    /// Finishes an upload that takes its bytes from a spool at the gateway. Progress is invisible
-    /// here. The gateway gives up a server that reads no bytes.
+    /// Completes an upload whose bytes the gateway reads from a spool (a file at the gateway). The
+    /// mover cannot observe the progress of this upload. If the server reads no bytes, the gateway
+    /// aborts the upload.
     ///
     /// # Errors
-    /// [`ServerError`] with the reply of the server or of the gateway.
+    /// [`ServerError`] with the negative reply of the server or of the gateway.
     pub async fn finish_from_spool(self) -> Result<TransferResult, ServerError> {
         self.finish_within(SPOOLED_TIMEOUT).await
     }
@@ -464,7 +466,8 @@ impl Transfer<'_> {
         Ok(TransferResult { is_sure, stat })
     }
 
-    /// Aborts a download. If the server confirms that soon, the session stays usable.
+    /// Aborts a download. If the server confirms the end of the transfer soon, the session stays
+    /// usable.
     pub async fn abandon(self) {
         let Self {
             session, leg, sent, ..
@@ -474,7 +477,8 @@ impl Transfer<'_> {
         session.is_moving = answered.is_err();
     }
 
-    /// Replaces the error of a broken data connection by the server's explanation.
+    /// Replaces the error of a failed data connection with the server's reply, if the reply arrives
+    /// soon.
     async fn explained<T>(&mut self, result: Result<T, ServerError>) -> Result<T, ServerError> {
         match result {
             Err(error @ (ServerError::Data(_) | ServerError::Refused { .. }))
@@ -487,7 +491,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Waits until a data connection without further data is reset.
+/// Waits until the data connection is reset. Discards any further bytes from the server.
 async fn broken(leg: &mut Leg) -> io::Error {
     loop {
         match leg.read(&mut [0; 64]).await {
@@ -501,8 +505,9 @@ async fn broken(leg: &mut Leg) -> io::Error {
 impl TransferReplies {
     /// Processes a reply that arrives during the transfer.
     ///
-    /// A failure ends the transfer. A success may precede the last data of a download. For an
-    /// upload it means that the server has not waited for all bytes.
+    /// A negative reply ends the transfer. During a download, a positive final reply may arrive
+    /// before the last data. During an upload, a positive final reply is an error, because the
+    /// server has not waited for all bytes.
     fn note(
         &mut self,
         reply: Reply,
@@ -527,7 +532,7 @@ impl TransferReplies {
 }
 
 impl TransferVerb {
-    /// Returns the command.
+    /// Returns the FTP command.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Retrieve => "RETR",
@@ -538,13 +543,13 @@ impl TransferVerb {
     }
 }
 
-/// Longest wait after a broken data connection for the reply that explains it.
+/// Longest time to wait for a reply that explains why a data connection failed.
 const REASON_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest wait for the success of an upload from a spool. A slow server may take that long for a
-/// large file.
+/// Longest time to wait for the final reply to an upload from a spool. A slow server may need this
+/// time for a large file.
 const SPOOLED_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// Least timeout for the success of an upload. Bytes may still be in flight through the gateways,
-/// and some servers inspect or copy the file before they reply.
+/// Shortest timeout for the final reply to an upload. Bytes may still be in flight between the
+/// gateways. Some servers also inspect or copy the file before they reply.
 const STORED_TIMEOUT: Duration = Duration::from_secs(600);

@@ -1,4 +1,5 @@
-//! Exchange for one small file: its commands, its data connection, and the server's replies so far.
+//! Exchange for one small file: its commands, its data connection, and the replies that have
+//! arrived.
 
 use ftp::{client::Reply, reply::ReplyClass};
 use net::tls::Leg;
@@ -17,55 +18,56 @@ use crate::server::{
     stat::{size_of, time_of},
 };
 
-/// A small file for the server.
+/// A small file to upload to the server.
 #[derive(Debug)]
 pub struct SmallUpload {
-    /// Path of the file until it is complete.
+    /// Path of the part (the incomplete file).
     pub part: Vec<u8>,
-    /// Final path.
+    /// Final path of the file.
     pub destination: Vec<u8>,
-    /// Content.
+    /// Content of the file.
     pub content: Vec<u8>,
-    /// Time that the file shall have.
+    /// Modification time to set, in seconds since 1970.
     pub modified_unix_s: Option<i64>,
 }
 
-/// A file that has moved.
+/// Result of a completed file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CompletedFile {
-    /// The file is complete at the server, under its name.
+    /// The upload is complete, and the file has its final name.
     Stored {
-        /// Whether the file has its time.
+        /// Whether the modification time was set.
         has_time: bool,
     },
     /// The file has arrived from the server.
     Retrieved(DownloadedContent),
 }
 
-/// Content from the server.
+/// Content of a downloaded file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DownloadedContent {
     /// Bytes of the file.
     pub bytes: Vec<u8>,
-    /// Size that the server reports afterwards.
+    /// Size that the server reports after the download, in bytes.
     pub size_bytes: Option<u64>,
-    /// Time that the server reports afterwards.
+    /// Modification time that the server reports after the download, in seconds since 1970.
     pub modified_unix_s: Option<i64>,
 }
 
-/// Result of a data connection: the bytes read.
+/// Result of a data connection: the bytes that were read.
 pub(super) type DataResult = Result<Vec<u8>, ServerError>;
 
-/// Exchange for a running file.
+/// Exchange for a file in progress.
 pub(super) struct Exchange {
     id: u64,
     verb: TransferVerb,
     bytes: u64,
-    /// The listening port of this side, if it has one.
+    /// The mover's listening port for the data connection. `None` in passive mode.
     ours: Option<Port>,
-    /// The requested data connection, until the server has replied or the connection runs.
+    /// The requested data connection. `None` once the server has named its port or the data
+    /// connection has begun.
     asked: Option<DataRequest>,
-    /// The command that requests or announces a port, until it is answered.
+    /// The command that requests or announces a port. `None` once the server has replied to it.
     port: Option<PendingReply>,
     transfer: CommandExchange,
     size: CommandExchange,
@@ -73,40 +75,42 @@ pub(super) struct Exchange {
     data: ExchangeData,
     content: Vec<u8>,
     names: Option<UploadNames>,
-    /// State of the fence for the rename.
+    /// State of the check before the rename of the uploaded file. The check shows whether another
+    /// process has taken over the job.
     pub(super) clearance: Clearance,
     renaming: Option<[CommandExchange; 2]>,
 }
 
-/// State of the fence before a rename.
+/// State of the check before the rename of an uploaded file. The check shows whether another
+/// process has taken over the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clearance {
-    /// There is no fence.
+    /// No check is needed, because no other process can take over the job.
     Unneeded,
-    /// The upload is not complete.
+    /// The upload is not complete, so the check has not begun.
     Missing,
-    /// The upload is complete.
+    /// The upload is complete, and the check is to begin.
     Due,
-    /// The fence was queried after the upload was complete.
+    /// The check is in progress.
     Asked,
     Given,
     Refused,
 }
 
-/// Part and final name of an upload.
+/// Paths of an upload: the part file and the final path.
 struct UploadNames {
     part: Vec<u8>,
     destination: Vec<u8>,
 }
 
-/// A command and its final reply.
+/// A command that was sent, and its final reply once the reply has arrived.
 struct CommandExchange {
     sent: PendingReply,
     answer: Option<Reply>,
 }
 
 enum ExchangeData {
-    /// The server has not named a port.
+    /// The server has not named a port yet.
     Waiting,
     Moving(AbortHandle),
     Ended(DataResult),
@@ -188,18 +192,20 @@ impl Exchange {
         self.bytes
     }
 
-    /// Returns the listening port of this side, if there is one.
+    /// Returns the mover's listening port, if the file used one.
     pub(super) fn into_port(self) -> Option<Port> {
         self.ours
     }
 
-    /// Whether the file is moving: no rename has been requested, and none is due.
+    /// Returns whether the transfer of the file is still in progress. Returns false once the
+    /// rename, or the check before the rename, is due.
     pub(super) fn moves(&self) -> bool {
         let is_due = matches!(self.clearance, Clearance::Due | Clearance::Asked);
         self.renaming.is_none() && !is_due
     }
 
-    /// Begins the data connection, if the server connects to this side.
+    /// Starts the data connection if it uses active mode, in which the server connects to the
+    /// mover.
     pub(super) fn meet(&mut self, session: &Session, moving: &mut JoinSet<(u64, DataResult)>) {
         match self.asked.take() {
             Some(DataRequest::Active { listener, .. }) => {
@@ -232,7 +238,8 @@ impl Exchange {
         self.data = ExchangeData::Ended(moved);
     }
 
-    /// Processes the server's replies. Returns the result for the file, once it is certain.
+    /// Processes the replies that have arrived. Returns the result for the file once the result is
+    /// certain.
     pub(super) fn advance(
         &mut self,
         session: &mut Session,
@@ -329,13 +336,13 @@ impl Exchange {
         None
     }
 
-    /// Whether the server has set the time.
+    /// Returns whether the server has set the modification time.
     fn has_time(&self, session: &mut Session) -> bool {
         let reply = self.time.as_ref().and_then(|it| it.answer.as_ref());
         reply.is_some_and(|reply| session.time_was_set(reply))
     }
 
-    /// Ends the data connection of a transfer that the server has refused.
+    /// Stops the data connection of a transfer that the server has refused.
     fn stop(&mut self) {
         if let ExchangeData::Moving(task) = &self.data {
             task.abort();
@@ -359,7 +366,7 @@ impl CommandExchange {
     }
 }
 
-/// Returns the result of a rename, once both commands are answered.
+/// Returns the result of a rename once the replies to both commands have arrived.
 fn renamed(
     renaming: &[CommandExchange; 2],
     has_time: impl FnOnce() -> bool,
@@ -391,8 +398,8 @@ async fn give(dial: DataDial, meeting: DataOrigin, content: &[u8]) -> DataResult
     Ok(Vec::new())
 }
 
-/// Reads a file of `expected_bytes`. One byte more ends the reading, since the file has changed or
-/// is endless.
+/// Reads a file of `expected_bytes` bytes. Stops after one additional byte, because the file has
+/// then changed or is endless.
 async fn take(dial: DataDial, meeting: DataOrigin, expected_bytes: u64) -> DataResult {
     let stall_max = dial.stall_max();
     let mut leg = open(&dial, meeting).await?;

@@ -1,12 +1,13 @@
-//! Pipelined small files, several at a time on one session: commands are sent before earlier ones
-//! are answered.
+//! Pipelining of small files: several files are in progress on one session. Commands are sent
+//! before the replies to earlier commands have arrived.
 //!
-//! A small file takes round trips for a port, a connection, the reply, the size and the rename. If
-//! the server answers commands in order, the commands of the next files can be sent meanwhile.
+//! A small file needs round trips for a port, a connection, the reply, the size and the rename. If
+//! the server processes commands in order, the mover can send the commands of the next files
+//! meanwhile.
 //!
-//! Without a gateway, the server names one port after another, and each connection takes two round
-//! trips. With a gateway, the mover names its own ports, all at once, so that no round trip is
-//! left.
+//! Without a gateway, the server names one port after another, and each data connection takes two
+//! round trips. With a gateway, the mover announces its own ports, all at once. The files then wait
+//! for no further round trip.
 
 mod exchange;
 pub(super) mod ports;
@@ -23,38 +24,39 @@ use self::{
 use super::{ServerError, Session};
 use crate::fence::Fence;
 
-/// Running files of a session.
+/// Files in progress on a session.
 pub struct Pipeline<'a> {
     session: &'a mut Session,
     port_owner: PortOwner,
-    /// Maximum number of listening ports of this side that are open at a time.
+    /// Maximum number of the mover's listening ports that are open at the same time.
     ports_max: usize,
     exchanges: VecDeque<Exchange>,
-    /// Data connections, with the ids of their exchanges.
+    /// Tasks of data connections. Each task returns the number of its exchange.
     moving: JoinSet<(u64, DataResult)>,
-    /// Check before each rename.
+    /// The fence. The pipeline queries it before each rename, to check that no other process has
+    /// taken over the job.
     fence: Option<Fence>,
-    /// The running query of the fence, for all files that were complete at its start.
+    /// The fence query in progress. The query serves all files that were complete when it began.
     asking: JoinSet<bool>,
-    /// Time of the server's last reply, or of the last end of a data connection.
+    /// Time of the last event: a reply of the server, or the end of a data connection.
     heard_at: Instant,
 }
 
-/// A file, and its result.
+/// Number of a file, and the result for the file.
 pub(crate) type FileResult = (u64, Result<CompletedFile, ServerError>);
 
-/// Owner of the ports for data.
+/// Which peer listens for data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortOwner {
-    /// The server, which names them one after another.
+    /// The server listens (passive mode). It names one port after another.
     Theirs,
-    /// This side, which names any number.
+    /// The mover listens (active mode). The mover can announce any number of ports.
     Ours,
 }
 
 impl Session {
-    /// Returns the most small files that are useful at a time. One if the server does not accept
-    /// pipelined commands.
+    /// Returns the largest useful number of small files in progress at the same time. Returns 1 if
+    /// the server does not accept pipelined commands.
     pub fn depth(&self) -> usize {
         match (self.is_sequential, self.dial.is_behind_gateway()) {
             (false, _) => 1,
@@ -63,8 +65,8 @@ impl Session {
         }
     }
 
-    /// Returns the owner of the ports: this side in active mode, or at a gateway to which it is
-    /// reachable, else the server.
+    /// Returns which peer listens for data connections. The mover listens in active mode, or if a
+    /// gateway can reach its ports. In all other cases the server listens.
     pub fn port_owner(&self, ours_may_be_reached: bool) -> PortOwner {
         let is_near = self.dial.is_behind_gateway() && ours_may_be_reached;
         match self.dial.is_active || is_near {
@@ -73,16 +75,15 @@ impl Session {
         }
     }
 
-    /// Whether the server is known to accept pipelined commands, and to offer a reachable data
-    /// port.
+    /// Returns whether the server is known to accept pipelined commands and data connections.
     pub fn takes_ahead(&self) -> bool {
         self.is_sequential && self.has_met
     }
 }
 
 impl<'a> Pipeline<'a> {
-    /// Creates the pipeline of a session, without files. At most `ports_max` listening ports of
-    /// this side are open at a time, and at least one.
+    /// Creates the pipeline of a session without any files. At most `ports_max` of the mover's
+    /// listening ports are open at the same time, but at least one.
     pub fn new(session: &'a mut Session, port_owner: PortOwner, ports_max: usize) -> Self {
         Self {
             session,
@@ -96,13 +97,13 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Queries `fence` before each rename.
+    /// Sets the fence that the pipeline queries before each rename.
     pub fn behind(mut self, fence: Option<Fence>) -> Self {
         self.fence = fence;
         self
     }
 
-    /// Whether another file of `bytes` may be begun.
+    /// Returns whether another file of `bytes` bytes may be started.
     pub fn has_room(&self, bytes: u64) -> bool {
         let exchanges = &self.exchanges;
         let has_turn = match self.port_owner {
@@ -114,25 +115,25 @@ impl<'a> Pipeline<'a> {
         exchanges.is_empty() || has_turn && under_way + bytes <= BYTES_MAX
     }
 
-    /// Returns the number of files that are moving, or that wait to move.
+    /// Returns the number of files whose transfer is waiting or in progress.
     fn moving_count(&self) -> usize {
         self.exchanges.iter().filter(|it| it.moves()).count()
     }
 
-    /// Whether no file is running.
+    /// Returns whether no file is in progress.
     pub fn is_empty(&self) -> bool {
         self.exchanges.is_empty()
     }
 
-    /// Returns the owner of the ports.
+    /// Returns which peer listens for data connections.
     pub fn port_owner(&self) -> PortOwner {
         self.port_owner
     }
 
-    /// Begins an upload. [`next`](Self::next) returns its result with `id`.
+    /// Starts an upload. [`next`](Self::next) later returns the result together with `id`.
     ///
     /// # Errors
-    /// [`ServerError`] if a path cannot be sent, or no port can be opened.
+    /// [`ServerError`] if a path cannot be sent, or if no port can be opened.
     pub async fn store(&mut self, id: u64, upload: SmallUpload) -> Result<(), ServerError> {
         let port = self.port().await?;
         let mut exchange = Exchange::store(self.session, port, id, upload).await?;
@@ -142,10 +143,11 @@ impl<'a> Pipeline<'a> {
         self.begin(exchange)
     }
 
-    /// Begins a download of a file that has `size_bytes`.
+    /// Starts a download of a file that has `size_bytes` bytes. [`next`](Self::next) later returns
+    /// the result together with `id`.
     ///
     /// # Errors
-    /// The errors of [`store`](Self::store).
+    /// [`ServerError`] if a path cannot be sent, or if no port can be opened.
     pub async fn retrieve(
         &mut self,
         id: u64,
@@ -157,7 +159,8 @@ impl<'a> Pipeline<'a> {
         self.begin(exchange)
     }
 
-    /// Returns a listening port of this side, unless the server names the port.
+    /// Returns a listening port of the mover. Returns `None` if the server listens for data
+    /// connections.
     async fn port(&mut self) -> Result<Option<Port>, ServerError> {
         match self.port_owner {
             PortOwner::Theirs => Ok(None),
@@ -177,12 +180,12 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
-    /// Returns the next file that is done or has failed. `None` if another file may be begun
-    /// before. Waits forever if no file is running. Safe to cancel.
+    /// Returns the next file that has completed or failed. Returns `None` if another file may be
+    /// started before that. Waits forever if no file is in progress. This method is cancel safe.
     ///
     /// # Errors
-    /// The file in progress and a [`ServerError`], if the session is unusable. All running files
-    /// have to start again.
+    /// The number of the first file in progress and a [`ServerError`], if the session is unusable.
+    /// All files in progress must start again.
     pub async fn next(&mut self) -> Result<Option<FileResult>, (u64, ServerError)> {
         loop {
             let moving_count = self.moving_count();
@@ -225,8 +228,8 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Queries the fence for all complete files. A file that is completed meanwhile waits for the
-    /// next query.
+    /// Queries the fence for all uploads that are complete. An upload that completes during the
+    /// query waits for the next query.
     fn ask(&mut self) {
         let due = |it: &&mut Exchange| it.clearance == Clearance::Due;
         let Some(fence) = self.fence.clone().filter(|_| self.asking.is_empty()) else {
@@ -242,7 +245,8 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Processes arrived replies. Removes and returns the first file that has ended.
+    /// Processes the replies that have arrived. Removes and returns the first file that has
+    /// completed or failed.
     fn advance(&mut self) -> Option<FileResult> {
         for at in 0..self.exchanges.len() {
             let exchange = &mut self.exchanges[at];
@@ -275,20 +279,20 @@ async fn receive(session: &mut Session) -> Result<(), ServerError> {
     session.control.receive().await
 }
 
-/// Maximum number of running files of a session with a gateway. An upload takes two round trips, so
-/// 200 ms permit 320 files a second on each connection.
+/// Maximum number of files in progress on a session with a gateway. An upload takes two round
+/// trips. At a round-trip time of 200 ms, each session can upload 320 files per second.
 const FILES_TO_GATEWAY_MAX: usize = 128;
 
-/// Maximum number of running files of a session with a server that names ports: one moves, one is
-/// next, and one is renamed.
+/// Maximum number of files in progress on a session in passive mode. One file is being transferred,
+/// one is next, and one is being renamed.
 const FILES_TO_SERVER_MAX: usize = MOVING_MAX + 1;
 
-/// Maximum number of transfers requested at a time from a server that names ports. It names the
-/// port of the second one when the first has ended.
+/// Maximum number of transfers requested from a server in passive mode. The server names the port
+/// for the second transfer when the first transfer has ended.
 const MOVING_MAX: usize = 2;
 
-/// Maximum number of running bytes of a session.
+/// Maximum total size of the files in progress on a session, in bytes.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Longest time in which a gateway connects to a port of this side.
+/// Longest time to wait until a gateway connects to the mover's port.
 const MEETING_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,4 +1,5 @@
-//! Listening ports of this side to which a gateway connects, one after another.
+//! Listening ports of the mover. Gateways connect to each port repeatedly, for one file after
+//! another.
 
 use std::{io, sync::Arc};
 
@@ -7,21 +8,21 @@ use socket2::SockRef;
 
 use crate::server::Session;
 
-/// A listening port of this side.
+/// A listening port of the mover.
 pub(in crate::server) type Port = Arc<Listener>;
 
-/// Open ports of a session that no file uses.
+/// Listening ports of a session that are open and that no file is using.
 ///
-/// A gateway receives the same port again once it has connected to it. Otherwise tens of thousands
-/// of small files would take as many ports, each of which stays in use for a minute. The kernel's
-/// search for free ports would then take longer than a file.
+/// The mover announces the same port again after a gateway has connected to it. Otherwise tens of
+/// thousands of small files would need as many ports, and each used port stays unavailable for one
+/// minute. The kernel's search for free ports would then take longer than the transfer of a file.
 pub(in crate::server) type Ports = Vec<Port>;
 
 impl Session {
-    /// Returns a listening port of this side for a file.
+    /// Returns an open listening port for a file.
     ///
     /// # Errors
-    /// An error of the system, if no port can be opened.
+    /// An error of the operating system if no port can be opened.
     pub(super) async fn free_port(&mut self) -> io::Result<Port> {
         while let Some(port) = self.ports.pop() {
             if nobody_waits(&port) {
@@ -31,21 +32,22 @@ impl Session {
         self.listen().await.map(Arc::new)
     }
 
-    /// Keeps a port to which the gateway has connected for a finished file. A server that connects
-    /// itself may use one fixed port of its own, and cannot connect twice. It gets new ports.
+    /// Keeps a port for the next file after a gateway has connected to it. Without a gateway, the
+    /// port is closed, because a server may be unable to connect to the same port twice.
     pub(super) fn free_again(&mut self, port: Port) {
         if self.dial.is_behind_gateway() {
             self.ports.push(port);
         }
     }
 
-    /// Closes the ports that no file uses.
+    /// Closes the listening ports that no file is using.
     pub(in crate::server) fn close_ports(&mut self) {
         self.ports.clear();
     }
 }
 
-/// Whether no connection waits at a port. A waiting one would be a stranger's.
+/// Returns whether no connection is waiting at a port. After the data connection was accepted, a
+/// waiting connection comes from a stranger.
 pub(super) fn nobody_waits(port: &Listener) -> bool {
     let tcp = match port {
         Listener::Tcp(tcp) => tcp,
