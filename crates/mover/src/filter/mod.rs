@@ -1,7 +1,8 @@
-//! Filter of a job's files: rules by path, bounds by size and age.
+//! Filter of a job's files: rules for paths, and limits on size and age.
 //!
-//! The first rule whose pattern matches decides. Paths are bytes below a root, without a slash in
-//! front. This module opens no file and reads no clock; its caller lists directories.
+//! The first rule whose pattern matches a path decides. Paths are relative to a root and do not
+//! begin with a slash. This module opens no file and reads no clock. The caller lists the
+//! directories.
 
 mod pattern;
 
@@ -13,44 +14,45 @@ use units::ByteCount;
 
 use self::pattern::Pattern;
 
-/// Filter of a job's files. The default takes everything.
+/// Filter of a job's files. The default filter accepts every file.
 #[derive(Debug, Clone)]
 pub struct Filter {
     rules: Vec<Rule>,
-    /// The patterns of the rules, in their order.
+    /// The patterns of all rules, in the order of the rules.
     patterns: GlobSet,
-    /// Files that match no rule are taken.
+    /// Whether the filter accepts files that match no rule.
     takes_rest: bool,
     bounds: Bounds,
 }
 
-/// A pattern, and whether its files are taken.
+/// A pattern, and whether the rule accepts or excludes matching files.
 ///
-/// `*` stands for any bytes of a name, `?` for one, `[a-z]` for one of several, `{a,b}` for either
-/// of two patterns. `**` alone between slashes stands for any directories. A backslash makes the
-/// next character literal.
+/// `*` matches any bytes within a name, `?` matches one byte, and `[a-z]` matches one byte of a
+/// set. `{a,b}` matches either pattern. `**` between slashes matches any number of directories. A
+/// backslash makes the next character literal.
 ///
-/// A pattern with a slash in front begins at the root. Any other may begin in any directory. With a
-/// slash or `/**` at its end, the pattern matches everything below such directories. Otherwise it
-/// matches files.
+/// A pattern with a leading slash begins at the root. Any other pattern may begin in any directory.
+/// A pattern that ends in a slash or in `/**` matches everything below the matching directories.
+/// All other patterns match files.
 #[derive(Debug, Clone)]
 pub struct Rule {
     takes: bool,
-    /// Files that match no rule are left out.
+    /// Whether this rule makes the filter exclude files that match no rule.
     is_exclusive: bool,
     pattern: Pattern,
 }
 
-/// Bounds on sizes and ages. A file of unknown size or time is outside each such bound.
+/// Limits on the size and the age of files. A file of unknown size fails every size limit, and a
+/// file of unknown time fails every age limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Least size.
+    /// Smallest accepted size.
     pub size_min: Option<ByteCount>,
-    /// Greatest size.
+    /// Largest accepted size.
     pub size_max: Option<ByteCount>,
-    /// Least time since the last change.
+    /// Shortest accepted time since the last change.
     pub age_min: Option<Duration>,
-    /// Greatest time since the last change.
+    /// Longest accepted time since the last change.
     pub age_max: Option<Duration>,
 }
 
@@ -58,34 +60,34 @@ pub struct Bounds {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
-    /// The pattern cannot be read.
+    /// The pattern cannot be parsed.
     #[error("{pattern:?} is no pattern: {reason}")]
     Pattern {
-        /// The pattern.
+        /// The rejected pattern.
         pattern: String,
-        /// The mistake.
+        /// Description of the mistake.
         reason: String,
     },
-    /// A line in a file of rules is wrong.
+    /// A line in a file of rules has a mistake.
     #[error("line {line}, column {column}: {reason}")]
     Line {
-        /// Number of the line, from 1.
+        /// Number of the line, counted from 1.
         line: usize,
-        /// Byte within the line, from 1.
+        /// Position of the mistake in bytes within the line, counted from 1.
         column: usize,
-        /// The mistake.
+        /// Description of the mistake.
         reason: String,
     },
-    /// There are more rules than the limit.
+    /// The number of rules exceeds the limit.
     #[error("there are more than {RULES_MAX} rules")]
     TooMany,
-    /// The patterns together are too large.
+    /// The combined matcher of all patterns is too large.
     #[error("the patterns cannot be used together: {0}")]
     Set(String),
 }
 
 impl Filter {
-    /// Creates a filter of these rules and bounds.
+    /// Creates a filter from rules and limits.
     ///
     /// # Errors
     /// [`FilterError`] if there are too many rules.
@@ -106,8 +108,8 @@ impl Filter {
         })
     }
 
-    /// Whether a file is taken. Parameters are its path below the root, its size in bytes, its last
-    /// change, and the present in seconds since 1970.
+    /// Returns whether the filter accepts a file. The parameters are the path below the root, the
+    /// size in bytes, the last change, and the present time in seconds since 1970.
     pub fn takes_file(
         &self,
         path: &[u8],
@@ -118,8 +120,8 @@ impl Filter {
         self.bounds.hold(size_bytes, modified, now_unix_s) && self.takes_path(path)
     }
 
-    /// Whether a directory has to be listed because a file below it may be taken, judged by the
-    /// path.
+    /// Returns whether a directory must be listed because the filter may accept a file below it.
+    /// Only the directory's path is examined.
     pub fn enters(&self, directory: &[u8]) -> bool {
         for Rule { takes, pattern, .. } in &self.rules {
             if *takes && pattern.may_match_below(directory) {
@@ -148,11 +150,11 @@ impl Default for Filter {
 }
 
 impl Rule {
-    /// Creates a rule that takes all matches of the pattern. The filter then leaves out files that
-    /// match no rule.
+    /// Creates a rule that accepts all matches of the pattern. With such a rule, the filter
+    /// excludes files that match no rule.
     ///
     /// # Errors
-    /// [`FilterError::Pattern`] if the pattern cannot be read.
+    /// [`FilterError::Pattern`] if the pattern cannot be parsed.
     pub fn include(pattern: &str) -> Result<Self, FilterError> {
         Ok(Self {
             takes: true,
@@ -161,10 +163,10 @@ impl Rule {
         })
     }
 
-    /// Creates a rule that leaves out all matches of the pattern.
+    /// Creates a rule that excludes all matches of the pattern.
     ///
     /// # Errors
-    /// [`FilterError::Pattern`] if the pattern cannot be read.
+    /// [`FilterError::Pattern`] if the pattern cannot be parsed.
     pub fn exclude(pattern: &str) -> Result<Self, FilterError> {
         Ok(Self {
             takes: false,
@@ -173,8 +175,8 @@ impl Rule {
         })
     }
 
-    /// Reads a file of rules. A line `+ PATTERN` takes, `- PATTERN` leaves out, and `#` begins a
-    /// comment line. Files that match no line are taken.
+    /// Parses a file of rules. A line `+ PATTERN` accepts files, a line `- PATTERN` excludes files,
+    /// and `#` begins a comment line. Files that match no line are accepted.
     ///
     /// # Errors
     /// [`FilterError::Line`] at the first line of another form.

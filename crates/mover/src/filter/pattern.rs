@@ -1,5 +1,5 @@
-//! Pattern of paths. It matches files, and it determines the directories below which all or some
-//! paths match.
+//! Pattern for paths. A pattern matches files. A pattern also determines the directories below
+//! which all or some paths match.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
@@ -12,20 +12,20 @@ use super::FilterError;
 pub(super) struct Pattern {
     /// Matcher for the path of a file.
     files: GlobMatcher,
-    /// Matcher for the path of a directory, in a pattern of directories. All files below a match
-    /// match as well.
+    /// Matcher for directory paths, if the pattern matches directories. All files below a matching
+    /// directory match as well.
     directories: Option<GlobMatcher>,
-    /// Matches every file.
+    /// Whether the pattern matches every file.
     is_everything: bool,
-    /// Names that a path must have from the root on. `None` if they cannot be determined one by
-    /// one.
+    /// Patterns for each name of a path, beginning at the root. `None` if the pattern cannot be
+    /// split into names.
     names: Option<Vec<NamePattern>>,
 }
 
-/// One name of a pattern.
+/// Pattern for one name of a path.
 #[derive(Debug, Clone)]
 enum NamePattern {
-    /// `**`, which stands for any names.
+    /// `**`, which matches any number of names.
     Any,
     One(GlobMatcher),
 }
@@ -71,12 +71,12 @@ impl Pattern {
         })
     }
 
-    /// Returns the matcher for the path of a file.
+    /// Returns the matcher for file paths.
     pub(super) fn glob(&self) -> &Glob {
         self.files.glob()
     }
 
-    /// Whether every path below a directory matches.
+    /// Returns whether every path below a directory matches.
     pub(super) fn matches_all_below(&self, directory: &[u8]) -> bool {
         let Some(directories) = &self.directories else {
             return false;
@@ -87,7 +87,7 @@ impl Pattern {
             || self.files.is_match_candidate(&directory)
     }
 
-    /// Whether a path below a directory may match.
+    /// Returns whether a path below a directory may match.
     pub(super) fn may_match_below(&self, directory: &[u8]) -> bool {
         let Some(names) = &self.names else {
             return true;
@@ -107,7 +107,7 @@ impl Pattern {
     }
 }
 
-/// Refuses patterns that `globset` interprets differently from rclone.
+/// Refuses patterns that `globset` and rclone interpret differently.
 fn check(pattern: &str) -> Result<(), &'static str> {
     if pattern.is_empty() {
         return Err("it is empty");
@@ -131,7 +131,8 @@ fn check(pattern: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Excludes slashes from brackets, since brackets stand for one byte of a name.
+/// Changes bracket expressions so that they do not match slashes. A bracket expression may match
+/// only one byte of a name.
 fn close_classes(pattern: &str) -> Result<String, &'static str> {
     let mut closed = String::new();
     let mut rest = pattern.chars().peekable();
@@ -175,8 +176,8 @@ fn check_class(class: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Returns the pattern of the directories whose whole content matches. `None` for a pattern of
-/// files.
+/// Returns the pattern for the directories whose entire content matches. Returns `None` if the
+/// pattern matches only files.
 fn directories(from_root: &str) -> Option<&str> {
     let all = ["/**/*", "/**", "/"];
     let rest = all.iter().find_map(|it| from_root.strip_suffix(it));
@@ -186,5 +187,5 @@ fn directories(from_root: &str) -> Option<&str> {
     }
 }
 
-/// Longest pattern, which is the longest path of Linux.
+/// Maximum length of a pattern. The limit equals the maximum length of a path on Linux.
 const PATTERN_BYTES_MAX: usize = 4_096;

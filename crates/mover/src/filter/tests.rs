@@ -190,7 +190,7 @@ fn rules_have_a_bound() {
     assert!(refused.to_string().starts_with("line 10001, column 1"));
 }
 
-/// Paths of few names, so that patterns match them often.
+/// Generates paths from a small set of names, so that patterns match the paths often.
 fn path() -> impl Strategy<Value = Vec<&'static str>> {
     prop::collection::vec(select(vec!["a", "b", "ab", "ba"]), 1..5)
 }
@@ -224,7 +224,8 @@ fn read(rules: &[(bool, bool, String)]) -> Filter {
     Filter::new(rules.collect(), Bounds::default()).expect("a filter")
 }
 
-/// Meaning of a pattern, one name after another.
+/// Returns whether a pattern matches a path. This simple reference implementation compares one name
+/// after another.
 fn means(pattern: &str, path: &[&str]) -> bool {
     let (pattern, is_anchored) = match pattern.strip_prefix('/') {
         Some(rest) => (rest, true),
