@@ -1,4 +1,4 @@
-//! Body of a web server's answer: the bytes of a file.
+//! Body of a web server's response: the bytes of a file.
 
 use std::{io, time::Duration};
 
@@ -10,23 +10,24 @@ use tokio::time::timeout;
 use super::session::IdleConnection;
 use crate::server::{ServerError, Stat, TransferResult};
 
-/// Bytes of a file. If dropped before its end, it closes the connection.
+/// Bytes of a file from a web server. If this value is dropped before the end of the file, the
+/// connection is closed.
 pub(crate) struct Body<'a> {
     host: String,
     incoming: Incoming,
     chunk: Bytes,
-    /// Place to which the connection returns for the next file.
+    /// Slot of the session that receives the idle connection after the end of the file.
     open: &'a mut Option<IdleConnection>,
     has_ended: bool,
-    /// Attributes of the whole file, from the answer.
+    /// Attributes of the whole file, according to the response.
     stated: Stat,
     has_length: bool,
     stall_max: Duration,
 }
 
 impl<'a> Body<'a> {
-    /// Creates the body of an answer. Without a length, the end of the connection is the end of the
-    /// file.
+    /// Creates the body of a response. If the response states no length, the file ends when the
+    /// connection ends.
     pub(super) fn new(
         incoming: Incoming,
         (host, open): (String, &'a mut Option<IdleConnection>),
@@ -45,15 +46,16 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Returns the attributes of the whole file, from the answer.
+    /// Returns the attributes of the whole file, according to the response.
     pub(crate) fn stated(&self) -> Stat {
         self.stated
     }
 
-    /// Reads some bytes. Returns 0 at the end.
+    /// Reads bytes, and returns their number. Returns 0 at the end of the file.
     ///
     /// # Errors
-    /// [`ServerError`] if none arrive, or if the connection ends before the file does.
+    /// [`ServerError`] if no byte arrives within the timeout, or if the connection ends before the
+    /// end of the file.
     pub(crate) async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, ServerError> {
         while self.chunk.is_empty() && !self.has_ended {
             let frame = timeout(self.stall_max, self.incoming.frame()).await;
@@ -74,7 +76,7 @@ impl<'a> Body<'a> {
         Ok(count)
     }
 
-    /// Ends the reading after the last byte.
+    /// Ends the download after the last byte. Returns whether the file is certainly complete.
     pub(crate) fn finish(self) -> TransferResult {
         TransferResult {
             is_sure: self.has_length,

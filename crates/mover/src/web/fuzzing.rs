@@ -1,5 +1,5 @@
-//! Entry point for `fuzz-targets`: reads a web server's answer as the mover does, over a connection
-//! in memory.
+//! Entry point for `fuzz-targets`. Parses a web server's response as the mover does, over an
+//! in-memory connection.
 
 use std::time::Duration;
 
@@ -19,29 +19,30 @@ use super::{
     session::{first_byte, has_length, header, next_url, stat},
 };
 
-/// Content of an answer.
+/// Parsed response of a web server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebAnswer {
-    /// The status code.
+    /// The HTTP status code.
     pub status: u16,
-    /// Size of the whole file.
+    /// Size of the whole file in bytes, if the response states it.
     pub size_bytes: Option<u64>,
-    /// Time of the file's last change, in seconds since 1970.
+    /// Modification time of the file, in seconds since 1970, if the response states it.
     pub modified_unix_s: Option<i64>,
-    /// Offset of the first byte in the body.
+    /// Offset in the file of the first byte of the body. `None` if the response is not a range.
     pub first_byte: Option<u64>,
-    /// Whether the answer states its end.
+    /// Whether the response states where its body ends.
     pub has_length: bool,
-    /// Target of a redirection.
+    /// Target of a redirection. `None` if the response is not a redirection.
     pub leads_to: Option<String>,
-    /// Body. `None` if it breaks off.
+    /// The body. `None` if the connection ends before the end of the body.
     pub body: Option<Vec<u8>>,
 }
 
-/// Reads an answer that arrives in pieces of this size. `None` for invalid answers.
+/// Parses a response that arrives in pieces of `piece_bytes` bytes. Returns `None` if the response
+/// is not valid.
 ///
 /// # Panics
-/// If the system gives no runtime.
+/// If the operating system cannot provide a runtime.
 pub fn read_answer(answer: &[u8], piece_bytes: usize) -> Option<WebAnswer> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -106,7 +107,7 @@ async fn read(answer: &[u8], piece_bytes: usize) -> Option<WebAnswer> {
 
 const PIPE_BYTES: usize = 4_096;
 
-/// Timeout that never passes, since all bytes are present.
+/// Timeout that never expires, because all bytes are present.
 const STALL_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

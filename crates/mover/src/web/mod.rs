@@ -1,5 +1,5 @@
-//! Files of web servers, fetched by HTTP/1.1 over TLS. Web servers are neither listed nor written
-//! to.
+//! Download of files from web servers by HTTP/1.1 over TLS. The mover neither lists directories of
+//! web servers nor writes to web servers.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the sockets of sessions with web servers"
@@ -17,17 +17,17 @@ use net::tls::CertificateCheck;
 pub(crate) use self::{body::Body, session::WebSession};
 use crate::{location::Server, server::Password};
 
-/// Access parameters of a web server.
+/// Parameters for access to a web server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebDial {
     /// The server.
     pub server: Server,
-    /// The account, if one is known.
+    /// User name and password, if known.
     pub account: Option<(String, Password)>,
-    /// Verification of the certificate.
+    /// Check of the server's certificate.
     pub verify: CertificateCheck,
-    /// Longest wait for a connection, and for an answer.
+    /// Longest time to wait for a connection or for a response.
     pub reply_timeout: Duration,
-    /// Longest time in which no byte of a file arrives.
+    /// Longest time for which a download may make no progress.
     pub stall_max: Duration,
 }

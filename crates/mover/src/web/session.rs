@@ -1,4 +1,4 @@
-//! Session with a web server: queries about files, and downloads from any byte on.
+//! Session with a web server: queries about files, and downloads that may start at any offset.
 
 use std::{io, time::SystemTime};
 
@@ -23,38 +23,39 @@ use url::{Position, Url};
 use super::{Body, WebDial};
 use crate::server::{ServerError, Stat, reach};
 
-/// A session with a web server. It reconnects if the server has disconnected, or if another server
-/// has the file.
+/// A session with a web server. The session reconnects if the server has disconnected, or if a
+/// redirection leads to another server.
 pub(crate) struct WebSession {
     dial: WebDial,
-    /// Host and port of the server, in the normal form of URLs.
+    /// Host and port of the server, in the normalised form of URLs.
     home: ServerAddress,
-    /// Connector for the server itself. TLS sessions of other servers are never offered to it.
+    /// TLS connector for the server itself. The connector never resumes TLS sessions of other
+    /// servers.
     connector: Connector,
     open: Option<IdleConnection>,
-    /// Whether files can be fetched from any byte on. `None` before the server has shown it.
+    /// Whether downloads can start at any offset. `None` until a response has shown it.
     takes_ranges: Option<bool>,
 }
 
-/// An idle connection.
+/// An idle connection that the next request can use.
 pub(super) struct IdleConnection {
     place: ServerAddress,
     sender: SendRequest<Empty<Bytes>>,
 }
 
-/// Address of a server.
+/// Host and port of a web server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ServerAddress {
-    /// Host name or address. An IPv6 address has brackets.
+    /// Host name or IP address. An IPv6 address has brackets.
     host: String,
     port: u16,
 }
 
 impl WebSession {
-    /// Connects.
+    /// Connects to the web server.
     ///
     /// # Errors
-    /// [`ServerError`] if the server cannot be reached, or its certificate is refused.
+    /// [`ServerError`] if the server cannot be reached, or if its certificate is not accepted.
     pub(crate) async fn open(dial: &WebDial) -> Result<Self, ServerError> {
         let home = ServerAddress::of(&parse(&dial.server.without_user().to_string())?);
         let mut session = Self {
@@ -68,15 +69,16 @@ impl WebSession {
         Ok(session)
     }
 
-    /// Whether files can probably be fetched from any byte on.
+    /// Returns whether downloads can probably start at any offset.
     pub(crate) fn may_take_ranges(&self) -> bool {
         self.takes_ranges.unwrap_or(true)
     }
 
-    /// Returns the file with this path, in one round trip. `None` if it does not exist.
+    /// Returns the attributes of the file with this path, in one round trip. Returns `None` if the
+    /// file does not exist.
     ///
     /// # Errors
-    /// [`ServerError`] with the server's refusal.
+    /// [`ServerError`] if the server refuses the request, or if the connection fails.
     pub(crate) async fn look(&mut self, path: &[u8]) -> Result<Option<ListingEntry>, ServerError> {
         let (mut response, _) = self.request(&Method::HEAD, path, None).await?;
         if matches!(
@@ -116,11 +118,11 @@ impl WebSession {
         }))
     }
 
-    /// Fetches the bytes of a file from `offset_bytes` on.
+    /// Downloads the bytes of a file, beginning at `offset_bytes`.
     ///
     /// # Errors
-    /// [`ServerError`] with the server's refusal. [`ServerError::NoRange`] if it does not begin
-    /// within a file.
+    /// [`ServerError`] if the server refuses the request, or if the connection fails.
+    /// [`ServerError::NoRange`] if the server cannot start at that offset.
     pub(crate) async fn get(
         &mut self,
         path: &[u8],
@@ -153,7 +155,8 @@ impl WebSession {
         ))
     }
 
-    /// Requests a path, and follows redirections. Returns the answer, and the host that sent it.
+    /// Requests a path and follows redirections. Returns the final response, and the host that sent
+    /// it.
     async fn request(
         &mut self,
         method: &Method,
@@ -293,7 +296,7 @@ impl ServerAddress {
     }
 }
 
-/// Creates the connector for one server.
+/// Creates the TLS connector for one server.
 fn connector(dial: &WebDial) -> Result<Connector, ServerError> {
     let tls = ServerTls {
         mode: TlsStart::Implicit,
@@ -302,7 +305,7 @@ fn connector(dial: &WebDial) -> Result<Connector, ServerError> {
     Connector::new(&tls).map_err(|it| ServerError::TlsSettings(it.to_string()))
 }
 
-/// Returns the target of a redirection.
+/// Returns the target URL of a redirection.
 pub(super) fn next_url(url: &Url, to: &str) -> Result<Url, ServerError> {
     let next = url.join(to).ok();
     let next = next.filter(|it| it.scheme() == "https" && it.has_host());
@@ -313,7 +316,7 @@ fn parse(url: &str) -> Result<Url, ServerError> {
     Url::parse(url).map_err(|_| ServerError::Led(without_query(url)))
 }
 
-/// Removes query and account from the target of a redirection, since they may be secrets.
+/// Removes the query, the user name and the password from a URL, because they may be secrets.
 fn without_query(url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     match path.split_once("://") {
@@ -330,7 +333,7 @@ fn led(url: &Url) -> ServerError {
     ServerError::Led(url[Position::BeforeHost..Position::AfterPath].to_owned())
 }
 
-/// Returns the attributes of the whole file, from an answer.
+/// Returns the attributes of the whole file according to a response.
 pub(super) fn stat(response: &Response<Incoming>) -> Stat {
     let headers = response.headers();
     let size = match response.status() {
@@ -350,7 +353,7 @@ pub(super) fn stat(response: &Response<Incoming>) -> Stat {
     }
 }
 
-/// Returns the offset of the first byte of an answer with a range.
+/// Returns the offset of the first byte of a range response.
 pub(super) fn first_byte(headers: &HeaderMap) -> Option<u64> {
     let range = header(headers, &CONTENT_RANGE)?.strip_prefix("bytes ")?;
     let first = range.split_once('-')?.0.parse().ok();
@@ -359,8 +362,8 @@ pub(super) fn first_byte(headers: &HeaderMap) -> Option<u64> {
     first
 }
 
-/// Whether an answer states its end (RFC 9112 section 6.3). Otherwise it ends with the connection,
-/// which any attacker on the path can cut.
+/// Returns whether a response states where its body ends (RFC 9112 section 6.3). Otherwise the body
+/// ends with the connection, and an attacker on the path could shorten it.
 pub(super) fn has_length(headers: &HeaderMap) -> bool {
     match headers.get_all(TRANSFER_ENCODING).iter().next_back() {
         Some(codings) => codings.to_str().is_ok_and(|it| {
@@ -383,5 +386,5 @@ fn unix_s(time: SystemTime) -> Option<i64> {
     since.as_secs().try_into().ok()
 }
 
-/// Maximum number of redirections. A server that redirects further does so in circles.
+/// Maximum number of redirections. A server that redirects more often probably redirects in a loop.
 const LED_MAX: usize = 10;
