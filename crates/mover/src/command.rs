@@ -1,4 +1,4 @@
-//! Facts about a file that a called command receives.
+//! Description of a moved file that a called command receives.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, process::Stdio};
 
@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 use crate::names::printable;
 
-/// Facts about a file that has arrived at the destination.
+/// Description of a file that has arrived at the destination.
 #[derive(Debug)]
 pub struct FileFacts<'a> {
     /// Name of the job that has moved the file, if the job has a name.
@@ -22,13 +22,13 @@ pub struct FileFacts<'a> {
     pub source: &'a [u8],
     /// The destination of the file: a path or a URL.
     pub destination: &'a [u8],
-    /// Size of the file.
+    /// Size of the file in bytes, if known.
     pub size_bytes: Option<u64>,
-    /// Time of the last change, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970, if known.
     pub modified_unix_s: Option<i64>,
 }
 
-/// The facts in their JSON form.
+/// JSON form of [`FileFacts`].
 #[derive(Serialize)]
 struct FactsJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ struct FactsJson<'a> {
 }
 
 impl FileFacts<'_> {
-    /// Returns the text that the command reads from its standard input.
+    /// Returns the JSON text that the command reads from its standard input.
     pub fn json(&self) -> Vec<u8> {
         let written = FactsJson {
             job: self.job,
@@ -54,8 +54,8 @@ impl FileFacts<'_> {
         serde_json::to_vec(&written).expect("plain facts")
     }
 
-    /// Puts the facts into the environment of a command. Its output is discarded, and it gets a
-    /// process group of its own.
+    /// Sets the command's environment variables, which describe the file. Also discards the
+    /// command's output and starts the command in a new process group.
     pub fn tell(&self, command: &mut Command) {
         command
             .env("LONGHAUL_PATH", OsStr::from_bytes(self.path))
@@ -78,7 +78,7 @@ impl FileFacts<'_> {
     }
 }
 
-/// Kills a command and the programs of its process group.
+/// Kills a command and all programs of its process group.
 pub fn kill(child: &Child) {
     let Some(id) = child.id().and_then(|it| i32::try_from(it).ok()) else {
         return;
@@ -87,5 +87,5 @@ pub fn kill(child: &Child) {
     let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
 }
 
-/// Maximum number of commands of a job that run at a time.
+/// Maximum number of commands of one job that run at the same time.
 pub const CALLS_AT_ONCE: usize = 4;

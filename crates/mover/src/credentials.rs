@@ -1,5 +1,5 @@
-//! Accounts and passwords from a netrc file, the environment or a file. The command line never
-//! contains passwords, since other users can see it.
+//! User names and passwords from a netrc file, the environment or a password file. Passwords are
+//! never read from the command line, because other users can see the command line.
 
 use std::{
     fs,
@@ -14,49 +14,49 @@ use crate::{location::Server, server::Password};
 pub struct Account {
     /// The user name.
     pub user: String,
-    /// The password. `None` if no source has one.
+    /// The password. `None` if no source contains a password for the user.
     pub password: Option<Password>,
 }
 
-/// An error: a file with a password cannot be used.
+/// An error: a file with passwords cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
     /// The file cannot be read.
     #[error("{path} cannot be read")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The file system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// Passwords from all sources.
+/// Passwords from all sources: the netrc file, the environment, a password file and the user.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
-    /// Password for any server without one in the netrc file.
+    /// Password for each server that has no password in the netrc file.
     pub password: Option<Password>,
-    /// Entries of the netrc file in their order.
+    /// Entries of the netrc file, in the order of the file.
     pub netrc: Vec<NetrcEntry>,
-    /// Passwords that the user has typed, by server and account.
+    /// Passwords that the user has typed, with their servers and user names.
     pub asked: Vec<(Server, String, Password)>,
 }
 
 /// An entry of a netrc file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetrcEntry {
-    /// The host. `None` stands for any host (`default`).
+    /// The host. `None` means any host (the keyword `default`).
     pub machine: Option<String>,
-    /// The account.
+    /// The user name.
     pub login: Option<String>,
-    /// The password of the account.
+    /// The password of the user.
     pub password: Option<Password>,
 }
 
 impl Credentials {
-    /// Reads the netrc file at `path`. A missing file is no error.
+    /// Reads the netrc file at `path`. If the file does not exist, the function returns `Ok`.
     ///
     /// # Errors
     /// [`CredentialsError`] if the file exists and cannot be read.
@@ -74,10 +74,10 @@ impl Credentials {
         }
     }
 
-    /// Reads a file whose first line is a password.
+    /// Reads a password from the first line of a file.
     ///
     /// # Errors
-    /// [`CredentialsError`] if it cannot be read.
+    /// [`CredentialsError`] if the file cannot be read.
     pub fn read_password(&mut self, path: &Path) -> Result<(), CredentialsError> {
         let bytes = fs::read(path).map_err(|source| CredentialsError::Read {
             path: path.to_owned(),
@@ -89,10 +89,11 @@ impl Credentials {
         Ok(())
     }
 
-    /// Returns the account for a server: the URL's user, else the netrc file's user, else
-    /// `anonymous`.
+    /// Returns the account for a server. The user name comes from the URL, or else from the netrc
+    /// file. If neither contains a user name, the user is `anonymous`.
     ///
-    /// The password is the netrc file's for this account, else the one for all servers.
+    /// The password comes from the netrc file's entry for this user. If no entry fits, the function
+    /// uses the password for all servers.
     pub fn account(&self, server: &Server) -> Account {
         let fits = |entry: &&NetrcEntry| {
             // A web server requires no account, so a `default` entry must not give it one.
@@ -138,8 +139,8 @@ impl Credentials {
 
 /// Parses the text of a netrc file as curl and ftp do.
 ///
-/// It evaluates `machine`, `default`, `login`, `password`, `account` and `macdef`. Other words are
-/// skipped, since other programs keep their own words in the file.
+/// The parser evaluates `machine`, `default`, `login`, `password`, `account` and `macdef`. The
+/// parser skips unknown words, because other programs use words of their own in the file.
 fn parse_netrc(text: &[u8]) -> Vec<NetrcEntry> {
     let mut entries: Vec<NetrcEntry> = Vec::new();
     // The key whose value is still missing. The value may stand on the next line.
@@ -191,7 +192,8 @@ enum NetrcKey {
 }
 
 impl NetrcKey {
-    /// Stores the value in the last entry. Values before the first entry belong to no host.
+    /// Stores the value in the last entry. A value before the first entry belongs to no host and is
+    /// ignored.
     fn set(&self, value: Vec<u8>, entries: &mut Vec<NetrcEntry>) {
         let text = || String::from_utf8_lossy(&value).into_owned();
         match (self, entries.last_mut()) {
@@ -206,8 +208,9 @@ impl NetrcKey {
     }
 }
 
-/// Splits a line into words. A word in double quotes may contain blanks. There a backslash escapes
-/// a quote or a backslash. A quote without its counterpart is an ordinary character.
+/// Splits a line into words. A word in double quotes may contain blanks. Inside the quotes, a
+/// backslash escapes a quote or a backslash. A quote without a closing quote is an ordinary
+/// character.
 fn words(line: &[u8]) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();
@@ -224,7 +227,8 @@ fn words(line: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// Returns the word up to the closing quote, and the rest of the line.
+/// Returns the word up to the closing quote, and the remaining text of the line. Returns `None` if
+/// the text contains no closing quote.
 fn quoted_word(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut word = Vec::new();
     let mut bytes = text.iter().enumerate();
@@ -243,7 +247,7 @@ fn quoted_word(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     None
 }
 
-/// User name of a log-in without an account (RFC 1635).
+/// User name for logging in without an account (RFC 1635).
 pub const ANONYMOUS: &str = "anonymous";
 
 #[cfg(test)]

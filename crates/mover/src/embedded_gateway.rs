@@ -1,5 +1,5 @@
-//! Near gateway within the mover: a link to far gateways, and a listener for each of them that only
-//! this process reaches.
+//! Near gateway that is embedded in the mover. The gateway has a link to far gateways, and one
+//! listener for each of them. Only this process can connect to the listeners.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the link's socket and clock, and locks the key file for as long as the link is used"
@@ -30,12 +30,12 @@ use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use crate::{location::Scheme, server::GatewayListener};
 
-/// A far gateway.
+/// Configuration of a far gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FarGateway {
-    /// The public key, as `longhaul pubkey` prints it.
+    /// The far gateway's public key, as `longhaul pubkey` prints it.
     pub public_key: String,
-    /// `HOST:PORT` of the link.
+    /// `HOST:PORT` to which the link connects.
     pub endpoint: String,
 }
 
@@ -43,24 +43,25 @@ pub struct FarGateway {
 #[derive(Debug)]
 pub struct EmbeddedGateway {
     network: PipeNetwork,
-    /// Addresses of the listeners in the network, in the order of the peers.
+    /// Addresses of the listeners in the in-memory network, in the order of the peers.
     doors: Vec<SocketAddr>,
     manner: (Scheme, CertificateCheck),
     relay: Relay,
     sessions: Sessions,
     serving: JoinSet<()>,
-    /// Locked key file. Two links with one key would replace each other at the far gateway.
+    /// Locked key file. The lock prevents a second link with this key, because such a link would
+    /// replace the first link at the far gateway.
     _key: File,
 }
 
-/// An error by which the near gateway cannot start.
+/// An error that prevents the near gateway from starting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbeddedGatewayError {
-    /// A text is no peer.
+    /// A text does not describe a peer.
     #[error("{0:?} is no peer: expected KEY@HOST:PORT")]
     Peer(String),
-    /// The key file is missing.
+    /// The key file does not exist.
     #[error(
         "there is no key {0}: make one by longhaul keygen, and give its public key to the far gateway"
     )]
@@ -68,47 +69,48 @@ pub enum EmbeddedGatewayError {
     /// The key cannot be read.
     #[error("the key {path} cannot be used")]
     Key {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
-        /// The reason.
+        /// The file system's error.
         #[source]
         source: io::Error,
     },
-    /// Another process has a link with this key.
+    /// Another process is using this key for a link.
     #[error(
         "another process uses the key {0}: give each mover that runs at the same time a key of its own"
     )]
     KeyInUse(PathBuf),
-    /// The key file contains no key, or others can read it.
+    /// The key file contains no valid key, or other users can read the file.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// A text is no public key.
+    /// A text is not a public key.
     #[error("{0:?} is no public key: expected the 44 characters that \"longhaul pubkey\" prints")]
     PublicKey(String),
-    /// A text is no endpoint.
+    /// A text is not an endpoint.
     #[error(
         "{0:?} is no endpoint: expected an address or name with a port, such as \"203.0.113.9:4810\""
     )]
     Endpoint(String),
-    /// The public key is this mover's own.
+    /// The given public key belongs to this mover itself.
     #[error("{0} is the public key of this mover: expected that of the far gateway")]
     OwnKey(PublicKey),
-    /// Two peers have the same key.
+    /// Two peers have the same public key.
     #[error("another far gateway has the public key {0}")]
     SameKey(PublicKey),
     /// The link did not start.
     #[error("the link did not start")]
     Link(#[from] LinkError),
-    /// A socket or an address is unavailable.
+    /// A socket or an address cannot be used.
     #[error("a socket cannot be opened")]
     Socket(#[from] io::Error),
 }
 
 impl FarGateway {
-    /// Reads `KEY@HOST:PORT`.
+    /// Parses a text of the form `KEY@HOST:PORT`.
     ///
     /// # Errors
-    /// [`EmbeddedGatewayError::Peer`] for another text. The key itself is checked on use.
+    /// [`EmbeddedGatewayError::Peer`] if the text has another form. The key is checked later, when
+    /// the gateway starts.
     pub fn parse(text: &str) -> Result<Self, EmbeddedGatewayError> {
         let wrong = || EmbeddedGatewayError::Peer(text.to_owned());
         let (public_key, endpoint) = text.split_once('@').ok_or_else(wrong)?;
@@ -124,11 +126,11 @@ impl FarGateway {
 }
 
 impl EmbeddedGateway {
-    /// Starts a near gateway with these peers. `scheme` determines their TLS with servers, and
-    /// `verify` the verification of servers.
+    /// Starts a near gateway with these peers. `scheme` selects the use of TLS between far gateways
+    /// and servers. `verify` selects how far gateways verify the servers' certificates.
     ///
     /// # Errors
-    /// [`EmbeddedGatewayError`] if the key or a peer cannot be used, or the link does not start.
+    /// [`EmbeddedGatewayError`] if the key or a peer cannot be used, or if the link does not start.
     pub fn start(
         peers: &[FarGateway],
         key_file: &Path,
@@ -170,7 +172,7 @@ impl EmbeddedGateway {
         })
     }
 
-    /// Returns the listener that leads to the peer with this number, for the log-in.
+    /// Returns the listener through which sessions reach the far gateway with the number `peer`.
     ///
     /// # Panics
     /// If the number is not below the number of peers.
@@ -185,13 +187,13 @@ impl EmbeddedGateway {
         }
     }
 
-    /// Returns the scheme and the verification that the far gateway applies to servers.
+    /// Returns the URL scheme and the certificate check that far gateways apply to servers.
     pub fn tls_settings(&self) -> &(Scheme, CertificateCheck) {
         &self.manner
     }
 
-    /// Ends the link, so that the far gateway notices at once. Sessions have sent `QUIT`, and their
-    /// replies are not awaited.
+    /// Closes the link and notifies the far gateways. Sessions have already sent `QUIT`, and the
+    /// function does not wait for the replies.
     pub async fn end(mut self) {
         self.sessions.close();
         if timeout(DRAIN_MAX, self.sessions.wait_for_end())
@@ -230,7 +232,7 @@ fn lock(path: &Path) -> Result<File, EmbeddedGatewayError> {
     }
 }
 
-/// Converts the peers to the link's configuration.
+/// Converts the list of peers to the link's configuration.
 fn of_link(peers: &[FarGateway], own: PublicKey) -> Result<Vec<PeerConfig>, EmbeddedGatewayError> {
     let mut keys = HashSet::new();
     let peers = peers.iter().enumerate().map(|(number, peer)| {
@@ -258,7 +260,7 @@ fn of_link(peers: &[FarGateway], own: PublicKey) -> Result<Vec<PeerConfig>, Embe
     peers.collect()
 }
 
-/// Returns the TLS options between far gateways and servers.
+/// Returns the TLS options for connections from far gateways to servers.
 fn server_tls(scheme: Scheme, verify: &CertificateCheck) -> Option<ServerTls> {
     let mode = match scheme {
         Scheme::Ftp | Scheme::Https => return None,
@@ -271,17 +273,17 @@ fn server_tls(scheme: Scheme, verify: &CertificateCheck) -> Option<ServerTls> {
     })
 }
 
-/// Returns the first session number. It rises from process to process, so that no session gets the
-/// number of an earlier process's session.
+/// Returns the first session number. The number is derived from the clock, so that a session never
+/// has the number of an earlier process's session.
 fn first_session() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_millis() as u64 * 1_000
 }
 
-/// Time for sessions, and then for the link, to end.
+/// Time limit for sessions to end, and afterwards for the link to end.
 const DRAIN_MAX: Duration = Duration::from_millis(20);
 
-/// Time for aborted sessions to inform the far gateway.
+/// Time limit for informing the far gateways of aborted sessions.
 const CUT_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Fence: a check before each irreversible step that this process may still take it.
+//! Fence: a check whether this process may still take an irreversible step.
 //!
-//! Several processes may work on the same files, one after another. A suspended or disconnected
-//! process may continue with work that another one has taken over. It therefore asks immediately
-//! before a file gets its name, and before each removal. The answer may take as long as an outage,
-//! so no thread waits for it.
+//! Several processes may work on the same files, one after another. A process that was suspended or
+//! disconnected may continue with work that another process has taken over. Therefore the process
+//! queries the fence before it gives a file its final name, and before each removal. An answer may
+//! take as long as a network outage, so the query is asynchronous.
 
 use std::{
     fmt,
@@ -16,24 +16,24 @@ use std::{
 
 use tokio::sync::Mutex;
 
-/// An error: another process has taken the work over.
+/// An error: another process has taken over the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("another process has taken over this work")]
 pub struct FencedError;
 
-/// The answer, as soon as it is known.
+/// Future that resolves to the answer of one query.
 pub type FenceFuture = Pin<Box<dyn Future<Output = bool> + Send>>;
 
-/// Guard that keeps a job from changes for which it is no longer responsible.
+/// A fence: a check that stops a job's changes once another process has taken over the job.
 #[derive(Clone)]
 pub struct Fence(Arc<FenceChecks>);
 
-/// Questions of a fence, one at a time.
+/// Queries of a fence. At most one query is in progress at any time.
 struct FenceChecks {
     ask: Box<dyn Fn() -> FenceFuture + Send + Sync>,
-    /// Number of queries begun.
+    /// Number of queries that have begun.
     begun: AtomicU64,
-    /// The last query with an answer.
+    /// The last query that has been answered.
     answered: Mutex<FenceAnswer>,
 }
 
@@ -44,8 +44,8 @@ struct FenceAnswer {
 }
 
 impl Fence {
-    /// Creates a fence that calls `ask` before each step. One query serves all steps that wait when
-    /// it begins.
+    /// Creates a fence that calls `ask` before each step. One query serves all steps that were
+    /// waiting when the query began.
     pub fn new(ask: impl Fn() -> FenceFuture + Send + Sync + 'static) -> Self {
         Self(Arc::new(FenceChecks {
             ask: Box::new(ask),
@@ -54,7 +54,8 @@ impl Fence {
         }))
     }
 
-    /// Whether this process may still take an irreversible step. The query begins after the call.
+    /// Returns whether this process may still take an irreversible step. The answer comes from a
+    /// query that begins after this call.
     pub(crate) async fn allows(&self) -> bool {
         let FenceChecks {
             ask,
@@ -91,7 +92,8 @@ mod tests {
         step.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Creates a fence whose answers each take a permit. Only the first answer allows the step.
+    /// Creates a fence. Each answer waits for a permit of the semaphore. Only the first answer
+    /// allows the step.
     fn slow_fence() -> (Fence, Arc<Semaphore>, Arc<AtomicU64>) {
         let (permits, asked) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
         let (take, count) = (permits.clone(), asked.clone());

@@ -1,4 +1,4 @@
-//! Job: its source, its destination, and the options of the copy.
+//! Job: a source, a destination, and the options of the copy.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,42 +15,43 @@ use crate::{
     web::WebDial,
 };
 
-/// A source, a destination, and the options for the copy between them.
+/// A source, a destination, and the options for the copy.
 #[derive(Debug)]
 pub struct Job {
-    /// The site of the source.
+    /// Machine or server that has the source.
     pub source: JobSite,
-    /// The site of the destination.
+    /// Machine or server that has the destination.
     pub destination: JobSite,
-    /// Sources and destinations in pairs.
+    /// Source paths, each with its destination path.
     pub roots: Vec<Root>,
-    /// The files, if they were found before. `None` makes the job list its source.
+    /// The files to copy, if another process has already listed them. If `None`, the job lists its
+    /// source.
     pub files: Option<Vec<plan::File>>,
-    /// Options for the choice of files.
+    /// Options for the selection of files.
     pub plan: plan::PlanOptions,
-    /// Options for the copy of one file.
+    /// Options for copying one file.
     pub moving: CopyOptions,
-    /// State shared with other jobs that use the same gateway.
+    /// State that several jobs share because they use the same gateway.
     pub sharing: Option<Arc<SpoolSharing>>,
-    /// Pool of sessions. `None` gives the job sessions of its own.
+    /// Pool of FTP sessions. If `None`, the job opens its own sessions.
     pub session_pool: Option<Arc<SessionPool>>,
-    /// Check before each irreversible step. `None` if no other process takes the job over.
+    /// Check before each irreversible step. `None` if no other process can take over the job.
     pub fence: Option<Fence>,
 }
 
-/// Site of files.
+/// Machine or server that has the files of a source or of a destination.
 #[derive(Debug)]
 pub enum JobSite {
     /// This machine.
     Local,
     /// An FTP server.
     Server(Box<Dial>),
-    /// A web server, as a source.
+    /// A web server. Only sources can be on a web server.
     Web(Box<WebDial>),
 }
 
 impl JobSite {
-    /// Returns the server and its route, for display. `None` for this machine.
+    /// Returns the server and the route to it, for display. Returns `None` for this machine.
     pub(crate) fn whom(&self) -> Option<String> {
         match self {
             Self::Local => None,
@@ -59,7 +60,7 @@ impl JobSite {
         }
     }
 
-    /// Whether a gateway is between this machine and the server.
+    /// Returns whether the server is reached through a gateway.
     pub(crate) fn is_behind_gateway(&self) -> bool {
         matches!(self, Self::Server(dial) if dial.is_behind_gateway())
     }
@@ -79,74 +80,77 @@ impl JobSite {
     }
 }
 
-/// A file or a directory, and its destination.
+/// A source file or source directory, and its destination.
 #[derive(Debug, Clone)]
 pub struct Root {
-    /// Path at the source.
+    /// Path of the root at the source.
     pub source: Vec<u8>,
-    /// Path at the destination.
+    /// Path of the root at the destination.
     pub destination: RootTarget,
 }
 
-/// Destination of a root.
+/// Destination path of a root (a file or directory that the user named).
 #[derive(Debug, Clone)]
 pub struct RootTarget {
     path: Vec<u8>,
-    /// Name for a file within the directory that `path` names. A directory becomes `path` itself.
+    /// Name of the file within the directory `path`, if the root is a file. If the root is a
+    /// directory, `path` is its destination.
     name_if_file: Vec<u8>,
-    /// Whether `path` is a directory in any case.
+    /// Whether `path` is certainly a directory, without a query of the destination.
     is_directory: bool,
     found_directory: OnceLock<bool>,
-    /// Roots of source and destination below which this root was found.
+    /// Source path and destination path of the user's root below which this file was found.
     found_below: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Options for the copy of one file.
+/// Options for copying one file.
 #[derive(Debug, Clone)]
 pub struct CopyOptions {
-    /// Suffix of a file until it is complete. `None` writes it under its final name.
+    /// Suffix of the temporary name of an incomplete file. If `None`, the mover writes each file
+    /// directly under its final name.
     pub partial_suffix: Option<Vec<u8>>,
-    /// Parts on this machine have unpredictable names. Otherwise they are named as at a server.
+    /// Whether part files on this machine have unpredictable names. If false, they have the same
+    /// form of name as parts at a server.
     pub has_random_parts: bool,
-    /// Resumes an interrupted run.
+    /// Whether the job resumes an interrupted run.
     pub resumes: bool,
-    /// Comparison after a file has been copied.
+    /// Check of each file after the file was copied.
     pub verify: CopyVerification,
-    /// Maximum number of bytes a second, over all lanes.
+    /// Maximum rate of all lanes together, in bytes per second.
     pub rate_max: Option<RateLimit>,
-    /// Treatment of a file that grows during the copy.
+    /// Handling of a file that grows during the copy.
     pub growing: GrowthHandling,
 }
 
-/// Treatment of a file that grows while it is read.
+/// Handling of a file that grows while the mover reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrowthHandling {
-    /// Copies the bytes that the file had at the beginning.
+    /// Copies the bytes that the file had when the copy began.
     Snapshot,
-    /// Copies until the file has not grown for a while. A server's file is read to its end at that
-    /// time.
+    /// Copies until a local file has not grown for 10 s. If the source is a server, the file is
+    /// read once to its end, because a server's file cannot be followed.
     Follow,
 }
 
-/// Comparison after a file has been copied.
+/// Check of each file after the file was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyVerification {
-    /// No comparison.
+    /// No check.
     None,
-    /// Compares the size, and checks that the source is unchanged.
+    /// Compares the sizes, and checks that the source has not changed.
     Size,
-    /// Compares hashes of the content that both ends compute. Without such hashes, the content is
-    /// read back.
+    /// Compares hashes that the source and the destination compute. If hashes are unavailable, the
+    /// mover reads the content back from the destination and compares it.
     Hash,
-    /// Compares the content, read back from the destination.
+    /// Reads the content back from the destination and compares it with the source.
     ReadBack,
 }
 
 impl RootTarget {
-    /// Creates a target that the user has named.
+    /// Creates a destination path that the user has named.
     ///
-    /// A directory becomes `path`. A file becomes `path`, or goes into it under its own name if
-    /// `path` is a directory or ends in a slash.
+    /// A directory is copied to `path`. A file is also copied to `path`. But if `path` is a
+    /// directory or ends in a slash, the file is copied into that directory under `name_if_file`.
     pub fn new(path: Vec<u8>, name_if_file: Vec<u8>) -> Self {
         let is_directory = path.is_empty() || path.ends_with(b"/");
         Self {
@@ -158,28 +162,29 @@ impl RootTarget {
         }
     }
 
-    /// Returns the path of the root's destination if it is a directory.
+    /// Returns the destination path that applies if the root is a directory.
     pub fn directory(&self) -> &[u8] {
         &self.path
     }
 
-    /// Whether only the destination can report if `path` is a directory.
+    /// Returns whether the destination must be queried to determine if `path` is a directory.
     pub fn needs_look(&self) -> bool {
         !self.is_directory && self.found_directory.get().is_none()
     }
 
-    /// Whether the destination has the directory into which the root goes if it is a file.
+    /// Returns whether the destination already has the directory into which the root is copied if
+    /// the root is a file.
     pub(crate) fn is_in_found_directory(&self) -> bool {
         self.path.is_empty() || self.found_directory.get() == Some(&true)
     }
 
-    /// Records whether the destination has a directory with this path.
+    /// Records whether `path` is a directory at the destination.
     pub fn found(&self, is_directory: bool) {
         // Two attempts of the same query have the same result.
         let _ = self.found_directory.set(is_directory);
     }
 
-    /// Returns the path of the root's destination if it is a file.
+    /// Returns the destination path that applies if the root is a file.
     pub fn file(&self) -> Vec<u8> {
         if self.is_directory || self.found_directory.get() == Some(&true) {
             join(&self.path, &self.name_if_file)
@@ -190,18 +195,19 @@ impl RootTarget {
 }
 
 impl Job {
-    /// Returns the source of a file: a path of this machine or a URL.
+    /// Returns the location of a file at the source: a local path or a URL.
     pub fn source(&self, root: usize, below: &plan::RelativePath) -> Location {
         self.source.location(self.source_path(root, below))
     }
 
-    /// Returns the destination of a file: a path of this machine or a URL.
+    /// Returns the location of a file at the destination: a local path or a URL.
     pub fn destination(&self, root: usize, below: &plan::RelativePath) -> Location {
         let path = self.destination_path(root, below);
         self.destination.location(path)
     }
 
-    /// Returns the user's paths of sources and of destinations. No link below them is followed.
+    /// Returns the paths of sources and of destinations that the user has named. Symbolic links
+    /// below these paths are not followed.
     pub(crate) fn anchors(&self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let pairs = self
             .roots
@@ -213,10 +219,11 @@ impl Job {
         pairs.unzip()
     }
 
-    /// Reduces the job to these files, each given by its root and its path below that root.
+    /// Restricts the job to these files. Each file is given by the number of its root and the path
+    /// below that root.
     ///
     /// # Panics
-    /// If the job has no such root.
+    /// If the job has no root of that number.
     pub fn narrow(&mut self, files: &[(usize, plan::RelativePath)]) {
         let roots = files.iter().map(|(root, below)| {
             let Some(name) = below.names().last() else {
@@ -235,14 +242,13 @@ impl Job {
         self.roots = roots.collect();
     }
 
-    /// Returns the names that incomplete files may have at the destination, for parts with this
-    /// suffix.
+    /// Returns the names that incomplete files with this suffix may have at the destination.
     ///
-    /// A root that is a file may go into a directory with the root's name, or become that name. The
-    /// result contains both.
+    /// If a root is a file, its destination path may be a directory or the new name of the file.
+    /// The result contains the names for both cases.
     ///
     /// # Panics
-    /// If the job has no such root.
+    /// If the job has no root of that number.
     pub fn parts(&self, files: &[(usize, plan::RelativePath)], suffix: &[u8]) -> Vec<Vec<u8>> {
         let moving = CopyOptions {
             partial_suffix: Some(suffix.to_vec()),
@@ -262,7 +268,7 @@ impl Job {
         parts
     }
 
-    /// Returns the source's path of a file or directory below a root.
+    /// Returns the source path of a file or directory below a root.
     pub fn source_path(&self, root: usize, below: &plan::RelativePath) -> Vec<u8> {
         let root = &self.roots[root].source;
         below
@@ -271,9 +277,9 @@ impl Job {
             .fold(root.clone(), |path, name| join(&path, name))
     }
 
-    /// Returns the destination's path of a file or directory below a root.
+    /// Returns the destination path of a file or directory below a root.
     ///
-    /// The root is a directory, or the file itself.
+    /// The root is a directory that contains the file, or the root is the file itself.
     pub fn destination_path(&self, root: usize, below: &plan::RelativePath) -> Vec<u8> {
         let target = &self.roots[root].destination;
         if below.names().is_empty() {
@@ -283,7 +289,7 @@ impl Job {
         names.fold(target.directory().to_vec(), |path, name| join(&path, name))
     }
 
-    /// Returns the destination's path of a directory.
+    /// Returns the destination path of a directory.
     pub fn destination_directory(&self, directory: &plan::Directory) -> Vec<u8> {
         let path = self.roots[directory.root].destination.directory().to_vec();
         let names = directory.path.names().iter();
@@ -292,11 +298,11 @@ impl Job {
 }
 
 impl CopyOptions {
-    /// Returns the name of an incomplete file at a server: its name, eight digits that represent
-    /// its source, and the suffix.
+    /// Returns the temporary name of an incomplete file at a server. The name consists of the file
+    /// name, eight digits that represent the source, and the suffix.
     ///
-    /// No other file has this name, and no part of another source. The journal identifies parts of
-    /// this machine by such a name, too.
+    /// No other file, and no incomplete file from another source, has this name. The journal also
+    /// uses such names as keys of local part files.
     pub fn partial(&self, source: &[u8], destination: &[u8]) -> Vec<u8> {
         let Some(suffix) = &self.partial_suffix else {
             return destination.to_vec();

@@ -1,8 +1,8 @@
-//! Journal of a job: the source of each part at the destination. It outlives the process and a
-//! power cut.
+//! Journal of a job. The journal records the source of each part (incomplete file) at the
+//! destination, and survives restarts and power cuts.
 //!
-//! A part is resumed only if its source still has the size and time that it had when the part was
-//! begun.
+//! A part is resumed only if its source still has the size and the modification time that it had
+//! when the part was created.
 
 use std::{
     io,
@@ -25,72 +25,74 @@ use crate::{
     plan::Piece,
 };
 
-/// Journal of one job.
+/// The journal of one job.
 #[derive(Debug)]
 pub struct Journal {
     database: Database,
     folder: Arc<dyn Folder>,
-    /// Name of the file in the folder.
+    /// Name of the journal file in its folder.
     name: Vec<u8>,
     mark: u32,
-    /// Removes the file with the journal if no part is left.
+    /// Whether the journal file is deleted when the journal is dropped and no part file remains.
     is_one_off: bool,
 }
 
-/// The source of a part.
+/// Attributes of the source file from which a part file is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PartOrigin {
-    /// Size of the file.
+    /// Size of the source file in bytes.
     pub size_bytes: u64,
-    /// Time of the last change, in seconds since 1970.
+    /// Modification time of the source file, in seconds since 1970.
     pub modified_unix_s: i64,
-    /// Nanoseconds of that time. Zero for a file at a server.
+    /// Nanoseconds of the modification time. Zero if the source is a server.
     #[serde(default)]
     pub modified_ns: i64,
 }
 
-/// Record of a part.
+/// Journal record of a part file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartRecord {
-    /// The source.
+    /// Attributes of the source file.
     #[serde(flatten)]
     pub origin: PartOrigin,
-    /// Bytes that outlive a power cut. Only for a part of this machine.
+    /// Number of bytes of a local part file that survive a power cut. Zero for a part file at a
+    /// server.
     #[serde(default)]
     pub synced_bytes: u64,
-    /// Name of the start of this machine during which the later bytes were written.
+    /// Identifier of the boot of this machine during which the bytes after `synced_bytes` were
+    /// written.
     #[serde(default)]
     pub boot: Option<u64>,
-    /// Digits in the name of the part. `None` for the digits that represent its source.
+    /// Digits in the part file's name. `None` if these digits are the hash of the source.
     #[serde(default)]
     pub digits: Option<u32>,
 }
 
-/// Stored record of a file that is moved in pieces.
+/// Stored form of the record of a file that is moved in pieces.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredPieces {
     #[serde(flatten)]
     origin: PartOrigin,
-    /// Begin and end of each finished piece.
+    /// Begin and end offsets of each finished piece, in bytes.
     done: Vec<(u64, u64)>,
-    /// Digits in the name of the part. `None` for the digits that represent its source.
+    /// Digits in the part file's name. `None` if these digits are the hash of the source.
     #[serde(default)]
     digits: Option<u32>,
 }
 
-/// Record of a file that is moved in pieces.
+/// Record of a file that is moved in pieces (byte ranges).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PiecesRecord {
-    /// The source.
+    /// Attributes of the source file.
     pub origin: PartOrigin,
-    /// Finished pieces.
+    /// Pieces that are finished.
     pub done: Vec<Piece>,
-    /// Digits in the name of the part. `None` for the digits that represent its source.
+    /// Digits in the part file's name. `None` if these digits are the hash of the source.
     pub digits: Option<u32>,
 }
 
 impl PartRecord {
-    /// Creates the record of a new part.
+    /// Creates the record of a new part file.
     pub fn new(origin: PartOrigin, boot: Option<u64>) -> Self {
         Self {
             origin,
@@ -110,55 +112,55 @@ impl Drop for Journal {
     }
 }
 
-/// A part that an interrupted run has left.
+/// A part (incomplete file) that an interrupted run has left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftPart {
-    /// Key of the part in the journal.
+    /// Key of the part file's record in the journal.
     pub key: Vec<u8>,
-    /// Paths that the part may have at the destination. The second one applies where names must be
-    /// short.
+    /// Paths that the part file may have at the destination. The second path is used if the
+    /// destination refuses long names.
     pub names: Vec<Vec<u8>>,
     /// Final path of the file, if the key contains it.
     pub path: Option<Vec<u8>>,
 }
 
 impl LeftPart {
-    /// Whether the paths mean the same from every working directory. An earlier version recorded
-    /// relative paths.
+    /// Returns whether the part file's paths are absolute. An earlier version recorded paths that
+    /// are relative to the working directory.
     pub(crate) fn is_absolute(&self) -> bool {
         self.key.starts_with(b"/")
     }
 }
 
-/// Digits in the name of a part, in either kind of record.
+/// Digits in a part file's name. Records of parts and records of pieces both contain this field.
 #[derive(Deserialize)]
 struct PartDigits {
     #[serde(default)]
     digits: Option<u32>,
 }
 
-/// An error by which a journal cannot be used.
+/// An error that prevents the use of a journal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The same job is running.
+    /// Another process is running the same job.
     #[error("another process does the same job ({0})")]
     Running(PathBuf),
-    /// The folder cannot be made.
+    /// The journal's folder cannot be created.
     #[error("the folder {path} cannot be made")]
     Folder {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
-        /// The reason.
+        /// The file system's error.
         #[source]
         source: io::Error,
     },
-    /// The file cannot be used.
+    /// The journal file cannot be used.
     #[error("the journal {path} cannot be used")]
     File {
-        /// The file.
+        /// Path of the journal file.
         path: PathBuf,
-        /// The reason.
+        /// The database's error.
         #[source]
         source: Box<redb::Error>,
     },
@@ -168,12 +170,12 @@ impl Journal {
     /// Opens the journal of the job with this name in `folder`, or creates it.
     ///
     /// # Errors
-    /// [`JournalError`] if the same job is running, or the file cannot be used.
+    /// [`JournalError`] if another process runs the same job, or if the file cannot be used.
     pub fn open(folder: &Path, job: &str) -> Result<Self, JournalError> {
         Self::open_on(&MachineFileSystem, folder.as_os_str().as_bytes(), job)
     }
 
-    /// [`open`](Self::open) on any file system.
+    /// Opens a journal as [`open`](Self::open) does, on any file system.
     pub(crate) fn open_on(
         system: &dyn FileSystem,
         folder_path: &[u8],
@@ -203,17 +205,17 @@ impl Journal {
         }
     }
 
-    /// Removes the file when the journal is dropped and no part is left, for a job that may never
-    /// run again.
+    /// Makes the journal delete its file when it is dropped and no part file remains. The function
+    /// is used for a job that may never run again.
     pub fn one_off(mut self) -> Self {
         self.is_one_off = true;
         self
     }
 
-    /// Returns the parts that are left at the destination.
+    /// Returns the part files that interrupted runs have left at the destination.
     ///
     /// # Errors
-    /// An error of the file.
+    /// An error of the journal file.
     pub fn left(&self) -> Result<Vec<LeftPart>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let mut left = Vec::new();
@@ -237,12 +239,13 @@ impl Journal {
         Ok(left)
     }
 
-    /// Returns the mark that distinguishes the parts of this job from the parts of others.
+    /// Returns a number that distinguishes the part files of this job from the parts of other jobs.
     pub fn mark(&self) -> u32 {
         self.mark
     }
 
-    /// Returns the folder of journals: below `XDG_STATE_HOME`, else below `~/.local/state`.
+    /// Returns the folder that contains all journals. The folder is below `XDG_STATE_HOME`, or
+    /// below `~/.local/state` if that variable is not set.
     pub fn folder() -> Option<PathBuf> {
         let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
         let state = state.filter(|it| it.is_absolute()).or_else(|| {
@@ -252,11 +255,11 @@ impl Journal {
         Some(state?.join("longhaul/jobs"))
     }
 
-    /// Records that a part is begun, or has grown. When the function returns, the record outlives a
-    /// power cut.
+    /// Records that a part file was created or has grown. When the function returns, the record
+    /// survives a power cut.
     ///
     /// # Errors
-    /// An error of the file.
+    /// An error of the journal file.
     pub fn begin(&self, name: &[u8], part: PartRecord) -> Result<(), redb::Error> {
         let record = serde_json::to_vec(&part).expect("plain numbers");
         let transaction = self.database.begin_write()?;
@@ -266,10 +269,10 @@ impl Journal {
         Ok(transaction.commit()?)
     }
 
-    /// Returns the record of a part.
+    /// Returns the record of a part file, or `None` if the journal has no such record.
     ///
     /// # Errors
-    /// An error of the file.
+    /// An error of the journal file.
     pub fn part(&self, name: &[u8]) -> Result<Option<PartRecord>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let table = match transaction.open_table(PARTS) {
@@ -281,11 +284,11 @@ impl Journal {
         Ok(record.and_then(|it| serde_json::from_slice(it.value()).ok()))
     }
 
-    /// Records the start of a file that is moved in pieces. When the function returns, the record
-    /// outlives a power cut.
+    /// Creates the record of a file that is moved in pieces. When the function returns, the record
+    /// survives a power cut.
     ///
     /// # Errors
-    /// An error of the file.
+    /// An error of the journal file.
     pub fn begin_pieces(
         &self,
         name: &[u8],
@@ -301,11 +304,11 @@ impl Journal {
         self.write_pieces(name, |_| Some(begun))
     }
 
-    /// Records a piece that is on the destination's disk. When the function returns, the record
-    /// outlives a power cut.
+    /// Records a piece that is synced at the destination. When the function returns, the record
+    /// survives a power cut.
     ///
     /// # Errors
-    /// An error of the file.
+    /// An error of the journal file.
     pub fn add_piece(&self, name: &[u8], piece: Piece) -> Result<(), redb::Error> {
         self.write_pieces(name, |known| {
             let mut known = known?;
@@ -321,7 +324,7 @@ impl Journal {
     /// Removes the record of a file that was moved in pieces.
     ///
     /// # Errors
-    /// An error of the file.
+    /// An error of the journal file.
     pub fn end_pieces(&self, name: &[u8]) -> Result<(), redb::Error> {
         self.write_pieces(name, |_| None)
     }
@@ -329,7 +332,7 @@ impl Journal {
     /// Returns the record of a file that is moved in pieces: its source and its finished pieces.
     ///
     /// # Errors
-    /// An error of the file.
+    /// An error of the journal file.
     pub fn pieces(&self, name: &[u8]) -> Result<Option<PiecesRecord>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let table = match transaction.open_table(PIECES) {
@@ -374,10 +377,10 @@ impl Journal {
         Ok(transaction.commit()?)
     }
 
-    /// Removes all records of a part, with or without pieces.
+    /// Removes all records of a part file, including records of pieces.
     ///
     /// # Errors
-    /// An error of the file.
+    /// An error of the journal file.
     pub fn end(&self, part: &[u8]) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         transaction.open_table(PARTS)?.remove(part)?;

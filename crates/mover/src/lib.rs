@@ -1,9 +1,10 @@
 //! Mover: copies files between this machine and FTP servers, directly or through gateways.
 //!
-//! A file appears complete under its name, or not at all. An interrupted run resumes.
+//! A file at the destination receives its final name only when it is complete. A new run resumes an
+//! interrupted run.
 //!
-//! [`plan`] decides the next step, without sockets, disks or clocks. [`server`] speaks FTP, `disk`
-//! accesses the files of this machine, and [`run`] drives both by the plan.
+//! [`plan`] decides the next step without sockets, disks or clocks. [`server`] implements the FTP
+//! client, and `disk` accesses local files. [`run`] carries out the steps of the plan with both.
 
 pub mod agent;
 pub mod command;

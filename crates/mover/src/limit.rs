@@ -1,26 +1,27 @@
-//! Limit on bytes per second, which may depend on the time of day.
+//! Rate limit in bytes per second. The limit may depend on the time of day.
 
 use std::str::FromStr;
 
 use units::BitRate;
 
-/// Limit on bytes per second, by the time of day.
+/// Rate limit in bytes per second for each time of day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateLimit {
-    /// First minute of the day and rate of each entry, in order. `None` stands for no limit.
+    /// Timetable entries in order: the first minute of the day, and the rate from that minute on. A
+    /// rate of `None` means no limit.
     times: Vec<(u16, Option<BitRate>)>,
 }
 
-/// An error: the text is no limit.
+/// An error: the text is not a rate limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RateLimitError {
-    /// A text is no rate.
+    /// A text is not a rate.
     #[error("{0:?} is no rate such as 10M or 300 Mbit/s")]
     Rate(String),
-    /// With a rate of zero, no byte would move.
+    /// The rate is zero, so no byte could be moved.
     #[error("a rate of 0 would move nothing")]
     Zero,
-    /// A text is no entry of a timetable.
+    /// A text is not a timetable entry.
     #[error("{0:?} is no entry of a timetable: expected HH:MM,RATE or HH:MM,off")]
     Entry(String),
     /// Two entries of a timetable begin at the same time.
@@ -29,7 +30,7 @@ pub enum RateLimitError {
 }
 
 impl RateLimit {
-    /// Returns the rate in a minute of the day, counted from midnight. `None` stands for no limit.
+    /// Returns the rate at a minute of the day, counted from midnight. `None` means no limit.
     pub fn at(&self, minute: u16) -> Option<BitRate> {
         let begun = self.times.iter().rev().find(|(from, _)| *from <= minute);
         // Before the first entry of a day, the last entry of the day before applies.
@@ -37,7 +38,7 @@ impl RateLimit {
         *rate
     }
 
-    /// Whether the rate depends on the time of day.
+    /// Returns whether the rate depends on the time of day.
     pub fn changes(&self) -> bool {
         self.times.len() > 1
     }
@@ -54,7 +55,7 @@ impl From<BitRate> for RateLimit {
 impl FromStr for RateLimit {
     type Err = RateLimitError;
 
-    /// Reads a rate, `10M`, or a timetable, `08:00,10M 18:30,off`.
+    /// Parses a rate such as `10M`, or a timetable such as `08:00,10M 18:30,off`.
     fn from_str(text: &str) -> Result<Self, RateLimitError> {
         let is_timetable = text
             .split_once(',')
@@ -75,8 +76,8 @@ impl FromStr for RateLimit {
     }
 }
 
-/// Splits a timetable into entries. Each begins at a word with a time, since a rate may be two
-/// words.
+/// Splits a timetable into entries. Each entry begins at a word that contains a time. A rate may
+/// consist of two words.
 fn entries(text: &str) -> Vec<String> {
     let mut entries: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

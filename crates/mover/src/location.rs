@@ -1,4 +1,4 @@
-//! Location of files: a path on this machine, or a URL of a server.
+//! Location of files: a local path, or a URL of a server.
 
 use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt as _, path::PathBuf};
 
@@ -9,7 +9,7 @@ use percent_encoding::{
 
 use crate::names::last_name;
 
-/// A source or a destination.
+/// The location of a source or of a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// A path on this machine.
@@ -18,24 +18,24 @@ pub enum Location {
     Remote(Remote),
 }
 
-/// A path on a server.
+/// A server and a path on that server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// The server.
     pub server: Server,
-    /// The path, in the server's bytes. Without a leading slash it begins in the directory of the
-    /// log-in. An empty path is that directory.
+    /// The path, in the bytes that the server uses. A path without a leading slash is relative to
+    /// the login directory. An empty path means that directory.
     pub path: Vec<u8>,
 }
 
-/// A server and an account on it.
+/// A server and a user name on that server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// The protocol and its use of TLS.
+    /// The protocol, and how the protocol uses TLS.
     pub scheme: Scheme,
-    /// The account. `None` stands for the one in `.netrc`, else `anonymous`.
+    /// The user name. If `None`, the user name comes from `.netrc`, or else is `anonymous`.
     pub user: Option<String>,
-    /// Name or address, without brackets.
+    /// Host name or IP address. An IPv6 address has no brackets.
     pub host: String,
     /// TCP port.
     pub port: u16,
@@ -46,19 +46,19 @@ pub struct Server {
 pub enum Scheme {
     /// `ftp://`: without TLS.
     Ftp,
-    /// `ftpes://`: TLS from `AUTH TLS` on.
+    /// `ftpes://`: TLS after the command `AUTH TLS`.
     Explicit,
     /// `ftps://`: TLS from the first byte.
     Implicit,
-    /// `https://`: a file of a web server, only as a source.
+    /// `https://`: a file on a web server. Only a source may have this scheme.
     Https,
 }
 
-/// An error: the text is no location.
+/// An error: the text is not a valid location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocationError {
-    /// The URL contains a password, which other processes could see.
+    /// The URL contains a password, which other processes on this machine could see.
     #[error(
         "a URL must not contain a password: use ~/.netrc, LONGHAUL_PASSWORD or --password-file"
     )]
@@ -68,23 +68,23 @@ pub enum LocationError {
         "{0:?} is no scheme that can be used: ftp, ftps (implicit TLS), ftpes (explicit TLS), https (as a source)"
     )]
     Scheme(String),
-    /// The host is missing, or the port is invalid.
+    /// The host is missing, or the port is not valid.
     #[error("{0:?} is no server: expected [USER@]HOST[:PORT]")]
     Server(String),
-    /// No FTP command can name the path.
+    /// The path contains a byte that an FTP command cannot contain.
     #[error("the path has a line break or a zero byte")]
     Path,
-    /// A URL of a web server names no file.
+    /// The path of an `https` URL ends in no file name.
     #[error("a URL with https must name a file: nothing is listed there")]
     NoFile,
-    /// The text has the form of scp and rsync for another machine.
+    /// The text has the form by which scp and rsync name a path on another machine.
     #[error(
         "{written:?} is how scp and rsync name a place on another machine (SFTP is not supported): did you mean {url} or ./{written}"
     )]
     ScpStyle {
-        /// The text.
+        /// The rejected text.
         written: String,
-        /// A URL for the same location.
+        /// A URL that names the same location.
         url: String,
     },
     /// The text is empty.
@@ -93,14 +93,14 @@ pub enum LocationError {
 }
 
 impl Location {
-    /// Reads an argument of the command line: a URL if it has a scheme, else a path of this
-    /// machine.
+    /// Parses a command-line argument. The argument is a URL if it has a scheme, and otherwise a
+    /// local path.
     ///
-    /// The path of a URL is percent-decoded. It begins in the directory of the log-in. With a
-    /// second slash it begins at the root of the server, as in `ftp://host//srv/files`.
+    /// The path of a URL is percent-decoded. The path is relative to the login directory. If the
+    /// path begins with a second slash, as in `ftp://host//srv/files`, it is relative to the root.
     ///
     /// # Errors
-    /// [`LocationError`] if the text looks like a URL and cannot be used.
+    /// [`LocationError`] if the text has the form of a URL and is not valid.
     pub fn parse(text: &OsStr) -> Result<Self, LocationError> {
         if text.is_empty() {
             return Err(LocationError::Empty);
@@ -111,10 +111,10 @@ impl Location {
         }
     }
 
-    /// Reads a source.
+    /// Parses the location of a source.
     ///
     /// The form `[USER@]HOST:PATH` of scp and rsync is refused, unless this machine has a file of
-    /// that name. A pattern that the shell has expanded may give such a name.
+    /// that name. Such a name can result from a pattern that the shell has expanded.
     ///
     /// # Errors
     /// The errors of [`Location::parse`], and [`LocationError::ScpStyle`].
@@ -127,8 +127,8 @@ impl Location {
         style.map_or(Ok(location), |it| Err(it.refusal(text)))
     }
 
-    /// Reads a destination. The form `[USER@]HOST:PATH` of scp and rsync is refused, since it would
-    /// name a new folder of this machine.
+    /// Parses the location of a destination. The form `[USER@]HOST:PATH` of scp and rsync is
+    /// refused. Otherwise the mover would create a local folder with that name.
     ///
     /// # Errors
     /// The errors of [`Location::parse`], and [`LocationError::ScpStyle`].
@@ -139,7 +139,7 @@ impl Location {
         }
     }
 
-    /// Returns the server, or `None` for this machine.
+    /// Returns the server. Returns `None` for a local path.
     pub fn server(&self) -> Option<&Server> {
         match self {
             Self::Local(_) => None,
@@ -147,7 +147,7 @@ impl Location {
         }
     }
 
-    /// Returns the last name of the path. Empty if the path has none.
+    /// Returns the last name of the path, or an empty name if the path has no name.
     pub fn name(&self) -> Vec<u8> {
         match self {
             Self::Remote(remote) if remote.server.scheme == Scheme::Https => web_name(&remote.path),
@@ -155,7 +155,7 @@ impl Location {
         }
     }
 
-    /// Returns the path without the server, in bytes.
+    /// Returns the path as bytes. The result does not contain the server.
     pub fn path(&self) -> Vec<u8> {
         match self {
             Self::Local(path) => path.as_os_str().as_bytes().to_vec(),
@@ -165,14 +165,14 @@ impl Location {
 }
 
 impl Scheme {
-    /// Whether the protocol is FTP.
+    /// Returns whether the protocol is FTP.
     pub fn is_ftp(self) -> bool {
         self != Self::Https
     }
 }
 
 impl Server {
-    /// Returns the server without an account.
+    /// Returns the same server without a user name.
     pub(crate) fn without_user(&self) -> Self {
         Self {
             user: None,
@@ -180,7 +180,7 @@ impl Server {
         }
     }
 
-    /// Returns host and port, for display.
+    /// Returns the host and the port, for display.
     pub(crate) fn place(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
@@ -188,7 +188,7 @@ impl Server {
         }
     }
 
-    /// Returns the port of a URL without one.
+    /// Returns the port that a URL without a port means.
     fn default_port(scheme: Scheme) -> u16 {
         match scheme {
             Scheme::Ftp | Scheme::Explicit => 21,
@@ -198,17 +198,18 @@ impl Server {
     }
 }
 
-/// A text in the form `[USER@]HOST:PATH`.
+/// Components of a text of the form `[USER@]HOST:PATH`.
 struct ScpStyle<'a> {
     user: Option<&'a [u8]>,
     host: &'a [u8],
     path: &'a [u8],
-    /// Whether an account and an absolute path leave no doubt.
+    /// Whether the text certainly has the scp form, because it contains a user name and an absolute
+    /// path.
     is_certain: bool,
 }
 
-/// Splits a text in the form of scp, in which a colon stands before the first slash. A single
-/// letter before it is a drive.
+/// Splits a text that has the scp form: a colon precedes the first slash. If only one letter
+/// precedes the colon, the letter names a drive, and the text does not have the scp form.
 fn scp_style(text: &OsStr) -> Option<ScpStyle<'_>> {
     let bytes = text.as_bytes();
     let slash = bytes.iter().position(|it| *it == b'/');
@@ -259,8 +260,8 @@ impl ScpStyle<'_> {
     }
 }
 
-/// Returns the scheme in lower case, and the text after `://`. A single letter is a drive, not a
-/// scheme.
+/// Returns the scheme in lower case, and the text after `://`. A single letter before `://` is a
+/// drive letter and not a scheme.
 fn split_scheme(text: &str) -> Option<(String, &str)> {
     let (scheme, rest) = text.split_once("://")?;
     let is_scheme = scheme.len() > 1
@@ -323,8 +324,8 @@ fn parse_remote(scheme: String, rest: &str) -> Result<Remote, LocationError> {
     Ok(Remote { server, path })
 }
 
-/// Returns path and query of a web server's file. They stay encoded, since only the server
-/// interprets them.
+/// Returns the path and the query of a file on a web server. The result stays percent-encoded,
+/// because only the server interprets it.
 fn web_path(path: &str) -> Result<Vec<u8>, LocationError> {
     let path = path.split_once('#').map_or(path, |(front, _)| front);
     let name = path.split_once('?').map_or(path, |(front, _)| front);
@@ -338,7 +339,7 @@ fn web_path(path: &str) -> Result<Vec<u8>, LocationError> {
         .into_bytes())
 }
 
-/// Returns the name for a file that is fetched from such a path.
+/// Returns the local name for a file that is downloaded from a web server's path.
 fn web_name(path: &[u8]) -> Vec<u8> {
     let path = path.split(|it| *it == b'?').next().unwrap_or_default();
     let name: Vec<u8> = percent_decode(&last_name(path)).collect();
@@ -358,7 +359,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// Writes the URL, which [`Location::parse`] reads again.
+/// Writes the URL. [`Location::parse`] accepts the result.
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.server.scheme {
@@ -393,14 +394,14 @@ impl fmt::Display for Server {
     }
 }
 
-/// Characters of a path to encode, since a shell or a URL parser would misread them.
+/// Characters that must be percent-encoded in a path. A shell or a URL parser would misread them.
 const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'"').add(b'\\');
 
-/// Characters of an account to encode.
+/// Characters that must be percent-encoded in a user name.
 const IN_USER: &AsciiSet = &IN_PATH.add(b':').add(b'/').add(b'@');
 
-/// Characters that a URL contains only encoded. The percent sign is left out, since it begins an
-/// encoded character.
+/// Characters that must be percent-encoded in the path of a web URL. The percent sign is not
+/// included, because it begins an encoded character.
 const IN_WEB_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')

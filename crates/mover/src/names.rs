@@ -1,4 +1,4 @@
-//! Paths as bytes, at servers and on this machine alike.
+//! Functions for paths as bytes. They apply to paths on servers and to local paths.
 
 use std::{
     ffi::OsStr,
@@ -8,7 +8,7 @@ use std::{
 
 use ftp::command::escape;
 
-/// Joins a directory and a name. The empty directory is the directory of the log-in.
+/// Joins a directory and a name. An empty directory means the login directory.
 pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() || directory.ends_with(b"/") {
         [directory, name].concat()
@@ -17,8 +17,8 @@ pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Returns the directory that contains a path. `None` for the root, and for a name without a
-/// directory.
+/// Returns the directory that contains a path. Returns `None` for the root, and for a name without
+/// a directory.
 pub fn parent(path: &[u8]) -> Option<&[u8]> {
     let name_ends = path.len() - path.iter().rev().take_while(|it| **it == b'/').count();
     let slash = path[..name_ends].iter().rposition(|it| *it == b'/')?;
@@ -31,14 +31,14 @@ pub fn last_name(path: &[u8]) -> Vec<u8> {
     names.next_back().unwrap_or_default().to_vec()
 }
 
-/// Converts bytes to a path of this machine.
+/// Converts bytes to a local path.
 pub fn local(path: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(path))
 }
 
-/// Converts the bytes of a path to a text of one line.
+/// Converts the bytes of a path to printable text on one line.
 ///
-/// Different bytes give different texts. Bytes that are no UTF-8 become `\xNN`, and control
+/// Different paths give different texts. Bytes that are not valid UTF-8 become `\xNN`. Control
 /// characters and backslashes are escaped. The text is not shortened.
 pub fn printable(path: &[u8]) -> String {
     let mut text = String::new();
@@ -55,7 +55,8 @@ pub fn printable(path: &[u8]) -> String {
     text
 }
 
-/// Returns a path of this machine in printable form, since a server may have chosen its names.
+/// Returns a local path in printable form. Escapes are needed because a server may have chosen
+/// names in the path.
 pub(crate) fn shown(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }

@@ -1,26 +1,29 @@
-//! Names of incomplete files, and their recognition.
+//! Names of parts (incomplete files), and recognition of such names.
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Returns the path for the part of a file: the path, eight digits and the suffix. A long name is
-/// cut at a character.
+/// Returns the path of the part file for `path`: the path, eight digits and the suffix. If the name
+/// is too long, it is shortened at a character boundary.
 pub(crate) fn part_path(path: &[u8], digits: u32, suffix: &[u8]) -> Vec<u8> {
     with_room(path, digits, suffix, NAME_BYTES_MAX)
 }
 
-/// Returns the path for a part at a server or on a disk that refuses long names.
+/// Returns the shorter path of the part file for `path`. The function is used for a server or a
+/// disk that refuses long names.
 pub(crate) fn short_part_path(path: &[u8], digits: u32, suffix: &[u8]) -> Vec<u8> {
     with_room(path, digits, suffix, SHORT_NAME_BYTES_MAX)
 }
 
-/// Whether the name of a part is long enough for a shorter form.
+/// Returns whether the name of a part file is long. If it is, a shorter form of the name exists.
 pub(crate) fn is_long(part: &[u8]) -> bool {
     name_of(part).len() > SHORT_NAME_BYTES_MAX
 }
 
-/// Returns the paths that the part with this journal key may have. `digits` are the part's own.
+/// Returns the paths that the part file with this journal key may have. `digits` are the digits in
+/// the part's name. If `None`, the key contains these digits.
 ///
-/// The first path is the usual one. The second one applies where names must be short.
+/// The first path is the usual path. The second path, if any, is for destinations that refuse long
+/// names.
 pub(crate) fn names_of_key(key: &[u8], digits: Option<u32>) -> Vec<Vec<u8>> {
     let Some((stem, known, suffix)) = parts_of_key(key) else {
         return vec![key.to_vec()];
@@ -37,16 +40,17 @@ pub(crate) fn names_of_key(key: &[u8], digits: Option<u32>) -> Vec<Vec<u8>> {
     names
 }
 
-/// Returns the path of the file whose part has this journal key. `None` if the key may lack the end
-/// of the name.
+/// Returns the path of the final file for the part file with this journal key. Returns `None` if
+/// the file's name may be shortened in the key.
 pub(crate) fn path_of_key(key: &[u8]) -> Option<&[u8]> {
     let is_whole = name_of(key).len() < NAME_BYTES_MAX - 3;
     let (path, ..) = parts_of_key(key).filter(|_| is_whole)?;
     Some(path)
 }
 
-/// Splits a key of the journal into the path of the file, the digits, and the suffix. A file that
-/// is moved in pieces has the digits of its job after the digits of its source.
+/// Splits a journal key into the path of the file, the digits, and the suffix. The key of a file
+/// that is moved in pieces contains two groups of digits. The first group represents the source,
+/// and the second group represents the job.
 fn parts_of_key(key: &[u8]) -> Option<(&[u8], u32, &[u8])> {
     let name_at = key.len() - name_of(key).len();
     let mut places = (name_at..key.len()).rev();
@@ -64,7 +68,7 @@ fn parts_of_key(key: &[u8]) -> Option<(&[u8], u32, &[u8])> {
     ))
 }
 
-/// Returns digits that represent a source.
+/// Returns digits that represent a source: a hash of the source's path.
 pub(crate) fn digits_of(source: &[u8]) -> u32 {
     xxh3_64(source) as u32
 }
@@ -76,7 +80,8 @@ pub(crate) fn random_digits() -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Whether a name belongs to a part of Longhaul: digits and `.part`, or the job's own suffix.
+/// Returns whether a name belongs to a part file of Longhaul. Such a name ends in digits and
+/// `.part`, or in digits and the job's own suffix.
 pub(crate) fn is_part(name: &[u8], suffix: Option<&[u8]>) -> bool {
     let own = suffix.filter(|it| !it.is_empty());
     let stems = [Some(SUFFIX), own].into_iter().flatten();
@@ -89,8 +94,8 @@ pub(crate) fn is_part(name: &[u8], suffix: Option<&[u8]>) -> bool {
     })
 }
 
-/// Splits the name of a part into the text before the digits, and the digits. The suffix is
-/// dropped.
+/// Splits a part file's name into the text before the digits, and the digits. The suffix is
+/// removed.
 pub(crate) fn stem_and_digits<'a>(name: &'a [u8], suffix: &[u8]) -> Option<(&'a [u8], u32)> {
     let named = name.strip_suffix(suffix)?;
     let stem = without_digits(named, 8).filter(|it| !it.is_empty())?;
@@ -98,14 +103,15 @@ pub(crate) fn stem_and_digits<'a>(name: &'a [u8], suffix: &[u8]) -> Option<(&'a 
     Some((stem, u32::from_str_radix(digits, 16).ok()?))
 }
 
-/// Whether the name of a part may lack the end of the file's name.
+/// Returns whether the end of a file's name may be missing in the name of its part file.
 pub(crate) fn may_be_cut(name: &[u8]) -> bool {
     // A cut removes up to three more bytes, so that it falls between characters.
     let is_near = |most: usize| (most - 3..=most).contains(&name.len());
     is_near(NAME_BYTES_MAX) || is_near(SHORT_NAME_BYTES_MAX)
 }
 
-/// Returns the text before a dot and `count` digits.
+/// Returns the text before a dot and `count` hexadecimal digits. Returns `None` if the name has
+/// another end.
 fn without_digits(name: &[u8], count: usize) -> Option<&[u8]> {
     let (rest, digits) = name.split_at_checked(name.len().checked_sub(count)?)?;
     let is_digit = |it: &u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
@@ -113,7 +119,8 @@ fn without_digits(name: &[u8], count: usize) -> Option<&[u8]> {
         .filter(|_| digits.iter().all(is_digit))
 }
 
-/// Whether another program gives such names to incomplete files or to its own copies.
+/// Returns whether a name has the form that other programs use for incomplete files or for their
+/// own copies.
 pub(crate) fn is_partial_of_others(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
     let is_marked = OTHERS
@@ -143,7 +150,7 @@ fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|it| *it == b'/').next().unwrap_or_default()
 }
 
-/// Suffix of a part that several connections fetch.
+/// Suffix of a part (incomplete file) that several lanes write in pieces.
 pub(crate) const PIECES: &[u8] = b".pieces";
 
 const SUFFIX: &[u8] = b".part";
@@ -167,10 +174,11 @@ const OTHERS: [&[u8]; 14] = [
     b".lftp-pget-status",
 ];
 
-/// Longest name of a file on Linux, and on most servers.
+/// Maximum length of a file name on Linux and on most servers, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Longest name that old servers and encrypting file systems accept as well.
+/// Maximum length of a file name, in bytes, that old servers and encrypting file systems also
+/// accept.
 const SHORT_NAME_BYTES_MAX: usize = 40;
 
 #[cfg(test)]

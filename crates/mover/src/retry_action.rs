@@ -1,27 +1,28 @@
-//! Remedies for failures. Servers and disks suggest them, and the plan applies them.
+//! Actions after failures. The server and disk code proposes an action, and the plan carries it
+//! out.
 
-/// Action that may cure a failure.
+/// Action that may remedy a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAction {
-    /// Repeat the command on the same connection, later.
+    /// Repeat the command later on the same connection.
     Retry,
-    /// Open a new connection, later.
+    /// Open a new connection later.
     Reconnect,
     /// Open fewer connections to this server.
     FewerConnections,
-    /// Repeat the command on fewer parallel connections. The server has not tried it.
+    /// Repeat the command with fewer parallel transfers. The server has not attempted the command.
     FewerTransfers,
-    /// Give up this file. Other files may succeed.
+    /// Stop trying to move this file. Other files may succeed.
     GiveUpFile,
-    /// Open a new connection, later, if a log-in has succeeded before, since the server may be
-    /// full. Otherwise give up this server.
+    /// Open a new connection later if a log-in has succeeded before, because the server may be
+    /// full. If no log-in has succeeded, stop using this server.
     LogInAgain,
-    /// Give up this server.
+    /// Stop using this server.
     GiveUpServer,
 }
 
 impl RetryAction {
-    /// Whether the connection is still usable after the failure.
+    /// Returns whether the connection is still usable after the failure.
     pub fn keeps_connection(self) -> bool {
         match self {
             Self::Retry | Self::GiveUpFile => true,

@@ -1,8 +1,10 @@
-//! Files that several jobs move through the same gateway, so that their bytes cross the link once.
+//! Files that several jobs upload through the same gateway. With a shared spool (a file at the far
+//! gateway), the bytes of each file cross the link only once.
 //!
-//! Each job requests that the far gateway take its upload from the file's spool. The job whose
-//! server is ready first sends the bytes, and the others send none. If it fails, their uploads fail
-//! a little later. The first job that retries continues from the spool's present length.
+//! Each job requests that the far gateway read the job's upload from the spool. The job whose
+//! server is ready first sends the bytes to the spool, and the other jobs send none. If that job
+//! fails, the uploads of the other jobs fail a little later. The first job that retries continues
+//! at the spool's present length.
 
 use std::{
     collections::HashMap,
@@ -16,37 +18,37 @@ use ftp::spool::{SpoolAnswer, SpoolRequest};
 
 use crate::journal::PartOrigin;
 
-/// Shared state of jobs that use one gateway.
+/// State that several jobs share because they use one gateway.
 #[derive(Debug)]
 pub struct SpoolSharing {
     jobs: u32,
     files: Mutex<HashMap<SharedFile, Arc<Mutex<SharedFileState>>>>,
-    /// Whether the gateway has no spool.
+    /// Whether the gateway cannot provide spools.
     is_refused: AtomicBool,
 }
 
-/// Progress of a spool.
+/// Progress of filling a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SpoolProgress {
-    /// A job is sending the bytes.
+    /// A job is sending the bytes to the spool.
     Some,
-    /// A job has sent the last byte.
+    /// A job has sent the last byte to the spool.
     All,
 }
 
-/// A path of the source, and the file's origin.
+/// A file of the source: its path, and its size and modification time.
 type SharedFile = (Vec<u8>, PartOrigin);
 
 #[derive(Debug)]
 struct SharedFileState {
     id: u128,
-    /// Progress of each spool, by its instance.
+    /// Progress of each spool, by the spool's instance number.
     spools: HashMap<u64, SpoolProgress>,
-    /// Jobs whose servers have the whole file.
+    /// Number of jobs whose servers have received the whole file.
     done: u32,
 }
 
-/// One job's share in a file.
+/// One job's use of a shared file.
 #[derive(Debug)]
 pub(crate) struct FileShare<'a> {
     sharing: &'a SpoolSharing,
@@ -55,7 +57,8 @@ pub(crate) struct FileShare<'a> {
     id: u128,
 }
 
-/// Right to send the bytes. If dropped, another job may send them.
+/// Permission to send the bytes of a file to a spool. If this value is dropped before all bytes are
+/// sent, another job may send them.
 #[derive(Debug)]
 pub(crate) struct SendRight {
     state: Arc<Mutex<SharedFileState>>,
@@ -63,7 +66,7 @@ pub(crate) struct SendRight {
 }
 
 impl SpoolSharing {
-    /// Creates the shared state of `jobs` jobs. Each of them is to have each file.
+    /// Creates the shared state of `jobs` jobs. Each job uploads each file.
     pub fn new(jobs: u32) -> Self {
         Self {
             jobs,
@@ -72,7 +75,7 @@ impl SpoolSharing {
         }
     }
 
-    /// Takes part in a file. `None` if the gateway does not support that.
+    /// Adds a job to a shared file. Returns `None` if the gateway cannot provide spools.
     pub(crate) fn share(&self, path: &[u8], origin: PartOrigin) -> Option<FileShare<'_>> {
         if self.is_refused.load(Relaxed) {
             return None;
@@ -100,14 +103,14 @@ impl SpoolSharing {
         })
     }
 
-    /// Records that the gateway has no spool, or that there is no gateway.
+    /// Records that the gateway cannot provide spools, or that there is no gateway.
     pub(crate) fn refused(&self) {
         self.is_refused.store(true, Relaxed);
     }
 }
 
 impl FileShare<'_> {
-    /// Returns the request to the gateway, for an upload from `offset_bytes` on.
+    /// Returns the request to the gateway for an upload that starts at `offset_bytes`.
     pub(crate) fn request(&self, offset_bytes: u64) -> SpoolRequest {
         SpoolRequest {
             id: self.id,
@@ -117,8 +120,8 @@ impl FileShare<'_> {
         }
     }
 
-    /// Claims the right to send the bytes that the spool lacks, unless another job has it. The
-    /// server is ready, and `spool` is the gateway's answer.
+    /// Claims the permission to send the bytes that the spool lacks. `spool` is the gateway's
+    /// answer. Returns `None` if no bytes are missing or another job has the permission.
     pub(crate) fn claim(&self, spool: SpoolAnswer) -> Option<SendRight> {
         let mut state = lock(&self.state);
         let instance = spool.instance;
@@ -133,7 +136,7 @@ impl FileShare<'_> {
         })
     }
 
-    /// Records that this job's server has the whole file.
+    /// Records that this job's server has received the whole file.
     pub(crate) fn done(self) {
         let done = {
             let mut state = lock(&self.state);
@@ -152,7 +155,7 @@ impl FileShare<'_> {
 }
 
 impl SendRight {
-    /// Records that the gateway has all bytes.
+    /// Records that the gateway has received all bytes.
     pub(crate) fn done(self) {
         let mut state = lock(&self.state);
         state.spools.insert(self.instance, SpoolProgress::All);
@@ -172,8 +175,9 @@ fn lock(state: &Mutex<SharedFileState>) -> MutexGuard<'_, SharedFileState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Draws an unpredictable number, since its owner could read the file at the gateway. `None` if the
-/// system has no random numbers.
+/// Returns an unpredictable number that identifies a file's spool. Any client that has the number
+/// can read the file at the gateway. Returns `None` if the operating system provides no random
+/// numbers.
 fn draw() -> Option<u128> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;
