@@ -1,4 +1,4 @@
-//! An agent over a real FTP server: watched folders, commands for files, restarts.
+//! Tests of an agent with a real FTP server: watched folders, commands for files, and restarts.
 #![allow(
     clippy::disallowed_methods,
     reason = "waits for what an agent does in real time"
@@ -21,7 +21,7 @@ use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
 
 use crate::common::{World, content, write};
 
-/// An agent that runs until it is ended.
+/// An agent that runs until the test ends it.
 struct Agent {
     runtime: Runtime,
     status: Arc<AgentStatus>,
@@ -50,7 +50,7 @@ impl AgentSetting {
         }
     }
 
-    /// A job that uploads `here/out` to `out`.
+    /// Returns a job that uploads `here/out` to `out`.
     fn upload(&self) -> AgentJob {
         let world = self.world.clone();
         let from = world.here("out");
@@ -59,7 +59,7 @@ impl AgentSetting {
         self.job("up", Some(watched), move || world.upload(&from, "out"))
     }
 
-    /// A job that downloads `in` to `here/in`.
+    /// Returns a job that downloads `in` to `here/in`.
     fn download(&self) -> AgentJob {
         let world = self.world.clone();
         fs::create_dir_all(world.at_server("in")).expect("room");
@@ -134,7 +134,7 @@ impl AgentSetting {
         }
     }
 
-    /// Returns the history of a job.
+    /// Returns the text of a job's history.
     fn history(&self, job: &str) -> String {
         let folder = self.world.here("state/history").join(job);
         let days = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -142,7 +142,7 @@ impl AgentSetting {
         read.collect()
     }
 
-    /// Returns the files for which the command was called, in the order of the calls.
+    /// Returns the paths of the files for which the command was called, in the order of the calls.
     fn calls(&self) -> Vec<String> {
         let text = fs::read_to_string(self.world.here("calls")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -150,14 +150,14 @@ impl AgentSetting {
 }
 
 impl Agent {
-    /// Ends the agent as a signal does.
+    /// Ends the agent as a signal would.
     fn end(mut self) {
         drop(self.end.take());
         let running = self.running.take().expect("it runs");
         self.runtime.block_on(running).expect("it ends");
     }
 
-    /// Ends the agent as a kill does.
+    /// Ends the agent as a kill would, without any cleanup.
     fn kill(mut self) {
         self.running.take().expect("it runs").abort();
         // Open files are closed afterwards, as after a kill.
@@ -470,10 +470,11 @@ fn a_server_whose_time_zone_changes_has_nothing_taken_again_and_no_command_calle
     assert_eq!(copied, names.len() + 1);
 }
 
-/// Shell script that makes the mark and becomes the command, unless the mark exists.
+/// Shell script of the launcher. Unless the mark exists, it creates the mark and replaces itself
+/// with the command.
 const LAUNCHER: &str = "ln \"$0\" \"$1\" 2>/dev/null || exit 0; shift; exec \"$@\"";
 
-/// Shell script that writes a line for each call.
+/// Shell script of the command. Writes one line for each call.
 const LOG: &str = "echo \"$LONGHAUL_PATH\" >> \"$0\"";
 
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Listings of a real FTP server on loopback, without a job.
+//! Tests of listings without a job, with a real FTP server on loopback.
 
 use ftp::listing::EntryKind;
 use mover::{

@@ -1,4 +1,4 @@
-//! Parts at a server that an interrupted run has left.
+//! Tests of removing the part files that an interrupted run has left at a server.
 #![allow(clippy::disallowed_methods, reason = "plays a server that is busy")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use mover::{
 
 const OLD: &str = "20200102030405";
 
-/// A file `a` and one below `b`, whose parts an earlier run has left at a server.
+/// Two files, `a` and one below `b`. An earlier run has left their part files at a server.
 struct LeftParts {
     world: World,
     server: FakeServer,

@@ -1,4 +1,4 @@
-//! Copies to and from a real FTP server on loopback.
+//! Tests of copies to and from a real FTP server on loopback.
 #![allow(
     clippy::disallowed_methods,
     reason = "writes to files in real time while they are read"
@@ -21,7 +21,7 @@ use units::BitRate;
 
 use crate::common::{self, World, content, name, tree, write};
 
-/// Writes a tree with names that are difficult for servers.
+/// Writes a directory tree with names that cause problems for servers.
 fn write_tree(world: &World) {
     let here = world.here("tree");
     for (path, bytes) in [
@@ -106,8 +106,8 @@ fn a_file_goes_into_a_directory_or_under_another_name() {
     assert_eq!(fs::read(world.here("other")).expect("there"), b"content");
 }
 
-/// Returns the length of a part once the server has written the bytes that were in flight when the
-/// client disconnected.
+/// Returns the length of a part file after its length has stopped growing. When the client
+/// disconnects, the server may still receive bytes in flight.
 fn settled_len(path: &Path) -> u64 {
     let len = || fs::metadata(path).expect("a part").len();
     let mut before = len();
@@ -165,7 +165,7 @@ fn an_interrupted_copy_goes_on_and_shows_no_half_file() {
     assert_eq!(fs::read(world.here("back")).expect("there"), bytes);
 }
 
-/// Returns the part of a file in a folder.
+/// Returns the path of the part file that a file has in a folder.
 fn part_of(folder: &Path, name: &str) -> PathBuf {
     let entries = fs::read_dir(folder).expect("a folder");
     let names = entries.map(|it| it.expect("an entry").file_name());
@@ -299,7 +299,7 @@ fn several_sources_go_into_one_directory() {
     assert_eq!(fs::read(world.at_server("into/a")).expect("there"), b"a");
 }
 
-/// Thread that appends to a file until it is dropped.
+/// Thread that appends bytes to a file until this value is dropped.
 struct Appender {
     is_ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

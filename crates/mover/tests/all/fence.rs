@@ -1,4 +1,4 @@
-//! Jobs whose fence reports that another process has taken them over.
+//! Tests of jobs whose fence reports that another process has taken over the job.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use mover::{
 
 use crate::common::{FakeServerExt as _, World, content, tree, write};
 
-/// Direction of a copy: the locations of source and destination.
+/// Direction of a copy: whether source and destination are on the server.
 struct CopyDirection {
     name: &'static str,
     is_from_server: bool,
@@ -42,8 +42,7 @@ const WAYS: [CopyDirection; 3] = [
     },
 ];
 
-/// Files of each kind: small ones, several of which move at a time, and a large one, which moves
-/// alone.
+/// Files of two kinds. Several small files move at the same time, and the large file moves alone.
 const FILES: [(&str, usize); 5] = [
     ("a", 300),
     ("b", 0),
@@ -85,7 +84,7 @@ impl CopyDirection {
     }
 }
 
-/// Writes the source, and the files that another process has meanwhile put at the destination.
+/// Writes the source files, and the files that another process has written to the destination.
 fn write_files(way: &CopyDirection, world: &World) {
     let (from, to) = way.paths(world);
     for (name, bytes) in FILES {
@@ -148,7 +147,7 @@ fn a_job_that_still_has_its_work_moves_everything() {
     }
 }
 
-/// The fence closes between the naming of a file and the removal of its source.
+/// In this test, the fence permits the rename of the copy, and refuses the removal of its source.
 #[test]
 fn a_source_stays_where_the_work_is_taken_over_after_the_copy() {
     let world = World::new();
@@ -175,7 +174,7 @@ fn a_source_stays_where_the_work_is_taken_over_after_the_copy() {
     }
 }
 
-/// A query takes a round trip to the server with the answer, and an upload has many small files.
+/// A query of a fence takes a round trip to a remote server. An upload may have many small files.
 #[test]
 fn one_question_serves_all_small_files_that_are_complete() {
     const FILES: usize = 120;
@@ -212,7 +211,8 @@ fn one_question_serves_all_small_files_that_are_complete() {
     assert!(asked < FILES / 2, "{asked} questions for {FILES} files");
 }
 
-/// The fence queries a server. The connection to it takes threads that the disk needs, too.
+/// A fence may query a server. Connecting to the server needs threads, which disk operations use as
+/// well.
 #[test]
 fn files_that_wait_for_the_fence_leave_threads_to_others() {
     const FILES: usize = 60;

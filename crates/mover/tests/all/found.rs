@@ -1,5 +1,4 @@
-//! Files that were found before: moved without a listing, complete, and under names that a job
-//! chooses.
+//! Tests of jobs whose files were listed earlier. The files are moved without another listing.
 
 use std::{fs, path::Path};
 
@@ -19,7 +18,7 @@ fn write_tree(folder: &Path) {
     }
 }
 
-/// Returns the moves that a dry run reports.
+/// Returns the moves that a dry run has reported.
 fn planned(dry: &CopyResult) -> Vec<(usize, RelativePath, FileVersion)> {
     let step = |note: &FileEvent| match note.result {
         FileOutcome::Planned(DryRunStep::Move(version)) => {
@@ -42,7 +41,8 @@ fn files(found: &[(usize, RelativePath, FileVersion)]) -> Vec<File> {
     found.map(file).collect()
 }
 
-/// Makes a dry run of a job. Returns the planned moves, and the same job with these files.
+/// Makes a dry run of a job. Returns the planned moves, and a second job that moves exactly these
+/// files.
 fn found(world: &World, make: impl Fn() -> Job) -> (Vec<(usize, RelativePath, FileVersion)>, Job) {
     let mut dry = make();
     dry.plan.is_dry_run = true;

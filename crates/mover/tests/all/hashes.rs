@@ -1,4 +1,5 @@
-//! Comparison of a file's content: by hashes that the server computes, else by reading it back.
+//! Tests of comparing a file's content. The mover compares hashes if the server computes them, and
+//! otherwise reads the file back.
 
 use std::fs;
 
@@ -10,8 +11,8 @@ use mover::{
 
 use crate::common::{CopyResult, FakeServerExt as _, World, content};
 
-/// Copies a file to a server, or from it, and compares its content. Returns the result, and the
-/// server's verbs.
+/// Uploads or downloads a file, and compares its content. Returns the result and the commands that
+/// the server received.
 fn copy(behaviour: Behaviour, is_upload: bool) -> (CopyResult, Vec<String>) {
     let world = World::new();
     let server = FakeServer::start(behaviour);

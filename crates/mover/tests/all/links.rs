@@ -1,5 +1,5 @@
-//! Symbolic links where a job reads, writes and removes. A path that the user names may be a link,
-//! but links below it are not followed.
+//! Tests of symbolic links where a job reads, writes and removes files. A path that the user names
+//! may be a link. Links below that path are not followed.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 
 use crate::common::{self, World, content, tree, write};
 
-/// Creates a job that copies on this machine.
+/// Creates a job that copies between two local paths.
 fn copy(from: &Path, to: &Path) -> Job {
     let name = from.file_name().unwrap_or_default().as_bytes().to_vec();
     Job {

@@ -1,6 +1,7 @@
-//! Copies between disks and servers, through the public interface of the library.
+//! Tests of copies between disks and servers through the public interface of the library.
 //!
-//! One program has a module for each subject, so that shared test code is compiled and linked once.
+//! One test program contains a module for each subject. Therefore shared test code is compiled and
+//! linked only once.
 
 mod agent;
 mod browse;

@@ -1,4 +1,4 @@
-//! Servers with unusual rules for names, and files without end.
+//! Tests with servers that have unusual rules for names, and tests of endless files.
 
 use std::fs;
 

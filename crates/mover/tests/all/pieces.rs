@@ -1,4 +1,4 @@
-//! A large file that several connections fetch from a server, one piece each.
+//! Tests of a large file that several connections download. Each connection downloads one piece.
 
 use std::{fs, time::Duration};
 
@@ -9,11 +9,11 @@ use crate::common::{FakeServerExt as _, World, content};
 
 const SIZE: usize = 72 << 20;
 
-/// Time for half a megabyte on each connection. One connection would need nine seconds for the
+/// Time for half a megabyte on each connection. At this rate, one connection would need 9 s for the
 /// file.
 const SLOW_STEP: Duration = Duration::from_millis(60);
 
-/// Time for half of the file on a slow connection.
+/// Time in which the slow connection would transfer the whole file of 72 steps.
 const SLOW_HALF: Duration = Duration::from_secs(16);
 
 fn download(world: &World, server: &FakeServer) -> Job {
@@ -25,8 +25,8 @@ fn rests(server: &FakeServer) -> usize {
     state.verbs.iter().filter(|it| *it == "REST").count()
 }
 
-/// Repeats a run until a connection has joined. On a busy machine the signs of unused capacity may
-/// not appear at once.
+/// Repeats a test run until a second connection has joined. On a busy machine, the download may not
+/// show unused capacity in every run.
 fn until_one_joins(mut run: impl FnMut() -> bool) {
     let has_joined = (0..ATTEMPTS_MAX).any(|_| run());
     assert!(has_joined, "no connection has joined");
@@ -54,7 +54,7 @@ fn a_large_file_comes_by_several_connections_where_one_is_slow() {
     });
 }
 
-/// The first connection continues alone.
+/// In this test, the first connection must continue alone.
 #[test]
 fn a_server_that_refuses_a_second_download_gives_the_file_by_one() {
     let film = content(SIZE);
@@ -80,7 +80,8 @@ fn a_server_that_refuses_a_second_download_gives_the_file_by_one() {
     }
 }
 
-/// The lane with the piece fails in one case, and a helping lane in the other.
+/// In this test, the lane that began the piece fails in one case, and a helping lane in the other
+/// case.
 #[test]
 fn a_download_that_breaks_off_is_gone_on_with_beside_the_others() {
     for (number, steps) in [(1, 40), (2, 2)] {
@@ -127,7 +128,7 @@ fn an_interrupted_run_of_several_connections_is_gone_on_with_by_its_gaps() {
     assert!(first.moved_bytes + second.moved_bytes >= SIZE as u64);
 }
 
-/// A server that refuses `REST`.
+/// In this test, the server refuses the command `REST`.
 #[test]
 fn a_server_that_refuses_offsets_gives_the_file_by_one() {
     let world = World::new();
@@ -144,7 +145,7 @@ fn a_server_that_refuses_offsets_gives_the_file_by_one() {
     assert_eq!(copied.moved_bytes, SIZE as u64, "the first lane goes on");
 }
 
-/// The bytes fetched so far are then useless.
+/// The bytes downloaded up to that time are useless, because the server has ignored the offset.
 #[test]
 fn a_server_that_ignores_offsets_gives_the_file_by_one() {
     until_one_joins(|| {
@@ -186,7 +187,8 @@ fn a_server_that_refuses_the_facts_of_a_file_for_now_is_asked_again() {
     );
 }
 
-/// One of two connections is slow, and fetches less than its half.
+/// In this test, one of two connections is slow. The slow connection must transfer less than half
+/// of the file.
 #[test]
 fn a_lane_that_is_done_takes_from_a_slow_one() {
     until_one_joins(|| {
@@ -252,7 +254,8 @@ fn a_source_that_has_changed_meanwhile_is_fetched_anew() {
     assert_eq!(second.moved_bytes, SIZE as u64);
 }
 
-/// A lane that takes from a slow one finds that the file ends before its range.
+/// In this test, the file is replaced by a shorter file. A lane finds that the file ends before the
+/// lane's range.
 #[test]
 fn a_source_that_shrinks_while_its_pieces_come_is_fetched_anew() {
     let world = World::new();
@@ -273,7 +276,7 @@ fn a_source_that_shrinks_while_its_pieces_come_is_fetched_anew() {
     assert_eq!(left.count(), 1, "no part is left");
 }
 
-/// Another process removes the part while its pieces arrive.
+/// In this test, another process removes the part file while its pieces are being downloaded.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "waits for a part beside the run")]
 fn a_part_that_is_removed_while_its_pieces_come_is_fetched_anew() {

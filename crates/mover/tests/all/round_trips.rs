@@ -1,5 +1,5 @@
-//! Round trips of a file at a gateway, counted by batches of commands that are sent without waiting
-//! for a reply.
+//! Tests that count the round trips of a file at a gateway. A round trip is a batch of commands
+//! that are sent without waiting for a reply.
 #![allow(clippy::disallowed_methods, reason = "waits until a server has gone")]
 
 use std::{sync::Arc, thread, time::Duration};
@@ -27,7 +27,7 @@ fn batches(server: &FakeServer) -> Vec<String> {
         .collect()
 }
 
-/// A gateway answers `EPSV` by itself, without delay.
+/// The gateway itself replies to `EPSV`, without asking the server.
 #[test]
 fn an_upload_takes_four_round_trips() {
     let (world, server) = (World::new(), gateway());
@@ -65,8 +65,8 @@ fn a_download_takes_four_round_trips() {
     assert_eq!(batches(&server), expected);
 }
 
-/// The port is requested together with the attributes of the file, and these once more after the
-/// transfer.
+/// The mover requests the data port together with the file's attributes. After the transfer, the
+/// mover queries the attributes again.
 #[test]
 fn a_download_without_a_gateway_takes_five_round_trips() {
     let world = World::new();
@@ -87,8 +87,8 @@ fn a_download_without_a_gateway_takes_five_round_trips() {
     assert_eq!(batches(&server), expected);
 }
 
-/// Without TLS, a server that requires it refuses the name. The password must not be sent
-/// unencrypted then.
+/// A server that requires TLS refuses the user name on an unencrypted connection. In that case the
+/// mover must not send the password.
 #[test]
 fn a_password_in_the_clear_is_not_sent_before_the_server_asks_for_it() {
     let world = World::new();
@@ -103,7 +103,7 @@ fn a_password_in_the_clear_is_not_sent_before_the_server_asks_for_it() {
     assert!(!server.state().verbs.contains(&"PASS".to_owned()));
 }
 
-/// At a gateway, the reply to a log-in may arrive together with the end of the connection.
+/// At a gateway, the reply to a log-in and the end of the connection may arrive together.
 #[test]
 fn a_wrong_password_is_told_to_the_server_once() {
     for reply in ["530 wrong", "530 wrong\r\n421 gateway: the server closed"] {
@@ -138,7 +138,7 @@ fn a_guest_whom_the_name_lets_in_is_in() {
     assert_eq!(copied.failures(), [""; 0]);
 }
 
-/// A late answer leaves the lane with an unusable connection.
+/// In this test, a reply arrives too late, so the lane's connection becomes unusable.
 #[test]
 fn a_lane_that_fails_makes_room_for_its_successor() {
     let world = World::new();
@@ -165,7 +165,8 @@ fn a_lane_that_fails_makes_room_for_its_successor() {
     assert!(server.state().connections > 1, "a lane has failed");
 }
 
-/// Idle sessions occupy connections of the server, too.
+/// In this test, the idle session of another account occupies the only connection that the server
+/// permits.
 #[test]
 fn a_kept_session_of_another_account_makes_room() {
     let world = World::new();
@@ -187,7 +188,8 @@ fn a_kept_session_of_another_account_makes_room() {
     assert_eq!(server.state().open, 1);
 }
 
-/// The second job uses the session of the first, unless the server has ended it.
+/// The second job uses the session of the first job. If the server has closed that session, the job
+/// opens a new one.
 #[test]
 fn a_kept_session_is_used_again() {
     for (leaves, connections) in [(false, 1), (true, 2)] {

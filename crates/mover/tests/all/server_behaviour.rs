@@ -1,5 +1,6 @@
-//! Servers with unusual behaviour: they refuse, reply early, hide files, or send superfluous text.
-//! No incomplete file ever has its final name, and every movable file is moved.
+//! Tests with servers of unusual behaviour. They refuse commands, reply early, hide files, or send
+//! superfluous text. An incomplete file must never have its final name, and every other file must
+//! be moved.
 #![allow(
     clippy::disallowed_methods,
     reason = "waits until a server has taken what was on its way"
@@ -41,14 +42,15 @@ fn refusing(verb: &'static str, reply: &'static str) -> Behaviour {
     }
 }
 
-/// Writes a tree of `count` small files.
+/// Writes a directory with `count` small files.
 fn small_files(world: &World, count: usize) {
     for number in 0..count {
         write(&world.here("tree").join(number.to_string()), b"small");
     }
 }
 
-/// Interrupts an upload after a megabyte, and resumes it. Returns the verbs of the second run.
+/// Interrupts an upload after 1 MB, and resumes it. Returns the commands that the server received
+/// in the second run.
 fn interrupted_upload(server: &FakeServer) -> Vec<String> {
     let world = World::new();
     let large = content(LARGE);
@@ -93,7 +95,8 @@ fn upload(world: &World, server: &FakeServer, retries: u32) -> Job {
     job
 }
 
-/// Puts a part of another content at the server. It ends like the file, or like its half.
+/// Stores a part file with another content at the server. Only its first bytes differ from the
+/// file.
 fn put_old_part(world: &World, server: &FakeServer, bytes: usize) {
     let source = world.here("large").into_os_string().into_encoded_bytes();
     let part = upload(world, server, 0).moving.partial(&source, b"large");
@@ -102,8 +105,8 @@ fn put_old_part(world: &World, server: &FakeServer, bytes: usize) {
     server.put(&String::from_utf8(part).expect("a name"), &old);
 }
 
-/// Bytes of an old file never count as bytes of the upload that replaces it, regardless of the
-/// server's treatment.
+/// Bytes of an old part file must never count as bytes of the new upload. The test covers several
+/// ways in which servers overwrite files.
 #[test]
 fn an_old_part_never_becomes_the_file() {
     for overwrites in [
@@ -135,8 +138,8 @@ fn an_old_part_never_becomes_the_file() {
     }
 }
 
-/// pyftpdlib ends a data connection whose bytes, or whose end, precede the command. Commands before
-/// it take time, and so does a lost packet.
+/// pyftpdlib closes a data connection if bytes arrive before the transfer command. The command may
+/// be delayed by earlier commands or by a lost packet.
 #[test]
 fn nothing_is_sent_before_an_unknown_server_says_that_the_upload_begins() {
     for old_part_bytes in [LARGE / 2, 0] {
@@ -154,7 +157,7 @@ fn nothing_is_sent_before_an_unknown_server_says_that_the_upload_begins() {
     }
 }
 
-/// A drop box permits uploads, and no downloads.
+/// In this test, the server permits uploads and refuses downloads.
 #[test]
 fn a_part_that_cannot_be_gone_on_with_is_removed() {
     for overwrites in [Overwrites::Aside, Overwrites::Never] {
@@ -175,7 +178,7 @@ fn a_part_that_cannot_be_gone_on_with_is_removed() {
     }
 }
 
-/// A full disk is no reason to start again.
+/// A full disk at the server must not make the mover start again.
 #[test]
 fn a_part_outlives_a_server_that_breaks_off_at_once() {
     for announces_late in [false, true] {
@@ -206,7 +209,7 @@ fn a_part_outlives_a_server_that_breaks_off_at_once() {
     }
 }
 
-/// A part of another content may have the same end.
+/// A part file with another content may end with the same bytes as the file.
 #[test]
 fn what_was_there_before_a_refused_upload_is_not_gone_on_with() {
     let (world, server) = (World::new(), FakeServer::start(Behaviour::default()));
@@ -273,7 +276,8 @@ fn small_files_are_commanded_ahead_and_all_arrive() {
     }
 }
 
-/// If tens of thousands of ports are closed within a minute, the kernel finds free ones slowly.
+/// If tens of thousands of ports are closed within one minute, the kernel needs a long time to find
+/// a free port.
 #[test]
 fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_itself_do_not() {
     for is_gateway in [true, false] {
@@ -298,8 +302,8 @@ fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_its
     }
 }
 
-/// A stranger with the gateway's address can be first at a port of this side. Its bytes must not
-/// count as a file.
+/// A stranger with the gateway's address may connect to the mover's port first. The stranger's
+/// bytes must not count as a file.
 #[test]
 fn a_stranger_of_the_gateway_s_address_gives_no_file() {
     let world = World::new();
@@ -343,7 +347,7 @@ fn a_stranger_of_the_gateway_s_address_gives_no_file() {
     }
 }
 
-/// Pure-FTPd answers commands during a transfer by 500, and discards them.
+/// Pure-FTPd replies with 500 to commands during a transfer, and ignores these commands.
 #[test]
 fn pure_ftpd_is_commanded_nothing_behind_a_transfer() {
     let world = World::new();
@@ -359,8 +363,8 @@ fn pure_ftpd_is_commanded_nothing_behind_a_transfer() {
     assert_eq!((state.ahead, state.files.len()), (0, 20));
 }
 
-/// Queued after transfers that wait for their ports, a rename would wait as long. The next file
-/// would then wait for it.
+/// A rename must not be queued after transfers that wait for their ports. Otherwise the rename, and
+/// then the next file, would wait for these transfers.
 #[test]
 fn at_a_server_that_names_ports_a_rename_waits_for_one_transfer() {
     let (world, server) = (World::new(), FakeServer::start(Behaviour::default()));
@@ -393,7 +397,7 @@ fn a_refused_epsv_has_no_transfer_behind_it() {
     assert_eq!(up.summary.tally.moved, 20);
 }
 
-/// A gateway confirms the start of a download before the server has accepted it.
+/// A gateway confirms the start of a download before the server has accepted the download.
 #[test]
 fn a_file_that_is_refused_leaves_no_part() {
     for is_gateway in [true, false] {
@@ -549,7 +553,7 @@ fn a_source_that_changes_while_it_is_read_is_read_again() {
     assert_eq!(there, b"another content");
 }
 
-/// A file may have grown since its listing, as a log does.
+/// A file, such as a log, may have grown since it was listed.
 #[test]
 fn a_small_upload_that_has_become_large_is_moved_alone() {
     let (world, server) = (World::new(), FakeServer::start(Behaviour::default()));
@@ -574,7 +578,8 @@ fn a_small_upload_that_has_become_large_is_moved_alone() {
     assert!(server.content("tree/log") == Some(content(LARGE)));
 }
 
-/// The bytes that arrive now differ from the bytes synced before a restart of the machine.
+/// The record states which bytes were synced before a restart of the machine. After a new start,
+/// other bytes are in the part file.
 #[test]
 fn a_download_that_begins_anew_renews_the_entry_of_its_part() {
     let (world, server) = (

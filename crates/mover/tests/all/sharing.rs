@@ -1,5 +1,5 @@
-//! Several destinations behind one far gateway: a file crosses the link once, and every server
-//! receives all of it.
+//! Tests of jobs with several destinations behind one far gateway. The file must cross the link
+//! once, and every server must receive the whole file.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests own sockets, and wait for real ones"
@@ -31,7 +31,7 @@ use units::ByteCount;
 
 use crate::common::{FakeServerExt as _, World, content};
 
-/// A far gateway, and the mover's own near gateway. Both end with the runtime.
+/// A far gateway, and the mover's embedded near gateway. Both stop when the runtime ends.
 struct Gateways {
     near: EmbeddedGateway,
     far: Relay,
@@ -78,13 +78,13 @@ impl Gateways {
         }
     }
 
-    /// Returns the payload that the far gateway has received.
+    /// Returns the number of payload bytes that the far gateway has received over the link.
     fn crossed_bytes(&self) -> u64 {
         let peers = self.far.link().snapshot().peers;
         peers.iter().map(|it| it.received.payload.bytes()).sum()
     }
 
-    /// Creates jobs that upload `from` to each server, through the gateways.
+    /// Creates one job for each server. Each job uploads `from` to its server through the gateways.
     fn jobs(&self, world: &World, from: &Path, servers: &[&FakeServer]) -> Vec<Job> {
         let sharing = Arc::new(SpoolSharing::new(servers.len() as u32));
         let jobs = servers.iter().map(|server| {
@@ -100,12 +100,12 @@ impl Gateways {
     }
 }
 
-/// Runs jobs at the same time. Returns the summary and the duration of each.
+/// Runs jobs concurrently. Returns the summary and the duration of each job.
 async fn run_all(jobs: Vec<Job>) -> Vec<(JobSummary, Duration)> {
     run_with(jobs, |_| None).await
 }
 
-/// Runs jobs at the same time, with a journal for each.
+/// Runs jobs concurrently. Each job uses the journal that `journal` returns for its number.
 async fn run_with(
     jobs: Vec<Job>,
     journal: impl Fn(usize) -> Option<Journal>,
@@ -143,8 +143,9 @@ fn spool(folder: &Path) -> Option<spool::SpoolSettings> {
 
 const SIZE: usize = 12 << 20;
 
-/// Uploads a file to three servers, the first of which has this behaviour. Returns the duration of
-/// each upload, and how often the file has crossed the link.
+/// Uploads a file to three servers, of which the first has the given behaviour. Returns the
+/// duration of each upload. Also returns the bytes that crossed the link, as a multiple of the file
+/// size.
 async fn to_three(behaviour: Behaviour) -> (Vec<Duration>, f64) {
     let world = World::new();
     let film = content(SIZE);

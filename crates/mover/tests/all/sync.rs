@@ -1,4 +1,4 @@
-//! Syncs and checks with a real FTP server on loopback.
+//! Tests of syncs and checks with a real FTP server on loopback.
 
 use std::{fs, sync::Arc};
 
@@ -25,7 +25,7 @@ fn checking(mut job: Job, compares_content: bool) -> Job {
     job
 }
 
-/// Returns the sorted paths with this kind of result.
+/// Returns the sorted paths of file events whose result satisfies `is_it`.
 fn told(copied: &CopyResult, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String> {
     let notes = copied.notes.iter().filter(|it| is_it(&it.result));
     let mut paths: Vec<String> = notes.map(|it| it.path.to_string()).collect();
@@ -33,7 +33,7 @@ fn told(copied: &CopyResult, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String
     paths
 }
 
-/// Writes a tree, and another one with some of its files and some others.
+/// Writes two trees. The second tree has some files of the first tree, and some other files.
 fn write_trees(ours: &std::path::Path, theirs: &std::path::Path) {
     for path in [
         "a",

@@ -1,4 +1,4 @@
-//! Downloads from a web server, with the same results as from FTP servers.
+//! Tests of downloads from a web server. The results must be the same as with FTP servers.
 
 use std::{fs, time::Duration};
 
@@ -10,8 +10,8 @@ use crate::common::{
     web::{Web, WebBehaviour, tls_of},
 };
 
-/// Time for half a megabyte on each connection. One connection would need nine seconds for a large
-/// file.
+/// Time for half a megabyte on each connection. At this rate, one connection would need 9 s for a
+/// large file.
 const SLOW_STEP: Duration = Duration::from_millis(60);
 
 const LARGE: usize = 72 << 20;
@@ -32,7 +32,8 @@ fn start(manners: WebBehaviour, content: &[u8]) -> (World, Web) {
 
 const PATH: &str = "a%20b/film?x=1";
 
-/// Downloads the film from a server with this behaviour. Returns the server's requests.
+/// Downloads the film from a server with this behaviour. Returns the requests that the server
+/// received.
 fn asked_for(film: &[u8], manners: WebBehaviour) -> Vec<String> {
     let (world, web) = start(manners, film);
     let copied = world.run(job(&world, web.dial(), PATH));
@@ -231,7 +232,7 @@ fn a_file_goes_from_a_web_server_to_an_ftp_server() {
     assert!(fs::read(world.at_server("film")).expect("it is there") == film);
 }
 
-/// A mirror may have an older version.
+/// In this test, part of the bytes comes from an older version, as from an outdated mirror.
 #[test]
 fn ranges_of_two_versions_never_become_one_file() {
     let film = content(LARGE);
@@ -252,7 +253,7 @@ fn ranges_of_two_versions_never_become_one_file() {
     );
 }
 
-/// A cache may behave like this before it has the file.
+/// A web cache may announce ranges and send the whole file, as long as it has not stored the file.
 #[test]
 fn a_server_that_says_ranges_and_gives_none_gives_a_large_file_as_one() {
     let film = content(LARGE);
@@ -272,7 +273,7 @@ fn a_server_that_says_ranges_and_gives_none_gives_a_large_file_as_one() {
     );
 }
 
-/// Each further handshake takes three round trips.
+/// Each further connection would need a handshake of three round trips.
 #[test]
 fn questions_of_a_lane_share_a_connection() {
     let film = content(100_000);
@@ -288,7 +289,7 @@ fn questions_of_a_lane_share_a_connection() {
     assert_eq!(counts, [1; 20]);
 }
 
-/// Any attacker on the path can cause this end, too.
+/// An attacker on the path could also end the connection at this point.
 #[test]
 fn an_end_by_close_is_none_whatever_coding_is_said() {
     let film = content(100_000);
@@ -329,7 +330,7 @@ fn an_answer_that_is_not_the_file_is_none() {
     }
 }
 
-/// nginx with `limit_conn` behaves like this.
+/// In this test, the server permits one download at a time, as nginx does with `limit_conn`.
 #[test]
 fn a_server_that_takes_one_transfer_at_a_time_gives_a_large_file() {
     let film = content(LARGE);
@@ -347,7 +348,7 @@ fn a_server_that_takes_one_transfer_at_a_time_gives_a_large_file() {
     assert!(fetched(&world) == film);
 }
 
-/// A host name has several forms.
+/// The same host can be written in several forms, such as `127.1` and `127.0.0.1`.
 #[test]
 fn an_account_is_given_whatever_form_the_host_has() {
     let film = content(1000);
@@ -362,7 +363,8 @@ fn an_account_is_given_whatever_form_the_host_has() {
     assert_eq!(copied.failures(), [""; 0]);
 }
 
-/// An empty range cannot be satisfied.
+/// The server forbids `HEAD`, so the mover requests a range. For an empty file, no range can be
+/// satisfied.
 #[test]
 fn an_empty_file_comes_from_a_server_that_forbids_to_ask() {
     let manners = WebBehaviour {
@@ -375,8 +377,8 @@ fn an_empty_file_comes_from_a_server_that_forbids_to_ask() {
     assert!(fetched(&world).is_empty());
 }
 
-/// A resumed TLS session has no certificate. If one server's sessions were offered to another, an
-/// impostor with the keys of the redirecting server would get the first server's password.
+/// A resumed TLS session involves no certificate check. If the client offered one server's TLS
+/// sessions to another server, an impostor could receive the first server's password.
 #[test]
 fn a_password_goes_to_nobody_with_the_tls_session_of_another_server() {
     let (heard, failures) = told_to_an_impostor(true);
@@ -390,7 +392,8 @@ fn a_password_goes_to_nobody_with_the_certificate_of_another_server() {
     assert!(failures.join(" ").contains("certificate"), "{failures:?}");
 }
 
-/// Returns how often a password was sent where once is right, and the failures.
+/// Returns how often the password was sent, and the failures. Sending the password once, to the
+/// real server, is correct.
 fn told_to_an_impostor(has_session: bool) -> (usize, Vec<String>) {
     let film = content(100_000);
     let (ours, our_root) = tls_of("127.0.0.1");

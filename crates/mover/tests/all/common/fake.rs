@@ -1,4 +1,4 @@
-//! Log-in data of a fake server.
+//! Log-in parameters of a fake server.
 
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use mover::{
 };
 use net::tls::CertificateCheck;
 
-/// Extension of a fake server for the mover.
+/// Extension of the fake server for tests of the mover.
 pub(crate) trait FakeServerExt {
-    /// Returns the log-in data. A server that behaves as a gateway is reached as one.
+    /// Returns the log-in parameters. If the server behaves as a gateway, the parameters describe a
+    /// gateway.
     fn dial(&self) -> Dial;
 }
 

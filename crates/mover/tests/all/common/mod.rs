@@ -1,4 +1,4 @@
-//! A real FTP server on loopback, and folders to copy from and to.
+//! A real FTP server on loopback, with a local folder and a folder on the server.
 #![allow(
     dead_code,
     clippy::disallowed_methods,
@@ -34,16 +34,17 @@ use mover::{
 use net::tls::CertificateCheck;
 use tokio::{runtime::Runtime, sync::oneshot};
 
-/// A folder on disk, one on the server, and the server.
+/// A real FTP server, a local folder, and a folder on the server.
 pub(crate) struct World {
     folder: tempfile::TempDir,
     port: u16,
     stop: Option<oneshot::Sender<()>>,
-    /// Runtime of all jobs, so that a session outlives one. Empty in tests with their own.
+    /// Runtime of all jobs, so that sessions survive the end of a job. Tests with their own runtime
+    /// do not use it.
     runtime: OnceLock<Runtime>,
 }
 
-/// Result of a copy.
+/// Result of running a job.
 #[derive(Debug)]
 pub(crate) struct CopyResult {
     pub(crate) summary: JobSummary,
@@ -82,7 +83,7 @@ impl World {
         }
     }
 
-    /// Creates a world whose jobs have few threads for blocking work.
+    /// Creates a world whose runtime has at most `most` threads for blocking work.
     pub(crate) fn with_blocking_threads(most: usize) -> Self {
         let world = Self::new();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -118,12 +119,12 @@ impl World {
         }
     }
 
-    /// Creates a job that copies `from`, on this machine, to `to`, on the server.
+    /// Creates a job that copies the local path `from` to the path `to` on the server.
     pub(crate) fn upload(&self, from: &Path, to: &str) -> Job {
         self.upload_by(self.dial(), from, to)
     }
 
-    /// Creates a job that copies `from`, on this machine, to another server.
+    /// Creates a job that copies the local path `from` to the path `to` on another server.
     pub(crate) fn upload_by(&self, dial: Dial, from: &Path, to: &str) -> Job {
         let source = from.as_os_str().as_bytes().to_vec();
         let name = from.file_name().unwrap_or_default().as_bytes().to_vec();
@@ -134,12 +135,12 @@ impl World {
         )
     }
 
-    /// Creates a job that copies `from`, on the server, to `to`, on this machine.
+    /// Creates a job that copies the path `from` on the server to the local path `to`.
     pub(crate) fn download(&self, from: &str, to: &Path) -> Job {
         self.download_by(self.dial(), from, to)
     }
 
-    /// Creates a job that copies `from`, on another server, to this machine.
+    /// Creates a job that copies the path `from` on another server to the local path `to`.
     pub(crate) fn download_by(&self, dial: Dial, from: &str, to: &Path) -> Job {
         let name = Path::new(from).file_name().unwrap_or_default().as_bytes();
         let target = RootTarget::new(to.as_os_str().as_bytes().to_vec(), name.to_vec());
@@ -150,7 +151,7 @@ impl World {
         )
     }
 
-    /// Creates a job that fetches `from`, of a web server, as `to`, on this machine.
+    /// Creates a job that downloads `from` from a web server to the local path `to`.
     pub(crate) fn fetch_by(&self, dial: WebDial, from: &str, to: &Path) -> Job {
         let target = RootTarget::new(to.as_os_str().as_bytes().to_vec(), b"film".to_vec());
         job(
@@ -160,7 +161,7 @@ impl World {
         )
     }
 
-    /// Creates a job that copies `from`, of a web server, to `to`, on the server.
+    /// Creates a job that copies `from` on a web server to the path `to` on the FTP server.
     pub(crate) fn pass_on(&self, dial: WebDial, from: &str, to: &str) -> Job {
         let target = RootTarget::new(to.as_bytes().to_vec(), b"film".to_vec());
         job(
@@ -170,7 +171,7 @@ impl World {
         )
     }
 
-    /// Runs a job to its end, or until `after` bytes have moved.
+    /// Runs a job until it ends or until `after` bytes have been moved.
     pub(crate) fn run_until(&self, job: Job, after: u64) -> CopyResult {
         let journal = Journal::open(&self.folder.path().join("state"), "job").expect("a journal");
         let progress = Arc::new(JobProgress::new(job.moving.rate_max.clone()));
@@ -234,7 +235,7 @@ fn job(source: JobSite, destination: JobSite, (from, target): (Vec<u8>, RootTarg
     }
 }
 
-/// Returns bytes without repetition.
+/// Returns bytes in which no chunk of a gateway occurs twice.
 pub(crate) fn content(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = (0..bytes.div_ceil(8)).flat_map(|_| {
@@ -246,13 +247,13 @@ pub(crate) fn content(bytes: usize) -> Vec<u8> {
     words.take(bytes).collect()
 }
 
-/// Writes a file and the folders above it.
+/// Writes a file, and creates the folders above it.
 pub(crate) fn write(path: &Path, bytes: &[u8]) {
     fs::create_dir_all(path.parent().expect("below a folder")).expect("room");
     fs::write(path, bytes).expect("room");
 }
 
-/// Returns paths and contents of all files below a folder. Folders have no content.
+/// Returns the contents of all files below a folder, by path. For a folder, the value is `None`.
 pub(crate) fn tree(folder: &Path) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -275,7 +276,7 @@ pub(crate) fn tree(folder: &Path) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     found
 }
 
-/// Returns a name of these bytes.
+/// Converts bytes to a file name.
 pub(crate) fn name(bytes: &[u8]) -> &OsStr {
     OsStr::from_bytes(bytes)
 }

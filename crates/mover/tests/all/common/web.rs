@@ -1,4 +1,4 @@
-//! A web server on loopback with configurable behaviour.
+//! A web server on loopback with configurable behaviour, for tests.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -20,35 +20,36 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
 };
 
-/// Deviations of the server from usual behaviour.
+/// Deviations of the test server from usual behaviour.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WebBehaviour {
-    /// Ranges are unsupported.
+    /// Whether the server does not support ranges.
     pub(crate) no_ranges: bool,
-    /// `HEAD` is forbidden.
+    /// Whether the server refuses `HEAD`.
     pub(crate) no_head: bool,
-    /// Answers are chunked, without the size of the file.
+    /// Whether responses are chunked and do not state the size of the file.
     pub(crate) is_chunked: bool,
-    /// The end of the connection is the end of the file.
+    /// Whether the file ends when the server closes the connection.
     pub(crate) ends_by_close: bool,
-    /// Bytes after which the first answer to GET breaks off.
+    /// Number of bytes after which the server aborts the first response to `GET`.
     pub(crate) breaks_after: Option<usize>,
-    /// The required account, in base 64.
+    /// Required user name and password, encoded in base64.
     pub(crate) account: Option<&'static str>,
-    /// Target of a redirection for all files.
+    /// Target to which the server redirects all requests.
     pub(crate) leads_to: Option<String>,
-    /// Status of all answers.
+    /// Status of all responses.
     pub(crate) status: Option<&'static str>,
-    /// Announces ranges, and sends the whole file.
+    /// Whether the server announces support for ranges but always sends the whole file.
     pub(crate) lies_of_ranges: bool,
-    /// Announced coding other than chunked. The answer ends with the connection.
+    /// Transfer coding that the server announces instead of `chunked`. The body then ends with the
+    /// connection.
     pub(crate) coding: Option<&'static str>,
-    /// Offset from which ranges belong to another version, as at a stale mirror.
+    /// Offset from which ranges contain bytes of another version, as at an outdated mirror.
     pub(crate) stale_from: Option<usize>,
-    /// Number of concurrent answers with a body from which the server replies 503. Each answer
-    /// takes a while.
+    /// Number of concurrent downloads at which the server responds with status 503. Each download
+    /// takes some time.
     pub(crate) gets_max: Option<usize>,
-    /// Time for half a megabyte of each file.
+    /// Time that the server needs for half a megabyte of each file.
     pub(crate) slows_answers: Duration,
 }
 
@@ -56,13 +57,13 @@ const STEP_BYTES: usize = 1 << 19;
 
 #[derive(Debug, Default)]
 pub(crate) struct WebState {
-    /// Content and time, by path and query.
+    /// Content and modification time of each file, by path and query.
     pub(crate) files: std::collections::HashMap<String, (Vec<u8>, &'static str)>,
-    /// Requests so far: method, target and range.
+    /// Requests received so far, each with method, target and range.
     pub(crate) asked: Vec<String>,
     pub(crate) connections: usize,
     pub(crate) authorizations: Vec<String>,
-    /// Running answers to GET.
+    /// Number of responses to `GET` in progress.
     pub(crate) gets: usize,
     breaks_after: Option<usize>,
 }
@@ -77,8 +78,8 @@ impl Web {
         Self::start_as("127.0.0.1", manners, (tls(), None))
     }
 
-    /// Starts a server at an address. The first TLS configuration serves the first connection. If a
-    /// second one is given, it serves all later ones.
+    /// Starts a server at the IP address `ip`. The first TLS configuration is used for the first
+    /// connection. The second one, if given, is used for all later connections.
     pub(crate) fn start_as(
         ip: &str,
         manners: WebBehaviour,
@@ -149,7 +150,7 @@ fn tls() -> Arc<ServerConfig> {
     tls_of("localhost").0
 }
 
-/// Creates the TLS configuration of a server with this name, and its certificate.
+/// Creates the TLS configuration of a server with this name. Also returns the server's certificate.
 pub(crate) fn tls_of(name: &str) -> (Arc<ServerConfig>, CertificateDer<'static>) {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
@@ -165,7 +166,7 @@ pub(crate) fn tls_of(name: &str) -> (Arc<ServerConfig>, CertificateDer<'static>)
     (Arc::new(config.expect("they belong together")), der)
 }
 
-/// Answers until the client disconnects.
+/// Responds to requests until the client disconnects.
 fn serve(
     client: TcpStream,
     config: Arc<ServerConfig>,
@@ -215,7 +216,7 @@ fn serve(
     }
 }
 
-/// Reads the lines of a request.
+/// Reads the lines of one request. Returns `None` at the end of the connection.
 fn read(stream: &mut impl BufRead) -> Option<Vec<String>> {
     let mut lines = Vec::new();
     loop {
@@ -230,7 +231,7 @@ fn read(stream: &mut impl BufRead) -> Option<Vec<String>> {
     }
 }
 
-/// Returns the answer, and whether the connection stays open.
+/// Returns the response to a request, and whether the connection stays open.
 fn answer(request: &[String], state: &Mutex<WebState>, manners: &WebBehaviour) -> (Vec<u8>, bool) {
     let header = |name: &str| {
         let lines = request.iter().filter_map(|it| it.split_once(": "));
