@@ -1,4 +1,5 @@
-//! The control connection of a session: sends commands, reads whole replies, limits silence.
+//! Control connection of a session. The connection sends commands, reads complete replies, and
+//! limits the time without a reply.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -21,11 +22,11 @@ pub(super) struct FtpControl {
     reply_timeout: Duration,
 }
 
-/// A whole reply.
+/// A complete reply of the FTP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FtpReply {
     pub(super) code: ReplyCode,
-    /// The last line, with the code.
+    /// The last line of the reply, including the code.
     pub(super) line: String,
 }
 
@@ -62,12 +63,12 @@ impl FtpControl {
         .await
     }
 
-    /// Waits for the next whole reply. `during` names the command in failures.
+    /// Waits for the next complete reply. `during` names the command in failures.
     pub(super) async fn reply(&mut self, during: &str) -> Result<FtpReply, Failure> {
         self.reply_after(during, async {}).await
     }
 
-    /// Waits for the next whole reply. Silence counts against the time limit only after `event`.
+    /// Waits for the next complete reply. The time limit starts when `event` resolves.
     pub(super) async fn reply_after(
         &mut self,
         during: &str,
@@ -120,7 +121,7 @@ impl FtpControl {
     }
 }
 
-/// Connects, within `reply_timeout`.
+/// Connects to an address within `reply_timeout`.
 pub(super) async fn connect(
     during: &str,
     to: SocketAddr,
@@ -134,11 +135,12 @@ pub(super) async fn connect(
     .await
 }
 
-/// The part of a server's text that a record keeps.
+/// Returns the beginning of a server's text, as records store it.
 pub(super) fn shortened(text: &str) -> String {
     text.chars().take(WORDS_MAX).collect()
 }
 
-/// Longest reply, all lines together: more than any server's `FEAT`, `STAT` or `HELP`.
+/// Maximum total length of a reply in bytes. No known server sends a longer reply to `FEAT`, `STAT`
+/// or `HELP`.
 const WHOLE_REPLY_MAX: usize = 1 << 20;
 const WORDS_MAX: usize = 200;

@@ -1,4 +1,5 @@
-//! Files that a session has stored, for the check of retrieved files.
+//! Table of the files that a session has stored. The session uses it to check the files that it
+//! retrieves.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -9,17 +10,18 @@ use crate::Payload;
 #[derive(Debug, Default)]
 pub(super) struct SessionFiles {
     folder: Vec<String>,
-    /// Sizes of the files whose content is known; the content follows from the path.
+    /// Sizes of the files whose content is known, by path. The content is computed from the path.
     sizes: HashMap<String, u64>,
     renamed: HashMap<String, String>,
 }
 
-/// Files that were on the server before the run: every session must see the same content.
+/// Files that existed on the server before the run. All sessions must receive the same content of
+/// each file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ForeignFiles(Rc<RefCell<HashMap<String, (u64, u64)>>>);
 
 impl SessionFiles {
-    /// The server's path of a name that the session uses.
+    /// Returns the path on the server for a name that the session uses.
     pub(super) fn path(&self, name: &str) -> String {
         let mut parts = self.folder.clone();
         walk(&mut parts, name);
@@ -35,7 +37,7 @@ impl SessionFiles {
         self.sizes.insert(path, size);
     }
 
-    /// Drops a file that is gone, or whose content is unknown from now on.
+    /// Removes a file from the table, because it is gone or its content is no longer known.
     pub(super) fn forget(&mut self, path: &str) {
         self.sizes.remove(path);
         self.renamed.remove(path);
@@ -50,13 +52,13 @@ impl SessionFiles {
         self.renamed.insert(to, first);
     }
 
-    /// Size of a file of this session, and the path from which its content was made.
+    /// Returns the size of a file of this session, and the path from which its content is computed.
     pub(super) fn get(&self, path: &str) -> Option<(u64, &str)> {
         let (path, size) = self.sizes.get_key_value(path)?;
         Some((*size, self.renamed.get(path).unwrap_or(path)))
     }
 
-    /// Names of this session's files in the current folder.
+    /// Returns the names of this session's files in the current folder.
     pub(super) fn names_here(&self) -> Vec<&str> {
         let here = self.folder.join("/");
         let split = |path: &'_ String| path.rfind('/').map(|at| at + 1);
@@ -69,15 +71,16 @@ impl SessionFiles {
 }
 
 impl ForeignFiles {
-    /// Whether the content equals the content that the first session found at this path.
+    /// Returns whether the content equals the content that the first session received from this
+    /// path.
     pub(super) fn is_same(&self, path: String, content: &[u8]) -> bool {
         let seen = (content.len() as u64, xxh3_64(content));
         *self.0.borrow_mut().entry(path).or_insert(seen) == seen
     }
 }
 
-/// Returns the content of a file, in pieces. Session and name determine the stream of bytes, and
-/// the place in the block where it begins.
+/// Returns the content of a file in pieces. The names of session and file determine the bytes.
+/// `from` is the offset of the first byte.
 pub(super) fn content(
     payload: Payload,
     session: &str,
@@ -96,7 +99,7 @@ pub(super) fn content(
     })
 }
 
-/// Whether `bytes` are exactly the content of `pieces`.
+/// Returns whether `bytes` equals the concatenation of `pieces`.
 pub(super) fn is_content(bytes: &[u8], pieces: impl Iterator<Item = Vec<u8>>) -> bool {
     let mut rest = bytes;
     for piece in pieces {
@@ -108,10 +111,11 @@ pub(super) fn is_content(bytes: &[u8], pieces: impl Iterator<Item = Vec<u8>>) ->
     rest.is_empty()
 }
 
-/// Bytes of one write to a data connection: the time of the first byte is noted after it.
+/// Number of bytes in one write to a data connection. The time of the first byte is recorded after
+/// the first write.
 const STEP_BYTES: u64 = 64 * 1024;
 
-/// Follows a path. An absolute path has an empty first part.
+/// Applies a path to the folder. A folder with an absolute path has an empty first element.
 fn walk(folder: &mut Vec<String>, path: &str) {
     if path.starts_with('/') {
         *folder = vec![String::new()];

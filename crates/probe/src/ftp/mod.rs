@@ -1,10 +1,11 @@
-//! FTP sessions against any server. Each session runs a script, and its record has the time of
-//! every event.
+//! FTP sessions with any server. Each session runs a script. The session's record contains the time
+//! of every event.
 //!
-//! The client waits as curl and the BSD client do. It waits for the reply to a command before the
-//! next command, and for the data connection before its transfer command. It waits for the
-//! preliminary reply before the bytes of an upload. A file that a session stored is compared when
-//! the session retrieves it. The client has no TLS.
+//! The client waits as curl and the BSD client do. The client waits for the reply to a command
+//! before it sends the next command. The client waits for the data connection before it sends the
+//! transfer command. The client waits for the preliminary reply before it sends the bytes of an
+//! upload. A session that retrieves a file of its own compares the content. The client does not
+//! support TLS.
 
 mod control;
 mod files;
@@ -25,54 +26,58 @@ pub use script::{SessionScript, SessionScriptError};
 /// Settings of the sessions.
 #[derive(Debug, Clone)]
 pub struct FtpProbe {
-    /// The server, or a forward to the server.
+    /// Address of the server, or of a forward that leads to the server.
     pub server: SocketAddr,
-    /// Name of this route in records.
+    /// Name of the route in the records.
     pub label: String,
-    /// Login name. Default `anonymous`.
+    /// User name. The default is `anonymous`.
     pub user: String,
-    /// Default: a meaningless mail address, as anonymous users give one.
+    /// Password. The default has the form of a mail address, which anonymous users give as their
+    /// password.
     pub password: ProbePassword,
-    /// Folder on the server in which sessions may write, `{folder}` in scripts. Default `.`, the
-    /// folder after the login.
+    /// Folder on the server in which sessions may write. Scripts refer to it as `{folder}`. The
+    /// default is `.`, the folder after the log-in.
     pub folder: String,
-    /// Prefix of all names that sessions create. The prefix differs from run to run, so that files
-    /// left by a broken run do not disturb the next one.
+    /// Prefix of all names that sessions create. Each run has another prefix. Therefore files that
+    /// an interrupted run has left do not disturb the next run.
     pub name: String,
-    /// Commands of each session. Default: [`SessionScript::middlebox`].
+    /// Commands of each session. The default is [`SessionScript::middlebox`].
     pub script: SessionScript,
-    /// Opener of data connections.
+    /// Mode of data connections.
     pub data: DataMode,
-    /// Size of each stored file. Default 100 kB, as in the study.
+    /// Size of each stored file. The default is 100 kB, as in the middlebox study.
     pub file_size: ByteCount,
     /// Kind of the bytes in stored files.
     pub payload: Payload,
-    /// Mean of the random pause before each command. Default: no pause; the study had 2 s.
+    /// Mean of the random pause before each command. The default is no pause. The middlebox study
+    /// used 2 s.
     pub pause: Option<Duration>,
-    /// Longest silence before a session fails. Default 30 s.
+    /// Time without progress after which a session fails. The default is 30 s.
     pub timeout: Duration,
-    /// The number of sessions and their times.
+    /// Number of sessions, and their start times.
     pub arrivals: Arrivals,
 }
 
-/// A password; `Debug` prints `***`.
+/// A password. Its debug output is `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProbePassword(pub String);
 
-/// Opener of data connections.
+/// Mode of data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DataMode {
-    /// The mode of the script.
+    /// The mode that each command of the script selects.
     #[default]
     Scripted,
-    /// The server, even if the script has `PASV` or `EPSV`.
+    /// Active mode, in which the server connects to the client, even if the script has `PASV` or
+    /// `EPSV`.
     Active,
-    /// The client, even if the script has `PORT` or `EPRT`.
+    /// Passive mode, in which the client connects to the server, even if the script has `PORT` or
+    /// `EPRT`.
     Passive,
 }
 
 impl FtpProbe {
-    /// One session with the study's script.
+    /// Creates a probe with one session that runs the script of the middlebox study.
     pub fn new(server: SocketAddr) -> Self {
         let unique = clock::unix_us() / 1000;
         Self {
@@ -93,11 +98,11 @@ impl FtpProbe {
     }
 }
 
-/// Runs all sessions, and calls back with each one as soon as it has ended. Returns the sessions in
-/// the order of arrival.
+/// Runs all sessions. Calls `on_record` with each session as soon as it has ended. Returns the
+/// sessions in the order of arrival.
 ///
 /// # Errors
-/// [`ProbeError`] if no session could be tried. A failed session is a record, not an error.
+/// [`ProbeError`] if no session could be tried. A failed session is a record and not an error.
 pub fn run(
     probe: &FtpProbe,
     on_record: impl FnMut(&SessionRecord),
@@ -105,8 +110,9 @@ pub fn run(
     run_by_turns(&[probe], on_record)
 }
 
-/// Runs several probes in turn, so that all meet the same path and the same machine. The first
-/// probe determines the arrivals, and its count applies to each probe.
+/// Runs several probes in turn, so that all probes use the network path under the same conditions.
+/// The arrivals of the first probe are used for all probes. Each probe runs the number of sessions
+/// in these arrivals.
 ///
 /// # Errors
 /// [`ProbeError`] if no session could be tried, or if two probes have the same label.

@@ -1,4 +1,4 @@
-//! The record of a session, with the time of each event, and figures over many sessions.
+//! Record of a session with the time of each event, and statistics of many sessions.
 
 use std::collections::BTreeMap;
 
@@ -7,113 +7,120 @@ use serde::{Deserialize, Serialize};
 use crate::{Failure, FailureKind, failure};
 use bench_kit::stats;
 
-/// One session. All times count from its beginning, in microseconds.
+/// Record of one session. All times are in microseconds from the beginning of the session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// The probe's label, such as "direct".
+    /// Label of the probe, such as "direct".
     pub side: String,
-    /// Counts from 0 in the order of arrival.
+    /// Number of the session in the order of arrival, counted from 0.
     pub number: u64,
-    /// Begin, in microseconds since 1970.
+    /// Time at which the session began, in microseconds since 1970.
     pub begun_unix_us: u64,
-    /// When the control connection was open.
+    /// Time at which the control connection was open.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connected_us: Option<u64>,
-    /// When the server's greeting was complete.
+    /// Time at which the server's greeting was complete.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub greeted_us: Option<u64>,
-    /// In the order of sending.
+    /// Records of the commands, in the order of sending.
     pub commands: Vec<CommandRecord>,
-    /// Commands of the script, including unsent ones.
+    /// Number of commands in the script, including commands that were not sent.
     pub commands_planned: usize,
-    /// File transfers of the script.
+    /// Number of file transfers in the script.
     pub transfers_planned: usize,
-    /// When the session ended.
+    /// Time at which the session ended.
     pub ended_us: u64,
-    /// Why the session ended before the end of its script.
+    /// Failure that ended the session before the end of its script.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
 
-/// A command with its replies and its data connection.
+/// Record of a command with its replies and its data connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandRecord {
     /// The command without its argument.
     pub verb: String,
-    /// When the kernel took the command.
+    /// Time at which the kernel accepted the command.
     pub sent_us: u64,
-    /// When the first reply was complete: the preliminary reply, for most transfers.
+    /// Time at which the first reply was complete. For most transfers this is the preliminary
+    /// reply.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub replied_us: Option<u64>,
     /// Code of the last reply.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub code: Option<u16>,
-    /// Data connection of the command. `None` if it has none.
+    /// Record of the command's data connection. `None` if the command has no data connection.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub data: Option<DataRecord>,
 }
 
-/// Data connection of a command.
+/// Record of a command's data connection. All times are in microseconds from the beginning of the
+/// session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataRecord {
-    /// When the connection was open.
+    /// Time at which the data connection was open.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connected_us: Option<u64>,
-    /// When the first byte arrived, or the kernel had taken it.
+    /// Time at which the first byte arrived. For an upload, the time at which the kernel accepted
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_byte_us: Option<u64>,
-    /// When the connection ended after the last byte, or the kernel had taken the last byte.
+    /// Time at which the data connection ended after the last byte. For an upload, time at which
+    /// the kernel accepted the last byte.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_us: Option<u64>,
-    /// When the final reply was complete.
+    /// Time at which the final reply was complete.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub final_us: Option<u64>,
-    /// Bytes that arrived, or that the kernel took.
+    /// Number of bytes that arrived. For an upload, the number of bytes that the kernel accepted.
     pub bytes: u64,
-    /// Whether the connection carried a file rather than a listing.
+    /// Whether the data connection carried a file. If false, it carried a listing.
     pub is_file: bool,
 }
 
-/// Figures over many sessions.
+/// Statistics of many sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionSummary {
-    /// Sessions that began.
+    /// Number of sessions that began.
     pub sessions: usize,
-    /// Sessions that reached the end of their script.
+    /// Number of sessions that reached the end of their script.
     pub sessions_complete: usize,
-    /// Commands of all scripts.
+    /// Number of commands in all scripts.
     pub commands_planned: usize,
-    /// Commands with the expected reply.
+    /// Number of commands with the expected reply.
     pub commands_complete: usize,
-    /// File transfers of all scripts.
+    /// Number of file transfers in all scripts.
     pub transfers_planned: usize,
-    /// File transfers with the right bytes and the expected final reply.
+    /// Number of file transfers with the right bytes and the expected final reply.
     pub transfers_complete: usize,
-    /// Failures that ended a session.
+    /// Number of failures that ended a session, by kind.
     pub failures: BTreeMap<FailureKind, usize>,
-    /// Seconds from a command to its first reply, without transfer commands.
+    /// Statistics of the time from a command to its first reply, in seconds. Transfer commands are
+    /// not included.
     pub response_s: Option<stats::Summary>,
-    /// Seconds from a transfer command to the final reply.
+    /// Statistics of the time from a transfer command to its final reply, in seconds.
     pub transfer_s: Option<stats::Summary>,
-    /// Seconds of a complete session.
+    /// Statistics of the duration of complete sessions, in seconds.
     pub session_s: Option<stats::Summary>,
 }
 
 impl SessionRecord {
-    /// Commands with the expected reply. A failure always belongs to the last command.
+    /// Returns the number of commands with the expected reply. If the session failed, its last
+    /// command does not count.
     pub fn commands_complete(&self) -> usize {
         let failed = usize::from(self.failure.is_some());
         self.commands.len().saturating_sub(failed)
     }
 
-    /// File transfers with the right bytes and the expected final reply.
+    /// Returns the file transfers with the right bytes and the expected final reply.
     pub fn transfers_complete(&self) -> impl Iterator<Item = &CommandRecord> {
         let sound = self.commands_complete();
         let sound = self.commands[..sound].iter();
         sound.filter(|command| command.data.as_ref().is_some_and(|data| data.is_file))
     }
 
-    /// Seconds from each command to its first reply, without transfer commands.
+    /// Returns the time from each command to its first reply, in seconds. Transfer commands are not
+    /// included.
     pub fn response_seconds(&self) -> impl Iterator<Item = f64> {
         let plain = self
             .commands
@@ -122,28 +129,28 @@ impl SessionRecord {
         plain.filter_map(|command| Some(seconds(command.replied_us? - command.sent_us)))
     }
 
-    /// Seconds of each complete file transfer.
+    /// Returns the duration of each complete file transfer, in seconds.
     pub fn transfer_seconds(&self) -> impl Iterator<Item = f64> {
         self.transfers_complete()
             .filter_map(CommandRecord::transfer_seconds)
     }
 
-    /// Returns the length of the session in seconds.
+    /// Returns the duration of the session in seconds.
     pub fn seconds(&self) -> f64 {
         seconds(self.ended_us)
     }
 }
 
 impl CommandRecord {
-    /// Seconds from the transfer command to the final reply; `None` if the transfer did not
-    /// complete.
+    /// Returns the time from the transfer command to the final reply, in seconds. Returns `None` if
+    /// the transfer is not complete.
     pub fn transfer_seconds(&self) -> Option<f64> {
         Some(seconds(self.data.as_ref()?.final_us? - self.sent_us))
     }
 }
 
 impl SessionSummary {
-    /// Summarises sessions in any order.
+    /// Computes the statistics of sessions, which may be in any order.
     pub fn of<'a>(sessions: impl Iterator<Item = &'a SessionRecord> + Clone) -> Self {
         let sum = |of: fn(&SessionRecord) -> usize| sessions.clone().map(of).sum();
         let of = |values: Vec<f64>| stats::Summary::of(&values);

@@ -1,16 +1,19 @@
-//! The commands of a session: one on each line, as it goes over the wire.
+//! Script of a session. Each line contains one command in the form in which it is sent to the
+//! server.
 //!
-//! - `#` at the beginning of a line begins a comment. Elsewhere it is part of a name.
-//! - `{user}`, `{password}` and `{folder}` stand for the probe's settings, `{session}` for a name
-//!   that is unique to the session, `{number}` for the session's number from 0; `{{` is a brace.
-//! - `PASV`, `EPSV`, `PORT` and `EPRT` have no argument: the client fills in addresses. A transfer
-//!   without one of these before it gets `EPSV`, or `PORT` in active mode.
-//! - `RETR`, `STOR`, `APPE`, `LIST`, `NLST` and `MLSD` move data. The probe makes up the content of
-//!   stored files, and compares a file when it is retrieved.
-//! - A code before a command is the expected reply instead of success: `550 MDTM gone`, `5xx RMD
-//!   x`.
-//! - `SLEEP 2s` is no command: the session pauses for an exponentially distributed time with this
-//!   mean.
+//! - `#` at the beginning of a line starts a comment. Elsewhere `#` is part of a name.
+//! - `{user}`, `{password}` and `{folder}` are replaced by the probe's settings.
+//! - `{session}` is replaced by a name that is unique to the session. `{number}` is replaced by the
+//!   session's number, counted from 0. `{{` is replaced by one brace.
+//! - `PASV`, `EPSV`, `PORT` and `EPRT` have no argument, because the client adds the addresses. If
+//!   none of them precedes a transfer, the client sends `EPSV`. In active mode the client sends
+//!   `PORT`.
+//! - `RETR`, `STOR`, `APPE`, `LIST`, `NLST` and `MLSD` move data. The probe generates the content
+//!   of stored files, and compares a stored file when the session retrieves it.
+//! - A code before a command is the expected reply: `550 MDTM gone`, `5xx RMD x`. Without a code,
+//!   the expected reply is a success.
+//! - `SLEEP 2s` is not an FTP command. The session pauses for an exponentially distributed time
+//!   with this mean.
 
 use std::{fmt, time::Duration};
 
@@ -33,14 +36,14 @@ pub(super) enum ScriptStep {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ScriptCommand {
-    /// In capitals.
+    /// Verb of the command in upper case.
     pub(super) verb: String,
     pub(super) job: ClientAction,
     argument: Vec<ArgumentPart>,
     pub(super) expected: ExpectedReply,
 }
 
-/// The client's part in a command.
+/// Action of the client that belongs to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientAction {
     Passive(PassiveForm),
@@ -49,17 +52,18 @@ pub(super) enum ClientAction {
     Store,
     Append,
     List,
-    /// The command has a reply and no data connection.
+    /// Send the command and wait for its reply. No data connection is needed.
     Ask,
 }
 
 /// The expected final reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExpectedReply {
-    /// `2yz`, or `3yz` for a command with a second part.
+    /// Any code `2yz`. Codes `3yz` are also accepted for a command that another command must
+    /// follow, such as `RNFR`.
     Success,
     Code(u16),
-    /// Any reply with this first digit.
+    /// Any code with this first digit.
     Class(u16),
 }
 
@@ -73,7 +77,7 @@ enum ArgumentPart {
     Number,
 }
 
-/// Values of the placeholders in one session.
+/// Values of the script's placeholders in one session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlaceholderValues<'a> {
     pub(super) user: &'a str,
@@ -83,27 +87,29 @@ pub(super) struct PlaceholderValues<'a> {
     pub(super) number: u64,
 }
 
-/// A mistake in a script. Line and column count from 1.
+/// A mistake in a script, with its position. Lines and columns are counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct SessionScriptError {
     /// Number of the line.
     pub line: usize,
-    /// In characters.
+    /// Number of the column, in characters.
     pub column: usize,
     /// Description of the mistake.
     pub message: String,
 }
 
 impl SessionScript {
-    /// The session of the middlebox study: 35 commands, four file transfers, passive and active,
-    /// and two listings. The other commands are more varied than the study's.
+    /// Returns the script of the middlebox study. The script has 35 commands, including two
+    /// listings and four file transfers in passive and active mode. The remaining commands are more
+    /// varied than the study's commands.
     ///
     /// Source: M. Allman, "On the Performance of Middleboxes", IMC 2003, section 7.
     pub fn middlebox() -> Self {
         Self::parse(MIDDLEBOX).expect("a test parses it")
     }
 
+    /// Parses a script.
     ///
     /// # Errors
     /// [`SessionScriptError`] with the first mistake.
@@ -139,7 +145,8 @@ impl SessionScript {
         Ok(Self { steps })
     }
 
-    /// Returns the number of commands of a session, including commands added before transfers.
+    /// Returns the number of commands that a session sends. Commands that the client adds before
+    /// transfers are included.
     pub fn commands(&self) -> usize {
         let (mut count, mut has_data) = (0, false);
         for job in self.jobs() {
@@ -154,7 +161,7 @@ impl SessionScript {
         count
     }
 
-    /// File transfers of a session.
+    /// Returns the number of file transfers of a session.
     pub fn transfers(&self) -> usize {
         let moved = self.jobs().filter(|job| job.moves_data());
         moved.filter(|job| *job != ClientAction::List).count()
@@ -178,7 +185,7 @@ impl ClientAction {
 }
 
 impl ScriptCommand {
-    /// The argument with its placeholders filled in.
+    /// Returns the argument with the values of its placeholders.
     pub(super) fn argument(&self, values: &PlaceholderValues<'_>) -> String {
         let piece = |piece: &ArgumentPart| match piece {
             ArgumentPart::Text(text) => text.clone(),
@@ -216,8 +223,8 @@ impl fmt::Display for ExpectedReply {
     }
 }
 
-/// Parses a line without surrounding space. An error carries the number of characters before the
-/// mistake.
+/// Parses a line without leading and trailing spaces. An error contains the number of characters
+/// before the mistake.
 fn step(content: &str) -> Result<ScriptStep, (usize, String)> {
     let (mut word, mut rest) = split(content);
     let mut before = 0;
@@ -258,7 +265,7 @@ fn step(content: &str) -> Result<ScriptStep, (usize, String)> {
     }))
 }
 
-/// The first word, and the text after the first space.
+/// Returns the first word, and the text after the first space.
 fn split(text: &str) -> (&str, &str) {
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     (word, rest.trim_start())
@@ -341,7 +348,7 @@ fn pieces(text: &str) -> Result<Vec<ArgumentPart>, (usize, String)> {
 
 const MIDDLEBOX: &str = include_str!("middlebox.ftp");
 const STEPS_MAX: usize = 10_000;
-/// Longest line in bytes: vsftpd accepts 4096.
+/// Maximum length of a line in bytes. vsftpd accepts 4096 bytes.
 const LINE_MAX: usize = 4000;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! One FTP session of the probe.
 //!
-//! In: the script, the server's address and the session's number. Out: a [`SessionRecord`] with the
-//! time of each command, reply and data connection, and the failure that ended the session, if any.
-//! The content of every file that the session stored is checked when the session retrieves it.
+//! The input is the script, the server's address and the session's number. The output is a
+//! [`SessionRecord`] with the time of each command, reply and data connection. If a failure ended
+//! the session, the record contains the failure. If the session retrieves a file that it has
+//! stored, the content is checked.
 
 use std::{
     net::SocketAddr,
@@ -33,7 +34,7 @@ pub(super) struct RunContext {
     pub(super) foreign_files: ForeignFiles,
 }
 
-/// A running session.
+/// A session in progress.
 struct RunningSession<'a> {
     probe: &'a FtpProbe,
     common: &'a RunContext,
@@ -43,14 +44,15 @@ struct RunningSession<'a> {
     random: Pcg64,
     files: SessionFiles,
     data: Option<PreparedDataConnection>,
-    /// Offset of the next transfer in bytes, from `REST`.
+    /// Offset of the next transfer in bytes, as set by `REST`.
     restart: u64,
-    /// Path of the last accepted `RNFR`, until its `RNTO`.
+    /// Path of the last accepted `RNFR`. `None` after the `RNTO` that follows it.
     rename: Option<String>,
     is_binary: bool,
 }
 
-/// Runs the session with this number to its end. A failure is part of the record.
+/// Runs the session with this number until it ends. If the session fails, the record contains the
+/// failure.
 pub(super) async fn run(probe: &FtpProbe, common: &RunContext, number: u64) -> SessionRecord {
     let mut run = RunningSession {
         probe,
@@ -187,7 +189,7 @@ impl RunningSession<'_> {
         control.send(verb, line).await
     }
 
-    /// Runs a command that needs no data connection.
+    /// Carries out a command that needs no data connection.
     async fn ask(
         &mut self,
         control: &mut FtpControl,
@@ -210,7 +212,8 @@ impl RunningSession<'_> {
         self.follow(verb, argument, &reply)
     }
 
-    /// Keeps the session's picture of folders, files and modes in step with an accepted command.
+    /// Updates the stored state of folders, files and modes after the server has accepted a
+    /// command.
     fn follow(&mut self, verb: &str, argument: &str, reply: &FtpReply) -> Result<(), Failure> {
         match verb {
             "CWD" => self.files.enter(argument),
@@ -243,8 +246,8 @@ impl RunningSession<'_> {
         Ok(())
     }
 
-    /// Opens a passive data connection. The probe takes only the port from the reply, and connects
-    /// to the address of the control connection.
+    /// Opens a passive data connection. The probe uses only the port from the reply. The IP address
+    /// is the server's address on the control connection.
     async fn passive(
         &mut self,
         control: &mut FtpControl,
@@ -275,8 +278,8 @@ impl RunningSession<'_> {
         Ok(())
     }
 
-    /// Listens for an active data connection on the control connection's own address, and announces
-    /// the port to the server.
+    /// Prepares an active data connection. The probe listens at its own address on the control
+    /// connection, and announces the port to the server.
     async fn active(&mut self, control: &mut FtpControl, form: ActiveForm) -> Result<(), Failure> {
         self.data = None;
         let own = control.local()?;
@@ -301,7 +304,8 @@ impl RunningSession<'_> {
         Ok(())
     }
 
-    /// Runs one transfer: its command, the bytes and the replies, and the check of received bytes.
+    /// Carries out one transfer: sends its command, moves the bytes, waits for the replies, and
+    /// checks received bytes.
     async fn transfer(
         &mut self,
         control: &mut FtpControl,
@@ -361,7 +365,8 @@ impl RunningSession<'_> {
         }
     }
 
-    /// The bytes that a transfer command moves. `REST` has no meaning for `APPE`.
+    /// Returns the bytes that a transfer command moves. For `APPE`, the offset of `REST` is
+    /// ignored.
     fn flow(&self, job: ClientAction, path: &str, from: u64) -> TransferFlow {
         let upload = |from| TransferFlow::Out {
             name: path.to_owned(),
@@ -377,8 +382,9 @@ impl RunningSession<'_> {
 
     /// Compares a retrieved file with the file that this session stored.
     ///
-    /// A file that another client stored must be the same for all sessions of the run. ASCII
-    /// transfers are not compared: the server may change line ends.
+    /// If another client stored the file, all sessions of the run must receive the same content.
+    /// Files that were transferred in ASCII mode are not compared, because the server may change
+    /// line ends.
     fn judge(&self, verb: &str, path: String, from: u64, bytes: &[u8]) -> Result<(), Failure> {
         if !self.is_binary {
             return Ok(());
@@ -404,7 +410,8 @@ impl RunningSession<'_> {
         Ok(())
     }
 
-    /// Checks that a listing of the current folder names all files that this session stored there.
+    /// Checks that a listing of the current folder contains all files that this session stored in
+    /// that folder.
     fn judge_listing(&self, verb: &str, argument: &str, bytes: &[u8]) -> Result<(), Failure> {
         if !argument.is_empty() {
             return Ok(());

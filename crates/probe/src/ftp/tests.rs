@@ -5,8 +5,8 @@ use fake_ftp::{Behaviour, FakeServer};
 use super::*;
 use crate::FailureKind;
 
-/// A server that greets with the first of `replies`, replies to each command with the next one, and
-/// then closes.
+/// Starts a server that sends the first of `replies` as its greeting. It replies to each command
+/// with the next reply, and then closes the connection.
 fn server(replies: &[&str]) -> SocketAddr {
     let server = FakeServer::start(Behaviour {
         script: Some(fake_ftp::Script::then_close(replies)),
@@ -157,7 +157,7 @@ fn the_studys_session_passes_the_embedded_server() {
     }
 }
 
-/// Waits for a condition, 30 s at most.
+/// Waits until a condition is true, for at most 30 s.
 #[track_caller]
 fn wait_until(condition: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
@@ -170,7 +170,7 @@ fn wait_until(condition: impl Fn() -> bool) {
     }
 }
 
-/// The embedded server, with a folder of its own.
+/// The embedded FTP server, with its own folder.
 struct Served {
     address: SocketAddr,
     folder: std::path::PathBuf,
@@ -219,7 +219,7 @@ impl Drop for Served {
     }
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// The tests of this module measure real time. `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

@@ -1,7 +1,7 @@
-//! One transfer: its replies and its bytes, and the time of each.
+//! One transfer: its replies and its bytes, with the time of each.
 //!
-//! In: the control connection, a prepared data connection, and the bytes to send. Out: the last
-//! reply, the received bytes, and the times for the record.
+//! The input is the control connection, a prepared data connection, and the bytes to send. The
+//! output is the last reply, the received bytes, and the times for the record.
 
 use std::{
     net::SocketAddr,
@@ -22,46 +22,49 @@ use super::{
 };
 use crate::{Failure, FailureKind, Payload, failure::within};
 
-/// The data connection of the next transfer.
+/// The data connection that was prepared for the next transfer.
 pub(super) enum PreparedDataConnection {
-    /// A passive data connection, and when it was open, in microseconds of the session.
+    /// A passive data connection, and the time at which it was open, in microseconds from the
+    /// session's beginning.
     Connected(TcpStream, u64),
-    /// An active data connection: the server connects after the transfer command.
+    /// An active data connection. The server connects after the transfer command.
     Awaited(TcpListener),
 }
 
-/// The bytes of a transfer.
+/// Direction and bytes of a transfer.
 pub(super) enum TransferFlow {
-    /// The server sends. The value holds the bytes received so far.
+    /// The server sends. The value contains the bytes received so far.
     In(Vec<u8>),
     /// The probe sends the bytes `from..size` of the file `name`.
     Out { name: String, from: u64, size: u64 },
 }
 
-/// One transfer between its command and its final reply.
+/// One transfer, from its command to its final reply.
 #[derive(Clone, Copy)]
 pub(super) struct FtpTransfer<'a> {
-    /// When the session began: times in records count from here.
+    /// Time at which the session began. Times in records are counted from this time.
     pub(super) began: Instant,
     pub(super) reply_timeout: Duration,
     pub(super) verb: &'a str,
-    /// The server's end of the control connection. The data connection must have the same address.
+    /// Address of the server on the control connection. The data connection must come from the same
+    /// IP address.
     pub(super) server: SocketAddr,
     pub(super) payload: Payload,
     pub(super) session: &'a str,
 }
 
-/// The last reply to a transfer command.
+/// The final reply to a transfer command.
 pub(super) struct TransferEnd {
     pub(super) reply: FtpReply,
-    /// When the final reply was complete; `None` if the server refused without a preliminary reply.
+    /// Time at which the final reply was complete. `None` if the server refused without a
+    /// preliminary reply.
     pub(super) final_us: Option<u64>,
 }
 
 impl FtpTransfer<'_> {
     /// Reads the replies and moves the bytes at the same time.
     ///
-    /// A refusal ends the transfer without a wait for bytes.
+    /// If the server refuses the transfer, the function returns without waiting for bytes.
     pub(super) async fn run(
         &self,
         control: &mut FtpControl,
@@ -94,10 +97,11 @@ impl FtpTransfer<'_> {
         }
     }
 
-    /// Waits for the preliminary reply and for the final one, and records both in `exchange`.
+    /// Waits for the preliminary reply and for the final reply, and records both in `exchange`.
     ///
-    /// Sends through `accepted` when the preliminary reply has arrived. The server may stay silent
-    /// on the control connection during a transfer, since the data connection has its own limit.
+    /// Sends a message through `accepted` when the preliminary reply has arrived. During the
+    /// transfer, the control connection has no time limit, because the data connection has its own
+    /// limit.
     async fn replies(
         &self,
         control: &mut FtpControl,
@@ -127,7 +131,7 @@ impl FtpTransfer<'_> {
         })
     }
 
-    /// Opens the data connection, moves all bytes, and notes the times in `data`.
+    /// Opens the data connection, moves all bytes, and records the times in `data`.
     async fn bytes(
         &self,
         prepared: PreparedDataConnection,
@@ -161,7 +165,7 @@ impl FtpTransfer<'_> {
         Ok(())
     }
 
-    /// Reads until the server closes the data connection.
+    /// Reads bytes until the server closes the data connection.
     async fn receive(
         &self,
         stream: &mut TcpStream,
@@ -182,7 +186,7 @@ impl FtpTransfer<'_> {
         }
     }
 
-    /// Sends `pieces` and closes the sending half of the data connection.
+    /// Sends `pieces`, and then closes the sending side of the data connection.
     async fn send(
         &self,
         stream: &mut TcpStream,
@@ -210,7 +214,7 @@ impl FtpTransfer<'_> {
     }
 }
 
-/// Accepts the server's data connection; a connection from another address is closed.
+/// Accepts the server's data connection. Connections from other addresses are closed.
 async fn accept_from(listener: &TcpListener, server: SocketAddr) -> std::io::Result<TcpStream> {
     loop {
         let (stream, from) = listener.accept().await?;
@@ -220,5 +224,6 @@ async fn accept_from(listener: &TcpListener, server: SocketAddr) -> std::io::Res
     }
 }
 
-/// Longest download, since a session holds a retrieved file in memory until the check: 1 GiB.
+/// Maximum size of a download: 1 GiB. The limit is needed because a session holds a retrieved file
+/// in memory until the check.
 const RETRIEVED_MAX_BYTES: u64 = 1 << 30;
