@@ -1,4 +1,5 @@
-//! When tasks start: one after the other, or as a Poisson process, which models independent users.
+//! Start times of tasks. Tasks start one after another, or as a Poisson process, which models
+//! independent users.
 
 use std::{rc::Rc, time::Duration};
 
@@ -14,20 +15,20 @@ use super::ProbeError;
 /// The number, the rate and the concurrency of tasks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrivals {
-    /// Number of tasks, at least 1.
+    /// Number of tasks. The smallest value is 1.
     pub count: u64,
-    /// Mean arrivals per second, at exponentially distributed intervals. `None`: each task starts
-    /// as soon as there is a place.
+    /// Mean number of arrivals per second, with exponentially distributed intervals. If `None`,
+    /// each task starts as soon as the limit on concurrent tasks permits.
     pub rate_per_s: Option<f64>,
-    /// Seed of the intervals; the same seed gives the same intervals.
+    /// Seed of the random intervals. The same seed gives the same intervals.
     pub seed: u64,
-    /// Largest number of concurrent tasks. A task that arrives when all places are taken waits. Its
-    /// measured time begins after the wait.
+    /// Maximum number of concurrent tasks. A task that arrives while this number is running waits.
+    /// Its measured time begins after the wait.
     pub at_once: usize,
 }
 
 impl Default for Arrivals {
-    /// A single task.
+    /// Returns the arrivals of a single task.
     fn default() -> Self {
         Self {
             count: 1,
@@ -39,7 +40,8 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Arrival times from the beginning of the run, in order; all zero without a rate.
+    /// Returns the arrival times from the beginning of the run, in order. Without a rate, all times
+    /// are zero.
     pub fn times(&self) -> impl Iterator<Item = Duration> + use<> {
         let (count, rate) = (self.count, self.rate_per_s);
         let mut random = Pcg64::seed_from_u64(self.seed);
@@ -52,10 +54,10 @@ impl Arrivals {
         })
     }
 
-    /// Checks the settings against their bounds.
+    /// Checks that the settings are within their limits.
     ///
     /// # Errors
-    /// [`ProbeError::Invalid`] names the setting that is out of bounds.
+    /// [`ProbeError::Invalid`] with the name of the setting that is outside its limits.
     pub fn validate(&self) -> Result<(), ProbeError> {
         let invalid = |what: &str| Err(ProbeError::Invalid(what.to_owned()));
         if self.count == 0 {
@@ -72,8 +74,8 @@ impl Arrivals {
         }
     }
 
-    /// Starts `task(probe, n)` for each arrival, with the probes in turn, `count` times for each
-    /// probe. Calls back with each record as soon as it exists, and returns all records in the
+    /// Starts `task(probe, n)` for each arrival. The probes take turns, and each probe has `count`
+    /// tasks. Calls `on_record` with each record as soon as it exists. Returns all records in the
     /// order of their numbers.
     pub(crate) fn drive_by_turns<P, R, F>(
         &self,
@@ -105,7 +107,7 @@ impl Arrivals {
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// Starts `task(n)` for each arrival, on this thread, and calls back with each result as soon
+    /// Starts `task(n)` on this thread for each arrival. Calls `on_result` with each result as soon
     /// as it exists.
     pub(crate) fn drive<T, F>(
         &self,
@@ -155,16 +157,16 @@ impl Arrivals {
     }
 }
 
-/// One draw of the exponential distribution with mean 1.
+/// Returns a random number from the exponential distribution with mean 1.
 pub(crate) fn exponential(random: &mut Pcg64) -> f64 {
     // 53 bits give a number below 1, so the logarithm is finite.
     let uniform = (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
     -(1.0 - uniform).ln()
 }
 
-/// Largest concurrency: each task takes several descriptors of this process.
+/// Upper limit on concurrent tasks. Each task uses several file descriptors of this process.
 const AT_ONCE_MAX: usize = 10_000;
-/// Lowest rate: one arrival in eleven days.
+/// Lowest rate in arrivals per second: one arrival in eleven days.
 const RATE_MIN_PER_S: f64 = 1e-6;
 const RATE_MAX_PER_S: f64 = 1e6;
 

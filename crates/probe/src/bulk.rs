@@ -1,9 +1,8 @@
-//! Throughput with an acknowledgement from end to end: the peer returns the last bytes of a
-//! transfer, which differ each time.
+//! Measurement of goodput with an end-to-end acknowledgement. The peer returns the last bytes of
+//! each transfer, which are different for each transfer.
 //!
-//! If a middlebox ends TCP connections, neither the sender's kernel nor a TCP acknowledgement gives
-//! information about the peer (M. Allman, "On the Performance of Middleboxes", IMC 2003, section
-//! 6).
+//! If a middlebox ends TCP connections, a TCP acknowledgement does not show that the peer has
+//! received the bytes (M. Allman, "On the Performance of Middleboxes", IMC 2003, section 6).
 
 use std::{
     net::SocketAddr,
@@ -30,73 +29,74 @@ use bench_kit::stats;
 /// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct BulkProbe {
-    /// A probe's peer, or a forward to a peer.
+    /// Address of the probe's peer, or of a forward that leads to the peer.
     pub peer: SocketAddr,
-    /// A proxy through which the probe reaches the peer.
+    /// A proxy through which the probe connects to the peer.
     pub proxy: Option<Proxy>,
-    /// Name of this route in records.
+    /// Name of the route in the records.
     pub label: String,
-    /// Bytes of each transfer. Default 1 MB, as in the study.
+    /// Number of bytes in each transfer. The default is 1 MB, as in the middlebox study.
     pub size: ByteCount,
-    /// Kind of the bytes.
+    /// Kind of the bytes that are sent.
     pub payload: Payload,
-    /// Longest silence before a transfer fails. Default 30 s.
+    /// Time without progress after which a transfer fails. The default is 30 s.
     pub timeout: Duration,
-    /// The number of transfers and their times.
+    /// Number of transfers, and their start times.
     pub arrivals: Arrivals,
 }
 
-/// The protocol and address of a proxy.
+/// Protocol and address of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proxy {
     /// SOCKS version 5 without authentication (RFC 1928).
     Socks5(SocketAddr),
-    /// HTTP's CONNECT (RFC 9110, 9.3.6).
+    /// The method `CONNECT` of HTTP (RFC 9110 section 9.3.6).
     Http(SocketAddr),
 }
 
-/// One transfer. Times count from its beginning.
+/// Record of one transfer. Times are counted from the beginning of the transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BulkTransfer {
     /// Name of the route.
     pub side: String,
-    /// Counts from 0 in the order of arrival.
+    /// Number of the transfer in the order of arrival, counted from 0.
     pub number: u64,
-    /// Begin, in microseconds since 1970.
+    /// Time at which the transfer began, in microseconds since 1970.
     pub begun_unix_us: u64,
-    /// When the connection was open, including the proxy's consent.
+    /// Time at which the connection was open, in microseconds. If the probe uses a proxy, the time
+    /// includes the proxy's acceptance of the request.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connected_us: Option<u64>,
-    /// When the kernel had taken the last byte.
+    /// Time at which the kernel had accepted the last byte, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub taken_us: Option<u64>,
-    /// When the echo had arrived or the transfer had failed.
+    /// Time at which the echo had arrived or the transfer had failed, in microseconds.
     pub ended_us: u64,
-    /// Bytes that the kernel took.
+    /// Number of bytes that the kernel accepted.
     pub bytes: u64,
     /// Failure of the transfer. `None` after a correct echo.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
 
-/// Figures over many transfers.
+/// Statistics of many transfers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BulkSummary {
-    /// Number of transfers.
+    /// Number of transfers that were tried.
     pub tried: usize,
-    /// Transfers with a correct echo.
+    /// Number of transfers with a correct echo.
     pub complete: usize,
-    /// The other transfers, by kind of failure.
+    /// Number of failed transfers, by kind of failure.
     pub failures: std::collections::BTreeMap<FailureKind, usize>,
-    /// Bits per second from the beginning to the echo.
+    /// Statistics of the rate from the beginning of a transfer to its echo, in bits per second.
     pub goodput_bits_per_s: Option<stats::Summary>,
-    /// Bits per second until the kernel had accepted the last byte: the rate for a program that
-    /// waits for no echo.
+    /// Statistics of the rate until the kernel had accepted the last byte, in bits per second. A
+    /// program that waits for no echo would measure this rate.
     pub apparent_bits_per_s: Option<stats::Summary>,
 }
 
 impl BulkProbe {
-    /// One transfer of 1 MB.
+    /// Creates a probe with one transfer of 1 MB.
     pub fn new(peer: SocketAddr) -> Self {
         Self {
             peer,
@@ -111,13 +111,14 @@ impl BulkProbe {
 }
 
 impl BulkTransfer {
-    /// Bits per second from the beginning to the echo; `None` without an echo.
+    /// Returns the rate from the beginning to the echo, in bits per second. Returns `None` if no
+    /// echo arrived.
     pub fn goodput_bits_per_s(&self) -> Option<f64> {
         let rate = self.bytes as f64 * 8e6 / self.ended_us as f64;
         (self.failure.is_none() && rate.is_finite()).then_some(rate)
     }
 
-    /// Bits per second until the kernel had taken the last byte.
+    /// Returns the rate until the kernel had accepted the last byte, in bits per second.
     pub fn apparent_bits_per_s(&self) -> Option<f64> {
         let rate = self.bytes as f64 * 8e6 / self.taken_us? as f64;
         (self.failure.is_none() && rate.is_finite()).then_some(rate)
@@ -125,7 +126,7 @@ impl BulkTransfer {
 }
 
 impl BulkSummary {
-    /// Summarises transfers in any order.
+    /// Computes the statistics of transfers, which may be in any order.
     pub fn of<'a>(transfers: impl Iterator<Item = &'a BulkTransfer> + Clone) -> Self {
         let rates = |of: fn(&BulkTransfer) -> Option<f64>| {
             stats::Summary::of(&transfers.clone().filter_map(of).collect::<Vec<_>>())
@@ -142,10 +143,10 @@ impl BulkSummary {
     }
 }
 
-/// Runs all transfers, and calls back with each one as soon as it has ended.
+/// Runs all transfers. Calls `on_record` with each transfer as soon as it has ended.
 ///
 /// # Errors
-/// [`ProbeError`] if no transfer could be tried. A failed transfer is a record, not an error.
+/// [`ProbeError`] if no transfer could be tried. A failed transfer is a record and not an error.
 pub fn run(
     probe: &BulkProbe,
     on_record: impl FnMut(&BulkTransfer),
@@ -292,5 +293,5 @@ async fn ask_http(stream: &mut TcpStream, peer: SocketAddr) -> Result<(), Failur
     Err(Failure::new(FailureKind::UnexpectedReply, "proxy", words))
 }
 
-/// Longest head of a proxy's answer.
+/// Maximum length of the header section in a proxy's response, in bytes.
 const HEAD_MAX_BYTES: usize = 16 * 1024;

@@ -1,15 +1,15 @@
-//! The probe's datagrams: a header of fixed length, then padding.
+//! Datagrams of the probe. Each datagram has a header of fixed length and padding.
 
 /// The purpose of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatagramPurpose {
-    /// Part of a numbered stream.
+    /// One datagram of a numbered stream.
     Data,
-    /// Shows the peer a client's address and port as they are after address translation.
+    /// Datagram that shows the peer a client's address and port after address translation.
     Open,
-    /// The peer sends this datagram back.
+    /// Datagram that the peer is to send back.
     Echo,
-    /// An echo from the peer.
+    /// Datagram that the peer has sent back.
     Answer,
 }
 
@@ -18,19 +18,20 @@ pub enum DatagramPurpose {
 pub struct Header {
     /// Purpose of the datagram.
     pub kind: DatagramPurpose,
-    /// Identifies the test.
+    /// Number of the test.
     pub id: u64,
-    /// Counts from 0.
+    /// Number of the datagram, counted from 0.
     pub number: u64,
-    /// Time of sending by the sender's clock, in nanoseconds since 1970.
+    /// Time at which the sender sent the datagram, in nanoseconds since 1970, according to the
+    /// sender's clock.
     pub sent_ns: u64,
 }
 
-/// Length of a header, and shortest datagram of the probe.
+/// Length of a header in bytes, and length of the shortest datagram.
 pub const HEADER_BYTES: usize = 32;
 
 impl Header {
-    /// Reads a header; `None` if the datagram is not one of the probe's.
+    /// Parses a header. Returns `None` if the datagram does not belong to the probe.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
         if header[..4] != MAGIC {
@@ -55,7 +56,7 @@ impl Header {
         })
     }
 
-    /// Writes the header over the beginning of `into`.
+    /// Writes the header to the first bytes of `into`.
     ///
     /// # Panics
     /// If `into` is shorter than [`HEADER_BYTES`].
@@ -74,7 +75,7 @@ impl Header {
     }
 }
 
-/// Marks the probe's datagrams; the last byte is the version.
+/// First bytes of each datagram of the probe. The last byte is the version.
 const MAGIC: [u8; 4] = *b"LHP\x01";
 
 #[cfg(test)]

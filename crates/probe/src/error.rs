@@ -1,32 +1,34 @@
-//! Errors that prevent a measurement. A failed trial is part of a record instead.
+//! Errors that prevent a measurement. A failed trial is not an error, because its failure is stored
+//! in a record.
 
 use std::io;
 
 use super::Failure;
 
-/// Nothing could be measured.
+/// Error that prevented the measurement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The settings make no sense; the text names the wrong one.
+    /// The settings are not valid. The text names the setting.
     #[error("{0}")]
     Invalid(String),
-    /// A test with a single trial failed: the peer is unreachable, or refuses to take part.
+    /// A test that consists of one trial has failed. The peer cannot be reached or refuses the
+    /// test.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// The system has no threads, descriptors or sockets left.
+    /// The operating system could not provide threads, file descriptors or sockets.
     #[error("{what}")]
     System {
-        /// The missing resource.
+        /// Description of the missing resource.
         what: String,
-        /// Error of the system.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl ProbeError {
-    /// For `map_err`: `what` is a fragment that names the missing resource.
+    /// Returns a function for `map_err`. `what` describes the missing resource.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }

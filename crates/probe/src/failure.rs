@@ -1,10 +1,10 @@
-//! The failure of one trial, by kind, so that failures can be counted.
+//! Failure of one trial. Each failure has a kind, so that failures can be counted by kind.
 
 use std::{collections::BTreeMap, fmt, io, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// The failure of one trial.
+/// Failure of one trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{during}: {kind}: {detail}")]
 pub struct Failure {
@@ -12,28 +12,28 @@ pub struct Failure {
     pub kind: FailureKind,
     /// The step that failed, such as `RETR` or `connecting`.
     pub during: String,
-    /// The text of the error or of the server.
+    /// Text of the error, or text that the server sent.
     pub detail: String,
 }
 
-/// Kinds of failures.
+/// Kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// No program listens at the address.
+    /// The connection was refused, because no program listens at the address.
     Refused,
     /// No route leads to the address.
     Unreachable,
-    /// Silence for longer than the time limit.
+    /// The peer did not react within the time limit.
     TimedOut,
     /// The peer or a middlebox reset the connection.
     Reset,
-    /// The connection was closed in good order before the expected end.
+    /// The peer closed the connection without an error before the expected end.
     Ended,
     /// A reply with an unexpected code or content.
     UnexpectedReply,
-    /// The received bytes differ from the stored or sent ones.
+    /// The received bytes differ from the bytes that were stored or sent.
     WrongData,
     /// Fewer bytes arrived than expected.
     TooShort,
@@ -54,7 +54,7 @@ impl Failure {
         }
     }
 
-    /// The failure for a socket's error.
+    /// Returns the failure for an error of a socket.
     pub(crate) fn io(during: &str, error: &io::Error) -> Self {
         use io::ErrorKind as E;
         let kind = match error.kind() {
@@ -68,14 +68,15 @@ impl Failure {
         Self::new(kind, during, error.to_string())
     }
 
-    /// The failure for silence of `after`.
+    /// Returns the failure for a step without progress for the time `after`.
     pub(crate) fn timed_out(during: &str, after: Duration) -> Self {
         let detail = format!("nothing for {} s", after.as_secs_f64());
         Self::new(FailureKind::TimedOut, during, detail)
     }
 }
 
-/// Waits for a socket operation, for `reply_timeout` at most.
+/// Waits for a socket operation. Returns a failure if the operation takes longer than
+/// `reply_timeout`.
 pub(super) async fn within<T>(
     during: &str,
     reply_timeout: Duration,
@@ -87,7 +88,7 @@ pub(super) async fn within<T>(
     }
 }
 
-/// The number of failures of each kind.
+/// Returns the number of failures of each kind.
 pub(super) fn count<'a>(
     failures: impl Iterator<Item = &'a Failure>,
 ) -> BTreeMap<FailureKind, usize> {

@@ -1,7 +1,8 @@
-//! The first line of each connection to a probe's peer. It names the purpose of the connection.
+//! First line of each connection to the probe's peer. The line states the purpose of the
+//! connection.
 //!
-//! The line is `longhaul-probe/1 `, a JSON object and a newline. It passes through anything that
-//! forwards TCP. Each kind of measurement defines the peer's answer.
+//! The line consists of `longhaul-probe/1 `, a JSON object and a newline. Every forward for TCP can
+//! carry it. Each kind of measurement defines the peer's answer.
 
 use std::time::Duration;
 
@@ -12,48 +13,48 @@ use super::{
     task::{tcp, udp},
 };
 
-/// The purpose of a connection.
+/// Purpose of a connection to the probe's peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ProbeHello {
-    /// A short request: the peer answers with the token and `answer_bytes` bytes, and closes the
+    /// A short request. The peer answers with the token and `answer_bytes` bytes, and closes the
     /// connection.
     Transaction {
-        /// Precedes the answer.
+        /// Number that the peer sends before the other bytes of the answer.
         token: u64,
-        /// Bytes of the answer after the token.
+        /// Number of bytes of the answer after the token.
         answer_bytes: u64,
     },
-    /// `bytes` bytes follow, and the peer returns the last [`ECHO_BYTES`] of them.
+    /// A bulk transfer of `bytes` bytes. The peer returns the last [`ECHO_BYTES`] bytes.
     Bulk {
-        /// Number of bytes.
+        /// Number of bytes that follow.
         bytes: u64,
     },
-    /// The peer echoes this client's datagrams as long as this connection lasts. The peer answers
-    /// with [`TestReady`].
+    /// A ping test. The peer answers with [`TestReady`], and then echoes this client's datagrams
+    /// until the connection ends.
     Ping {},
-    /// A bulk TCP test. The peer answers with [`TestReady`], and at the end with its part of the
-    /// record.
+    /// A bulk TCP test. The peer answers with [`TestReady`]. At the end it sends its own
+    /// measurements.
     Tcp(tcp::TcpTask),
     /// A stream of a bulk TCP test.
     Stream {
-        /// The test's number, from [`TestReady`].
+        /// Number of the test, from [`TestReady`].
         id: u64,
-        /// The stream's number, from 0.
+        /// Number of the stream, counted from 0.
         index: u16,
     },
-    /// A UDP test. The peer answers with [`TestReady`], and at the end with its part of the record.
+    /// A UDP test. The peer answers with [`TestReady`]. At the end it sends its own measurements.
     Udp(udp::UdpTask),
 }
 
-/// The peer's answer to a test that has several connections or datagrams.
+/// The peer's answer to a test that uses several connections or datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestReady {
-    /// Number of the test. It is random, so that only the client can use it.
+    /// Number of the test. The number is random, so that only the client can use it.
     pub id: u64,
-    /// Port for streams with the test's window, if the client can reach it. The kernel chooses the
-    /// shift of a connection's window from the listening socket's buffers, so this port has a
-    /// listening socket of its own.
+    /// Port for the streams of a test with a fixed window. If the client cannot reach this port, it
+    /// uses the usual port. The kernel derives the window scale of a connection from the buffers of
+    /// the listening socket. Therefore the test needs its own listening socket.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub port: Option<u16>,
 }
@@ -64,35 +65,35 @@ impl TestReady {
     }
 }
 
-/// The peer's answer after all streams of a bulk TCP test have joined. [`GO`] from the client then
-/// starts the streams.
+/// The peer's answer after all streams of a bulk TCP test have connected. The client then sends
+/// [`GO`], which starts the streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamsJoined {
-    /// Why a stream cannot be used.
+    /// Reason why a stream cannot be used. `None` if all streams can be used.
     pub failure: Option<Failure>,
 }
 
-/// The peer's answer to [`GO`], sent when the peer's own streams begin.
+/// The peer's answer to [`GO`]. The peer sends this answer when its own streams begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamsBegun {}
 
-/// Why a peer refuses a first line.
+/// Reason why a peer refuses the first line of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HelloError {
-    /// Another protocol, or another version of this one.
+    /// The line belongs to another protocol or to another version of this protocol.
     #[error("not a probe of this version")]
     Foreign,
-    /// Not the JSON of a known purpose.
+    /// The JSON object does not describe a known purpose.
     #[error("not understood: {0}")]
     Malformed(String),
-    /// A request beyond a peer's limits.
+    /// The request exceeds a limit of the peer.
     #[error("out of bounds: {0}")]
     OutOfBounds(&'static str),
 }
 
 impl ProbeHello {
-    /// Reads a line without its newline.
+    /// Parses a line without its newline.
     ///
     /// # Errors
     /// [`HelloError`] if a peer must refuse the line.
@@ -106,7 +107,7 @@ impl ProbeHello {
         Ok(hello)
     }
 
-    /// The line with its newline.
+    /// Returns the line, including its newline.
     pub fn line(&self) -> String {
         let json = serde_json::to_string(self).expect("plain values");
         format!("{PREFIX}{json}\n")
@@ -133,17 +134,18 @@ impl ProbeHello {
     }
 }
 
-/// Longest line, with its newline.
+/// Maximum length of the line in bytes, including its newline.
 pub const LINE_MAX_BYTES: usize = 1024;
-/// Starts all streams of a bulk TCP test, over its control connection.
+/// Line that starts all streams of a bulk TCP test. The client sends it over the test's control
+/// connection.
 pub const GO: &str = "go\n";
-/// Longest time that a peer waits for the line.
+/// Longest time that a peer waits for the first line.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes that the peer returns at the end of a bulk transfer.
+/// Number of bytes that the peer returns at the end of a bulk transfer.
 pub const ECHO_BYTES: usize = 16;
-/// Longest answer of a transaction.
+/// Maximum length of a transaction's answer in bytes.
 pub const ANSWER_MAX_BYTES: u64 = 1 << 20;
-/// Longest bulk transfer, a tebibyte: 2.4 hours at 1 Gbit/s.
+/// Maximum size of a bulk transfer: 1 TiB, which takes 2.4 hours at 1 Gbit/s.
 const BULK_MAX_BYTES: u64 = 1 << 40;
 const BULK_BOUNDS: &str = "size: from 16 B to 1 TiB";
 const PREFIX: &str = "longhaul-probe/1 ";

@@ -1,11 +1,11 @@
-//! Measurements between two hosts, made as users' programs would make them.
+//! Measurements between two hosts. The probe opens connections as users' programs do.
 //!
-//! Each module is one kind of measurement: settings go in, and a record comes out for each trial,
-//! whether it succeeded or failed. Summaries and plots are made from records alone. The path, the
-//! network alone or a pair of gateways, is the caller's business.
+//! Each module implements one kind of measurement. The input is a set of settings, and the output
+//! is one record for each trial. A failed trial also has a record. Summaries and plots are computed
+//! from records. The caller sets up the path between the hosts, with or without gateways.
 //!
-//! All work happens on the calling thread and on threads that it starts, and so in its network
-//! namespace. Nothing here resolves names.
+//! All work runs on the calling thread and on threads that it starts. Therefore all sockets belong
+//! to that thread's network namespace. The crate does not resolve names.
 #![allow(
     clippy::disallowed_methods,
     reason = "measures in real time: sockets, clocks and threads"

@@ -1,4 +1,4 @@
-//! Lines over blocking TCP connections, each with a deadline.
+//! Lines of text over blocking TCP connections. Each operation has a deadline.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Failure, FailureKind, hello::ProbeHello};
 
-/// Reads up to the first newline and not beyond. Returns the line without the newline.
+/// Reads bytes up to the first newline, and no further bytes. Returns the line without the newline.
 pub(super) fn read(
     stream: &mut TcpStream,
     max_bytes: usize,
@@ -99,7 +99,8 @@ pub(super) fn answer<T: DeserializeOwned>(
     })
 }
 
-/// Begins a peer's refusal.
+/// First characters of a line by which a peer refuses a request.
 pub(super) const COMPLAINT: &str = "longhaul-probe: ";
-/// Longest answer of a peer: the intervals of all streams over an hour.
+/// Maximum length of a peer's answer in bytes. The longest answer contains the intervals of all
+/// streams over one hour.
 const ANSWER_MAX_BYTES: usize = 16 << 20;

@@ -1,4 +1,5 @@
-//! Round-trip times, by UDP echo from a probe's peer or by connecting to any open TCP port.
+//! Round-trip times. The probe measures them by UDP echoes from a peer, or by connecting to any
+//! open TCP port.
 
 use std::{
     collections::HashMap,
@@ -20,63 +21,63 @@ use bench_kit::stats;
 /// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct PingProbe {
-    /// A probe's peer; with [`PingMethod::Tcp`], any open TCP port.
+    /// Address of the probe's peer. With [`PingMethod::Tcp`], the address of any open TCP port.
     pub target: SocketAddr,
     /// Kind of the packets.
     pub by: PingMethod,
     /// Number of packets.
     pub count: u64,
-    /// Time from one packet to the next.
+    /// Time between the sending of two packets.
     pub interval: Duration,
-    /// An answer later than this counts as lost.
+    /// Time after which a missing answer counts as lost.
     pub timeout: Duration,
-    /// UDP payload in bytes.
+    /// Length of the UDP payload in bytes.
     pub payload_bytes: u16,
 }
 
-/// The packets of a round trip.
+/// Kind of packets by which the probe measures a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PingMethod {
-    /// A datagram and its echo.
+    /// A UDP datagram and its echo.
     Udp,
-    /// A SYN and its answer.
+    /// A TCP SYN and the answer to it.
     Tcp,
 }
 
-/// A packet and its answer.
+/// Record of one packet and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ping {
-    /// Counts from 0.
+    /// Number of the packet, counted from 0.
     pub number: u64,
-    /// Time of sending, in microseconds since 1970.
+    /// Time at which the packet was sent, in microseconds since 1970.
     pub sent_unix_us: u64,
-    /// Time to the first answer; `None` without an answer in time.
+    /// Time from sending to the first answer, in microseconds. `None` if no answer arrived in time.
     pub rtt_us: Option<u64>,
-    /// Further answers within a second of the first.
+    /// Number of further answers within 1 s of the first answer.
     pub duplicates: u64,
-    /// Reason of a missing answer, if the kernel reported it.
+    /// Reason why an answer is missing, if the kernel has reported a reason.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
 
-/// Figures over many round trips.
+/// Statistics of many round trips.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PingSummary {
-    /// Number of packets.
+    /// Number of packets that were sent.
     pub sent: usize,
-    /// Packets without an answer.
+    /// Number of packets without an answer.
     pub lost: usize,
-    /// Answers beyond the first.
+    /// Number of answers in addition to the first answer of each packet.
     pub duplicates: u64,
-    /// Round-trip times in seconds. `None` without an answer.
+    /// Statistics of the round-trip times in seconds. `None` if no answer arrived.
     pub rtt_s: Option<stats::Summary>,
     /// Mean difference between consecutive round-trip times, in seconds.
     pub jitter_s: Option<f64>,
 }
 
 impl PingProbe {
-    /// Ten datagrams, one each second.
+    /// Creates a probe that sends ten datagrams, one per second.
     pub fn new(target: SocketAddr) -> Self {
         Self {
             target,
@@ -90,7 +91,7 @@ impl PingProbe {
 }
 
 impl PingSummary {
-    /// Summarises round trips in their order.
+    /// Computes the statistics of round trips, which must be in order.
     pub fn of(pings: &[Ping]) -> Self {
         let times: Vec<f64> = pings
             .iter()
@@ -111,11 +112,12 @@ impl PingSummary {
     }
 }
 
-/// Makes the round trips, and calls back with each one when it is final: a second after its answer.
+/// Measures the round trips. Calls `on_ping` with each record when it is final, which is 1 s after
+/// the answer.
 ///
 /// # Errors
-/// [`ProbeError::Invalid`] if the count is zero or the payload shorter than a header,
-/// [`ProbeError::Failed`] if the peer is unreachable.
+/// [`ProbeError::Invalid`] if the count is zero or the payload is shorter than a header.
+/// [`ProbeError::Failed`] if the peer cannot be reached.
 pub fn run(probe: &PingProbe, on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>, ProbeError> {
     if probe.count == 0 {
         let message = "the count is 0; at least 1 is needed";
@@ -251,7 +253,8 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
 }
 
 const LOOK_AROUND: Duration = Duration::from_millis(50);
-/// Longest wait for copies of an answer: no path here delays one of two copies longer.
+/// Longest time to wait for duplicates of an answer. The probe assumes that no path delays a
+/// duplicate longer.
 const COPIES_WITHIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -279,7 +282,8 @@ mod tests {
         assert_eq!(PingSummary::of(&[]).jitter_s, None);
     }
 
-    /// A peer that answers each datagram twice, the second time 50 ms later.
+    /// Starts a peer that answers each datagram twice. The peer sends the second answer 50 ms after
+    /// the first.
     fn stuttering_peer() -> SocketAddr {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");

@@ -1,4 +1,5 @@
-//! The kernel's view of a TCP connection. No safe wrapper has all of these fields.
+//! The kernel's data about a TCP connection (`TCP_INFO`). No safe wrapper provides all of these
+//! fields.
 #![expect(unsafe_code, reason = "TCP_INFO has no safe wrapper")]
 
 use std::{
@@ -8,25 +9,26 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// The kernel's view of a connection (`TCP_INFO`, linux/tcp.h).
+/// The kernel's data about a TCP connection (`TCP_INFO`, linux/tcp.h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpInfo {
-    /// Window shift in the SYN that this host received; `None` without window scaling.
+    /// Window scale in the SYN that this host received. `None` if the connection has no window
+    /// scaling.
     pub received_wscale: Option<u8>,
-    /// Window shift in the SYN that this host sent.
+    /// Window scale in the SYN that this host sent. `None` if the connection has no window scaling.
     pub sent_wscale: Option<u8>,
-    /// Retransmitted segments.
+    /// Number of retransmitted segments.
     pub retransmissions: u32,
-    /// Least round-trip time so far, in microseconds.
+    /// Minimum round-trip time so far, in microseconds.
     pub min_rtt_us: u32,
     /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
-    /// Largest payload of a segment, in bytes.
+    /// Maximum payload of a segment, in bytes.
     pub mss_bytes: u32,
 }
 
 impl TcpInfo {
-    /// Reads the current state of a connection.
+    /// Reads the kernel's present data about a connection.
     pub(super) fn of(socket: impl AsFd) -> io::Result<Self> {
         let mut bytes = [0u8; 256];
         let mut length = bytes.len() as libc::socklen_t;

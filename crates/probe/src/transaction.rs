@@ -1,6 +1,6 @@
-//! Short requests and answers, each over a connection of its own: the time until the connection is
-//! open, and until the answer is complete. The middlebox study measured finger (RFC 1288) in this
-//! way.
+//! Short requests and answers. Each request uses its own connection. The probe measures the time
+//! until the connection is open, and the time until the answer is complete. The middlebox study
+//! measured finger (RFC 1288) in this way.
 
 use std::{
     net::SocketAddr,
@@ -24,71 +24,73 @@ use bench_kit::stats;
 /// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct TransactionProbe {
-    /// The server, or a forward to the server.
+    /// Address of the server, or of a forward that leads to the server.
     pub server: SocketAddr,
-    /// Name of this route in records.
+    /// Name of the route in the records.
     pub label: String,
     /// The request of each transaction.
     pub request: TransactionRequest,
-    /// Longest silence before a transaction fails. Default 30 s.
+    /// Time without progress after which a transaction fails. The default is 30 s.
     pub timeout: Duration,
-    /// The number of transactions and their times.
+    /// Number of transactions, and their start times.
     pub arrivals: Arrivals,
 }
 
-/// The request of a transaction. The answer ends with the connection.
+/// Request of a transaction. The answer ends when the server closes the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransactionRequest {
-    /// A request to a probe's peer. The probe verifies the answer.
+    /// A request to the probe's peer. The probe checks the answer.
     Peer {
-        /// Bytes of the answer, 1 MiB at most.
+        /// Number of bytes in the answer. The maximum is 1 MiB.
         answer_bytes: u64,
     },
-    /// A request of these bytes to any server. An empty answer is a failure.
+    /// A request to any server, which consists of these bytes. An empty answer is a failure.
     Bytes(Vec<u8>),
 }
 
-/// One transaction. Times count from its beginning.
+/// Record of one transaction. Times are counted from the beginning of the transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
     /// Name of the route.
     pub side: String,
-    /// Counts from 0 in the order of arrival.
+    /// Number of the transaction in the order of arrival, counted from 0.
     pub number: u64,
-    /// Begin, in microseconds since 1970.
+    /// Time at which the transaction began, in microseconds since 1970.
     pub begun_unix_us: u64,
-    /// When the connection was open.
+    /// Time at which the connection was open, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connected_us: Option<u64>,
-    /// When the first byte of the answer arrived.
+    /// Time at which the first byte of the answer arrived, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_byte_us: Option<u64>,
-    /// When the server had closed the connection after the answer, or the transaction had failed.
+    /// Time at which the server had closed the connection or the transaction had failed, in
+    /// microseconds.
     pub ended_us: u64,
-    /// Bytes of the answer that arrived.
+    /// Number of bytes of the answer that arrived.
     pub answer_bytes: u64,
     /// Failure of the transaction. `None` after a complete answer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
 
-/// Figures over many transactions.
+/// Statistics of many transactions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TransactionSummary {
-    /// Number of transactions.
+    /// Number of transactions that were tried.
     pub tried: usize,
-    /// Transactions with a complete answer.
+    /// Number of transactions with a complete answer.
     pub complete: usize,
-    /// Failures by kind.
+    /// Number of failed transactions, by kind of failure.
     pub failures: std::collections::BTreeMap<FailureKind, usize>,
-    /// Seconds until the connection was open.
+    /// Statistics of the time until the connection was open, in seconds.
     pub setup_s: Option<stats::Summary>,
-    /// Seconds of the successful transactions.
+    /// Statistics of the duration of successful transactions, in seconds.
     pub total_s: Option<stats::Summary>,
 }
 
 impl TransactionProbe {
-    /// One transaction with a probe's peer, whose answer has 1000 bytes.
+    /// Creates a probe with one transaction. The server is the probe's peer, and the answer has
+    /// 1,000 bytes.
     pub fn new(server: SocketAddr) -> Self {
         Self {
             server,
@@ -101,19 +103,20 @@ impl TransactionProbe {
 }
 
 impl Transaction {
-    /// Seconds until the connection was open.
+    /// Returns the time until the connection was open, in seconds.
     pub fn setup_seconds(&self) -> Option<f64> {
         Some(self.connected_us? as f64 / 1e6)
     }
 
-    /// Seconds of the transaction; `None` if it failed.
+    /// Returns the duration of the transaction in seconds. Returns `None` if the transaction
+    /// failed.
     pub fn total_seconds(&self) -> Option<f64> {
         self.failure.is_none().then_some(self.ended_us as f64 / 1e6)
     }
 }
 
 impl TransactionSummary {
-    /// Summarises transactions in any order.
+    /// Computes the statistics of transactions, which may be in any order.
     pub fn of<'a>(transactions: impl Iterator<Item = &'a Transaction> + Clone) -> Self {
         let seconds = |of: fn(&Transaction) -> Option<f64>| {
             stats::Summary::of(&transactions.clone().filter_map(of).collect::<Vec<_>>())
@@ -130,11 +133,12 @@ impl TransactionSummary {
     }
 }
 
-/// Runs all transactions, and calls back with each one as soon as it has ended. Returns the
-/// transactions in the order of arrival.
+/// Runs all transactions. Calls `on_record` with each transaction as soon as it has ended. Returns
+/// the transactions in the order of arrival.
 ///
 /// # Errors
-/// [`ProbeError`] if no transaction could be tried. A failed transaction is a record, not an error.
+/// [`ProbeError`] if no transaction could be tried. A failed transaction is a record and not an
+/// error.
 pub fn run(
     probe: &TransactionProbe,
     on_record: impl FnMut(&Transaction),
@@ -142,8 +146,8 @@ pub fn run(
     run_by_turns(&[probe], on_record)
 }
 
-/// Runs several probes in turn. The first probe determines the arrivals, and its count applies to
-/// each probe.
+/// Runs several probes in turn. The arrivals of the first probe are used for all probes. Each probe
+/// runs the number of transactions in these arrivals.
 ///
 /// # Errors
 /// [`ProbeError`] if no transaction could be tried.
@@ -231,7 +235,7 @@ async fn exchange(
     }
 }
 
-/// A peer's answer.
+/// Returns the answer of a peer: the token, followed by `bytes` bytes.
 pub(super) fn peer_answer(token: u64, bytes: u64) -> Vec<u8> {
     let mut answer = token.to_be_bytes().to_vec();
     answer.extend((0..bytes).map(|at| (at % 251) as u8));
@@ -248,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that reads a first part of each request, and answers with `answer`.
+    /// Starts a server that reads the first bytes of each request, and answers with `answer`.
     fn server(answer: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");

@@ -1,4 +1,5 @@
-//! The probe over the emulator: its figures must match the events, packet by packet.
+//! Tests of the probe over the network emulator. The probe's measurements must match the emulator's
+//! events for each packet.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{
@@ -21,7 +22,8 @@ use probe::{
 use units::BitRate;
 use wansim::{PathConfig, Reordering};
 
-/// Where namespaces are forbidden the tests are skipped, with the reason, and counted as skipped.
+/// Runs the tests. If network namespaces are not permitted, the tests are skipped and counted as
+/// skipped, with the reason.
 fn main() -> ExitCode {
     let privilege = privilege::acquire();
     if let Err(error) = &privilege {
@@ -137,7 +139,7 @@ fn udp_is_exact() {
     }
 }
 
-/// Numbers of the stream's datagrams as they came to a site.
+/// Returns the numbers of the stream's datagrams in the order of their arrival at a host.
 fn numbers(file: &std::path::Path) -> Vec<u64> {
     let mut reader = PcapReader::new(File::open(file).expect("captured")).expect("a capture");
     let mut numbers = Vec::new();
@@ -152,7 +154,7 @@ fn numbers(file: &std::path::Path) -> Vec<u64> {
     numbers
 }
 
-/// Recounts reordering as RFC 4737 defines it, by its definitions alone.
+/// Computes reordering again, directly from the definitions in RFC 4737, and compares the results.
 fn assert_same_order(wire: &[u64], received: &ReceiverRecord) {
     let mut firsts: Vec<u64> = Vec::new();
     let mut seen = std::collections::HashSet::new();
@@ -183,7 +185,8 @@ fn assert_same_order(wire: &[u64], received: &ReceiverRecord) {
     assert!(!received.extent_is_bounded);
 }
 
-/// One window leaves in each round trip. Buffers also hold the kernel's overhead.
+/// Checks that a fixed window limits TCP: one window is sent in each round trip. The limit in the
+/// test includes the kernel's overhead.
 fn a_window_bounds_tcp() {
     let rtt = Duration::from_millis(100);
     let (wan, peer) = up(&PathConfig {
@@ -221,7 +224,8 @@ fn a_window_bounds_tcp() {
     assert!(large > 4.0 * bound, "{large} after {:?}", began.elapsed());
 }
 
-/// Opened one after the other, the last stream would be two seconds behind the first.
+/// Checks that all streams begin together. If they were opened one after another, the last stream
+/// would begin 2 s after the first.
 fn streams_begin_together() {
     let rtt = Duration::from_millis(200);
     let (wan, peer) = up(&PathConfig {

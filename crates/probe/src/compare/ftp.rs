@@ -1,4 +1,4 @@
-//! FTP sessions over several routes, side by side.
+//! Comparison of FTP sessions over several routes.
 
 use super::{Comparison, failures, head, miss, row, seconds, share, text_row, time_rows};
 use crate::ftp::{SessionRecord, SessionSummary};
@@ -9,7 +9,7 @@ use bench_kit::{
 };
 
 impl Comparison {
-    /// Compares sessions. The `side` of each is one of `labels`.
+    /// Compares sessions. The field `side` of each session contains one of `labels`.
     pub fn of_ftp(title: &str, labels: &[&str], sessions: &[SessionRecord]) -> Self {
         let of_side = |label: &&str| {
             SessionSummary::of(sessions.iter().filter(|session| session.side == **label))
@@ -88,8 +88,8 @@ fn by_verb(labels: &[&str], sessions: &[SessionRecord]) -> Table {
     }
 }
 
-/// Distributions of response and transfer times, and transfer times over the times at which the
-/// sessions began.
+/// Returns plots of the sessions. Two plots show the distributions of response times and of
+/// transfer times. The third plot shows the durations of sessions over their start times.
 fn plots(labels: &[&str], sessions: &[SessionRecord]) -> Vec<Plot> {
     let samples = |of: fn(&SessionRecord) -> Vec<f64>| -> Vec<(String, Vec<f64>)> {
         let of_way = |label: &&str| {
@@ -138,7 +138,7 @@ fn plots(labels: &[&str], sessions: &[SessionRecord]) -> Vec<Plot> {
     ]
 }
 
-/// Largest number of points in a plot over time: more would merge into one area.
+/// Maximum number of points in a plot over time. More points would merge into one area.
 const SESSIONS_OVER_TIME: usize = 2000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Records of several routes side by side, as a page with tables and distributions.
+//! Comparison of records from several routes, as a page with tables and plots.
 
 mod ftp;
 mod transaction;
@@ -6,23 +6,23 @@ mod transaction;
 use super::{Failure, FailureKind};
 use bench_kit::{plot::Plot, stats, table::Table};
 
-/// The comparison of several routes.
+/// A comparison of several routes.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// Heading of the page.
     pub title: String,
-    /// One column for each route.
+    /// Main table, with one column for each route.
     pub table: Table,
-    /// A second table with more detail.
+    /// Second table with more detail, and its title.
     pub detail: Option<(String, Table)>,
-    /// Distributions, and events over time.
+    /// Plots of distributions and of events over time.
     pub plots: Vec<Plot>,
-    /// Failures, as sentences.
+    /// Descriptions of the failures, one sentence each.
     pub misses: Vec<String>,
 }
 
 impl Comparison {
-    /// Creates a self-contained HTML page. `conditions` describe the origin of the records.
+    /// Creates a self-contained HTML page. `conditions` describe how the records were made.
     pub fn html(&self, conditions: &[String]) -> String {
         let mut page = bench_kit::page::Page::open(&self.title);
         page.list(conditions);
@@ -46,7 +46,8 @@ impl Comparison {
     }
 }
 
-/// A row with one value for each route and, with two routes, the second divided by the first.
+/// Returns a table row with one value for each route. If there are two routes, the row ends with
+/// the second value divided by the first.
 fn row(what: &str, values: &[Option<f64>], show: impl Fn(f64) -> String) -> Vec<String> {
     let shown = values
         .iter()
@@ -60,7 +61,7 @@ fn row(what: &str, values: &[Option<f64>], show: impl Fn(f64) -> String) -> Vec<
     row
 }
 
-/// A row with one text for each route.
+/// Returns a table row with one text for each route.
 fn text_row(what: &str, texts: Vec<String>) -> Vec<String> {
     let is_pair = texts.len() == 2;
     let mut row = vec![what.to_owned()];
@@ -78,7 +79,7 @@ fn head(labels: &[&str]) -> Vec<String> {
     head
 }
 
-/// Rows with median, 99th percentile and maximum of a time.
+/// Returns table rows with the median, the mean, the 99th percentile and the maximum of a time.
 fn time_rows(what: &str, times: &[Option<stats::Summary>]) -> Vec<Vec<String>> {
     let of = |part: fn(&stats::Summary) -> f64| -> Vec<Option<f64>> {
         times.iter().map(|time| time.as_ref().map(part)).collect()
@@ -99,7 +100,8 @@ fn failures(counts: &std::collections::BTreeMap<FailureKind, usize>) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// `99.998 % (49,999 of 50,000)`; a share below 1 never rounds to 100 %.
+/// Returns a text such as `99.998 % (49999 of 50000)`. A fraction below 1 is never rounded to 100
+/// %.
 fn share(part: usize, whole: usize) -> String {
     let percent = part as f64 * 100.0 / whole.max(1) as f64;
     let percent = if part < whole {

@@ -1,4 +1,4 @@
-//! Short transactions over several routes, side by side.
+//! Comparison of short transactions over several routes.
 
 use super::{Comparison, failures, head, miss, share, text_row, time_rows};
 use crate::transaction::{Transaction, TransactionSummary};
@@ -8,7 +8,7 @@ use bench_kit::{
 };
 
 impl Comparison {
-    /// Compares transactions. The `side` of each is one of `labels`.
+    /// Compares transactions. The field `side` of each transaction contains one of `labels`.
     pub fn of_transactions(title: &str, labels: &[&str], all: &[Transaction]) -> Self {
         let of_side =
             |label: &&str| TransactionSummary::of(all.iter().filter(|one| one.side == **label));

@@ -1,4 +1,5 @@
-//! The peer's UDP port: counts datagrams, echoes them, and learns the clients' addresses.
+//! UDP port of the peer. The peer counts datagrams, echoes them, and records the clients'
+//! addresses.
 
 use std::{net::SocketAddr, sync::atomic::Ordering};
 

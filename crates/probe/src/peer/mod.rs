@@ -1,9 +1,10 @@
 //! The peer of measurements: `longhaul probe serve`.
 //!
-//! The peer has one TCP port and the UDP port of the same number. Each connection has a thread;
-//! [`CLIENTS_MAX`] connections are open at once. The peer closes a connection without a valid first
-//! line after a few seconds. It sends UDP only to an address with a control connection, so its
-//! datagrams cannot be aimed at a third host.
+//! The peer has a TCP port, and a UDP port of the same number. Each connection has a thread. At
+//! most [`CLIENTS_MAX`] connections are open at the same time. If no valid first line arrives
+//! within 10 s, the peer closes the connection. The peer sends datagrams only to addresses that
+//! have a control connection. Therefore an attacker cannot direct the peer's datagrams at another
+//! host.
 
 mod datagrams;
 mod test_table;
@@ -31,7 +32,7 @@ use super::{
 };
 use test_table::{RunningTest, TestKind, TestTable, lock};
 
-/// A running peer. Drop closes its ports, and running tests end soon after.
+/// A running peer. When it is dropped, its ports are closed, and running tests end soon afterwards.
 #[derive(Debug)]
 pub struct ProbePeer {
     address: SocketAddr,
@@ -44,20 +45,22 @@ struct PeerContext {
     table: TestTable,
     udp: UdpSocket,
     connections: AtomicUsize,
-    /// Memory of UDP receivers.
+    /// Number of bytes of memory that UDP receivers use.
     udp_bytes: AtomicU64,
     is_stopped: AtomicBool,
 }
 
-/// Largest number of connections. Each has a thread, and at most 1.2 MiB for a transaction's
-/// answer, or 0.25 MiB for a bulk transfer. The memory of UDP tests has a limit of its own.
+/// Maximum number of connections. Each connection has a thread. A connection needs at most 1.2 MiB
+/// for a transaction's answer, or 0.25 MiB for a bulk transfer. The memory of UDP tests is limited
+/// separately.
 pub const CLIENTS_MAX: usize = 256;
 
 impl ProbePeer {
-    /// Listens at `address` by TCP and UDP, in the calling thread's network namespace.
+    /// Starts a peer that listens at `address` for TCP and UDP. Its sockets belong to the calling
+    /// thread's network namespace.
     ///
     /// # Errors
-    /// [`ProbeError::System`] if a port is taken.
+    /// [`ProbeError::System`] if a port is already in use.
     pub fn start(address: SocketAddr) -> Result<Self, ProbeError> {
         Payload::Random.prepare();
         let listening = |error| ProbeError::system(format!("listening at {address}"))(error);
@@ -87,7 +90,7 @@ impl ProbePeer {
         })
     }
 
-    /// Returns the address that clients connect to.
+    /// Returns the address to which clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -130,7 +133,7 @@ fn accept(listener: &TcpListener, shared: &Arc<PeerContext>, is_over: impl Fn() 
     }
 }
 
-/// Refuses a connection with a reason, without a wait for its first line.
+/// Refuses a connection and sends the reason. The function does not wait for the first line.
 fn turn_away(mut stream: TcpStream) {
     let words = format!("no room: {CLIENTS_MAX} connections are open here");
     if stream.set_nonblocking(true).is_ok() {
@@ -144,7 +147,8 @@ fn complain(stream: &mut TcpStream, words: &str) -> io::Result<()> {
     stream.write_all(format!("{}{words}\n", line::COMPLAINT).as_bytes())
 }
 
-/// A connection's place among [`CLIENTS_MAX`]. Drop frees the place, even during a panic.
+/// Permit for one of [`CLIENTS_MAX`] connections. Dropping it releases the permit, even during a
+/// panic.
 struct ConnectionPermit(Arc<PeerContext>);
 
 impl Drop for ConnectionPermit {
@@ -194,7 +198,7 @@ fn serve(mut stream: TcpStream, shared: &Arc<PeerContext>) -> io::Result<()> {
     }
 }
 
-/// Reads `bytes` bytes and returns the last ones.
+/// Reads `bytes` bytes, and sends the last [`ECHO_BYTES`] of them back.
 fn echo_last(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
     stream.set_read_timeout(Some(tcp::STALL_MAX))?;
     let began = Instant::now();
@@ -217,14 +221,15 @@ fn echo_last(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
     stream.write_all(&tail)
 }
 
-/// Longest time that the first `bytes` bytes of a bulk transfer may take. A slower transfer loses
-/// its place.
+/// Returns the longest time that the first `bytes` bytes of a bulk transfer may take. A slower
+/// transfer is aborted.
 fn reply_timeout(bytes: u64) -> Duration {
     let moving = Duration::from_secs(bytes / RATE_LEAST_BYTES_PER_S);
     (tcp::STALL_MAX + moving).min(BULK_MAX)
 }
 
-/// Waits until `is_done`, until the client has gone, or until the time is over.
+/// Waits until `is_done` returns true. Returns an error if the client disconnects or the time is
+/// over.
 fn attend(
     control: &TcpStream,
     shared: &PeerContext,
@@ -293,12 +298,12 @@ fn tcp_control(
     line::write(stream, &ends)
 }
 
-/// A listening port for the streams of one test: its connections have the test's window from their
-/// first packet. Drop closes the port.
+/// A listening port for the streams of one test. Its connections have the test's window from their
+/// first packet. When this value is dropped, the port is closed.
 struct StreamPort(TcpListener);
 
 impl StreamPort {
-    /// Listens at the local address of the control connection.
+    /// Opens a listening port at the local address of the control connection.
     fn open(
         control: &TcpStream,
         task: &tcp::TcpTask,
@@ -333,7 +338,7 @@ impl Drop for StreamPort {
     }
 }
 
-/// Adds a connection to a bulk TCP test as one of its streams.
+/// Adds a connection to a bulk TCP test as one of the test's streams.
 fn join(mut stream: TcpStream, shared: &PeerContext, id: u64, index: u16) -> io::Result<()> {
     let unknown = || io::Error::from(io::ErrorKind::NotFound);
     let client = stream.peer_addr()?.ip();
@@ -398,7 +403,7 @@ fn serve_udp(mut stream: TcpStream, shared: &PeerContext, task: udp::UdpTask) ->
     result
 }
 
-/// A part of [`UDP_MEMORY_MAX_BYTES`]. Drop frees it.
+/// A reserved amount of the memory limit [`UDP_MEMORY_MAX_BYTES`]. Dropping this value releases it.
 struct MemoryPermit<'a> {
     all: &'a AtomicU64,
     bytes: u64,
@@ -466,14 +471,15 @@ fn udp_control(
     }
 }
 
-/// Interval of the checks whether a test still has its client.
+/// Interval between two checks whether a test's client is still connected.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
-/// A datagram that arrives later than this after the end does not count.
+/// Longest time after the end of a stream for which the peer waits for late datagrams.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// Lowest mean rate at which a bulk transfer keeps its place.
+/// Lowest mean rate of a bulk transfer in bytes per second. A slower transfer is aborted.
 const RATE_LEAST_BYTES_PER_S: u64 = 1000;
 const BULK_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Memory of all UDP receivers together: enough for seven of the longest tests.
+/// Memory limit of all UDP receivers together, in bytes. Seven of the longest tests fit into this
+/// limit.
 const UDP_MEMORY_MAX_BYTES: u64 = 64 << 20;
 const PING_MAX: Duration = Duration::from_secs(24 * 3600);
 

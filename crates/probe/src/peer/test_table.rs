@@ -1,4 +1,4 @@
-//! The running tests of a peer, by a random number that only the test's client has.
+//! Running tests of a peer. Each test has a random number that only the test's client has received.
 
 use std::{
     collections::HashMap,
@@ -17,11 +17,12 @@ use crate::{
     udp,
 };
 
-/// A test and its control connection.
+/// A running test with its client.
 #[derive(Debug)]
 pub(super) struct RunningTest {
     pub(super) id: u64,
-    /// Connections and datagrams from another address do not belong to the test.
+    /// Address of the client. Connections and datagrams from other addresses do not belong to the
+    /// test.
     pub(super) client: IpAddr,
     pub(super) kind: TestKind,
     is_over: AtomicBool,
@@ -33,7 +34,7 @@ pub(super) enum TestKind {
     Tcp {
         task: tcp::TcpTask,
         streams: Mutex<TestStreams>,
-        /// Signals that the streams begin.
+        /// Condition variable that is notified when the streams begin.
         begun: Condvar,
     },
     Udp(Box<Mutex<udp::UdpPeerTest>>),
@@ -42,9 +43,9 @@ pub(super) enum TestKind {
 /// The streams of a bulk TCP test.
 #[derive(Debug, Default)]
 pub(super) struct TestStreams {
-    /// Results by number; `Some(None)` is a stream without a result yet.
+    /// Results of the streams by number. `Some(None)` means that the stream has no result yet.
     pub(super) ends: HashMap<u16, Option<StreamEnd>>,
-    /// When all streams began.
+    /// Time at which all streams began.
     pub(super) began: Option<Instant>,
 }
 
@@ -65,7 +66,7 @@ impl TestTable {
         Ok(test)
     }
 
-    /// The test with this number, if `client` owns it.
+    /// Returns the test with this number if it belongs to `client`.
     pub(super) fn find(&self, id: u64, client: IpAddr) -> Option<Arc<RunningTest>> {
         let found = lock(&self.0).get(&id).cloned();
         found.filter(|test| test.client == client.to_canonical())
@@ -83,7 +84,8 @@ impl RunningTest {
     }
 }
 
-/// Locks despite a panic elsewhere: no value here changes in several steps, so each is whole.
+/// Locks a mutex even if another thread has panicked. No locked value changes in several steps, so
+/// each value is consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

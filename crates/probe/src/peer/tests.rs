@@ -178,7 +178,8 @@ fn bulk_tcp_goes_both_ways_and_both_ends_agree() {
     }
 }
 
-/// A forward leads to the well-known port, but not to the port that listens with the window.
+/// In this test, a forward leads to the well-known port. No forward leads to the port with the
+/// fixed window.
 #[test]
 fn streams_with_a_window_pass_a_forward() {
     let peer = peer();
@@ -337,7 +338,7 @@ fn a_dropped_peer_takes_no_more() {
     }
 }
 
-/// These tests measure real time: `cargo xtask test` runs them alone.
+/// The tests of this module measure real time. `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
 

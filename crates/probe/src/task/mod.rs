@@ -1,4 +1,5 @@
-//! The tasks that a client gives a peer. Both ends check a task against its bounds.
+//! Tasks that a client sends to a peer. Client and peer both check that a task is within its
+//! limits.
 
 pub(crate) mod tcp;
 pub(crate) mod udp;

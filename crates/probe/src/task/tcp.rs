@@ -1,57 +1,57 @@
-//! The task of a bulk TCP test.
+//! Task of a bulk TCP test.
 
 use std::{io, time::Duration};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
-/// The direction of the data, seen from the client.
+/// Direction of the data, as seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TcpDirection {
-    /// Towards the peer.
+    /// From the client to the peer.
     Up,
-    /// From the peer.
+    /// From the peer to the client.
     Down,
-    /// Both at once, with the same number of streams in each direction.
+    /// Both directions at the same time, with the same number of streams in each direction.
     Both,
 }
 
-/// When a stream ends.
+/// Condition that ends a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum StreamLimit {
-    /// The sender stops after this time; queued bytes still arrive.
+    /// The sender stops after this time. Queued bytes still arrive.
     Time {
         /// Time in milliseconds.
         ms: u64,
     },
-    /// After this many bytes.
+    /// The sender stops after this number of bytes.
     Bytes {
-        /// For each stream.
+        /// Number of bytes for each stream.
         count: u64,
     },
 }
 
-/// A bulk TCP test.
+/// Task of a bulk TCP test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpTask {
-    /// Direction of the bytes.
+    /// Direction of the data.
     pub direction: TcpDirection,
-    /// Connections in each direction.
+    /// Number of connections in each direction.
     pub streams: u16,
-    /// Send and receive buffers at both ends; [`crate::tcp::StreamEnd`] has the effective sizes.
-    /// `None`: buffers that grow.
+    /// Size of the send and receive buffers on both hosts, in bytes. [`crate::tcp::StreamEnd`]
+    /// contains the effective sizes. If `None`, the kernel adjusts the buffers.
     pub window_bytes: Option<u64>,
-    /// Congestion control by the kernel's name; `None`: the system's choice.
+    /// Kernel's name of the congestion control algorithm. If `None`, the system's default is used.
     pub congestion: Option<String>,
-    /// End of each stream.
+    /// Condition that ends each stream.
     pub limit: StreamLimit,
 }
 
 impl TcpTask {
-    /// Ten seconds to the peer over one connection.
+    /// Creates a test that sends to the peer for 10 s over one connection.
     pub fn new() -> Self {
         Self {
             direction: TcpDirection::Up,
@@ -62,7 +62,7 @@ impl TcpTask {
         }
     }
 
-    /// Checks the bounds. The error names the field that is out of bounds.
+    /// Checks that all fields are within their limits. The error names the field that is not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if !(1..=STREAMS_MAX).contains(&self.streams) {
             return Err("streams: from 1 to 100");
@@ -88,7 +88,7 @@ impl TcpTask {
         }
     }
 
-    /// Connections of both directions together.
+    /// Returns the number of connections of both directions together.
     pub(crate) fn all_streams(&self) -> usize {
         let ways = if self.direction == TcpDirection::Both {
             2
@@ -98,7 +98,7 @@ impl TcpTask {
         usize::from(self.streams) * ways
     }
 
-    /// Whether the client sends on the stream with this number.
+    /// Returns whether the client sends on the stream with this number.
     pub(crate) fn client_sends(&self, index: u16) -> bool {
         match self.direction {
             TcpDirection::Up => true,
@@ -107,7 +107,7 @@ impl TcpTask {
         }
     }
 
-    /// Longest time of a test.
+    /// Returns the longest time that the test may take.
     pub(crate) fn time_max(&self) -> Duration {
         let sending = match self.limit {
             StreamLimit::Time { ms } => Duration::from_millis(ms),
@@ -116,7 +116,7 @@ impl TcpTask {
         sending + 4 * STALL_MAX
     }
 
-    /// Applies the task's window and congestion control to a socket.
+    /// Sets the task's window and congestion control on a socket.
     pub(crate) fn prepare(&self, socket: impl std::os::fd::AsFd) -> io::Result<()> {
         if let Some(bytes) = self.window_bytes {
             // The kernel doubles the size, for its own overhead.
@@ -137,11 +137,12 @@ impl Default for TcpTask {
     }
 }
 
-/// Silence after which a stream fails.
+/// Time without progress after which a stream fails.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(30);
-/// Largest number of streams: in both directions together below a peer's limit of connections.
+/// Maximum number of streams in each direction. Streams in both directions together stay below the
+/// peer's limit on connections.
 const STREAMS_MAX: u16 = 100;
 const WINDOW_MAX_BYTES: u64 = 1 << 30;
-/// An hour.
+/// Maximum time of a test in milliseconds: one hour.
 const TIME_MAX_MS: u64 = 60 * 60 * 1000;
 const BYTES_MAX: u64 = 1 << 40;

@@ -1,4 +1,4 @@
-//! The task of a UDP test.
+//! Task of a UDP test.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use units::BitRate;
 
 use crate::datagram::HEADER_BYTES;
 
-/// The direction of the stream, seen from the client.
+/// Direction of the stream, as seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UdpDirection {
-    /// Towards the peer.
+    /// From the client to the peer.
     Up,
-    /// From the peer.
+    /// From the peer to the client.
     Down,
 }
 
-/// A UDP test.
+/// Task of a UDP test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UdpTask {
@@ -25,14 +25,14 @@ pub struct UdpTask {
     pub direction: UdpDirection,
     /// Number of datagrams.
     pub packets: u64,
-    /// UDP payload of each datagram in bytes, with the probe's header.
+    /// Length of the UDP payload of each datagram in bytes, including the probe's header.
     pub payload_bytes: u16,
-    /// Rate of the UDP payload.
+    /// Rate of the UDP payload in bits per second.
     pub rate_bits_per_s: u64,
 }
 
 impl UdpTask {
-    /// A stream that fills `time` at `rate`.
+    /// Creates a stream of datagrams that lasts for `time` at `rate`.
     pub fn new(direction: UdpDirection, rate: BitRate, payload_bytes: u16, time: Duration) -> Self {
         let bits = f64::from(payload_bytes) * 8.0;
         let packets = rate.as_bits_per_s() as f64 * time.as_secs_f64() / bits;
@@ -44,7 +44,7 @@ impl UdpTask {
         }
     }
 
-    /// Checks the bounds. The error names the field that is out of bounds.
+    /// Checks that all fields are within their limits. The error names the field that is not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let payload = usize::from(self.payload_bytes);
         if !(1..=PACKETS_MAX).contains(&self.packets) {
@@ -60,16 +60,17 @@ impl UdpTask {
         is_short.then_some(()).ok_or("time: 24 h at most")
     }
 
-    /// Time that sending takes at the task's rate.
+    /// Returns the time that sending takes at the task's rate.
     pub fn time(&self) -> Duration {
         let bits = self.packets as f64 * f64::from(self.payload_bytes) * 8.0;
         Duration::try_from_secs_f64(bits / self.rate_bits_per_s as f64).unwrap_or(Duration::MAX)
     }
 }
 
-/// Largest number of datagrams: the receiver's bitmap then has 8 MiB.
+/// Maximum number of datagrams. For this number, the receiver's bitmap needs 8 MiB.
 const PACKETS_MAX: u64 = 1 << 26;
-/// Largest UDP payload over IPv4: 65,535 bytes less the headers of IP (20) and UDP (8).
+/// Maximum UDP payload over IPv4 in bytes: 65,535 bytes minus the headers of IP (20 bytes) and UDP
+/// (8 bytes).
 const PAYLOAD_MAX_BYTES: usize = 65_535 - 20 - 8;
 const RATE_MAX_BITS_PER_S: u64 = 100_000_000_000;
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);

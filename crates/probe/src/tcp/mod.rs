@@ -1,5 +1,5 @@
-//! Bulk TCP tests, limited by time or size. A record has the goodput by interval, the kernels' view
-//! of each connection, and the window scales that each end sent and received.
+//! Bulk TCP tests that are limited by time or size. A record contains the goodput of each interval,
+//! the kernels' data about each connection, and the window scales.
 
 mod stream;
 
@@ -29,39 +29,40 @@ pub(super) use stream::{STEP_BYTES, is_timeout, receive, send, unusable};
 /// Settings of a test.
 #[derive(Debug, Clone)]
 pub struct TcpProbe {
-    /// A probe's peer, or a forward to a peer.
+    /// Address of the probe's peer, or of a forward that leads to the peer.
     pub peer: SocketAddr,
-    /// The test.
+    /// The task of the test.
     pub task: TcpTask,
     /// Longest time for connecting, and for each answer of the peer.
     pub timeout: Duration,
 }
 
-/// The record of a test.
+/// Record of a test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TcpRecord {
-    /// When the streams began, in microseconds since 1970.
+    /// Time at which the streams began, in microseconds since 1970.
     pub begun_unix_us: u64,
-    /// The test.
+    /// The task of the test.
     pub task: TcpTask,
-    /// In the order of their numbers.
+    /// Records of the streams, in the order of their numbers.
     pub streams: Vec<TcpStreamRecord>,
 }
 
-/// A stream as both ends saw it.
+/// Record of a stream, with the measurements of its sender and of its receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TcpStreamRecord {
-    /// Whether the client sent.
+    /// Whether the client was the sender.
     pub is_up: bool,
-    /// The stream at its sender.
+    /// Measurements of the sender.
     pub sender: StreamEnd,
-    /// The stream at its receiver.
+    /// Measurements of the receiver.
     pub receiver: StreamEnd,
 }
 
 impl TcpRecord {
-    /// Goodput in bits per second: received bytes, divided by the time from the streams' common
-    /// beginning to the last byte of the last stream.
+    /// Returns the goodput of a direction in bits per second: the received bytes of all streams,
+    /// divided by the time they took. That time begins with the common start of the streams and
+    /// ends with the last byte of the last stream.
     pub fn goodput_bits_per_s(&self, is_up: bool) -> f64 {
         let mine = || self.streams.iter().filter(|stream| stream.is_up == is_up);
         let bytes: u64 = mine().map(|stream| stream.receiver.bytes).sum();
@@ -75,7 +76,8 @@ impl TcpRecord {
         }
     }
 
-    /// Received bytes of all streams of a direction, for each [`Self::INTERVAL`].
+    /// Returns the number of bytes that all streams of a direction received in each
+    /// [`Self::INTERVAL`].
     pub fn intervals(&self, is_up: bool) -> Vec<ByteCount> {
         let mut sums = Vec::new();
         for stream in self.streams.iter().filter(|stream| stream.is_up == is_up) {
@@ -90,19 +92,19 @@ impl TcpRecord {
         sums.into_iter().map(ByteCount::new).collect()
     }
 
-    /// Retransmitted segments in a direction.
+    /// Returns the number of retransmitted segments in a direction.
     pub fn retransmissions(&self, is_up: bool) -> u64 {
         let mine = self.streams.iter().filter(|stream| stream.is_up == is_up);
         mine.map(|stream| u64::from(stream.sender.info.retransmissions))
             .sum()
     }
 
-    /// Time over which bytes are added up.
+    /// Length of the intervals in which bytes are counted.
     pub const INTERVAL: Duration = Duration::from_secs(1);
 }
 
 impl TcpStreamRecord {
-    /// The client's end and the peer's end.
+    /// Returns the client's measurements, and then the peer's measurements.
     pub fn client_and_peer(&self) -> (&StreamEnd, &StreamEnd) {
         if self.is_up {
             (&self.sender, &self.receiver)
@@ -111,8 +113,8 @@ impl TcpStreamRecord {
         }
     }
 
-    /// Whether a middlebox changed a window scale or ended the connection: one end received another
-    /// scale than the other end sent.
+    /// Returns whether a middlebox changed a window scale or ended the connection. In either case,
+    /// one host received another window scale than the other host sent.
     pub fn is_rewritten(&self) -> bool {
         let is_other =
             |sender: &TcpInfo, receiver: &TcpInfo| sender.sent_wscale != receiver.received_wscale;
@@ -120,18 +122,19 @@ impl TcpStreamRecord {
             || is_other(&self.receiver.info, &self.sender.info)
     }
 
-    /// Whether the peer sees another client address or port than the client, because of address
-    /// translation or a proxy.
+    /// Returns whether the peer sees another address or port of the client than the client itself.
+    /// The cause is address translation or a proxy.
     pub fn is_translated(&self) -> bool {
         let (client, peer) = self.client_and_peer();
         client.local != peer.remote || client.remote != peer.local
     }
 }
 
-/// Runs a test. Calls `progress` several times a second with the elapsed time.
+/// Runs a test. Calls `progress` with the elapsed time several times a second.
 ///
 /// # Errors
-/// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if the test failed.
+/// [`ProbeError::Invalid`] if the task exceeds its limits. [`ProbeError::Failed`] if the test
+/// failed.
 pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<TcpRecord, ProbeError> {
     let task = &probe.task;
     task.check()
@@ -209,7 +212,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<TcpRecord, P
     })
 }
 
-/// Starts a thread for each stream of a direction. All have one beginning.
+/// Starts a thread for each stream of a direction. All streams have the same start time.
 fn start(
     task: &TcpTask,
     sockets: Vec<(u16, TcpStream)>,
@@ -252,12 +255,12 @@ fn open(
     Ok(stream)
 }
 
-/// Resets a connection and discards its queued bytes.
+/// Makes the kernel reset the connection when it is closed, and discard its queued bytes.
 fn cut_off(stream: &TcpStream) {
     // The connection may be closed already.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
-/// Longest wait for the test's own port, which a firewall may drop silently: time for one repeated
-/// SYN.
+/// Longest time to connect to the test's own port. A firewall may silently drop packets to that
+/// port. The time is sufficient for one retransmitted SYN.
 const STREAM_PORT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! One end of a stream of a bulk TCP test.
+//! Sender or receiver of a stream of a bulk TCP test.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -20,38 +20,39 @@ use crate::{
     payload::{self, STEP_MAX_BYTES},
 };
 
-/// One end's record of a stream.
+/// Measurements of one host for one stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StreamEnd {
-    /// The stream's number.
+    /// Number of the stream.
     pub index: u16,
-    /// This end's address.
+    /// Address of this host.
     pub local: Option<SocketAddr>,
-    /// The other end's address, as this end sees it.
+    /// Address of the other host, as this host sees it.
     pub remote: Option<SocketAddr>,
-    /// Bytes that the kernel took, or that arrived.
+    /// Number of bytes that arrived. For the sender, the number of bytes that the kernel accepted.
     pub bytes: u64,
-    /// Seconds from the common beginning of a direction's streams to the stream's last byte, by the
-    /// clock of this end.
+    /// Time in seconds from the common start of the streams to the last byte of this stream,
+    /// according to this host's clock.
     pub seconds: f64,
-    /// Bytes of each interval; counted by the receiver only.
+    /// Number of bytes in each interval. Only the receiver counts them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub interval_bytes: Vec<u64>,
-    /// Receive buffer at the beginning: twice the requested size, since the kernel counts its
-    /// overhead. `None` if unknown.
+    /// Size of the receive buffer at the start, in bytes. The size is twice the requested size,
+    /// because the kernel includes its overhead. `None` if unknown.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub receive_buffer_bytes: Option<u64>,
-    /// Send buffer at the beginning, with the same overhead.
+    /// Size of the send buffer at the start, in bytes. The size is twice the requested size,
+    /// because the kernel includes its overhead.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub send_buffer_bytes: Option<u64>,
-    /// The kernel's view at the end.
+    /// The kernel's data about the connection when the stream ended.
     pub info: TcpInfo,
-    /// Why the stream ended early.
+    /// Reason why the stream ended early. `None` if it did not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
 
-/// Sends until the limit, and waits until the other end has read everything.
+/// Sends bytes until the limit is reached, and waits until the other host has read all bytes.
 pub(crate) fn send(
     stream: &mut TcpStream,
     index: u16,
@@ -64,7 +65,7 @@ pub(crate) fn send(
     end.finish(stream, result)
 }
 
-/// Receives until the other end closes.
+/// Receives bytes until the other host closes the stream.
 pub(crate) fn receive(
     stream: &mut TcpStream,
     index: u16,
@@ -76,7 +77,7 @@ pub(crate) fn receive(
     end.finish(stream, result)
 }
 
-/// The record of a stream that could not be used.
+/// Returns the measurements of a stream that could not be used.
 pub(crate) fn unusable(stream: &TcpStream, index: u16, failure: Failure) -> StreamEnd {
     StreamEnd::new(stream, index).finish(stream, Err(failure))
 }
@@ -208,7 +209,7 @@ fn pull(
     }
 }
 
-/// Waits until the kernel takes more bytes, or until the next check.
+/// Waits until the kernel can accept more bytes, or until the time for the next check.
 fn wait_for_room(stream: &TcpStream) -> io::Result<()> {
     let mut sockets = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
     let reply_timeout = PollTimeout::from(LOOK_AROUND.as_millis() as u8);
@@ -222,7 +223,7 @@ fn buffer(bytes: nix::Result<usize>) -> Option<u64> {
     bytes.ok().map(|bytes| bytes as u64)
 }
 
-/// Fails after [`STALL_MAX`] of silence, or when the test is over.
+/// Returns a failure if the stream has made no progress for [`STALL_MAX`], or if the test is over.
 fn look(during: &str, moved_at: Instant, is_stopped: impl Fn() -> bool) -> Result<(), Failure> {
     if is_stopped() {
         return Err(Failure::new(
@@ -244,8 +245,8 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     )
 }
 
-/// Bytes of one read or write.
+/// Maximum number of bytes in one read or write.
 pub(crate) const STEP_BYTES: usize = STEP_MAX_BYTES;
 const LOOK_AROUND: Duration = Duration::from_millis(200);
-/// Maximum number of intervals of a record: two hours.
+/// Maximum number of intervals in a record, which covers two hours.
 const INTERVALS_MAX: usize = 7200;

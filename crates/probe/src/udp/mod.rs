@@ -1,8 +1,9 @@
-//! A UDP test: numbered datagrams at a rate. It measures loss, delay variation, duplication and
-//! reordering.
+//! A UDP test, which sends numbered datagrams at a fixed rate. The test measures loss, delay
+//! variation, duplication and reordering.
 //!
-//! UDP has no congestion control. At a rate above the free capacity it takes bandwidth from all
-//! other traffic, so there is no default rate. The receiver's kernel takes the arrival times.
+//! UDP has no congestion control. At a rate above the free capacity, the test displaces all other
+//! traffic. Therefore the rate has no default value. The receiver's kernel records the arrival
+//! times.
 
 mod receiver;
 mod socket;
@@ -33,72 +34,75 @@ pub(super) use socket::{prepare_receiver, receive};
 /// Settings of a test.
 #[derive(Debug, Clone)]
 pub struct UdpProbe {
-    /// A probe's peer.
+    /// Address of the probe's peer.
     pub peer: SocketAddr,
-    /// The test.
+    /// The task of the test.
     pub task: UdpTask,
     /// Longest time for connecting, and for each answer of the peer.
     pub timeout: Duration,
 }
 
-/// The record of a test.
+/// Record of a test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UdpRecord {
-    /// Begin, in microseconds since 1970.
+    /// Time at which the test began, in microseconds since 1970.
     pub begun_unix_us: u64,
-    /// The test.
+    /// The task of the test.
     pub task: UdpTask,
-    /// The sender's counts.
+    /// Measurements of the sender.
     pub sent: SenderRecord,
-    /// The receiver's counts.
+    /// Measurements of the receiver.
     pub received: ReceiverRecord,
 }
 
-/// The sender's part of a record.
+/// Measurements of the sender of a UDP test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct SenderRecord {
-    /// Datagrams that the kernel took.
+    /// Number of datagrams that the kernel accepted.
     pub packets: u64,
-    /// Datagrams that the kernel refused.
+    /// Number of datagrams that the kernel refused.
     pub refused: u64,
-    /// From the first datagram to the last, in seconds.
+    /// Time from the first datagram to the last datagram, in seconds.
     pub seconds: f64,
-    /// Payload after the first datagram divided by `seconds`, in bits per second.
+    /// Payload rate in bits per second: the payload of all datagrams except the first, divided by
+    /// `seconds`.
     pub rate_bits_per_s: f64,
 }
 
-/// The peer's part of a test.
+/// State of a UDP test at the peer.
 #[derive(Debug)]
 pub(super) struct UdpPeerTest {
     receiver: UdpReceiver,
     last: Instant,
     dropped_before: Option<u64>,
-    /// The client's UDP address, after its first datagram.
+    /// UDP address of the client. `None` until its first datagram has arrived.
     pub(super) client: Option<SocketAddr>,
 }
 
-/// Largest memory of a test's receiver, in bytes: a bitmap of the datagrams and a constant part.
+/// Returns the maximum memory of a test's receiver in bytes: a bitmap of the datagrams, and a
+/// constant amount.
 pub(super) fn receiver_bytes(task: &UdpTask) -> u64 {
     task.packets / 8 + receiver::FIXED_BYTES
 }
 
 impl UdpRecord {
-    /// Datagrams that left and did not arrive.
+    /// Returns the number of datagrams that were sent and did not arrive.
     pub fn lost(&self) -> u64 {
         self.sent.packets.saturating_sub(self.received.packets)
     }
 
-    /// Lost share of the datagrams that left.
+    /// Returns the fraction of the sent datagrams that were lost.
     pub fn loss(&self) -> f64 {
         self.lost() as f64 / self.sent.packets.max(1) as f64
     }
 }
 
-/// Runs a test. Calls `progress` several times a second with the elapsed share of the time.
+/// Runs a test. Calls `progress` several times a second with the elapsed fraction of the test's
+/// time.
 ///
 /// # Errors
-/// [`ProbeError::Invalid`] if the task is out of bounds, [`ProbeError::Failed`] if the peer refuses
-/// or fails.
+/// [`ProbeError::Invalid`] if the task exceeds its limits. [`ProbeError::Failed`] if the peer
+/// refuses the test or fails.
 pub fn run(probe: &UdpProbe, progress: impl Fn(f64)) -> Result<UdpRecord, ProbeError> {
     let checked = probe.task.check();
     checked.map_err(|what| ProbeError::Invalid(format!("out of bounds: {what}")))?;
@@ -205,8 +209,8 @@ fn connected(peer: SocketAddr) -> Result<UdpSocket, ProbeError> {
     socket.map_err(ProbeError::system("a UDP port"))
 }
 
-/// Sends at the task's rate until all datagrams are sent, the time is over, or `is_stopped` returns
-/// true. A machine that is too slow for the rate sends fewer datagrams than the task has.
+/// Sends datagrams at the task's rate. Stops when all are sent, when the time is over, or when
+/// `is_stopped` returns true. If the machine is too slow for the rate, fewer datagrams are sent.
 pub(super) fn send_paced(
     task: UdpTask,
     id: u64,
@@ -282,12 +286,13 @@ impl UdpPeerTest {
             .arrive(header.number, header.sent_ns, at_ns, bytes);
     }
 
-    /// Time since the last arrival.
+    /// Returns the time since the last datagram arrived.
     pub(super) fn silence(&self) -> Duration {
         self.last.elapsed()
     }
 
-    /// Returns the receiver's counts. Drops count for the whole socket during the test.
+    /// Returns the measurements of the receiver. Dropped datagrams are counted for the whole socket
+    /// during the test.
     pub(super) fn report(&self, socket: &UdpSocket) -> std::io::Result<ReceiverRecord> {
         let mut report = self.receiver.report();
         let dropped = socket::dropped(socket)?.zip(self.dropped_before);
@@ -296,11 +301,13 @@ impl UdpPeerTest {
     }
 }
 
-/// Silence after which the test ends: longer than any path here holds packets.
+/// Time without datagrams after which the test ends. The probe assumes that no path delays packets
+/// longer.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
-/// Longest time that a sender takes beyond its task: a sender that is later cannot keep its rate.
+/// Longest time that a sender may take in addition to the task's time. A slower sender cannot keep
+/// the rate.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
 const OPEN_INTERVAL: Duration = Duration::from_millis(200);
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Shortest sleep: the kernel's timer makes shorter ones as long.
+/// Shortest sleep. The kernel's timer would extend shorter sleeps to about this time.
 const SLEEP_LEAST: Duration = Duration::from_micros(60);

@@ -1,21 +1,21 @@
-//! The receiver's statistics of a numbered stream: loss, duplication, reordering, jitter. This
-//! module owns no socket and no clock.
+//! Statistics of a numbered stream at its receiver: loss, duplication, reordering and jitter. This
+//! module uses no socket and no clock.
 
 use std::{collections::VecDeque, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// Follows one stream.
+/// Collector of the statistics of one stream.
 #[derive(Debug)]
 pub struct UdpReceiver {
     packets: u64,
-    /// A bitmap of the numbers that arrived.
+    /// Bitmap of the numbers that have arrived.
     seen: Vec<u64>,
-    /// Arrival rank and number of each first copy that had the largest number so far, in the order
-    /// of arrival.
+    /// Arrival rank and number of each packet that had the largest number so far. The packets are
+    /// in the order of arrival, without duplicates.
     leaders: VecDeque<(u64, u64)>,
     leaders_dropped: bool,
-    /// Numbers of the latest first copies.
+    /// Numbers of the packets that arrived last, without duplicates.
     recent: VecDeque<u64>,
     next_expected: u64,
     last_transit_ns: Option<i128>,
@@ -24,43 +24,47 @@ pub struct UdpReceiver {
     report: ReceiverRecord,
 }
 
-/// The receiver's part of a record.
+/// Measurements of the receiver of a UDP test.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReceiverRecord {
-    /// Distinct numbers that arrived.
+    /// Number of packets that arrived, without duplicates.
     pub packets: u64,
-    /// Further copies of these.
+    /// Number of duplicates that arrived.
     pub duplicates: u64,
-    /// Datagrams of this test with an impossible number.
+    /// Number of datagrams of this test that had an impossible number.
     pub foreign: u64,
-    /// Bytes of UDP payload, first copies only.
+    /// Number of bytes of UDP payload, without duplicates.
     pub bytes: u64,
-    /// From the first to the last first copy, in nanoseconds by the receiver's kernel.
+    /// Time from the first packet to the last packet, in nanoseconds, without duplicates. The
+    /// receiver's kernel measures the times.
     pub span_ns: u64,
-    /// Payload after the first packet divided by the span, in bits per second.
+    /// Payload rate in bits per second: the payload of all packets except the first, divided by the
+    /// span.
     pub rate_bits_per_s: f64,
-    /// Interarrival jitter at the end, in microseconds (RFC 3550 section 6.4.1).
+    /// Interarrival jitter at the end of the test, in microseconds (RFC 3550 section 6.4.1).
     pub jitter_us: f64,
     /// Largest interarrival jitter, in microseconds.
     pub jitter_max_us: f64,
-    /// First copies that arrived after one with a larger number (RFC 4737 section 3).
+    /// Number of packets that arrived after a packet with a larger number (RFC 4737 section 3).
+    /// Duplicates are not counted.
     pub reordered: u64,
-    /// Largest extent of reordering: the number of arrivals since the first one with a larger
-    /// number (RFC 4737 section 4.2).
+    /// Largest extent of reordering. The extent of a packet is the number of arrivals since the
+    /// first packet with a larger number (RFC 4737 section 4.2).
     pub extent_max: u64,
     /// Mean extent of the reordered packets.
     pub extent_mean: f64,
-    /// Whether an extent exceeded the receiver's memory, so that the true extents may be larger.
+    /// Whether an extent exceeded the receiver's memory. If so, the true extents may be larger.
     pub extent_is_bounded: bool,
-    /// Number of n-reordered packets, from n = 1: all n arrivals just before had larger numbers
-    /// (RFC 4737 section 5). A TCP with three duplicate acknowledgements takes packets with n = 3
-    /// for lost.
+    /// Numbers of n-reordered packets, beginning with n = 1. A packet is n-reordered if the last n
+    /// arrivals before it had larger numbers (RFC 4737 section 5). TCP with three duplicate
+    /// acknowledgements declares packets with n = 3 lost.
     pub n_reordered: Vec<u64>,
-    /// Bytes of first copies in each [`ReceiverRecord::INTERVAL`] since the first one, for two
-    /// hours at most.
+    /// Number of bytes in each [`ReceiverRecord::INTERVAL`] since the first packet, without
+    /// duplicates. At most two hours are recorded.
     #[serde(default)]
     pub interval_bytes: Vec<u64>,
-    /// Datagrams that this machine dropped after arrival for lack of buffer; `None` if unknown.
+    /// Number of datagrams that this machine dropped after arrival because its buffer was full.
+    /// `None` if unknown.
     pub dropped_here: Option<u64>,
     #[serde(skip)]
     first_ns: u64,
@@ -69,7 +73,7 @@ pub struct ReceiverRecord {
 }
 
 impl ReceiverRecord {
-    /// Time over which bytes are added up.
+    /// Length of the intervals in which bytes are counted.
     pub const INTERVAL: Duration = Duration::from_secs(1);
 }
 
@@ -90,7 +94,8 @@ impl UdpReceiver {
         }
     }
 
-    /// Counts a packet with `bytes` of UDP payload. Sender and receiver may have different clocks.
+    /// Records the arrival of a packet with `bytes` bytes of UDP payload. The clocks of sender and
+    /// receiver may differ.
     pub fn arrive(&mut self, number: u64, sent_ns: u64, received_ns: u64, bytes: u64) {
         if number >= self.packets {
             self.report.foreign += 1;
@@ -119,7 +124,7 @@ impl UdpReceiver {
         }
     }
 
-    /// The counts so far.
+    /// Returns the measurements so far.
     pub fn report(&self) -> ReceiverRecord {
         let mut report = self.report.clone();
         let bits = (report.bytes - report.first_bytes) as f64 * 8.0;
@@ -189,12 +194,13 @@ impl UdpReceiver {
     }
 }
 
-/// Leaders in memory: more than half a second of them at 100,000 packets per second.
+/// Maximum number of leaders (packets with the largest number so far) in memory. At 100,000 packets
+/// per second, they cover more than half a second.
 const LEADERS_MAX: usize = 1 << 16;
-/// Largest memory of a receiver without its bitmap, in bytes.
+/// Maximum memory of a receiver in bytes, without its bitmap.
 pub(super) const FIXED_BYTES: u64 = (LEADERS_MAX * 16 + INTERVALS_MAX * 8 + 16 * 1024) as u64;
 const INTERVALS_MAX: usize = 7200;
-/// Largest n of n-reordering that is counted apart.
+/// Largest n for which n-reordered packets are counted.
 const DEGREE_MAX: usize = 100;
 
 #[cfg(test)]

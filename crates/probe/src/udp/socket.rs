@@ -1,4 +1,4 @@
-//! UDP sockets with arrival times and drop counts of the kernel.
+//! UDP sockets with arrival times and drop counts from the kernel.
 
 use std::{
     io::{self, IoSliceMut},
@@ -21,11 +21,11 @@ use crate::clock;
 pub(crate) struct DatagramArrival {
     pub(crate) bytes: usize,
     pub(crate) from: Option<SocketAddr>,
-    /// Arrival by the kernel's clock, in nanoseconds since 1970.
+    /// Arrival time according to the kernel's clock, in nanoseconds since 1970.
     pub(crate) at_ns: u64,
 }
 
-/// Sets a large buffer, kernel timestamps and a short read timeout.
+/// Sets a large receive buffer, kernel timestamps and a short read timeout on a socket.
 pub(crate) fn prepare_receiver(socket: &UdpSocket) -> io::Result<()> {
     setsockopt(socket, sockopt::RcvBufForce, &BUFFER_BYTES)
         .or_else(|_| setsockopt(socket, sockopt::RcvBuf, &BUFFER_BYTES))?;
@@ -63,8 +63,9 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     Some((IpAddr::V6(v6.ip()), v6.port()).into())
 }
 
-/// Datagrams that the kernel dropped for lack of buffer since the socket was made, from
-/// `/proc/net/udp`; `None` without an entry there.
+/// Returns the number of datagrams that the kernel has dropped because the socket's buffer was
+/// full. The number comes from `/proc/net/udp`. Returns `None` if that file has no entry for the
+/// socket.
 pub(crate) fn dropped(socket: &UdpSocket) -> io::Result<Option<u64>> {
     let own = std::fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
     let inode = std::os::unix::fs::MetadataExt::ino(&own).to_string();
@@ -82,7 +83,7 @@ pub(crate) fn dropped(socket: &UdpSocket) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// Receive buffer: 0.1 s at 1 Gbit/s in full packets, with the kernel's overhead for each. Only
-/// root gets all of it.
+/// Size of the receive buffer in bytes. The buffer holds 0.1 s of full packets at 1 Gbit/s,
+/// including the kernel's overhead. Only root receives the full size.
 const BUFFER_BYTES: usize = 64 << 20;
 const TIMEOUT: Duration = Duration::from_millis(100);
