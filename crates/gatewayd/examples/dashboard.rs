@@ -1,7 +1,9 @@
-//! A pair of gateways whose dashboard tests fill with synthetic transfers. `dashboard FOLDER
-//! [ADMIN]` creates keys in the folder. It prints the admin address of the near gateway. If there
-//! is an address with TLS, a second line contains it. ADMIN contains the keys of its section
-//! `[admin]`. The program ends with its standard input.
+//! A pair of gateways for the tests of the dashboard. The tests create synthetic transfers.
+//!
+//! Command line: `dashboard FOLDER [ADMIN]`. The program creates keys in FOLDER. ADMIN is text for
+//! the section `[admin]` of the near gateway's configuration file. The first line of standard
+//! output is the near gateway's admin address. With TLS, the second line is the TLS address. The
+//! program ends at the end of its standard input.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the program around the gateways"
@@ -42,8 +44,8 @@ fn main() {
     std::process::exit(0);
 }
 
-/// Starts a gateway. Returns the addresses of its link, of its admin interface, and of the admin
-/// interface with TLS.
+/// Starts a gateway. Returns the addresses of its link, its admin interface and its admin interface
+/// with TLS.
 fn start(
     folder: &Path,
     key_file: &str,

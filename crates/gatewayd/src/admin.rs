@@ -1,15 +1,21 @@
-//! The admin interface over HTTP. `/status.json` and `/metrics` both use one [`GatewaySnapshot`].
-//! `/healthz` and `/readyz` serve monitoring programs, `GET /trace` serves programs on this
-//! machine, and the dashboard serves people. Only clients that have shown a token see the names of
-//! users, files and clients. The address with TLS offers all views and the dashboard, both only to
-//! clients that the dashboard admits.
+//! The admin interface over HTTP.
 //!
-//! Only the admin socket accepts the orders `POST /reload`, `POST /upgrade` and `POST /log`.
-//! `local` checks its processes. The socket offers everything else, too.
+//! - `/status.json` and `/metrics` both use one [`GatewaySnapshot`].
+//! - `/healthz` and `/readyz` serve monitoring programs.
+//! - `GET /trace` serves programs on this machine.
+//! - The dashboard serves people.
 //!
-//! The gateway answers only requests for its own host names. A page in a browser can point a host
-//! name of its own to this address (DNS rebinding). The browser then sends that name in `Host`.
-//! `bounded` limits the number of connections, and the time for which each may be idle.
+//! The interface shows names of users, files and clients only to clients that have sent the token.
+//! The TLS address serves all these pages, but only to clients that the dashboard admits.
+//!
+//! Only the admin socket accepts the orders `POST /reload`, `POST /upgrade` and `POST /log`. The
+//! module `pages::local` checks the user of the process that sends an order. The admin socket
+//! serves all other pages, too.
+//!
+//! The gateway answers only requests for its own host names. A malicious web page can make its own
+//! host name resolve to this address (DNS rebinding). The browser then sends the page's host name
+//! in `Host`. [`BoundedListener`] limits the number of connections and the idle time of each
+//! connection.
 
 mod https;
 mod qlog;
@@ -41,13 +47,13 @@ use crate::{
 use pages::{BoundedListener, HostNames, PageClient, as_metrics};
 use relay::{limits::RefusalKind, status::GatewaySnapshot};
 
-/// The running gateway, with its present settings.
+/// The running gateway with its present settings.
 type CurrentGateway = watch::Receiver<Arc<RunningGateway>>;
 
-/// Channels by which programs on this machine change the gateway.
+/// Channels over which the admin socket sends orders to the gateway.
 pub(crate) struct OrderSenders {
     pub(crate) reloads: mpsc::Sender<reload::ReloadRequest>,
-    /// Requests for an upgrade.
+    /// Requests for an upgrade to another program file.
     pub(crate) upgrades: mpsc::Sender<upgrade::UpgradeRequest>,
     pub(crate) set_log: Option<SetLogFilter>,
 }
@@ -59,7 +65,7 @@ pub(crate) struct AdminListeners {
     pub(crate) socket: Option<UnixListener>,
 }
 
-/// Data of the pages that show the state.
+/// State that the request handlers of the status pages share.
 #[derive(Clone)]
 struct ViewState {
     current: CurrentGateway,
@@ -72,7 +78,7 @@ impl FromRef<ViewState> for CurrentGateway {
     }
 }
 
-/// Serves all listeners until the task is dropped.
+/// Serves all listeners until the caller drops the future.
 pub(crate) async fn serve(
     listeners: AdminListeners,
     current: CurrentGateway,
@@ -193,7 +199,7 @@ async fn upgrade(
     Ok((code, Json(outcome)))
 }
 
-/// Sets the filter of log messages, which is the body.
+/// Sets the filter of log messages to the text in the request's body.
 async fn log(
     State(set_log): State<Option<SetLogFilter>>,
     ConnectInfo(from): ConnectInfo<PageClient>,
@@ -210,7 +216,7 @@ async fn log(
     }
 }
 
-/// Refuses an order outside of the admin socket.
+/// Refuses an order that arrived at a listener other than the admin socket.
 async fn order_elsewhere(State(socket): State<Arc<str>>) -> (StatusCode, String) {
     let text = format!(
         "only the admin socket {socket} accepts orders: use longhaul reload, upgrade or log with --config FILE\n"
@@ -218,8 +224,10 @@ async fn order_elsewhere(State(socket): State<Arc<str>>) -> (StatusCode, String)
     (StatusCode::FORBIDDEN, text)
 }
 
+/// Permits the request only to a program on this machine that is not a browser.
+///
 /// # Errors
-/// The request does not come from a program on this machine.
+/// The client is on another machine, or is a browser.
 fn check_program(from: &PageClient, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
     // A browser names the requesting page, or the purpose of the request. Pages have no need for
     // this.
@@ -242,7 +250,8 @@ async fn ask<R, T>(
     answered.await.map_err(|_| gone)
 }
 
-/// Reason for a refused order. During an upgrade, the new process accepts it.
+/// Reply to an order that the gateway can no longer accept. During an upgrade, the new process
+/// accepts orders.
 const GONE: &str = "the gateway hands over to another process, or shuts down: ask again\n";
 
 fn code_of(error: Option<&str>) -> StatusCode {
@@ -264,7 +273,8 @@ async fn status(
     Json(snapshot)
 }
 
-/// Whether the gateway works: its tasks, which answer this request, and the link's thread.
+/// Reports whether the gateway works. The reply itself shows that the tasks run. The function also
+/// checks the link's thread.
 async fn health(State(current): State<CurrentGateway>) -> (StatusCode, &'static str) {
     let link = current.borrow().relay.link().clone();
     match link.works(HEALTH_TIMEOUT).await {
@@ -276,8 +286,8 @@ async fn health(State(current): State<CurrentGateway>) -> (StatusCode, &'static 
     }
 }
 
-/// Whether clients can work: the gateway works, and is not ending. If it has listeners, at least
-/// one peer answers.
+/// Reports whether the gateway can serve clients: it works and is not shutting down. If it has
+/// listeners, at least one peer must also be connected.
 async fn readiness(State(current): State<CurrentGateway>) -> (StatusCode, &'static str) {
     let running = current.borrow().clone();
     let no = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
@@ -300,8 +310,8 @@ async fn metrics(State(current): State<CurrentGateway>) -> impl IntoResponse {
     as_metrics(current.borrow().snapshot().to_metrics())
 }
 
-/// Timeout of the health check. A working thread answers within milliseconds.
+/// Timeout of the health check. A thread that works answers within milliseconds.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest filter of log messages, which usually has a few words.
+/// Maximum length of a log filter. A usual filter has a few words.
 const FILTER_MAX_BYTES: usize = 4096;

@@ -1,10 +1,10 @@
-//! The admin socket: a Unix socket of mode 0600. Commands use it to query the gateway, and to send
-//! orders.
+//! The admin socket: a Unix socket of mode 0600. Commands query the gateway and send orders over
+//! this socket.
 //!
-//! The kernel reports to each end the user of the other end. The gateway accepts orders of root and
-//! of its own user. A command connects only to gateways of root, of its own user, of the service's
-//! user, and of the owner of the gateway's key. Other users thus can neither send orders nor
-//! receive them.
+//! The kernel reports the user of the peer process to both processes. The gateway accepts orders
+//! only from root and from its own user. A command connects only if the gateway runs as root, the
+//! command's user, the service's user, or the owner of the gateway's key. Other users can therefore
+//! neither send orders nor receive them.
 #![allow(
     clippy::disallowed_methods,
     reason = "makes and reaches a socket of the file system"
@@ -33,8 +33,9 @@ use nix::{
 };
 use pages::peer_process;
 
-/// Returns the path of the admin socket of the gateway with this configuration file, as far as the
-/// file names it. The rest of the file may be wrong.
+/// Returns the path of the admin socket of the gateway with this configuration file. Returns `None`
+/// if the text is not TOML, or names neither the socket nor the key file. Other keys of the file
+/// may have invalid values.
 pub fn path_of_text(text: &str, file: &Path) -> Option<PathBuf> {
     let table: toml::Table = toml::from_str(text).ok()?;
     let folder = file.parent().unwrap_or(Path::new(""));
@@ -46,8 +47,8 @@ pub fn path_of_text(text: &str, file: &Path) -> Option<PathBuf> {
     named.or_else(|| Some(usual_path(&text_at("identity", "key_file")?, file)))
 }
 
-/// Returns the default path of the admin socket. The service's socket is in `/run`; the socket of
-/// any other gateway is beside its key.
+/// Returns the default path of the admin socket. The service's socket is in `/run`. Any other
+/// gateway has its socket in the folder of its key.
 pub(crate) fn usual_path(key_file: &Path, file: &Path) -> PathBuf {
     match file == Path::new(SERVICE_FILE) {
         true => PathBuf::from(SERVICE_SOCKET),
@@ -55,10 +56,10 @@ pub(crate) fn usual_path(key_file: &Path, file: &Path) -> PathBuf {
     }
 }
 
-/// Binds the socket. Replaces a socket that a killed process has left.
+/// Binds the socket. Replaces a socket file that a killed process has left.
 ///
 /// # Errors
-/// The error of the file system. `AddrInUse` if a program listens there.
+/// The error of the file system. `AddrInUse` if another program listens on this path.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent()
         && path == Path::new(SERVICE_SOCKET)
@@ -88,7 +89,7 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connects to the gateway at `path`, as a command does. `key_file` is the gateway's key, if known.
+/// Connects to the gateway at `path`, as a command. `key_file` is the gateway's key file, if known.
 ///
 /// # Errors
 /// The error of the system. `PermissionDenied` if the listening program belongs to another user.
@@ -115,8 +116,8 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
     with_short(path, |short| UnixStream::connect(short))
 }
 
-/// Calls `act` with the path. A path that is too long for a socket address is replaced by one
-/// through an open folder.
+/// Calls `act` with the path. If the path is too long for a socket address, the function opens its
+/// folder and passes a short path in `/proc/self/fd`.
 fn with_short<T>(path: &Path, act: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
     if path.as_os_str().as_bytes().len() <= ADDRESS_BYTES_MAX {
         return act(path);
@@ -132,16 +133,16 @@ fn with_short<T>(path: &Path, act: impl Fn(&Path) -> io::Result<T>) -> io::Resul
         .join(name))
 }
 
-/// User of the service.
+/// Name of the user that the packaged service runs as.
 const SERVICE_USER: &str = "longhaul";
 
-/// Configuration of the service.
+/// Configuration file of the packaged service.
 const SERVICE_FILE: &str = "/etc/longhaul/gateway.toml";
 
-/// Socket of the service.
+/// Path of the packaged service's admin socket.
 const SERVICE_SOCKET: &str = "/run/longhaul/admin.sock";
 
-/// Longest address of a Unix socket: 108 bytes with the terminating zero.
+/// Maximum length of a Unix socket address: 108 bytes with the terminating zero.
 const ADDRESS_BYTES_MAX: usize = 107;
 
 #[cfg(test)]

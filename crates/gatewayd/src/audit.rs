@@ -1,5 +1,6 @@
-//! The audit trail: changes, and the principals that ordered them. Its events have the target
-//! [`AUDIT`], which no log filter omits. The relay logs failed log-ins.
+//! The audit trail: changes of the gateway, each with the principal that ordered it. Its events
+//! have the target [`AUDIT`], which no log filter drops. Failed log-ins are logged by the relay
+//! crate.
 
 use std::net::SocketAddr;
 
@@ -9,14 +10,14 @@ use x509_parser::parse_x509_certificate;
 
 use pages::{PageClient, Process};
 
-/// The origin of a change.
+/// The user or process that ordered a change.
 #[derive(Debug)]
 pub(crate) enum Principal<'a> {
     /// A process at the admin socket.
     Process(Process),
-    /// A client that has shown this certificate.
+    /// A client that has sent this TLS certificate.
     Certificate(&'a [u8], SocketAddr),
-    /// A client that has shown the token.
+    /// A client that has sent the token of the dashboard.
     Token(SocketAddr),
 }
 
@@ -31,7 +32,7 @@ impl<'a> Principal<'a> {
     }
 }
 
-/// Logs a change, or an order, of a principal.
+/// Logs a change, or an order, with the principal that requested it.
 pub(crate) fn log_change(principal: &Principal<'_>, change: &'static str, detail: &str) {
     match principal {
         Principal::Process(Process { pid, uid }) => {
@@ -48,7 +49,8 @@ pub(crate) fn log_change(principal: &Principal<'_>, change: &'static str, detail
     }
 }
 
-/// Logs a signal. Root or the gateway's own user has sent it.
+/// Logs an order that arrived as a signal. Only root and the gateway's own user can send signals to
+/// the process.
 pub(crate) fn log_signal(change: &'static str, detail: &str) {
     info!(target: AUDIT, by = "signal", change, detail, "changed");
 }

@@ -1,4 +1,4 @@
-//! The sockets of a gateway, bound before any other step.
+//! The sockets of a gateway. The gateway binds them before any other step of its start.
 #![allow(clippy::disallowed_methods, reason = "owns the sockets of the daemon")]
 
 use std::{
@@ -22,19 +22,20 @@ use crate::{
 pub struct BoundSockets {
     /// The link's socket.
     pub link: UdpSocket,
-    /// One listener for each `[[ftp]]`, in order.
+    /// One listener for each `[[ftp]]` section, in the order of the file.
     pub ftp: Vec<TcpListener>,
-    /// Listeners of each pass-through listener, in order: for control and for data connections.
+    /// The sockets of each pass-through listener, in the order of the file. Each entry has the
+    /// socket for control connections and the sockets for data connections.
     pub pass_through: Vec<(TcpListener, Vec<TcpListener>)>,
-    /// One listener for each `[[forward]]`, in order.
+    /// One listener for each `[[forward]]` section, in the order of the file.
     pub forwards: Vec<TcpListener>,
-    /// The admin address. `None` if it is in use, and not configured explicitly.
+    /// The admin interface. `None` if its default address is in use by another program.
     pub admin: Option<TcpListener>,
-    /// The socket for orders. `None` if it cannot be bound, and is not configured explicitly.
+    /// The admin socket. `None` if it has its default path and cannot be bound.
     pub admin_socket: Option<UnixListener>,
-    /// The address of `[admin.https]`, if there is one.
+    /// The listener of `[admin.https]`, if the file has this section.
     pub admin_https: Option<TcpListener>,
-    /// The process that this one replaces, and that has passed on these sockets.
+    /// The old process that has passed sockets to this process. `None` outside of an upgrade.
     pub predecessor: Option<Predecessor>,
 }
 
@@ -67,7 +68,7 @@ impl BoundSockets {
         Self::bind_or_inherit(config, None)
     }
 
-    /// Takes the sockets of `predecessor`, and binds the others.
+    /// Uses the sockets of `predecessor`, and binds the missing sockets.
     ///
     /// # Errors
     /// [`BindError`] names the first address that could not be bound.
@@ -152,7 +153,7 @@ impl BoundSockets {
 
 const TRANSPARENT: &str = "[[ftp]] address (transparent, which needs CAP_NET_ADMIN)";
 
-/// Binds the control port of a listener.
+/// Binds the control port of an FTP listener.
 fn bind_control(address: SocketAddr, is_transparent: bool) -> Result<TcpListener, BindError> {
     if !is_transparent {
         return bind_tcp("[[ftp]] address", address);
@@ -161,7 +162,7 @@ fn bind_control(address: SocketAddr, is_transparent: bool) -> Result<TcpListener
     bound.map_err(|source| BindError::new(TRANSPARENT, address, source))
 }
 
-/// Takes over the admin socket, or binds it.
+/// Uses the predecessor's admin socket, or binds a new socket.
 fn bind_admin_socket(
     config: &Config,
     predecessor: &mut Option<Predecessor>,
@@ -189,8 +190,8 @@ fn format_with_source(error: &BindError) -> String {
     format!("{error}: {}", error.source)
 }
 
-/// Returns the socket if it is bound to `address`. Connections of the old process cannot move to
-/// another socket.
+/// Returns the socket if it is bound to `address`, and an error otherwise. Connections of the old
+/// process cannot move to another socket.
 fn same_address(socket: UdpSocket, address: SocketAddr) -> io::Result<UdpSocket> {
     let bound = socket.local_addr()?;
     let is_same = bound.ip() == address.ip() && [0, bound.port()].contains(&address.port());
@@ -202,7 +203,7 @@ fn same_address(socket: UdpSocket, address: SocketAddr) -> io::Result<UdpSocket>
     }
 }
 
-/// Binds the listener of `what`.
+/// Binds a TCP listener. The error names the listener as `what`.
 pub(crate) fn bind_tcp(what: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).map_err(|source| BindError::new(what, address, source))
 }

@@ -1,4 +1,4 @@
-//! A gateway from its start to its end, as a function of its inputs.
+//! The whole life of a gateway process, from its start to its end.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the sockets and the clock of the daemon"
@@ -73,39 +73,39 @@ pub enum RunError {
     Socket(#[from] io::Error),
 }
 
-/// Connections that a shutdown has cut.
+/// Transfers and streams that a shutdown has aborted.
 #[derive(Debug, Default)]
 pub struct AbortedConnections {
-    /// Transfers and forwards that were still open.
+    /// Transfers and forwards that were still open when the shutdown aborted them.
     pub transfers: Vec<TransferStatus>,
-    /// Streams of the link that had not ended.
+    /// Number of link streams that were still open when the shutdown aborted them.
     pub streams: usize,
 }
 
-/// Channel to a service manager.
+/// Connection to a service manager such as systemd.
 pub struct ServiceManager {
-    /// Time within which the service manager expects [`GatewayState::Working`]. `None` without such
-    /// a check.
+    /// Maximum time between two reports of [`GatewayState::Working`]. `None` if the service manager
+    /// does not check for these reports.
     pub watchdog_timeout: Option<Duration>,
-    /// Reports a state to it.
+    /// Function that reports a state to the service manager.
     pub report: Box<dyn Fn(GatewayState) + Send + Sync>,
 }
 
-/// State of a gateway.
+/// State that a gateway reports to its service manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatewayState {
     /// The gateway serves clients.
     Up,
-    /// The gateway's tasks and link have just been checked, and work.
+    /// A check has just shown that the gateway's tasks and its link work.
     Working,
     /// The gateway waits for open sessions to end.
     Ending,
-    /// The process with this number has replaced the gateway.
+    /// The process with this process ID has replaced the gateway.
     Succeeded(u32),
 }
 
 impl ServiceManager {
-    /// Creates a channel without a service manager.
+    /// Creates a [`ServiceManager`] that discards all reports.
     pub fn none() -> Self {
         Self {
             watchdog_timeout: None,
@@ -124,12 +124,14 @@ impl fmt::Debug for ServiceManager {
 
 /// Runs a gateway until `shutdown` resolves.
 ///
-/// It then stops accepting, lets sessions end within the configuration's `drain_max`, and returns
-/// the connections that it has cut. Meanwhile it applies the reloads of `reloads`, and reports its
-/// state to `service_manager`. After an upgrade it ends with its last session.
+/// The gateway then stops accepting clients. Sessions may finish within the configuration's
+/// `drain_max`. The function returns the connections that it has aborted after this time.
+///
+/// While it runs, the gateway applies the reloads from `reloads` and reports its state to
+/// `service_manager`. After an upgrade, this process ends with its last session.
 ///
 /// # Errors
-/// [`RunError`] if the gateway cannot start, or its link ends before `shutdown`.
+/// [`RunError`] if the gateway cannot start, or if its link ends before `shutdown`.
 pub async fn run(
     config: Config,
     mut bound: BoundSockets,
@@ -353,14 +355,14 @@ pub async fn run(
     Ok(aborted)
 }
 
-/// Orders for a running gateway.
+/// Channels on which a running gateway receives orders.
 struct OrderReceivers<'a> {
     reloads: &'a mut mpsc::Receiver<reload::ReloadRequest>,
     upgrades: &'a mut mpsc::Receiver<upgrade::UpgradeRequest>,
 }
 
-/// Carries out orders until another process has replaced this one. Returns that process, and the
-/// sender of its order.
+/// Executes orders until another process has replaced this process. Returns that process, and the
+/// channel for the reply to the upgrade order.
 async fn serve(
     reloader: &mut Reloader,
     orders: OrderReceivers<'_>,
@@ -437,7 +439,7 @@ async fn serve(
     }
 }
 
-/// Sockets that another process gets besides the listeners.
+/// Sockets, other than the listeners, that an upgrade passes to the new process.
 struct HandoverSockets {
     link: UdpSocket,
     admin: Option<TcpListener>,
@@ -472,14 +474,15 @@ fn peers_up(link: &Link) -> Vec<String> {
     peers.filter(is_up).map(|peer| peer.name).collect()
 }
 
-/// Returns the numbers of these peers.
+/// Returns the numbers of the peers with these names.
 fn peers_named(config: &Config, names: &[String]) -> Vec<usize> {
     let peers = config.relay.peers.iter().enumerate();
     let named = peers.filter(|(_, peer)| names.contains(&peer.name));
     named.map(|(number, _)| number).collect()
 }
 
-/// Waits until the link has connected to the named peers that have an endpoint.
+/// Waits until the link is connected to the named peers, as far as they have an endpoint. Gives up
+/// after [`CONNECT_TIMEOUT`].
 async fn connect(link: &Link, config: &Config, names: &[String]) {
     let configured = config.relay.link.peers.iter();
     let wanted = configured.filter(|it| it.endpoint.is_some() && names.contains(&it.name));
@@ -498,7 +501,7 @@ async fn connect(link: &Link, config: &Config, names: &[String]) {
     }
 }
 
-/// Resolves after the time, if there is one.
+/// Resolves after the given time. With `None`, never resolves.
 async fn sleep_or_never(time: Option<Duration>) {
     match time {
         Some(time) => sleep(time).await,
@@ -516,7 +519,8 @@ fn tokio_unix_listener(listener: UnixListener) -> io::Result<tokio::net::UnixLis
     tokio::net::UnixListener::from_std(listener)
 }
 
-/// Reports that the gateway works, as long as it does.
+/// Reports to the service manager at regular intervals that the gateway works. While the link's
+/// thread does not answer, the function sends no report.
 async fn report_health(
     link: Link,
     service_manager: Arc<ServiceManager>,
@@ -534,7 +538,7 @@ async fn report_health(
     }
 }
 
-/// Returns a function that reports the state of this process after its replacement.
+/// Returns a function that reports the state of this process after another process has replaced it.
 fn older_process_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
     let since_unix_s = time::unix_s(SystemTime::now());
     move || OlderProcess {
@@ -546,7 +550,7 @@ fn older_process_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
     }
 }
 
-/// Informs removed peers of their removal when they connect.
+/// Informs removed peers of their removal as soon as they connect.
 async fn dismiss(current: watch::Receiver<Arc<RunningGateway>>) {
     let mut ticks = interval(DISMISS_EVERY);
     loop {
@@ -574,8 +578,8 @@ async fn dismiss(current: watch::Receiver<Arc<RunningGateway>>) {
     }
 }
 
-/// Returns the first session number. Numbers increase across restarts, so that no session meets
-/// remains of an old one.
+/// Returns the first session number. The number derives from the clock, so session numbers never
+/// repeat after a restart.
 fn first_session() -> u64 {
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -583,16 +587,17 @@ fn first_session() -> u64 {
     now.as_millis() as u64 * 1_000
 }
 
-/// Longest time for which a removed peer stays connected.
+/// Interval at which the gateway searches for removed peers that have connected.
 const DISMISS_EVERY: Duration = Duration::from_millis(500);
-/// Time for aborted sessions to inform their clients, and for streams of the link to end.
+/// Time within which aborted sessions inform their clients and streams of the link end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time for peers to connect to the new process: an announcement and a handshake on a slow path.
+/// Time for peers to connect to the new process. It is enough for an announcement and a handshake
+/// on a slow path.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Unlimited time for streams.
+/// Stand-in for unlimited time: ten years.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Time for the link of a new process to connect before it accepts clients.
+/// Time within which a new process waits for its link to connect before it accepts clients.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_LOOK: Duration = Duration::from_millis(5);
-/// Time for the link to close.
+/// Maximum time for the link to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use crate::config::AdminHttps;
 use net::tls::{self, CertError, HttpsAcceptor, Leg};
 use relay::limits::RefusalKind;
 
-/// A listener with its certificate.
+/// A TLS listener with the acceptor that holds its certificate.
 #[derive(Debug)]
 pub(crate) struct HttpsListener {
     pub(super) listener: TcpListener,
@@ -21,15 +21,17 @@ pub(crate) struct HttpsListener {
 }
 
 impl HttpsListener {
+    /// Creates the listener with the certificate of `config`.
+    ///
     /// # Errors
-    /// [`CertError`] without a usable certificate.
+    /// [`CertError`] if the certificate is unusable.
     pub(crate) fn new(listener: TcpListener, config: &AdminHttps) -> Result<Self, CertError> {
         let acceptor = HttpsAcceptor::new(config.certificate.clone())?;
         Ok(Self { listener, acceptor })
     }
 
-    /// Returns the listener, and the handshakes with its clients, which follow the present
-    /// settings.
+    /// Splits the listener into its TCP socket and its TLS handshaker. Each handshake uses the
+    /// gateway's settings at that moment.
     pub(super) fn split(self, current: CurrentGateway) -> (TcpListener, Arc<dyn TlsHandshaker>) {
         let Self { listener, acceptor } = self;
         (
@@ -39,7 +41,7 @@ impl HttpsListener {
     }
 }
 
-/// Handshakes that follow the present configuration.
+/// TLS handshaker that uses the gateway's settings at the moment of each handshake.
 struct ConfiguredHandshaker {
     acceptor: HttpsAcceptor,
     current: CurrentGateway,

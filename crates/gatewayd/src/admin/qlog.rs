@@ -15,7 +15,7 @@ use crate::VERSION;
 /// The media type of the records.
 pub(super) const CONTENT_TYPE: &str = "application/qlog+json-seq";
 
-/// Returns the first record. Times of all others count from `begun`.
+/// Returns the first record. The times of all later records count from `begun`.
 pub(super) fn header(peer: &str, begun: SystemTime) -> String {
     let begun = begun.duration_since(SystemTime::UNIX_EPOCH);
     record(&json!({
@@ -34,7 +34,7 @@ pub(super) fn header(peer: &str, begun: SystemTime) -> String {
     }))
 }
 
-/// Returns the records of an event.
+/// Returns the records of one event.
 pub(super) fn records(event: &TraceEvent) -> String {
     let one = |name: &str, data: Value| record(&object(event, name, data));
     match &event.what {
@@ -60,7 +60,7 @@ pub(super) fn records(event: &TraceEvent) -> String {
     }
 }
 
-/// Returns the names and data of a sample's records. Counts of zero have no record.
+/// Returns the name and the data of each record of a sample. A count of zero yields no record.
 fn sample_fields(sample: &Sample) -> Vec<(&'static str, Value)> {
     let counts = &sample.counts;
     let mut metrics = json!({
@@ -128,7 +128,7 @@ fn change(old: Option<&str>, new: &str) -> Value {
     }
 }
 
-/// Returns the state's name in QUIC.
+/// Returns the name that qlog gives to this state of a QUIC connection.
 fn state(state: ConnectionState) -> &'static str {
     match state {
         ConnectionState::Established => "handshake_complete",
@@ -138,12 +138,12 @@ fn state(state: ConnectionState) -> &'static str {
     }
 }
 
-/// Returns milliseconds, the unit of times in qlog.
+/// Converts a time to milliseconds, the time unit of qlog.
 fn ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
 
-/// Returns a JSON text of a sequence (RFC 7464 section 2.2).
+/// Frames an object as one record of a JSON text sequence (RFC 7464 section 2.2).
 fn record(object: &Value) -> String {
     format!("\u{1e}{object}\n")
 }

@@ -62,8 +62,8 @@ fn refused(error: TraceError) -> (StatusCode, String) {
     (code, format!("{error}\n"))
 }
 
-/// Returns the records as they arrive. Backpressure of the reader leaves waiting events in the
-/// link's queue, which has a bound.
+/// Returns a response body that streams the records as they arrive. If the client reads slowly,
+/// events wait in the link's queue, whose length is limited.
 fn body(first: String, trace: Trace) -> Body {
     let events: Vec<TraceEvent> = Vec::with_capacity(EVENTS_AT_ONCE);
     let begun = (Some(first), trace, events);
@@ -83,5 +83,5 @@ fn body(first: String, trace: Trace) -> Body {
     Body::from_stream(records)
 }
 
-/// Events that become text at once, about 600 bytes each.
+/// Maximum number of events converted to text in one step. Each event yields about 600 bytes.
 const EVENTS_AT_ONCE: usize = 32;

@@ -1,16 +1,16 @@
-//! The token that permits use of the dashboard.
+//! The secret token that permits use of the dashboard.
 
 use std::fmt;
 
 use aws_lc_rs::{constant_time::verify_slices_are_equal, digest};
 
-/// A token of at least 128 bits. Only its hash is stored.
+/// A secret of at least 128 bits. The gateway stores only its hash.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AdminToken([u8; 32]);
 
 impl AdminToken {
-    /// Creates a token from a text of sufficient length: 32 hexadecimal digits, or 22 other
-    /// characters.
+    /// Creates a token from a text. Returns `None` if the text is too short: below 32 hexadecimal
+    /// digits, or below 22 other characters.
     pub fn new(text: &str) -> Option<Self> {
         let is_hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let least = if is_hexadecimal { HEX_MIN } else { TEXT_MIN };
@@ -18,12 +18,13 @@ impl AdminToken {
         (is_one && (least..=TEXT_MAX).contains(&text.len())).then(|| Self(hash(text)))
     }
 
-    /// Whether this text is the token. The duration of the check does not reveal the matching part.
+    /// Whether this text is the token. The comparison takes constant time, so an attacker cannot
+    /// guess the token character by character.
     pub(crate) fn is(&self, text: &str) -> bool {
         verify_slices_are_equal(&self.0, &hash(text)).is_ok()
     }
 
-    /// Returns the hash, which represents the token in other secrets.
+    /// Returns the token's hash. Other secrets are derived from the hash instead of the token.
     pub(crate) fn hash(&self) -> &[u8; 32] {
         &self.0
     }
@@ -40,10 +41,11 @@ fn hash(text: &str) -> [u8; 32] {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// Fewest hexadecimal digits, of 4 bits each.
+/// Minimum number of hexadecimal digits in a token. Each digit has 4 bits.
 const HEX_MIN: usize = 32;
 
-/// Fewest other characters, of 6 bits each as in base64.
+/// Minimum number of characters in a token that is not hexadecimal. Each character has 6 bits, as
+/// in base64.
 const TEXT_MIN: usize = 22;
 
 pub(super) const TEXT_MAX: usize = 512;

@@ -26,7 +26,8 @@ use crate::{admin_socket, register::Register};
 use net::target::{AllowEntry, AllowList, Endpoint};
 use relay::settings::{IDLE_TIMEOUT, MEMORY_MAX, MEMORY_PER_PEER_MIB, memory_least};
 
-/// Checks a file. `register` replaces the register beside its key, if it is given.
+/// Checks a file. Uses `register` if given. Otherwise reads the register in the folder of the key
+/// file.
 pub(super) fn check(
     mut file: File,
     path: &Path,
@@ -139,7 +140,8 @@ pub(super) fn check(
     Ok(config)
 }
 
-/// Returns the peers of the register, and the guests that present an invite.
+/// Returns the peers of the register, and the guests: gateways that have an invite and may connect
+/// to enrol.
 fn registered(
     file: &File,
     key_file: &Path,
@@ -161,7 +163,7 @@ fn registered(
     peers.map_err(|message| wrong(format!("{}: {message}", path.display())))
 }
 
-/// Returns an error with its causes.
+/// Returns the text of an error and of all its causes.
 fn in_full(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -338,7 +340,8 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpLi
     })
 }
 
-/// Returns the servers that clients may name, for a listener without a target.
+/// Returns the servers that clients may name at a listener without a target. It is an error to
+/// configure both `allow` and a target.
 fn allow(
     list: Option<&Spanned<Vec<AllowEntry>>>,
     has_target: bool,
@@ -416,16 +419,18 @@ fn listen_once(
 /// Default address of the link's UDP socket.
 const LINK_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 4810);
 
-/// Default admin address, which `longhaul status` also assumes.
+/// Default admin address. `longhaul status` assumes the same address.
 pub(super) const ADMIN_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9810);
 
-/// Least rate limit. At a lower one a full packet takes longer than the link waits for answers.
+/// Minimum rate limit. At a lower rate, sending one full packet takes longer than the link's
+/// timeout for an acknowledgement.
 pub(crate) const RATE_MAX_MIN: BitRate = BitRate::kbit(64);
 
-/// Shortest idle timeout. With a shorter one a few lost packets at a long round trip end the
-/// connection.
+/// Minimum idle timeout. With a shorter timeout, a few lost packets on a path with a long
+/// round-trip time would end the connection.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// Default time for draining at a shutdown, within systemd's 90 s.
+/// Default time for draining at a shutdown. It is well below the 90 s after which systemd kills a
+/// service.
 const DRAIN_MAX: Duration = Duration::from_secs(10);

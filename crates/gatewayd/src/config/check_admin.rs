@@ -1,4 +1,4 @@
-//! Checks of `[admin]`: its names, the file of its token, and its address with TLS.
+//! Checks of `[admin]`: its host names, its token file and its TLS address.
 
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ use super::{
 };
 use net::target::Host;
 
-/// Further names of the admin address.
+/// Returns the additional host names of the admin address.
 pub(super) fn hosts(section: Option<&AdminSection>) -> Result<Vec<Host>, Problem> {
     let hosts = section.map_or(&[][..], |admin| &admin.hosts);
     let host = |text: &Spanned<String>| {
@@ -28,13 +28,13 @@ pub(super) fn hosts(section: Option<&AdminSection>) -> Result<Vec<Host>, Problem
     hosts.iter().map(host).collect()
 }
 
-/// Returns the path of the token, if it is configured.
+/// Returns the path of the token file, if one is configured.
 pub(super) fn token_file(section: Option<&AdminSection>, folder: &Path) -> Option<PathBuf> {
     let named = section?.token_file.as_ref()?;
     Some(folder.join(named.get_ref()))
 }
 
-/// Reads the token, if it is configured.
+/// Reads the token, if a token file is configured.
 pub(super) fn token(
     section: Option<&AdminSection>,
     folder: &Path,
@@ -60,8 +60,8 @@ pub(super) fn token(
     })
 }
 
-/// Returns the dashboard's address for browsers on other machines, if it is configured. `plain` is
-/// the admin address.
+/// Returns the settings of the dashboard over TLS, if `[admin.https]` exists. `plain` is the admin
+/// address without TLS.
 pub(super) fn https(
     section: Option<&AdminSection>,
     plain: SocketAddr,

@@ -38,7 +38,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Parses a configuration with these keys of `[admin]`, and these of `[admin.https]`.
+    /// Parses a configuration. `admin` and `https` are the keys of `[admin]` and `[admin.https]`.
     fn parse(&self, admin: &str, https: &str) -> Result<Config, String> {
         let text = format!(
             "[identity]\nkey_file = \"a.key\"\n[admin]\nlisten = \"127.0.0.1:9810\"\n{admin}\n[admin.https]\n{https}"

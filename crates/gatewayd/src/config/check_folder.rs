@@ -1,4 +1,4 @@
-//! Checks of a folder in which the gateway stores files, and of its greatest size.
+//! Checks of a folder in which the gateway stores files, and of the folder's maximum size.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use units::ByteCount;
 
 use super::problem::{Problem, problem};
 
-/// Returns the folder. Its use is checked while the gateway runs: a missing disk must not prevent
-/// the start.
+/// Returns the folder's path. The gateway tests access to the folder only after its start, because
+/// a missing disk must not prevent the start.
 pub(super) fn folder(name: &Spanned<PathBuf>, base: &Path) -> PathBuf {
     base.join(name.get_ref())
 }
 
-/// Returns the most bytes in the folder.
+/// Returns the maximum size of the folder in bytes.
 pub(super) fn size_max(size: Option<&Spanned<ByteCount>>) -> Result<ByteCount, Problem> {
     match size {
         Some(size) if *size.get_ref() < SIZE_LEAST => {
@@ -24,7 +24,7 @@ pub(super) fn size_max(size: Option<&Spanned<ByteCount>>) -> Result<ByteCount, P
     }
 }
 
-/// Least size. A smaller folder would hold no useful part of a file.
+/// Minimum size of a folder. A smaller folder could not store a useful amount of a file.
 const SIZE_LEAST: ByteCount = ByteCount::mebibytes(64);
 
 const SIZE_DEFAULT: ByteCount = ByteCount::gibibytes(8);

@@ -1,5 +1,5 @@
-//! Checks of `[limits]`. The sum of all clients' limits must not exceed the streams that a peer
-//! permits. `memory_max` determines the number of these streams.
+//! Checks of `[limits]`. The number of streams per peer depends on `memory_max`. The sum of all
+//! limits must not exceed this number.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -15,12 +15,13 @@ use super::{
 };
 use relay::limits::RelayLimits;
 
-/// A key that limits streams, its value in the file, and its default.
+/// A key of `[limits]`, with its value in the file and its default. Each key limits one kind of
+/// streams.
 struct Key<'a> {
     name: &'static str,
     set: Option<&'a Spanned<NonZeroUsize>>,
     default: usize,
-    /// Whether the configuration needs at least one such stream.
+    /// Whether the configuration has listeners that use this kind of streams.
     is_used: bool,
 }
 
@@ -30,7 +31,7 @@ impl Key<'_> {
     }
 }
 
-/// Returns the limits of a gateway whose links share `memory_max`.
+/// Returns the limits of a gateway. `memory_max` is the buffer memory that all its links share.
 pub(super) fn limits(
     section: LimitsSection,
     memory_max: ByteCount,
@@ -82,7 +83,8 @@ pub(super) fn limits(
     })
 }
 
-/// Returns the value of each key: as set, or its share of the streams that the other keys leave.
+/// Returns the value of each key. A key that is not set gets its share of the streams that remain
+/// after subtraction of the set keys.
 fn divided(
     keys: &[Key<'_>; 3],
     memory_max: ByteCount,
@@ -141,8 +143,8 @@ fn divided(
     }))
 }
 
-/// Returns the least memory, in whole MiB, that gives each of `peers` this number of streams.
-/// `None` if no memory does.
+/// Returns the least memory, in whole MiB, that permits this number of streams to each of `peers`
+/// peers. Returns `None` if no amount of memory permits it.
 fn memory_for(streams: usize, peers: usize) -> Option<ByteCount> {
     let fits = |mib| link::streams_at_once(ByteCount::mebibytes(mib), peers) >= streams;
     let (mut least, mut most) = (1, 1 << 30);
@@ -159,5 +161,6 @@ fn memory_for(streams: usize, peers: usize) -> Option<ByteCount> {
     Some(ByteCount::mebibytes(most))
 }
 
-/// Shortest timeout. With a shorter one a command over a long path gets no reply in time.
+/// Minimum timeout. With a shorter timeout, the reply to a command on a long path would arrive too
+/// late.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use super::{
 };
 use relay::transfer_log::{TransferLogFormat, TransferLogSettings};
 
-/// Returns the transfer log, if the section names one.
+/// Returns the settings of the transfer log, if the section names its file.
 pub(super) fn transfer_log(
     section: &LogSection,
     folder: &Path,
@@ -36,7 +36,7 @@ pub(super) fn transfer_log(
     }
 }
 
-/// Returns the level, if the section names one.
+/// Returns the log level, if the section names one.
 pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
     let Some(name) = &section.level else {
         return Ok(None);
@@ -57,7 +57,7 @@ pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
     })
 }
 
-/// Returns the form of log messages, if the section names one.
+/// Returns the format of log messages, if the section names one.
 pub(super) fn format(section: &LogSection) -> Result<Option<LogFormat>, Problem> {
     let Some(name) = &section.format else {
         return Ok(None);

@@ -12,17 +12,17 @@ use super::{
 };
 use relay::optimise::StoresSettings;
 
-/// Permitted coding of the data at an FTP listener.
+/// Coding (compression and deduplication) that an FTP listener permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Optimised {
     pub(super) compresses: bool,
-    /// Whether uploads are deduplicated.
+    /// Whether the gateways deduplicate uploads.
     pub(super) deduplicates: bool,
-    /// Whether downloads are deduplicated.
+    /// Whether the gateways deduplicate downloads.
     pub(super) caches: bool,
 }
 
-/// Whether the value is "auto". `None` without a value.
+/// Whether the value is "auto". Returns `None` if the key is not set.
 pub(super) fn is_auto(text: Option<&Spanned<String>>) -> Result<Option<bool>, Problem> {
     let Some(text) = text else { return Ok(None) };
     match text.get_ref().as_str() {
@@ -35,10 +35,11 @@ pub(super) fn is_auto(text: Option<&Spanned<String>>) -> Result<Option<bool>, Pr
     }
 }
 
-/// Returns the permitted coding of the data at an FTP listener.
+/// Returns the coding (compression and deduplication) that an FTP listener permits.
 ///
-/// Users of TLS want to hide their data from everyone on the path. The number of bytes on the link
-/// reveals some of their content. With TLS the operator must therefore permit coding explicitly.
+/// With coding, the number of bytes on the link reveals some of the content. Users of TLS want to
+/// hide their content from everyone on the path. With TLS, the operator must therefore permit
+/// coding explicitly.
 pub(super) fn door(
     section: &FtpSection,
     has_tls: bool,
@@ -78,7 +79,7 @@ pub(super) fn door(
     })
 }
 
-/// Returns the error about a key at a listener with TLS.
+/// Returns the error for a key that needs explicit permission at a listener with TLS.
 fn needs_word(key: &str) -> String {
     format!(
         "at a listener with tls, {key} needs optimise_tls = true: the number of bytes on the link reveals something of \
@@ -86,7 +87,7 @@ fn needs_word(key: &str) -> String {
     )
 }
 
-/// Returns the tenants of a peer.
+/// Checks the names of a peer's tenants, and returns them.
 pub(super) fn tenants(names: &[Spanned<String>]) -> Result<Vec<String>, Problem> {
     let mut tenants: Vec<String> = Vec::new();
     for name in names {
@@ -102,7 +103,8 @@ pub(super) fn tenants(names: &[Spanned<String>]) -> Result<Vec<String>, Problem>
     Ok(tenants)
 }
 
-/// Returns the tenant of a listener. A peer that the listener leads to must have this tenant.
+/// Returns the tenant of a listener. At least one peer that the listener can use must have this
+/// tenant.
 pub(super) fn tenant(
     name: Option<&Spanned<String>>,
     via: Option<usize>,
@@ -121,7 +123,7 @@ pub(super) fn tenant(
     }
 }
 
-/// Returns the chunk store, if there is a section.
+/// Returns the settings of the chunk store, if the file has the section `[store]`.
 pub(super) fn store(
     section: Option<&StoreSection>,
     folder: &Path,

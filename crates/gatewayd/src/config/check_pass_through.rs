@@ -1,5 +1,6 @@
-//! Checks of a listener with `tls = { mode = "pass-through" }`. It needs certain keys. Other keys
-//! have no effect, since it does not read the control connection.
+//! Checks of a listener with `tls = { mode = "pass-through" }`. The listener forwards the encrypted
+//! control connection without reading it. Some keys are therefore required, and others have no
+//! effect.
 
 use std::{collections::HashSet, net::SocketAddr};
 
@@ -18,7 +19,7 @@ pub(super) fn is_asked(section: &FtpSection) -> bool {
     mode == Some("pass-through")
 }
 
-/// Checks a section with pass-through.
+/// Checks an `[[ftp]]` section with `mode = "pass-through"`.
 pub(super) fn door(
     section: FtpSection,
     config: &Config,
@@ -67,7 +68,7 @@ pub(super) fn door(
     })
 }
 
-/// Refuses keys that need to read or write the control connection.
+/// Refuses keys that have an effect only if the gateway reads or writes the control connection.
 fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     fn refuse<T>(value: Option<&Spanned<T>>, message: &str) -> Result<(), Problem> {
         value.map_or(Ok(()), |value| Err(problem(value, message)))
@@ -122,5 +123,5 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     )
 }
 
-/// Maximum number of data ports of a pass-through listener. Each port is a listening socket.
+/// Maximum number of data ports of a pass-through listener. Each port needs one listening socket.
 const DATA_PORTS_MAX: usize = 1024;

@@ -1,11 +1,11 @@
-//! Checks of `[spool]`: the place of files that several servers receive.
+//! Checks of `[spool]`: the folder for uploads that the gateway copies to several servers.
 
 use std::path::Path;
 
 use super::{check_folder, file::SpoolSection, problem::Problem};
 use relay::spool::SpoolSettings;
 
-/// Returns the spool, if there is a section.
+/// Returns the settings of the spool, if the file has the section `[spool]`.
 pub(super) fn spool(
     section: Option<&SpoolSection>,
     folder: &Path,

@@ -1,5 +1,5 @@
-//! Checks of the TLS keys of an `[[ftp]]` section: readable certificates, and keys without
-//! contradictions.
+//! Checks of the TLS keys of an `[[ftp]]` section. Certificates must be readable, and keys must not
+//! contradict each other.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use net::tls::{
     TlsStart, TlsVersion,
 };
 
-/// Returns the TLS with clients.
+/// Returns the settings of TLS between clients and this gateway.
 pub(super) fn door(
     section: &FtpSection,
     folder: &Path,
@@ -43,7 +43,7 @@ pub(super) fn door(
     }
 }
 
-/// Reads the requirements for the clients' TLS.
+/// Reads the requirements for TLS connections from clients.
 pub(super) fn rules(section: &FtpSection, folder: &Path) -> Result<TlsRules, Problem> {
     let default = TlsRules::default();
     let Some(tls) = &section.tls else {
@@ -73,7 +73,7 @@ pub(super) fn rules(section: &FtpSection, folder: &Path) -> Result<TlsRules, Pro
     })
 }
 
-/// Reads the roots of client certificates.
+/// Reads the root certificates that sign client certificates.
 pub(super) fn client_roots(
     file: &Spanned<PathBuf>,
     folder: &Path,
@@ -82,7 +82,7 @@ pub(super) fn client_roots(
     roots.map_err(|error| file_problem(file, &error))
 }
 
-/// Reads the settings of TLS with the server.
+/// Reads the settings of TLS between the far gateway and the server.
 pub(super) fn server(section: &FtpSection, folder: &Path) -> Result<Option<ServerTls>, Problem> {
     let Some(tls) = &section.server_tls else {
         return Ok(None);
@@ -110,12 +110,12 @@ fn of_door(tls: &TlsSection) -> Certificate<'_> {
     }
 }
 
-/// Keys of a section that name a certificate.
+/// The keys of a section that name a certificate and its private key.
 pub(super) struct Certificate<'a> {
     pub(super) cert: (&'static str, Option<&'a Spanned<PathBuf>>),
     pub(super) key: (&'static str, Option<&'a Spanned<PathBuf>>),
-    /// Name of the certificate that the gateway creates beside the identity `key_file`, if none is
-    /// configured.
+    /// File name of the certificate that the gateway creates if none is configured. The file is in
+    /// the folder of the gateway's `key_file`.
     pub(super) kept_as: &'static str,
 }
 
@@ -153,7 +153,7 @@ impl Certificate<'_> {
     }
 }
 
-/// Refuses keys without effect if the gateway has no TLS with clients.
+/// Refuses TLS keys that have no effect because TLS with clients is off.
 pub(super) fn no_tls_keys(tls: &TlsSection) -> Result<(), Problem> {
     fn refuse<T>(value: Option<&Spanned<T>>, what: &str) -> Result<(), Problem> {
         value.map_or(Ok(()), |value| {

@@ -5,7 +5,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use super::*;
 use crate::config::{file::File, place};
 
-/// A folder with a certificate, its key, and a file that is neither. Unique to the test.
+/// A folder with a certificate, its key and a file of another kind. Each test has its own folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -37,7 +37,8 @@ impl Folder {
         Self(path)
     }
 
-    /// Reads both values of an `[[ftp]]` section with a target and `rest`.
+    /// Parses an `[[ftp]]` section with a target and the lines `rest`. Returns its TLS settings for
+    /// clients and for the server.
     fn read(&self, rest: &str) -> Result<(ListenerTls, Option<ServerTls>), (usize, usize, String)> {
         let text = format!("{HEAD}target = \"10.0.0.1\"\n{rest}\n");
         self.read_text(&text)
@@ -74,7 +75,7 @@ fn set_mode(path: &Path, mode: u32) {
 
 const HEAD: &str = "[identity]\nkey_file = \"site-a.key\"\n[[ftp]]\nlisten = \"127.0.0.1:2121\"\n";
 
-/// Line of the first key after [`HEAD`] and the target.
+/// Line of the first key after [`HEAD`] and the line with the target.
 const LINE: usize = 6;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Checks of a transparent listener: contradicting keys, and servers that can be intercepted.
+//! Checks of a transparent listener. Keys must not contradict it, and the servers must be possible
+//! to intercept.
 
 use toml::Spanned;
 
@@ -11,7 +12,8 @@ use ftp::logon::FTP_PORT;
 
 use super::Intercepted;
 
-/// Whether the listener is transparent.
+/// Returns whether the section configures a transparent listener. Refuses a section with
+/// contradicting keys.
 pub(super) fn door(
     section: &FtpSection,
     via: Option<usize>,
@@ -45,7 +47,8 @@ pub(super) fn door(
     Ok(true)
 }
 
-/// Refuses keys that contradict a transparent listener. Clients know only the server's own address.
+/// Refuses keys that contradict a transparent listener. Clients of such a listener connect to the
+/// server's own address.
 fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     fn refuse<T>(value: Option<&Spanned<T>>, message: &str) -> Result<(), Problem> {
         value.map_or(Ok(()), |value| Err(problem(value, message)))

@@ -1,7 +1,8 @@
 use super::super::{Config, ConfigError};
 use link::Identity;
 
-/// Reads a file with two peers. `serves` belongs to the first; the second serves all servers.
+/// Parses a file with two peers. `serves` is a key of the first peer. The second peer serves all
+/// servers.
 fn parse(name: &str, serves: &str, door: &str) -> Result<Config, ConfigError> {
     let folder = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");

@@ -1,4 +1,4 @@
-//! Keys that several kinds of listeners share.
+//! Checks of keys that several kinds of listeners have.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use net::target::Endpoint;
 
-/// Returns the index of the peer that `via` names.
+/// Returns the index of the peer that the key `via` names. Returns `None` if the key is not set.
 pub(super) fn via(
     via: Option<&Spanned<String>>,
     config: &Config,
@@ -37,7 +37,7 @@ pub(super) fn via(
     }
 }
 
-/// Refuses a target that no peer serves, or that the peer of `via` does not serve.
+/// Refuses a target that no peer serves. If `via` names a peer, that peer must serve the target.
 pub(super) fn served(
     target: &Spanned<Endpoint>,
     via: Option<usize>,

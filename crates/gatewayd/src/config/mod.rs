@@ -1,7 +1,7 @@
-//! The configuration: read once, checked once, and valid from then on.
+//! The configuration of a gateway, read from a file and checked.
 //!
-//! Every error names the file, the line, the column and the expected form. An unknown key is such
-//! an error.
+//! Every error names the file, the line, the column and the expected form. An unknown key is an
+//! error.
 
 mod admin_token;
 mod check;
@@ -50,40 +50,43 @@ pub struct Config {
     pub link_listen: SocketAddr,
     /// Peers, the link to them, and limits.
     pub relay: RelaySettings,
-    /// Time for open transfers to end at a shutdown.
+    /// Time after a shutdown request within which open transfers may finish.
     pub drain_max: Duration,
-    /// The same time after an upgrade. `None` for unlimited time.
+    /// Time after an upgrade within which open transfers of the old process may finish. `None`
+    /// means unlimited time.
     pub upgrade_drain_max: Option<Duration>,
     /// FTP listeners.
     pub ftp: Vec<FtpListener>,
-    /// FTP listeners that pass TLS between client and server through.
+    /// FTP listeners that pass TLS through unread between client and server.
     pub pass_through: Vec<PassThrough>,
     /// Listeners for any other TCP service.
     pub forwards: Vec<Forward>,
-    /// Folder for files that several servers receive, if configured.
+    /// Folder for uploads that the gateway copies to several servers, if configured.
     pub spool: Option<spool::SpoolSettings>,
     /// Folder for chunks that have crossed the link, if configured.
     pub store: Option<optimise::StoresSettings>,
     /// The transfer log, if configured.
     pub transfer_log: Option<transfer_log::TransferLogSettings>,
-    /// Log level. The command line and the environment override it.
+    /// Log level. The command line and the environment override this value.
     pub log_level: Option<LogLevel>,
-    /// Form of the log. The command line overrides it.
+    /// Format of log messages. The command line overrides this value.
     pub log_format: Option<LogFormat>,
     /// Address of the admin interface.
     pub admin_listen: SocketAddr,
-    /// Further host names of the admin interface.
+    /// Additional host names of the admin interface.
     pub admin_hosts: Vec<Host>,
-    /// Token that permits use of the dashboard. With `None`, clients of a loopback address may read
-    /// it, and see no names.
+    /// Token that permits use of the dashboard. With `None`, clients at a loopback address may read
+    /// the dashboard, but see no names of users, files and clients.
     pub admin_token: Option<AdminToken>,
-    /// The file with this token.
+    /// The file with the dashboard's token.
     pub admin_token_file: Option<PathBuf>,
-    /// Whether the file names the admin address. A port in use is then an error.
+    /// Whether the file sets the admin address. If so, the gateway does not start when the port is
+    /// in use.
     pub admin_explicit: bool,
     /// Path of the socket that accepts orders.
     pub admin_socket: PathBuf,
-    /// Whether the file names the admin socket. A failure to bind it is then an error.
+    /// Whether the file sets the admin socket. If so, the gateway does not start when the socket
+    /// cannot be bound.
     pub admin_socket_explicit: bool,
     /// The dashboard over TLS, if configured.
     pub admin_https: Option<AdminHttps>,
@@ -92,13 +95,13 @@ pub struct Config {
 /// Level of logging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
-    /// Errors alone.
+    /// Only errors.
     Error,
     /// Errors and warnings.
     Warn,
-    /// Errors, warnings, and events of operation.
+    /// Errors, warnings and normal events.
     Info,
-    /// Details for the search of a fault, too.
+    /// All messages, including details for debugging.
     Debug,
 }
 
@@ -114,12 +117,12 @@ impl LogLevel {
     }
 }
 
-/// The form of log messages.
+/// The format of log messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Lines of text for people.
     Text,
-    /// A JSON object on each line.
+    /// Lines with one JSON object each.
     Json,
     /// Entries of the systemd journal.
     Journald,
@@ -132,8 +135,8 @@ pub struct AdminHttps {
     pub listen: SocketAddr,
     /// Certificate of the dashboard for browsers.
     pub certificate: CertSource,
-    /// Roots of client certificates. A client with such a certificate needs no token. If empty, no
-    /// client certificate is requested.
+    /// Root certificates of clients. A client with a certificate from such a root needs no token.
+    /// If empty, the gateway requests no client certificate.
     pub client_ca: Vec<CertificateDer<'static>>,
 }
 
@@ -141,7 +144,7 @@ pub struct AdminHttps {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     file: PathBuf,
-    /// Line and column, both from 1. `None` if the file could not be read.
+    /// Line and column of the mistake, both counted from 1. `None` if the file could not be read.
     at: Option<(usize, usize)>,
     message: String,
 }
@@ -150,7 +153,7 @@ impl Config {
     /// Reads and checks a configuration file and the key file that it names.
     ///
     /// # Errors
-    /// [`ConfigError`] with the first mistake.
+    /// [`ConfigError`] describes the first mistake.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
             file: path.to_owned(),
@@ -163,15 +166,16 @@ impl Config {
     /// Checks the text of the configuration file at `path`.
     ///
     /// # Errors
-    /// [`ConfigError`] with the first mistake.
+    /// [`ConfigError`] describes the first mistake.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         Self::parse_beside(text, path, None)
     }
 
-    /// Checks the text with this register in place of the one beside the key.
+    /// Checks the text of the configuration file at `path`. Uses `register` instead of the register
+    /// in the folder of the key file.
     ///
     /// # Errors
-    /// [`ConfigError`] with the first mistake.
+    /// [`ConfigError`] describes the first mistake.
     pub fn parse_with(text: &str, path: &Path, register: &Register) -> Result<Self, ConfigError> {
         Self::parse_beside(text, path, Some(register))
     }
@@ -191,8 +195,8 @@ impl Config {
         check::check(file, path, register).map_err(|p| problem(Some(p.span), p.message))
     }
 
-    /// Returns the roots of client certificates at the dashboard. If empty, no certificate is
-    /// requested.
+    /// Returns the root certificates of clients of the dashboard. If empty, the gateway requests no
+    /// client certificate.
     pub(crate) fn client_ca(&self) -> &[CertificateDer<'static>] {
         let https = self.admin_https.as_ref();
         https.map_or(&[], |https| &https.client_ca)
@@ -200,7 +204,7 @@ impl Config {
 }
 
 impl Config {
-    /// Returns the servers that a transparent listener intercepts.
+    /// Returns the servers whose connections a transparent listener intercepts.
     pub(crate) fn intercepted(&self, door: &FtpListener) -> Intercepted {
         let clients = door.clients.as_deref().unwrap_or_default();
         Intercepted::new(&self.relay.peers, door.via, door.listen, clients)
@@ -303,7 +307,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// Returns line and column of a byte offset, both from 1. Columns count characters.
+/// Returns the line and the column of a byte offset, both counted from 1. Columns count characters.
 fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);

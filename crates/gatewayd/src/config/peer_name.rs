@@ -1,14 +1,14 @@
-//! Permitted names of peers.
+//! Rules for names of peers.
 
-/// Whether a peer may have this name.
+/// Whether this text is permitted as the name of a peer.
 pub fn may_be_name(name: &str) -> bool {
     let is_text = !name.is_empty() && !name.chars().any(char::is_control);
     is_text && name.len() <= PEER_NAME_MAX && !name.starts_with(GUEST)
 }
 
-/// Start of the name of a guest: a gateway with an invite that is not a peer yet. Names of peers
-/// never start like this.
+/// First characters of the name of a guest. A guest is a gateway with an invite that is not a peer
+/// yet. No peer can have a name that starts with these characters.
 pub(super) const GUEST: &str = "(invite";
 
-/// Longest name of a peer, since replies and metrics repeat it.
+/// Maximum length of a peer's name. Replies and metrics repeat the name.
 pub(super) const PEER_NAME_MAX: usize = 64;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use toml::Spanned;
 
-/// A mistake, and the bytes of the file that contain it.
+/// A mistake, and the byte range in the file where it is.
 pub(super) struct Problem {
     pub(super) span: Range<usize>,
     pub(super) message: String,

@@ -1,8 +1,12 @@
-//! Tables of all keys in `docs/configuration.md`, made from the types in `file.rs`.
+//! Tests of the tables of keys in `docs/configuration.md`, which are generated from the types in
+//! `file.rs`.
 //!
-//! A row has the name, the type and the doc comment of a field. A line `Values: ...` of the comment
-//! replaces the type, and a line `Default: ...` is the default. The tests compare both with the
-//! behaviour of the checks. A trial reload to another value shows whether a change needs a restart.
+//! Each row has the name, the type and the doc comment of a field. If the comment has a line
+//! `Values: ...`, the row shows these values instead of the type. A line `Default: ...` is the
+//! default.
+//!
+//! The tests compare values and defaults with the results of the checks. A trial reload with
+//! another value of each key shows whether its change needs a restart.
 
 mod keys;
 mod trial;
@@ -75,7 +79,7 @@ fn stated_values_are_the_permitted_ones() {
     assert!(count > 10, "{count} keys are checked");
 }
 
-/// Returns the page with its tables replaced.
+/// Returns the page with each table replaced by a newly generated table.
 fn with_tables(page: &str, sections: &[Section], trial: &Trial) -> String {
     let mut lines = Vec::new();
     let mut is_in_table = false;
@@ -105,7 +109,7 @@ fn with_tables(page: &str, sections: &[Section], trial: &Trial) -> String {
 }
 
 impl Section {
-    /// The line before the table.
+    /// Returns the marker line before the section's table.
     fn mark(&self) -> String {
         let path = match self.path.as_str() {
             "" => "the file",
@@ -155,7 +159,7 @@ impl Section {
     }
 }
 
-/// Returns each key of a section, with its place in the trial's file.
+/// Returns each key of all sections, with its path in the trial's file.
 fn placed_keys() -> impl Iterator<Item = (Key, String)> {
     let sections = sections().into_iter().skip(1);
     sections.flat_map(|section| {
@@ -167,12 +171,12 @@ fn placed_keys() -> impl Iterator<Item = (Key, String)> {
     })
 }
 
-/// Returns the value of TOML that a default begins with.
+/// Returns the TOML value at the start of a default's text.
 fn literal(default: &str) -> Option<String> {
     let literal = default.strip_prefix('`')?.split('`').next()?;
     let is_value = toml::from_str::<Table>(&format!("x = {literal}")).is_ok();
     is_value.then(|| literal.to_owned())
 }
 
-/// Beginning of the line before each table.
+/// Start of the marker line before each table.
 const MARK: &str = "<!-- keys of";

@@ -1,4 +1,5 @@
-//! The peers of the register, and the guests that present an invite.
+//! The peers of the register, and the guests (gateways that have an invite and may connect to
+//! enrol).
 
 use std::collections::HashSet;
 
@@ -12,13 +13,13 @@ use super::{
 use crate::register::{EnrolledPeer, Register};
 use net::target::{AllowEntry, AllowList, Endpoint, ServesPattern};
 
-/// Returns the peers that the register adds to the peers of the file.
+/// Returns the peers that the register adds to the peers of the configuration file.
 ///
-/// `names` and `keys` belong to the peers of the file. The caller assigns the numbers of the peers
-/// later.
+/// `names` and `keys` are the names and the public keys of the file's peers. The caller assigns the
+/// numbers of the added peers later.
 ///
 /// # Errors
-/// The mistake in the register.
+/// The text of the first mistake in the register.
 pub(super) fn peers(
     register: &Register,
     allow: &[AllowEntry],
@@ -86,7 +87,7 @@ fn peer(
     (peer, of_link)
 }
 
-/// Creates a guest, which serves no servers, and may not reach any.
+/// Creates a guest. A guest serves no servers and may reach no servers.
 fn guest(public_key: PublicKey, kind: &str, origin: PeerOrigin) -> (PeerSettings, PeerConfig) {
     let name = format!("{kind} {})", &public_key.to_string()[..8]);
     let peer = PeerSettings {
@@ -109,10 +110,10 @@ fn guest(public_key: PublicKey, kind: &str, origin: PeerOrigin) -> (PeerSettings
     (peer, of_link)
 }
 
-/// Start of the name of a removed peer. No peer can have such a name.
+/// First characters of the name of a removed peer. No configured peer can have such a name.
 const DISMISSED: &str = "(removed";
 
-/// Rate limit of guests. An invite has a few hundred bytes.
+/// Rate limit of each guest. The messages of an enrolment have only a few hundred bytes.
 const RATE_MAX: BitRate = BitRate::mbit(1);
 
 #[cfg(test)]
@@ -137,8 +138,9 @@ mod tests {
         Identity::from_seed([seed; 32]).public_key()
     }
 
-    /// Creates a configuration with this `serves` of its peer "hq", and with the peer "partner" of
-    /// the register.
+    /// Creates a configuration whose file has the peer "hq" and whose register has the peer
+    /// "partner". `of_file` is the line `serves = ...` of "hq". `of_register` lists the servers of
+    /// "partner".
     fn config(name: &str, of_file: &str, of_register: &[&str]) -> Result<Config, String> {
         let path = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("room");

@@ -1,13 +1,16 @@
 //! Access to the dashboard: permission to read, and permission to make changes.
 //!
-//! At a loopback address every client may read, and sees no names of users, files and clients. Only
-//! a client with the token sees these names, and may make changes. At any other address, over TLS,
-//! or behind a proxy, reading needs the token, too. A process at the admin socket may do
-//! everything.
+//! - A client at a loopback address may read without a token, but sees no names of users, files and
+//!   clients.
+//! - A client with the token sees these names and may make changes.
+//! - At any other address, over TLS, or behind a proxy, a client without the token may not even
+//!   read.
+//! - A process at the admin socket has every permission.
 //!
-//! Over TLS a certificate gives the same rights as the token, and is checked at each request. A
-//! program shows the token itself. A browser shows a cookie that it got for the token. The cookie
-//! contains a time and an authentication code, so the gateway stores no sessions.
+//! Over TLS, a client certificate gives the same permissions as the token. The gateway checks the
+//! certificate at each request. A program sends the token itself. A browser sends a cookie that the
+//! gateway has issued for the token. The cookie contains a time and an authentication code, so the
+//! gateway stores no sessions.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,20 +23,20 @@ use crate::config::{AdminToken, Config};
 use net::tls;
 use pages::PageClient;
 
-/// Permission that a request needs.
+/// Permission that a client needs for its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permission {
     /// Permission to read the state of the gateway.
     Read,
-    /// Permission to change its present behaviour.
+    /// Permission to change the gateway's behaviour, such as a rate limit.
     Change,
-    /// Permission to receive a secret.
+    /// Permission to create an invite, which is a secret.
     Invite,
 }
 
 /// Access control of the dashboard.
 pub(super) struct AccessControl {
-    /// Key of the cookies, another one after each start.
+    /// Key that authenticates the cookies. The gateway creates a new key at each start.
     key: hmac::Key,
 }
 
@@ -76,7 +79,7 @@ impl AccessControl {
             })
     }
 
-    /// Returns a cookie for a client that has shown the token.
+    /// Returns a cookie for a client that has sent the token.
     pub(super) fn cookie(&self, token: &AdminToken, client: &PageClient) -> String {
         let until_unix_s = unix_s() + SESSION.as_secs();
         let tag = hmac::sign(&self.key, &signed(until_unix_s, token, client));
@@ -104,7 +107,7 @@ impl AccessControl {
 }
 
 impl Dashboard {
-    /// Whether the client with these headers has this permission.
+    /// Checks whether the client that sent these headers has this permission.
     pub(super) fn allows(
         &self,
         permission: Permission,
@@ -119,19 +122,20 @@ impl Dashboard {
         self.access.allows(permission, client, headers, token)
     }
 
-    /// Whether the client with these headers sees the names of users, files and clients.
+    /// Whether the client that sent these headers may see the names of users, files and clients.
     pub(crate) fn shows_names(&self, client: &PageClient, headers: &HeaderMap) -> bool {
         self.allows(Permission::Change, client, headers).is_ok()
     }
 }
 
-/// Whether a client's certificate is valid by `config`, and has not expired.
+/// Whether a root certificate of `config` has signed the client's certificate, and the certificate
+/// has not expired.
 pub(super) fn is_known(client: &PageClient, config: &Config) -> bool {
     let shown = &client.certificates;
     !shown.is_empty() && tls::judge(shown, config.client_ca()).is_ok()
 }
 
-/// Returns the header that deletes a browser's cookie.
+/// Returns the value of a `Set-Cookie` header that deletes the browser's cookie.
 pub(super) fn no_cookie(client: &PageClient) -> String {
     set_cookie(client, "", 0)
 }
@@ -142,7 +146,8 @@ fn set_cookie(client: &PageClient, value: &str, age_s: u64) -> String {
     format!("{name}={value}; Max-Age={age_s}; Path=/; HttpOnly; SameSite=Strict{over_tls}")
 }
 
-/// Returns the name of the cookie. Browsers keep one set of cookies for all ports of a host.
+/// Returns the name of the cookie. The name contains the port, because browsers send all cookies of
+/// a host to each of its ports.
 fn cookie_name(client: &PageClient) -> String {
     format!("longhaul_{}", client.at.port())
 }
@@ -157,7 +162,7 @@ fn unix_s() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// Lifetime of a cookie: a working day.
+/// Lifetime of a cookie: 12 hours, which is longer than a working day.
 const SESSION: Duration = Duration::from_secs(12 * 3600);
 
 #[cfg(test)]
@@ -171,7 +176,7 @@ mod tests {
         AdminToken::new(text).expect("a token")
     }
 
-    /// Creates a client at this address of the gateway.
+    /// Creates a client that is connected to this address of the gateway.
     fn client(at: &str) -> PageClient {
         let at = at.parse().expect("an address");
         PageClient::new(at, at, false)

@@ -1,4 +1,4 @@
-//! The files of the page, which are part of the program.
+//! The files of the dashboard's web page, which the program contains.
 
 use axum::{
     extract::Path,
@@ -6,8 +6,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// Content security policy. The page loads everything from this gateway. Inline scripts and styles,
-/// which an attacker may have inserted into a name, are not executed.
+/// Content security policy of the dashboard. The page may load files only from this gateway. The
+/// browser does not execute inline scripts and styles, because an attacker could hide a script in a
+/// file name.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -15,7 +16,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// Name, type and content of each file.
+/// Name, media type and content of each file.
 const ASSETS: [(&str, &str, &str); 16] = [
     ("page.css", STYLE, include_str!("assets/page.css")),
     ("uPlot.min.css", STYLE, include_str!("assets/uPlot.min.css")),
@@ -67,7 +68,7 @@ pub(super) async fn asset(Path(name): Path<String>) -> Response {
 mod tests {
     use super::*;
 
-    /// Returns the addresses in attributes of a page.
+    /// Returns the URLs in the `href` and `src` attributes of a page.
     fn addresses(page: &str) -> Vec<&str> {
         let attributes = ["href=\"", "src=\""];
         let found = attributes.iter().flat_map(|it| page.split(it).skip(1));

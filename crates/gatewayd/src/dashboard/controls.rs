@@ -1,5 +1,5 @@
-//! Changes by pages and programs: rate limits, the end of a transfer, an empty chunk store, an
-//! invite for a peer.
+//! Requests that change the gateway: rate limits, the stop of a transfer, the clearing of a chunk
+//! store, and invites for peers.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -28,13 +28,13 @@ use pages::PageClient;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RateRequest {
-    /// Name of the peer. `None` for all peers together.
+    /// Name of the peer. `None` means the sum over all peers.
     peer: Option<String>,
-    /// The limit in the form of the configuration. `None` for no limit.
+    /// The limit, written as in the configuration. `None` removes the limit.
     rate_max: Option<String>,
 }
 
-/// Limits the rate of a peer, or of all peers, until the next reload.
+/// Limits the rate of one peer, or of all peers together, until the next reload.
 pub(super) async fn rate(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
@@ -75,7 +75,7 @@ struct StopRequest {
     transfer: u64,
 }
 
-/// Ends a transfer now.
+/// Aborts a transfer.
 pub(super) async fn stop(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
@@ -98,11 +98,11 @@ pub(super) async fn stop(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClearRequest {
-    /// Name of the store's folder.
+    /// Path of the store's folder.
     store: String,
 }
 
-/// Empties an open chunk store of this gateway.
+/// Deletes all chunks of an open chunk store.
 pub(super) async fn clear(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
@@ -131,9 +131,9 @@ pub(super) async fn clear(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct InviteRequest {
-    /// Name of the peer. `None` for the name that the peer suggests.
+    /// Name for the new peer. With `None`, the peer chooses its name.
     name: Option<String>,
-    /// Endpoint of this gateway. `None` for the endpoint of the last invite.
+    /// Endpoint of this gateway. `None` means the endpoint of the previous invite.
     endpoint: Option<String>,
     minutes: u64,
 }
@@ -145,7 +145,7 @@ struct InviteReply {
     minutes: u64,
 }
 
-/// Creates an invite, by which another gateway becomes a peer.
+/// Creates an invite. Another gateway becomes a peer with this invite.
 pub(super) async fn invite(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
@@ -184,7 +184,7 @@ pub(super) async fn invite(
     }))
 }
 
-/// Creates an invite, and adds it to the register.
+/// Creates an invite and stores it in the register.
 fn create_invite(
     running: &RunningGateway,
     request: InviteRequest,
@@ -219,7 +219,7 @@ fn create_invite(
 }
 
 impl Dashboard {
-    /// Makes the gateway reload its register.
+    /// Requests a reload of the register, and waits for its outcome.
     async fn apply_register(&self) -> Result<(), DashboardError> {
         let stopping = || DashboardError::Over;
         let (request, answered) = reload::ReloadRequest::new(reload::ReloadCause::Enrolment);
@@ -234,7 +234,7 @@ impl Dashboard {
     }
 }
 
-/// Parses the body of a request.
+/// Parses the JSON body of a request.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, DashboardError> {
     serde_json::from_slice(body).map_err(|error| DashboardError::Malformed(error.to_string()))
 }
@@ -244,5 +244,5 @@ fn unix_s() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// Longest lifetime of an invite: 30 days, as in `longhaul peer invite`.
+/// Maximum lifetime of an invite, in minutes: 30 days, as in `longhaul peer invite`.
 const MINUTES_MAX: u64 = 30 * 24 * 60;

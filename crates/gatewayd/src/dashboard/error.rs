@@ -1,4 +1,4 @@
-//! Reasons for which the dashboard refuses a request.
+//! Errors with which the dashboard refuses a request.
 
 use axum::{
     Json,
@@ -50,7 +50,7 @@ pub(super) enum DashboardError {
 }
 
 impl DashboardError {
-    /// Returns the refusal if no token is configured.
+    /// Returns the error for a request that needs a token while no token is configured.
     pub(super) fn without_token(client: &PageClient) -> Self {
         match client.is_tls {
             true => Self::NoCertificate,

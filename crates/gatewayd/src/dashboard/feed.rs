@@ -1,8 +1,8 @@
-//! The present state, as a stream of events for each open page (server-sent events).
+//! The present state of the gateway, sent to each open page as server-sent events.
 //!
-//! A page first gets the whole state, and then the changes. All pages share one text for each
-//! change. A page that falls behind by more than a few changes is disconnected. Its browser
-//! connects again, and gets the whole state again.
+//! A new page first receives the complete state, and then each change. All pages share one encoded
+//! text for each change. If a page falls behind by more than [`BEHIND_MAX`] changes, the gateway
+//! disconnects the page. The browser then reconnects and receives the complete state again.
 
 use std::{
     collections::BTreeMap,
@@ -32,33 +32,33 @@ use crate::config::AdminToken;
 use pages::PageClient;
 use relay::status::TransferStatus;
 
-/// Stream of events for pages.
+/// Source of the events that all open pages receive.
 pub(super) struct EventFeed {
     changes: Sender<Bytes>,
     published: Mutex<PublishedState>,
     permits: Arc<Semaphore>,
 }
 
-/// State that all pages have received.
+/// The last state that the feed has sent to its pages.
 #[derive(Default)]
 struct PublishedState {
-    /// Whether the feed has ended: another process has the admin address.
+    /// Whether the feed has ended. It ends when another process takes over the admin address.
     is_over: bool,
-    /// Credentials by which pages were admitted.
+    /// The configured token when the present pages were admitted.
     token: Option<AdminToken>,
     client_ca: Vec<CertificateDer<'static>>,
     gateway: String,
     transfers: BTreeMap<u64, TransferStatus>,
 }
 
-/// Changes of transfers.
+/// Changes of transfers since the previous event.
 #[derive(Serialize)]
 struct TransferChanges<'a> {
-    /// Whether all other transfers are over.
+    /// Whether `opened` contains all open transfers. A page then deletes all other transfers.
     is_all: bool,
     opened: Vec<&'a TransferStatus>,
-    /// Number, bytes up, bytes down, bits per second, limit, age in seconds, bytes on the WAN. A
-    /// page that was loaded before an upgrade reads only the first fields.
+    /// Progress of transfers: number, bytes up, bytes down, bits per second, limit, age in seconds,
+    /// bytes on the WAN. A page that was loaded before an upgrade may ignore the last fields.
     moved: Vec<(u64, u64, u64, u64, &'a str, u64, u64)>,
     closed: Vec<u64>,
 }
@@ -76,7 +76,7 @@ impl EventFeed {
         self.changes.receiver_count() > 0
     }
 
-    /// Sends the present state to all pages.
+    /// Sends the changes since the previous state to all pages.
     pub(super) fn publish(&self, gateway: &DashboardGateway, transfers: Vec<TransferStatus>) {
         let transfers: BTreeMap<_, _> = transfers.into_iter().map(|it| (it.id, it)).collect();
         let mut published = lock(&self.published);
@@ -90,7 +90,8 @@ impl EventFeed {
         published.transfers = transfers;
     }
 
-    /// Makes pages connect again if the token or the roots of certificates have changed.
+    /// Disconnects all pages if the token or the root certificates have changed. The pages must
+    /// then authenticate again.
     pub(super) fn check_credentials(
         &self,
         token: Option<&AdminToken>,
@@ -105,13 +106,13 @@ impl EventFeed {
         }
     }
 
-    /// Makes all pages connect again.
+    /// Disconnects all pages, so that the browsers connect again.
     pub(super) fn reconnect_pages(&self) {
         // Without a reader, no page needs to connect again.
         let _ = self.changes.send(END);
     }
 
-    /// Ends the feed, so that pages connect to the process that now has the admin address.
+    /// Ends the feed. The pages then connect to the process that has taken over the admin address.
     pub(super) fn end(&self) {
         lock(&self.published).is_over = true;
         // Without a reader, no page needs the event.
@@ -122,7 +123,7 @@ impl EventFeed {
         lock(&self.published).is_over
     }
 
-    /// Returns the present state, and the receiver of later changes.
+    /// Returns the present state as an event, and the receiver of later events.
     fn join(&self) -> (Bytes, Receiver<Bytes>) {
         let published = lock(&self.published);
         let all = TransferChanges {
@@ -216,10 +217,10 @@ pub(super) async fn events(
     Ok((head, Body::from_stream(body)).into_response())
 }
 
-/// The last event of a page.
+/// Marker in the channel after which each page's stream ends.
 const END: Bytes = Bytes::new();
 
-/// An open page.
+/// The stream of events of one open page.
 struct PageStream {
     first: Option<Bytes>,
     changes: Receiver<Bytes>,
@@ -228,8 +229,8 @@ struct PageStream {
 }
 
 impl PageStream {
-    /// Returns the next event. `None` if the page is too far behind, at the end of the feed, or at
-    /// the time to connect again.
+    /// Returns the next event. Returns `None` if the page is too far behind, the feed has ended, or
+    /// the page must reconnect.
     async fn next(&mut self) -> Option<Bytes> {
         match self.first.take() {
             Some(all) => Some(all),
@@ -247,13 +248,14 @@ fn event(name: &str, data: &impl Serialize) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// Time after which a page connects again: its log-in, or its certificate, may have expired.
+/// Time after which a page must reconnect, because its cookie or its certificate may have expired.
 const STREAM_MAX: Duration = Duration::from_secs(3600);
 
-/// Changes by which a page may fall behind: five seconds.
+/// Maximum number of events by which a page may fall behind: about five seconds.
 const BEHIND_MAX: usize = 16;
 
-/// Maximum number of pages at a time. Pages without names have the same number of permits.
+/// Maximum number of open pages. The feed with names and the feed without names each permit this
+/// number.
 pub(super) const PAGES_MAX: usize = 32;
 
 const RETRY_MS: u32 = 1000;

@@ -21,7 +21,7 @@ use super::{
 };
 use relay::status::KnownPath;
 
-/// The series of all shown peers.
+/// The histories of all peers that the dashboard shows.
 #[derive(Debug, Default)]
 pub(super) struct PeerHistories {
     peers: BTreeMap<String, PeerHistory>,
@@ -29,14 +29,15 @@ pub(super) struct PeerHistories {
 
 #[derive(Debug, Default)]
 struct PeerHistory {
-    /// One sample for each second.
+    /// One sample for each second of the last [`SECONDS`].
     minutes: VecDeque<Sample>,
-    /// One sample for each minute: means.
+    /// One sample for each minute of the last day. Each sample is a mean over its minute.
     day: VecDeque<Sample>,
     path: Option<KnownPath>,
 }
 
-/// A peer at one moment, or its mean over a minute. The fields have the order of [`COLUMNS`].
+/// State of a peer at one moment, or its mean over one minute. [`COLUMNS`] names the fields in
+/// their order.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 struct Sample(
     u64,
@@ -79,7 +80,8 @@ impl Sample {
         )
     }
 
-    /// Returns the mean of the known samples. The limit is the last known one.
+    /// Returns the mean of the samples. Unknown values are left out of the mean. The limit is the
+    /// last known limit.
     fn mean<'a>(samples: impl Iterator<Item = &'a Self> + Clone) -> Option<Self> {
         let last = samples.clone().last()?;
         let count = samples.clone().count() as f32;
@@ -107,7 +109,7 @@ impl Sample {
 }
 
 impl PeerHistories {
-    /// Adds a second of each peer.
+    /// Adds one sample of each peer, once per second.
     pub(super) fn add(&mut self, view: &DashboardGateway) {
         if self.peers.len() > view.peers.len() {
             let is_shown = |name: &String| view.peers.iter().any(|it| it.status.name == *name);
@@ -132,7 +134,7 @@ impl PeerHistories {
         }
     }
 
-    /// Returns the properties of the path to a peer.
+    /// Returns the known properties of the path to a peer.
     pub(super) fn path(&self, peer: &str) -> Option<KnownPath> {
         self.peers.get(peer)?.path
     }
@@ -151,7 +153,7 @@ impl PeerHistory {
         }
     }
 
-    /// Returns the highest rate of the last minutes.
+    /// Returns the highest rate in the samples of the last minutes.
     fn best_rate(&self) -> BitRate {
         let rates = self.minutes.iter().flat_map(|it| [it.1, it.2, it.3]);
         BitRate::bits_per_s(rates.fold(0.0, f32::max) as u64)
@@ -201,10 +203,10 @@ pub(super) async fn history(
     }))
 }
 
-/// Samples by second: ten minutes.
+/// Number of samples with an interval of one second: ten minutes.
 const SECONDS: usize = 600;
 
-/// Samples by minute: a day.
+/// Number of samples with an interval of one minute: a day.
 const MINUTES: usize = 1440;
 
 #[cfg(test)]

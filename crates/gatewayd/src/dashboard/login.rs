@@ -1,4 +1,4 @@
-//! Log-in and log-out, and the permissions of a page.
+//! Log-in, log-out, and the query for the permissions of a page.
 
 use std::sync::Arc;
 
@@ -27,15 +27,15 @@ struct LoginRequest {
     token: String,
 }
 
-/// Permissions that the page needs to know before it offers controls.
+/// Permissions of the requesting page. The page shows only the controls that it may use.
 #[derive(Debug, Serialize)]
 struct PagePermissions {
     look: bool,
     change: bool,
     invite: bool,
-    /// Whether a log-in with a token is possible, and changes the permissions.
+    /// Whether the client can gain permissions by a log-in with a token.
     has_token: bool,
-    /// Reason for which the dashboard, or an invite by it, is not available.
+    /// Reason why the dashboard, or the creation of invites, is not available.
     why_not: Option<String>,
 }
 

@@ -1,10 +1,10 @@
-//! The dashboard at the admin address: a page for people, and the data of the page.
+//! The dashboard at the admin address: a web page, and the data of this page.
 //!
-//! The page is static. Its data arrive as a stream of events (`feed`) from the snapshot that all
-//! views read. Two requests provide more: the history of a peer (`history`), and the finished
-//! transfers (`recent`). Only `controls` change state, by POST requests. `access` decides on
-//! permissions, and `origin` on the web pages that may send requests. `admin` has checked before
-//! that a request is for this gateway.
+//! The page is static. Its data arrive as a stream of events from the module `feed`. Two requests
+//! return more data: `history` returns the history of a peer, and `recent` returns finished
+//! transfers. Only the POST requests in `controls` change state. `access` checks permissions.
+//! `origin` checks which web page has sent a request. The module `admin` has already checked that a
+//! request is for this gateway.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads the clock of the machine: sessions of browsers, invites"
@@ -53,13 +53,13 @@ use self::{
 use crate::{reload, running::RunningGateway};
 use pages::PageClient;
 
-/// Parts of a gateway's dashboard.
+/// The dashboard of a gateway.
 pub(crate) struct Dashboard {
     current: watch::Receiver<Arc<RunningGateway>>,
     reloads: mpsc::Sender<reload::ReloadRequest>,
     access: AccessControl,
     feed: EventFeed,
-    /// Feed of pages without names of users, files and clients.
+    /// Feed for pages that may not see names of users, files and clients.
     nameless_feed: EventFeed,
     history: Mutex<PeerHistories>,
     rates: Mutex<RateOverrides>,
@@ -81,7 +81,7 @@ impl Dashboard {
         })
     }
 
-    /// Returns the routes of the pages, and of their requests.
+    /// Returns the routes of the web page and of its requests.
     pub(crate) fn router(self: &Arc<Self>) -> Router {
         let reading = Router::new()
             .route("/", get(assets::page))
@@ -110,7 +110,7 @@ impl Dashboard {
             .with_state(self.clone())
     }
 
-    /// Protects these pages, so that only permitted clients read them.
+    /// Restricts these routes to clients that have the permission to read.
     pub(crate) fn guard<S: Clone + Send + Sync + 'static>(
         self: &Arc<Self>,
         pages: Router<S>,
@@ -123,7 +123,8 @@ impl Dashboard {
         pages.route_layer(middleware::from_fn_with_state(self.clone(), may_read))
     }
 
-    /// Follows the state of the gateway, for pages and for the history, until it is dropped.
+    /// Updates the feeds and the history at regular intervals. The feeds end when the caller drops
+    /// the future.
     pub(crate) async fn follow(&self) -> Infallible {
         let _ends = [EndOfFeed(&self.feed), EndOfFeed(&self.nameless_feed)];
         let mut ticks = interval(TICK);
@@ -177,13 +178,13 @@ impl Dashboard {
         self.nameless_feed.publish(&view, snapshot.transfers);
     }
 
-    /// Returns the gateway with its present settings.
+    /// Returns the running gateway with its present settings.
     fn running(&self) -> Arc<RunningGateway> {
         self.current.borrow().clone()
     }
 }
 
-/// Ends the streams of pages when it is dropped.
+/// Guard that ends a feed when it is dropped.
 struct EndOfFeed<'a>(&'a EventFeed);
 
 impl Drop for EndOfFeed<'_> {
@@ -225,8 +226,8 @@ async fn may_change(
     Ok(next.run(request).await)
 }
 
-/// Isolates the dashboard. A browser does not store it, and other pages can neither embed nor read
-/// it. Its pages load nothing from elsewhere.
+/// Adds headers that isolate the dashboard. The browser does not cache it, and web pages of other
+/// sites can neither embed nor read it. Its pages load nothing from other sites.
 async fn close_off(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
@@ -261,7 +262,7 @@ async fn close_off(
     response
 }
 
-/// Returns an answer in JSON.
+/// Returns a response with the value as JSON.
 fn json(value: &impl serde::Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
@@ -269,14 +270,16 @@ fn json(value: &impl serde::Serialize) -> Response {
     }
 }
 
-/// Locks the mutex. A panic elsewhere does no harm: the values are only displayed.
+/// Locks the mutex. Ignores a panic of another holder of the lock, because the protected values are
+/// only displayed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Updates of a page per second. People expect changes within a second.
+/// Number of updates of a page per second. Users notice delays of about a second.
 const TICKS_PER_S: u32 = 3;
 const TICK: Duration = Duration::from_nanos(1_000_000_000 / TICKS_PER_S as u64);
 
-/// Longest body of a request. The longest one has a name, an endpoint and a token.
+/// Maximum length of a request's body in bytes. The largest request contains a name, an endpoint
+/// and a token.
 const BODY_BYTES_MAX: usize = 4096;

@@ -1,8 +1,8 @@
-//! Pages that may make changes: only the pages of this gateway.
+//! Check that a request for a change comes from this gateway's own web page or from a program.
 //!
-//! A browser names the requesting page in `Origin`, which the page cannot change. A program has no
-//! page, and names none. A request that shows other signs of a browser without naming a page is
-//! refused.
+//! A browser names the site of the requesting page in `Origin`, and a page cannot change this
+//! header. A program sends no `Origin`. The gateway refuses a request that has no `Origin` but has
+//! other headers that only browsers send.
 
 use axum::{
     extract::{ConnectInfo, Request},
@@ -14,8 +14,8 @@ use axum::{
 use super::error::DashboardError;
 use pages::PageClient;
 
-/// Accepts requests of this gateway's own page, and of programs. They must be JSON, which a form of
-/// another page cannot send.
+/// Accepts only requests from this gateway's own web page and from programs. The body must be JSON,
+/// because an HTML form of another site cannot send JSON.
 pub(super) async fn check(
     ConnectInfo(client): ConnectInfo<PageClient>,
     request: Request,

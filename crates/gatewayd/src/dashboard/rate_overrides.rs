@@ -1,5 +1,8 @@
-//! Rate limits that were set by hand. They hold until an operator orders a reload, which resets all
-//! of them. A reload because of a new peer resets them, too, and they are then set again.
+//! Rate limits that a user has set in the dashboard.
+//!
+//! A limit applies until an operator orders a reload, which removes all limits of the dashboard.
+//! The gateway also reloads by itself when a peer is added. After such a reload, the limits of the
+//! dashboard are set again.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +11,7 @@ use units::BitRate;
 
 use crate::{config::Config, running::RunningGateway};
 
-/// Limits that were set by hand since the last reload by an operator.
+/// Limits that users have set in the dashboard since an operator's last reload.
 #[derive(Debug, Default)]
 pub(super) struct RateOverrides {
     reloads_ordered: u64,
@@ -16,7 +19,8 @@ pub(super) struct RateOverrides {
     manual: ManualLimits,
 }
 
-/// Limits by hand. An inner `None` removes the configured limit.
+/// Limits that users have set. An inner `None` means that the user has removed the configured
+/// limit.
 #[derive(Debug, Default)]
 pub(super) struct ManualLimits {
     /// Limit on the sum of the rates to all peers.
@@ -25,7 +29,7 @@ pub(super) struct ManualLimits {
 }
 
 impl ManualLimits {
-    /// Sets the limits again, after a reload has set the configured ones.
+    /// Sets the users' limits again, after a reload has set the configured limits.
     fn reapply(&self, running: &RunningGateway) {
         if let Some(rate) = self.all {
             running.relay.link().set_rate_max(None, rate);
@@ -40,7 +44,8 @@ impl ManualLimits {
 }
 
 impl RateOverrides {
-    /// Returns the limits by hand that apply to the present configuration.
+    /// Returns the users' limits. First removes them, or sets them again, if the gateway has
+    /// reloaded.
     pub(super) fn limits(&mut self, running: &RunningGateway) -> &mut ManualLimits {
         let is_same = |config| Arc::ptr_eq(config, &running.config);
         if !self.config.as_ref().is_some_and(is_same) {
@@ -54,7 +59,7 @@ impl RateOverrides {
         &mut self.manual
     }
 
-    /// Sets a limit, of a peer or of all peers together.
+    /// Sets the limit of one peer. If `peer` is `None`, sets the limit of all peers together.
     pub(super) fn set(
         &mut self,
         running: &RunningGateway,

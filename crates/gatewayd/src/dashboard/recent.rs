@@ -1,4 +1,4 @@
-//! Finished transfers, by words to search for.
+//! Search among finished transfers.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(super) async fn recent(
     Ok(json(&found))
 }
 
-/// Transfers on a page of a table.
+/// Number of transfers on one page of the table.
 const PAGE: usize = 20;
 
 const WORDS_BYTES_MAX: usize = 200;

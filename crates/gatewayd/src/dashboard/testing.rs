@@ -1,4 +1,4 @@
-//! Synthetic transfers, so that tests can see a busy dashboard. Released programs do not contain
+//! Synthetic transfers with which tests show a busy dashboard. Released programs do not contain
 //! this module.
 
 use std::{
@@ -22,7 +22,7 @@ use relay::{
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TestLoad {
-    /// Number of open transfers. They last for `seconds`.
+    /// Number of open transfers. Each transfer lasts for `seconds`.
     open: usize,
     seconds: u64,
     /// Number of finished transfers.

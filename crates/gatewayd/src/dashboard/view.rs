@@ -1,4 +1,4 @@
-//! Content of the page about the gateway and its peers: the snapshot, with settings of the
+//! Data of the page about the gateway and its peers. They combine the snapshot with settings of the
 //! configuration and of the operator.
 
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use relay::status::{
     FtpTotals, GatewaySnapshot, KnownPath, OptimiserTotals, PeerStatus, StoreStatus, TransferStatus,
 };
 
-/// A gateway at one moment, without its transfers.
+/// State of a gateway at one moment, without its transfers.
 #[derive(Debug, Serialize)]
 pub(super) struct DashboardGateway {
     pub(super) now_unix_s: u64,
@@ -25,7 +25,7 @@ pub(super) struct DashboardGateway {
     rate_reserved_bits_per_s: Option<u64>,
     rate_max: RateMax,
     pub(super) peers: Vec<DashboardPeer>,
-    /// Number of further peers, which are in `/status.json`.
+    /// Number of peers that the page does not show. `/status.json` contains them.
     peers_left_out: usize,
     sessions_open: u64,
     refused_total: u64,
@@ -35,14 +35,14 @@ pub(super) struct DashboardGateway {
     ftp_failed: FtpTotals,
     optimiser: OptimiserTotals,
     stores: Vec<StoreStatus>,
-    /// Number of further stores, which are in `/status.json`.
+    /// Number of chunk stores that the page does not show. `/status.json` contains them.
     stores_left_out: usize,
-    /// Number of finished transfers since the start. A change means that the page may request
-    /// further ones.
+    /// Number of transfers that have finished since the start. When the number changes, the page
+    /// requests the finished transfers again.
     recent_total: u64,
 }
 
-/// A peer at one moment.
+/// State of a peer at one moment.
 #[derive(Debug, Serialize)]
 pub(super) struct DashboardPeer {
     #[serde(flatten)]
@@ -50,11 +50,11 @@ pub(super) struct DashboardPeer {
     pub(super) limit: PeerLimit,
     rate_max: RateMax,
     transfers_open: usize,
-    /// Rate that one plain TCP connection would reach by a formula. `None` if the path is unknown.
+    /// Estimated rate of one plain TCP connection on the same path. `None` if the path is unknown.
     plain_tcp_bits_per_s: Option<u64>,
 }
 
-/// A rate limit.
+/// A rate limit: the configured value and the present value.
 #[derive(Debug, Serialize)]
 struct RateMax {
     configured_bits_per_s: Option<u64>,
@@ -62,10 +62,10 @@ struct RateMax {
     is_by_hand: bool,
 }
 
-/// The main limit of a peer's transfers.
+/// The factor that limits the rate of a peer's transfers most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum PeerLimit {
-    /// No bytes move.
+    /// No limit, because no bytes move.
     #[serde(rename = "")]
     Nothing,
     #[serde(rename = "client")]
@@ -195,11 +195,12 @@ fn unix_s() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// Maximum number of peers on one page, with their history.
+/// Maximum number of peers with their histories on one page.
 pub(super) const PEERS_MAX: usize = 64;
 
 /// Maximum number of chunk stores on one page.
 const STORES_MAX: usize = 64;
 
-/// Part of a rate limit from which it counts as reached. Pacer and headers use the rest.
+/// Fraction of a rate limit from which the limit counts as reached. Pacing and packet headers use
+/// the remaining capacity.
 const AT_CAP: f64 = 0.9;

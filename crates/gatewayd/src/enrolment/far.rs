@@ -1,4 +1,4 @@
-//! The far gateway's part of an enrolment: it adds gateways with an invite to its peers.
+//! Enrolment at the far gateway: it adds gateways with a valid invite to its peers.
 #![allow(clippy::disallowed_methods, reason = "reads the clock of the machine")]
 
 use std::{sync::Arc, time::SystemTime};
@@ -24,14 +24,14 @@ use relay::{
     wire::{EnrolReply, encode},
 };
 
-/// The register of the running gateway, for gateways with an invite.
+/// Service that enrols gateways that have connected with an invite.
 pub(crate) struct Enrolments {
     current: watch::Receiver<Arc<RunningGateway>>,
     reloads: mpsc::Sender<reload::ReloadRequest>,
 }
 
 impl Enrolments {
-    /// Creates the enrolments. Requests to `reloads` make the gateway apply new peers.
+    /// Creates the service. It sends a request to `reloads` when the gateway must apply a new peer.
     pub(crate) fn new(
         current: watch::Receiver<Arc<RunningGateway>>,
         reloads: mpsc::Sender<reload::ReloadRequest>,
@@ -47,7 +47,7 @@ impl Enroller for Enrolments {
     }
 }
 
-/// Replies to a gateway with an invite.
+/// Enrols a gateway that has connected with an invite, and sends the reply.
 async fn serve(
     config: &Config,
     reloads: &mpsc::Sender<reload::ReloadRequest>,
@@ -153,7 +153,8 @@ async fn enrol(
     Err(EnrolmentRefusal::NotTaken(error))
 }
 
-/// Returns the name of the configured peer with this key.
+/// Returns the name of the peer with this key in the configuration file. Returns `None` if the file
+/// has no such peer.
 fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
     let mut peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let known = peers.find(|(peer, of_link)| {
@@ -162,7 +163,7 @@ fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
     known.map(|(peer, _)| peer.name.as_str())
 }
 
-/// Whether the running gateway has this peer already.
+/// Whether the running gateway already has a peer with this key and name.
 fn runs(config: &Config, public_key: PublicKey, name: &str) -> bool {
     let mut peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     peers.any(|(peer, of_link)| {
@@ -170,7 +171,7 @@ fn runs(config: &Config, public_key: PublicKey, name: &str) -> bool {
     })
 }
 
-/// Returns the names of the configured peers.
+/// Returns the names of the peers in the configuration file.
 fn configured_names(config: &Config) -> impl Iterator<Item = &str> {
     let peers = config
         .relay
@@ -180,7 +181,7 @@ fn configured_names(config: &Config) -> impl Iterator<Item = &str> {
     peers.map(|it| it.name.as_str())
 }
 
-/// Makes the gateway reload the register. Returns the reason if it does not.
+/// Makes the gateway reload the register. Returns the reason if the reload fails.
 async fn reload(reloads: &mpsc::Sender<reload::ReloadRequest>) -> Option<String> {
     let (request, answered) = reload::ReloadRequest::new(reload::ReloadCause::Enrolment);
     let stopping = || Some("it hands over to another process, or shuts down: try again".to_owned());
@@ -193,7 +194,7 @@ async fn reload(reloads: &mpsc::Sender<reload::ReloadRequest>) -> Option<String>
     }
 }
 
-/// Permits one enrolment at a time.
+/// Lock that serialises enrolments.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 fn unix_s() -> u64 {
@@ -201,5 +202,5 @@ fn unix_s() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// Time for a reply to be acknowledged.
+/// Timeout for the acknowledgement of a reply.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);

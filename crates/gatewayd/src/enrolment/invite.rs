@@ -1,4 +1,4 @@
-//! The text of an invite, and the key pair of its token.
+//! The text of an invite, and the key pair that is derived from its token.
 
 use std::{fmt, str::FromStr};
 
@@ -9,8 +9,8 @@ use link::{Identity, PublicKey};
 use net::target::Endpoint;
 use relay::wire::TOKEN_BYTES;
 
-/// An invite, by which a far gateway accepts one peer. It is a secret: its holder can become the
-/// peer.
+/// An invite with which one gateway becomes a peer of the far gateway. An invite is secret, because
+/// any gateway that holds it can become the peer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Invite {
     /// Public key of the far gateway.
@@ -20,14 +20,14 @@ pub struct Invite {
     pub(crate) token: [u8; TOKEN_BYTES],
 }
 
-/// Error: a text is no invite.
+/// Error: a text is not an invite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InviteError {
-    /// The text does not begin as an invite does.
+    /// The text does not start with the prefix of invites.
     #[error("this is no invite: one is a line that begins with {PREFIX}")]
     Other,
-    /// A character is missing or wrong.
+    /// A character is missing or wrong, according to the checksum.
     #[error("the invite is damaged: copy the whole line again")]
     Damaged,
 }
@@ -47,13 +47,13 @@ impl Invite {
         }
     }
 
-    /// Returns the key pair with which the invited gateway connects.
+    /// Returns the key pair that the invited gateway uses for its first connection.
     pub fn identity(&self) -> Identity {
         identity(self.far, &self.token)
     }
 }
 
-/// Derives the key pair of a token. The public key does not reveal the token.
+/// Derives a key pair from a token. The public key does not reveal the token.
 pub(super) fn identity(far: PublicKey, token: &[u8; TOKEN_BYTES]) -> Identity {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(b"longhaul invite 1");
@@ -71,7 +71,7 @@ impl fmt::Display for Invite {
     }
 }
 
-/// Omits the token.
+/// Prints the invite without its secret token.
 impl fmt::Debug for Invite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Invite")
@@ -112,7 +112,8 @@ impl FromStr for Invite {
     }
 }
 
-/// Computes a checksum that detects copying errors. It protects no secret.
+/// Computes a checksum that detects copying errors. The checksum gives no protection against
+/// attackers.
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let digest = digest::digest(&digest::SHA256, bytes);
     *digest.as_ref().first_chunk().expect("a digest is longer")
@@ -122,7 +123,7 @@ const PREFIX: &str = "longhaul-invite-1-";
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// Longest body: a host name has at most 253 characters.
+/// Maximum length of an invite's body. It has room for a host name of 253 characters.
 const BODY_MAX: usize = 500;
 
 #[cfg(test)]

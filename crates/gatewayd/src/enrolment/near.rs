@@ -1,5 +1,5 @@
-//! The invited gateway's part of an enrolment: it connects with the key of the invite, and sends
-//! its own public key.
+//! Enrolment at the invited gateway: it connects with the key of the invite and sends its own
+//! public key.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns a socket for as long as it knocks"
@@ -18,16 +18,16 @@ use units::ByteCount;
 use super::Invite;
 use relay::wire::{EnrolReply, MessageDecoder, Service, StreamHello, encode};
 
-/// Error: the far gateway has not added this one to its peers.
+/// Error: the far gateway has not added this gateway to its peers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnrolError {
-    /// The endpoint has no address.
+    /// The host name of the endpoint has no address.
     #[error("the far gateway {endpoint} has no known address")]
     Resolve {
         /// The endpoint of the invite.
         endpoint: String,
-        /// The error of the resolver.
+        /// The error of the name resolution.
         source: io::Error,
     },
     /// No socket could be created.
@@ -42,7 +42,7 @@ pub enum EnrolError {
          line was copied, that the invite was not withdrawn, and that its firewall lets UDP in at this port"
     )]
     Silent(String),
-    /// The far gateway refuses.
+    /// The far gateway refuses the invite.
     #[error("the far gateway refuses: {0}")]
     Refused(String),
     /// The far gateway sends no valid reply.
@@ -50,11 +50,12 @@ pub enum EnrolError {
     Broken,
 }
 
-/// Makes the far gateway of an invite add this key and name to its peers. Returns the name that it
-/// assigns.
+/// Requests that the far gateway of an invite adds this key and name to its peers. Returns the name
+/// that the far gateway has assigned.
 ///
 /// # Errors
-/// [`EnrolError`] with the far gateway's refusal, or with the reason why it cannot be reached.
+/// [`EnrolError`] with the far gateway's refusal, or with the reason why the far gateway is
+/// unreachable.
 pub async fn enrol(
     invite: &Invite,
     public_key: PublicKey,
@@ -139,10 +140,10 @@ fn config(invite: &Invite) -> LinkConfig {
     }
 }
 
-/// Attempts, of three seconds each.
+/// Number of attempts to connect. Each attempt takes up to three seconds.
 const TRIES: usize = 3;
 
-/// Timeout of the reply: the far gateway writes to its disk.
+/// Timeout of the reply. The far gateway writes the peer to its disk before it replies.
 const ENROL_TIMEOUT: Duration = Duration::from_secs(20);
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Keeps the kernel informed about the peers that are up, while the gateway runs.
+//! Thread that informs the kernel which peers are up, for as long as the gateway runs.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{
@@ -11,8 +11,8 @@ use tracing::{info, warn};
 
 use super::{InterceptError, install, program::nft, routing, ruleset::Ruleset};
 
-/// Follows the peers until a message arrives at `stop`. If its sender is dropped, the kernel
-/// intercepts nothing any more.
+/// Updates the kernel until a message arrives on `stop`. If the sender of `stop` is dropped, the
+/// function first ends the interception of new connections.
 pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
     let mut sent: Vec<bool> = Vec::new();
     let mut sent_at = Instant::now();
@@ -59,8 +59,8 @@ pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
     }
 }
 
-/// Updates the peers that are up in the kernel. Missing rules and routes are installed again;
-/// routes are checked only with `checks_routing`.
+/// Updates the kernel's set of peers that are up. If rules are missing in the kernel, installs them
+/// again. Checks the routing only if `checks_routing` is set.
 fn refresh(rulesets: &[Ruleset], up: &[bool], checks_routing: bool) -> Result<(), InterceptError> {
     for rules in rulesets {
         let text = rules.refresh(|peer| up.get(peer).copied().unwrap_or_default());
@@ -82,8 +82,9 @@ fn refresh(rulesets: &[Ruleset], up: &[bool], checks_routing: bool) -> Result<()
     Ok(())
 }
 
-/// Interval of checks of the peers' states. The link reports a change at most 0.1 s late.
+/// Interval at which the thread checks which peers are up. Changes reach the kernel at most 0.1 s
+/// late.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Interval in which the expiring elements in the kernel are renewed.
+/// Interval at which the thread renews the kernel's set elements, which expire.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);

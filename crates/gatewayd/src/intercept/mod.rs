@@ -1,12 +1,13 @@
-//! Transparent listeners. Clients connect to the servers themselves, and their connections cross
-//! this machine. The gateway intercepts these connections while the peer is up. They pass directly
-//! while the peer is down.
+//! Transparent listeners. Clients connect to the servers' own addresses, and their connections pass
+//! through this machine. The gateway intercepts these connections while the peer is up. While the
+//! peer is down, the connections go directly to the servers.
 //!
-//! This module installs and removes the kernel's configuration: a table of nftables rules
-//! (`ruleset`) and policy routing (`routing`) for each transparent listener. The programs `nft` and
-//! `ip` do the work. An administrator finds the same entries as after manual commands, and `nft`
-//! applies all changes or none. A few calls each second do not justify a netlink library. The
-//! intercepted connections themselves belong to `near`.
+//! This module installs and removes the kernel's configuration for each transparent listener. The
+//! configuration has a table of nftables rules (`ruleset`) and policy routing (`routing`). The
+//! module runs the programs `nft` and `ip` instead of using a netlink library, because it needs
+//! only a few calls per second. Administrators can inspect the entries with the same programs.
+//! `nft` applies all changes of a call or none. The module `near` serves the intercepted
+//! connections.
 
 mod follow;
 mod program;
@@ -27,29 +28,31 @@ pub use self::program::InterceptError;
 use self::ruleset::Ruleset;
 use crate::config::{Config, FtpListener};
 
-/// The interception of a running gateway. Dropping it removes the rules and the routing.
+/// The interception of a running gateway. Its drop removes the rules and the routing from the
+/// kernel.
 #[derive(Debug)]
 pub(crate) struct Interception {
     rulesets: Vec<Ruleset>,
-    /// The thread that follows the peers, and the channel that ends it.
+    /// The thread that informs the kernel about peers, and the channel that ends this thread.
     follower: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Interception {
-    /// Installs the rules and routing of `config`'s transparent listeners, and replaces rules that
-    /// a killed gateway has left. Connections are intercepted as soon as their peer is up.
+    /// Installs the rules and the routing of the transparent listeners in `config`. Replaces rules
+    /// that a killed gateway has left. The kernel intercepts connections as soon as the peer is up.
     ///
     /// # Errors
-    /// [`InterceptError`] names the missing part. No rules stay installed then.
+    /// [`InterceptError`] names the missing program or permission. No rules remain installed.
     pub(crate) fn start(config: &Config, link: &Link) -> Result<Self, InterceptError> {
         let mut interception = Self::install(config, &[])?;
         interception.resume(link);
         Ok(interception)
     }
 
-    /// Installs the rules and routing, but does not follow the peers yet.
+    /// Installs the rules and the routing, but does not start the thread that updates them.
     ///
-    /// The peers `up` count as up for the moment, according to the process that this one replaces.
+    /// The peers in `up` count as up for a few seconds. The process that this process replaces has
+    /// reported them.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).
@@ -66,7 +69,7 @@ impl Interception {
         Ok(interception)
     }
 
-    /// Starts to follow the peers.
+    /// Starts the thread that informs the kernel which peers are up.
     pub(crate) fn resume(&mut self, link: &Link) {
         if self.rulesets.is_empty() || self.follower.is_some() {
             return;
@@ -78,8 +81,8 @@ impl Interception {
         self.follower = Some((stop, thread));
     }
 
-    /// Stops following the peers, without other changes. The kernel's entries hold for seconds, in
-    /// which another process continues to follow the peers.
+    /// Stops the thread that updates the kernel. The kernel's entries remain valid for a few
+    /// seconds, in which another process can start to update them.
     pub(crate) fn pause(&mut self) {
         if let Some((stop, thread)) = self.follower.take() {
             // The follower may have ended.
@@ -88,14 +91,14 @@ impl Interception {
         }
     }
 
-    /// Leaves the tables `kept` in the kernel to another process. The others are removed with the
-    /// connections that they intercept.
+    /// Stops the updates, and leaves the kernel tables in `kept` to another process. The tables
+    /// that are not in `kept` are removed when this value is dropped.
     pub(crate) fn leave(&mut self, kept: &[String]) {
         self.pause();
         self.rulesets.retain(|rules| !kept.contains(&rules.table()));
     }
 
-    /// Lets new connections pass. Intercepted connections continue.
+    /// Ends the interception of new connections. Connections that are already intercepted continue.
     pub(crate) fn end(&mut self) {
         if let Some((stop, thread)) = self.follower.take() {
             drop(stop);
@@ -121,16 +124,17 @@ impl Drop for Interception {
     }
 }
 
-/// Returns the kernel tables of a gateway with this configuration.
+/// Returns the names of the kernel tables that a gateway with this configuration installs.
 pub(crate) fn tables(config: &Config) -> Vec<String> {
     rulesets(config).map(|rules| rules.table()).collect()
 }
 
-/// Removes the rules and routing that a killed gateway with this configuration has left. Returns a
-/// line about each listener.
+/// Removes the rules and the routing that a killed gateway with this configuration has left in the
+/// kernel. Returns one line of text for each transparent listener.
 ///
 /// # Errors
-/// [`InterceptError`] names the missing part, or reports that the gateway still runs.
+/// [`InterceptError`] names the missing program or permission, or reports that the gateway still
+/// runs.
 pub fn remove(config: &Config) -> Result<Vec<String>, InterceptError> {
     let mut lines = Vec::new();
     for rules in rulesets(config) {
@@ -176,6 +180,7 @@ fn is_running(rules: &Ruleset) -> bool {
     bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
 }
 
-/// Interval of keep-alive packets to idle peers. It detects the death of a peer in time for clients
-/// that connect a second later. It costs 3 kbit/s for each peer.
+/// Interval of keep-alive packets to idle peers. With this interval, the gateway detects the
+/// failure of a peer before a client that connects one second later is affected. The packets use 3
+/// kbit/s for each peer.
 const KEEP_ALIVE: Duration = Duration::from_millis(200);

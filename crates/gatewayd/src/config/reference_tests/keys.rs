@@ -1,12 +1,12 @@
-//! Keys of the configuration, by the types and doc comments in `file.rs`.
+//! Keys of the configuration, extracted from the types and doc comments in `file.rs`.
 
 use std::collections::BTreeMap;
 
 use syn::{Attribute, Expr, Field, GenericArgument, Item, Lit, Meta, PathArguments, Type};
 
-/// A section of the file, or a table within one.
+/// A section of the file, or a table inside a section.
 pub(super) struct Section {
-    /// Names on the way from the root: `ftp.tls`.
+    /// Path of the section from the root of the file, such as `ftp.tls`.
     pub(super) path: String,
     pub(super) keys: Vec<Key>,
 }
@@ -14,7 +14,7 @@ pub(super) struct Section {
 /// A key of a section.
 pub(super) struct Key {
     pub(super) name: String,
-    /// Type in words.
+    /// Name of the value's type for the documentation.
     pub(super) type_name: String,
     pub(super) values: Option<String>,
     pub(super) default: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct Key {
     pub(super) sentence: String,
 }
 
-/// Returns all sections. The first one has the other sections as its keys.
+/// Returns all sections. The first section is the file's root. Its keys are the other sections.
 pub(super) fn sections() -> Vec<Section> {
     let file = syn::parse_file(include_str!("../file.rs")).expect("Rust");
     let structs = file.items.into_iter().filter_map(|item| match item {
@@ -120,9 +120,9 @@ fn doc_lines(attributes: &[Attribute]) -> impl Iterator<Item = String> {
         })
 }
 
-/// The parts of a field's type.
+/// Properties of a field's type.
 struct Shape {
-    /// Name of the innermost type.
+    /// Name of the innermost type, such as `T` in `Option<Spanned<T>>`.
     name: String,
     is_optional: bool,
     is_list: bool,

@@ -1,4 +1,5 @@
-//! A configuration with every key, whose reaction to other values the reference states.
+//! A configuration with every key. The tests change one key at a time, and check whether the change
+//! needs a restart.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -49,7 +50,8 @@ impl Trial {
         Self { folder, table }
     }
 
-    /// Parses the file with these values, each at its place.
+    /// Parses the file after setting the given values. Each pair has a path in the file and the new
+    /// value.
     pub(super) fn config(&self, values: &[(&str, &str)]) -> Result<Config, String> {
         let mut table = self.table.clone();
         for (place, value) in values {
@@ -73,7 +75,7 @@ impl Trial {
         Ok(config)
     }
 
-    /// Returns the event that applies a change of this key.
+    /// Returns the event that applies a change of this key: "reload" or "restart".
     pub(super) fn applied_at(&self, path: &str) -> &'static str {
         let other = OTHER_VALUES.iter().find(|(key, _)| *key == path);
         let (_, other) = other.unwrap_or_else(|| panic!("OTHER_VALUES has no value for {path}"));
@@ -99,7 +101,7 @@ impl Drop for Trial {
     }
 }
 
-/// Returns the place of a key in [`FILE`].
+/// Returns the path of a key in [`FILE`].
 pub(super) fn place(path: &str) -> String {
     for (path_of, place) in PLACES {
         if let Some(rest) = path.strip_prefix(path_of)
@@ -111,7 +113,7 @@ pub(super) fn place(path: &str) -> String {
     path.to_owned()
 }
 
-/// Returns the table at a place, such as `ftp.0.tls`.
+/// Returns the table at a path in the file, such as `ftp.0.tls`.
 pub(super) fn entry<'a>(table: &'a mut Table, place: &str) -> &'a mut Table {
     let mut parts = place.split('.');
     let first = parts.next().unwrap_or_default();
@@ -128,7 +130,8 @@ pub(super) fn entry<'a>(table: &'a mut Table, place: &str) -> &'a mut Table {
     value.as_table_mut().expect("a table")
 }
 
-/// Places of keys that are not at the path of the key. The first match counts.
+/// Paths in [`FILE`] of keys whose path there differs from the key's name. The function [`place`]
+/// uses the first entry that matches.
 const PLACES: [(&str, &str); 8] = [
     ("ftp.tls.", "ftp.2.tls."),
     ("ftp.server_tls.", "ftp.2.server_tls."),
@@ -174,7 +177,7 @@ token_file = "a.token"
 listen = "127.0.0.1:9443"
 "#;
 
-/// Another value of each key than in [`FILE`], and than its default.
+/// A value of each key that differs from its value in [`FILE`] and from its default.
 const OTHER_VALUES: &[(&str, &str)] = &[
     ("identity.key_file", "'b.key'"),
     ("link.listen", "'0.0.0.0:4811'"),
@@ -258,7 +261,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("admin.https.client_ca", "'ca.pem'"),
 ];
 
-/// Key, and the place and value of another key that it needs.
+/// Keys that need a second key. Each entry has the key, and the path and the value of the second
+/// key.
 const NEEDED: [(&str, &str, &str); 5] = [
     ("link.rate_reserved", "link.policy", "'reserved'"),
     ("ftp.tls.cert_file", "ftp.2.tls.key_file", "'a.pem.key'"),
