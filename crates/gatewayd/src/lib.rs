@@ -1,9 +1,9 @@
-//! The gateway: a daemon that is the near gateway for its own clients and the far gateway for its
-//! own servers.
+//! The gateway daemon. It is the near gateway for its own clients and the far gateway for its own
+//! servers.
 //!
-//! [`daemon::run`] is a function of its inputs: a checked [`config::Config`], bound sockets and a
-//! shutdown future. FTP itself is in the `ftp` crate, the WAN in the `link` crate. This crate
-//! connects both to TCP sockets.
+//! [`daemon::run`] depends only on its inputs: a checked [`config::Config`], bound sockets and a
+//! shutdown future. The crate `ftp` implements FTP, and the crate `link` implements the transport
+//! over the WAN. This crate connects both to TCP sockets.
 
 pub mod admin;
 pub mod admin_socket;

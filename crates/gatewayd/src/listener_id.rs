@@ -1,5 +1,5 @@
-//! Identifiers of listeners. They match the listeners of successive configurations, and of
-//! successive processes.
+//! Identifiers of listeners. An identifier is the same in successive configurations and in
+//! successive processes, so a listener can keep its socket.
 
 use std::{collections::HashMap, fmt, net::SocketAddr};
 
@@ -9,11 +9,12 @@ use crate::config::Config;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ListenerId {
     pub(crate) address: SocketAddr,
-    /// Kind and index of the listener, if the system chooses the port of its address.
+    /// Kind and index of the listener if its configured port is 0, so that the system chooses the
+    /// port.
     chosen: Option<(&'static str, usize)>,
 }
 
-/// The identifiers of a configuration, in the order of the file.
+/// The identifiers of all listeners of a configuration, in the order of the file.
 pub(crate) struct ListenerIds {
     pub(crate) ftp: Vec<ListenerId>,
     pub(crate) pass_through: Vec<(ListenerId, Vec<ListenerId>)>,

@@ -1,7 +1,8 @@
 //! The listeners of a running gateway, and the tasks that accept clients.
 //!
-//! A reload keeps sockets whose address stays the same, so that no client finds a closed port. All
-//! listeners get new tasks. Sessions have their own tasks, and continue.
+//! At a reload, a listener whose address does not change keeps its socket. Its port is therefore
+//! always open. All listeners get new accepting tasks. Sessions run in their own tasks and
+//! continue.
 
 use std::{
     collections::HashMap,
@@ -26,21 +27,23 @@ use relay::near::{self, FtpService, PassThroughListener};
 /// The TLS acceptor of a listener. `None` without TLS.
 type ListenerAcceptor = Option<Arc<Acceptor>>;
 
-/// All listeners.
+/// All listeners of a running gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     prepared: PreparedListeners,
     pass_through: Vec<Arc<PassThroughListener>>,
     accepting: JoinSet<()>,
-    /// Data ports of removed listeners whose clients are still connected.
+    /// Tasks that serve the data ports of removed pass-through listeners until their clients have
+    /// disconnected.
     leaving: JoinSet<()>,
 }
 
-/// Parts of the listeners of a configuration, before they are in use.
+/// Sockets and TLS acceptors for the listeners of a configuration that is not yet active.
 #[derive(Debug, Default)]
 pub(crate) struct PreparedListeners {
     listeners: HashMap<ListenerId, Arc<TcpListener>>,
-    /// TLS acceptors in the order of the configuration's listeners, with their settings.
+    /// TLS acceptors in the order of the configuration's listeners. Each entry also has the
+    /// settings from which the acceptor was created.
     acceptors: Vec<(ListenerTls, tls::TlsRules, ListenerAcceptor)>,
 }
 
@@ -51,12 +54,12 @@ pub enum ListenerError {
     /// An address is in use.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The certificate of a listener cannot be used.
+    /// The certificate of a listener is unusable.
     #[error("the listener on {listen} has no TLS: {source}")]
     Certificate {
         /// Address of the listener.
         listen: SocketAddr,
-        /// The mistake in its certificate, or in the roots of client certificates.
+        /// The fault in the listener's certificate, or in the root certificates for clients.
         source: AcceptorError,
     },
     /// A bound socket could not be used.
@@ -96,7 +99,8 @@ impl PreparedListeners {
         })
     }
 
-    /// Returns the sockets. Another process of this configuration requests each by its name.
+    /// Returns the sockets with their names. A process that replaces this process requests each
+    /// socket by its name.
     pub(crate) fn named_sockets(&self) -> Vec<(String, BorrowedFd<'_>)> {
         let listeners = self.listeners.iter();
         listeners
@@ -117,10 +121,11 @@ impl PreparedListeners {
 }
 
 impl Listeners {
-    /// Prepares the listeners of `config`. Unchanged sockets stay, and the others are created.
+    /// Prepares the listeners of `config`. Keeps the sockets of unchanged listeners and binds new
+    /// sockets for the others.
     ///
     /// # Errors
-    /// [`ListenerError`]. The present listeners are unchanged.
+    /// [`ListenerError`]. The active listeners remain unchanged.
     pub(crate) fn prepare(&self, config: &Config) -> Result<PreparedListeners, ListenerError> {
         let ids = ListenerIds::from_config(config);
         let ftp = ids.ftp.iter().map(|id| ("[[ftp]] address", *id));
@@ -144,7 +149,7 @@ impl Listeners {
         })
     }
 
-    /// Opens the listeners of the present configuration, and closes all others.
+    /// Activates the prepared listeners and closes all other listeners.
     pub(crate) async fn open(&mut self, prepared: PreparedListeners, running: &RunningGateway) {
         let (config, relay) = (&running.config, &running.relay);
         let ids = ListenerIds::from_config(config);
@@ -194,12 +199,12 @@ impl Listeners {
         self.prepared = prepared;
     }
 
-    /// Returns the sockets, by name.
+    /// Returns the sockets of all listeners with their names.
     pub(crate) fn named_sockets(&self) -> Vec<(String, BorrowedFd<'_>)> {
         self.prepared.named_sockets()
     }
 
-    /// Returns the clients of pass-through listeners.
+    /// Returns the clients that are connected to each pass-through listener.
     pub(crate) fn pass_through_clients(&self) -> Vec<PassThroughClients> {
         let listeners = self.pass_through.iter();
         listeners
@@ -210,8 +215,8 @@ impl Listeners {
             .collect()
     }
 
-    /// Permits data connections of an older process's clients, as long as their control connections
-    /// there last.
+    /// Permits data connections to clients whose control connections an older process serves. The
+    /// permission ends with the control connection.
     pub(crate) fn inherit(&self, all: &[PassThroughClients]) {
         for listener in &self.pass_through {
             let listen = listener.config().listen;
@@ -220,7 +225,7 @@ impl Listeners {
         }
     }
 
-    /// Stops accepting, since another process accepts.
+    /// Stops accepting clients, because another process has started to accept them.
     pub(crate) async fn hand_over(&mut self) {
         for listener in &self.pass_through {
             listener.leave_data();
@@ -229,15 +234,15 @@ impl Listeners {
         self.close().await;
     }
 
-    /// Stops accepting and listening. The kernel then refuses clients.
+    /// Stops accepting clients and closes the sockets. The kernel then refuses new connections.
     pub(crate) async fn close(&mut self) {
         self.accepting.shutdown().await;
         self.leaving.shutdown().await;
         self.prepared = PreparedListeners::default();
     }
 
-    /// Keeps listening on the data ports of `listener` that are not part of `prepared`, for its
-    /// clients.
+    /// Continues to accept data connections for the present clients of `listener`, on the data
+    /// ports that `prepared` does not contain.
     fn keep_data_ports(
         &mut self,
         listener: &Arc<PassThroughListener>,
@@ -259,8 +264,8 @@ fn listening(prepared: &PreparedListeners, id: &ListenerId) -> SocketAddr {
     at.unwrap_or(id.address)
 }
 
-/// Returns the TLS acceptor of each FTP listener. An acceptor of `present` with the same settings
-/// is kept, so that clients can resume their sessions. It reads its certificate again.
+/// Returns the TLS acceptor of each FTP listener. An acceptor with unchanged settings is kept, so
+/// that clients can resume their TLS sessions. A kept acceptor reads its certificate files again.
 fn acceptors(
     config: &Config,
     present: &[(ListenerTls, tls::TlsRules, ListenerAcceptor)],

@@ -1,8 +1,9 @@
-//! The register: a file beside the key, with the enrolled peers and the open invites.
+//! The register: a file in the folder of the gateway's key. It contains the enrolled peers and the
+//! open invites.
 //!
-//! The configuration belongs to the operator, and a gateway cannot write it. The register belongs
-//! to the gateway. It only adds peers: the configuration determines the servers that peers may
-//! reach.
+//! Only the operator changes the configuration file, and only the gateway and its commands change
+//! the register. The register adds peers. The servers that these peers may reach are determined by
+//! the configuration.
 #![allow(clippy::disallowed_methods, reason = "waits for its lock")]
 
 use std::{
@@ -18,83 +19,84 @@ use link::PublicKey;
 use nix::{libc::O_NOFOLLOW, unistd::geteuid};
 use serde::{Deserialize, Serialize};
 
-/// Content of the file.
+/// Content of the register file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Register {
-    /// Endpoint of this gateway in the last invite.
+    /// Endpoint of this gateway that the last invite contained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Peers in addition to the configured ones.
+    /// Peers in addition to those in the configuration file.
     #[serde(default, rename = "peer", skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<EnrolledPeer>,
     /// Open invites, and invites that ended recently.
     #[serde(default, rename = "invite", skip_serializing_if = "Vec::is_empty")]
     pub invites: Vec<OpenInvite>,
-    /// Peers that were removed recently. They are informed when they connect.
+    /// Peers that an operator has removed recently. When such a peer connects, the gateway informs
+    /// it of the removal.
     #[serde(default, rename = "dismissed", skip_serializing_if = "Vec::is_empty")]
     pub dismissed: Vec<DismissedPeer>,
 }
 
-/// A removed peer.
+/// A peer that an operator has removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DismissedPeer {
     /// Public key of the peer.
     #[serde(with = "text")]
     pub public_key: PublicKey,
-    /// Unix time of its removal, in seconds.
+    /// Time of the removal, in seconds of Unix time.
     pub since_unix_s: u64,
 }
 
-/// An enrolled peer.
+/// A peer that was added by an invite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnrolledPeer {
-    /// Name of the peer at this gateway.
+    /// Name of the peer in the configuration and the logs of this gateway.
     pub name: String,
     /// Public key of the peer.
     #[serde(with = "text")]
     pub public_key: PublicKey,
-    /// Endpoint of the peer. `None` if the peer connects to this gateway.
+    /// Endpoint of the peer. `None` if only the peer opens the connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Servers that are reached through the peer, in the form of `serves` in the configuration. A
-    /// peer of the register serves no other servers.
+    /// Servers that this gateway reaches through the peer, written like `serves` in the
+    /// configuration. If the list is empty, the peer serves no servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serves: Vec<String>,
-    /// Unix time of its enrolment, in seconds.
+    /// Time of the enrolment, in seconds of Unix time.
     pub since_unix_s: u64,
 }
 
-/// An invite.
+/// An invite that this gateway has created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenInvite {
-    /// Name of the future peer. `None` for the name that it suggests.
+    /// Name for the future peer. With `None`, the peer chooses its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Servers that are reached through the peer.
+    /// Servers that this gateway reaches through the future peer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serves: Vec<String>,
-    /// Public key of the token.
+    /// Public key that is derived from the invite's token.
     #[serde(with = "text")]
     pub public_key: PublicKey,
-    /// Unix time of its expiry, in seconds.
+    /// Time at which the invite expires, in seconds of Unix time.
     pub expires_unix_s: u64,
-    /// Key of the gateway that has used it.
+    /// Public key of the gateway that has used the invite.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "optional_text"
     )]
     pub used_by: Option<PublicKey>,
-    /// Whether the operator has withdrawn it.
+    /// Whether the operator has withdrawn the invite.
     #[serde(default, skip_serializing_if = "is_false")]
     pub withdrawn: bool,
 }
 
-/// Reason for which a gateway does not become a peer.
+/// Reason why a gateway with an invite does not become a peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InviteRefusal {
     /// Another gateway has used the invite.
@@ -103,7 +105,7 @@ pub enum InviteRefusal {
     /// The invite has expired.
     #[error("the invite has expired: ask for a new one")]
     Expired,
-    /// The gateway that used it has been removed from the peers.
+    /// The gateway that used the invite has since been removed from the peers.
     #[error(
         "this gateway became a peer by this invite, and was removed since: ask for a new invite"
     )]
@@ -111,17 +113,17 @@ pub enum InviteRefusal {
     /// The invite was withdrawn.
     #[error("the invite was withdrawn: ask for a new one")]
     Withdrawn,
-    /// The gateway presented the key of the far gateway.
+    /// The invited gateway has sent the key of the far gateway itself.
     #[error("this is the far gateway's own key: each gateway needs a key of its own")]
     OwnKey,
 }
 
-/// Error: no further invite can be added.
+/// Error: too many invites are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{INVITES_MAX} invites are open; \"longhaul peer rm --invites\" withdraws them")]
 pub struct TooManyInvites;
 
-/// Error: the file cannot be used.
+/// Error: the register file is unusable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
@@ -133,7 +135,7 @@ pub enum RegisterError {
         /// The error of the file system.
         source: io::Error,
     },
-    /// The content is wrong.
+    /// The content of the file is invalid.
     #[error("{path}: {message}")]
     Wrong {
         /// The file.
@@ -143,32 +145,32 @@ pub enum RegisterError {
     },
 }
 
-/// Error: the text of a register cannot be read.
+/// Error: the text of a register is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RegisterTextError(String);
 
-/// Reason for which a change was not made.
+/// Reason why the register was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterChangeError<E> {
-    /// The file cannot be used.
+    /// The register file is unusable.
     #[error(transparent)]
     File(#[from] RegisterError),
-    /// The change was refused.
+    /// The change itself has failed with this error.
     #[error("{0}")]
     Refused(E),
 }
 
 impl Register {
-    /// Returns the path of the register of the gateway with this key.
+    /// Returns the path of the register that belongs to the gateway with this key file.
     pub fn path(key_file: &Path) -> PathBuf {
         key_file.with_added_extension("peers")
     }
 
-    /// Reads a register. A missing file is an empty register.
+    /// Reads a register. If the file does not exist, returns an empty register.
     ///
     /// # Errors
-    /// [`RegisterError`] if the file exists, and cannot be used.
+    /// [`RegisterError`] if the file exists but is unusable.
     pub fn read(path: &Path) -> Result<Self, RegisterError> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -181,10 +183,10 @@ impl Register {
         })
     }
 
-    /// Reads the text of a register.
+    /// Parses the text of a register.
     ///
     /// # Errors
-    /// [`RegisterTextError`] with line and column of the mistake.
+    /// [`RegisterTextError`] with the line and the column of the mistake.
     pub fn parse(text: &str) -> Result<Self, RegisterTextError> {
         let parsed = toml::from_str::<Self>(text)
             .map_err(|error| RegisterTextError(error.to_string().trim_end().replace('`', "\"")))?;
@@ -196,17 +198,18 @@ impl Register {
         Ok(parsed)
     }
 
-    /// Returns the text that [`parse`](Self::parse) reads back.
+    /// Returns the register as text, in the form that [`parse`](Self::parse) accepts.
     ///
     /// # Errors
-    /// If a time is later than TOML can express.
+    /// If a time is too late for an integer of TOML.
     pub fn print(&self) -> io::Result<String> {
         toml::to_string(self).map_err(io::Error::other)
     }
 
-    /// Returns the keys of removed peers, with the times of their removal in Unix seconds.
+    /// Returns the keys of removed peers, with the times of the removals in seconds of Unix time.
     ///
-    /// Another version may have written the text of the register. Unreadable entries are skipped.
+    /// Another version may have written the text, so the function skips entries that it cannot
+    /// read.
     pub fn removals(text: &str) -> Vec<(PublicKey, u64)> {
         let table: toml::Table = toml::from_str(text).unwrap_or_default();
         let entries = table.get("dismissed").and_then(toml::Value::as_array);
@@ -218,11 +221,12 @@ impl Register {
         removals.collect()
     }
 
-    /// Changes a register completely or not at all. Waits for other changes in progress. Invites
-    /// that ended more than a day ago are dropped.
+    /// Reads the register file, applies `change`, and replaces the file atomically. If another
+    /// process is changing the file, waits for it first. Deletes invites that expired more than a
+    /// day ago.
     ///
     /// # Errors
-    /// [`RegisterChangeError`] with the error of `change`, or if the file cannot be used.
+    /// [`RegisterChangeError`] if `change` fails or the file is unusable.
     pub fn change<T, E>(
         path: &Path,
         now_unix_s: u64,
@@ -247,12 +251,12 @@ impl Register {
         Ok(done)
     }
 
-    /// Adds the gateway that connects with the key `invited` to the peers. Returns its name, and
-    /// whether it is a new peer.
+    /// Adds a gateway to the peers. The gateway has connected with the key `invited` of an invite.
+    /// Returns the gateway's name, and whether the gateway is a new peer.
     ///
-    /// A gateway that has not received its reply may ask again while it is a peer. `of_file` are
-    /// the names of the configured peers, and the name of the configured peer with the gateway's
-    /// key, if any.
+    /// A gateway that has not received the reply may repeat the request as long as it is a peer.
+    /// `of_file` contains the names of the peers in the configuration file. `known` is the name of
+    /// the configured peer with the same key, if there is one.
     ///
     /// # Errors
     /// [`InviteRefusal`] if the invite is not valid.
@@ -296,8 +300,8 @@ impl Register {
         Ok((name, true))
     }
 
-    /// Removes the peers with this name or one of these keys, and invalidates their invites.
-    /// Returns whether a peer was removed.
+    /// Removes the peers that have this name or one of these keys, and invalidates the invites that
+    /// they used. Returns whether a peer was removed.
     pub fn dismiss(&mut self, name: &str, keys: &[PublicKey], now_unix_s: u64) -> bool {
         let goes = |it: &EnrolledPeer| it.name == name || keys.contains(&it.public_key);
         let removed = self.peers.extract_if(.., |it| goes(it));
@@ -318,7 +322,8 @@ impl Register {
         !removed.is_empty()
     }
 
-    /// Withdraws all invites: open ones, and used ones for repeated use.
+    /// Withdraws all invites. A gateway that has already used an invite can then no longer repeat
+    /// its request.
     pub fn withdraw_invites(&mut self) {
         for invite in &mut self.invites {
             invite.withdrawn = true;
@@ -328,7 +333,7 @@ impl Register {
     /// Adds an invite.
     ///
     /// # Errors
-    /// [`TooManyInvites`] if [`INVITES_MAX`] are open.
+    /// [`TooManyInvites`] if [`INVITES_MAX`] invites are already open.
     pub fn invite(&mut self, invite: OpenInvite, now_unix_s: u64) -> Result<(), TooManyInvites> {
         let is_open = |it: &OpenInvite| it.is_open(now_unix_s);
         if self.invites.iter().filter(|it| is_open(it)).count() >= INVITES_MAX {
@@ -341,7 +346,7 @@ impl Register {
         Ok(())
     }
 
-    /// Undoes [`enrol`](Self::enrol) of a new peer.
+    /// Reverts the [`enrol`](Self::enrol) of a new peer.
     pub fn withdraw(&mut self, public_key: PublicKey) {
         self.peers.retain(|it| it.public_key != public_key);
         for invite in &mut self.invites {
@@ -370,7 +375,8 @@ impl Register {
 }
 
 impl OpenInvite {
-    /// Returns the name of the future peer, for people.
+    /// Returns a text for people: the name of the future peer, or a note that the peer chooses its
+    /// name.
     pub fn peer_name(&self) -> String {
         match &self.name {
             Some(name) => name.clone(),
@@ -378,15 +384,15 @@ impl OpenInvite {
         }
     }
 
-    /// Whether a gateway can still use it.
+    /// Whether the invite is unused, not withdrawn and not expired.
     pub fn is_open(&self, now_unix_s: u64) -> bool {
         let is_good = self.used_by.is_none() && !self.withdrawn;
         is_good && now_unix_s < self.expires_unix_s
     }
 }
 
-/// Gives a file beside the register at `path` to the owner of the key. Commands of operators write
-/// the file, too, and the gateway must be able to read it.
+/// Changes the owner of a file to the owner of the gateway's key. A command may run as root when it
+/// writes the file. The gateway must still be able to read the file.
 fn give_to_owner_of_key(file: &File, path: &Path) -> io::Result<()> {
     if let (true, Ok(key)) = (geteuid().is_root(), fs::metadata(path.with_extension(""))) {
         // The change uses the descriptor: another user may have replaced the file at the path.
@@ -395,8 +401,8 @@ fn give_to_owner_of_key(file: &File, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Prevents other programs from changing the register at `path`. The lock is on a file that other
-/// users cannot open: any user who can open a file can lock it.
+/// Locks the register at `path` against changes by other programs. The lock is on a separate file
+/// of mode 0600. Other users cannot open this file, so they cannot lock it.
 fn lock(path: &Path) -> io::Result<File> {
     let path = &path.with_added_extension("lock");
     let mut options = OpenOptions::new();
@@ -422,7 +428,8 @@ fn lock(path: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::TimedOut, message))
 }
 
-/// Attempts to lock. A change takes milliseconds.
+/// Maximum number of attempts to lock the register. A change by another program takes only
+/// milliseconds.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -437,7 +444,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Serialisation of keys as text.
+/// Serialises a public key as text.
 mod text {
     use link::PublicKey;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -452,7 +459,7 @@ mod text {
     }
 }
 
-/// Serialisation of optional keys as text.
+/// Serialises an optional public key as text.
 mod optional_text {
     use link::PublicKey;
     use serde::{Deserializer, Serializer};
@@ -474,15 +481,16 @@ mod optional_text {
     }
 }
 
-/// Maximum number of removed peers that are stored, and their lifetime.
+/// Maximum number of removed peers in the register. The next constant is the time for which each
+/// remains in the register, in seconds.
 const DISMISSED_MAX: usize = 64;
 const DISMISSED_S: u64 = 90 * 24 * 3600;
 
-/// Maximum number of invites that are open at a time.
+/// Maximum number of open invites.
 pub const INVITES_MAX: usize = 8;
 
-/// Lifetime of an ended invite. A gateway that presents it meanwhile gets the reason for the
-/// refusal.
+/// Time for which an expired invite remains in the register, in seconds. During this time, a
+/// gateway that uses the invite gets the reason for the refusal.
 const REMEMBERED_S: u64 = 24 * 3600;
 
 const HEAD: &str = "\

@@ -1,8 +1,9 @@
-//! Reloading: a running gateway reads its configuration again, and applies all permitted changes,
-//! or none of them. It reports by name the changes that need a restart.
+//! Reloads: a running gateway reads its configuration file again. It applies all changes that are
+//! possible without a restart, or none if the file is invalid. It reports which changes need a
+//! restart.
 //!
-//! Sessions keep the settings that they started with, and new sessions get the new settings. `plan`
-//! compares two configurations.
+//! Present sessions keep their settings. New sessions get the new settings. The module `plan`
+//! compares the two configurations.
 
 mod plan;
 
@@ -28,29 +29,30 @@ use relay::{
     transfer_log::{self, PreparedTransferLog},
 };
 
-/// Reads the configuration again.
+/// Function that reads the configuration file again.
 pub type LoadConfig = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
-/// Sets the log filter of the process until the next reload. Returns the mistake in a wrong filter.
+/// Function that sets the log filter of the process until the next reload. Its error describes the
+/// mistake in an invalid filter.
 pub type SetLogFilter = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// Channels by which a gateway receives and reports changes of its configuration.
+/// Inputs and outputs of a gateway that concern reloads and upgrades.
 pub struct ReloadChannels {
-    /// Orders to read the configuration again, without an answer.
+    /// Orders to reload the configuration. The sender gets no reply.
     pub orders: mpsc::Receiver<()>,
-    /// Reads the configuration.
+    /// Function that reads the configuration file.
     pub load: LoadConfig,
-    /// Receives each configuration that was applied.
+    /// Function that the gateway calls with each newly applied configuration.
     pub on_applied: Box<dyn Fn(&Config) + Send + Sync>,
-    /// Changes the log filter. `None` if changes are not permitted.
+    /// Function that changes the log filter. `None` if the filter cannot change.
     pub set_log: Option<SetLogFilter>,
-    /// Program that replaces this process at an upgrade. `None` if no program can.
+    /// Program that replaces this process at an upgrade. `None` if upgrades are not possible.
     pub program: Option<Program>,
 }
 
 impl ReloadChannels {
-    /// Creates the channels of a gateway that keeps its configuration. The gateway runs until the
-    /// sender is dropped.
+    /// Creates the channels of a gateway that never changes its configuration. The caller must keep
+    /// the returned sender for as long as the gateway runs.
     pub fn never(config: &Config) -> (Self, mpsc::Sender<()>) {
         let (orders, ordered) = mpsc::channel(1);
         let same = config.clone();
@@ -65,24 +67,24 @@ impl ReloadChannels {
     }
 }
 
-/// An order with an outcome.
+/// A request for a reload, with the channel for its outcome.
 #[derive(Debug)]
 pub(crate) struct ReloadRequest {
     cause: ReloadCause,
     answer: oneshot::Sender<ReloadOutcome>,
 }
 
-/// Reason for reading the configuration again.
+/// Reason for a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReloadCause {
-    /// An order of an operator.
+    /// An operator has ordered the reload.
     Order,
-    /// A change of the register. Limits that were set by hand stay.
+    /// The register has changed. Rate limits that a user has set in the dashboard remain.
     Enrolment,
 }
 
 impl ReloadRequest {
-    /// Creates an order, and the receiver of its outcome.
+    /// Creates a request, and the receiver of its outcome.
     pub(crate) fn new(cause: ReloadCause) -> (Self, oneshot::Receiver<ReloadOutcome>) {
         let (answer, answered) = oneshot::channel();
         (Self { cause, answer }, answered)
@@ -92,17 +94,17 @@ impl ReloadRequest {
 /// Outcome of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadOutcome {
-    /// Names of the changes that were applied.
+    /// Names of the changes that the gateway has applied.
     pub taken: Vec<String>,
     /// Names of the changes that need a restart.
     pub needs_restart: Vec<String>,
-    /// Reason for which no change was applied.
+    /// Reason why the gateway has applied no change.
     pub error: Option<String>,
-    /// Whether the configuration itself is wrong, and would prevent a start, too.
+    /// Whether the configuration file is invalid. A gateway could not start with this file either.
     pub is_wrong: bool,
 }
 
-/// Reason for which no change was applied.
+/// Reason why a reload has applied no change.
 #[derive(Debug, thiserror::Error)]
 enum ReloadError {
     #[error(transparent)]
@@ -115,15 +117,15 @@ enum ReloadError {
     TransferLog(#[from] transfer_log::TransferLogError),
 }
 
-/// The part of a running gateway that changes at a reload.
+/// Reloads the configuration, and owns the state that a reload changes.
 pub(crate) struct Reloader {
     current: watch::Sender<Arc<RunningGateway>>,
-    /// The present relay, for the far gateway's part.
+    /// The present relay. Tasks of the far gateway read it from this channel.
     relay: watch::Sender<Relay>,
     listeners: Listeners,
     /// Addresses of the admin interface.
     at_admin: Vec<SocketAddr>,
-    /// The link's peers, by their numbers.
+    /// The peers of the link, indexed by their numbers.
     known: Vec<KnownPeer>,
     reloads: ReloadChannels,
 }
@@ -147,8 +149,8 @@ impl Reloader {
         }
     }
 
-    /// Carries out orders, and requests of `requests`. Returns at an order if the program's file
-    /// has been replaced: an upgrade is then due.
+    /// Executes reload orders from the channel and from `requests`. If the program's file has been
+    /// replaced, an order requests an upgrade: the function then returns.
     pub(crate) async fn serve(&mut self, requests: &mut mpsc::Receiver<ReloadRequest>) {
         loop {
             tokio::select! {
@@ -169,7 +171,8 @@ impl Reloader {
         }
     }
 
-    /// Waits for an order that this process does not carry out, since another one has replaced it.
+    /// Waits for an order after another process has replaced this process. The caller passes the
+    /// order on to that process.
     pub(crate) async fn wait_for_order(&mut self) {
         if self.reloads.orders.recv().await.is_none() {
             std::future::pending().await
@@ -198,7 +201,8 @@ impl Reloader {
         self.listeners.close().await;
     }
 
-    /// Returns the link and its peers, after another process has replaced this one.
+    /// Returns the link and its peers. The caller uses them after another process has replaced this
+    /// process.
     pub(crate) fn remaining_peers(&self) -> RemainingPeers {
         RemainingPeers {
             link: self.current.borrow().relay.link().clone(),
@@ -207,7 +211,8 @@ impl Reloader {
         }
     }
 
-    /// Returns the files by which this process finds removed peers if the other process dies.
+    /// Returns the files that list the peers. If the process that replaces this process fails, this
+    /// process reads removals of peers from these files.
     pub(crate) fn peer_files(&self) -> PeerFiles {
         let register = Register::path(&self.config().key_file);
         PeerFiles::new(self.reloads.load.clone(), register)
@@ -278,8 +283,8 @@ impl Reloader {
     }
 }
 
-/// The peers of a process that another one has replaced. No peers are added any more, and removed
-/// ones leave.
+/// The peers of an old process after another process has replaced it. Peers can be removed, but no
+/// peers are added.
 pub(crate) struct RemainingPeers {
     link: Link,
     rate_max: Option<BitRate>,
@@ -287,7 +292,8 @@ pub(crate) struct RemainingPeers {
 }
 
 impl RemainingPeers {
-    /// Dismisses all peers and keys that may not stay, with all their streams.
+    /// Removes all peers and keys for which `may_stay` returns false. The link then closes all
+    /// streams of these peers.
     pub(crate) fn keep(&mut self, may_stay: &dyn Fn(&PublicKey) -> bool) {
         let mut dismissed = Vec::new();
         for known in &mut self.known {
@@ -306,7 +312,7 @@ impl RemainingPeers {
 }
 
 impl ReloadOutcome {
-    /// Returns the outcome in one line.
+    /// Returns the outcome as one line of text.
     pub(crate) fn summary(&self) -> String {
         match &self.error {
             Some(error) => format!("nothing applied: {error}"),
@@ -346,7 +352,8 @@ impl fmt::Debug for ReloadChannels {
     }
 }
 
-/// Returns the changes that a reload of `fresh` applies, and the changes that need a restart.
+/// Returns the names of the changes that a reload to `fresh` applies, and the names of the changes
+/// that need a restart.
 #[cfg(test)]
 pub(crate) fn changes(running: &Config, fresh: Config) -> (Vec<String>, Vec<String>) {
     let known = KnownPeer::all(running);

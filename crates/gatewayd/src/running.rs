@@ -1,5 +1,5 @@
-//! A running gateway with its present configuration, as the daemon sees it. A reload creates
-//! another value.
+//! The present state of a running gateway: its configuration, its relay and its older processes.
+//! Each reload creates a new value.
 
 use std::sync::Arc;
 
@@ -13,16 +13,17 @@ use relay::{
 #[derive(Debug)]
 pub(crate) struct RunningGateway {
     pub(crate) config: Arc<Config>,
-    /// The part that sessions use.
+    /// The relay, which all sessions use.
     pub(crate) relay: Relay,
-    /// Number of reloads by operators. A limit that was set by hand holds until the next one.
+    /// Number of reloads that operators have ordered. Each such reload removes the rate limits that
+    /// users have set in the dashboard.
     pub(crate) reloads_ordered: u64,
-    /// Processes that this one has replaced.
+    /// Older processes of this gateway, which still serve their last sessions.
     pub(crate) older: Arc<OlderProcesses>,
 }
 
 impl RunningGateway {
-    /// Returns the state of the gateway, for all views.
+    /// Returns a snapshot of the gateway, which all views use.
     pub(crate) fn snapshot(&self) -> GatewaySnapshot {
         let link = self.relay.link().snapshot();
         GatewaySnapshot {

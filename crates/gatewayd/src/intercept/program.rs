@@ -1,4 +1,5 @@
-//! Runs the programs that change the kernel's tables: `nft` of nftables and `ip` of iproute2.
+//! Calls of the programs that change the kernel's configuration: `nft` of nftables and `ip` of
+//! iproute2.
 
 use std::{
     env,
@@ -22,15 +23,15 @@ pub enum InterceptError {
         /// The Debian package that has the program.
         package: &'static str,
     },
-    /// The user lacks the permission.
+    /// The user lacks the capability `CAP_NET_ADMIN`.
     #[error("transparent = true needs CAP_NET_ADMIN: {program} reports {message:?}")]
     Forbidden {
         /// Name of the program.
         program: &'static str,
-        /// The program's message.
+        /// The error message of the program.
         message: String,
     },
-    /// The kernel lacks a feature.
+    /// The kernel lacks a feature that interception needs.
     #[error(
         "the kernel lacks what transparent = true needs (CONFIG_NFT_TPROXY, CONFIG_NFT_SOCKET, \
          CONFIG_NFT_FIB_INET, CONFIG_IP_MULTIPLE_TABLES): {program} reports {message:?}"
@@ -38,42 +39,42 @@ pub enum InterceptError {
     Unsupported {
         /// Name of the program.
         program: &'static str,
-        /// The program's message.
+        /// The error message of the program.
         message: String,
     },
-    /// Any other message of a program.
+    /// A program failed with any other message.
     #[error("{program} failed: {message:?}")]
     Failed {
         /// Name of the program.
         program: &'static str,
-        /// The program's message.
+        /// The error message of the program.
         message: String,
     },
-    /// A program could not be run.
+    /// A program could not be started.
     #[error("{program} cannot be run")]
     Run {
         /// Name of the program.
         program: &'static str,
-        /// Error of the start.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A gateway runs, and would install the removed rules again.
+    /// A gateway still runs. It would install the removed rules again.
     #[error("a gateway listens on {0}: stop it, and it removes its interception itself")]
     Running(std::net::SocketAddr),
 }
 
-/// Makes `nft` execute all of `script`, or nothing of it.
+/// Passes a script to `nft`, which executes all of the script or nothing.
 pub(super) fn nft(script: &str) -> Result<(), InterceptError> {
     run("nft", "nftables", &["-f", "-"], script).map(drop)
 }
 
-/// Runs `ip` for one address family.
+/// Runs `ip` for IPv4 or IPv6.
 pub(super) fn ip(ipv4: bool, arguments: &str) -> Result<(), InterceptError> {
     ip_output(ipv4, arguments).map(drop)
 }
 
-/// Runs `ip` for one address family, and returns its output.
+/// Runs `ip` for IPv4 or IPv6, and returns its output.
 pub(super) fn ip_output(ipv4: bool, arguments: &str) -> Result<String, InterceptError> {
     let family = if ipv4 { "-4" } else { "-6" };
     let arguments: Vec<_> = [family]
@@ -122,7 +123,8 @@ fn run(
     })
 }
 
-/// Finds a program. Daemons are in folders that the PATH of a user may not contain.
+/// Returns the path of a program. Also searches the folders of system programs, which a user's PATH
+/// may not contain.
 fn find(program: &str, path: Option<&OsStr>) -> Option<PathBuf> {
     env::split_paths(path.unwrap_or_default())
         .chain(["/usr/sbin".into(), "/sbin".into()])

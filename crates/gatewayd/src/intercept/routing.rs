@@ -1,11 +1,12 @@
-//! Policy routing: delivers the marked packets to this machine, regardless of their address.
+//! Policy routing for intercepted packets. The kernel delivers marked packets to this machine,
+//! although their destination is a server's address.
 
 use super::{
     program::{InterceptError, ip, ip_output},
     ruleset::Ruleset,
 };
 
-/// Installs a rule and a table for each intercepted family.
+/// Installs a routing rule and a routing table for each address family with intercepted servers.
 pub(super) fn install(rules: &Ruleset) -> Result<(), InterceptError> {
     let number = rules.mark();
     for ipv4 in [true, false] {
@@ -21,8 +22,9 @@ pub(super) fn install(rules: &Ruleset) -> Result<(), InterceptError> {
     Ok(())
 }
 
-/// Whether all entries of [`install`] still exist. systemd-networkd removes foreign rules at its
-/// start (`ManageForeignRoutingPolicyRules`), and a link that goes down removes its routes.
+/// Whether all entries of [`install`] still exist. At its start, systemd-networkd removes rules of
+/// other programs (`ManageForeignRoutingPolicyRules`). A network interface that goes down loses its
+/// routes.
 ///
 /// # Errors
 /// [`InterceptError`] if the check fails.
@@ -48,7 +50,7 @@ pub(super) fn is_installed(rules: &Ruleset) -> Result<bool, InterceptError> {
     Ok(true)
 }
 
-/// Removes both, and does nothing if they do not exist.
+/// Removes the routing rules and routing tables. Succeeds if none exist.
 pub(super) fn remove(rules: &Ruleset) -> Result<(), InterceptError> {
     remove_family(rules, true)?;
     remove_family(rules, false)
@@ -74,6 +76,6 @@ fn selector(number: u32) -> String {
     format!("priority {PRIORITY} fwmark {number:#x} lookup {number}")
 }
 
-/// Priority of the rule: before the main table (32766) and usual additions to it, and after the
-/// machine's own addresses (0).
+/// Priority of the routing rule. The kernel applies it after the rule for its own addresses (0) and
+/// before the rule for the main table (32766).
 const PRIORITY: u32 = 481;

@@ -1,16 +1,18 @@
 //! The nftables rules of one transparent listener, as text for `nft`.
 //!
-//! Each listener has a table that is named after its port, so that the whole table can be removed.
-//! The rules see only packets that cross this machine towards the servers. The machine's own
-//! connections are never intercepted.
+//! Each listener has its own table. The table's name contains the listener's port, so the gateway
+//! can remove the complete table. The rules apply only to packets that this machine forwards to the
+//! servers. Connections that this machine opens itself are never intercepted.
 //!
-//! - A connection begins with a SYN. The SYN goes to the listener if the server's peer is up, and
-//!   passes otherwise. A connection that passed at its start is never intercepted later.
-//! - Packets that belong to a local socket with a server's address are delivered here. These are
-//!   the later packets of control connections, and data connections, which need no own rule.
-//! - A set has one element while the peer is up, and the element expires. A gateway that hangs
-//!   therefore intercepts nothing after a few seconds. A killed gateway has no socket, and without
-//!   a socket `tproxy` does not match, so its connections pass at once.
+//! - A connection begins with a SYN. If the server's peer is up, the kernel redirects the SYN to
+//!   the listener. Otherwise the SYN passes. A connection whose SYN has passed is never intercepted
+//!   later.
+//! - If a local socket has the server's address, the kernel delivers packets for that socket to
+//!   this machine. This covers all later packets of control connections, and the data connections.
+//! - A set in the table has one element while the peer is up. The element expires unless the
+//!   gateway renews it. If the gateway hangs, the kernel stops intercepting after a few seconds.
+//! - If the gateway is killed, its socket closes. Without a socket, the `tproxy` rule does not
+//!   match, and new connections pass immediately.
 
 use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
@@ -19,7 +21,7 @@ use ftp::logon::FTP_PORT;
 use crate::config::{Config, FtpListener, Intercepted};
 use net::target::Network;
 
-/// The rules of one listener.
+/// The nftables rules of one transparent listener.
 #[derive(Debug, Clone)]
 pub(super) struct Ruleset {
     listen: SocketAddr,
@@ -36,13 +38,13 @@ impl Ruleset {
         }
     }
 
-    /// Returns the name of the table.
+    /// Returns the name of the listener's nftables table.
     pub(super) fn table(&self) -> String {
         format!("longhaul_{}", self.listen.port())
     }
 
-    /// Returns the mark of packets to deliver here: "LH" and the listener's port. The routing table
-    /// has the same number.
+    /// Returns the mark of packets that the kernel delivers to this machine. The mark consists of
+    /// "LH" and the listener's port. It is also the number of the routing table.
     pub(super) fn mark(&self) -> u32 {
         u32::from_be_bytes([b'L', b'H', 0, 0]) | u32::from(self.listen.port())
     }
@@ -55,14 +57,14 @@ impl Ruleset {
         &self.intercepted
     }
 
-    /// Whether there are servers of IPv4, or of IPv6.
+    /// Whether the listener intercepts any server with an address of this family (IPv4 or IPv6).
     pub(super) fn has_family(&self, ipv4: bool) -> bool {
         let mut networks = self.intercepted.networks();
         networks.any(|(network, _)| network.is_ipv4() == ipv4)
     }
 
-    /// Returns the text that installs the table, without any peer up. It replaces the table of an
-    /// earlier run.
+    /// Returns the `nft` script that installs the table. The script replaces an existing table. No
+    /// peer counts as up in the new table.
     pub(super) fn install(&self) -> String {
         let mut text = self.remove();
         // Writing to a String cannot fail.
@@ -70,13 +72,14 @@ impl Ruleset {
         text
     }
 
-    /// Returns the text that removes the table, or does nothing if it does not exist.
+    /// Returns the `nft` script that removes the table. The script succeeds even if the table does
+    /// not exist.
     pub(super) fn remove(&self) -> String {
         let table = self.table();
         format!("add table inet {table}\ndelete table inet {table}\n")
     }
 
-    /// Returns the text that marks the peers that are up, for the next [`EXPIRY`].
+    /// Returns the `nft` script that marks the given peers as up for the next [`EXPIRY`].
     pub(super) fn refresh(&self, is_up: impl Fn(usize) -> bool) -> String {
         let table = self.table();
         let mut text = String::new();
@@ -163,7 +166,8 @@ fn family(network: &Network) -> &'static str {
     if network.is_ipv4() { "ip" } else { "ip6" }
 }
 
-/// Returns the name of each existing family, and its networks as elements of a set.
+/// Returns each address family that occurs in `networks`, with its networks as the elements of an
+/// `nft` set.
 fn families(networks: &[Network]) -> impl Iterator<Item = (&'static str, String)> {
     ["ip", "ip6"].into_iter().filter_map(|name| {
         let texts = networks.iter().filter(|network| family(network) == name);
@@ -172,7 +176,8 @@ fn families(networks: &[Network]) -> impl Iterator<Item = (&'static str, String)
     })
 }
 
-/// Returns the networks that lie in no other: `nft` refuses sets with overlapping networks.
+/// Returns the networks that no other network contains, because `nft` refuses sets with overlapping
+/// networks.
 fn outermost<'a>(networks: impl Iterator<Item = &'a Network>) -> Vec<Network> {
     let networks: Vec<_> = networks.collect();
     let mut kept: Vec<Network> = Vec::new();
@@ -185,7 +190,8 @@ fn outermost<'a>(networks: impl Iterator<Item = &'a Network>) -> Vec<Network> {
     kept
 }
 
-/// Time after which a silent gateway intercepts nothing any more: three updates.
+/// Time after which the kernel stops intercepting if the gateway hangs. It is three times the
+/// interval of the updates.
 const EXPIRY: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Comparison of the running configuration with another one. The result is the changes that apply
-//! now, the changes that need a restart, and the numbers of the peers in the link.
+//! Comparison of the running configuration with a new configuration. The result contains the
+//! changes to apply now, the changes that need a restart, and the number of each peer in the link.
 
 use link::{PeerConfig, PeerId, PublicKey};
 use units::ByteCount;
@@ -7,9 +7,9 @@ use units::ByteCount;
 use crate::config::{Config, Forward, FtpListener, PassThrough};
 use relay::settings::memory_least;
 
-/// A configuration to apply.
+/// A configuration to apply, with the changes that it makes.
 pub(super) struct ReloadPlan {
-    /// The configuration of the file, except for changes that need a restart.
+    /// The new configuration, with the running value of each key whose change needs a restart.
     pub(super) config: Config,
     pub(super) known: Vec<KnownPeer>,
     pub(super) applied: Vec<String>,
@@ -19,13 +19,13 @@ pub(super) struct ReloadPlan {
 /// A present or former peer of the link.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct KnownPeer {
-    /// The peer as the link has it. A removed peer has no keys.
+    /// The peer's settings in the link. A removed peer has no keys.
     pub(super) link: PeerConfig,
-    /// The last keys of the peer.
+    /// The peer's keys before its removal, or its present keys.
     keys: Vec<PublicKey>,
 }
 
-/// Reason for which a configuration cannot be applied now, although a start with it would work.
+/// Reason why a configuration cannot be applied now. A restart with this configuration would work.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReloadPlanError {
     #[error("[link] memory_max is {have} until a restart, and the peers need at least {least}")]
@@ -35,7 +35,7 @@ pub(super) enum ReloadPlanError {
 }
 
 impl KnownPeer {
-    /// Returns the peers of the configuration that the gateway was started with.
+    /// Returns the peers in the configuration with which the gateway was started.
     pub(super) fn all(config: &Config) -> Vec<Self> {
         let peers = config.relay.link.peers.iter();
         peers.map(|peer| Self::new(peer.clone())).collect()
@@ -51,7 +51,7 @@ impl KnownPeer {
     }
 }
 
-/// Returns the plan for the change from `running` to `fresh`.
+/// Returns the plan for a change from the configuration `running` to `fresh`.
 pub(super) fn plan(
     running: &Config,
     mut fresh: Config,
@@ -75,7 +75,8 @@ pub(super) fn plan(
     })
 }
 
-/// Restores the running values, and returns the names of their keys.
+/// Sets each key of `fresh` that needs a restart to its running value. Returns the names of the
+/// changed keys.
 fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> {
     let mut names = Vec::new();
     let mut keep = |name: &str, is_same: bool| {
@@ -136,10 +137,10 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
     names
 }
 
-/// Gives each peer of `fresh` its number in the link, and returns all peers for the link.
+/// Assigns each peer of `fresh` its number in the link, and returns all peers of the link.
 ///
-/// A peer without any of its former keys is another peer: no session of the former one may act for
-/// it.
+/// A peer whose keys have all changed counts as another peer and gets a new number. Sessions of the
+/// former peer therefore never act for the new peer.
 fn number_peers(
     running: &Config,
     fresh: &mut Config,
@@ -180,8 +181,9 @@ fn number_peers(
     Ok(all)
 }
 
-/// Keeps the transparent listeners of the start, since they have rules in the kernel. A listener of
-/// a removed peer disappears: the peer is not up, so the kernel leads no client there.
+/// Keeps the transparent listeners from the start, because their rules are in the kernel. If a
+/// listener's peer is removed, the listener is removed, too. That peer is not up, so the kernel
+/// redirects no client to the listener.
 fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Vec<String>) {
     let described = |config: &Config| -> Vec<_> {
         let listeners = config.ftp.iter().filter(|listener| listener.transparent);
@@ -214,7 +216,7 @@ fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Ve
     fresh.ftp.extend(kept);
 }
 
-/// Returns the names of all differences.
+/// Returns the names of all changed keys and sections.
 fn changes(running: &Config, fresh: &Config) -> Vec<String> {
     let mut names = Vec::new();
     let mut changed = |name: &str, is_same: bool| {
@@ -281,7 +283,7 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
     names
 }
 
-/// Returns the peers with all their settings.
+/// Returns the name of each peer with all its settings.
 fn peers(config: &Config) -> Vec<(String, (crate::config::PeerSettings, PeerConfig))> {
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let peers = peers.map(|(peer, of_link)| {
@@ -294,8 +296,8 @@ fn peers(config: &Config) -> Vec<(String, (crate::config::PeerSettings, PeerConf
     peers.collect()
 }
 
-/// Returns a listener with the name of its peer in place of the number, which differs between
-/// configurations.
+/// Returns a listener, and the name of its peer. The listener's peer number is cleared, because the
+/// numbers differ between configurations.
 fn ftp_listener(config: &Config, listener: &FtpListener) -> (FtpListener, Option<String>) {
     let via = via_name(config, listener.via).map(str::to_owned);
     let listener = FtpListener {
@@ -309,7 +311,8 @@ fn via_name(config: &Config, via: Option<usize>) -> Option<&str> {
     Some(config.relay.peers.get(via?)?.name.as_str())
 }
 
-/// Returns the additions, removals and changes among named items.
+/// Returns a text for each item that was added, removed or changed. Items with the same name are
+/// compared.
 fn differences<T: PartialEq>(
     kind: &str,
     running: &[(String, T)],
@@ -335,5 +338,6 @@ fn differences<T: PartialEq>(
     names
 }
 
-/// Maximum number of peers of one run, removed ones included, since each uses some memory.
+/// Maximum number of peers since the start, including removed peers. Each peer uses some memory
+/// until a restart.
 const PEERS_MAX: usize = 4096;

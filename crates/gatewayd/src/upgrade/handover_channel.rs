@@ -1,6 +1,7 @@
-//! Messages between two processes over a Unix socket, with sockets attached.
+//! Messages between two processes over a Unix socket, with attached sockets.
 //!
-//! A message is its length in four bytes, and a text of JSON. Sockets are attached to the length.
+//! A message consists of its length in four bytes and a JSON text. The attached sockets arrive
+//! together with the length.
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
@@ -18,18 +19,19 @@ use rustix::net::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// One end of the channel between two processes.
+/// One of the two endpoints of the channel between an old and a new process.
 #[derive(Debug)]
 pub(super) struct HandoverChannel {
     socket: UnixStream,
 }
 
-/// Maximum number of sockets in one message. The kernel permits 253.
+/// Maximum number of sockets that are attached to one message. The kernel permits 253.
 pub(super) const SOCKETS_MAX: usize = 64;
-/// Longest message, in bytes. With 4096 peers, less than a tenth is used.
+/// Maximum length of a message in bytes. A message about 4096 peers has less than a tenth of this
+/// length.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
-/// Timeout of a write. A running process accepts a message at once.
+/// Timeout of a write. The receiving process normally reads a message immediately.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl HandoverChannel {
@@ -37,19 +39,21 @@ impl HandoverChannel {
         Self { socket }
     }
 
-    /// Creates a channel, and returns both ends.
+    /// Creates a channel, and returns both endpoints.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((Self::new(ours), theirs.into()))
     }
 
-    /// Returns another handle of the same end.
+    /// Returns a second handle of this endpoint.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         self.socket.try_clone().map(Self::new)
     }
 
+    /// Sends a message with the attached sockets.
+    ///
     /// # Errors
-    /// If the other process has ended, or does not read.
+    /// If the other process has ended, or does not read the message in time.
     pub(super) fn send(
         &mut self,
         message: &impl Serialize,
@@ -74,11 +78,11 @@ impl HandoverChannel {
         self.socket.write_all(&text)
     }
 
-    /// Returns the next message and its sockets.
+    /// Receives the next message and its attached sockets.
     ///
     /// # Errors
-    /// `TimedOut` without a message in time, `UnexpectedEof` if the other process has ended,
-    /// `InvalidData` for another message.
+    /// `TimedOut` if no message arrives in time. `UnexpectedEof` if the other process has ended.
+    /// `InvalidData` if the message is malformed.
     pub(super) fn receive<T: DeserializeOwned>(
         &mut self,
         timeout: Duration,
@@ -111,7 +115,8 @@ impl HandoverChannel {
     }
 }
 
-/// Converts the error of a socket with a timeout: the kernel reports that the call would block.
+/// Converts the error of a read with a timeout. The kernel reports `WouldBlock` when the timeout
+/// expires.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),

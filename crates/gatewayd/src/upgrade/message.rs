@@ -1,56 +1,57 @@
-//! Messages between two processes of a gateway. Unknown fields are ignored, since the processes may
-//! have different versions.
+//! Messages between an old and a new process of a gateway. The processes may have different
+//! versions, so a receiver ignores unknown fields.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// A message of the old process.
+/// A message from the old process to the new process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum PredecessorMessage {
-    /// The names of the sockets that are attached to the message.
+    /// Names of the sockets that are attached to this message.
     Sockets(Vec<String>),
-    /// All sockets have been sent.
+    /// The end of the list of sockets.
     AllSockets,
     Go(HandoverMessage),
     Done,
-    /// The old process continues alone, and does not need the new one.
+    /// The old process continues to serve. The new process must end.
     Abandoned,
 }
 
-/// A message of the new process.
+/// A message from the new process to the old process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum SuccessorMessage {
     Ready {
         pid: u32,
         version: String,
-        /// The kernel tables that it keeps using.
+        /// Names of the kernel tables that the new process continues to use.
         #[serde(default)]
         tables: Vec<String>,
     },
     /// The new process accepts clients, and reads the UDP socket.
     Up,
-    /// The new process ends, for this reason.
+    /// The new process ends for the given reason.
     Failed(String),
 }
 
-/// State that the new process needs to start. Sockets to older processes are attached.
+/// State that the new process needs to start. The message also has the sockets to older processes
+/// attached.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HandoverMessage {
-    /// See [`link::Succession`].
+    /// Generation number of the new process, as in [`link::Succession`].
     pub(super) generation: u8,
     pub(super) instance: u64,
     pub(super) remembered: String,
-    /// The generations of older processes, in the order of the sockets.
+    /// Generation numbers of the older processes, in the order of the attached sockets.
     pub(super) older: Vec<u8>,
-    /// Names of the peers that the old process is connected to.
+    /// Names of the peers to which the old process is connected.
     #[serde(default)]
     pub(super) peers_up: Vec<String>,
     #[serde(default)]
     pub(super) pass_through: Vec<PassThroughClients>,
 }
 
-/// Clients of a pass-through listener. Older processes have their control connections, and any
+/// Clients of a pass-through listener. An older process serves their control connections. The new
 /// process accepts their data connections.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PassThroughClients {

@@ -1,23 +1,29 @@
-//! An upgrade without a cut: another process replaces this one while transfers continue.
+//! Upgrades: another process replaces this process while transfers continue.
 //!
 //! ```text
 //! old process                                    new process
-//!   starts the new one, a Unix socket as its stdin
+//!   starts the new process with a Unix socket
+//!   as its standard input
 //!   Sockets  (listeners, UDP socket)  ------->   reads its configuration, prepares everything
 //!                                     <-------   Ready
 //!   stops reading the UDP socket
 //!   Go       (link, clients)          ------->   reads the UDP socket, connects to its peers,
-//!                                                accepts
+//!                                                accepts clients
 //!                                     <-------   Up
 //!   closes its listeners
 //!   Done                              ------->   is the service manager's main process
 //!   makes peers connect again; ends with its last session
 //! ```
 //!
-//! Until Done the old process is the gateway. If the new one fails, dies or is late, the old one
-//! sends Abandoned and continues. Afterwards `older_processes` informs the old one of removed
-//! peers. If the new one dies, `peer_files` does. The end of the channel shows the death of the old
-//! process. The new one then continues with the state that it has.
+//! Until it sends Done, the old process is the gateway. If the new process fails, ends or exceeds a
+//! timeout, the old process sends Abandoned and continues.
+//!
+//! After the upgrade, the old process must still learn which peers are removed. The new process
+//! informs it (`older_processes`). If the new process ends, the old process reads the files of the
+//! gateway (`peer_files`).
+//!
+//! If the old process ends during the upgrade, the channel closes. The new process then continues
+//! with the state that it has received.
 
 mod handover_channel;
 mod message;
@@ -44,19 +50,19 @@ pub use self::{
 /// Outcome of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpgradeOutcome {
-    /// The new process, if one was started.
+    /// Process ID of the new process, if it was started.
     pub pid: Option<u32>,
     /// Version of the new process.
     pub version: String,
-    /// The process that the new process has replaced, or that continues.
+    /// Process ID of the old process. After a failed upgrade, this process continues to serve.
     pub old_pid: u32,
-    /// Sessions that the old process still serves.
+    /// Number of sessions that the old process still serves.
     pub sessions: u64,
-    /// Reason for which the old process continues.
+    /// Reason why the upgrade failed and the old process continues to serve.
     pub error: Option<String>,
 }
 
-/// An order with an outcome.
+/// An order to upgrade, as the channel for its outcome.
 pub(crate) type UpgradeRequest = tokio::sync::oneshot::Sender<UpgradeOutcome>;
 
 impl UpgradeOutcome {
@@ -71,7 +77,7 @@ impl UpgradeOutcome {
     }
 }
 
-/// Reason for which another process has not replaced this one.
+/// Reason why another process has not replaced this process.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpgradeError {
     #[error("this gateway runs inside another program, which cannot be restarted")]

@@ -1,5 +1,5 @@
-//! Older processes, which still serve their sessions. The serving process informs them of removed
-//! peers, and they report their sessions to it.
+//! Communication with older processes, which still serve their last sessions. The serving process
+//! informs them of removed peers. The older processes report their sessions.
 //!
 //! ```text
 //! serving process                                older process
@@ -7,9 +7,9 @@
 //!                                     <-------   pid, version, sessions, transfers: once a second
 //! ```
 //!
-//! Each older process has its own socket that keeps messages apart (SOCK_SEQPACKET). At an upgrade
-//! the ends of the serving process move to the new process, together with one for the process that
-//! hands over.
+//! The serving process has one socket to each older process. The socket preserves message
+//! boundaries (SOCK_SEQPACKET). At an upgrade, the old process passes these sockets to the new
+//! process. It adds one socket that leads to itself.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -31,22 +31,23 @@ use tracing::{debug, warn};
 use crate::config::{Config, PeerOrigin};
 use relay::status::OlderProcess;
 
-/// The older processes, as the serving one sees them.
+/// The serving process's sockets to older processes, and their latest reports.
 #[derive(Debug, Default)]
 pub(crate) struct OlderProcesses {
     sockets: Mutex<BTreeMap<usize, Arc<UnixDatagram>>>,
     reports: Mutex<BTreeMap<usize, OlderProcess>>,
 }
 
-/// The serving process, as an older one sees it.
+/// An older process's socket to the serving process.
 #[derive(Debug)]
 pub(crate) struct SuccessorOrders {
     socket: UnixDatagram,
-    /// Keys of a message whose last part has not arrived.
+    /// Keys that have arrived of a list whose last part is still missing.
     parts: Vec<PublicKey>,
 }
 
-/// A part of the keys of all peers.
+/// A part of the list of all peers' keys. One socket message has room for only [`KEYS_IN_PART`]
+/// keys.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeysPart {
     is_first: bool,
@@ -55,7 +56,7 @@ struct KeysPart {
 }
 
 impl OlderProcesses {
-    /// Creates the state from the sockets of the process that hands over.
+    /// Creates the state from the sockets that the old process has passed on.
     pub(crate) fn new(sockets: Vec<OwnedFd>) -> io::Result<Arc<Self>> {
         let sockets = sockets.into_iter().map(tokio_socket).enumerate();
         let sockets = sockets.map(|(number, socket)| Ok((number, Arc::new(socket?))));
@@ -65,8 +66,8 @@ impl OlderProcesses {
         }))
     }
 
-    /// Sends all keys of peers to each older process, at the start and at each change. Receives
-    /// their reports. Runs until dropped.
+    /// Sends the keys of all peers to each older process, at the start and at each change. Stores
+    /// the reports that the older processes send.
     pub(crate) async fn follow<T: Send + Sync + 'static>(
         self: Arc<Self>,
         current: watch::Receiver<Arc<T>>,
@@ -123,19 +124,20 @@ impl OlderProcesses {
         }
     }
 
-    /// Returns the latest report of each process.
+    /// Returns the latest report of each older process.
     pub(crate) fn reports(&self) -> Vec<OlderProcess> {
         lock(&self.reports).values().cloned().collect()
     }
 
-    /// Returns the sockets for the next process.
+    /// Returns the sockets to older processes. An upgrade passes them to the next process.
     pub(super) fn sockets(&self) -> Vec<Arc<UnixDatagram>> {
         lock(&self.sockets).values().cloned().collect()
     }
 }
 
 impl SuccessorOrders {
-    /// Creates a socket for the successor of this process, and its other end.
+    /// Creates a pair of connected sockets: one for this process, and one for the process that
+    /// replaces it.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -146,8 +148,9 @@ impl SuccessorOrders {
         Ok((orders, theirs))
     }
 
-    /// Reports the result of `report` once a second, and passes on the keys of the present peers.
-    /// Returns when no process is left that could send keys.
+    /// Sends the result of `report` once a second. Calls `keep` with the keys of the present peers
+    /// whenever the serving process has sent them. Returns when no process can send keys any
+    /// longer.
     pub(crate) async fn run(
         mut self,
         report: impl Fn() -> OlderProcess,
@@ -175,7 +178,7 @@ impl SuccessorOrders {
         }
     }
 
-    /// Adds a part. Returns all keys after the last part.
+    /// Adds a part of the list of keys. Returns all keys once the last part has arrived.
     fn add_part(&mut self, message: &[u8]) -> Option<HashSet<PublicKey>> {
         let part: KeysPart = serde_json::from_slice(message).ok()?;
         if part.is_first {
@@ -189,17 +192,17 @@ impl SuccessorOrders {
     }
 }
 
-/// Returns the name of the socket to an older process in a handover.
+/// Returns the name under which a handover passes the socket to an older process.
 pub(super) fn older_name(number: usize) -> String {
     format!("{OLDER_NAME}{number}")
 }
 
-/// Whether a socket of a handover leads to an older process.
+/// Whether a socket with this name in a handover leads to an older process.
 pub(super) fn is_older_name(name: &str) -> bool {
     name.starts_with(OLDER_NAME)
 }
 
-/// Returns the sockets with their names.
+/// Returns the names and the sockets to older processes, followed by the new socket `own`.
 pub(super) fn name_sockets<'a>(
     older: &'a [Arc<UnixDatagram>],
     own: &'a OwnedFd,
@@ -211,7 +214,7 @@ pub(super) fn name_sockets<'a>(
         .collect()
 }
 
-/// Returns the keys of all peers.
+/// Returns the public keys of all peers, without removed peers.
 pub(super) fn keys_of(config: &Config) -> Vec<PublicKey> {
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     // The configuration contains removed peers, so that they can be informed.
@@ -236,8 +239,9 @@ fn split_keys(keys: &[PublicKey]) -> Vec<Vec<u8>> {
     texts.map(|text| text.expect("texts are JSON")).collect()
 }
 
-/// Converts the socket. Tokio's datagram type keeps messages apart for both SOCK_DGRAM and
-/// SOCK_SEQPACKET. SOCK_SEQPACKET also reports the end.
+/// Converts a socket to Tokio's datagram type. This type preserves message boundaries for
+/// SOCK_DGRAM and SOCK_SEQPACKET. SOCK_SEQPACKET also signals when the other process closes its
+/// socket.
 fn tokio_socket(socket: OwnedFd) -> io::Result<UnixDatagram> {
     let socket = StdDatagram::from(socket);
     socket.set_nonblocking(true)?;
@@ -253,11 +257,11 @@ const OLDER_NAME: &str = "to older process ";
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest report: a few numbers and a version.
+/// Maximum length of a report in bytes. A report contains a few numbers and a version.
 const REPORT_BYTES_MAX: usize = 4096;
 
-/// Keys in one part. A key takes 47 bytes, and a socket message may have 200 KB with the usual
-/// limits.
+/// Maximum number of keys in one part. The text of a key has 47 bytes. With the usual kernel
+/// limits, a socket message may have 200 KB.
 const KEYS_IN_PART: usize = 512;
 const KEYS_BYTES_MAX: usize = 64 << 10;
 

@@ -1,13 +1,12 @@
-//! Removed peers, as a replaced process reads them from the gateway's files once no other process
-//! informs it.
+//! Removed peers, as an old process reads them from the gateway's files.
 //!
-//! A replaced process learns of removed peers from its successor, see `older_processes`. If the
-//! successor dies, no channel is left: the service manager then starts a gateway with another
-//! predecessor, or none. The files remain, and each removal is written to them before any process
-//! learns of it.
+//! After an upgrade, the new process informs the old process of removed peers (see
+//! `older_processes`). If the new process ends, the old process has no channel to any later
+//! process. It then reads the configuration file and the register. Each removal of a peer is
+//! written to these files first.
 //!
-//! The configuration may have a version that this process cannot read. Only the removals of the
-//! register then count.
+//! The old process may be unable to read a configuration file of a newer version. It then applies
+//! only the removals in the register.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,29 +26,31 @@ use crate::{
     register::Register,
 };
 
-/// Reads the configuration.
+/// Function that reads the configuration file.
 type LoadConfig = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
-/// The files that determine the peers.
+/// The configuration file and the register, which determine the peers.
 pub(crate) struct PeerFiles {
     load: LoadConfig,
     register: PathBuf,
-    /// Removals before this process was replaced, with their times.
+    /// Removals that were in the register before this process was replaced. The values are Unix
+    /// times in seconds.
     known_removals: HashMap<PublicKey, u64>,
-    /// The keys of the last reading.
+    /// The keys of all peers in the previous reading.
     last_keys: Option<HashSet<PublicKey>>,
 }
 
-/// Keys from one reading of the files.
+/// The keys that one reading of the files has found.
 #[derive(Debug)]
 struct KeyReading {
-    /// Keys of all peers. `None` if the configuration cannot be read.
+    /// Keys of all peers. `None` if the configuration file is invalid for this process.
     keys: Option<HashSet<PublicKey>>,
     removed: Vec<(PublicKey, u64)>,
 }
 
 impl PeerFiles {
-    /// Creates the files of a gateway that is being replaced: its configuration and its register.
+    /// Creates the value for a gateway that is being replaced. Reads the present removals from the
+    /// register.
     pub(crate) fn new(load: LoadConfig, register: PathBuf) -> Self {
         let known_removals = removals(&register).into_iter().collect();
         Self {
@@ -60,7 +61,8 @@ impl PeerFiles {
         }
     }
 
-    /// Reads the files once a second, and passes on the keys that may stay. Runs until dropped.
+    /// Reads the files once a second. After each reading, calls `keep` with a function that returns
+    /// whether a key may stay. Never returns.
     pub(crate) async fn follow(mut self, mut keep: impl FnMut(&dyn Fn(&PublicKey) -> bool)) {
         info!("peers that are removed are found in the configuration and the register from now on");
         let mut ticks = interval(READ_EVERY);
@@ -78,8 +80,9 @@ impl PeerFiles {
         }
     }
 
-    /// Handles one reading. Keys are removed if two readings in a row lack them, since an editor
-    /// may be writing the file. A removal in the register counts at once.
+    /// Applies one reading of the files. A key counts as removed if two successive readings lack
+    /// it, because an editor may be writing the file. A removal in the register applies
+    /// immediately.
     fn apply_reading(
         &mut self,
         reading: KeyReading,
@@ -108,13 +111,13 @@ fn read(load: &LoadConfig, register: &Path) -> KeyReading {
     }
 }
 
-/// Returns the removals of the register. A missing or unreadable register has none.
+/// Returns the removals in the register. If the register is missing or unreadable, returns none.
 fn removals(register: &Path) -> Vec<(PublicKey, u64)> {
     let text = fs::read_to_string(register).unwrap_or_default();
     Register::removals(&text)
 }
 
-/// Interval of readings. An operator who removes a peer waits for its end.
+/// Interval between two readings of the files.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -129,7 +132,7 @@ mod tests {
         Arc::new(|| Config::parse("[newer]\n", Path::new("gateway.toml")))
     }
 
-    /// Returns which of the keys 1 to 3 may stay after a reading.
+    /// Applies a reading. Returns which of the keys 1 to 3 may stay.
     fn kept(files: &mut PeerFiles, keys: Option<&[u8]>, removed: &[(u8, u64)]) -> Vec<u8> {
         let mut kept = Vec::new();
         let reading = KeyReading {

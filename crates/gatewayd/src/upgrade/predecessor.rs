@@ -1,4 +1,4 @@
-//! The old process, as the new one sees it.
+//! The new process's connection to the old process during an upgrade.
 
 use std::{
     collections::HashMap,
@@ -24,19 +24,19 @@ use super::{
     program::VARIABLE,
 };
 
-/// The process that this one replaces.
+/// The old process that this process replaces.
 #[derive(Debug)]
 pub struct Predecessor {
     channel: HandoverChannel,
     sockets: HashMap<String, OwnedFd>,
 }
 
-/// Error: the old process does not hand over.
+/// Error: standard input does not lead to an old process that hands over.
 #[derive(Debug, thiserror::Error)]
 #[error("{VARIABLE} is set, and standard input is not the process to replace")]
 pub struct PredecessorError(#[from] io::Error);
 
-/// State that the old process has handed over.
+/// State that the old process has passed to this process.
 #[derive(Debug)]
 pub(crate) struct Inherited {
     channel: HandoverChannel,
@@ -44,31 +44,32 @@ pub(crate) struct Inherited {
     pub(crate) pass_through: Vec<PassThroughClients>,
 }
 
-/// The name of the UDP socket.
+/// Name of the link's UDP socket in a handover.
 pub(super) const LINK: &str = "link";
 
-/// Returns the name of the admin interface's socket. A socket at another address has another name.
+/// Returns the name of the admin interface's socket in a handover. The name contains the address.
 pub(crate) fn admin_name(listen: SocketAddr) -> String {
     format!("admin at {listen}")
 }
 
-/// Returns the name of the admin socket.
+/// Returns the name of the admin socket in a handover.
 pub(crate) fn admin_socket_name(path: &Path) -> String {
     format!("admin socket at {}", path.display())
 }
 
-/// Returns the name of the socket of `[admin.https]`.
+/// Returns the name of the socket of `[admin.https]` in a handover.
 pub(crate) fn admin_https_name(listen: SocketAddr) -> String {
     format!("admin over TLS at {listen}")
 }
 
 impl Predecessor {
-    /// Returns the process that has started this one as its replacement, if any.
+    /// Returns the old process that has started this process as its replacement. Returns `None`
+    /// outside of an upgrade.
     ///
-    /// If it has died meanwhile, this process keeps the sockets that arrived.
+    /// If the old process has already ended, this process keeps the sockets that have arrived.
     ///
     /// # Errors
-    /// [`PredecessorError`] if it does not follow the protocol.
+    /// [`PredecessorError`] if the old process does not follow the protocol.
     pub fn from_environment() -> Result<Option<Self>, PredecessorError> {
         if env::var_os(VARIABLE).is_none() {
             return Ok(None);
@@ -88,7 +89,7 @@ impl Predecessor {
         Ok(Some(Self { channel, sockets }))
     }
 
-    /// Reports the reason for which this process ends.
+    /// Reports to the old process why this process ends.
     pub fn refuse(mut self, error: &dyn Error) {
         let mut reason = error.to_string();
         let mut source = error.source();
@@ -100,7 +101,8 @@ impl Predecessor {
         let _ = self.channel.send(&SuccessorMessage::Failed(reason), &[]);
     }
 
-    /// Reports the reason for which this process ends if `prepared` has failed.
+    /// If `prepared` is an error, reports the error to the old process, because this process then
+    /// ends.
     pub(crate) fn report_failure<T, E: Error>(
         predecessor: &mut Option<Self>,
         prepared: Result<T, E>,
@@ -116,7 +118,8 @@ impl Predecessor {
         self.sockets.remove(name).map(TcpListener::from)
     }
 
-    /// Returns the sockets to older processes, including the process that hands over.
+    /// Returns the sockets to all older processes. One of them leads to the old process that hands
+    /// over.
     pub(crate) fn take_older_sockets(&mut self) -> Vec<OwnedFd> {
         let sockets = self.sockets.extract_if(|name, _| is_older_name(name));
         sockets.map(|(_, socket)| socket).collect()
@@ -130,12 +133,11 @@ impl Predecessor {
         self.sockets.remove(LINK).map(UdpSocket::from)
     }
 
-    /// Reports that everything is prepared, and waits for permission to start.
-    ///
-    /// `None` if the old process has died: this one then starts on its own.
+    /// Reports that this process is prepared, and waits for the permission to start. Returns `None`
+    /// if the old process has ended. This process may then start without permission.
     ///
     /// # Errors
-    /// If the old process continues, or may do so.
+    /// If the old process continues to serve, or may still serve.
     pub(crate) async fn report_ready(
         mut self,
         tables: Vec<String>,
@@ -163,11 +165,11 @@ impl Predecessor {
     }
 }
 
-/// Returns the next message of the old process, with its sockets. `None` if it has ended without
-/// one.
+/// Returns the next message of the old process, with its attached sockets. Returns `None` if the
+/// old process has ended without a message.
 ///
 /// # Errors
-/// If it continues alone, or is silent although it runs.
+/// If the old process continues to serve, or sends nothing although it runs.
 fn receive_message(
     channel: &mut HandoverChannel,
 ) -> io::Result<Option<(PredecessorMessage, Vec<OwnedFd>)>> {
@@ -216,10 +218,10 @@ impl Inherited {
         (inherited, succession)
     }
 
-    /// Reports that this process serves, and waits until it is the gateway.
+    /// Reports that this process serves clients, and waits until it is the gateway.
     ///
     /// # Errors
-    /// If the old process continues, or may do so.
+    /// If the old process continues to serve, or may still serve.
     pub(crate) async fn report_up(mut self) -> io::Result<()> {
         let received = tokio::task::spawn_blocking(move || {
             let _ = self.channel.send(&SuccessorMessage::Up, &[]);
@@ -236,5 +238,5 @@ impl Inherited {
     }
 }
 
-/// Timeout of the old process's next message.
+/// Timeout of the next message from the old process.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);

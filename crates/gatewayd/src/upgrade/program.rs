@@ -1,4 +1,4 @@
-//! The program that a gateway starts as its replacement.
+//! The program that a gateway starts as its replacement at an upgrade.
 
 use std::{
     env,
@@ -16,19 +16,20 @@ pub struct Program {
     arguments: Vec<OsString>,
 }
 
-/// Set for a process that replaces another one. The channel is its standard input.
+/// Environment variable of a process that replaces another process. The standard input of such a
+/// process is the handover channel.
 pub(super) const VARIABLE: &str = "LONGHAUL_SUCCEEDS";
 
-/// Starts a program in the background with its standard input. A shell would otherwise replace that
-/// input, so it is passed under another number.
+/// Shell command that starts a program in the background. A shell replaces the standard input of a
+/// background program. The command therefore passes the input as file descriptor 3.
 const IN_BACKGROUND: &str = "exec 3<&0; \"$@\" <&3 3<&- &";
 
 impl Program {
-    /// Returns the program of this process, with the same arguments. Must be called before its file
-    /// is replaced.
+    /// Returns the program file of this process, with the same arguments. The caller must call this
+    /// function before an upgrade replaces the file.
     ///
     /// # Errors
-    /// If the kernel does not report the path of the file.
+    /// If the kernel does not report the path of the program file.
     pub fn this() -> io::Result<Self> {
         Ok(Self {
             path: env::current_exe()?,
@@ -40,7 +41,7 @@ impl Program {
         &self.path
     }
 
-    /// Whether the file has been replaced since the start of this process.
+    /// Whether the program file has been replaced since the start of this process.
     pub(crate) fn is_replaced(&self) -> bool {
         let file = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino()));
         match (file(&self.path), file(Path::new("/proc/self/exe"))) {
@@ -49,7 +50,7 @@ impl Program {
         }
     }
 
-    /// Starts it with `channel` as its standard input.
+    /// Starts the program with `channel` as its standard input.
     pub(super) fn start(&self, channel: OwnedFd) -> io::Result<()> {
         // The shell ends at once, so that the service manager adopts the process, and detects its
         // end.
