@@ -1,4 +1,4 @@
-//! The new process, as the old one sees it.
+//! The old process's connection to the new process during an upgrade.
 
 use std::{
     io,
@@ -25,11 +25,11 @@ use super::{
 };
 use crate::intercept::Interception;
 
-/// State that a gateway hands over.
+/// State that a gateway passes to the process that replaces it.
 pub(crate) struct HandoverInput<'a> {
     pub(crate) program: Option<&'a Program>,
     pub(crate) link_socket: BorrowedFd<'a>,
-    /// The listeners and the admin interface, by name.
+    /// The sockets of the listeners and of the admin interface, with their names.
     pub(crate) listeners: Vec<(String, BorrowedFd<'a>)>,
     pub(crate) link: &'a Link,
     pub(crate) older: &'a OlderProcesses,
@@ -37,26 +37,29 @@ pub(crate) struct HandoverInput<'a> {
     pub(crate) pass_through: Vec<PassThroughClients>,
 }
 
-/// The process that replaces this one. If it is dropped before it is [done](Self::report_done), the
-/// process is dismissed. It is killed if it may read the socket.
+/// The process that replaces this process. If the value is dropped before
+/// [`report_done`](Self::report_done), the new process gets the message to end. If the new process
+/// may already read the link's socket, it is also killed.
 #[derive(Debug)]
 pub(crate) struct Successor {
     channel: HandoverChannel,
     pid: Option<u32>,
     pub(crate) version: String,
-    /// Names of the successor's kernel tables.
+    /// Names of the kernel tables that the new process uses.
     pub(crate) tables: Vec<String>,
-    /// The successor's orders for this process. `None` until the successor serves clients.
+    /// Channel on which the new process sends orders to this process. `None` until the sockets have
+    /// been sent.
     pub(crate) orders: Option<SuccessorOrders>,
-    /// Whether the successor may have started, and may still run.
+    /// Whether the new process had permission to start, so that it may run now.
     is_begun: bool,
     is_done: bool,
 }
 
-/// Replaces this process by another one. Afterwards both serve.
+/// Starts a process that replaces this process. After success, the new process serves new clients,
+/// and this process serves its open sessions.
 ///
 /// # Errors
-/// [`UpgradeError`]. This process is then the only one.
+/// [`UpgradeError`]. The new process then does not serve, and this process continues.
 pub(crate) async fn hand_over(
     input: HandoverInput<'_>,
     interception: &mut Interception,
@@ -135,7 +138,7 @@ impl Successor {
         self.send(&PredecessorMessage::AllSockets, &[])
     }
 
-    /// Permits the process to start, and waits until it serves.
+    /// Permits the new process to start, and waits until it serves clients.
     async fn begin(&mut self, input: &HandoverInput<'_>) -> Result<(), UpgradeError> {
         let Succession {
             generation,
@@ -164,17 +167,17 @@ impl Successor {
         }
     }
 
-    /// Informs the process that it is the gateway.
+    /// Informs the new process that it is the gateway now.
     ///
     /// # Errors
-    /// If it has ended. This process then stays the gateway.
+    /// If the new process has ended. This process then remains the gateway.
     pub(crate) fn report_done(&mut self) -> Result<(), UpgradeError> {
         self.send(&PredecessorMessage::Done, &[])?;
         self.is_done = true;
         Ok(())
     }
 
-    /// Passes on an order that this process received.
+    /// Passes a reload order that this process has received to the new process.
     pub(crate) fn pass_on_order(&self) {
         if let Some(pid) = self.pid {
             let passed_on = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGHUP);
@@ -185,7 +188,7 @@ impl Successor {
         }
     }
 
-    /// Continues without it.
+    /// Ends the new process. This process then continues as the gateway.
     pub(crate) fn abandon(self, link: &Link, interception: &mut Interception) {
         drop(self);
         link.take_back();
@@ -204,7 +207,7 @@ impl Successor {
         })
     }
 
-    /// Returns its next message.
+    /// Returns the next message of the new process.
     async fn receive(&self, timeout: Duration) -> Result<SuccessorMessage, UpgradeError> {
         let mut channel = self.channel.try_clone().map_err(UpgradeError::Socket)?;
         let received = spawn_blocking(move || channel.receive::<SuccessorMessage>(timeout)).await;
@@ -237,8 +240,8 @@ impl Drop for Successor {
     }
 }
 
-/// Time for the new process to read its configuration, and to prepare everything. The sum of both
-/// times is shorter than the timeout of the admin interface.
+/// Time within which the new process reads its configuration and prepares its start. Together with
+/// the next constant, it is shorter than the timeout of the admin interface.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for the new process to connect to its peers, and to open its listeners.
+/// Time within which the new process connects to its peers and opens its listeners.
 const UP_TIMEOUT: Duration = Duration::from_millis(4500);

@@ -1,4 +1,4 @@
-//! The admin interface: permitted clients, and its timeouts.
+//! Tests of the admin interface: the clients that it permits, and its timeouts.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -11,7 +11,7 @@ use std::{
 
 use crate::common::{self, TIMEOUT, World};
 
-/// Returns the first line and the body of an answer.
+/// Sends a request. Returns the first line and the body of the response.
 fn ask(world: &World, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(world.near.admin).expect("the admin address");
     stream
@@ -88,7 +88,7 @@ fn a_flood_of_connections_keeps_nobody_out() {
     drop(flood);
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
 mod real_time {
     use std::time::{Duration, Instant};
 

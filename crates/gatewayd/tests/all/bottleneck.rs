@@ -1,4 +1,4 @@
-//! The bottleneck of a transfer, as the status of both gateways names it.
+//! Tests of the bottleneck of a transfer that both gateways report in their status.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays clients that send and read slowly"
@@ -17,7 +17,8 @@ use std::{
 
 use crate::common::World;
 
-/// A client or server that moves 4 KB every 50 ms, as `curl --limit-rate` does, until dropped.
+/// A client or server that transfers 4 KB every 50 ms, like `curl --limit-rate`, until this value
+/// is dropped.
 struct Slow(Arc<AtomicBool>);
 
 impl Slow {
@@ -47,7 +48,7 @@ impl Drop for Slow {
     }
 }
 
-/// Sends as fast as the gateway accepts.
+/// Sends bytes as fast as the gateway reads them.
 fn sends_fast(mut stream: TcpStream) {
     thread::spawn(move || while stream.write_all(&[7; 65_536]).is_ok() {});
 }
@@ -57,7 +58,7 @@ fn reads_fast(mut stream: TcpStream) {
     thread::spawn(move || while let Ok(1..) = stream.read(&mut buffer) {});
 }
 
-/// Waits until both gateways name the same bottleneck of the only transfer.
+/// Waits until both gateways report `limit` as the bottleneck of the only transfer.
 fn wait_for(world: &World, limit: &str) {
     for gateway in [&world.near, &world.far] {
         let status = gateway.wait_for(limit, |status| {
@@ -113,7 +114,7 @@ fn both_gateways_name_a_slow_link() {
     wait_for(&world, "WAN");
 }
 
-/// The gateways exchange no messages about a forward.
+/// The gateways exchange no messages about a forward, so the far gateway does not see the client.
 #[test]
 fn a_gateway_names_both_candidates_where_it_knows_one_side_alone() {
     let world = World::start();

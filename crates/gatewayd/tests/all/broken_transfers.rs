@@ -1,5 +1,5 @@
-//! Transfers through two gateways that do not end in order. They cover each abnormal end that a
-//! client, a server or a gateway can cause, and the reports to the others.
+//! Tests of transfers that end abnormally through two gateways. A client, a server or a gateway
+//! causes the end. The tests check the replies and resets that the other participants receive.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -236,7 +236,7 @@ fn a_shutdown_drains_and_names_what_it_cut_short() {
     expect_reset(&server_data);
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
 mod real_time {
     use super::*;
 

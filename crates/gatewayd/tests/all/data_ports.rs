@@ -1,5 +1,5 @@
-//! Data connections through two gateways: admitted clients, announced ports, and replies without a
-//! data connection.
+//! Tests of data connections through two gateways: which clients may open one, which ports the
+//! gateways announce, and replies to transfers without a data connection.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -78,7 +78,7 @@ fn passive_ports_come_from_the_configured_range() {
     assert!((41000..=41100).contains(&passive_port(&reply)), "{reply}");
 }
 
-/// Returns a listener, and the argument of `PORT` that names it.
+/// Returns a listener, and its address in the form of a `PORT` argument.
 fn active_port() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("a bound socket").port();
@@ -86,7 +86,7 @@ fn active_port() -> (TcpListener, String) {
     (listener, argument)
 }
 
-/// Connects as a server to the announced port.
+/// Acts as a server: connects to the port that the gateway has announced.
 fn connect_active(server: &mut Control) -> TcpStream {
     let line = server.expect_code("PORT 127,0,0,1,");
     let numbers: Vec<u16> = line[5..]

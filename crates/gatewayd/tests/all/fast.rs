@@ -1,5 +1,5 @@
-//! Fast mode: replies of the gateways themselves, their order, and the effect of a later refusal of
-//! the server.
+//! Tests of fast mode: replies that the near gateway sends itself, the order of replies, and later
+//! refusals by the server.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -13,7 +13,8 @@ use crate::common::{
     Control, World, accept, connect, expect_reset, passive_port, pattern, read_all,
 };
 
-/// Returns a client that has logged in, and a server that has answered the usual questions.
+/// Returns the control connections of client and server. The client has logged in, and the server
+/// has answered the first commands of the gateway.
 fn logged_in(world: &World) -> (Control, Control) {
     let (client, mut server) = world.logged_in();
     for (question, answer) in [

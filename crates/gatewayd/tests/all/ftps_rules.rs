@@ -1,5 +1,5 @@
-//! Requirements of a listener for TLS with clients: its use, its version, a certificate, and
-//! resumption on data connections.
+//! Tests of a listener's rules for TLS with clients: mandatory TLS, TLS versions, client
+//! certificates, and TLS session resumption on data connections.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -26,8 +26,8 @@ use crate::{
     tls_common::{self, Authority, Folder, NAME},
 };
 
-/// Starts a download of "all", which waits in the gateways. Returns the client's data connection,
-/// and the server's listener.
+/// Starts a download of the bytes "all". The gateways keep the bytes until the client starts TLS.
+/// Returns the client's data connection and the server's data listener.
 fn downloading(client: &mut Secured<'_>, server: &mut Control) -> (TcpStream, TcpListener) {
     client.send("PASV");
     let listener = server.open_data_port();
@@ -47,8 +47,8 @@ fn read_all(runtime: &Runtime, data: &mut Leg) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Asserts that a data connection by `other` transfers no bytes, regardless of which end aborts the
-/// handshake.
+/// Asserts that a data connection that `other` opens transfers no bytes. The client or the gateway
+/// may abort the handshake.
 fn expect_refused(runtime: &Runtime, data: TcpStream, other: &Connector) {
     data.set_nonblocking(true).expect("a socket option");
     let read = runtime.block_on(tls_common::soon(async {
@@ -59,7 +59,7 @@ fn expect_refused(runtime: &Runtime, data: TcpStream, other: &Connector) {
     assert!(read.is_err(), "{read:?}");
 }
 
-/// Checks that `other` cannot open the data connection in place of the client.
+/// Asserts that `other` cannot open the data connection in place of the client.
 fn taken_by(other: &Connector) {
     let (world, runtime) = (World::start_with("", EXPLICIT), runtime());
     let connector = trusting();
@@ -138,7 +138,7 @@ fn where_tls_is_required_a_client_without_gets_nowhere() {
     server.expect("USER joe");
 }
 
-/// Creates a client configuration of the TLS library.
+/// Creates a client configuration of the TLS library itself.
 fn client_of(
     authority: &Authority,
     versions: tls_common::Versions<'_>,
@@ -157,7 +157,7 @@ fn client_of(
     Arc::new(config)
 }
 
-/// Starts TLS, and reads up to an alert, or up to the reply to a command.
+/// Runs a TLS handshake. Continues until the gateway sends an alert, or replies to a command.
 fn begin(
     runtime: &Runtime,
     mut client: Control,
@@ -183,7 +183,8 @@ fn begin(
     }))
 }
 
-/// Returns a listener with a certificate of `authority`, and further keys of `tls`.
+/// Returns the TLS keys of a listener. `authority` signs the listener's certificate, and `keys` are
+/// further keys.
 fn door(folder: &Folder, authority: &Authority, keys: &str) -> String {
     let (cert, key) = (folder.path("door.pem"), folder.path("door.key"));
     authority.issue().write(&cert, &key);
@@ -253,7 +254,7 @@ fn clients_get_the_version_whose_session_resumes_any_number_of_times() {
     }
 }
 
-/// The client sees the end of the data connection at once, and not after a timeout.
+/// The client detects the end of the data connection immediately, and not only after a timeout.
 #[test]
 fn in_clear_nothing_changes() {
     let world = World::start_with("", EXPLICIT);

@@ -1,4 +1,5 @@
-//! Servers that support TLS 1.3 only. The gateway detects this, since it offers TLS 1.2 first.
+//! Tests with servers that support only TLS 1.3. The gateway offers TLS 1.2 first and must detect
+//! this.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -29,7 +30,7 @@ fn tls13_server() -> Server {
     Server::new(&Authority::new().issue(), &[&TLS13])
 }
 
-/// Rejects the gateway's TLS as a server.
+/// Acts as a server that rejects the TLS handshake of the gateway.
 fn refuse_tls(runtime: &Runtime, tcp: TcpStream, tls: &Server) {
     tcp.set_nonblocking(true).expect("a socket option");
     runtime.block_on(async {
@@ -41,7 +42,7 @@ fn refuse_tls(runtime: &Runtime, tcp: TcpStream, tls: &Server) {
     });
 }
 
-/// Returns a session whose server was connected twice, and whose client was greeted once.
+/// Returns a session after two connections to its server and one greeting to its client.
 fn session_with<'a>(
     world: &World,
     runtime: &'a Runtime,
@@ -62,7 +63,7 @@ fn session_with<'a>(
     (client, server)
 }
 
-/// Performs an empty upload. Returns whether it resumed the TLS session of another connection.
+/// Performs an upload without bytes. Returns whether its data connection resumed a TLS session.
 fn upload(
     runtime: &Runtime,
     client: &mut Control,
@@ -133,7 +134,8 @@ fn a_server_with_implicit_tls_1_3_only_is_connected_again_too() {
     assert!(upload(&runtime, &mut client, &mut server, &tls));
 }
 
-/// Acts as a server whose TLS answers a client of TLS 1.2 only with `answer`, and closes.
+/// Acts as a server that sends `answer` to a client hello with TLS 1.2 only, and closes the
+/// connection.
 fn answer_and_close(mut tcp: TcpStream, answer: &[u8]) {
     assert!(tcp.read(&mut [0; 4096]).expect("a first message") > 0);
     tcp.write_all(answer).expect("the gateway reads");

@@ -1,5 +1,5 @@
-//! Truncated data: data under TLS that end without close_notify. They end in the same way at the
-//! peer's TLS connection, if there is one.
+//! Tests of truncated data. If a data connection with TLS ends without `close_notify`, the other
+//! data connection must end without `close_notify`, too.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -24,7 +24,7 @@ use crate::{
     tls_common::{self, Authority, Folder, NAME, receive},
 };
 
-/// Client and server, both with TLS.
+/// A world whose client and server both use TLS.
 struct Private {
     world: World,
     acceptor: Acceptor,
@@ -51,7 +51,7 @@ impl Private {
         (client, server)
     }
 
-    /// Returns the data connections of a running transfer.
+    /// Starts a transfer with `command`. Returns the data connections of client and server.
     fn data(
         &self,
         client: &mut Secured<'_>,
@@ -76,7 +76,7 @@ fn client_end(runtime: &Runtime, connector: &Connector, data: TcpStream) -> Leg 
     })
 }
 
-/// Writes bytes, and ends with a FIN only.
+/// Writes bytes, and ends the connection with a TCP FIN but without `close_notify`.
 fn send_and_truncate(runtime: &Runtime, leg: &mut Leg, bytes: &[u8]) {
     runtime.block_on(async {
         leg.write_all(bytes).await.expect("TLS");

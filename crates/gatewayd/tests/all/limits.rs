@@ -1,4 +1,4 @@
-//! Limits of a single client, and the replies at these limits.
+//! Tests of the limits of a single client, and of the replies when a limit is reached.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -11,7 +11,7 @@ use std::{
 
 use crate::common::{Control, World, connect_from, expect_reset, passive, read_all};
 
-/// Connects a client with another address.
+/// Connects a client from another source address.
 fn from_elsewhere(world: &World) -> Control {
     let port = world.near.ftp[0].port();
     let elsewhere = "127.0.0.2".parse().expect("an address");
@@ -123,7 +123,7 @@ fn a_transfer_that_is_over_leaves_its_place() {
     passive(&mut client, &mut server);
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
 mod real_time {
     use super::*;
 

@@ -1,7 +1,8 @@
-//! Gateways over real sockets: sessions, transfers, TLS, configuration, administration, hostile
-//! peers.
+//! Tests of gateways over real sockets: sessions, transfers, TLS, configuration, administration and
+//! hostile peers.
 //!
-//! The tests are modules of one program, so that shared code is compiled and linked once.
+//! All tests are modules of one program, so the build compiles and links their shared code only
+//! once.
 
 mod admin;
 mod bottleneck;

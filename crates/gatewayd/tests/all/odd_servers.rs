@@ -1,4 +1,5 @@
-//! Servers that leave commands unanswered, answer oddly, or end the session, through two gateways.
+//! Tests with unusual servers behind two gateways. The servers do not answer, answer in an unusual
+//! form, or end the session.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -12,7 +13,8 @@ use std::{
 
 use crate::common::{Control, World, accept, connect, passive_port, read_all};
 
-/// Returns a client that has logged in, and a server that has received `SYST`.
+/// Returns the control connections of client and server. The client has logged in, and the server
+/// has received `SYST`.
 fn asked(world: &World) -> (Control, Control) {
     let (client, mut server) = world.logged_in();
     server.expect("SYST");

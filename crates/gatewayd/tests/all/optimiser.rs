@@ -1,4 +1,5 @@
-//! Coded streams: the link carries fewer bytes than the files have, and the files arrive unchanged.
+//! Tests of coded streams. The link transfers fewer bytes than the files have, and the files arrive
+//! unchanged.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -20,7 +21,7 @@ use socket2::SockRef;
 
 use crate::common::{Gateway, TIMEOUT, World, noise, passive, read_all, text};
 
-/// Uploads `bytes`. Returns the record.
+/// Uploads `bytes`. Returns the record of the transfer.
 fn upload(world: &World, bytes: &[u8]) -> TransferRecord {
     let before = world.near.snapshot().ftp_succeeded.transfers;
     let (mut client, mut server, mut client_data, server_data) = world.uploading();
@@ -37,7 +38,7 @@ fn upload(world: &World, bytes: &[u8]) -> TransferRecord {
     finished(world, before)
 }
 
-/// Downloads `bytes`. Returns the record.
+/// Downloads `bytes`. Returns the record of the transfer.
 fn download(world: &World, bytes: &[u8]) -> TransferRecord {
     let before = world.near.snapshot().ftp_succeeded.transfers;
     let (mut client, mut server, client_data, mut server_data) = world.downloading();
@@ -54,7 +55,7 @@ fn download(world: &World, bytes: &[u8]) -> TransferRecord {
     finished(world, before)
 }
 
-/// Waits for the next transfer after `before` transfers. Returns its record.
+/// Waits until more than `before` transfers have finished. Returns the record of the last transfer.
 fn finished(world: &World, before: u64) -> TransferRecord {
     let over = |s: &GatewaySnapshot| s.ftp_succeeded.transfers > before;
     world.near.wait_for("the record", over).finished[0].clone()
@@ -82,7 +83,7 @@ fn text_shrinks_on_the_wan_in_both_directions() {
     }
 }
 
-/// A fast server behind a slow path does not count as slow.
+/// A fast server behind a slow path must not count as a slow server.
 #[test]
 fn text_shrinks_on_a_slow_line_and_what_is_known_is_referred_to() {
     let slow = "rate_max = \"4 Mbit/s\"\n";
@@ -182,12 +183,12 @@ fn a_forward_compresses_if_it_is_to_and_answers_each_word() {
     assert!(totals.wan_bytes < totals.bytes / 4 * 3, "{totals:?}");
 }
 
-/// Starts gateways that both store chunks.
+/// Starts two gateways that both store chunks. `door` contains further keys of the first listener.
 fn with_stores(door: &str) -> World {
     World::start_with("\n[store]\nfolder = \".\"\n", door)
 }
 
-/// Returns the folders of stores whose names start like this.
+/// Returns the folders of all stores whose names start with `begin`.
 fn stores(world: &World, begin: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(&world.folder).expect("a folder");
     let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -273,8 +274,8 @@ fn a_store_that_lost_everything_costs_time_and_no_byte() {
     assert!(third.wan_bytes < third.bytes / 100, "{third:?}");
 }
 
-/// Uploads `bytes` to a server that reads `bytes_per_s`. Returns the times at which the near
-/// gateway and the server have all bytes.
+/// Uploads `bytes` to a server that reads `bytes_per_s`. Returns the times after which the near
+/// gateway and the server have received all bytes.
 fn slow_upload(world: &World, bytes: &[u8], bytes_per_s: u64) -> (Duration, Duration) {
     let (_client, _server, mut client_data, mut server_data) = world.uploading();
     // The kernel's buffer belongs to the server. It holds a twentieth of a second.
@@ -336,7 +337,7 @@ fn a_store_is_seen_and_begins_anew_when_it_is_cleared() {
     assert!(known.wan_bytes < known.bytes / 100, "{known:?}");
 }
 
-/// Makes a gateway clear a store, as a program does.
+/// Sends a gateway the request to clear a store, as a program would.
 fn clear(gateway: &Gateway, store: &str) {
     let body = format!("{{\"store\":\"{store}\"}}");
     let mut stream = UnixStream::connect(&gateway.socket).expect("the admin socket");
@@ -413,7 +414,7 @@ fn many_transfers_of_a_session_are_coded_each_on_its_own() {
     }
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
 mod real_time {
     use super::*;
 

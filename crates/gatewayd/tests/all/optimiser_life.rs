@@ -1,5 +1,5 @@
-//! Coded streams during reloads, shutdowns, half-closed connections, and transfers that one end
-//! aborts.
+//! Tests of coded streams during reloads, shutdowns and half-closed connections, and of coded
+//! transfers that the client or the server aborts.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -61,7 +61,7 @@ impl Transfer {
         }
     }
 
-    /// Moves these bytes from one end to the other.
+    /// Sends these bytes, and reads them at the receiver.
     fn bring(&mut self, bytes: &[u8]) {
         let Self { from, to, .. } = self;
         let mut received = vec![0; bytes.len()];
@@ -72,7 +72,7 @@ impl Transfer {
         assert!(received == bytes, "other bytes");
     }
 
-    /// Moves the last bytes, and their end.
+    /// Sends the last bytes and ends the transfer.
     fn finish(mut self, bytes: &[u8]) -> (Control, Control) {
         let Self { from, to, .. } = &mut self;
         let received = thread::scope(|scope| {
@@ -96,14 +96,15 @@ impl Transfer {
     }
 }
 
-/// Performs one complete transfer. Returns its record.
+/// Performs one complete transfer. Returns the record of the transfer.
 fn move_whole(world: &World, direction: Direction, bytes: &[u8]) -> TransferRecord {
     let before = world.near.snapshot().ftp_succeeded.transfers;
     Transfer::begin(world, direction).finish(bytes);
     records(world, before + 1).swap_remove(0)
 }
 
-/// Returns one transfer for each direction after the first half, and the second half.
+/// Starts one transfer for each direction, and transfers the first half of `bytes`. Returns the
+/// transfers and the second half.
 fn half_moved<'a>(world: &World, bytes: &'a [u8]) -> ([Transfer; 2], &'a [u8]) {
     let (begun, rest) = bytes.split_at(bytes.len() / 2);
     let running = DIRECTIONS.map(|direction| {
@@ -114,20 +115,20 @@ fn half_moved<'a>(world: &World, bytes: &'a [u8]) -> ([Transfer; 2], &'a [u8]) {
     (running, rest)
 }
 
-/// Waits for this number of succeeded transfers. Returns their records, the newest first.
+/// Waits until `succeeded` transfers have succeeded. Returns their records, the newest first.
 fn records(world: &World, succeeded: u64) -> Vec<TransferRecord> {
     let over = |s: &GatewaySnapshot| s.ftp_succeeded.transfers >= succeeded;
     let seen = world.near.wait_for("the records", over).finished;
     seen.into_iter().filter(|it| it.succeeded).collect()
 }
 
-/// Starts gateways that both store chunks.
+/// Starts two gateways that both store chunks.
 fn with_stores() -> World {
     count_panics();
     World::start_with("\n[store]\nfolder = \".\"\n", "")
 }
 
-/// Returns the configuration with a listener that does not code bytes.
+/// Returns the configuration with coding disabled at the first listener.
 fn uncoded(text: &str) -> String {
     let door = "[[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget";
     assert!(text.contains(door), "{text}");
@@ -142,14 +143,14 @@ fn assert_uncoded(record: &TransferRecord) {
     assert_eq!(record.deduplication_saved_bytes, 0, "{record:?}");
 }
 
-/// Asserts that the transfer was coded. Its size depends on the rate of the other end, and thus on
-/// the load of the machine.
+/// Asserts that the gateways coded the transfer. The size on the link depends on the receiver's
+/// rate, and thus on the load of the machine.
 fn assert_coded(record: &TransferRecord) {
     assert!(record.wan_bytes < record.bytes, "{record:?}");
     assert!(record.coding_processor_s > 0.0, "{record:?}");
 }
 
-/// Asserts that known chunks have been referred to.
+/// Asserts that the gateways have sent references to stored chunks.
 fn expect_references(world: &World) {
     let totals = world.near.snapshot().optimiser;
     assert!(totals.deduplication_saved_bytes > 1_000_000, "{totals:?}");
@@ -164,10 +165,10 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Number of panics of gateway threads, in all worlds of this process.
+/// Number of panics of gateway threads in this process.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts panics. A task that panics would otherwise end unnoticed.
+/// Starts to count panics. Without this count, a panic of a task would remain unnoticed.
 fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -183,7 +184,7 @@ fn count_panics() {
     });
 }
 
-/// Asserts that no transfers are left, and that no gateway has panicked.
+/// Asserts that no transfer is open, and that no gateway has panicked.
 fn expect_calm(world: &World) {
     for gateway in [&world.near, &world.far] {
         gateway.wait_for("the end of all transfers", |s| s.transfers.is_empty());
@@ -269,7 +270,7 @@ fn a_far_gateway_that_is_to_code_no_more_ends_what_it_codes() {
     expect_calm(&world);
 }
 
-/// The affected gateway.
+/// The gateway that a test shuts down.
 #[derive(Debug, Clone, Copy)]
 enum Side {
     Near,
@@ -285,7 +286,7 @@ fn gateway_at(world: &mut World, side: Side) -> &mut Gateway {
     }
 }
 
-/// Whether the gateway of this admin socket has started to end.
+/// Whether the gateway with this admin socket refuses orders, because it shuts down.
 fn takes_no_orders(socket: &Path) -> bool {
     let Ok(mut stream) = UnixStream::connect(socket) else {
         return true;
@@ -296,7 +297,7 @@ fn takes_no_orders(socket: &Path) -> bool {
     !answer.starts_with(b"HTTP/1.0 200")
 }
 
-/// Gives the near gateway time until its transfers end.
+/// Sets `drain_max` of the near gateway to a minute, so that transfers can finish at a shutdown.
 fn drain_for_long(world: &World) {
     let outcome = world
         .near
@@ -356,7 +357,7 @@ fn a_coded_transfer_that_a_shutdown_cuts_short_never_ends_in_order() {
     assert_eq!(PANICS.load(Ordering::Relaxed), 0, "a gateway panicked");
 }
 
-/// Shuts a gateway down while many bytes are in flight to a reader that does not read.
+/// Shuts down a gateway while many bytes are in flight to a receiver that does not read.
 fn cut_short(side: Side, direction: Direction) {
     let mut world = with_stores();
     let bytes = noise(2, 12_000_000);
@@ -386,7 +387,7 @@ fn cut_short(side: Side, direction: Direction) {
     );
 }
 
-/// Returns the bytes before a reset.
+/// Reads until the connection is reset. Returns the bytes before the reset.
 fn expect_part(mut stream: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let error = stream
@@ -396,7 +397,7 @@ fn expect_part(mut stream: &TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// Starts a world whose forward compresses.
+/// Starts a world whose forward compresses data.
 fn with_forward() -> World {
     let world = with_stores();
     let outcome = world
@@ -406,12 +407,13 @@ fn with_forward() -> World {
     world
 }
 
-/// Returns both ends of a forwarded connection.
+/// Opens a forwarded connection. Returns the sockets of the client and of the server.
 fn forwarded(world: &World) -> (TcpStream, TcpStream) {
     (world.forward(0), world.accept().stream)
 }
 
-/// Exchanges a question and an answer. `first` ends its output before `second` sends.
+/// Sends `question` from `first` to `second`, and then `answer` back. `first` closes its sending
+/// half before the answer.
 fn converse(mut first: TcpStream, mut second: TcpStream, question: &[u8], answer: &[u8]) {
     let asked = thread::scope(|scope| {
         scope.spawn(|| {
@@ -448,7 +450,7 @@ fn whoever_half_closes_a_compressed_forward_reads_a_long_answer() {
     assert!(totals.wan_bytes < totals.bytes / 4 * 3, "{totals:?}");
 }
 
-/// Resets `from` while it sends. `to` may have ended its own half before.
+/// Resets `from` while bytes are in flight to `to`. `to` may already have closed its sending half.
 fn break_off(mut from: TcpStream, to: &TcpStream, bytes: &[u8]) {
     let begun = bytes.len() / 2;
     thread::scope(|scope| {
@@ -485,15 +487,15 @@ fn a_compressed_forward_that_one_end_resets_is_reset_at_the_other() {
     expect_calm(&world);
 }
 
-/// Method by which a reader or a writer aborts a transfer.
+/// Method by which a client aborts a transfer.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// An orderly close. Unread bytes make it a reset nevertheless.
+    /// An orderly close. If bytes are unread, the kernel sends a reset nevertheless.
     Closes,
     Resets,
 }
 
-/// Reads `count` bytes of a download as a client, and disconnects.
+/// Acts as a client that reads `count` bytes of a download and disconnects.
 fn abort_download(world: &World, bytes: &[u8], count: usize, end: End) {
     let Transfer {
         mut client,
@@ -516,7 +518,7 @@ fn abort_download(world: &World, bytes: &[u8], count: usize, end: End) {
     client.expect("426 broken");
 }
 
-/// Resets an upload as a client, after the server has read `count` bytes.
+/// Acts as a client that resets an upload after the server has read `count` bytes.
 fn abort_upload(world: &World, bytes: &[u8], count: usize) {
     let Transfer {
         mut client,
@@ -549,7 +551,7 @@ fn abort_upload(world: &World, bytes: &[u8], count: usize) {
     client.expect("426 broken");
 }
 
-/// Offsets at which transfers are aborted, of 3 MB.
+/// Byte offsets at which the tests abort transfers of 3 MB.
 const MOMENTS: [usize; 4] = [1, 100_000, 1_100_000, 2_900_000];
 
 #[test]

@@ -1,5 +1,5 @@
-//! TLS between client and server that the gateways cannot read. They relay every byte unchanged, on
-//! control and data connections.
+//! Tests of TLS that the gateways pass through unread. They relay every byte of control and data
+//! connections unchanged.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::common::{self, Gateway, accept, folder, pattern, read_all};
 
-/// Two gateways, a server's control and data listeners, and the number of its data port.
+/// Two gateways with a pass-through listener, and a server's control and data listeners.
 struct Passed {
     near: Gateway,
     _far: Gateway,
@@ -23,7 +23,8 @@ struct Passed {
     door: SocketAddr,
 }
 
-/// Addresses of server and listener. Both use the same data port, so each has its own address.
+/// Address of the server. The next constant is the IP address of the listener. Both use the same
+/// data port, so each needs its own IP address.
 const SERVER: &str = "127.0.0.77:0";
 const DOOR: &str = "127.0.0.78";
 
@@ -32,7 +33,8 @@ impl Passed {
         Self::start_with("", "")
     }
 
-    /// Starts with further keys of the listener, and further sections after it.
+    /// Starts the gateways. `keys` are further keys of the listener. `sections` are further
+    /// sections of the file.
     fn start_with(keys: &str, sections: &str) -> Self {
         let (folder, key_a, key_b) = folder();
         let control = TcpListener::bind(SERVER).expect("a port");
@@ -68,7 +70,7 @@ impl Passed {
         }
     }
 
-    /// Opens a data connection of the client at `from`.
+    /// Opens a data connection of a client with the source address `from`.
     fn connect_data(&self, from: &str) -> TcpStream {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let at = |host: &str, port| SocketAddr::new(host.parse().expect("an address"), port).into();

@@ -1,5 +1,5 @@
-//! A listener with few data ports: each can be used again at once, and no two connections share
-//! one.
+//! Tests of a listener with few data ports. A port can be used again immediately, and no two
+//! connections share a port.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -14,7 +14,7 @@ use std::{
 
 use crate::common::{World, passive, passive_port, read_all};
 
-/// Returns a range of free ports. They lie below the ports that the system assigns.
+/// Returns a range of free ports below the ports that the system assigns.
 fn free_ports(count: u16) -> (u16, u16) {
     static WORLDS: AtomicU16 = AtomicU16::new(0);
     let start = 10_000 + (std::process::id() % 1_000) as u16 * 20;

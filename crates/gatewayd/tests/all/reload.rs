@@ -1,4 +1,4 @@
-//! A configuration that is read again while the gateway runs.
+//! Tests of reloads: the gateway reads its configuration again while it runs.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -16,7 +16,7 @@ use crate::common::{
     self, Control, Gateway, Prepared, World, accept, folder, passive, pattern, read_all,
 };
 
-/// Measures the time to move `bytes` through the forward.
+/// Measures the time in which `bytes` pass through the forward.
 fn bring(world: &World, bytes: &[u8]) -> Duration {
     let began = Instant::now();
     let mut client = world.forward(0);
@@ -32,7 +32,7 @@ fn bring(world: &World, bytes: &[u8]) -> Duration {
     began.elapsed()
 }
 
-/// Returns an address without a listener.
+/// Returns an address on which no program listens.
 fn free() -> SocketAddr {
     free_at(Ipv4Addr::LOCALHOST)
 }
@@ -42,7 +42,7 @@ fn free_at(ip: Ipv4Addr) -> SocketAddr {
     at
 }
 
-/// Returns different free addresses. All are bound at once.
+/// Returns several different addresses on which no program listens.
 fn several_free_at<const COUNT: usize>(ip: Ipv4Addr) -> [SocketAddr; COUNT] {
     let listeners = [(); COUNT].map(|()| TcpListener::bind((ip, 0)).expect("a port"));
     listeners.map(|listener| listener.local_addr().expect("a bound socket"))
@@ -64,7 +64,7 @@ fn is_refused(at: SocketAddr) -> bool {
     TcpStream::connect(at).is_err()
 }
 
-/// Exchanges a command and its reply.
+/// Sends a command from the client to the server, and its reply back.
 fn exchange(client: &mut Control, server: &mut Control) {
     client.send("NOOP");
     server.expect("NOOP");
@@ -72,7 +72,7 @@ fn exchange(client: &mut Control, server: &mut Control) {
     client.expect("200 ok");
 }
 
-/// Completes an upload that has started, with its success.
+/// Transfers the last bytes of an open upload, and its final reply.
 fn finish_upload(prepared: Prepared) {
     let (mut client, mut server, mut client_data, server_data) = prepared;
     client_data.write_all(b"rest").expect("the gateway reads");
@@ -309,7 +309,7 @@ fn peers_come_and_go_and_their_sessions_with_them() {
     let _ = std::fs::remove_dir_all(other);
 }
 
-/// Asserts that no further bytes arrive, and no orderly end of a file.
+/// Asserts that no further bytes arrive, and that the connection does not end in an orderly way.
 fn expect_cut(stream: &TcpStream) {
     let mut bytes = Vec::new();
     let read = (&*stream).read_to_end(&mut bytes);
@@ -432,7 +432,7 @@ fn only_programs_of_our_user_may_reload() {
     }
 }
 
-/// A running transfer, halfway through an upload or a download.
+/// A transfer that is half finished.
 struct Running {
     parts: Prepared,
     is_upload: bool,
@@ -440,7 +440,7 @@ struct Running {
 }
 
 impl Running {
-    /// Moves some more bytes from one end to the other.
+    /// Transfers some more bytes.
     fn go_on(&mut self, piece: &[u8]) {
         let (_, _, client_data, server_data) = &mut self.parts;
         let (from, to) = match self.is_upload {
@@ -468,8 +468,8 @@ impl Running {
     }
 }
 
-/// Returns the near gateway's file for a round. Settings of each kind differ from the previous
-/// round.
+/// Returns the near gateway's configuration for one round of the test. Settings of each kind differ
+/// from the previous round.
 fn changed(text: &str, round: usize, target: SocketAddr, free: [SocketAddr; 4]) -> String {
     let [ftp, forward, passing, data] = free;
     let mut text = text.replace(
@@ -606,7 +606,7 @@ fn fifty_transfers_do_not_notice_a_hundred_reloads() {
     reloads_harm_no_transfer(50, 100);
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
 mod real_time {
     use super::*;
 

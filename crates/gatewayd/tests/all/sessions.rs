@@ -1,5 +1,5 @@
-//! Control connections through two gateways: relayed lines, refusals with their texts, forwards,
-//! and status.
+//! Tests of control connections through two gateways: relayed lines, texts of refusals, forwards,
+//! and the status page.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -366,7 +366,7 @@ fn a_gateway_does_not_dial_its_own_listener() {
     assert!(reply.contains("gateway itself"), "{reply}");
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
 mod real_time {
     use super::*;
 

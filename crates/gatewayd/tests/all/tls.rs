@@ -1,4 +1,4 @@
-//! TLS legs over loopback: their ends, and resumption of sessions.
+//! Tests of TLS connections over loopback: orderly and truncated ends, and session resumption.
 
 use std::sync::{
     Arc,
@@ -26,15 +26,15 @@ use crate::tls_common::{
     tcp_pair,
 };
 
-/// Bytes of a transfer: enough for several TLS records and socket buffers.
+/// Size of a transfer. It is larger than several TLS records and the socket buffers.
 const BYTES: usize = 300_000;
 
-/// Joins a connector and an acceptor.
+/// Connects a connector to an acceptor.
 async fn joined(connector: &Connector, acceptor: &Acceptor, kind: ConnectionKind) -> (Leg, Leg) {
     joined_over(tcp_pair().await, connector, acceptor, kind).await
 }
 
-/// Joins a connector and an acceptor over the ends of another connection.
+/// Connects a connector to an acceptor over an existing connection.
 async fn joined_over<C: Into<Connection>>(
     (near, far): (C, C),
     connector: &Connector,
@@ -51,7 +51,7 @@ async fn joined_over<C: Into<Connection>>(
     (near.expect("connected"), far.expect("accepted"))
 }
 
-/// Ends the data with only a FIN, as some programs do.
+/// Ends the data with a TCP FIN but without `close_notify`, like some programs.
 async fn end_without_notify(leg: &mut Leg) {
     leg.flush().await.expect("flushed");
     socket2::SockRef::from(leg.connection().tcp().expect("TCP"))
@@ -180,7 +180,7 @@ async fn over_tls_1_2_a_server_needs_to_send_no_further_tickets() {
     }
 }
 
-/// Counts the received tickets.
+/// A store of TLS sessions that counts the received tickets.
 #[derive(Debug)]
 struct Counting {
     inner: ClientSessionMemoryCache,

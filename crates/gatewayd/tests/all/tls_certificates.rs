@@ -1,4 +1,5 @@
-//! Accepted certificates of servers, and the certificate that clients get.
+//! Tests of which server certificates the gateway accepts, and which certificate it sends to
+//! clients.
 
 use std::{fs, io, os::unix::fs::PermissionsExt, sync::Arc};
 
@@ -13,7 +14,8 @@ use crate::tls_common::{
     tcp_pair,
 };
 
-/// Connects to a server with `issued` under `name`, and returns the result.
+/// Connects to a server that has the certificate `issued`. `name` is the expected host name.
+/// Returns the result.
 async fn connect(issued: &Issued, verify: CertificateCheck, name: &str) -> Result<(), io::Error> {
     let mut results = Vec::new();
     for version in [&TLS12, &TLS13] {
@@ -161,7 +163,7 @@ async fn a_client_that_does_not_trust_us_is_said_to() {
     assert!(error.to_string().contains("does not trust"), "{error}");
 }
 
-/// Returns the certificate that clients get.
+/// Returns the fingerprint of the certificate that the acceptor sends to clients.
 async fn shown(acceptor: &Acceptor, authority: &Authority) -> Fingerprint {
     let config = Arc::new(client(authority, &[&TLS13]));
     let (client, leg) = handshake(&config, acceptor, ConnectionKind::Control).await;

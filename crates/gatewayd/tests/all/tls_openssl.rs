@@ -1,4 +1,5 @@
-//! TLS legs against the `openssl` program, the library behind most FTP clients and servers.
+//! Tests of TLS connections with the program `openssl`. Most FTP clients and servers use the same
+//! library.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -18,7 +19,8 @@ use crate::tls_common::{Authority, Folder, NAME, acceptor, receive, send, server
 
 const TRANSFERS: usize = 50;
 
-/// Runs `openssl s_client` with `input` until it ends. Returns the received bytes.
+/// Runs `openssl s_client` with `input` until the program ends. Returns the bytes that it has
+/// received.
 fn s_client(address: SocketAddr, arguments: &[&str], input: Option<Vec<u8>>) -> Vec<u8> {
     let stay = if input.is_some() {
         "-no_ign_eof"
@@ -45,7 +47,7 @@ fn s_client(address: SocketAddr, arguments: &[&str], input: Option<Vec<u8>>) -> 
     output.stdout
 }
 
-/// A running `openssl s_server`.
+/// A running `openssl s_server` process.
 struct SServer {
     child: Child,
     address: SocketAddr,
@@ -88,7 +90,7 @@ impl Drop for SServer {
     }
 }
 
-/// Tests that call `openssl`.
+/// Tests that need the program `openssl`.
 mod installed {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The transfer log: its lines for transfers with each kind of end. It never delays a transfer.
+//! Tests of the transfer log: its lines for each kind of outcome. The log never delays a transfer.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -23,7 +23,7 @@ const JSON: &str = "[log]\ntransfer_log = \"transfers.log\"\n";
 const XFERLOG: &str =
     "[log]\ntransfer_log = \"transfers.log\"\ntransfer_log_format = \"xferlog\"\n";
 
-/// Returns the lines of the log, once there are `count` lines.
+/// Waits until the log has `count` lines, and returns them.
 fn lines(path: &Path, count: usize) -> Vec<String> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -257,7 +257,7 @@ fn a_full_disk_hinders_no_transfer_and_is_counted() {
     );
 }
 
-/// A client's own counts of its transfers.
+/// Counts of transfers that the test's client has made itself.
 #[derive(Debug, Default, PartialEq)]
 struct Count {
     succeeded: FtpTotals,
@@ -276,7 +276,7 @@ impl Count {
     }
 }
 
-/// A data connection of its own session, in a transfer that the server has announced.
+/// A session with an open data connection, after the server's preliminary reply to a transfer.
 struct Running {
     client: Control,
     server: Control,
@@ -299,7 +299,7 @@ impl Running {
         }
     }
 
-    /// Starts a download of which the client has received `bytes`.
+    /// Starts a download. Returns after the client has received `bytes`.
     fn downloaded(world: &World, bytes: &[u8]) -> Self {
         let mut running = Self::start(world, "RETR a");
         let sent = running.server_data.write_all(bytes);
@@ -310,7 +310,7 @@ impl Running {
         running
     }
 
-    /// Starts an upload of which the server has received `bytes`.
+    /// Starts an upload. Returns after the server has received `bytes`.
     fn uploaded(world: &World, bytes: &[u8]) -> Self {
         let mut running = Self::start(world, "STOR a");
         let sent = running.client_data.write_all(bytes);
@@ -322,7 +322,7 @@ impl Running {
     }
 }
 
-/// Performs transfers of each kind. Returns the client's counts.
+/// Performs transfers with each kind of outcome. Returns the client's counts.
 fn transfers_of_each_kind(world: &World, rounds: usize) -> Count {
     let mut count = Count::default();
     for round in 0..rounds {

@@ -1,5 +1,5 @@
-//! Transfers through two gateways that end in order: complete delivery, and its time. In some the
-//! client or the server has already left.
+//! Tests of transfers through two gateways that end in order. All bytes must arrive in time, even
+//! if the client or the server has already disconnected.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -240,7 +240,7 @@ fn several_sessions_transfer_at_once() {
     }
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
 mod real_time {
     use super::*;
 

@@ -1,5 +1,5 @@
-//! Texts that people paste or edit: invites and registers. No text causes a panic, and a gateway
-//! reads back its own texts.
+//! Property tests of texts that people paste or edit: invites and registers. No text causes a
+//! panic. A gateway can read every text that it has written.
 
 use gatewayd::{
     enrolment::Invite,
@@ -13,7 +13,7 @@ fn keys() -> impl Strategy<Value = PublicKey> {
     any::<[u8; 32]>().prop_map(PublicKey)
 }
 
-/// Returns times that TOML can express, in Unix seconds.
+/// Generates times in seconds of Unix time that TOML can express.
 fn times() -> impl Strategy<Value = u64> {
     0..=i64::MAX as u64
 }

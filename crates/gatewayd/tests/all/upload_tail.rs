@@ -1,5 +1,5 @@
-//! Time for which a slow server still reads an upload after the client's last byte. Clients wait at
-//! most 15 s for the final reply.
+//! Tests of the upload tail: the time for which a slow server still reads after the client has sent
+//! its last byte. Some clients wait at most 15 s for the final reply.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -16,10 +16,11 @@ use socket2::SockRef;
 
 use crate::common::{World, noise, passive, pattern};
 
-/// The promise of the gateways, and a second for a busy machine and the small buffers of the
-/// programs.
+/// Maximum upload tail. The gateways limit it to five seconds. One second is added for a busy
+/// machine and for the small kernel buffers.
 const TAIL_MAX: Duration = Duration::from_secs(6);
-/// Reads at a rate to the end. Returns the time of the end, and the bytes read at each time.
+/// Reads at a constant rate until the end. Returns the time of the end, and the total number of
+/// bytes after each read.
 fn read_at(mut server: TcpStream, bytes_per_s: usize) -> (Instant, Vec<(Instant, usize)>) {
     let mut due = Instant::now();
     let mut log = Vec::new();
@@ -40,9 +41,9 @@ fn read_at(mut server: TcpStream, bytes_per_s: usize) -> (Instant, Vec<(Instant,
     }
 }
 
-/// Uploads `bytes` to a server that reads at this rate. Returns the time for which it read after
-/// the client's end. The kernels of client and server have small buffers, which do not belong to
-/// the gateways.
+/// Uploads `bytes` to a server that reads at this rate. Returns the time from the client's last
+/// byte until the server has read everything. The client's and the server's kernel buffers have
+/// only `own_buffer` bytes, because the gateways cannot control these buffers.
 fn tail(kbit_per_s: usize, own_buffer: usize, bytes: &[u8]) -> Duration {
     tail_in(&World::start(), kbit_per_s, own_buffer, bytes)
 }
@@ -77,8 +78,8 @@ fn tail_in(world: &World, kbit_per_s: usize, own_buffer: usize, bytes: &[u8]) ->
     tail
 }
 
-/// Returns the bytes that the gateways and small kernel buffers accept from an upload. The server
-/// does not read.
+/// Uploads to a server that does not read. Returns the number of bytes that the gateways and small
+/// kernel buffers accept.
 fn taken_unread(wait: Option<&str>) -> usize {
     let world = World::start();
     let (mut client, mut server) = world.session();
@@ -106,7 +107,8 @@ fn taken_unread(wait: Option<&str>) -> usize {
     taken
 }
 
-/// The bound for slow servers and clients with short timeouts costs a fast server round trips.
+/// The gateways limit the bytes in flight to a server of unknown rate, because it may be slow. With
+/// a longer timeout of the client, the limit is higher.
 #[test]
 fn a_client_that_waits_longer_has_more_on_its_way_before_the_server_has_shown_its_pace() {
     let (usual, patient) = (
@@ -118,7 +120,7 @@ fn a_client_that_waits_longer_has_more_on_its_way_before_the_server_has_shown_it
     assert!(patient > usual + 1_500_000, "{patient}, {usual}");
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
 mod real_time {
     use super::*;
 
@@ -134,8 +136,8 @@ mod real_time {
         assert!(tail < TAIL_MAX, "{tail:?}");
     }
 
-    /// A disk image with an empty end: few bytes on the link represent seconds of the server's
-    /// time.
+    /// A disk image that ends with zeros. On the link, the zeros are compressed to few bytes, but
+    /// the server needs seconds to read them.
     #[test]
     fn an_upload_that_ends_in_zeros_is_with_the_server_within_five_seconds_of_its_end() {
         let mut image = noise(1, 2_500_000 * 4);
@@ -144,7 +146,7 @@ mod real_time {
         assert!(tail < TAIL_MAX, "{tail:?}");
     }
 
-    /// While the path is the bottleneck, the server's possible rate is unknown.
+    /// While the path is the bottleneck, the gateways cannot measure how fast the server can read.
     #[test]
     fn so_it_is_behind_a_line_that_was_slower_than_the_server() {
         let world = World::start_with("rate_max = \"16 Mbit/s\"\n", "");

@@ -1,5 +1,5 @@
-//! Two gateways in one process, joined by a link over loopback. The test itself plays client and
-//! server with blocking sockets. The system chooses every port.
+//! Two gateways in one process with a link over loopback. The test itself acts as client and server
+//! with blocking sockets. The system chooses every port.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -37,7 +37,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Longest wait for an expected event.
+/// Maximum time to wait for an expected event.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One running gateway, with its own runtime.
@@ -46,9 +46,9 @@ pub struct Gateway {
     stop: Option<oneshot::Sender<()>>,
     task: Option<JoinHandle<AbortedConnections>>,
     orders: mpsc::Sender<()>,
-    /// Configuration at its start.
+    /// Configuration with which the gateway started.
     pub text: String,
-    /// Configuration that it reads at a reload.
+    /// Configuration that the gateway reads at its next reload.
     file: Arc<Mutex<String>>,
     pub link: SocketAddr,
     pub ftp: Vec<SocketAddr>,
@@ -56,13 +56,13 @@ pub struct Gateway {
     pub forwards: Vec<SocketAddr>,
     pub admin: SocketAddr,
     pub https: Option<SocketAddr>,
-    /// The admin socket.
+    /// Path of the admin socket.
     pub socket: PathBuf,
 }
 
 impl Gateway {
-    /// Starts a gateway. `rest` may begin with keys of `[link]`. Its sessions drain for at most a
-    /// second.
+    /// Starts a gateway. `rest` is the end of the configuration file, and may begin with keys of
+    /// `[link]`. At a shutdown, sessions have at most a second to finish.
     pub fn start(folder: &Path, key_file: &str, rest: &str) -> Self {
         let token = match folder.join("admin.token").exists() {
             true => "token_file = \"admin.token\"\n",
@@ -72,7 +72,7 @@ impl Gateway {
         Self::start_with_admin(folder, key_file, &admin, rest)
     }
 
-    /// Starts a gateway with these keys of `[admin]`.
+    /// Starts a gateway. `admin` contains the keys of `[admin]`.
     pub fn start_with_admin(folder: &Path, key_file: &str, admin: &str, rest: &str) -> Self {
         let text = format!(
             "[identity]\nkey_file = \"{key_file}\"\n[admin]\n{admin}\
@@ -134,19 +134,20 @@ impl Gateway {
         *self.file.lock().expect("a text") = change(&self.text);
     }
 
-    /// Orders a reload. `change` is applied to the configuration of the start.
+    /// Orders a reload. The new configuration is `change` applied to the configuration of the
+    /// start.
     pub fn reload(&self, change: impl FnOnce(&str) -> String) {
         *self.file.lock().expect("a text") = change(&self.text);
         self.orders.blocking_send(()).expect("the gateway runs");
     }
 
-    /// Orders a reload through the admin socket. Returns its outcome.
+    /// Orders a reload through the admin socket. Returns the outcome.
     pub fn reload_and_tell(&self, change: impl FnOnce(&str) -> String) -> ReloadOutcome {
         *self.file.lock().expect("a text") = change(&self.text);
         serde_json::from_str(&self.ask("POST", "/reload", "").1).expect("an outcome")
     }
 
-    /// Requests an orderly shutdown, and waits for its end.
+    /// Requests an orderly shutdown, and waits until the gateway has ended.
     pub fn shut_down(&mut self) -> AbortedConnections {
         drop(self.stop.take());
         let task = self.task.take().expect("shut down once");
@@ -154,7 +155,7 @@ impl Gateway {
         runtime.block_on(task).expect("the gateway does not panic")
     }
 
-    /// Ends all tasks at once, as the kernel does with a killed process.
+    /// Ends all tasks immediately, as if the kernel had killed the process.
     pub fn kill(&mut self) {
         self.runtime
             .take()
@@ -191,7 +192,7 @@ impl Gateway {
         self.ask("GET", path, "").1
     }
 
-    /// Returns status code and body of an answer at the admin socket.
+    /// Sends a request to the admin socket. Returns the status code and the body of the response.
     pub fn ask(&self, method: &str, path: &str, headers: &str) -> (u16, String) {
         let mut stream = UnixStream::connect(&self.socket).expect("the admin socket");
         write!(stream, "{method} {path} HTTP/1.0\r\n{headers}\r\n").expect("a request");
@@ -211,10 +212,10 @@ impl Drop for Gateway {
     }
 }
 
-/// Control connections of client and server, and their data connections.
+/// Control connections of client and server, and data connections of client and server.
 pub type Prepared = (Control, Control, TcpStream, TcpStream);
 
-/// A client's side, two gateways, and a server's side.
+/// A near gateway, a far gateway and a scripted server.
 pub struct World {
     pub near: Gateway,
     pub far: Gateway,
@@ -224,7 +225,7 @@ pub struct World {
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-/// Creates a folder with two identities.
+/// Creates a folder with two identities. Returns its path and both public keys.
 pub fn folder() -> (PathBuf, String, String) {
     let number = WORLDS.fetch_add(1, Ordering::Relaxed);
     let name = format!("longhaul-test-{}-{number}", std::process::id());
@@ -243,8 +244,8 @@ pub fn folder() -> (PathBuf, String, String) {
 }
 
 impl World {
-    /// Starts a world. The first FTP listener has the scripted server as its target, the second
-    /// lets the client choose. The forward leads to the server, too.
+    /// Starts a world. The first FTP listener has the scripted server as its target. The second FTP
+    /// listener lets the client choose the server. The forward also leads to the scripted server.
     pub fn start() -> Self {
         Self::start_with("", "")
     }
@@ -253,8 +254,8 @@ impl World {
         Self::start_in(folder(), link, door)
     }
 
-    /// Starts a world in a folder with two identities, and with the token in `admin.token` if that
-    /// exists.
+    /// Starts a world in a folder with two identities. If the folder contains `admin.token`, the
+    /// gateways use the token in this file.
     pub fn start_in(
         (folder, key_a, key_b): (PathBuf, String, String),
         link: &str,
@@ -284,7 +285,7 @@ impl World {
         }
     }
 
-    /// Returns a client that the scripted server has greeted.
+    /// Returns the control connections of a client and the server, after the server's greeting.
     pub fn session(&self) -> (Control, Control) {
         let mut client = Control::connect(self.near.ftp[0]);
         let mut server = self.accept();
@@ -293,7 +294,7 @@ impl World {
         (client, server)
     }
 
-    /// Returns a client that has logged in to the scripted server.
+    /// Returns the control connections of a client and the server, after the log-in.
     pub fn logged_in(&self) -> (Control, Control) {
         let (mut client, mut server) = self.session();
         for (command, reply) in [("USER joe", "331 password"), ("PASS x", "230 in")] {
@@ -305,19 +306,20 @@ impl World {
         (client, server)
     }
 
-    /// Returns a client with a data connection that PASV has opened.
+    /// Returns the connections of a client and the server, after `PASV` and the opening of the data
+    /// connections.
     pub fn prepared(&self) -> Prepared {
         let (mut client, mut server) = self.session();
         let (client_data, server_data) = passive(&mut client, &mut server);
         (client, server, client_data, server_data)
     }
 
-    /// Returns the connections of an upload that the server has announced.
+    /// Returns the connections of an upload, after the server's preliminary reply (150).
     pub fn uploading(&self) -> Prepared {
         self.transferring("STOR a")
     }
 
-    /// Returns the connections of a download that the server has announced.
+    /// Returns the connections of a download, after the server's preliminary reply (150).
     pub fn downloading(&self) -> Prepared {
         self.transferring("RETR a")
     }
@@ -331,8 +333,8 @@ impl World {
         (client, server, client_data, server_data)
     }
 
-    /// Returns the connections of an upload. The near gateway has accepted the first of 100 000
-    /// bytes.
+    /// Returns the connections of an upload after the first 100 000 bytes. The near gateway has
+    /// read the first bytes of them.
     pub fn mid_upload(&self) -> Prepared {
         let (client, server, mut client_data, server_data) = self.uploading();
         client_data
@@ -342,7 +344,8 @@ impl World {
         (client, server, client_data, server_data)
     }
 
-    /// Returns the connections of a download. The client has read all bytes so far.
+    /// Returns the connections of a download, after the client has read all bytes that the server
+    /// has sent.
     pub fn mid_download(&self) -> Prepared {
         let (client, server, mut client_data, mut server_data) = self.downloading();
         server_data.write_all(b"half").expect("the gateway reads");
@@ -355,7 +358,7 @@ impl World {
             .wait_for("the upload", |s| s.transfers.iter().any(|t| t.up_bytes > 0));
     }
 
-    /// Connects to the forward with this number.
+    /// Connects to the forward with this index.
     pub fn forward(&self, number: usize) -> TcpStream {
         let stream = TcpStream::connect(self.near.forwards[number]).expect("the gateway listens");
         stream
@@ -379,7 +382,7 @@ impl Drop for World {
     }
 }
 
-/// Opens a data connection with PASV.
+/// Opens data connections with `PASV` for the client and the server.
 pub fn passive(client: &mut Control, server: &mut Control) -> (TcpStream, TcpStream) {
     client.send("PASV");
     let listener = server.open_data_port();
@@ -392,7 +395,7 @@ pub fn passive(client: &mut Control, server: &mut Control) -> (TcpStream, TcpStr
     (connect(passive_port(&reply)), server_data)
 }
 
-/// Returns the port in a 227 reply.
+/// Returns the port number in a 227 reply.
 pub fn passive_port(reply: &str) -> u16 {
     let inner = reply.split(['(', ')']).nth(1).expect("parentheses");
     let numbers: Vec<u16> = inner
@@ -406,7 +409,7 @@ pub fn connect(port: u16) -> TcpStream {
     connect_from(Ipv4Addr::LOCALHOST.into(), port).expect("a data connection")
 }
 
-/// Connects from another loopback address.
+/// Connects to `port` on loopback, with `from` as the source address.
 pub fn connect_from(from: IpAddr, port: u16) -> io::Result<TcpStream> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     socket.bind(&SocketAddr::new(from, 0).into())?;
@@ -436,7 +439,7 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// Returns bytes that differ at each offset.
+/// Returns `count` bytes of a pattern that repeats only after a long distance.
 pub fn pattern(count: usize) -> Vec<u8> {
     (0..count as u32)
         .flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes())
@@ -444,7 +447,7 @@ pub fn pattern(count: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Returns bytes that cannot be compressed. They differ for each seed.
+/// Returns bytes that cannot be compressed. Each seed yields different bytes.
 pub fn noise(seed: u64, count: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {
@@ -456,7 +459,7 @@ pub fn noise(seed: u64, count: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// Returns text in which no two lines are equal.
+/// Returns text whose lines all differ.
 pub fn text(count: usize) -> Vec<u8> {
     let lines = (0..).map(|n: u64| {
         let number = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
@@ -469,21 +472,21 @@ pub fn text(count: usize) -> Vec<u8> {
     lines.flat_map(String::into_bytes).take(count).collect()
 }
 
-/// Closes with a reset.
+/// Closes the connection with a TCP reset.
 pub fn reset(stream: TcpStream) {
     SockRef::from(&stream)
         .set_linger(Some(Duration::ZERO))
         .expect("a socket option");
 }
 
-/// Returns all bytes up to an orderly end.
+/// Reads until the orderly end of the connection, and returns all bytes.
 pub fn read_all(mut stream: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("an orderly end");
     bytes
 }
 
-/// Asserts that the connection ends with a reset, and not in an orderly way.
+/// Asserts that the connection ends with a reset instead of an orderly end.
 pub fn expect_reset(mut stream: &TcpStream) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -498,7 +501,7 @@ pub fn expect_reset(mut stream: &TcpStream) {
     }
 }
 
-/// Asserts that no byte arrives for a moment.
+/// Asserts that no byte arrives for a short time.
 pub fn expect_silence(mut stream: &TcpStream) {
     stream
         .set_read_timeout(Some(Duration::from_millis(300)))
@@ -513,7 +516,7 @@ pub fn expect_silence(mut stream: &TcpStream) {
         .expect("a socket option");
 }
 
-/// A control connection, line by line.
+/// A control connection that the test reads and writes line by line.
 pub struct Control {
     pub stream: TcpStream,
     buffer: Vec<u8>,
@@ -541,7 +544,7 @@ impl Control {
             .expect("a control connection");
     }
 
-    /// Returns the next line. Returns an error at the end.
+    /// Returns the next line, or an error at the end of the connection.
     pub fn try_line(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some(at) = self.buffer.iter().position(|&b| b == b'\n') {
@@ -570,14 +573,15 @@ impl Control {
         line
     }
 
-    /// Expects PASV as a server. Answers with the port of the listener that it returns.
+    /// Acts as a server: expects `PASV`, and replies with the port of a new listener. Returns the
+    /// listener.
     pub fn open_data_port(&mut self) -> TcpListener {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         self.announce_data_port(listener.local_addr().expect("a bound socket").port());
         listener
     }
 
-    /// Expects PASV as a server. Answers with this port.
+    /// Acts as a server: expects `PASV`, and replies with this port.
     pub fn announce_data_port(&mut self, port: u16) {
         self.expect("PASV");
         // The address is wrong on purpose: the gateway must ignore it.

@@ -1,4 +1,4 @@
-//! Permissions to read the dashboard, and to make changes.
+//! Tests of the permissions to read the dashboard and to make changes.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Changes that pages and programs make through the dashboard.
+//! Tests of changes that web pages and programs make through the dashboard.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn its_own_page_and_programs_set_a_rate_until_a_reload() {
     world.near.shut_down();
 }
 
-/// Sends `count` bytes through the forward. Waits for the peer's end.
+/// Sends `count` bytes through the forward. Returns when the server has received all bytes.
 fn upload(world: &World, count: usize) {
     let mut client = world.forward(0);
     let mut server = world.accept().stream;

@@ -1,4 +1,4 @@
-//! The dashboard over TLS: admission by a token, and by a certificate.
+//! Tests of the dashboard over TLS, with access by a token and by a client certificate.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::tls_common::{Authority, Issued, Versions};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// A gateway with an address with TLS, the authority that its users trust, and the authority of its
-/// users.
+/// A gateway with a dashboard over TLS. One authority signs the gateway's certificate. Another
+/// authority signs the certificates of users.
 struct Site {
     gateway: Gateway,
     at: SocketAddr,
@@ -29,7 +29,7 @@ struct Site {
 const BOTH: Versions<'static> = &[&TLS13, &TLS12];
 
 impl Site {
-    /// Starts a site with these keys of `[admin]`, and of `[admin.https]`.
+    /// Starts a site. `admin` and `https` are further keys of `[admin]` and `[admin.https]`.
     fn start(admin: &str, https: &str) -> Self {
         let (folder, ..) = folder();
         token_file(&folder);
@@ -51,12 +51,12 @@ impl Site {
         }
     }
 
-    /// Starts a site that admits by a token and by certificates.
+    /// Starts a site that permits access both by a token and by client certificates.
     fn with_both() -> Self {
         Self::start(TOKEN_FILE, CLIENT_CA)
     }
 
-    /// Creates a browser with this certificate.
+    /// Creates a browser that uses `own` as its client certificate.
     fn browser(&self, own: Option<&Issued>, versions: Versions<'_>) -> Browser {
         let mut roots = RootCertStore::empty();
         roots.add(self.server_ca.root()).expect("a root");
@@ -93,7 +93,7 @@ impl Drop for Site {
     }
 }
 
-/// A client over TLS.
+/// A client that connects over TLS.
 struct Browser {
     at: SocketAddr,
     config: Arc<ClientConfig>,
@@ -119,7 +119,7 @@ impl Browser {
         self.ask("GET", path, &[], "")
     }
 
-    /// Sends a POST request as the page does.
+    /// Sends a POST request with the headers that the dashboard's page sends.
     fn post(&self, path: &str, more: &[String], body: &Value) -> Answer {
         let own = [JSON.to_owned(), format!("Origin: https://{}", self.at)];
         self.ask("POST", path, &[&own, more].concat(), &body.to_string())
@@ -129,7 +129,7 @@ impl Browser {
 const TOKEN_FILE: &str = "token_file = \"admin.token\"\n";
 const CLIENT_CA: &str = "client_ca = \"people.pem\"\n";
 
-/// Views that reveal data of the gateway.
+/// Paths that reveal data of the gateway.
 const VIEWS: [&str; 5] = [
     "/dashboard/events",
     "/dashboard/recent",
@@ -371,7 +371,8 @@ fn another_ca_closes_what_is_open_and_a_renewed_certificate_is_shown() {
     assert_eq!(Fingerprint::of(&shown[0]), Fingerprint::of(&renewed.cert));
 }
 
-/// Returns the content of `/dashboard/access` through a connection that stays open.
+/// Requests `/dashboard/access` on an open connection, and returns the JSON. The connection stays
+/// open.
 fn keep_asking(stream: &mut Stream, at: SocketAddr) -> Value {
     let host = host(at);
     write!(stream, "GET /dashboard/access HTTP/1.1\r\n{host}\r\n\r\n").expect("a request");

@@ -1,4 +1,4 @@
-//! The dashboard: permissions, events of a page, and controls.
+//! Tests of the dashboard: permissions, the event stream of a page, and controls.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the browsers and programs around the gateways"
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Gateway, TIMEOUT, World, expect_reset, folder, pattern};
 
-/// An answer.
+/// An HTTP response.
 struct Answer {
     code: u16,
     head: String,
@@ -39,7 +39,7 @@ impl Answer {
     }
 }
 
-/// Sends a request in HTTP/1.1, with these lines in the head.
+/// Sends an HTTP/1.1 request with the header lines `lines`, and returns the response.
 fn ask(admin: SocketAddr, method: &str, path: &str, lines: &[String], body: &str) -> Answer {
     let mut stream = TcpStream::connect(admin).expect("the admin address");
     stream
@@ -48,7 +48,7 @@ fn ask(admin: SocketAddr, method: &str, path: &str, lines: &[String], body: &str
     exchange(&mut stream, method, path, lines, body).expect("an answer")
 }
 
-/// Sends a request through this connection, which then ends.
+/// Sends a request on this connection, and reads the response until the connection ends.
 fn exchange(
     stream: &mut (impl Read + Write),
     method: &str,
@@ -79,7 +79,7 @@ fn host(admin: SocketAddr) -> String {
 
 const JSON: &str = "Content-Type: application/json";
 
-/// Sends a POST request as a program does.
+/// Sends a POST request with the headers that a program sends.
 fn post(admin: SocketAddr, path: &str, body: &Value) -> Answer {
     let lines = [host(admin), JSON.to_owned()];
     ask(admin, "POST", path, &lines, &body.to_string())
@@ -104,7 +104,7 @@ fn bearer() -> String {
     format!("Authorization: Bearer {TOKEN}")
 }
 
-/// Starts two gateways with the token.
+/// Starts two gateways that both have the token.
 fn guarded_world(link: &str) -> World {
     let keys = folder();
     token_file(&keys.0);
@@ -121,15 +121,15 @@ fn token_file(folder: &Path) -> String {
     "token_file = \"admin.token\"\n".to_owned()
 }
 
-/// Starts a gateway without peers, with these keys of `[admin]`. Returns its loopback admin
-/// address, too.
+/// Starts a gateway without peers. `admin` contains the keys of `[admin]`. Returns the gateway and
+/// its loopback admin address.
 fn alone(folder: &Path, admin: &str) -> (Gateway, SocketAddr) {
     let gateway = Gateway::start_with_admin(folder, "a.key", admin, "");
     let at = SocketAddr::from(([127, 0, 0, 1], gateway.admin.port()));
     (gateway, at)
 }
 
-/// Events of an open page.
+/// The event stream of an open page.
 struct Page {
     stream: TcpStream,
     text: String,
@@ -151,7 +151,7 @@ impl Page {
         Self { stream, text }
     }
 
-    /// Returns the data of the next event with this name.
+    /// Returns the data of the next event that has this name.
     fn next(&mut self, name: &str) -> Value {
         let mark = format!("event: {name}\ndata: ");
         loop {
@@ -169,7 +169,7 @@ impl Page {
         }
     }
 
-    /// Returns the gateway's state once `condition` holds.
+    /// Reads events until the gateway's state fulfils `condition`, and returns this state.
     fn until(&mut self, condition: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -215,7 +215,7 @@ fn the_page_loads_only_what_the_program_contains() {
     );
 }
 
-/// The following tests measure real time: `cargo xtask test` runs them alone.
+/// Tests that measure real time. `cargo xtask test` runs them without other tests in parallel.
 mod real_time {
     use super::*;
 

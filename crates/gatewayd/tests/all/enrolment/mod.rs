@@ -1,4 +1,4 @@
-//! A gateway with an invite becomes a peer, and gets no further access.
+//! Tests of enrolment: a gateway with an invite becomes a peer, and gains no other access.
 #![allow(clippy::disallowed_methods, reason = "plays the gateways around it")]
 
 mod replay;
@@ -32,7 +32,7 @@ fn now_unix_s() -> u64 {
     now.expect("after 1970").as_secs()
 }
 
-/// Adds an invite to the register beside `key_file`.
+/// Adds an invite to the register in the folder of `key_file`.
 fn invite(key_file: &Path, endpoint: SocketAddr) -> Invite {
     let own = Identity::read(key_file).expect("a key").public_key();
     let endpoint = endpoint.to_string().parse().expect("an endpoint");
@@ -87,7 +87,7 @@ fn key() -> PublicKey {
     Identity::generate().public_key()
 }
 
-/// Starts a link to the far gateway of an invite, with this identity.
+/// Starts a link to the far gateway of an invite. `identity` is the key pair of the link.
 fn link(invite: &Invite, identity: Identity) -> Link {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let config = LinkConfig {

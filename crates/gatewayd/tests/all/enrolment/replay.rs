@@ -1,4 +1,5 @@
-//! An attacker on the path captures every datagram of an enrolment, and sends all of them again.
+//! Tests of a replay attack: an attacker on the path captures all datagrams of an enrolment and
+//! sends them again.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -15,7 +16,7 @@ use link::Identity;
 
 use super::{World, invite, key};
 
-/// A relay between an invited gateway and the far gateway.
+/// An attacker that forwards the datagrams between an invited gateway and the far gateway.
 struct Eavesdropper {
     address: SocketAddr,
     captured: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -24,7 +25,8 @@ struct Eavesdropper {
 }
 
 impl Eavesdropper {
-    /// Captures datagrams to `far`. Without `passes`, the far gateway does not receive them.
+    /// Starts to capture the datagrams to `far`. If `passes` is false, the attacker does not
+    /// forward them.
     fn start(far: SocketAddr, passes: bool) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let address = socket.local_addr().expect("bound");

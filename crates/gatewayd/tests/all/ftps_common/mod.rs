@@ -1,4 +1,4 @@
-//! Control connections under TLS, as clients and servers of the gateways use them.
+//! Control connections with TLS for the scripted clients and servers of the tests.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -24,7 +24,7 @@ use crate::{
     tls_common::{Authority, Folder, NAME, acceptor, server_tls},
 };
 
-/// A control connection under TLS, of a client or a server.
+/// A control connection with TLS, used by a scripted client or server.
 pub struct Secured<'a, S = Leg> {
     pub runtime: &'a Runtime,
     pub leg: S,
@@ -38,7 +38,7 @@ pub fn runtime() -> Runtime {
         .expect("a runtime")
 }
 
-/// Runs a handshake on a connection that the test has used without TLS.
+/// Runs a TLS handshake on a connection that had no TLS so far.
 pub fn secure<S, F>(
     runtime: &Runtime,
     tcp: TcpStream,
@@ -87,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Secured<'_, S> {
         line
     }
 
-    /// Agrees as a server to TLS on data connections.
+    /// Acts as a server: accepts the commands for TLS on data connections.
     pub fn settle(&mut self) {
         self.expect("PBSZ 0");
         self.send("200 ok");
@@ -100,7 +100,7 @@ pub fn trusting() -> Connector {
     Connector::new(&server_tls(CertificateCheck::Off)).expect("no roots are needed")
 }
 
-/// Returns a client that has started TLS with the gateway, and the server without TLS.
+/// Returns a client that uses TLS with the gateway, and the server, which uses no TLS.
 pub fn secured_client<'a>(
     world: &World,
     runtime: &'a Runtime,
@@ -110,7 +110,7 @@ pub fn secured_client<'a>(
     (protected(client, runtime, connector), server)
 }
 
-/// Starts TLS with the gateway for a client that has been greeted.
+/// Starts TLS between the gateway and a client that has received its greeting.
 pub fn protected<'a>(
     mut client: Control,
     runtime: &'a Runtime,
@@ -135,7 +135,7 @@ pub fn protected<'a>(
 
 pub const EXPLICIT: &str = "tls = { mode = \"explicit\" }";
 
-/// Creates the scripted server's end of TLS.
+/// Creates the TLS acceptor of the scripted server.
 pub fn server_end(folder: &Folder, authority: &Authority) -> Acceptor {
     let source = authority
         .issue()
@@ -143,13 +143,15 @@ pub fn server_end(folder: &Folder, authority: &Authority) -> Acceptor {
     acceptor(source).expect("a certificate")
 }
 
-/// Starts a world whose server uses TLS. `verify` is part of the configuration.
+/// Starts a world whose server uses TLS. `verify` contains the keys of `server_tls` for the check
+/// of its certificate.
 pub fn world_with_tls(verify: &str) -> World {
     let tls = format!("server_tls = {{ mode = \"explicit\", {verify} }}");
     World::start_with("", &tls)
 }
 
-/// Accepts TLS as a server. The gateway starts it before it sends any command of the client.
+/// Acts as a server that accepts TLS. The gateway starts TLS before it sends any command of the
+/// client.
 pub fn secured_server<'a>(
     server: Control,
     runtime: &'a Runtime,
@@ -160,7 +162,7 @@ pub fn secured_server<'a>(
     })
 }
 
-/// Accepts TLS as a server, with another handshake.
+/// Acts as a server that accepts TLS with the given handshake function.
 pub fn secured_server_by<S, F>(
     mut server: Control,
     runtime: &Runtime,
@@ -183,7 +185,7 @@ where
     server
 }
 
-/// A control connection, with TLS or without.
+/// A control connection with or without TLS.
 pub trait Talk {
     fn say(&mut self, line: &str);
     fn hear(&mut self) -> String;
@@ -209,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk for Secured<'_, S> {
     }
 }
 
-/// Opens a data connection with PASV, and announces a transfer.
+/// Opens data connections with `PASV`, and starts a transfer with `command`.
 pub fn transferring(
     client: &mut impl Talk,
     server: &mut impl Talk,

@@ -1,5 +1,5 @@
-//! A peer that violates the protocol of chunks. No wrong bytes are delivered, no data of others are
-//! revealed, and bounds hold.
+//! Tests with a peer that violates the protocol of chunks. The gateway must deliver no wrong bytes,
+//! reveal no data of other peers, and stay within its memory limits.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs and the peer around the gateway"
@@ -21,7 +21,7 @@ use relay::wire::{ChunkRequest, reset};
 
 use crate::common::{expect_reset, expect_silence, noise};
 
-/// Returns frames of an upload that refers to these contents.
+/// Returns the frames of an upload that consists of references to these contents.
 fn referring(contents: &[&[u8]]) -> Vec<u8> {
     let named: Vec<_> = contents.iter().map(|it| reference(it)).collect();
     [references(&named), end(&contents.concat())].concat()
@@ -79,7 +79,8 @@ fn chunks_of_an_upload_that_are_missing_are_asked_for_together() {
     assert_eq!(peer.asks().asked(), asked);
 }
 
-/// Tests one answer of a peer to a request for a chunk.
+/// Lets a peer send a wrong reply (`answer`) to a request for a chunk. Asserts that the transfer
+/// fails and that the chunk is not stored.
 fn answered(answer: impl FnOnce(&mut Messages, &[u8])) {
     let world = World::start();
     let peer = world.peer("a");
@@ -224,7 +225,8 @@ fn a_name_stands_for_its_bytes_whatever_was_sent() {
     );
 }
 
-/// Starts a session that refers to this list, which is stored as a chunk.
+/// Starts a session. Stores a list of references as a chunk, and starts an upload that refers to
+/// this list.
 fn listed(
     list: &[u8],
     contents: &[u8],
@@ -294,7 +296,7 @@ fn a_reference_that_cannot_be_a_list_breaks_the_transfer() {
     }
 }
 
-/// Runs the test with this name in its own process, whose memory only the test uses.
+/// Runs the test with this name in a separate process, so that the test can measure its memory.
 fn in_own_process(name: &str, test: impl FnOnce()) {
     if env::var_os(IS_OWN).is_some() {
         return test();
@@ -310,8 +312,9 @@ fn in_own_process(name: &str, test: impl FnOnce()) {
     assert!(is_passed, "{printed}{errors}");
 }
 
-/// Sends `wire`, which represents repeated copies of `content`, to a server that does not read at
-/// first. Memory stays bounded meanwhile, and the server finally reads the right bytes.
+/// Sends the frames `wire`, which represent many copies of `content`, to a server that does not
+/// read at first. Asserts that memory stays limited, and that the server finally reads the right
+/// bytes.
 fn amplified(session: &mut Session, content: &[u8], wire: Vec<u8>) {
     let before = memory();
     let peer = session.messages.peer.clone();
@@ -574,9 +577,9 @@ fn questions_about_what_was_never_lent_are_reset() {
     assert!(world.far.snapshot().transfers.is_empty());
 }
 
-/// Maximum memory of a stream while its reader sleeps. It consists of the queues of the link at
-/// both ends, decoded bytes, and free memory of the allocator.
+/// Maximum memory of a stream while the server does not read. It covers the link's queues at both
+/// gateways, decoded bytes, and free memory of the allocator.
 const AMPLIFIED_MAX_BYTES: usize = 96 << 20;
 
-/// Variable that marks a test's own process.
+/// Environment variable that marks the separate process of a test.
 const IS_OWN: &str = "LONGHAUL_TEST_IS_OWN_PROCESS";

@@ -1,4 +1,4 @@
-//! Attacks on a near gateway: the victim has the client, and the peer is far gateway and server.
+//! Tests of attacks on a near gateway. The hostile peer acts as far gateway and server.
 
 use std::{
     io::Read as _,
@@ -18,14 +18,14 @@ use crate::{
     hostile_chunks::peer::{Messages, Peer, end, key, literal, reference, references, stored},
 };
 
-/// A near gateway whose client downloads through the peer.
+/// The attacked near gateway. Its client downloads through the hostile peer.
 pub(crate) struct Victim {
     pub(crate) peer: Arc<Peer>,
     pub(crate) near: Gateway,
     folder: std::path::PathBuf,
 }
 
-/// A transfer that was announced to the client.
+/// A transfer after the preliminary reply to the client.
 pub(crate) struct Transfer {
     _session: Messages,
     _client: Control,
@@ -57,7 +57,7 @@ impl Victim {
         self.transfer(client, service, session, "RETR a")
     }
 
-    /// Starts a transfer by `command`. The near gateway has opened the client's session already.
+    /// Starts a transfer with `command` in the client's open session.
     pub(crate) fn transfer(
         &self,
         mut client: Control,

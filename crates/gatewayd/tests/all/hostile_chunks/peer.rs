@@ -1,4 +1,4 @@
-//! A hostile peer: it uses the link with its own key, and builds arbitrary messages and frames.
+//! A hostile peer. It uses the link with its own key, and builds arbitrary messages and frames.
 
 use std::{
     fs,
@@ -32,7 +32,8 @@ use units::ByteCount;
 
 use crate::common::{Control, Gateway, TIMEOUT, accept, folder};
 
-/// A far gateway with a scripted server. The test has the keys of its peers `site-a` and `site-c`.
+/// A far gateway with a scripted server. The test holds the private keys of its peers `site-a` and
+/// `site-c`.
 pub(crate) struct World {
     pub(crate) far: Gateway,
     pub(crate) server: TcpListener,
@@ -44,7 +45,7 @@ impl World {
         Self::start_with("")
     }
 
-    /// Starts a world with these keys of `[store]`.
+    /// Starts a world. `store` contains further keys of `[store]`.
     pub(crate) fn start_with(store: &str) -> Self {
         let (folder, key_a, _) = folder();
         let other = Identity::generate();
@@ -65,14 +66,14 @@ impl World {
         }
     }
 
-    /// Starts the peer with this name.
+    /// Starts the hostile peer with this name.
     pub(crate) fn peer(&self, name: &str) -> Arc<Peer> {
         let ours = key(&self.folder, name);
         let theirs = key(&self.folder, "b").public_key();
         Peer::start(ours, theirs, Some(self.far.link.to_string()))
     }
 
-    /// Returns the stores of this gateway by their folders, and the bytes in each.
+    /// Returns the folder of each store of the gateway, and its size in bytes.
     pub(crate) fn stores(&self) -> Vec<(String, u64)> {
         let entries = fs::read_dir(&self.folder).expect("a folder");
         let folders = entries
@@ -160,7 +161,7 @@ impl Peer {
         })
     }
 
-    /// Accepts the next stream of the victim.
+    /// Accepts the next stream that the attacked gateway opens.
     pub(crate) fn accept(self: &Arc<Self>) -> (Service, Messages) {
         let Incoming { send, recv, .. } = self.wait(self.link.accept()).expect("a stream");
         let mut messages = Messages::new(self, send, recv);
@@ -168,21 +169,21 @@ impl Peer {
         (service, messages)
     }
 
-    /// Accepts the requests of the victim.
+    /// Accepts the stream on which the attacked gateway requests chunks.
     pub(crate) fn asks(self: &Arc<Self>) -> Messages {
         let (service, messages) = self.accept();
         assert!(matches!(service, Service::Chunks { .. }), "{service:?}");
         messages
     }
 
-    /// Whether the victim opens no stream for a moment.
+    /// Whether the attacked gateway opens no stream for a short time.
     pub(crate) fn is_left_alone(&self) -> bool {
         let accept = async { timeout(MOMENT, self.link.accept()).await };
         self.runtime.block_on(accept).is_err()
     }
 }
 
-/// A stream of messages.
+/// A stream on which the test sends and receives messages.
 pub(crate) struct Messages {
     pub(crate) peer: Arc<Peer>,
     pub(crate) send: SendStream,
@@ -224,8 +225,8 @@ impl Messages {
         write.expect("room").expect("a stream");
     }
 
-    /// Returns the next requests, up to a moment without one. Only the last one of consecutive
-    /// acknowledgements is returned.
+    /// Returns all requests that arrive, until none arrives for a short time. Of consecutive
+    /// acknowledgements, only the last is returned.
     pub(crate) fn asked(&mut self) -> Vec<ChunkRequest> {
         let mut asks = Vec::new();
         loop {
@@ -246,7 +247,7 @@ impl Messages {
         }
     }
 
-    /// Reads to the end of the stream, which must be a reset. Returns its code.
+    /// Reads until the stream is reset, and returns the code of the reset.
     pub(crate) fn reset_code(&mut self) -> u32 {
         loop {
             let read = self.peer.runtime.block_on(timeout_of(self.recv.read()));
@@ -268,7 +269,7 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) messages: Messages,
     pub(crate) server: Control,
-    /// Cutting of the victim's store.
+    /// Parameters with which the attacked gateway's store cuts content into chunks.
     pub(crate) cutting: Option<CutParameters>,
     commands: u32,
     transfers: u32,
@@ -346,7 +347,7 @@ impl Session {
         self.messages.say(encode(&message));
     }
 
-    /// Returns the next message, without reports.
+    /// Returns the next message that is not a report.
     fn said(&mut self) -> FarMessage {
         loop {
             match self.messages.next() {
@@ -359,7 +360,8 @@ impl Session {
         }
     }
 
-    /// Opens a data connection for `command`, which the server has announced.
+    /// Starts a transfer with `command`, and opens its data stream after the server's preliminary
+    /// reply.
     pub(crate) fn transfer(&mut self, command: &str) -> Data {
         self.transfers += 1;
         let transfer = TransferId(self.transfers);
@@ -394,12 +396,12 @@ impl Session {
         }
     }
 
-    /// Reads up to the server's success.
+    /// Reads messages until the server's final reply arrives.
     pub(crate) fn skip_replies(&mut self) {
         while !is_reply(&self.said(), b"226 done") {}
     }
 
-    /// Uploads these frames, and ends the stream.
+    /// Starts an upload, sends these frames and ends the data stream.
     pub(crate) fn upload(&mut self, frames: Vec<u8>) -> Data {
         let mut data = self.transfer("STOR a");
         data.stream.say(frames);
@@ -407,7 +409,7 @@ impl Session {
         data
     }
 
-    /// Uploads these frames completely. Returns the bytes that the server receives.
+    /// Performs a complete upload of these frames. Returns the bytes that the server receives.
     pub(crate) fn whole_upload(&mut self, frames: Vec<u8>) -> Vec<u8> {
         let data = self.upload(frames);
         let received = crate::common::read_all(&data.server);
@@ -425,7 +427,7 @@ pub(crate) fn reference(content: &[u8]) -> ChunkReference {
     }
 }
 
-/// Whether the far gateway relays this line.
+/// Whether the message relays this reply line of the server.
 fn is_reply(message: &FarMessage, text: &[u8]) -> bool {
     matches!(message, FarMessage::Session(MessageToNear::Reply { line, .. }) if line == text)
 }
@@ -443,13 +445,13 @@ pub(crate) fn stored(content: &[u8]) -> Vec<u8> {
     blocks.flat_map(frame).collect()
 }
 
-/// Returns a block that claims to represent `bytes` bytes.
+/// Returns a compressed block that claims to have `bytes` bytes after decompression.
 pub(crate) fn compressed(coded: &[u8], bytes: usize) -> Vec<u8> {
     let coded_bytes = coded.len();
     framed(FrameHead::Compressed { bytes, coded_bytes }, coded)
 }
 
-/// Returns a chunk with its bytes.
+/// Returns the frame of a chunk that is sent with its bytes.
 pub(crate) fn literal(content: &[u8]) -> Vec<u8> {
     let mut length = BytesMut::new();
     frame::put_length(&mut length, content.len());
@@ -478,14 +480,14 @@ pub(crate) fn lists(references: &[ChunkReference]) -> Vec<u8> {
     framed(FrameHead::Lists { count }, &body(references))
 }
 
-/// Returns the frame after all of `content`.
+/// Returns the final frame of a stream that consists of `content`.
 pub(crate) fn end(content: &[u8]) -> Vec<u8> {
     let mut check = StreamCheck::default();
     check.update(content);
     framed(check.end(), &[])
 }
 
-/// Returns the memory that the process uses, in bytes.
+/// Returns the memory that this process uses, in bytes.
 pub(crate) fn memory() -> usize {
     let status = fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages = status.split(' ').nth(1).expect("a number");
@@ -501,5 +503,5 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Time in which an immediate event arrives.
+/// Short time within which any event without a delay arrives.
 pub(crate) const MOMENT: Duration = Duration::from_millis(300);

@@ -1,4 +1,4 @@
-//! Attacks on a sender of references: the victim refers to chunks, and the peer misuses the
+//! Tests of attacks on a gateway that sends references to chunks. The hostile peer misuses the
 //! references.
 
 use std::{io::Write as _, sync::Arc, thread};
@@ -15,17 +15,18 @@ use crate::{
     hostile_chunks::peer::{Data, Messages, Peer, Session, World},
 };
 
-/// Result of a download.
+/// Frames and bytes that a download has delivered.
 #[derive(Default)]
 struct Got {
     literal_bytes: usize,
-    /// Numbers and names of references.
+    /// References that have arrived, each with its number.
     references: Vec<(u64, ChunkReference)>,
     lists: Vec<(u64, ChunkReference)>,
     is_ended: bool,
 }
 
-/// Downloads a file with `times` copies of `content` to a peer that sends nothing.
+/// Downloads a file with `times` copies of `content`. The hostile peer sends no reports or
+/// requests.
 fn download(session: &mut Session, content: &[u8], times: usize) -> (Data, Got) {
     let mut data = session.transfer("RETR a");
     let mut server = data.server.try_clone().expect("a socket");
@@ -59,7 +60,7 @@ fn download(session: &mut Session, content: &[u8], times: usize) -> (Data, Got) 
     (data, got)
 }
 
-/// Opens a stream of requests about a download of the peer.
+/// Opens a stream for requests for chunks of a download.
 fn asking(peer: &Arc<Peer>, session: u64, transfer: TransferId) -> Messages {
     let (send, recv) = peer.open(Service::Chunks {
         session,
@@ -69,7 +70,7 @@ fn asking(peer: &Arc<Peer>, session: u64, transfer: TransferId) -> Messages {
     Messages::new(peer, send, recv)
 }
 
-/// Returns the next requested chunk.
+/// Reads the reply to a request: a chunk of `bytes` bytes.
 fn answer(asks: &mut Messages, decoder: &mut Decoder, bytes: usize) -> Vec<u8> {
     let mut answer = Vec::new();
     while answer.len() < bytes {
@@ -87,7 +88,8 @@ fn answer(asks: &mut Messages, decoder: &mut Decoder, bytes: usize) -> Vec<u8> {
     answer
 }
 
-/// Returns a session that has moved `content` once, and now refers to it.
+/// Downloads `content` twice. Returns the session and the second download, which consists of
+/// references.
 fn known(world: &World, peer: &Arc<Peer>, content: &[u8]) -> (Session, Data, Got) {
     let mut session = Session::begin(world, peer, 1, "");
     let (_, first) = download(&mut session, content, 1);

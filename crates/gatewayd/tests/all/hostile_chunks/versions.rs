@@ -1,4 +1,4 @@
-//! Peers of the previous release.
+//! Tests with peers of the previous release.
 
 use std::{
     io::{Read as _, Write as _},
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Returns the refusal of the release whose latest version is 5.
+/// Returns the refusal that a release sends if it supports no protocol version above 5.
 fn refusal() -> bytes::Bytes {
     let text = "the peer speaks version 6 of the gateway protocol, this gateway 5";
     let refused = MessageToNear::Refused {

@@ -1,5 +1,5 @@
-//! Certificates, connections over loopback, and the other end of a gateway's TLS, which uses the
-//! TLS library itself. The system chooses every port.
+//! Certificates and loopback connections for tests of TLS. The peer of the gateway uses the TLS
+//! library directly. The system chooses every port.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -39,18 +39,18 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-/// Longest wait for an expected event.
+/// Maximum time to wait for an expected event.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The name in every certificate.
+/// Host name in every certificate.
 pub const NAME: &str = "ftp.example.com";
 
-/// Returns the result of `what`, which must arrive within [`TIMEOUT`].
+/// Returns the result of `what`. Panics if `what` takes longer than [`TIMEOUT`].
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(TIMEOUT, what).await.expect("in time")
 }
 
-/// A folder of its own for each test.
+/// A temporary folder. Each test has its own folder.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -75,10 +75,10 @@ impl Drop for Folder {
     }
 }
 
-/// A root that issues certificates.
+/// A certificate authority for tests.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate and its key.
+/// A certificate and its private key.
 pub struct Issued {
     pub cert: CertificateDer<'static>,
     pub key: KeyPair,
@@ -143,7 +143,7 @@ impl Issued {
     }
 }
 
-/// Returns both ends of a new TCP connection.
+/// Returns the two sockets of a new TCP connection.
 pub async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -153,8 +153,8 @@ pub async fn tcp_pair() -> (TcpStream, TcpStream) {
 
 pub type Versions<'a> = &'a [&'static SupportedProtocolVersion];
 
-/// A server with the behaviour of OpenSSL: two tickets on a control connection, and one wherever a
-/// session was resumed.
+/// A server that sends TLS tickets like OpenSSL: two on a control connection, and one on a data
+/// connection.
 pub struct Server {
     control: Arc<ServerConfig>,
     data: Arc<ServerConfig>,
@@ -179,7 +179,7 @@ impl Server {
         }
     }
 
-    /// Sends no tickets on data connections, as ProFTPD does.
+    /// Makes the server send no tickets on data connections, like ProFTPD.
     pub fn without_data_tickets(mut self) -> Self {
         Arc::make_mut(&mut self.data).send_tls13_tickets = 0;
         self
@@ -211,7 +211,7 @@ pub fn client(authority: &Authority, versions: Versions<'_>) -> ClientConfig {
     config
 }
 
-/// Creates an acceptor without requirements for clients.
+/// Creates an acceptor whose clients need not resume TLS sessions on data connections.
 pub fn acceptor(source: CertSource) -> Result<Acceptor, AcceptorError> {
     let rules = TlsRules {
         must_resume: false,
@@ -243,7 +243,7 @@ pub fn server_tls(verify: CertificateCheck) -> ServerTls {
     }
 }
 
-/// Writes `bytes` and the end.
+/// Writes `bytes`, and ends the sending half of the connection.
 pub async fn send<W: tokio::io::AsyncWrite + Unpin>(writer: &mut W, bytes: &[u8]) {
     soon(async {
         writer.write_all(bytes).await.expect("written");
@@ -252,14 +252,15 @@ pub async fn send<W: tokio::io::AsyncWrite + Unpin>(writer: &mut W, bytes: &[u8]
     .await;
 }
 
-/// Returns all bytes up to the end.
+/// Reads until the end of the connection, and returns all bytes.
 pub async fn receive<R: tokio::io::AsyncRead + Unpin>(reader: &mut R) -> Vec<u8> {
     let mut bytes = Vec::new();
     soon(reader.read_to_end(&mut bytes)).await.expect("an end");
     bytes
 }
 
-/// Sends a line. The reader also receives the tickets that were sent before it.
+/// Sends a line, and reads it at the receiver. The receiver thereby also processes the tickets that
+/// were sent before the line.
 pub async fn say<W, R>(writer: &mut W, reader: &mut R)
 where
     W: tokio::io::AsyncWrite + Unpin,
