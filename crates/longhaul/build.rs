@@ -1,4 +1,5 @@
-//! Passes the commit of the build to the program, for `--version` and records of evaluations.
+//! Build script. Passes the commit of the build to the program, for `--version` and for records of
+//! evaluations.
 
 use std::process::Command;
 

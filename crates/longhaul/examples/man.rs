@@ -1,7 +1,8 @@
-//! Writes man pages and completions from the definition of the command line. `cargo xtask man` runs
-//! it.
+//! Writes man pages and shell completions from the definition of the command line. `cargo xtask
+//! man` runs this program.
 //!
-//! `man PAGES COMPLETIONS` takes two folders, which are created if they are missing.
+//! Command line: `man PAGES COMPLETIONS`. Both arguments are folders. The program creates missing
+//! folders.
 
 use std::{fs, io, path::Path};
 
@@ -37,7 +38,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Copies a command without hidden parts, since completions would offer old spellings, too.
+/// Copies a command without its hidden arguments. Completions would otherwise offer old spellings.
 fn offered(command: &Command) -> Command {
     // Names in clap are static. A few dozen are leaked.
     let name: &'static str = command.get_name().to_owned().leak();
@@ -52,14 +53,14 @@ fn offered(command: &Command) -> Command {
     }
 }
 
-/// Removes `longhaul help COMMAND`, since its page is the page of the command.
+/// Removes the subcommands `longhaul help COMMAND`, because they repeat the page of each command.
 fn without_help_commands(command: Command) -> Command {
     command
         .disable_help_subcommand(true)
         .mut_subcommands(without_help_commands)
 }
 
-/// Writes a page for a command and for each command below it. Returns the number of pages.
+/// Writes a page for a command and for each of its subcommands. Returns the number of pages.
 fn write_pages(command: &Command, folder: &Path) -> Result<usize> {
     let page = Man::new(command.clone())
         .source(concat!("longhaul ", env!("CARGO_PKG_VERSION")))
@@ -87,8 +88,8 @@ fn render(page: &Man, command: &Command, to: &mut Vec<u8>) -> io::Result<()> {
     sections(&after.unwrap_or_default()).to_writer(to)
 }
 
-/// Returns clap's own usage lines. The lines of `clap_mangen` lack the arguments after `--`, and
-/// the values of options.
+/// Returns the usage lines that clap prints. The lines of `clap_mangen` lack the arguments after
+/// `--`, and the values of options.
 fn synopsis(command: &Command) -> Roff {
     let usage = command.clone().render_usage().to_string();
     let mut roff = Roff::new();
@@ -100,7 +101,7 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
-/// Returns the long description without its first paragraph, which is in NAME.
+/// Returns the long description without its first paragraph. That paragraph is in the section NAME.
 fn description(command: &Command) -> Roff {
     let long = command.get_long_about().map(ToString::to_string);
     let long = long.unwrap_or_default();
@@ -116,7 +117,8 @@ fn description(command: &Command) -> Roff {
     roff
 }
 
-/// Converts the end of a help text to sections of a page. Indented lines stay unchanged.
+/// Converts the text after the options in a help text to sections of a man page. Indented lines
+/// stay unchanged.
 fn sections(text: &str) -> Roff {
     let mut roff = Roff::new();
     let mut is_in_notes = false;

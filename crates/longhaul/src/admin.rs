@@ -1,5 +1,5 @@
-//! Requests to a running gateway, over its admin socket or its admin address. The address permits
-//! queries only. Each request has a connection of its own.
+//! Requests to a running gateway, over its admin socket or its admin address. Only the admin socket
+//! accepts orders. Each request uses a separate connection.
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -24,28 +24,29 @@ use tokio::{
 /// Address of a gateway's admin interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AdminPlace {
-    /// The socket, and the gateway's key file if that is known.
+    /// The path of the admin socket, and the gateway's key file if it is known.
     Socket {
         path: PathBuf,
         key_file: Option<PathBuf>,
     },
-    /// The address, which shows no names and accepts no orders.
+    /// The TCP address. The gateway shows no names at this address and accepts no orders.
     Address(SocketAddr),
 }
 
-/// A connection to a gateway.
+/// A TCP or Unix connection to a gateway.
 trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Answer of the gateway.
+/// Response of the gateway.
 pub(crate) struct Answer {
     /// HTTP status code.
     pub(crate) code: u16,
     pub(crate) body: String,
 }
 
-/// Queries the first of several places that can be reached.
+/// Sends a query to each place in turn, until one place returns a response. Returns that place and
+/// the response.
 pub(crate) fn ask_any(places: &[AdminPlace], path: &str) -> anyhow::Result<(AdminPlace, Answer)> {
     let mut refused = None;
     for place in places {
@@ -80,7 +81,8 @@ pub(crate) fn order(
     with_place(at, exchange(at, request, body, patience))
 }
 
-/// Sends one request without a body that takes longer than usual.
+/// Sends a request without a body. `patience` is its timeout, for requests that take longer than
+/// usual.
 pub(crate) fn ask_patiently(
     at: &AdminPlace,
     method: &str,
@@ -96,12 +98,12 @@ fn with_place(at: &AdminPlace, answered: anyhow::Result<Answer>) -> anyhow::Resu
 }
 
 impl AdminPlace {
-    /// Returns the message for a missing answer.
+    /// Returns the error message for a gateway that sends no response.
     pub(crate) fn no_answer(&self) -> String {
         format!("no gateway answers at {self} (start it, or name another by --config or --admin)")
     }
 
-    /// Returns the host name for the request.
+    /// Returns the host name for the `Host` header of a request.
     pub(crate) fn host(&self) -> String {
         match self {
             Self::Socket { .. } => "localhost".to_owned(),
@@ -141,7 +143,7 @@ impl fmt::Display for AdminPlace {
 impl std::str::FromStr for AdminPlace {
     type Err = &'static str;
 
-    /// Reads an address with a port, or the path of a socket, which contains a slash.
+    /// Parses an address with a port, or the path of a socket. A path must contain a slash.
     fn from_str(text: &str) -> Result<Self, &'static str> {
         match text.parse() {
             Ok(address) => Ok(Self::Address(address)),
@@ -165,7 +167,7 @@ pub(crate) fn is_nobody(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Sends a request, and reads the whole answer. Each read may take `patience`.
+/// Sends a request, and returns the complete response. `patience` is the timeout of each read.
 fn exchange(
     at: &AdminPlace,
     request: request::Builder,
@@ -182,10 +184,10 @@ fn exchange(
     })
 }
 
-/// Sends a request. Returns the answer as soon as its head has arrived.
+/// Sends a request. Returns the response as soon as its headers have arrived.
 ///
 /// # Errors
-/// If no gateway answers within `patience`. An [`io::Error`] if the connection cannot be made.
+/// If no response arrives within `patience`. An [`io::Error`] if the connection fails.
 pub(crate) async fn open(
     at: &AdminPlace,
     request: request::Builder,
@@ -206,10 +208,10 @@ pub(crate) async fn open(
     }
 }
 
-/// Reads a body to its end. Each read may take `patience`.
+/// Reads the body of a response. `patience` is the timeout of each read.
 ///
 /// # Errors
-/// If the body is longer than [`ANSWER_MAX_BYTES`], is no text, or does not arrive.
+/// If the body is longer than [`ANSWER_MAX_BYTES`], is not UTF-8, or does not arrive in time.
 pub(crate) async fn read(mut body: Incoming, patience: Duration) -> anyhow::Result<String> {
     let mut text = Vec::new();
     while let Some(frame) = within(patience, body.frame()).await? {
@@ -229,13 +231,14 @@ async fn within<T>(patience: Duration, action: impl Future<Output = T>) -> io::R
     Ok(timeout(patience, action).await?)
 }
 
-/// Admin address of a gateway whose configuration names none.
+/// Admin address of a gateway whose configuration does not set it.
 pub(crate) const DEFAULT: &str = "127.0.0.1:9810";
 
-/// Longest wait for a connection, and for immediate answers.
+/// Timeout for connections, and for requests that the gateway answers immediately.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Largest answer, enough for tens of thousands of transfers.
+/// Maximum length of a response in bytes. A response of this length describes tens of thousands of
+/// transfers.
 const ANSWER_MAX_BYTES: usize = 64 << 20;
 
 #[cfg(test)]
@@ -248,7 +251,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a server that sends these bytes to each request, and keeps the connection open.
+    /// Starts a server that replies to each request with these bytes, and then keeps the connection
+    /// open.
     #[allow(clippy::disallowed_methods, reason = "a server of the test")]
     fn server(answer: &'static [u8]) -> AdminPlace {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

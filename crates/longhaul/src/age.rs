@@ -1,20 +1,20 @@
-//! Age of files in common notation: a time such as `2h`, or a date.
+//! Ages of files in the notation of the command line: a duration such as `2h`, or a date.
 
 use std::{str::FromStr, time::Duration};
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use units::parse_duration;
 
-/// The age of a file: a time before now, or the time since a date.
+/// The age of a file, given as a duration or as a date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// A duration before the present.
+    /// A duration before the present time.
     Of(Duration),
-    /// A time, in seconds since 1970.
+    /// The time since this moment, which is given in seconds of Unix time.
     Since(i64),
 }
 
-/// An error: the text is no age.
+/// Error: the text is neither a duration nor a date.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is neither a time such as \"2h\", \"7d\" or \"1w\" nor a date such as \"2026-11-01\" or \"2026-11-01 08:00\""
@@ -22,7 +22,7 @@ pub(crate) enum Age {
 pub(crate) struct AgeError(String);
 
 impl Age {
-    /// Returns the age at this moment. Zero for a future date.
+    /// Returns the age at the moment `now_unix_s`. Returns zero for a date in the future.
     pub(crate) fn at(self, now_unix_s: i64) -> Duration {
         match self {
             Self::Of(time) => time,
@@ -36,7 +36,7 @@ impl Age {
 impl FromStr for Age {
     type Err = AgeError;
 
-    /// Reads a duration, a date in the zone of this machine, or a time of RFC 3339.
+    /// Parses a duration, a date in this machine's time zone, or a time in the format of RFC 3339.
     fn from_str(text: &str) -> Result<Self, AgeError> {
         if let Ok(time) = parse_duration(text) {
             return Ok(Self::Of(time));
@@ -51,8 +51,9 @@ impl FromStr for Age {
     }
 }
 
-/// Returns the Unix time of a date in a zone. If a time occurs twice, the first one counts. A
-/// skipped time counts by the clock before it.
+/// Returns the Unix time of a local date and time. When clocks are set back, a local time occurs
+/// twice, and the first occurrence counts. A local time that is skipped counts by the clock before
+/// the change.
 fn unix_s_of(time: DateTime, zone: &TimeZone) -> Option<i64> {
     zone.to_timestamp(time).ok().map(Timestamp::as_second)
 }

@@ -1,4 +1,4 @@
-//! `longhaul calc`: limits of a path, with the formula beside each figure.
+//! `longhaul calc`: limits of a path, each printed with its formula.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -130,7 +130,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 impl Subcommand {
-    /// Refuses figures for which no formula has a result.
+    /// Refuses values for which the formulas have no result.
     fn check(&self) -> anyhow::Result<()> {
         let zero_rate = "--rate must be above zero";
         let zero_window = "--window must be above zero";
@@ -358,7 +358,7 @@ fn human(time: Duration) -> String {
     }
 }
 
-/// Rounds a number, and puts commas between thousands.
+/// Rounds a number, and inserts commas between groups of three digits.
 fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();

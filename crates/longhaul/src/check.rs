@@ -1,4 +1,4 @@
-//! `longhaul check SRC DST`: comparison of two directories.
+//! `longhaul check SRC DST`: comparison of two directories or two files.
 
 use std::{ffi::OsString, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! Access to servers: the route, the account and the TLS options.
+//! Options for the access to servers: the route, the account and TLS.
 
 use std::{
     env,
@@ -54,16 +54,17 @@ pub(crate) struct ConnectionArgs {
     active: bool,
 }
 
-/// Checked access to servers.
+/// Access to servers with checked options.
 #[derive(Debug)]
 pub(crate) struct Access {
     credentials: Credentials,
     verify_tls: CertificateCheck,
-    /// Listener of a gateway.
+    /// Listener of a gateway that leads to the servers. `None` means direct connections.
     door: Option<GatewayListener>,
-    /// The far gateway, and the file of this process's key.
+    /// The far gateway, and the file of this process's private key.
     peer: Option<(FarGateway, PathBuf)>,
-    /// Key that distinguishes this gateway from others.
+    /// Text that distinguishes this gateway from others. `None` unless the job has several
+    /// gateways.
     gateway: Option<String>,
     is_active: bool,
     reply_timeout: Duration,
@@ -74,18 +75,19 @@ impl ConnectionArgs {
         self.gateway.is_empty() && self.peer.is_empty()
     }
 
-    /// Whether a far gateway is named.
+    /// Whether the options name a far gateway.
     pub(crate) fn has_peer(&self) -> bool {
         !self.peer.is_empty()
     }
 
-    /// Reads the flags, the environment and, if there is a server, the netrc file. `reply_timeout`
-    /// is the longest wait for a reply, and the longest time in which no byte of a transfer moves.
+    /// Reads the options, the environment and, if `has_server` is set, the netrc file.
+    /// `reply_timeout` is the timeout of replies, and of transfers without progress.
     pub(crate) fn read(&self, reply_timeout: Duration, has_server: bool) -> anyhow::Result<Access> {
         self.read_one(0, 1, reply_timeout, has_server)
     }
 
-    /// Reads the access for destination `number` of `count`.
+    /// Reads the access to one of several destinations. `number` is its index, and `count` the
+    /// number of destinations.
     pub(crate) fn read_one(
         &self,
         number: usize,
@@ -152,7 +154,8 @@ impl ConnectionArgs {
     }
 }
 
-/// Returns the value of a flag for destination `number` of `count`.
+/// Returns the value of an option for one of several destinations. `number` is the destination's
+/// index, and `count` the number of destinations.
 fn one_of<'a>(
     values: &'a [String],
     flag: &str,
@@ -185,8 +188,8 @@ fn door(text: &str) -> anyhow::Result<GatewayListener> {
     })
 }
 
-/// Starts the near gateway in this process, if far ones are named. Each access then uses its own
-/// listener. `scheme` is the servers' scheme, if there are any.
+/// Starts one near gateway in this process if the options name far gateways. Each [`Access`] then
+/// uses a separate listener. `scheme` is the scheme of the servers' URLs.
 pub(crate) fn start_near(
     all: &mut [&mut Access],
     scheme: Option<Scheme>,
@@ -215,8 +218,8 @@ pub(crate) fn start_near(
 }
 
 impl Access {
-    /// Starts the near gateway in this process, if a far one is named, and uses it from then on.
-    /// `scheme` is the servers' scheme, if there are any.
+    /// Starts a near gateway in this process if the options name a far gateway. This access then
+    /// uses its listener. `scheme` is the scheme of the servers' URLs.
     pub(crate) fn start_near(
         &mut self,
         scheme: Option<Scheme>,
@@ -224,23 +227,23 @@ impl Access {
         start_near(&mut [self], scheme)
     }
 
-    /// Returns the far gateway and the key, if this process is to be a near gateway.
+    /// Returns the far gateway and the key file if the options name a far gateway.
     pub(crate) fn peer(&self) -> Option<&(FarGateway, PathBuf)> {
         self.peer.as_ref()
     }
 
-    /// Returns the gateway that leads to the servers. An address may belong to different servers
-    /// behind different gateways.
+    /// Returns a text that distinguishes this gateway from others. The same server address can
+    /// belong to different servers behind different gateways.
     pub(crate) fn gateway(&self) -> Option<&str> {
         self.gateway.as_deref()
     }
 
-    /// Returns the listener through which servers are reached.
+    /// Returns the gateway listener that leads to the servers. `None` means direct connections.
     pub(crate) fn door(&self) -> Option<&GatewayListener> {
         self.door.as_ref()
     }
 
-    /// Returns the verification of the servers' certificates.
+    /// Returns the rule by which the process checks certificates of servers.
     pub(crate) fn verify_tls(&self) -> &CertificateCheck {
         &self.verify_tls
     }
@@ -250,12 +253,12 @@ impl Access {
         self.door = Some(door);
     }
 
-    /// Returns the account on a server.
+    /// Returns the user name for a server.
     pub(crate) fn user(&self, server: &Server) -> String {
         self.credentials.account(server).user
     }
 
-    /// Asks the user for the missing password of an account, if there is a terminal.
+    /// Asks the user for a missing password, if the process has a terminal.
     pub(crate) fn ask_password(&mut self, server: &Server) -> anyhow::Result<()> {
         use std::io::IsTerminal as _;
         let account = self.credentials.account(server);
@@ -271,15 +274,15 @@ impl Access {
         Ok(())
     }
 
-    /// Adopts passwords that the user has entered for another job. Behind another gateway a server
-    /// may be a different one.
+    /// Copies the passwords that the user has entered for another job. If the jobs use different
+    /// gateways, copies nothing, because the same address may belong to a different server.
     pub(crate) fn adopt_passwords(&mut self, other: &Self) {
         if self.gateway == other.gateway {
             self.credentials.clone_from(&other.credentials);
         }
     }
 
-    /// Returns the site of a location.
+    /// Returns the [`JobSite`] (local or server, with all connection settings) of a location.
     pub(crate) fn site(&self, location: &Location) -> JobSite {
         let Location::Remote(Remote { server, .. }) = location else {
             return JobSite::Local;

@@ -1,4 +1,4 @@
-//! `longhaul copy SRC... DST`: copies of files and directories.
+//! `longhaul copy SRC... DST`: copying of files and directories.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     common: CommonArgs,
 }
 
-/// Command line of a copy in another place than the shell: in a file, or from another machine.
+/// Command line of a copy that comes from a file or from another machine instead of the shell.
 #[derive(clap::Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 pub(crate) struct Line {
@@ -69,7 +69,7 @@ pub(crate) struct Line {
 }
 
 impl Args {
-    /// Returns one order for each destination.
+    /// Returns one [`Order`] for each destination.
     pub(crate) fn orders(&self) -> anyhow::Result<Vec<Order<'_>>> {
         let (sources, destinations) = match self.locations.split_last() {
             _ if !self.to.is_empty() => (&self.locations[..], &self.to[..]),

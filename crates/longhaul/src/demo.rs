@@ -1,4 +1,4 @@
-//! `longhaul demo`: both kinds of transfer side by side over an emulated WAN.
+//! `longhaul demo`: a comparison of plain FTP and Longhaul over an emulated WAN.
 
 use anyhow::Context;
 use eval::demo::{DemoConfig, Demonstration};

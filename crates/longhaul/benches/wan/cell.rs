@@ -5,16 +5,16 @@ use std::{fmt, time::Duration};
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-/// A path, equal in both directions.
+/// A path with the same properties in both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cell {
     pub rate: BitRate,
     pub rtt: Duration,
-    /// Loss in each direction.
+    /// Fraction of packets that each direction loses.
     pub loss: f64,
 }
 
-/// Returns every cell, in the order of the table.
+/// Returns all cells, in the order of the table.
 pub fn all() -> Vec<Cell> {
     let mut cells = Vec::new();
     for rtt_ms in [20, 200, 1000] {
@@ -28,7 +28,7 @@ pub fn all() -> Vec<Cell> {
     cells
 }
 
-/// Returns a few short cells.
+/// Returns the few cells of the option `--quick`.
 pub fn quick() -> Vec<Cell> {
     [(20, 0.0), (200, 0.001), (200, 0.1)]
         .map(|(rtt_ms, loss)| Cell::new(BitRate::mbit(300), rtt_ms, loss))
@@ -41,16 +41,17 @@ impl Cell {
         Self { rate, rtt, loss }
     }
 
-    /// Returns the goodput of a perfect sender: `docs/measuring.md`.
+    /// Returns the goodput of a perfect sender, as defined in `docs/measuring.md`.
     pub fn goodput_bytes_per_s(&self) -> f64 {
         self.rate.as_bytes_per_s() * PAYLOAD_SHARE * (1.0 - self.loss)
     }
 
     /// Returns the size of the transfer.
     ///
-    /// A perfect sender sends it in 20 round trips, as the definition of goodput requires, or in
-    /// the time that `least` takes without loss. Over the latter the pauses of a busy machine even
-    /// out. At 1 Gbit/s only the latter counts, since longer transfers would test the machine.
+    /// A perfect sender needs at least 20 round trips for this size, as the definition of goodput
+    /// requires. Without loss, it also needs at least the time for `least` bytes, so that short
+    /// pauses of a busy machine have little effect. At 1 Gbit/s only the second rule applies,
+    /// because a longer transfer would measure the machine.
     pub fn size(&self, least: ByteCount) -> ByteCount {
         let mut sending_s = least.bytes() as f64 / (self.rate.as_bytes_per_s() * PAYLOAD_SHARE);
         if self.rate < FAST {
@@ -59,25 +60,26 @@ impl Cell {
         ByteCount::new((sending_s * self.goodput_bytes_per_s()) as u64)
     }
 
-    /// Returns the bytes that make a link warm: four bandwidth-delay products.
+    /// Returns the size of the transfer that warms up a link: four bandwidth-delay products.
     pub fn warm_up(&self) -> ByteCount {
         let bdp = self.rate.bytes_in(self.rtt);
         ByteCount::new(4 * bdp.bytes()).max(ByteCount::megabytes(4))
     }
 
-    /// Returns the time of a perfect sender.
+    /// Returns the time that a perfect sender needs.
     pub fn ideal(&self, size: ByteCount) -> Duration {
         let trips = if self.loss > 0.0 { 2 } else { 1 };
         let sending = size.bytes() as f64 / self.goodput_bytes_per_s();
         Duration::from_secs_f64(sending) + trips * self.rtt
     }
 
-    /// Returns the bytes that a perfect sender puts on the wire for a transfer.
+    /// Returns the bytes that a perfect sender transmits for a transfer, including headers and
+    /// retransmissions.
     pub fn ideal_wire_bytes(&self, size: ByteCount) -> f64 {
         size.bytes() as f64 / PAYLOAD_SHARE / (1.0 - self.loss)
     }
 
-    /// Returns the required fraction of the ideal.
+    /// Returns the required goodput as a fraction of the ideal.
     pub fn required(&self) -> f64 {
         // A transfer of 500 MB takes four round trips there, so each round trip weighs more.
         let is_short = self.rate >= FAST && self.rtt >= Duration::from_secs(1);
@@ -88,7 +90,7 @@ impl Cell {
         }
     }
 
-    /// Returns the parameters of one direction.
+    /// Returns the emulator's parameters for one direction of the path.
     pub fn path(&self) -> PathConfig {
         PathConfig {
             rate: Some(self.rate),
@@ -107,7 +109,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Returns the required fraction of the ideal at this rate of independent loss.
+/// Returns the required goodput, as a fraction of the ideal, on a path with independent loss.
 pub fn required(loss: f64) -> f64 {
     match loss {
         0.0 => 0.97,
@@ -119,6 +121,6 @@ pub fn required(loss: f64) -> f64 {
     }
 }
 
-/// Largest share of payload in the bytes on the wire: `docs/measuring.md`.
+/// Largest possible share of payload in the transmitted bytes, from `docs/measuring.md`.
 pub const PAYLOAD_SHARE: f64 = 0.94;
 const FAST: BitRate = BitRate::gbit(1);

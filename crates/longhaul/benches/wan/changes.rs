@@ -1,7 +1,8 @@
-//! Routes whose round-trip time or capacity changes, during a transfer or between two.
+//! Trials on routes whose round-trip time or capacity changes, either during a transfer or between
+//! two transfers.
 //!
-//! Goodput counts from four new round trips and two seconds after the change. The same trials run
-//! in virtual time.
+//! The measurement of goodput starts after a pause: four round trips of the new route, and two
+//! seconds. Each trial also runs in virtual time.
 
 use std::{
     thread,
@@ -20,27 +21,27 @@ struct Row {
     name: String,
     before: Route,
     after: Route,
-    /// Whether the change occurs in a pause between two transfers, instead of during one.
+    /// Whether the route changes while no transfer runs.
     is_idle: bool,
 }
 
-/// Outcome of a row, as fractions of the new ideal goodput.
+/// Outcome of a row. Each value is goodput as a fraction of the ideal goodput on the new route.
 struct Outcome {
     runs: Vec<f64>,
-    /// Fractions in virtual time, one for each seed.
+    /// Results in virtual time, one for each seed.
     in_virtual_time: Vec<f64>,
 }
 
 /// Time for which the route is in use before it changes.
 const BEFORE: Duration = Duration::from_secs(10);
-/// Pause in whose middle the change of an idle route occurs.
+/// Time without a transfer in whose middle an idle route changes.
 const PAUSE: Duration = Duration::from_secs(4);
-/// Time beside four round trips in which the link may find the rate of the new route.
+/// Time, in addition to four round trips, in which the link may find the rate of the new route.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Time over which goodput is measured.
+/// Time over which the trial measures goodput.
 const WINDOW: Duration = Duration::from_secs(8);
 const REQUIRED: f64 = 0.9;
-/// Size beyond the capacity of every route here.
+/// Size of a transfer that cannot finish within the trial on any route.
 const ENDLESS: ByteCount = ByteCount::megabytes(10_000);
 
 fn rows() -> Vec<Row> {
@@ -74,13 +75,13 @@ fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    /// Returns the time from the change, or from the beginning of the transfer after it, until
-    /// goodput counts.
+    /// Returns the pause before the measurement of goodput starts. It begins with the change, or
+    /// with the first transfer after the change.
     fn patience(&self) -> Duration {
         4 * self.after.rtt + TIMEOUT
     }
 
-    /// Returns goodput as a fraction of a perfect sender's.
+    /// Returns the goodput as a fraction of the ideal goodput on the new route.
     fn fraction(&self, bytes: u64, time: Duration) -> f64 {
         bytes as f64 / time.as_secs_f64() / self.after.goodput_bytes_per_s()
     }
@@ -136,7 +137,7 @@ impl Row {
         world.set_path(SimSite::B, self.after.backward.clone());
     }
 
-    /// Returns the duration of a run without failures.
+    /// Returns the duration of a run if no failure occurs.
     fn expected(&self) -> Duration {
         let pause = if self.is_idle { PAUSE } else { Duration::ZERO };
         Duration::from_secs(4) + BEFORE + pause + self.patience() + WINDOW
@@ -149,7 +150,7 @@ impl Outcome {
     }
 }
 
-/// Returns whether all required results were reached, in the rows whose names contain `name`.
+/// Runs the rows whose names contain `name`. Returns whether all required results were reached.
 pub fn run(name: &str, runs: usize, page: &mut Page) -> anyhow::Result<bool> {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));

@@ -1,5 +1,5 @@
-//! The first transfer of a link: on an unknown path, and on a path that an earlier run of the
-//! gateways has measured.
+//! Trials of the first transfer of a link, on an unknown path and on a path that earlier gateway
+//! processes have measured.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ const RATE: BitRate = BitRate::mbit(300);
 const RTT: Duration = Duration::from_millis(200);
 const SIZE: ByteCount = ByteCount::megabytes(100);
 const LIMIT: Duration = Duration::from_secs(60);
-/// Rows, with the permitted round trips beyond the ideal time.
+/// Rows, each with the permitted time beyond the ideal time in round trips.
 const ROWS: [(&str, f64); 2] = [
     ("never seen before", 4.0),
     ("seen by an earlier run of both gateways", 2.0),
 ];
 
-/// Round trips beyond the ideal time, for each row.
+/// Measured time beyond the ideal time in round trips, one value for each row.
 type Excess = [f64; ROWS.len()];
 
 fn excess_rtts(took_s: f64) -> f64 {
@@ -48,7 +48,7 @@ fn in_virtual_time(seed: u64) -> Excess {
     [unknown_s, known_s].map(excess_rtts)
 }
 
-/// Returns whether all required results were reached.
+/// Runs all rows. Returns whether all required results were reached.
 pub fn run(runs: usize, page: &mut Page) -> anyhow::Result<bool> {
     page.announce(ROWS.len(), runs, EXPECTED * runs as u32)?;
     let mut found: Vec<Excess> = Vec::new();
@@ -86,5 +86,5 @@ pub fn run(runs: usize, page: &mut Page) -> anyhow::Result<bool> {
     Ok(is_reached)
 }
 
-/// Duration of a run without failures.
+/// Duration of a run if no failure occurs.
 const EXPECTED: Duration = Duration::from_secs(14);

@@ -1,5 +1,5 @@
-//! Paths with heavy loss, bursts of loss, corruption, reordering or jitter. The bench measures the
-//! first and the third transfer of new gateways. The same trials run in virtual time.
+//! Trials on paths with heavy loss, bursts of loss, corruption, reordering or jitter. The bench
+//! measures the first and the third transfer of new gateways. Each trial also runs in virtual time.
 
 use std::time::Duration;
 
@@ -17,19 +17,21 @@ use crate::{
 struct Row {
     name: String,
     route: Route,
-    /// Required fraction for the third transfer.
+    /// Required goodput of the third transfer, as a fraction of the ideal.
     required: f64,
 }
 
 struct Outcome {
     runs: Vec<Run>,
-    /// Fractions of each transfer in virtual time, one for each seed.
+    /// Goodput of each transfer in virtual time, as a fraction of the ideal, one value for each
+    /// seed.
     in_virtual_time: [Vec<f64>; TRANSFERS],
 }
 
 const TRANSFERS: usize = 3;
 const PAUSE: Duration = Duration::from_secs(2);
-/// Round trips in which a perfect sender sends, as the definition of goodput requires.
+/// Minimum duration of a transfer by a perfect sender, in round trips. The definition of goodput
+/// requires it.
 const SENDING_RTTS: u32 = 20;
 
 fn rows() -> Vec<Row> {
@@ -110,7 +112,7 @@ impl Outcome {
     }
 }
 
-/// Returns whether all required results were reached, in the rows whose names contain `name`.
+/// Runs the rows whose names contain `name`. Returns whether all required results were reached.
 pub fn run(name: &str, runs: usize, page: &mut Page) -> anyhow::Result<bool> {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));

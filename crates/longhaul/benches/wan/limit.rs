@@ -1,4 +1,4 @@
-//! Reason why a transfer missed the ideal.
+//! Reason why a transfer was slower than the ideal.
 
 use std::{fmt, time::Duration};
 
@@ -9,37 +9,39 @@ use units::ByteCount;
 
 use crate::{cell::Cell, measure::wire_bytes};
 
-/// Time that a perfect sender would not have needed, and its cause.
+/// Time that a transfer needed beyond the ideal time, and the cause.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// Share of time in which the bottleneck was idle, beyond the round trips of the ideal.
+    /// Time in seconds in which the bottleneck was idle, without the round trips that the ideal
+    /// includes.
     pub idle: f64,
-    /// Share of time in which the bottleneck carried bytes that a perfect sender would not have
-    /// sent: retransmissions, reports, probes.
+    /// Time in seconds in which the bottleneck carried bytes that a perfect sender would not have
+    /// sent, such as retransmissions, reports and probes.
     pub extra: f64,
     pub cause: Cause,
 }
 
-/// Cause of lost time, the first in this order that applies.
+/// Cause of a slow transfer. If several causes apply, the first in this order counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// The machine lost packets outside the model, or delayed more than 1 % of them.
+    /// The emulator lost packets outside its model, or delayed more than 1 % of the packets too
+    /// long.
     Emulator,
-    /// A processor with a gateway's thread was busy, or all processors were.
+    /// The thread of a gateway used its processor completely, or all processors were busy.
     Processor,
-    /// The path was in use, so no cause is to blame.
+    /// No cause: the transfer was nearly as fast as the ideal.
     Line,
-    /// The path was idle.
+    /// The bottleneck was idle for some time.
     Idle,
-    /// The path carried retransmissions.
+    /// The bottleneck carried bytes that a perfect sender would not have sent.
     Extra,
-    /// The transfer broke off.
+    /// The transfer failed.
     Failed,
 }
 
 impl Limit {
-    /// Determines the limit from two reports of the emulator, between which one transfer of `size`
-    /// lies.
+    /// Determines the cause for one transfer of `size`. The two reports of the emulator are from
+    /// before and after the transfer.
     pub fn find(
         cell: &Cell,
         size: ByteCount,
@@ -88,7 +90,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Processor load from which a processor counts as exhausted.
+/// Load from which a processor counts as fully used.
 const FULL: f64 = 0.95;
-/// Ratio to the ideal time below which no cause is stated.
+/// Ratio of the measured time to the ideal time below which a transfer counts as ideal.
 const SMALL: f64 = 1.02;

@@ -1,15 +1,16 @@
-//! Bulk transfers through a pair of gateways, over the kernel and an emulated WAN. They are
-//! compared with the ideal, the required result, and the kernel's TCP on the same path.
+//! Bench of bulk transfers through a pair of gateways, over the kernel and an emulated WAN. It
+//! compares each transfer with the ideal, with the required result, and with the kernel's TCP on
+//! the same path.
 //!
-//! A transfer is timed from connecting to the near gateway until the echo of the last bytes. The
-//! bench has *sections*, of which `--only` chooses some. The default is `plain`, with paths that
-//! only lose packets. There the link is warm: four bandwidth-delay products went before, not longer
-//! than 10 s ago.
+//! The time of a transfer starts with the connection to the near gateway. It ends when the echo of
+//! the last bytes arrives. The option `--only` selects *sections* of the bench. The default section
+//! is `plain`, whose paths only lose packets. In this section the link is warm: at most 10 s
+//! earlier, it has transferred four bandwidth-delay products.
 //!
-//! The kernel's TCP has 512 MB buffers and one transfer in each cell, among the runs. It is cut off
-//! after 15 s, and scored at its rate until then. In the other sections each run has new gateways.
-//! All sections except `plain` and `sequences` show the same trial in virtual time. `--help` lists
-//! the options. The exit code is 1 if a required figure is missed.
+//! The kernel's TCP has buffers of 512 MB and makes one transfer in each cell of `plain`. After 15
+//! s, the bench aborts this transfer and uses its rate so far. In the other sections, each run
+//! starts new gateways. All sections except `plain` and `sequences` also show the same trial in
+//! virtual time. `--help` lists the options. The exit code is 1 if a required result is missed.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"
@@ -119,7 +120,7 @@ fn main() -> ExitCode {
 }
 
 impl Options {
-    /// Returns the runs of each row in sections other than `plain`.
+    /// Returns the number of runs of each row in sections other than `plain`.
     fn runs(&self) -> usize {
         self.runs.unwrap_or(3) as usize
     }
@@ -154,7 +155,7 @@ impl Options {
     }
 }
 
-/// Returns whether all required results were reached.
+/// Runs the selected sections. Returns whether all required results were reached.
 fn run(options: &Options) -> anyhow::Result<bool> {
     privilege::acquire()?;
     let mut page = Page::new(options.out.clone());

@@ -1,4 +1,4 @@
-//! One cell: an emulated path with a pair of gateways, and the runs over it.
+//! Measurement of one cell: an emulated path, a pair of gateways, and the runs over this path.
 
 use std::{
     thread,
@@ -23,31 +23,34 @@ use crate::{
 pub struct Plan {
     /// Number of transfers through the gateways.
     pub runs: usize,
-    /// Congestion controls of the kernel, each of which gets one transfer.
+    /// Congestion controls of the kernel. The bench makes one transfer with each.
     pub rivals: Vec<String>,
-    /// Time after which a rival's transfer is cut off. It is scored at its rate until then.
+    /// Time after which the bench aborts a transfer of the kernel's TCP. The result is then the
+    /// rate so far.
     pub rival_limit: Duration,
-    /// Size by which the duration is chosen. A transfer takes a perfect sender at least as long as
-    /// this size does without loss.
+    /// Size that determines the minimum duration of a transfer. Without loss, a perfect sender
+    /// would send this size in the minimum duration.
     pub least: ByteCount,
 }
 
-/// Outcome of a cell.
+/// Results of one cell.
 #[derive(Debug)]
 pub struct Outcome {
     pub cell: Cell,
     pub size: ByteCount,
     pub runs: Vec<Run>,
-    /// Name and fraction of the ideal. `None` if this kernel lacks the congestion control.
+    /// Each congestion control with its result as a fraction of the ideal. `None` if this kernel
+    /// lacks the congestion control.
     pub rivals: Vec<(String, Option<f64>)>,
 }
 
-/// A transfer through the gateways.
+/// Result of one transfer through the gateways.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
-    /// Ideal time divided by the time taken. A cut-off transfer counts by the rate that it reached.
+    /// Ideal time divided by the measured time. For an aborted transfer, the time is extrapolated
+    /// from its rate.
     pub fraction: f64,
-    /// Processor time of each gateway, the sending one first.
+    /// Processor time of the sending and of the receiving gateway.
     pub cpu: [ProcessTime; 2],
     /// Processor time of the emulator's thread, as a share of one processor.
     pub emulator: f64,
@@ -55,13 +58,13 @@ pub struct Run {
     pub limit: Limit,
 }
 
-/// Environment for the measurement of a cell.
+/// The gateways and the emulated path of a cell, and the time until which the link counts as warm.
 struct Stage {
     setting: Setting,
     warm_until: Option<Instant>,
 }
 
-/// State at the beginning of a measurement.
+/// State of the clocks and counters at the beginning of a transfer.
 struct Start {
     at: Instant,
     moment: Moment,
@@ -71,7 +74,7 @@ struct Start {
     received: ByteCount,
 }
 
-/// Measures a cell, and reports each finished step to `progress`.
+/// Measures a cell. Calls `progress` with a text after each finished step.
 pub fn measure(
     cell: &Cell,
     plan: &Plan,
@@ -119,7 +122,7 @@ pub fn measure(
 }
 
 impl Run {
-    /// A transfer that broke off, which counts as zero.
+    /// Result of a transfer that failed. It counts as zero goodput.
     const FAILED: Self = Self {
         fraction: 0.0,
         cpu: [ProcessTime {
@@ -145,8 +148,8 @@ enum Step<'a> {
     Rival(&'a str),
 }
 
-/// Returns the order of the steps. The rivals are distributed evenly among the runs, so that other
-/// load on the machine affects all alike.
+/// Returns the order of the steps. The transfers of the kernel's TCP are spread evenly among the
+/// runs, so that other load on the machine affects all transfers equally.
 fn steps(plan: &Plan) -> Vec<Step<'_>> {
     let mut steps: Vec<_> = (0..plan.runs).map(|_| Step::Gateways).collect();
     for (index, name) in plan.rivals.iter().enumerate().rev() {
@@ -157,7 +160,7 @@ fn steps(plan: &Plan) -> Vec<Step<'_>> {
 }
 
 impl Stage {
-    /// Makes one measured transfer through the gateways, over a warm link.
+    /// Makes one measured transfer through the gateways, after it has warmed up the link.
     fn run(&mut self, cell: &Cell, size: ByteCount) -> anyhow::Result<Run> {
         // A transfer that is cut off still counts at the rate that it reached.
         let limit = 4 * cell.ideal(size) + Duration::from_secs(20);
@@ -174,7 +177,8 @@ impl Stage {
         Ok(run)
     }
 
-    /// Makes one transfer without the gateways. `None` if this kernel lacks the congestion control.
+    /// Makes one transfer with the kernel's TCP, without the gateways. Returns `None` if this
+    /// kernel lacks the congestion control.
     fn rival(
         &mut self,
         cell: &Cell,
@@ -207,7 +211,7 @@ impl Start {
         })
     }
 
-    /// Evaluates a transfer since then.
+    /// Returns the result of the transfer that ran since this state was recorded.
     fn end(
         &self,
         setting: &Setting,
@@ -234,8 +238,8 @@ impl Start {
     }
 }
 
-/// Returns the ideal time divided by the time of the transfer. An incomplete transfer is
-/// extrapolated by its rate.
+/// Returns the ideal time divided by the measured time. For an incomplete transfer, the time is
+/// extrapolated from its rate.
 fn fraction(cell: &Cell, size: ByteCount, ended: &BulkEnd, arrived: ByteCount) -> f64 {
     let share = if ended.is_complete {
         1.0
@@ -245,7 +249,8 @@ fn fraction(cell: &Cell, size: ByteCount, ended: &BulkEnd, arrived: ByteCount) -
     cell.ideal(size).as_secs_f64() * share / ended.elapsed.as_secs_f64()
 }
 
-/// Returns the bytes on the wire that passed the bottleneck from A to B between two reports.
+/// Returns the transmitted bytes that passed the bottleneck from A to B between two reports, with
+/// Ethernet framing.
 pub fn wire_bytes(before: &WanReport, after: &WanReport) -> f64 {
     let path = |report: &WanReport| report.directions[Direction::AToB as usize].counters;
     let (before, after) = (path(before), path(after));
@@ -256,5 +261,5 @@ pub fn wire_bytes(before: &WanReport, after: &WanReport) -> f64 {
     (ip_bytes + packets * ETHERNET_OVERHEAD as f64) * (1.0 - drops / packets.max(1.0))
 }
 
-/// Time after a transfer for which a link counts as warm.
+/// Time after a transfer during which a link counts as warm.
 const WARM_FOR: Duration = Duration::from_secs(10);

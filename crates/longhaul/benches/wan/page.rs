@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use bench_kit::{machine, options};
 
-/// The tables so far.
+/// The output file, and the tables of all finished sections.
 pub struct Page {
     out: Option<PathBuf>,
     began: Instant,
@@ -28,10 +28,10 @@ impl Page {
         }
     }
 
-    /// Prints the duration of a section without failures.
+    /// Prints how long a section takes if no failure occurs.
     ///
     /// # Errors
-    /// If there is no row.
+    /// If the section has no rows.
     pub fn announce(&self, rows: usize, runs: usize, expected: Duration) -> anyhow::Result<()> {
         anyhow::ensure!(rows > 0, "the section has no such row");
         let minutes = (expected.as_secs_f64() / 60.0).ceil();
@@ -39,14 +39,15 @@ impl Page {
         Ok(())
     }
 
-    /// Prints a finished step.
+    /// Prints a line about a finished step.
     pub fn progress(&self, done: &str) {
         let elapsed = self.began.elapsed().as_secs();
         let (minutes, seconds) = (elapsed / 60, elapsed % 60);
         eprintln!("{minutes:3}:{seconds:02}  {done}");
     }
 
-    /// Writes a section's present table to the file, so that an interrupted bench has a result.
+    /// Writes the incomplete table of a section to the file. If the bench is interrupted, the file
+    /// thus contains the results so far.
     pub fn draft(&self, section: &str) -> anyhow::Result<()> {
         let Some(out) = &self.out else {
             return Ok(());
@@ -61,7 +62,7 @@ impl Page {
         std::fs::write(out, text).with_context(|| out.display().to_string())
     }
 
-    /// Adds a complete section.
+    /// Adds the complete table of a section to the output.
     pub fn finish(&mut self, section: &str) -> anyhow::Result<()> {
         print!("\n{section}");
         self.draft(section)?;

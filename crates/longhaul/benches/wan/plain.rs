@@ -1,5 +1,5 @@
-//! Paths that only lose packets: warm transfers compared with the ideal, and the kernel's TCP
-//! beside them.
+//! Trials on paths that only lose packets. Warm transfers are compared with the ideal and with the
+//! kernel's TCP.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     table,
 };
 
-/// Returns whether all required results were reached.
+/// Measures all cells. Returns whether all required results were reached.
 pub fn run(cells: &[Cell], plan: &Plan, page: &mut Page) -> anyhow::Result<bool> {
     let expected = cells.iter().map(|cell| expected(cell, plan)).sum();
     page.announce(cells.len(), plan.runs, expected)?;
@@ -28,7 +28,7 @@ pub fn run(cells: &[Cell], plan: &Plan, page: &mut Page) -> anyhow::Result<bool>
     Ok(outcomes.iter().all(table::is_reached))
 }
 
-/// Returns the table, and the missed requirements.
+/// Returns the table, followed by the list of missed requirements.
 fn report(plan: &Plan, outcomes: &[Outcome], elapsed: Duration) -> String {
     let mut text = table::render(outcomes, plan);
     let missed = outcomes
@@ -44,7 +44,7 @@ fn report(plan: &Plan, outcomes: &[Outcome], elapsed: Duration) -> String {
     text
 }
 
-/// Returns the duration of a cell without failures.
+/// Returns the duration of a cell's measurement if no failure occurs.
 fn expected(cell: &Cell, plan: &Plan) -> Duration {
     let run = cell.ideal(cell.size(plan.least));
     let warm_ups = 1 + plan.rivals.len() as u32;

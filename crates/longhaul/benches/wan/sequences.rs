@@ -1,9 +1,9 @@
-//! Five transfers in a row over paths on which packets overtake, many times. No sequence may
-//! collapse.
+//! Trials with sequences of five transfers, repeated many times, on paths on which packets overtake
+//! other packets. No sequence may be much slower than the others.
 //!
-//! Each row is judged alone, as in the bench of the link in virtual time. The worst sequence is
-//! compared with the median one. Each transfer of the five is judged separately, since the first is
-//! a cold one.
+//! Each row is judged separately, as in the virtual-time bench of the link. The test compares the
+//! worst sequence with the median sequence. It judges each of the five transfers separately,
+//! because the first transfer starts on a cold link.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const SERIES: Series = Series {
     size: ByteCount::megabytes(25),
     pause: Duration::from_millis(500),
 };
-/// Least ratio of the worst sequence to the row's median.
+/// Minimum ratio of the worst sequence's result to the median of its row.
 const WORST_OF_MEDIAN: f64 = 0.75;
 
 fn rows() -> Vec<Row> {
@@ -50,7 +50,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// Sequences of a row, by transfer.
+/// Results of all sequences of a row. Each run has one result for each transfer.
 struct Outcome(Vec<Run>);
 
 impl Outcome {
@@ -59,7 +59,8 @@ impl Outcome {
         Summary::of(&figures).expect("each row has a sequence at least")
     }
 
-    /// Returns the least ratio of worst to median over all transfers. Zero if a transfer mostly
+    /// Returns the ratio of the worst result to the median. Of the five transfers, the transfer
+    /// with the lowest ratio counts. Returns zero if the median is zero, because most sequences
     /// failed.
     fn worst_of_median(&self) -> f64 {
         let ratios = (0..SERIES.transfers).map(|transfer| {
@@ -74,7 +75,7 @@ impl Outcome {
     }
 }
 
-/// Returns whether all required results were reached, in the rows whose names contain `name`.
+/// Runs the rows whose names contain `name`. Returns whether all required results were reached.
 pub fn run(name: &str, sequences: usize, page: &mut Page) -> anyhow::Result<bool> {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));

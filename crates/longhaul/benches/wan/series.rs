@@ -1,4 +1,4 @@
-//! Several transfers in a row by new gateways, over the kernel and in virtual time.
+//! Series of transfers by new gateways, over the kernel and in virtual time.
 
 use std::{thread, time::Duration};
 
@@ -7,7 +7,7 @@ use units::ByteCount;
 
 use crate::{route::Route, setting::Setting, virtual_time};
 
-/// Transfers over a route.
+/// Number and size of the transfers that a trial makes over a route.
 #[derive(Debug, Clone, Copy)]
 pub struct Series {
     pub transfers: usize,
@@ -16,20 +16,22 @@ pub struct Series {
     pub pause: Duration,
 }
 
-/// Outcome of a series over the kernel.
+/// Results of a series over the kernel.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Ideal time divided by the time taken, for each transfer. Zero for a failed one.
+    /// Ideal time divided by the measured time, for each transfer. Zero if the transfer failed.
     pub fractions: Vec<f64>,
-    /// Whether the machine lost packets outside the model, or delayed more than 1 % of them.
+    /// Whether the emulator lost packets outside its model, or delayed more than 1 % of the packets
+    /// too long.
     pub is_distorted: bool,
-    /// Used share of all processors during the last transfer.
+    /// Load of all processors during the last transfer, as a fraction.
     pub busy: f64,
 }
 
 impl Series {
-    /// Runs the series over the kernel. `seed` is the emulator's. A failure is reported to
-    /// `progress`, and counts as zero.
+    /// Runs the series over the kernel. `seed` determines the emulator's random numbers. If a
+    /// transfer fails, the function calls `progress`. This transfer and all later transfers count
+    /// as zero.
     pub fn over_kernel(
         &self,
         route: &Route,
@@ -64,8 +66,8 @@ impl Series {
         Ok(())
     }
 
-    /// Returns the ideal time divided by the time taken, for each of the first `N` transfers, by
-    /// some seeds.
+    /// Runs the first `N` transfers in virtual time. Returns the ideal time divided by the measured
+    /// time, for each transfer and for several seeds.
     pub fn in_virtual_time<const N: usize>(&self, route: &Route) -> [Vec<f64>; N] {
         let ideal_s = route.ideal(self.size).as_secs_f64();
         virtual_time::by_seeds(|seed| {
@@ -78,11 +80,11 @@ impl Series {
         })
     }
 
-    /// Returns the duration of a run without failures.
+    /// Returns the duration of the series if no failure occurs.
     pub fn expected(&self, route: &Route) -> Duration {
         START + (route.ideal(self.size) + self.pause) * self.transfers as u32
     }
 }
 
-/// Time until a link is up and has settled.
+/// Time until a link is connected and has settled.
 const START: Duration = Duration::from_secs(3);

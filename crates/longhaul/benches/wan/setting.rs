@@ -1,5 +1,5 @@
-//! Setting of the trials: two sites with an emulated WAN between them, their gateways, a sender and
-//! a receiver.
+//! The environment of a trial: two sites with an emulated WAN between them, a gateway at each site,
+//! a sender and a receiver.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpStream},
@@ -20,7 +20,7 @@ use serde_json::Value;
 use units::ByteCount;
 use wansim::PathConfig;
 
-/// Two sites, their gateways, and a receiver. Drop ends everything.
+/// Two sites with their gateways, and a receiver. Its drop ends all processes.
 pub struct Setting {
     // Fields are dropped in this order, so the gateways end before their sites.
     gateways: Gateways,
@@ -30,7 +30,8 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Creates sites with these paths (A to B, then B to A), and new gateways.
+    /// Creates two sites and new gateways. `paths` are the path from A to B and the path from B to
+    /// A.
     pub fn new(paths: [PathConfig; 2], seed: u64) -> anyhow::Result<Self> {
         let mut config = WanConfig {
             paths,
@@ -67,7 +68,8 @@ impl Setting {
         Ok(setting)
     }
 
-    /// Ends both gateways as a service manager does, and restarts them with their files.
+    /// Ends both gateways in the same way as a service manager. Then starts new processes with the
+    /// same files.
     pub fn restart_gateways(&mut self) -> anyhow::Result<()> {
         for site in Site::BOTH {
             self.gateways.stop(site, Signal::SIGTERM)?;
@@ -89,10 +91,10 @@ impl Setting {
         gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(*door).is_ok())?))
     }
 
-    /// Waits until the link is up, and then for [`SETTLE`].
+    /// Waits until the link is connected, and then for [`SETTLE`].
     ///
     /// # Errors
-    /// If the link is not up after a minute.
+    /// If the link is not connected after a minute.
     pub fn settle(&self) -> anyhow::Result<()> {
         for _ in 0..LINK_TRIES {
             if self.is_up()? {
@@ -115,7 +117,7 @@ impl Setting {
         Ok(status["peers"][0]["state"] == "up")
     }
 
-    /// Creates a transfer through the gateways, to the listener of the near one.
+    /// Creates a transfer through the gateways. It connects to a listener of the near gateway.
     pub fn bulk(&self, size: ByteCount, limit: Duration) -> BulkSender {
         BulkSender {
             limit,
@@ -131,17 +133,18 @@ impl Setting {
         }
     }
 
-    /// Sends from site A, and waits for the end.
+    /// Runs a transfer from site A, and waits until it has ended.
     pub fn send(&self, bulk: &BulkSender) -> anyhow::Result<BulkEnd> {
         self.wan.enter(Site::A, || bulk.send())?
     }
 
-    /// Returns the seconds from connecting until the echo of the last of `size` bytes.
+    /// Runs a transfer. Returns the seconds from the connection until the echo of the last of
+    /// `size` bytes.
     ///
-    /// A transfer that is cut off is extrapolated by the rate that it reached.
+    /// If `limit` aborts the transfer, the time is extrapolated from the rate so far.
     ///
     /// # Errors
-    /// If the transfer breaks off.
+    /// If the transfer fails.
     pub fn transfer_s(&self, size: ByteCount, limit: Duration) -> anyhow::Result<f64> {
         let before = self.received();
         let ended = self.send(&self.bulk(size, limit))?;
@@ -154,7 +157,7 @@ impl Setting {
         Ok(ended.elapsed.as_secs_f64() / share)
     }
 
-    /// Sends from site A in a thread of its own.
+    /// Starts a transfer from site A in a separate thread.
     pub fn begin(
         &self,
         bulk: BulkSender,
@@ -162,19 +165,20 @@ impl Setting {
         Ok(self.wan.spawn_thread_in(Site::A, move || bulk.send())?)
     }
 
-    /// Changes the paths during traffic.
+    /// Changes the emulated paths while traffic flows.
     pub fn set_paths(&self, [forward, backward]: [PathConfig; 2]) {
         self.wan.set(Direction::AToB, forward);
         self.wan.set(Direction::BToA, backward);
     }
 
-    /// Selects this congestion control for both sites' TCP. Returns whether the kernel has it.
+    /// Selects a congestion control for the kernel's TCP at both sites. Returns false if the kernel
+    /// lacks it.
     pub fn set_congestion_control(&mut self, name: &str) -> bool {
         let mut set = |site| self.wan.set_congestion_control(site, name).is_ok();
         Site::BOTH.into_iter().all(&mut set)
     }
 
-    /// Returns the bytes that have arrived so far.
+    /// Returns the number of bytes that the receiver has received so far.
     pub fn received(&self) -> ByteCount {
         self.sink.received()
     }
@@ -183,12 +187,13 @@ impl Setting {
         self.wan.report()
     }
 
-    /// Returns the processor time of the gateways, the sending one first.
+    /// Returns the processor time of the sending and of the receiving gateway.
     pub fn cpu_time(&self) -> anyhow::Result<[ProcessTime; 2]> {
         self.gateways.cpu_time()
     }
 
-    /// Returns the last lines of the gateways' logs, and the emulator's shortcomings.
+    /// Returns the last lines of the gateways' logs, and the packets that the emulator lost or
+    /// delayed by mistake.
     pub fn said(&self) -> String {
         let loads = self.wan.report().directions.map(|way| way.load);
         format!("{}\n{loads:?}", self.gateways.last_words())
@@ -199,13 +204,16 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_longhaul"))
 }
 
-/// Idle time of a new link, in which reports of the handshake arrive and keys are confirmed.
+/// Idle time after the connection of a new link. In this time, the last packets of the handshake
+/// arrive.
 pub const SETTLE: Duration = Duration::from_secs(2);
 
-/// Four times the bandwidth-delay product of the longest path here.
+/// Size of the kernel's TCP buffers: four times the bandwidth-delay product of the bench's longest
+/// path.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Attempts within a minute. At 64 % of loss in each direction a handshake needs many flights.
+/// Number of checks within a minute. With 64 % loss in each direction, a handshake needs many
+/// attempts.
 const LINK_TRIES: usize = 600;
-/// Admin address of both gateways, each in its own site.
+/// Admin address of both gateways. Each gateway runs in the network of its own site.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4812);

@@ -1,4 +1,5 @@
-//! Table of the plain cells: a line for each, with the required result beside the measured one.
+//! The table of the section `plain`. Each line shows one cell with its measured and its required
+//! result.
 
 use std::{fmt::Write, time::Duration};
 
@@ -7,7 +8,7 @@ use units::ByteCount;
 
 use crate::measure::{Outcome, Plan, Run};
 
-/// Returns the table of measured cells, as Markdown that is also readable as text.
+/// Returns the table of measured cells as Markdown with aligned columns.
 pub fn render(outcomes: &[Outcome], plan: &Plan) -> String {
     let mut header = vec![
         "rate, RTT, loss each way".to_owned(),
@@ -33,7 +34,7 @@ pub fn render(outcomes: &[Outcome], plan: &Plan) -> String {
     align(&rows)
 }
 
-/// Whether the median reaches the required result.
+/// Whether the median result of a cell reaches the required result.
 pub fn is_reached(outcome: &Outcome) -> bool {
     median_of(&outcome.runs, |run| run.fraction) >= outcome.cell.required()
 }
@@ -70,8 +71,8 @@ fn row(outcome: &Outcome, plan: &Plan) -> Vec<String> {
     row
 }
 
-/// Returns the median run, whose limit the table shows. Among an even number of runs, it is the
-/// lower of the two in the middle.
+/// Returns the run with the median result. The table shows the limit of this run. For an even
+/// number of runs, returns the lower of the two middle runs.
 fn median_run(outcome: &Outcome) -> &Run {
     let mut runs: Vec<_> = outcome.runs.iter().collect();
     runs.sort_by(|a, b| a.fraction.total_cmp(&b.fraction));
@@ -83,12 +84,12 @@ fn median_of(runs: &[Run], value: impl Fn(&Run) -> f64) -> f64 {
     middle(&values)
 }
 
-/// Returns the median of figures. There must be at least one.
+/// Returns the median. Panics if `figures` is empty.
 pub fn middle(figures: &[f64]) -> f64 {
     median(figures).expect("each row has a run at least")
 }
 
-/// Returns median, minimum and maximum.
+/// Returns the median, the minimum and the maximum as text.
 pub fn spread(figures: &[f64]) -> String {
     let Summary {
         median, min, max, ..
@@ -96,8 +97,8 @@ pub fn spread(figures: &[f64]) -> String {
     format!("{median:.3} ({min:.3}..{max:.3})")
 }
 
-/// Returns the excess of the kernel path over virtual time, by the medians. A mark shows that it
-/// requires an explanation.
+/// Returns the median over the kernel minus the median in virtual time. A mark shows a difference
+/// so large that it needs an explanation.
 pub fn difference(over_kernel: &[f64], in_virtual_time: &[f64]) -> String {
     let [over_kernel, in_virtual_time] = [over_kernel, in_virtual_time].map(middle);
     let difference = over_kernel - in_virtual_time;
@@ -109,7 +110,7 @@ fn per_gb(time: Duration, size: ByteCount) -> f64 {
     time.as_secs_f64() / (size.bytes() as f64 * 1e-9)
 }
 
-/// Aligns columns, as Markdown that is also readable as text. The first row is the header.
+/// Returns the rows as a Markdown table with aligned columns. The first row is the header.
 pub fn align(rows: &[Vec<String>]) -> String {
     let columns = rows[0].len();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
@@ -130,6 +131,6 @@ pub fn align(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Largest unexplained difference between the kernel path and virtual time, as a fraction of the
-/// ideal.
+/// Largest difference between the kernel and virtual time that needs no explanation, as a fraction
+/// of the ideal.
 const DIFFERENCE_MAX: f64 = 0.03;

@@ -1,7 +1,8 @@
-//! The same trials in virtual time: two link cores over the paths of a [`Route`].
+//! The trials of the bench in virtual time: two endpoints of the link over the paths of a
+//! [`Route`].
 //!
-//! There are no kernel, sockets, TCP or other work on the machine. Differences from the kernel path
-//! are due to these.
+//! The simulation has no kernel, sockets, TCP or other load. These cause any difference from the
+//! results over the kernel.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use units::ByteCount;
 
 use crate::route::Route;
 
-/// Returns the figures of `trial` for some seeds.
+/// Runs `trial` once for each seed. Returns the results of each figure, one for each seed.
 pub fn by_seeds<const N: usize>(trial: impl Fn(u64) -> [f64; N] + Sync) -> [Vec<f64>; N] {
     let found = jobs::map(&SEEDS, |seed| trial(*seed));
     std::array::from_fn(|index| found.iter().map(|figures| figures[index]).collect())
@@ -28,20 +29,21 @@ pub fn config(route: &Route, seed: u64) -> WorldConfig {
     }
 }
 
-/// Creates a world whose link is up and has settled, as after [`crate::setting::Setting::settle`].
+/// Creates a world whose link is connected and has settled, like
+/// [`crate::setting::Setting::settle`].
 pub fn world(route: &Route, seed: u64) -> World {
     let mut world = World::new(&config(route, seed));
     settle(&mut world);
     world
 }
 
-/// Waits until the link is up, and then for a while.
+/// Waits until the link is connected, and then for the same time as the trials over the kernel.
 pub fn settle(world: &mut World) {
     world.run_until(LIMIT, |world| world.endpoint(SimSite::A).is_up(0));
     world.run_for(crate::setting::SETTLE);
 }
 
-/// Returns the seconds of a transfer. Infinite if it fails.
+/// Returns the duration of a transfer in seconds. Returns infinity if the transfer fails.
 pub fn transfer_s(world: &mut World, size: ByteCount) -> f64 {
     let id = world.send(SimSite::A, Class::Bulk, size);
     let took = world.run_to_end(id, LIMIT);

@@ -1,5 +1,5 @@
-//! Configuration file of an agent: its jobs. A job accepts the flags of `longhaul copy` by their
-//! names, with `_` for `-`.
+//! Configuration file of an agent, which defines the agent's jobs. A job accepts the options of
+//! `longhaul copy` as keys, with `_` instead of `-`.
 
 use std::{
     collections::BTreeMap,
@@ -26,16 +26,17 @@ use crate::{
 
 /// A checked configuration.
 pub(super) struct Config {
-    /// Address of `/status.json` and `/metrics`.
+    /// Address on which the agent serves `/status.json` and `/metrics`.
     pub(super) listen: Option<SocketAddr>,
-    /// Further host names of `listen`.
+    /// Additional host names under which clients may request `listen`.
     pub(super) hosts: Vec<Host>,
-    /// Folder of the agent's state.
+    /// Folder in which the agent stores its state.
     pub(super) state: Option<PathBuf>,
     pub(super) jobs: Vec<JobConfig>,
 }
 
-/// A checked job. A job with several destinations becomes several of these.
+/// A checked job with one destination. A job of the file with several destinations becomes several
+/// values.
 pub(super) struct JobConfig {
     pub(super) name: String,
     pub(super) times: JobTimes,
@@ -46,13 +47,14 @@ pub(super) struct JobConfig {
     pub(super) on_file_retries: u32,
     pub(super) keep_history: Duration,
     pub(super) removes_source: bool,
-    /// Whether incomplete files of other programs, recognised by their names, are taken as well.
+    /// Whether the job also copies files whose names show that another program is still writing
+    /// them.
     pub(super) takes_partial: bool,
     /// Position of the job in the file.
     pub(super) at: TextPosition,
 }
 
-/// A mistake, and its position in the file.
+/// A mistake, and the byte range in the file where it is.
 struct Problem {
     span: Range<usize>,
     message: String,
@@ -65,7 +67,7 @@ impl Config {
     /// Reads a configuration file.
     ///
     /// # Errors
-    /// The first mistake, with file, line and column.
+    /// The first mistake, with the file, the line and the column.
     pub(super) fn load(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| anyhow::anyhow!("{}: cannot be read: {error}", path.display()))?;
@@ -139,7 +141,8 @@ fn check(file: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> TextPosition) -> Ch
     Ok(config)
 }
 
-/// Checks the jobs of one `[[job]]`. Returns each with the position of its name.
+/// Checks one `[[job]]` section. Returns one job for each destination, with the position of its
+/// name in the file.
 fn check_job(
     job: &Spanned<DeValue<'_>>,
     place: &dyn Fn(Range<usize>) -> TextPosition,
@@ -253,7 +256,7 @@ fn schedule(keys: &mut Table<'_>) -> CheckResult<Option<Schedule>> {
     Ok(Some(schedule.map_err(|it| problem(cron, &it.to_string()))?))
 }
 
-/// Converts keys that are flags of `longhaul copy` to a command line, in the order of the file.
+/// Converts keys that are options of `longhaul copy` to a command line, in the order of the file.
 fn flags(keys: &Table<'_>) -> CheckResult<Vec<String>> {
     let command = Line::command();
     let mut sorted: Vec<_> = keys.iter().collect();
@@ -282,7 +285,7 @@ fn flags(keys: &Table<'_>) -> CheckResult<Vec<String>> {
     Ok(line)
 }
 
-/// Translates an error of the command line parser to the words of the file.
+/// Converts an error of the command line parser to an error about a key of the file.
 fn of_clap(error: &clap::Error, keys: &Table<'_>, job: &Spanned<DeValue<'_>>) -> Problem {
     let named = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     let named = named.unwrap_or_default();
@@ -329,12 +332,13 @@ fn as_text(value: &Spanned<DeValue<'_>>) -> CheckResult<String> {
     }
 }
 
-/// Reads a text in which `~/` at the beginning stands for the home folder, as in a shell.
+/// Reads a text as a path. As in a shell, `~/` at the beginning means the home folder.
 fn as_path(value: &Spanned<DeValue<'_>>) -> CheckResult<String> {
     in_home(value, as_text(value)?)
 }
 
-/// Reads a list of texts in which `~/` at the beginning stands for the home folder.
+/// Reads a list of texts as paths. As in a shell, `~/` at the beginning of a text means the home
+/// folder.
 fn as_paths(value: &Spanned<DeValue<'_>>) -> CheckResult<Vec<String>> {
     let texts = as_texts(value)?.into_iter();
     texts.map(|it| in_home(value, it)).collect()
@@ -351,7 +355,7 @@ fn in_home(value: &Spanned<DeValue<'_>>, text: String) -> CheckResult<String> {
     Ok(format!("{home}{below}"))
 }
 
-/// Reads a text, a number, or a list of them.
+/// Reads a text, a number, or a list of texts and numbers.
 fn as_texts(value: &Spanned<DeValue<'_>>) -> CheckResult<Vec<String>> {
     match value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => Ok(vec![number.as_str().to_owned()]),
@@ -384,7 +388,7 @@ fn duration(
     parse_duration(&as_text(value)?).map_err(|it| problem(value, &it.to_string()))
 }
 
-/// Reads a name that is valid for files and for labels of metrics.
+/// Reads a name that is permitted as a file name and as a label of metrics.
 fn checked_name(value: &Spanned<DeValue<'_>>) -> CheckResult<String> {
     let name = as_text(value)?;
     let is_fit = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
@@ -408,16 +412,17 @@ fn problem(at: &Spanned<DeValue<'_>>, message: &str) -> Problem {
     }
 }
 
-/// Flags that are valid only on a command line.
+/// Options that are permitted only on the command line, and not in the file.
 const NOT_FOR_JOBS: [&str; 4] = ["dry_run", "json", "progress", "clean"];
 
 const NAME_BYTES_MAX: usize = 64;
 
-/// Default settle time, equal to other ingest tools'.
+/// Default settle time (time for which a file must stay unchanged before it is copied). Other
+/// ingest tools use the same value.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Interval at which a watched folder is listed in any case, since not every file system reports
-/// all changes.
+/// Interval at which the agent lists a watched folder even without notifications, because not every
+/// file system reports all changes.
 const RESCAN: Duration = Duration::from_secs(600);
 
 const ON_FILE_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -1,8 +1,10 @@
-//! `longhaul launch FACTS MARK COMMAND...` becomes a command.
+//! `longhaul launch FACTS MARK COMMAND...` replaces itself with a command (`exec`), at most once
+//! for each mark file.
 //!
-//! If another process has become it for the same mark, or the call is over, the launcher ends
-//! instead. The agent calls commands by this program. It can then be killed at any moment, and no
-//! command is called twice.
+//! If the mark file exists, another launcher has already started the command. This launcher then
+//! ends without starting it. It also ends if the call is over. The agent starts all commands
+//! through this launcher. The agent can therefore be killed at any moment, and no command runs
+//! twice.
 
 use std::{
     ffi::OsString,
@@ -52,5 +54,5 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     ExitCode::from(NOT_STARTED)
 }
 
-/// Exit code for a command that does not exist, as a shell returns it.
+/// Exit code if the command does not exist. Shells return the same code.
 const NOT_STARTED: u8 = 127;

@@ -1,4 +1,4 @@
-//! `longhaul agent`: jobs on schedules, and watched folders.
+//! `longhaul agent`: the process that runs jobs on schedules and from watched folders.
 
 mod config;
 pub(crate) mod launch;
@@ -97,7 +97,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the jobs of a file for invalid values. Returns warnings.
+/// Checks the jobs of a file for invalid values. Returns warnings about valid jobs that may
+/// conflict.
 fn examine(config: &Config) -> anyhow::Result<Vec<String>> {
     let mut sources = Vec::new();
     for job in &config.jobs {
@@ -108,7 +109,8 @@ fn examine(config: &Config) -> anyhow::Result<Vec<String>> {
     Ok(rivals(&config.jobs, &sources))
 }
 
-/// Returns warnings for jobs with a common source folder, if one of them removes files.
+/// Returns a warning for each pair of jobs that share a source folder if one job removes copied
+/// files.
 fn rivals(jobs: &[JobConfig], sources: &[String]) -> Vec<String> {
     let is_within = |outer: &str, inner: &str| {
         let below = inner.strip_prefix(outer);
@@ -131,7 +133,8 @@ fn rivals(jobs: &[JobConfig], sources: &[String]) -> Vec<String> {
     warnings
 }
 
-/// Runs the jobs of a file, and the new jobs after each SIGHUP, until a signal ends the process.
+/// Runs the jobs of a file until a signal ends the process. At each SIGHUP, reads the file again
+/// and runs its jobs.
 async fn work(mut config: Config, file: &Path) -> anyhow::Result<()> {
     let mut hangups = signal(SignalKind::hangup()).context("cannot receive SIGHUP")?;
     let mut interrupted = std::pin::pin!(exit::interrupted());
@@ -153,8 +156,8 @@ async fn work(mut config: Config, file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the configuration after the next SIGHUP. A mistake is logged, and the present jobs
-/// continue.
+/// Waits for a SIGHUP, and returns the new configuration. If the file is invalid, logs the mistake
+/// and waits for the next SIGHUP.
 async fn reloaded(file: &Path, hangups: &mut Signal) -> Config {
     loop {
         if hangups.recv().await.is_none() {
@@ -177,7 +180,7 @@ async fn reloaded(file: &Path, hangups: &mut Signal) -> Config {
     }
 }
 
-/// Runs the jobs of one configuration.
+/// Runs the jobs of one configuration until `until` resolves.
 async fn work_until(config: Config, until: impl Future<Output = ()>) -> anyhow::Result<()> {
     let folder = match config.state {
         Some(folder) => folder,
@@ -211,11 +214,11 @@ async fn work_until(config: Config, until: impl Future<Output = ()>) -> anyhow::
     Ok(())
 }
 
-/// Creates the folder of the agent's state for this user alone, since it contains names of files
-/// and queries of URLs.
+/// Creates the folder of the agent's state, readable only for this user. The state contains names
+/// of files and queries of URLs.
 ///
-/// An existing folder of this user that others can read, made by an earlier version, becomes
-/// private.
+/// An earlier version created a folder that other users can read. The function removes their
+/// access.
 fn make_private(folder: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

@@ -1,4 +1,4 @@
-//! Findings about listeners, and about the servers behind them.
+//! Findings about the gateway's listeners, and about the servers to which they lead.
 #![allow(clippy::disallowed_methods, reason = "connects as a client would")]
 
 use std::{
@@ -12,7 +12,7 @@ use net::target::{Endpoint, Host};
 
 use super::Findings;
 
-/// Requests the greeting of each server through its listener, as a client would.
+/// Connects to each listener as a client, and checks the greeting of its server.
 pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     for door in &config.ftp {
         let Some(target) = &door.target else { continue };
@@ -59,7 +59,7 @@ fn cure(line: &str, target: &Endpoint) -> String {
     }
 }
 
-/// Connects to the servers that peers may reach, if the allow list names them one by one.
+/// Connects to each server that the allow list names individually.
 pub(super) fn examine_far(config: &Config, findings: &mut Findings) {
     let mut seen = Vec::new();
     for peer in &config.relay.peers {
@@ -81,7 +81,7 @@ pub(super) fn examine_far(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Checks that the ports for data are free, and that they suffice.
+/// Checks that the passive ports are free, and that there are enough.
 pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is_running: bool) {
     for door in &config.ftp {
         let Some(ports) = &door.passive_ports else {
@@ -119,7 +119,7 @@ pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is
     }
 }
 
-/// Returns the first line that a client receives.
+/// Connects as a client, and returns the first line that arrives.
 fn greeting(at: SocketAddr) -> io::Result<String> {
     let stream = TcpStream::connect_timeout(&at, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -142,7 +142,7 @@ fn connect(server: &Endpoint) -> io::Result<()> {
     TcpStream::connect_timeout(&address, TIMEOUT).map(drop)
 }
 
-/// Returns the address of a listener for a program on this machine.
+/// Returns an address at which a program on this machine can connect to the listener.
 fn local(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -152,10 +152,10 @@ fn local(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// Longest wait for a greeting. A far gateway waits for a server for 10 s.
+/// Timeout of a greeting. A far gateway waits up to 10 s for a server.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 const LINE_MAX_BYTES: u64 = 4096;
 
-/// Fewest ports for a listing and a few transfers of one client.
+/// Minimum number of passive ports. They suffice for a listing and a few transfers of one client.
 const PASSIVE_PORTS_FEW: usize = 10;

@@ -1,4 +1,4 @@
-//! Findings about the key, the folder of the gateway's state, and the clock.
+//! Findings about the key, the folder with the gateway's state, and the clock.
 #![allow(clippy::disallowed_methods, reason = "reads the clock of the machine")]
 
 use std::{
@@ -23,7 +23,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
     clock(&kept, findings);
 }
 
-/// Returns the cure for a wrong configuration.
+/// Returns the recommended action for an invalid configuration.
 pub(super) fn cure(error: &str) -> String {
     let cure = if error.contains("group or others can read") {
         "run the chmod that it names: the key was open to others, so consider a new one (docs/operating.md)"
@@ -37,7 +37,8 @@ pub(super) fn cure(error: &str) -> String {
     cure.to_owned()
 }
 
-/// Checks the owner of the key's folder, since the gateway keeps files beside its key.
+/// Checks that the key and its folder have the same owner, because the gateway writes files in this
+/// folder.
 fn owner(key_file: &Path, findings: &mut Findings) {
     let folder = key_file.parent().filter(|it| !it.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -56,8 +57,8 @@ fn owner(key_file: &Path, findings: &mut Findings) {
     }
 }
 
-/// Compares the clock with the files of the last run. If it is behind them, this gateway's
-/// handshakes would look like replays.
+/// Compares the clock with the modification times of the gateway's files. If the clock is behind,
+/// peers would refuse this gateway's handshakes as replays.
 fn clock(kept: &[std::path::PathBuf], findings: &mut Findings) {
     let now = SystemTime::now();
     let changed = kept
@@ -77,5 +78,5 @@ fn clock(kept: &[std::path::PathBuf], findings: &mut Findings) {
     }
 }
 
-/// Tolerance, since network file systems have clocks of their own.
+/// Permitted difference of the clock. Network file systems may have a slightly different clock.
 const CLOCK_AHEAD: Duration = Duration::from_secs(300);

@@ -1,8 +1,8 @@
-//! Findings: the examined subjects, with their state.
+//! Findings of `longhaul doctor`: each examined subject with its state.
 
 use serde::Serialize;
 
-/// All findings, in the order of the examination.
+/// All findings, in the order in which they were made.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Findings {
     findings: Vec<Finding>,
@@ -11,20 +11,20 @@ pub(super) struct Findings {
 #[derive(Debug, Serialize)]
 struct Finding {
     verdict: Verdict,
-    /// The examined subject.
+    /// The examined subject, such as a listener.
     what: String,
-    /// The observation.
+    /// The observed state.
     seen: String,
     /// The recommended action.
     cure: Option<String>,
 }
 
-/// Judgement of a finding.
+/// State of an examined subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
     Good,
-    /// The subject works, but not optimally, or it cannot be examined from here.
+    /// The subject works, but not optimally. Or it cannot be examined from this machine.
     Doubtful,
     Wrong,
 }
@@ -66,13 +66,13 @@ impl Findings {
         });
     }
 
-    /// Returns the worst judgement.
+    /// Returns the worst verdict of all findings.
     pub(super) fn worst(&self) -> Verdict {
         let verdicts = self.findings.iter().map(|it| it.verdict);
         verdicts.max().unwrap_or(Verdict::Good)
     }
 
-    /// Returns a text for users, with each cure below its finding.
+    /// Returns a text for users. Each recommended action follows its finding.
     pub(super) fn to_text(&self) -> String {
         let mut text = String::new();
         for finding in &self.findings {

@@ -1,4 +1,4 @@
-//! `longhaul doctor`: search for common faults, with a cure for each.
+//! `longhaul doctor`: search for common faults. Each fault is printed with a recommended action.
 
 mod doors;
 mod files;
