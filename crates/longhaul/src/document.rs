@@ -1,4 +1,4 @@
-//! Configuration file that is changed with its comments and its order kept.
+//! A configuration file that is edited without loss of its comments and its order.
 
 use std::{
     fs, io,
@@ -10,19 +10,19 @@ use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use crate::{exit, text_position::TextPosition};
 
-/// A configuration file before and after its change.
+/// The text of a configuration file before its change, and the changed document.
 pub(crate) struct Document {
     before: String,
-    /// First lines of a new file.
+    /// Comment lines for the start of the file if the file is new.
     title: String,
     now: DocumentMut,
 }
 
 impl Document {
-    /// Reads a file. A missing file counts as empty.
+    /// Reads a file. If the file does not exist, starts with an empty document.
     ///
     /// # Errors
-    /// If the file cannot be read, or is no TOML.
+    /// If the file cannot be read or is not TOML.
     pub(crate) fn open(path: &Path, title: &str) -> anyhow::Result<Self> {
         let before = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -44,7 +44,8 @@ impl Document {
         })
     }
 
-    /// Returns the key file that the configuration names. If it names none, `usual` is inserted.
+    /// Returns the path of the key file in the configuration. If the configuration has none,
+    /// inserts and returns `usual`.
     pub(crate) fn key_file(&mut self, usual: &Path) -> PathBuf {
         let table = self.table("identity");
         let item = table.entry("key_file");
@@ -54,12 +55,12 @@ impl Document {
             .map_or_else(|| usual.to_owned(), PathBuf::from)
     }
 
-    /// Sets a key of a section, unless it has a value.
+    /// Sets a key of a section if the key has no value.
     pub(crate) fn set_default(&mut self, section: &str, key: &str, text: &str) {
         self.table(section).entry(key).or_insert(value(text));
     }
 
-    /// Adds missing texts to a list of a section.
+    /// Adds those of `texts` to a list that the list does not contain.
     pub(crate) fn add(&mut self, section: &str, key: &str, texts: &[String]) {
         let list = self.table(section).entry(key);
         let list = list.or_insert(value(Array::new()));
@@ -74,10 +75,11 @@ impl Document {
         }
     }
 
-    /// Adds a table of a kind, unless one exists with the same value for the first key.
+    /// Adds a table such as `[[peer]]`. If a table with the same value for the first key exists,
+    /// changes nothing.
     ///
     /// # Errors
-    /// If the existing table has another value for another key. The user then has to choose.
+    /// If the existing table differs in another key. The user must then decide which value applies.
     pub(crate) fn add_table(&mut self, kind: &str, pairs: &[(&str, Value)]) -> anyhow::Result<()> {
         let Some((first, text)) = pairs.first() else {
             return Ok(());
@@ -106,10 +108,11 @@ impl Document {
         Ok(())
     }
 
-    /// Removes the table in which a key has a value. Returns whether it existed.
+    /// Removes the tables of this kind in which `key` has the value `text`. Returns whether there
+    /// was such a table.
     ///
     /// # Errors
-    /// If the kind does not consist of tables.
+    /// If `kind` is not a list of tables.
     pub(crate) fn remove_table(
         &mut self,
         kind: &str,
@@ -126,10 +129,10 @@ impl Document {
         Ok(is_removed)
     }
 
-    /// Returns the name of the peer with a public key, alone or among others.
+    /// Returns the name of the peer with this public key. A peer may have several keys.
     ///
     /// # Errors
-    /// If `peer` does not consist of tables.
+    /// If `peer` is not a list of tables.
     pub(crate) fn name_of_peer(&mut self, public_key: &str) -> anyhow::Result<Option<String>> {
         let tables = self.tables("peer")?;
         let has_key = |it: &&Table| match it.get("public_key").and_then(Item::as_value) {
@@ -144,7 +147,8 @@ impl Document {
         Ok(name)
     }
 
-    /// Returns the texts of a key in all tables of a kind, alone or in a list.
+    /// Returns the values of a key in all tables of a kind. The value of a table is a text or a
+    /// list of texts.
     pub(crate) fn values(&mut self, kind: &str, key: &str) -> anyhow::Result<Vec<String>> {
         let tables = self.tables(kind)?;
         let items = tables.iter().filter_map(|it| it.get(key)?.as_value());
@@ -159,7 +163,7 @@ impl Document {
         Ok(texts)
     }
 
-    /// Returns the tables of a kind, including a list of inline tables.
+    /// Returns the tables of a kind. Converts a list of inline tables first.
     fn tables(&mut self, kind: &str) -> anyhow::Result<&mut ArrayOfTables> {
         let item = self.now.entry(kind);
         let item = item.or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
@@ -179,7 +183,7 @@ impl Document {
         })
     }
 
-    /// Returns the new text.
+    /// Returns the text of the changed file.
     pub(crate) fn text(&self) -> String {
         let text = self.now.to_string();
         match self.before.is_empty() {
@@ -188,7 +192,7 @@ impl Document {
         }
     }
 
-    /// Returns the removed and added lines, each after its sign.
+    /// Returns the removed and added lines, each with a sign in front.
     pub(crate) fn changes(&self) -> String {
         let now = self.text();
         let mut left: Vec<&str> = self.before.lines().collect();
@@ -220,7 +224,7 @@ impl Document {
     }
 }
 
-/// Returns a value without its surrounding text.
+/// Returns the text of a value without the spaces and comments around it.
 fn text_of(value: &Value) -> String {
     value.clone().decorated("", "").to_string()
 }

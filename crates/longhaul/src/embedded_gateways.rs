@@ -1,4 +1,5 @@
-//! Near gateways of a process that runs several jobs: one for each far gateway and key.
+//! Near gateways inside a process that runs several jobs. Each pair of far gateway and key has one
+//! near gateway.
 
 use std::{collections::HashMap, path::PathBuf};
 
@@ -6,13 +7,14 @@ use mover::{embedded_gateway::EmbeddedGateway, server::GatewayListener};
 
 use crate::{exit, moving::Settings};
 
-/// Near gateways, by far gateway and key.
+/// Near gateways of this process. The map's key is the far gateway with the file of the private
+/// key.
 #[derive(Default)]
 pub(crate) struct EmbeddedGateways(HashMap<(String, PathBuf), EmbeddedGateway>);
 
 impl EmbeddedGateways {
-    /// Returns the listener of the near gateway for a job, which is started unless another job has
-    /// started it. `None` for a job that names no far gateway.
+    /// Returns the listener of a job's near gateway. Starts the near gateway unless an earlier job
+    /// has started it. Returns `None` if the job names no far gateway.
     pub(crate) fn door(
         &mut self,
         settings: &mut Settings,

@@ -1,4 +1,4 @@
-//! `longhaul eval`: runs a plan, or makes reports and comparisons of existing records.
+//! `longhaul eval`: runs an evaluation plan, and creates or compares reports of stored records.
 
 use std::{
     fs,
@@ -210,7 +210,7 @@ fn read_plan(path: &Path, published: bool) -> anyhow::Result<EvaluationPlan> {
     EvaluationPlan::parse(&text, path, published).map_err(exit::wrong_use)
 }
 
-/// Returns a line about the run to come.
+/// Returns a line that describes the planned run.
 fn head(plan: &EvaluationPlan) -> String {
     let minutes = |time: Duration| format!("{:.0} min", (time.as_secs_f64() / 60.0).max(1.0));
     format!(
@@ -222,7 +222,8 @@ fn head(plan: &EvaluationPlan) -> String {
     )
 }
 
-/// Writes the report beside its records, complete or not at all. Returns its files.
+/// Writes the report's files to the folder of the records. Replaces each file atomically. Returns
+/// the paths.
 fn write(report: &EvaluationReport, records: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for (extension, text) in [("html", report.html()), ("md", report.markdown())] {
@@ -236,7 +237,8 @@ fn write(report: &EvaluationReport, records: &Path) -> anyhow::Result<Vec<PathBu
     Ok(files)
 }
 
-/// Prints the names of the files, then the text of `summary`. As JSON, prints all figures.
+/// Prints the paths of the files and the text of `summary`. With `--json`, prints all figures as
+/// JSON.
 fn print(
     report: &EvaluationReport,
     files: &[PathBuf],

@@ -1,23 +1,24 @@
-//! Exit codes: 0 done, 1 the work failed, 2 wrong use or configuration, 3 a copy was interrupted.
+//! Exit codes of the program: 0 success, 1 failure, 2 wrong use or configuration, 3 interrupted
+//! copy.
 
 use std::process::ExitCode;
 
-/// An error with exit code 2: an invalid command line, or an invalid file that it names.
+/// An error with exit code 2. The command line is invalid, or a file that it names.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct WrongUse(String);
 
-/// Converts an error to one with exit code 2, whose text contains all sources.
+/// Converts an error to an error with exit code 2. The text contains all causes of the error.
 pub(crate) fn wrong_use(error: impl Into<anyhow::Error>) -> anyhow::Error {
     misuse(chain(&error.into()))
 }
 
-/// Creates an error with this text and exit code 2.
+/// Creates an error with exit code 2 and this text.
 pub(crate) fn misuse(text: impl Into<String>) -> anyhow::Error {
     WrongUse(text.into()).into()
 }
 
-/// Returns a wrong use unless a condition holds.
+/// Returns an error with exit code 2 and the text `otherwise` if the condition is false.
 pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
     if holds {
         Ok(())
@@ -26,7 +27,7 @@ pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Exit code of an interrupted command that moves files.
+/// Exit code of a copy or sync that a signal has interrupted.
 pub(crate) const INTERRUPTED: u8 = 3;
 
 /// Waits until the process receives SIGTERM or SIGINT.
@@ -43,14 +44,14 @@ pub(crate) async fn interrupted() {
     }
 }
 
-/// Prints an error on standard error, and returns the exit code.
+/// Prints an error to standard error. Returns the exit code for this error.
 pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     eprintln!("longhaul: {}", chain(error));
     ExitCode::from(code(error))
 }
 
-/// Returns an error and its causes in one line. A cause at the end of the text before it is not
-/// repeated.
+/// Returns an error and its causes in one line. A cause whose text already ends the previous text
+/// is not repeated.
 fn chain(error: &anyhow::Error) -> String {
     mover::run::chain(error.as_ref())
 }

@@ -1,4 +1,4 @@
-//! Filter flags of `copy`, `sync`, `check` and `ls`.
+//! Filter options of the commands `copy`, `sync`, `check` and `ls`.
 
 use std::{
     fs::File,
@@ -14,7 +14,7 @@ use units::ByteCount;
 
 use crate::{age::Age, exit};
 
-/// Rules in the order of the command line, and bounds.
+/// Filter rules in the order of the command line, and limits on the size and age of files.
 #[derive(Debug, Clone)]
 pub(crate) struct Filters {
     sources: Vec<Source>,
@@ -23,7 +23,7 @@ pub(crate) struct Filters {
     age_max: Option<Age>,
 }
 
-/// Origin of rules.
+/// Origin of filter rules: the command line or a file.
 #[derive(Debug, Clone)]
 enum Source {
     Rule(Box<Rule>),
@@ -58,7 +58,7 @@ struct Flags {
 }
 
 impl Filters {
-    /// Creates the filter of the command line. Reads the files that it names.
+    /// Creates the filter from the options. Reads the files with rules that the options name.
     pub(crate) fn read(&self) -> anyhow::Result<Filter> {
         let mut rules = Vec::new();
         for source in &self.sources {
@@ -118,7 +118,7 @@ impl FromArgMatches for Filters {
     }
 }
 
-/// Returns the present, in seconds since 1970, for ages of files.
+/// Returns the present time in seconds of Unix time. Ages of files are relative to it.
 #[allow(clippy::disallowed_methods, reason = "ages are those of now")]
 pub(crate) fn now_unix_s() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -138,7 +138,8 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<Rule>> {
 
 const HEADING: &str = "Filters";
 
-/// Largest file of rules, enough for the most rules of a filter with paths of some length.
+/// Maximum size of a file with rules. It suffices for the maximum number of rules with paths of
+/// usual length.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 #[cfg(test)]

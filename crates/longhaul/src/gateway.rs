@@ -1,5 +1,5 @@
-//! `longhaul gateway --config FILE`: runs a gateway, checks its configuration, or removes its
-//! remains.
+//! `longhaul gateway --config FILE`: runs a gateway, checks its configuration, or removes the
+//! kernel rules of a killed gateway.
 
 use std::{
     io,
@@ -95,21 +95,21 @@ Examples:
 Exit codes: 0 ended by a signal, after draining; 1 the gateway failed, for example because a port is
 in use; 2 wrong use or configuration.";
 
-/// Output of `check`.
+/// JSON output of `longhaul gateway check`.
 #[derive(Serialize)]
 struct CheckResult<'a> {
     file: &'a Path,
-    /// Summary of the configuration. `None` if it is wrong.
+    /// Summary of the configuration. `None` if the configuration is invalid.
     summary: Option<Vec<String>>,
-    /// The mistake, with its place.
+    /// The first mistake in the configuration, with its position.
     error: Option<String>,
 }
 
-/// Output of `remove-interception`.
+/// JSON output of `longhaul gateway remove-interception`.
 #[derive(Serialize)]
 struct RemovalResult<'a> {
     file: &'a Path,
-    /// A line for each listener.
+    /// One line of text for each transparent listener.
     removed: Vec<String>,
 }
 
@@ -189,7 +189,8 @@ fn check(
     })
 }
 
-/// Prints a mistake in the configuration. Its place comes first, as editors and their users expect.
+/// Prints a mistake in the configuration. The line starts with the file position, in the format
+/// that editors recognise.
 fn refuse(error: &ConfigError) -> ExitCode {
     eprintln!("{error}");
     ExitCode::from(2)
@@ -251,7 +252,7 @@ fn serve(
     })
 }
 
-/// Creates the orders to read the configuration again, one for each SIGHUP.
+/// Returns a channel on which one reload order arrives for each SIGHUP.
 fn orders() -> io::Result<mpsc::Receiver<()>> {
     let mut hangup = signal(SignalKind::hangup())?;
     let (orders, received) = mpsc::channel(1);

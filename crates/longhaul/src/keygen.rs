@@ -1,4 +1,4 @@
-//! `longhaul keygen FILE`: a new identity.
+//! `longhaul keygen FILE`: creation of a new identity (key pair).
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     format: Format,
 }
 
-/// Output of `keygen` and `pubkey`.
+/// Output of the commands `keygen` and `pubkey`.
 #[derive(Serialize)]
 pub(crate) struct PublicKey<'a> {
     file: &'a Path,

@@ -1,12 +1,12 @@
-//! Laboratory: the commands that test the gateways, and that production builds leave out.
+//! Commands that test and demonstrate gateways. A production build does not contain these commands.
 //!
-//! They contain an FTP server, an emulator with captures, and plots. The cargo feature `laboratory`
-//! includes them.
+//! The commands contain an FTP server, an emulator that captures packets, and plots. The cargo
+//! feature `laboratory` includes them.
 
 use std::path::PathBuf;
 
-/// Reads the name of a file for a plot or a page. A production build refuses it, since it draws
-/// none.
+/// Parses the file name for a plot or a page. A production build returns an error, because it
+/// cannot draw plots.
 pub(crate) fn drawn_file(text: &str) -> Result<PathBuf, String> {
     if cfg!(feature = "laboratory") {
         Ok(text.into())
@@ -15,13 +15,13 @@ pub(crate) fn drawn_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Returns a production build's error for a missing command.
+/// Returns the error text for a command that a production build does not contain.
 #[cfg(any(test, not(feature = "laboratory")))]
 fn refusal(command: &str) -> String {
     format!("this build has no `{command}`; {CURE}")
 }
 
-/// Way to obtain the parts that a production build lacks.
+/// Hint for users: how to install or build the missing commands.
 const CURE: &str = "install the package longhaul-lab, or build with `cargo build --release`";
 
 #[cfg(not(feature = "laboratory"))]
@@ -32,7 +32,8 @@ mod missing_command {
 
     use crate::exit::misuse;
 
-    /// Subcommands of the laboratory. A production build has only their names.
+    /// Commands of the laboratory in a production build. Each command runs the separate program, or
+    /// reports that it is missing.
     #[derive(clap::Subcommand)]
     pub(crate) enum MissingCommand {
         /// Compare plain FTP with Longhaul over an emulated WAN (package longhaul-lab)
@@ -53,8 +54,9 @@ mod missing_command {
     }
 
     impl MissingCommand {
-        /// Executes the laboratory's own program, which is installed beside this one. Returns the
-        /// error, mostly that it is not installed, with exit code 2.
+        /// Replaces this process with the program `longhaul-lab` from the same folder. If this
+        /// fails, returns the error with exit code 2. The usual reason is that the package is not
+        /// installed.
         pub(crate) fn call(&self) -> anyhow::Error {
             let (name, RawArgs { arguments }) = match self {
                 Self::Demo(rest) => ("demo", rest),
@@ -75,7 +77,7 @@ mod missing_command {
         }
     }
 
-    /// Program of the package longhaul-lab.
+    /// Name of the program in the package longhaul-lab.
     const PROGRAM: &str = "longhaul-lab";
 }
 

@@ -1,7 +1,7 @@
-//! The `longhaul` program: one binary, with a module for each subcommand.
+//! The `longhaul` program: one binary, with one module for each subcommand.
 //!
-//! It is a library, so that man pages, completions and tests use the definition of the command line
-//! ([`command`]). The binary is [`run`].
+//! The crate is a library so that man pages, completions and tests can use the definition of the
+//! command line ([`command`]). The binary only calls [`run`].
 
 mod admin;
 mod age;
@@ -104,8 +104,8 @@ enum Command {
     Missing(laboratory::MissingCommand),
 }
 
-/// Executes the command line, and returns the exit code: 0 done, 1 the work failed, 2 wrong use or
-/// configuration.
+/// Runs the program with the arguments of this process. Returns the exit code: 0 success, 1
+/// failure, 2 wrong use or configuration.
 pub fn run() -> ExitCode {
     let CommandLine { logging, command } = CommandLine::parse();
     if let Err(error) = logging.start() {
@@ -147,12 +147,13 @@ pub fn run() -> ExitCode {
     result.unwrap_or_else(|error| exit::tell(&error))
 }
 
-/// Returns the definition of the command line, including old spellings.
+/// Returns the definition of the command line. The definition includes old spellings of options.
 pub fn command() -> clap::Command {
     CommandLine::command()
 }
 
-/// Longest line of a help text. Longer ones are hard to read, and break on an ordinary terminal.
+/// Maximum length of a line in a help text. Longer lines are hard to read and wrap on an ordinary
+/// terminal.
 const HELP_COLUMNS_MAX: usize = 100;
 
 const EXIT_CODES: &str = "\

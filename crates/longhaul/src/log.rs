@@ -1,4 +1,4 @@
-//! `longhaul log`: changes the log level of a running gateway for a while.
+//! `longhaul log`: a temporary change of the log filter of a running gateway.
 
 use crate::{
     admin::{self, Answer},

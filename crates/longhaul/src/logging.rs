@@ -1,4 +1,4 @@
-//! Logging: filter and format, by the options of every command.
+//! Filter and format of log messages. Every command has these options.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -43,10 +43,10 @@ enum Format {
 }
 
 impl Options {
-    /// Starts the log, on standard error or in the journal.
+    /// Starts logging to standard error or to the systemd journal.
     ///
-    /// The function refuses `-v` together with `-q`. Clap would accept one before the subcommand
-    /// and the other after it.
+    /// The function refuses `-v` together with `-q`. Clap itself accepts them if one is before the
+    /// subcommand and the other after it.
     pub(crate) fn start(&self) -> anyhow::Result<()> {
         exit::ensure(
             self.verbose == 0 || !self.quiet,
@@ -75,8 +75,9 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the filter: from `--log`, from `-v` and `-q`, from the environment, or the default.
-    /// An invalid filter in the environment is ignored, since it was meant for another program.
+    /// Returns the log filter. The first of these sources counts: `--log`, then `-v` and `-q`, then
+    /// the environment, then the default. An invalid filter in the environment is ignored, because
+    /// it may be for another program.
     fn directives(&self, environment: Option<&str>) -> String {
         let environment = environment.filter(|text| !text.is_empty());
         let environment = environment.filter(|text| parse_filter(text).is_ok());
@@ -96,8 +97,11 @@ type Filtered = Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 
 type Messages = Box<dyn Layer<Filtered> + Send + Sync>;
 
+/// Creates the layer that writes log messages. `place` is the name of the option or key for an
+/// error message.
+///
 /// # Errors
-/// Wrong use, if the journal cannot be reached. `place` names the option or key in the message.
+/// An error with exit code 2 if the journal is not available.
 fn messages(format: Format, place: &str) -> anyhow::Result<Messages> {
     let lines = fmt::layer().with_writer(io::stderr);
     Ok(match format {
@@ -115,12 +119,14 @@ fn messages(format: Format, place: &str) -> anyhow::Result<Messages> {
     })
 }
 
-/// Logs in the format of a configuration file from now on, unless the command line states one.
+/// Changes the log format to the format of the configuration file. If the command line sets a
+/// format, changes nothing.
 ///
-/// No span may be open, since its fields have the earlier format.
+/// The caller must not have an open span, because its fields are already formatted in the old
+/// format.
 ///
 /// # Errors
-/// Wrong use, if the journal cannot be reached.
+/// An error with exit code 2 if the journal is not available.
 pub(crate) fn take_form(format: Option<LogFormat>) -> anyhow::Result<()> {
     let format = match format {
         None | Some(LogFormat::Text) => return Ok(()),
@@ -133,8 +139,8 @@ pub(crate) fn take_form(format: Option<LogFormat>) -> anyhow::Result<()> {
     })
 }
 
-/// Applies the filter of the command line or the environment, or else the level of a configuration
-/// file. A change by [`set`] ends.
+/// Sets the log filter from the command line or the environment. If neither has a filter, uses the
+/// level of the configuration file. Thereby ends a temporary change by [`set`].
 pub(crate) fn follow(level: Option<LogLevel>) {
     let Some(log) = LOG.get() else { return };
     let level = level.map_or("info", LogLevel::name);
@@ -145,10 +151,10 @@ pub(crate) fn follow(level: Option<LogLevel>) {
     }
 }
 
-/// Logs the messages that pass a filter, until the next [`follow`].
+/// Changes the log filter until the next call of [`follow`].
 ///
 /// # Errors
-/// The mistake in the filter.
+/// The mistake in an invalid filter.
 pub(crate) fn set(text: &str) -> Result<(), String> {
     let directives = parse_filter(text)?;
     let Some(log) = LOG.get() else {
@@ -163,7 +169,7 @@ pub(crate) fn set(text: &str) -> Result<(), String> {
     reloaded.map_err(|error| error.to_string())
 }
 
-/// Creates a filter that never suppresses the audit trail.
+/// Creates a filter that never drops messages of the audit trail.
 fn filter_of(directives: &str) -> EnvFilter {
     EnvFilter::new(format!("{directives},{AUDIT}"))
 }
@@ -172,21 +178,23 @@ fn is_no_filter(environment: Option<&str>) -> bool {
     environment.is_none_or(|text| text.is_empty() || parse_filter(text).is_err())
 }
 
-/// Log of this process, with its changeable parts.
+/// Handles that change the filter and the format of this process's log.
 struct Log {
     filter: reload::Handle<EnvFilter, Registry>,
-    /// Filter from the command line or the environment. `None` if a configuration file decides.
+    /// Filter from the command line or the environment. `None` if the configuration file determines
+    /// the filter.
     started: Option<String>,
-    /// Handle of the format. `None` if the command line states the format.
+    /// Handle that changes the format. `None` if the command line sets the format.
     form: Option<reload::Handle<Messages, Filtered>>,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Parses a filter of levels.
+/// Checks a log filter.
 ///
-/// The library takes a bare word such as `inof` for a part of the program, of which everything is
-/// logged. A misspelled level would therefore suppress all other messages.
+/// The filter library treats an unknown word such as `inof` as the name of a module. It would then
+/// log all messages of this module and drop all other messages. The function therefore refuses a
+/// word that is not a level.
 pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
     // The fields of a span contain commas.
     let words = text.split(',').filter(|_| !text.contains('['));
@@ -203,12 +211,12 @@ pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
     }
 }
 
-/// Directive for the audit trail of changes and failed log-ins, which no filter suppresses. The
+/// Filter directive that keeps messages of the audit trail. It is the last directive, because the
 /// last directive for a target counts.
 const AUDIT: &str = "audit=info";
 
-/// Directive against the demonstration's FTP server and client, to which every aborted transfer is
-/// an error.
+/// Filter directive that drops messages of the FTP server and client in `longhaul demo`. They log
+/// every aborted transfer as an error.
 const LIBRARIES: &str = "libunftp=off,suppaftp=off";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `longhaul ls URL`: lists a directory of a server or of this machine.
+//! `longhaul ls URL`: the list of the files in a directory of a server or of this machine.
 
 mod listing_printer;
 
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A running listing.
+/// State of a running listing.
 struct Lister<'a> {
     browser: Browser,
     root: Vec<u8>,
@@ -190,7 +190,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// Lists one directory. Returns the directories in it.
+    /// Prints the entries of one directory. Returns its subdirectories.
     async fn directory(&mut self, directory: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
         let depth = directory.split(|it| *it == b'/').count();
         anyhow::ensure!(
@@ -241,7 +241,7 @@ impl Lister<'_> {
     }
 }
 
-/// Whether the connection is unusable after this error.
+/// Whether this error means that the connection is no longer usable.
 fn is_lost(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<BrowseError>();
     matches!(error, Some(BrowseError::Server(it)) if !it.retry_action().keeps_connection())

@@ -1,4 +1,4 @@
-//! The `longhaul` program.
+//! The binary of the `longhaul` program.
 
 use std::process::ExitCode;
 

@@ -1,11 +1,11 @@
-//! Notifications to systemd: the gateway is up, works, or ends. Without systemd they have no
+//! Notifications to systemd when the gateway is up, works or ends. Without systemd, they have no
 //! effect.
 
 use gatewayd::daemon::{GatewayState, ServiceManager};
 use sd_notify::NotifyState;
 use tracing::debug;
 
-/// Creates the notifications to the service manager that has started this process, if one has.
+/// Creates the connection to the service manager that has started this process, if there is one.
 pub(crate) fn service_manager() -> ServiceManager {
     ServiceManager {
         watchdog_timeout: sd_notify::watchdog_enabled(),

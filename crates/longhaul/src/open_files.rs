@@ -1,10 +1,10 @@
-//! Limit of the files and sockets that a process may have open.
+//! Limit on the number of files and sockets that a process may have open.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Raises the limit to at most `most`, as far as the system permits. Most systems begin with 1024.
-/// Commands that the process runs inherit the limit.
+/// Raises the limit to `most`, or to the highest value that the system permits. The usual initial
+/// limit is 1024. Commands that this process runs inherit the limit.
 pub(crate) fn raise_limit(most: u64) {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
         let raised = hard.min(most).max(soft);
@@ -15,6 +15,6 @@ pub(crate) fn raise_limit(most: u64) {
     }
 }
 
-/// Limit for a mover, in which each running small file has a port of its own. Commands for files
-/// may iterate over all possible descriptors, so the limit is no higher.
+/// Limit on open files for a process that copies files. Each small file in transfer uses a port. A
+/// higher limit would slow down user commands that iterate over all possible file descriptors.
 pub(crate) const MOVERS_MAX: u64 = 16_384;

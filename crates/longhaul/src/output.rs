@@ -1,4 +1,4 @@
-//! Output of commands: text for users, JSON for programs, progress on a terminal.
+//! Output of commands: text for users, JSON for programs, and progress on a terminal.
 
 use std::{
     io::{self, ErrorKind, Write as _},
@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-/// Version of the program's JSON output and of its records: the field `schema` of each object. It
-/// is raised when a field changes its meaning or is removed. New fields do not change it.
+/// Version of the JSON output and of stored records. Each object has it in the field `schema`. The
+/// version increases when a field changes its meaning or is removed, but not for new fields.
 pub(crate) const SCHEMA: u32 = 1;
 
 /// Format of a command's result.
@@ -22,7 +22,8 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Prints a result, as JSON if requested, otherwise as the text that `text` makes of it.
+    /// Prints a result. Prints JSON if the user has requested it, and otherwise the text that
+    /// `text` creates.
     pub(crate) fn print<T: Serialize>(
         self,
         result: &T,
@@ -36,7 +37,7 @@ impl Format {
     }
 }
 
-/// Prints a whole text. A reader that closes the pipe before its end, such as head, is no error.
+/// Prints a text. If a reader such as `head` closes the pipe early, this is not an error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -45,14 +46,14 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Returns a number of things, with the noun in singular or plural.
+/// Returns a count with its noun in singular or plural.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{ending}")
 }
 
-/// Returns a line with an object of JSON. The schema precedes the fields of `object`, which must
-/// not contain it.
+/// Returns an object as one line of JSON. The field `schema` is added in front of the fields of
+/// `object`.
 pub(crate) fn json(object: &impl Serialize) -> String {
     #[derive(Serialize)]
     struct Versioned<'a, T> {
@@ -68,7 +69,8 @@ pub(crate) fn json(object: &impl Serialize) -> String {
     text.expect("a result is an object of plain values") + "\n"
 }
 
-/// Creates a progress bar of `length` steps. It is hidden without a terminal, or with `--quiet`.
+/// Creates a progress bar with `length` steps. It is invisible without a terminal and with
+/// `--quiet`.
 pub(crate) fn progress(length: u64) -> ProgressBar {
     if is_quiet() {
         ProgressBar::hidden()
@@ -77,17 +79,17 @@ pub(crate) fn progress(length: u64) -> ProgressBar {
     }
 }
 
-/// Whether `--quiet` is given, so that no progress is shown.
+/// Whether the user has given `--quiet`, which hides progress.
 pub(crate) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// Hides progress from now on.
+/// Hides all progress output from now on.
 pub(crate) fn be_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Flag from the command line, set once. Progress is shown in too many places to pass it to each.
+/// Whether `--quiet` was given. The flag is global because many functions show progress.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Findings about peers: whether each answers, and likely obstacles.
+//! Findings about peers: whether each peer answers, and probable causes if it does not.
 #![allow(
     clippy::disallowed_methods,
     reason = "sends a datagram to each endpoint"
@@ -65,8 +65,8 @@ pub(super) fn examine(
     }
 }
 
-/// Checks that an endpoint has an address, a route, and a listening process. Returns whether no
-/// fault was found.
+/// Checks that an endpoint resolves to an address, that a route exists, and that a program listens.
+/// Returns whether the check found no fault.
 fn reach(endpoint: &str, what: &str, is_up: bool, findings: &mut Findings) -> bool {
     let addresses = endpoint.to_socket_addrs();
     let Some(address) = addresses.ok().and_then(|mut it| it.next()) else {
@@ -108,7 +108,8 @@ fn reach(endpoint: &str, what: &str, is_up: bool, findings: &mut Findings) -> bo
     true
 }
 
-/// Sends a meaningless datagram. Returns the path's MTU in this machine's routing table.
+/// Sends one byte to a gateway, which ignores it. Returns the MTU that this machine's routing table
+/// has for the path. An ICMP error becomes an error.
 fn knock(address: SocketAddr) -> io::Result<i32> {
     let any = match address {
         SocketAddr::V4(_) => "0.0.0.0:0",
@@ -179,7 +180,7 @@ fn silent(
     }
 }
 
-/// Reports datagrams that no peer can have sent.
+/// Reports handshakes that the gateway has dropped because of their key or as replays.
 fn strangers(config: &Config, snapshot: &GatewaySnapshot, findings: &mut Findings) {
     let dropped = &snapshot.dropped;
     let is_waiting = snapshot.peers.iter().any(|it| it.state != "up");
@@ -220,8 +221,8 @@ fn strangers(config: &Config, snapshot: &GatewaySnapshot, findings: &mut Finding
     }
 }
 
-/// Longest wait for a refusal, which arrives within a round trip.
+/// Timeout for an ICMP error, which arrives within one round trip.
 const ICMP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Least MTU that tunnels leave.
+/// Smallest MTU that a path with usual tunnels has.
 const MTU_MIN: i32 = 1400;

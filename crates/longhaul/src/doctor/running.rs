@@ -1,4 +1,4 @@
-//! Findings about the gateway: whether it runs, and reasons why it cannot.
+//! Findings about the gateway process: whether it runs, and why it could not start.
 #![allow(
     clippy::disallowed_methods,
     reason = "looks whether addresses are free"
@@ -62,7 +62,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Gatewa
     Some(snapshot)
 }
 
-/// Examines whether a stopped gateway could run.
+/// Checks whether a gateway that does not run could start.
 fn stopped(config: &Config, findings: &mut Findings) {
     findings.wrong(
         "gateway",

@@ -1,5 +1,5 @@
-//! Findings about the folders of the chunk stores and of the spool: whether they exist, can be
-//! written and have room.
+//! Findings about the folders of the chunk stores and of the spool: whether they exist, are
+//! writable and have free space.
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -34,7 +34,8 @@ pub(super) fn examine(
     }
 }
 
-/// Examines a folder in which the gateway writes. Returns whether no fault was found.
+/// Checks a folder in which the gateway stores files. Returns whether the check found no fault that
+/// prevents its use.
 fn folder(what: &str, folder: &Path, key_file: &Path, findings: &mut Findings) -> bool {
     let place = folder.display();
     let found = match fs::metadata(folder) {
@@ -106,5 +107,5 @@ fn folder(what: &str, folder: &Path, key_file: &Path, findings: &mut Findings) -
     true
 }
 
-/// Least free room, below one segment of a store.
+/// Free space below which a disk counts as full. A segment of a store is larger.
 const ROOM_FEW: ByteCount = ByteCount::mebibytes(16);

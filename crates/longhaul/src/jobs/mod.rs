@@ -1,4 +1,5 @@
-//! `longhaul jobs`: jobs that several machines share, over NATS JetStream.
+//! `longhaul jobs`: jobs whose files several machines copy together. The machines communicate over
+//! NATS JetStream.
 
 mod pool_args;
 mod show;
@@ -107,7 +108,7 @@ async fn retry(args: &RetryArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts the failed work of a job back into the queue, and describes it.
+/// Puts the failed batches of a job back into the queue. Returns a text about the result.
 async fn retry_one(queue: &PoolQueue, job: &str) -> anyhow::Result<String> {
     let record = known(queue.record(job).await?, job)?;
     let letters = queue.dead_letters(Some(job)).await?;
@@ -182,7 +183,7 @@ fn known(record: Option<JobRecord>, job: &str) -> anyhow::Result<JobRecord> {
     record.with_context(|| format!("there is no job {job}: longhaul jobs ls shows the jobs"))
 }
 
-/// Checks names before the first request to the server.
+/// Checks the names of jobs before the first request to the NATS server.
 fn check_names(jobs: &[String]) -> anyhow::Result<()> {
     for job in jobs {
         exit::ensure(

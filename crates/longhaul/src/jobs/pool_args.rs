@@ -1,4 +1,4 @@
-//! Location of the jobs of a fleet.
+//! Options that select the NATS server and the pool of a fleet's jobs.
 
 use std::{env, os::unix::ffi::OsStringExt, path::PathBuf};
 
@@ -46,7 +46,7 @@ impl PoolArgs {
         self.connect(None).await
     }
 
-    /// Connects to a pool. A missing pool is made, with the replicas of each message.
+    /// Connects to a pool. If the pool does not exist, creates it with this number of replicas.
     pub(super) async fn open_or_make(&self, replicas: ReplicaArgs) -> anyhow::Result<PoolQueue> {
         self.connect(Some(usize::from(replicas.nats_replicas)))
             .await
@@ -79,7 +79,7 @@ impl PoolArgs {
     }
 }
 
-/// Returns a name that distinguishes this process from others.
+/// Returns a name that identifies this process: the host name and the process ID.
 pub(super) fn process_name() -> String {
     let host = gethostname().unwrap_or_default();
     let host = host.to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! `longhaul jobs ls` and `longhaul jobs show`: progress and dead letters of jobs.
+//! `longhaul jobs ls` and `longhaul jobs show`: the progress and the dead letters of jobs.
 
 use fleet::{
     dead_letter::DeadLetter,
@@ -33,7 +33,7 @@ pub(super) struct ShowArgs {
     json: bool,
 }
 
-/// A job, as JSON.
+/// JSON output about one job.
 #[derive(Serialize)]
 struct Job<'a> {
     job: &'a str,
@@ -180,7 +180,7 @@ pub(super) async fn show(args: &ShowArgs) -> anyhow::Result<()> {
     output::print(&text)
 }
 
-/// Returns a job in a line.
+/// Returns one line of text about a job.
 fn line(record: &JobRecord) -> String {
     let state = match record.state() {
         JobState::Queued => "queued",
@@ -200,7 +200,8 @@ fn line(record: &JobRecord) -> String {
     )
 }
 
-/// Returns the moved files, and all files once their number is known.
+/// Returns the number of moved files. If the number of all files is known, the text contains it,
+/// too.
 fn files(record: &JobRecord) -> String {
     let FileCounts { wanted, moved, .. } = record.counts;
     match record.batches {

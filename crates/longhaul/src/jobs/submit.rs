@@ -1,4 +1,4 @@
-//! `longhaul jobs submit`: a job for workers.
+//! `longhaul jobs submit`: puts a job into the queue for the workers.
 
 use std::ffi::OsString;
 
@@ -76,10 +76,11 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Largest command line. The record of a job contains it, and is rewritten for each batch.
+/// Maximum length of a job's command line in bytes. The record of a job contains the command line,
+/// and workers rewrite the record for each batch.
 const WORDS_BYTES_MAX: usize = 64 * 1024;
 
-/// Parses the arguments as `longhaul copy` does.
+/// Parses the arguments in the same way as `longhaul copy`.
 pub(super) fn read(words: &[OsString]) -> anyhow::Result<Line> {
     Line::try_parse_from(words).map_err(|error| {
         let said = error.to_string();

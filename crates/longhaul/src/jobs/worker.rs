@@ -1,4 +1,4 @@
-//! `longhaul jobs worker`: does the work in the queue.
+//! `longhaul jobs worker`: a process that takes work from the queue and moves files.
 
 use std::{
     ffi::OsString,
@@ -62,7 +62,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the job of a command line, with this machine's accounts.
+/// Creates the job of a command line. Passwords and accounts come from the files of this machine.
 fn make(words: &[OsString], gateways: &Mutex<EmbeddedGateways>) -> anyhow::Result<Job> {
     let line = read(words)?;
     let mut orders = line.copy.orders()?;

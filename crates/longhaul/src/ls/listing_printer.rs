@@ -1,4 +1,4 @@
-//! Output of a listing: a line for each entry, as text or as JSON.
+//! Output of `longhaul ls`: one line for each entry, as text or as JSON.
 
 use ftp::listing::{EntryKind, ListingEntry, ModifiedTime, TimePrecision, write_time};
 use mover::names::printable;
@@ -6,16 +6,16 @@ use serde::Serialize;
 
 use crate::output;
 
-/// Printer of entries as they arrive.
+/// Prints each entry as soon as it arrives.
 pub(super) struct ListingPrinter {
     is_json: bool,
-    /// Whether only names are printed.
+    /// Whether the output contains only names.
     is_short: bool,
     entries: u64,
     failed: u64,
 }
 
-/// A line of `--json`.
+/// One line of the JSON output.
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Line<'a> {
@@ -26,7 +26,7 @@ enum Line<'a> {
         bytes: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         modified_unix_s: Option<i64>,
-        /// `second`, or `minute` or `day` in the server's zone.
+        /// Precision of the time: `second`, or `minute` or `day` in the server's time zone.
         #[serde(skip_serializing_if = "Option::is_none")]
         modified_precision: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ impl ListingPrinter {
         output::print(&format!("{size:>15}  {time:<19}  {name}\n"))
     }
 
-    /// Prints that a directory could not be listed, at least in part.
+    /// Prints that a directory could not be listed completely.
     pub(super) fn print_failure(&mut self, path: &[u8], reason: &str) {
         self.failed += 1;
         let path = match path {
@@ -134,8 +134,8 @@ fn name(path: &str, kind: &EntryKind) -> String {
     }
 }
 
-/// Formats a time as `2026-11-24 01:26:03`. Missing digits stay out, and a question mark indicates
-/// an unknown zone.
+/// Formats a time as `2026-11-24 01:26:03`, without unknown digits. A question mark means that the
+/// time zone is unknown.
 fn time(modified: ModifiedTime) -> Option<String> {
     let digits = write_time(modified.unix_s)?;
     let part = |from: usize, to: usize| &digits[from..to];

@@ -1,4 +1,4 @@
-//! `--on-file`: a command that is called for each file that has been moved.
+//! `--on-file`: calls of a user's command, one for each moved file.
 
 use std::{collections::VecDeque, ffi::OsString, io, process::Stdio, sync::Arc, time::Duration};
 
@@ -13,11 +13,12 @@ use tokio::{io::AsyncWriteExt as _, process::Command, task::JoinSet, time::timeo
 
 use crate::exit;
 
-/// A command without a shell: the program and its arguments.
+/// A program and its arguments, which are run without a shell.
 #[derive(Debug, Clone)]
 pub(super) struct CommandWords(Vec<OsString>);
 
-/// Calls for the files of a job. Some run beside transfers, and delay none.
+/// Calls of the command for the files of a job. A limited number of calls run in parallel with the
+/// transfers. Transfers never wait for calls.
 pub(super) struct Calls {
     words: Arc<CommandWords>,
     job: Arc<Job>,
@@ -27,14 +28,14 @@ pub(super) struct Calls {
 
 /// Outcome of a call.
 pub(super) struct Call {
-    /// The file, in the user's terms.
+    /// Path of the file, as the user has written it.
     pub(super) path: String,
-    /// Reason why the command has failed, or was not called.
+    /// Reason why the command failed or was not called. `None` after success.
     pub(super) failure: Option<String>,
 }
 
 impl CommandWords {
-    /// Reads a command as a shell splits one into words.
+    /// Splits a command line into words by the rules of a shell.
     pub(super) fn read(text: &str) -> anyhow::Result<Self> {
         let words = shlex::split(text).filter(|words| !words.is_empty());
         let words = words.ok_or_else(|| {
@@ -56,8 +57,8 @@ impl Calls {
         }
     }
 
-    /// Calls the command, if the note is about a moved file. The user's name of the file is
-    /// `shown`.
+    /// Queues a call if the event reports a moved file. `shown` is the path for messages to the
+    /// user.
     pub(super) fn add(&mut self, note: &FileEvent, shown: String) {
         let FileOutcome::Moved(version, _) = note.result else {
             return;
@@ -92,21 +93,21 @@ impl Calls {
         }
     }
 
-    /// Returns a call that has ended, if there is one.
+    /// Returns a finished call, if there is one.
     pub(super) fn ended(&mut self) -> Option<Call> {
         let call = self.running.try_join_next()?;
         self.start();
         Some(call.expect("a call does not panic"))
     }
 
-    /// Waits for the next call that ends. `None` once all have.
+    /// Waits until a call finishes. Returns `None` if no call is running.
     pub(super) async fn next(&mut self) -> Option<Call> {
         let call = self.running.join_next().await?;
         self.start();
         Some(call.expect("a call does not panic"))
     }
 
-    /// Drops and returns the calls that will not be made.
+    /// Removes all queued calls and returns them as failures.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = Call> {
         self.waiting.drain(..).map(|file| Call {
             path: file.shown,
@@ -115,7 +116,7 @@ impl Calls {
     }
 }
 
-/// Returns a location, independent of the working directory.
+/// Returns a location as text. A relative path becomes absolute.
 fn text(location: Location) -> Vec<u8> {
     match location {
         Location::Local(path) => std::path::absolute(&path)
@@ -126,7 +127,7 @@ fn text(location: Location) -> Vec<u8> {
     }
 }
 
-/// A file that was moved.
+/// A moved file whose call has not started.
 struct MovedFile {
     shown: String,
     path: Vec<u8>,
@@ -135,7 +136,7 @@ struct MovedFile {
     version: FileVersion,
 }
 
-/// Calls the command for a file. Returns the reason of a failure.
+/// Runs the command for one file. Returns the reason if the command fails.
 async fn call(words: &CommandWords, file: &MovedFile) -> io::Result<Option<String>> {
     let facts = FileFacts {
         job: None,
@@ -166,5 +167,5 @@ async fn call(words: &CommandWords, file: &MovedFile) -> io::Result<Option<Strin
     Ok((!ended.success()).then(|| ended.to_string()))
 }
 
-/// Time after which a command is killed, as in the agent.
+/// Time after which the process kills a command. The agent uses the same time.
 const TIMEOUT: Duration = Duration::from_secs(3600);

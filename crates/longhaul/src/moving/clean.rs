@@ -1,4 +1,4 @@
-//! `longhaul copy --clean`: removes the parts that an interrupted run has left.
+//! `longhaul copy --clean`: removal of the parts that an interrupted run has left.
 
 use std::process::ExitCode;
 
@@ -8,8 +8,8 @@ use mover::run::CleanResult;
 use super::{Order, Settings, open_journal, settings::ask_passwords};
 use crate::{connection_args::start_near, output};
 
-/// Removes the parts that earlier runs of the same command have left at their destinations, and the
-/// journals.
+/// Removes the parts that earlier runs of the same command have left at their destinations. Also
+/// removes the journals of these runs.
 pub(crate) fn clean(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     let mut settings = Settings::read_all(orders)?;
     ask_passwords(&mut settings)?;
@@ -26,7 +26,8 @@ pub(crate) fn clean(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns whether all directories were read, and all found parts removed.
+/// Removes the parts at all destinations. Returns whether every directory was read and every part
+/// was removed.
 async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Result<bool> {
     let mut is_whole = true;
     let scheme = settings.iter().find_map(Settings::scheme);

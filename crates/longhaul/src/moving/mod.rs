@@ -1,4 +1,4 @@
-//! Common part of `copy`, `sync` and `check`: flags, jobs, and their execution.
+//! The options and the execution of jobs that `copy`, `sync` and `check` share.
 
 mod calls;
 mod clean;
@@ -111,16 +111,17 @@ pub(crate) struct WriteArgs {
     on_file: Option<String>,
 }
 
-/// Parameters of a command line, for one destination.
+/// Arguments of a command line for one of its destinations.
 pub(crate) struct Order<'a> {
     pub(crate) sources: &'a [OsString],
     pub(crate) destination: &'a OsString,
     pub(crate) purpose: JobPurpose,
     pub(crate) common: &'a CommonArgs,
-    /// Flags for writing. `None` for a command that writes no files.
+    /// Options for writing. `None` if the command writes no files.
     pub(crate) writing: Option<&'a WriteArgs>,
-    /// Whether a directory goes into a destination that ends in a slash, as it does with several
-    /// sources. A shell may expand a pattern to one source or to several.
+    /// Whether a source directory is copied into a destination that ends in a slash, under its
+    /// name. Several sources always are. A shell may expand a pattern to one source or to several,
+    /// and both must give the same result.
     pub(crate) enters_destination: bool,
     pub(crate) makes_empty_directories: bool,
 }
@@ -164,7 +165,7 @@ enum Resume {
 }
 
 impl CommonArgs {
-    /// Output format.
+    /// Returns the output format that the options select.
     fn output_format(&self) -> OutputFormat {
         match self.json {
             true => OutputFormat::Json,
@@ -176,8 +177,8 @@ impl CommonArgs {
 }
 
 impl Order<'_> {
-    /// Checks that other machines can move the same files. Options that concern only this process
-    /// are refused.
+    /// Checks that workers on other machines can move the same files. Refuses options that have an
+    /// effect only in this process.
     pub(crate) fn check_for_workers(&self) -> anyhow::Result<()> {
         let common = self.common;
         let is_set = |is_it: fn(&WriteArgs) -> bool| self.writing.is_some_and(is_it);
@@ -238,14 +239,14 @@ impl Order<'_> {
         self.writing.is_some_and(|it| it.dry_run)
     }
 
-    /// Whether parts of earlier runs are resumed, and parts are left to later runs.
+    /// Whether this run resumes parts of earlier runs, and leaves its own parts for later runs.
     fn resumes(&self) -> bool {
         let writing = self.writing.filter(|it| !it.dry_run);
         writing.is_some_and(|it| it.resume == Resume::Auto)
     }
 }
 
-/// A job that is ready to run, and its output.
+/// A job that is ready to run, with its journal and its output.
 struct PreparedJob {
     job: Arc<Job>,
     calls: Option<Calls>,
@@ -254,7 +255,7 @@ struct PreparedJob {
     reporter: ProgressReporter,
 }
 
-/// Copies to all destinations of a command line at the same time. Returns the exit code.
+/// Copies to all destinations of a command line in parallel. Returns the exit code.
 pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     let mut settings = Settings::read_all(orders)?;
     ask_passwords(&mut settings)?;
@@ -317,7 +318,7 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
 /// Outcome of a job.
 struct JobOutcome {
     summary: JobSummary,
-    /// Commands that have failed, or were not called.
+    /// Number of commands that failed or were not called.
     failed_calls: u64,
     is_interrupted: bool,
 }
@@ -409,7 +410,8 @@ fn code(ends: &[JobOutcome], is_check: bool, is_broken: bool) -> ExitCode {
     }
 }
 
-/// Opens the journal. `None` if the home folder cannot hold one, which prevents only resumption.
+/// Opens the journal. Returns `None` if the home folder cannot contain a journal. A later run can
+/// then not resume this run.
 fn open_journal(name: &str) -> anyhow::Result<Option<Journal>> {
     let Some(folder) = Journal::folder() else {
         return Ok(None);
@@ -425,7 +427,7 @@ fn open_journal(name: &str) -> anyhow::Result<Option<Journal>> {
     }
 }
 
-/// Whether a user sees a progress line.
+/// Whether standard error is a terminal that shows progress to a user.
 fn is_seen() -> bool {
     use std::io::IsTerminal as _;
     !output::is_quiet() && std::io::stderr().is_terminal()

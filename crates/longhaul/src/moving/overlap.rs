@@ -1,7 +1,8 @@
-//! Detection of a source and a destination that are the same files under other names.
+//! Detection of a source and a destination that contain the same files.
 //!
-//! The names may be two spellings at one server, a link, or a path of this machine and its own
-//! server. A sync that deletes would delete its own source.
+//! Two names may lead to the same files: two spellings of a server's name, a link, or a local path
+//! that a server on this machine also serves. A sync that deletes extra files would then delete its
+//! own source.
 #![allow(
     clippy::disallowed_methods,
     reason = "looks which addresses are this machine's"
@@ -19,8 +20,8 @@ use mover::{
 use super::{Order, Settings};
 use crate::exit;
 
-/// Refuses a job whose source and destination overlap. If they cannot be the same place, no server
-/// is queried.
+/// Refuses a job whose source and destination overlap. Sends no request to a server if an overlap
+/// is impossible.
 pub(super) async fn check(order: &Order<'_>, settings: &Settings) -> anyhow::Result<()> {
     let (sources, destination) = settings.locations();
     let source = &sources[0];
@@ -58,8 +59,8 @@ pub(super) async fn check(order: &Order<'_>, settings: &Settings) -> anyhow::Res
     checked
 }
 
-/// Makes a directory at the destination, and checks whether it appears above the source as well.
-/// Links and servers hide the real paths.
+/// Creates a test directory at the destination, and searches for it in all directories above the
+/// source. Paths alone are not enough, because links and servers hide the real paths.
 async fn probe(
     settings: &Settings,
     source: &Location,
@@ -106,8 +107,8 @@ fn is_same_host(ours: &Server, theirs: &Server, is_direct: bool) -> bool {
         }
 }
 
-/// Returns the addresses of a server. Empty if it has none, an error which the later connection
-/// reports.
+/// Returns the addresses of a server. Returns none if the name cannot be resolved. The later
+/// connection to the server then reports this error.
 fn addresses(server: &Server) -> Vec<IpAddr> {
     let found = (server.host.as_str(), server.port).to_socket_addrs();
     let addresses = found.into_iter().flatten();
@@ -132,7 +133,7 @@ fn is_below(outer: &[u8], inner: &[u8]) -> bool {
         .is_some_and(|rest| rest.len() > 1 && rest.starts_with(b"/"))
 }
 
-/// Returns a number that no other probe has.
+/// Returns a random number for the name of a test directory.
 fn rand_number() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(std::process::id())

@@ -1,4 +1,4 @@
-//! `longhaul copy - DST`: copy of standard input to a file.
+//! `longhaul copy - DST`: the copy of standard input to a file.
 #![allow(clippy::disallowed_methods, reason = "measures how long a copy takes")]
 
 use std::{os::fd::AsFd as _, process::ExitCode, time::Instant};
@@ -12,7 +12,7 @@ use units::{BitRate, ByteCount};
 use super::{Order, Settings, settings::ask_passwords};
 use crate::{connection_args::start_near, exit, logging, output};
 
-/// The result, as JSON.
+/// JSON output of the result.
 #[derive(Serialize)]
 struct PourResult<'a> {
     event: &'static str,

@@ -1,4 +1,4 @@
-//! Output of a running job: a progress line on a terminal, a line for each failure, or JSON for
+//! Output of a running job: a progress line on a terminal, lines about failures, or JSON for
 //! programs.
 #![allow(clippy::disallowed_methods, reason = "measures how long a copy takes")]
 
@@ -23,38 +23,38 @@ use crate::output;
 /// Output format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputFormat {
-    /// A line of JSON for each file.
+    /// One line of JSON for each file.
     Json,
-    /// A line on a terminal that shows progress.
+    /// A progress line on a terminal, which is updated in place.
     Bar,
-    /// Lines that show progress.
+    /// A new progress line every few seconds.
     Lines,
-    /// The result only.
+    /// Only the final result.
     Result,
 }
 
-/// Reporter of the results of files.
+/// Prints the progress and the results of a job.
 pub(super) struct ProgressReporter {
     format: OutputFormat,
-    /// Time of the last progress output.
+    /// Time at which progress was last printed.
     shown: Instant,
-    /// The destination, if there are several.
+    /// The job's destination. `None` if the command line has only one destination.
     to: Option<String>,
     bar: ProgressBar,
     progress: Arc<JobProgress>,
     begun: Instant,
-    /// Duration of the transfers, once no file moves any more.
+    /// Duration of all transfers. `None` while files are moving.
     took: Option<Duration>,
     failed_calls: u64,
     purpose: JobPurpose,
     is_dry_run: bool,
-    /// Source paths of the roots, which precede paths below them.
+    /// Source path of each root. Output puts it in front of paths below the root.
     roots: Vec<String>,
-    /// Destination paths of the roots.
+    /// Destination path of each root.
     destinations: Vec<String>,
 }
 
-/// A line of `--json`.
+/// One line of the JSON output.
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Line<'a> {
@@ -108,7 +108,8 @@ enum Line<'a> {
 }
 
 impl ProgressReporter {
-    /// Creates a reporter. `to` is the destination, if there are several.
+    /// Creates a reporter. `to` is the job's destination if the command line has several
+    /// destinations.
     pub(super) fn new(
         format: OutputFormat,
         job: &Job,
@@ -210,7 +211,7 @@ impl ProgressReporter {
         }
     }
 
-    /// Prints progress as an object.
+    /// Prints the progress as a JSON object.
     fn print_progress_json(&mut self, tally: JobCounts) {
         self.shown = Instant::now();
         let line = Line::Progress {
@@ -225,7 +226,7 @@ impl ProgressReporter {
         let _ = output::print(&output::json(&line));
     }
 
-    /// Prints progress as a line.
+    /// Prints the progress as a line of text.
     fn print_progress(&mut self, tally: JobCounts) {
         self.shown = Instant::now();
         let moved = ByteCount::new(self.progress.moved_bytes());
@@ -254,7 +255,8 @@ impl ProgressReporter {
         self.failed_calls
     }
 
-    /// Returns a path, with the destination if there are several.
+    /// Returns a path for output. If the command line has several destinations, the destination is
+    /// in front.
     fn path_with_destination(&self, path: &str) -> String {
         match &self.to {
             Some(to) => format!("{path} -> {to}"),
@@ -262,7 +264,7 @@ impl ProgressReporter {
         }
     }
 
-    /// Reports a command that was called for a file, or will not be.
+    /// Prints the outcome of a call of the user's command.
     pub(super) fn report_call(&mut self, call: &Call) {
         self.failed_calls += u64::from(call.failure.is_some());
         if self.format == OutputFormat::Json {
@@ -284,7 +286,7 @@ impl ProgressReporter {
         matches!(self.purpose, JobPurpose::Check { .. })
     }
 
-    /// Prints a line of the requested result.
+    /// Prints one line to standard output.
     fn print_line(&self, line: &str) {
         // A closed output is no reason to stop.
         let _ = self.bar.suspend(|| output::print(&format!("{line}\n")));
@@ -362,7 +364,8 @@ impl ProgressReporter {
         self.bar.suspend(|| output::print(&(text + "\n")))
     }
 
-    /// Returns the path of a note, below the source or the destination in the user's spelling.
+    /// Returns the path in an event as the user would write it: below the source, or below the
+    /// destination.
     pub(super) fn path(&self, note: &FileEvent) -> String {
         let is_theirs = matches!(
             note.result,
@@ -444,7 +447,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Interval of lines that show progress.
+/// Interval between two progress lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 fn style() -> ProgressStyle {

@@ -1,4 +1,4 @@
-//! Interpretation of a command line.
+//! Conversion of a command line to the settings of jobs.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{connection_args::Access, exit, filters::now_unix_s};
 
-/// A checked command line.
+/// A command line after all checks.
 pub(crate) struct Settings {
     sources: Vec<Location>,
     destination: Location,
@@ -31,11 +31,12 @@ pub(crate) struct Settings {
     lanes_max: u16,
     pub(super) on_file: Option<CommandWords>,
     pub(crate) access: Access,
-    /// State shared with other jobs that use the same gateway.
+    /// State that jobs share if they send the same files through one gateway.
     sharing: Option<Arc<SpoolSharing>>,
 }
 
-/// Key of a server. Behind different gateways, one address may belong to different servers.
+/// Identity of a server. It contains the gateway, because the same address can belong to different
+/// servers behind different gateways.
 #[derive(PartialEq, Eq, Hash)]
 struct ServerName {
     gateway: Option<String>,
@@ -50,7 +51,7 @@ impl Settings {
         Ok(all.pop().expect("an order has settings"))
     }
 
-    /// Reads several orders of one command line. No two of them may write to the same place.
+    /// Reads several orders of one command line. Refuses two orders with the same destination.
     pub(crate) fn read_all(orders: &[Order<'_>]) -> anyhow::Result<Vec<Self>> {
         let all = orders.iter().enumerate();
         let all = all.map(|(number, order)| Self::read_one(order, number, orders.len()));
@@ -135,7 +136,8 @@ impl Settings {
         })
     }
 
-    /// Returns the destination's server with account, or none, and its canonical path.
+    /// Returns the destination's server and user, and its canonical path. The server is `None` for
+    /// a local path.
     fn place(&self) -> (Option<(ServerName, String)>, Vec<u8>) {
         let trimmed = |mut path: Vec<u8>| {
             while path.len() > 1 && path.ends_with(b"/") {
@@ -161,7 +163,7 @@ impl Settings {
         }
     }
 
-    /// Returns the key of a server.
+    /// Returns the identity of a server.
     fn server_name(&self, server: &Server) -> ServerName {
         ServerName {
             gateway: self.access.gateway().map(str::to_owned),
@@ -170,13 +172,14 @@ impl Settings {
         }
     }
 
-    /// Returns the servers of source and destination. A lane has a connection to each.
+    /// Returns the servers of the source and the destination. Each lane opens one connection to
+    /// each returned server.
     fn ends_at_servers(&self) -> impl Iterator<Item = &Server> {
         let ends = [self.sources.first(), Some(&self.destination)];
         ends.into_iter().flatten().filter_map(Location::server)
     }
 
-    /// Returns the name of the job. It does not depend on the spelling of paths.
+    /// Returns the name of the job. Different spellings of the same paths yield the same name.
     pub(super) fn name(&self) -> String {
         let sources: Vec<String> = self.sources.iter().map(canonical).collect();
         let destination = canonical(&self.destination);
@@ -187,7 +190,7 @@ impl Settings {
         }
     }
 
-    /// Returns the sources and the destination, independent of the working directory.
+    /// Returns the sources and the destination as absolute paths or URLs.
     pub(crate) fn ends(&self) -> (Vec<String>, String) {
         let absolute = |location: &Location| match location {
             Location::Local(path) => std::path::absolute(path)
@@ -215,7 +218,7 @@ impl Settings {
         all.filter_map(Location::server)
     }
 
-    /// Returns the scheme of the FTP servers, if there are any.
+    /// Returns the scheme of the job's FTP servers. Returns `None` if the job uses no FTP server.
     pub(crate) fn scheme(&self) -> Option<Scheme> {
         let mut schemes = self.servers().map(|it| it.scheme);
         schemes.find(|it| it.is_ftp())
@@ -276,7 +279,7 @@ impl Settings {
     }
 }
 
-/// Asks the user for missing passwords, each once.
+/// Asks the user for missing passwords, once for each account.
 pub(super) fn ask_passwords(jobs: &mut [Settings]) -> anyhow::Result<()> {
     for number in 0..jobs.len() {
         let (before, rest) = jobs.split_at_mut(number);
@@ -292,7 +295,8 @@ pub(super) fn ask_passwords(jobs: &mut [Settings]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes jobs to several servers behind one gateway send each file there once.
+/// Prepares jobs to several servers behind one gateway, so that each file crosses the link only
+/// once.
 pub(super) fn share_gateways(jobs: &mut [Settings]) {
     let mut behind: HashMap<(String, u16), Vec<&mut Settings>> = HashMap::new();
     for job in jobs {
@@ -310,7 +314,8 @@ pub(super) fn share_gateways(jobs: &mut [Settings]) {
     }
 }
 
-/// Gives each job its share of lanes, so that all together keep to `--connections` at each server.
+/// Limits the lanes of each job, so that all jobs together keep the limit `--connections` at each
+/// server.
 fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Result<()> {
     let mut uses: HashMap<ServerName, u16> = HashMap::new();
     for job in jobs.iter() {
@@ -366,7 +371,8 @@ fn moving(writing: &WriteArgs) -> CopyOptions {
     }
 }
 
-/// Checks the names of several sources, which must differ since all go into one directory.
+/// Checks the names of several sources. The names must differ, because all sources are copied into
+/// one directory.
 fn check_names(sources: &[Location]) -> anyhow::Result<()> {
     if sources.len() == 1 {
         return Ok(());
@@ -388,7 +394,7 @@ fn check_names(sources: &[Location]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the canonical spelling of a location.
+/// Returns a spelling of the location that is the same for all spellings of its path.
 fn canonical(location: &Location) -> String {
     match location {
         Location::Local(path) => resolved_root(path).to_string_lossy().into_owned(),
@@ -410,8 +416,9 @@ fn canonical(location: &Location) -> String {
 
 /// Returns the path of a root.
 ///
-/// Files of this machine, their parts and their journal records have one path, however the root is
-/// spelled. A slash at its end states the kind of the path, and stays.
+/// For a local root, all spellings yield the same path. Its files, parts and journal records
+/// therefore keep their paths. A slash at the end is preserved, because it means that the path is a
+/// directory.
 fn root_path(location: &Location) -> Vec<u8> {
     let typed = location.path();
     let Location::Local(path) = location else {
@@ -424,8 +431,8 @@ fn root_path(location: &Location) -> Vec<u8> {
     path
 }
 
-/// Returns the canonical path on this machine: absolute, and without links. Only the last name may
-/// be a link to a file.
+/// Returns the absolute path without symbolic links. If the last component is a link to a file,
+/// this link remains.
 fn resolved_root(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     if path.is_dir() {
@@ -437,7 +444,7 @@ fn resolved_root(path: &Path) -> PathBuf {
     }
 }
 
-/// Resolves a path that may not exist yet. The existing directories above it are resolved.
+/// Resolves the symbolic links in a path. Components that do not exist remain unchanged.
 fn resolved(path: &Path) -> std::io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let mut above = path.ancestors();
@@ -448,7 +455,7 @@ fn resolved(path: &Path) -> std::io::Result<PathBuf> {
     })
 }
 
-/// Whether `inner` is below the directory `outer`, at the same site.
+/// Whether `inner` is below the directory `outer` on the same machine.
 fn is_within(outer: &Location, inner: &Location) -> bool {
     let below = |outer: &Path, inner: &Path| inner != outer && inner.starts_with(outer);
     match (outer, inner) {
@@ -469,14 +476,14 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
     }
 }
 
-/// Whether a source goes into the destination under its name, as several sources would.
+/// Whether a source is copied into the destination under its name, as with several sources.
 fn enters(source: &Location, destination: &Location) -> bool {
     let name = source.name();
     let has_name = !matches!(name.as_slice(), b"" | b"." | b"..");
     has_name && destination.path().ends_with(b"/") && !source.path().ends_with(b"/")
 }
 
-/// Whether a directory above `inner` is `outer` itself, through a bind mount for example.
+/// Whether `outer` is the same directory as a parent of `inner`. A bind mount can cause this.
 fn is_above(outer: &Path, inner: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let place = |path: &Path| {

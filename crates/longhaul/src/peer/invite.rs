@@ -1,4 +1,5 @@
-//! `longhaul peer invite`: makes a line by which another gateway becomes a peer.
+//! `longhaul peer invite`: creates an invite, a line of text with which another gateway becomes a
+//! peer.
 
 use std::{path::Path, time::Duration};
 
@@ -62,14 +63,14 @@ pub(super) fn run(args: &Args, config: &Config, file: &Path) -> anyhow::Result<(
     output::print(&format!("{invite}\n"))
 }
 
-/// Properties of the peer in an invite.
+/// Properties that the peer will have after it uses the invite.
 pub(crate) struct InviteOptions {
     pub(crate) name: Option<String>,
     pub(crate) serves: Vec<String>,
     pub(crate) expires: Duration,
 }
 
-/// Makes an invite, and stores it in the register.
+/// Creates an invite and stores it in the register.
 pub(crate) fn make(
     config: &Config,
     file: &Path,
@@ -93,13 +94,13 @@ pub(crate) fn make(
     Ok(invite)
 }
 
-/// Reads an endpoint with an explicit port, which `Endpoint` itself does not require.
+/// Parses an endpoint. In contrast to [`Endpoint`] itself, requires a port.
 pub(crate) fn with_port(text: &str) -> Result<Endpoint, &'static str> {
     let expected = "expected an address or name with a port, such as 203.0.113.9:4810";
     Endpoint::with_port(text).ok_or(expected)
 }
 
-/// Reads a pattern of `serves`.
+/// Parses a pattern of the key `serves`.
 pub(crate) fn served(text: &str) -> Result<String, String> {
     let pattern: Result<ServesPattern, _> = text.parse();
     pattern
@@ -107,13 +108,13 @@ pub(crate) fn served(text: &str) -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Reads the name of a peer.
+/// Parses the name of a peer.
 pub(crate) fn peer_name(text: &str) -> Result<String, &'static str> {
     let expected = "expected 1 to 64 printable characters";
     may_be_name(text).then(|| text.to_owned()).ok_or(expected)
 }
 
-/// Reads the time for which an invite is valid.
+/// Parses the time for which an invite is valid.
 pub(crate) fn life(text: &str) -> Result<Duration, String> {
     let life = units::parse_duration(text).map_err(|error| error.to_string())?;
     let is_sensible = LIFE_MIN <= life && life <= LIFE_MAX;
@@ -124,10 +125,11 @@ pub(crate) fn life(text: &str) -> Result<Duration, String> {
 
 const LIFE_MIN: Duration = Duration::from_secs(1);
 
-/// Longest validity, since an invite is a secret that may be found.
+/// Maximum time for which an invite is valid. It is limited because an invite is a secret that
+/// others may find.
 const LIFE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Formats a time for users.
+/// Formats a duration for users.
 pub(crate) fn minutes(time: Duration) -> String {
     match time.as_secs() {
         seconds if seconds < 120 => format!("{seconds} s"),
@@ -135,5 +137,5 @@ pub(crate) fn minutes(time: Duration) -> String {
     }
 }
 
-/// Default validity, long enough to walk to the other machine.
+/// Default time for which an invite is valid. It is long enough to walk to the other machine.
 pub(crate) const EXPIRES: &str = "30 min";

@@ -1,4 +1,4 @@
-//! `longhaul peer ls`: shows peers and invites.
+//! `longhaul peer ls`: the list of peers and invites.
 
 use gatewayd::{
     config::{Config, PeerOrigin},
