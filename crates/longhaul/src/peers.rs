@@ -1,4 +1,4 @@
-//! Names of far gateways: a file with a line for each, such as `studio =
+//! The user's file with names of far gateways. Each line has the form `studio =
 //! "KEY@studio.example:4810"`.
 
 use std::{
@@ -12,8 +12,8 @@ use toml::Spanned;
 
 use crate::{exit, text_position::TextPosition};
 
-/// Returns the far gateway that a command line names, by key and endpoint or by a name of this
-/// file.
+/// Returns the far gateway that the option `--peer` selects. `text` is a key with an endpoint, or a
+/// name from `file`.
 ///
 /// # Errors
 /// The mistake in the text or in the file.
@@ -61,7 +61,7 @@ fn look_up(name: &str, text: &str, file: &Path) -> Result<FarGateway, String> {
     })
 }
 
-/// Returns the default path of the file.
+/// Returns the default path of the file with names of far gateways.
 pub(crate) fn default_file(home: &Path) -> PathBuf {
     home.join(".config/longhaul/peers.toml")
 }

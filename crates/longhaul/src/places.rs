@@ -23,19 +23,19 @@ use crate::{
     exit,
 };
 
-/// Configuration file.
+/// Default path of the gateway's configuration file.
 pub(crate) const CONFIG: &str = "/etc/longhaul/gateway.toml";
 
-/// Folder of keys and of the gateway's state.
+/// Default folder of the gateway's key and state.
 pub(crate) const STATE: &str = "/var/lib/longhaul";
 
-/// User of the service.
+/// Name of the user that the packaged service runs as.
 const USER: &str = "longhaul";
 
-/// Returns the configuration file of a command.
+/// Returns the path of the configuration file for a command: `given`, or the default path.
 ///
 /// # Errors
-/// If the command line names none, and none exists at the default path.
+/// If `given` is `None` and no file exists at the default path.
 pub(crate) fn config(given: Option<&Path>, usage: &str) -> anyhow::Result<PathBuf> {
     let usual = Path::new(CONFIG);
     match given {
@@ -59,10 +59,11 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Returns the socket for orders.
+    /// Returns the admin socket of the selected gateway.
     ///
     /// # Errors
-    /// If the configuration is wrong, or the gateway at an address has no trusted socket.
+    /// If the configuration is invalid. Or if the gateway is selected by its address, and its
+    /// socket cannot be trusted.
     pub(crate) fn socket(&self) -> anyhow::Result<AdminPlace> {
         let file = match (&self.admin, &self.config) {
             (Some(socket @ AdminPlace::Socket { .. }), _) => return Ok(socket.clone()),
@@ -78,7 +79,7 @@ impl Gateway {
         Ok(socket_of(&Config::load(file).map_err(exit::wrong_use)?))
     }
 
-    /// Returns the places for queries, the best one first.
+    /// Returns the places where a command can query the gateway. The preferred place is first.
     pub(crate) fn places(&self) -> Vec<AdminPlace> {
         match (&self.admin, &self.config) {
             (Some(place @ AdminPlace::Address(address)), _) => {
@@ -93,12 +94,12 @@ impl Gateway {
 
 /// Returns the admin socket of the gateway at an address.
 ///
-/// Any user of this machine may listen at the address and name a socket. The program at the socket
-/// must therefore belong to root, to this user or to the service's user. It must also be the
-/// gateway with this address.
+/// Any user of this machine can listen at the address and report a false path of a socket. The
+/// program at the socket must therefore belong to root, to this user, or to the service's user. It
+/// must also confirm that it is the gateway with this address.
 ///
 /// # Errors
-/// If no gateway answers, or its socket is not trusted.
+/// If no gateway answers, or its socket cannot be trusted.
 fn socket_behind(address: SocketAddr) -> anyhow::Result<AdminPlace> {
     let read = |at: &AdminPlace| -> anyhow::Result<GatewaySnapshot> {
         let answer = admin::ask(at, "GET", "/status.json")?;
@@ -130,7 +131,7 @@ fn socket_behind(address: SocketAddr) -> anyhow::Result<AdminPlace> {
     Ok(socket)
 }
 
-/// Returns the socket for orders of a configuration's gateway.
+/// Returns the admin socket of the gateway with this configuration.
 pub(crate) fn socket_of(config: &Config) -> AdminPlace {
     AdminPlace::Socket {
         path: config.admin_socket.clone(),
@@ -138,13 +139,14 @@ pub(crate) fn socket_of(config: &Config) -> AdminPlace {
     }
 }
 
-/// Returns the places for queries of a configuration's gateway, the best one first.
+/// Returns the places where a command can query the gateway with this configuration. The preferred
+/// place is first.
 pub(crate) fn places_of(config: &Config) -> Vec<AdminPlace> {
     vec![socket_of(config), AdminPlace::Address(config.admin_listen)]
 }
 
-/// Returns the places for queries from a file. It may be invalid, and its key unreadable for this
-/// user.
+/// Returns the places where a command can query the gateway with this configuration file. The file
+/// may be invalid. This user may be unable to read its key.
 fn places_of_file(file: &Path) -> Vec<AdminPlace> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let socket = admin_socket::path_of_text(&text, file).map(|path| AdminPlace::Socket {
@@ -156,8 +158,8 @@ fn places_of_file(file: &Path) -> Vec<AdminPlace> {
     socket.into_iter().chain([address]).collect()
 }
 
-/// Returns the admin address in a configuration. A user who may not read the key may query the
-/// status all the same.
+/// Returns the admin address in the text of a configuration. Reads no key file, because users
+/// without access to the key may query the gateway, too.
 fn admin_of(text: &str) -> Option<SocketAddr> {
     let file: toml::Table = toml::from_str(text).ok()?;
     file.get("admin")?.get("listen")?.as_str()?.parse().ok()
@@ -169,11 +171,11 @@ fn key_file_of(text: &str, file: &Path) -> Option<PathBuf> {
     Some(file.parent()?.join(named))
 }
 
-/// Makes a folder and those above it, unless it exists. With `private` it belongs to the service's
-/// user.
+/// Creates a folder and its missing parent folders. Changes nothing if the folder exists. With
+/// `private`, the new folder belongs to the service's user, and other users cannot read it.
 ///
 /// # Errors
-/// An error of the file system.
+/// The error of the file system.
 pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
     let make = || -> io::Result<()> {
         // The folder of a bare file name is the working directory.
@@ -197,14 +199,14 @@ pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
     make().with_context(|| format!("the folder {} cannot be made", path.display()))
 }
 
-/// Gives a file or folder of root to the service's user, if that user exists and the caller is
-/// root.
+/// Changes the owner of a file or folder from root to the service's user. Changes nothing if this
+/// user does not exist, or if this process does not run as root.
 ///
-/// A path with another hard link, or with another owner, stays unchanged. The service's user may
-/// have put it there.
+/// A path that has several hard links or another owner stays unchanged. The service's user may have
+/// put it there to gain access to another file.
 ///
 /// # Errors
-/// An error of the file system.
+/// The error of the file system.
 pub(crate) fn give(path: &Path) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
@@ -222,13 +224,13 @@ pub(crate) fn give(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a configuration completely or not at all, with the owner and the permissions of the file
-/// that it replaces.
+/// Writes a configuration file atomically. Keeps the owner and the permissions of the file that it
+/// replaces.
 ///
-/// All users can read a new file, since its secrets are in other files.
+/// A new file is readable for all users, because the secrets are in other files.
 ///
 /// # Errors
-/// An error of the file system.
+/// The error of the file system.
 pub(crate) fn write_config(path: &Path, text: &str) -> anyhow::Result<()> {
     let written = || -> io::Result<()> {
         // A link stays a link.

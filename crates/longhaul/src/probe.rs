@@ -1,4 +1,5 @@
-//! `longhaul probe`: measurements between two places, including everything between them.
+//! `longhaul probe`: measurements of the path between two machines, including any middleboxes on
+//! it.
 
 mod bulk;
 mod compare;
@@ -78,7 +79,7 @@ impl Verdict {
     }
 }
 
-/// Port of `longhaul probe serve`.
+/// Default port of `longhaul probe serve`.
 const PEER_PORT: u16 = 4811;
 
 const EXAMPLES: &str = "\

@@ -1,5 +1,5 @@
-//! Service of systemd, if there is one. A gateway that runs otherwise receives requests over its
-//! admin socket.
+//! Control of the gateway's service: by systemd if it has the unit, and otherwise over the admin
+//! socket.
 
 use std::{
     path::Path,
@@ -15,18 +15,18 @@ use crate::{
     places,
 };
 
-/// State of a gateway whose files were changed.
+/// State of a gateway after a change of its files.
 pub(crate) enum State {
     /// The gateway runs with the new files.
     Running,
-    /// The gateway does not run. The text is the command that starts it.
+    /// The gateway does not run. The text is the command with which the user starts it.
     Stopped(String),
 }
 
-/// Starts the service unless it runs, and makes a running gateway apply the configuration.
+/// Makes a running gateway apply the configuration. If no gateway runs, starts the service.
 ///
 /// # Errors
-/// If a service cannot be started, or does not apply the configuration.
+/// If the service does not start, or the gateway does not apply the configuration.
 pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
     if take_on(config)? {
         return Ok(State::Running);
@@ -51,10 +51,10 @@ pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
     Ok(State::Running)
 }
 
-/// Makes a running gateway apply its files. Returns whether a gateway runs.
+/// Makes a running gateway apply its changed files. Returns whether a gateway runs.
 ///
 /// # Errors
-/// If the gateway does not apply them.
+/// If the gateway does not apply the files.
 pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
     let at = places::socket_of(config);
     let ask = |method, path| match admin::ask(&at, method, path) {
@@ -91,8 +91,11 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Checks that the gateway of this configuration does not answer at its admin address. Without its
+/// admin socket, it could not receive orders.
+///
 /// # Errors
-/// If this gateway answers at its address, which accepts no orders.
+/// If this gateway answers at its admin address.
 fn ensure_none_without_socket(config: &Config) -> anyhow::Result<()> {
     let address = AdminPlace::Address(config.admin_listen);
     let Ok(answer) = admin::ask(&address, "GET", "/status.json") else {

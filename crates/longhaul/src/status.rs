@@ -1,4 +1,4 @@
-//! `longhaul status`: the present activity of a running gateway.
+//! `longhaul status`: the peers and transfers of a running gateway.
 
 use anyhow::Context as _;
 use relay::status::GatewaySnapshot;

@@ -1,4 +1,4 @@
-//! `longhaul sync SRC DST`: makes a directory equal to another one.
+//! `longhaul sync SRC DST`: changes a directory so that it equals another directory.
 
 use std::{ffi::OsString, process::ExitCode};
 

@@ -1,11 +1,11 @@
-//! Position in a text file, for messages about mistakes.
+//! Position in a text file. Error messages show it.
 
 use std::{
     fmt,
     path::{Path, PathBuf},
 };
 
-/// Position in a file.
+/// File, line and column of a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TextPosition {
     file: PathBuf,

@@ -1,4 +1,4 @@
-//! `longhaul trace`: records the activity of the link to a peer as qlog.
+//! `longhaul trace`: a recording of the link to a peer in the format qlog.
 
 use std::{
     fs::File,
@@ -113,11 +113,11 @@ async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The file, with the state of the recording.
+/// The output file, with counts of the recorded events.
 struct TraceFile {
     name: String,
     out: Box<dyn Write>,
-    /// Beginning of an incomplete record.
+    /// Start of a record whose end has not arrived.
     pending: Vec<u8>,
     events: u64,
     samples_lost: u64,
@@ -155,7 +155,7 @@ impl TraceFile {
         })
     }
 
-    /// Writes the complete records.
+    /// Adds received bytes. Writes all complete records to the file.
     fn take(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.pending.extend_from_slice(bytes);
         let Some(end) = self.pending.iter().rposition(|it| *it == b'\n') else {
@@ -202,7 +202,7 @@ impl TraceFile {
     }
 }
 
-/// Returns the number of samples that the gateway lost, according to a record.
+/// Returns the number of lost samples that a record reports. Returns zero for any other record.
 fn lost(record: &[u8]) -> u64 {
     let name = br#""longhaul:samples_lost""#;
     if !record.windows(name.len()).any(|it| it == name) {
@@ -212,7 +212,7 @@ fn lost(record: &[u8]) -> u64 {
     record["data"]["count"].as_u64().unwrap_or_default()
 }
 
-/// Returns a name that no other trace has.
+/// Returns a file name from the peer's name and the present time.
 fn usual_name(peer: &str) -> PathBuf {
     let is_plain = |it: char| it.is_alphanumeric() || "-_.".contains(it);
     let peer: String = peer
@@ -223,9 +223,9 @@ fn usual_name(peer: &str) -> PathBuf {
     PathBuf::from(format!("longhaul-{peer}-{time}.sqlog"))
 }
 
-/// Separator before each record (RFC 7464).
+/// Byte that starts each record (RFC 7464).
 const RECORD_SEPARATOR: u8 = 0x1e;
-/// Largest record. A usual one has some 300 bytes.
+/// Maximum length of a record in bytes. A usual record has about 300 bytes.
 const RECORD_MAX_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

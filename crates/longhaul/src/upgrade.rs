@@ -1,4 +1,4 @@
-//! `longhaul upgrade`: replaces the process of a running gateway.
+//! `longhaul upgrade`: replaces the process of a running gateway by a new process.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -71,5 +71,5 @@ fn text(outcome: &UpgradeOutcome) -> String {
     format!("process {pid} (version {version}) has replaced {old_pid}, {rest}\n")
 }
 
-/// Longest wait. A gateway gives up before that.
+/// Timeout of the request. The gateway's own timeout for an upgrade is shorter.
 const TIMEOUT: Duration = Duration::from_secs(45);

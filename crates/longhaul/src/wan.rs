@@ -1,4 +1,5 @@
-//! `longhaul wan`: an emulated WAN between two network namespaces, kept up in the background.
+//! `longhaul wan`: an emulated WAN between two network namespaces, run by a process in the
+//! background.
 
 mod calibrate;
 mod capture;
@@ -223,7 +224,7 @@ enum Switch {
     Off,
 }
 
-/// Runs the subcommand.
+/// Runs the selected subcommand of `longhaul wan`.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Action::Daemon = args.action {
         // The process that started the daemon has received the error.
@@ -406,7 +407,7 @@ fn exec(client: &Client, name: &str, command: &[OsString]) -> anyhow::Result<Exi
     match client.exec(site, program)? {}
 }
 
-/// Returns the site called `name`. A missing one is wrong use.
+/// Returns the site with this name. If there is no such site, returns an error with exit code 2.
 fn site(client: &Client, name: &str) -> anyhow::Result<Site> {
     let Description { config, .. } = client.describe()?;
     let names = config.sites.each_ref().map(|site| site.name.as_str());

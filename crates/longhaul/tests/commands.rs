@@ -1,4 +1,4 @@
-//! The command line as a whole: its definition, help texts, JSON and exit codes.
+//! Tests of the complete command line: its definition, help texts, JSON output and exit codes.
 #![allow(clippy::disallowed_methods, reason = "runs programs")]
 
 #[path = "all/common/mod.rs"]
@@ -16,7 +16,8 @@ use std::{
 use common::{Folder, assert_ends};
 use serde_json::{Value, json};
 
-/// Returns the only JSON object that a command prints.
+/// Runs a command. Asserts the exit code, and returns the single JSON object that the command
+/// prints.
 #[track_caller]
 fn object(arguments: &[&str], code: i32) -> Value {
     let printed = assert_ends(arguments, code, "");
@@ -26,7 +27,7 @@ fn object(arguments: &[&str], code: i32) -> Value {
     value
 }
 
-/// A program that ends with the test.
+/// A running program that is killed when the test ends.
 struct Running(Child);
 
 impl Drop for Running {
@@ -42,7 +43,8 @@ fn the_definition_has_no_contradiction() {
     longhaul::command().debug_assert();
 }
 
-/// Calls `each` for every command that help names, with the words that lead to it.
+/// Calls `each` for a command and all its visible subcommands. The second argument is the path of
+/// the command, such as `longhaul peer add`.
 fn visit(command: &clap::Command, path: &str, each: &mut impl FnMut(&clap::Command, &str)) {
     each(command, path);
     for subcommand in command.get_subcommands() {
@@ -484,5 +486,5 @@ fn a_production_build_refuses_the_laboratory_s_commands() {
     assert_ends(&plot, 2, "this build draws no plots");
 }
 
-/// Longest sentence of a help text.
+/// Maximum number of words in a sentence of a help text.
 const SENTENCE_MAX_WORDS: usize = 25;

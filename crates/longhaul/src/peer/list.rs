@@ -30,18 +30,18 @@ struct List {
 struct Peer {
     name: String,
     public_keys: Vec<String>,
-    /// Endpoint of the peer. Null if the peer connects to this gateway.
+    /// Endpoint of the peer. Null if only the peer opens the connection.
     endpoint: Option<String>,
-    /// Servers that are reached through the peer. Null for all.
+    /// Servers that this gateway reaches through the peer. Null means all servers.
     serves: Option<Vec<String>>,
-    /// `configuration` or `register`.
+    /// Origin of the peer: `configuration` or `register`.
     known_by: &'static str,
 }
 
 #[derive(Serialize)]
 struct Invite {
     name: String,
-    /// Seconds for which the invite is still valid.
+    /// Time for which the invite is still valid, in seconds.
     left_s: u64,
 }
 

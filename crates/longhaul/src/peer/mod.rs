@@ -167,8 +167,8 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     )
 }
 
-/// Changes the register of this gateway, unless the configuration would be invalid with it. A
-/// gateway could not start then.
+/// Changes the register of this gateway. If the configuration would be invalid with the changed
+/// register, refuses the change, because the gateway could no longer start.
 fn change<T>(
     config: &Config,
     file: &Path,
@@ -178,7 +178,7 @@ fn change<T>(
     change_for(config, (&text, file), change)
 }
 
-/// Changes the register for a configuration that is about to have this text.
+/// Changes the register. Checks it together with `text`, the configuration file's future text.
 fn change_for<T>(
     config: &Config,
     (text, file): (&str, &Path),
@@ -196,7 +196,7 @@ fn change_for<T>(
     })
 }
 
-/// Makes a running gateway apply a change, and reports the result.
+/// Makes a running gateway apply a change, and prints the result.
 fn report_change(config: &Config, done: &str) -> anyhow::Result<()> {
     match service::take_on(config)? {
         true => eprintln!("{done}; the running gateway has applied it"),

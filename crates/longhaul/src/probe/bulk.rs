@@ -1,4 +1,4 @@
-//! `longhaul probe bulk`.
+//! `longhaul probe bulk`: measures the throughput of TCP transfers.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -47,7 +47,7 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// The kinds of proxies.
+/// Kinds of proxies through which the probe can connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
     Socks5,

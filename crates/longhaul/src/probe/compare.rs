@@ -1,4 +1,4 @@
-//! `longhaul probe compare`: measures two routes side by side.
+//! `longhaul probe compare`: alternating measurements of two routes to one server.
 
 use std::{fs, path::PathBuf};
 

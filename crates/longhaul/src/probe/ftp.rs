@@ -95,7 +95,7 @@ is a name that no other session has, and {number} is the session's number. {{ st
 Exit codes: 0 all sessions were complete; 1 some were not; 2 wrong use or a wrong script.";
 
 impl SessionArgs {
-    /// Creates the probe of one route, by the options.
+    /// Creates the probe of one route. The options determine its sessions.
     pub(super) fn probe(&self, server: &str, arrive: &ArrivalArgs) -> anyhow::Result<FtpProbe> {
         let mut probe = FtpProbe::new(resolve(server, Some(21))?);
         if let Some(path) = &self.script {
@@ -137,7 +137,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     Ok(Verdict::of(summary.sessions_complete == summary.sessions))
 }
 
-/// Returns the summary of one route.
+/// Returns the summary of one route as text.
 pub(super) fn text<'a>(
     summary: &SessionSummary,
     sessions: impl Iterator<Item = &'a SessionRecord> + Clone,

@@ -1,4 +1,4 @@
-//! Options and outputs that the kinds of measurements share.
+//! Options and output of all kinds of measurements.
 
 use std::{
     fmt,
@@ -108,7 +108,7 @@ pub(super) struct Output {
     pub(super) plot: Option<PathBuf>,
 }
 
-/// Writer of records, with progress on a terminal.
+/// Writes records to a file or standard output, and shows progress on a terminal.
 pub(super) struct Sink {
     file: Option<BufWriter<File>>,
     is_json: bool,
@@ -143,7 +143,7 @@ impl ArrivalArgs {
 }
 
 impl Output {
-    /// Opens the destination of records.
+    /// Creates the writer of records. `count` is the number of expected records.
     pub(super) fn sink(&self, count: u64) -> anyhow::Result<Sink> {
         let create = |path: &PathBuf| {
             let file = File::create(path).with_context(|| path.display().to_string());
@@ -162,8 +162,8 @@ impl Output {
         })
     }
 
-    /// Prints the summary with the first plot, unless records were printed. All plots go to the
-    /// file.
+    /// Prints the summary and the first plot, unless the records were printed as JSON. Writes all
+    /// plots to files.
     pub(super) fn conclude(&self, summary: &str, plots: &[Plot]) -> anyhow::Result<()> {
         if let Some(path) = &self.plot {
             write_svgs(path, plots)?;
@@ -176,7 +176,7 @@ impl Output {
     }
 }
 
-/// Writes each plot to a file of its own, the first one to `path`.
+/// Writes each plot to a separate file. The first plot goes to `path`.
 fn write_svgs(path: &std::path::Path, plots: &[Plot]) -> anyhow::Result<()> {
     for (index, plot) in plots.iter().enumerate() {
         let path = match index {
@@ -189,7 +189,7 @@ fn write_svgs(path: &std::path::Path, plots: &[Plot]) -> anyhow::Result<()> {
 }
 
 impl Sink {
-    /// Writes a record. An error is reported at the end, so that the measurement continues.
+    /// Writes a record. Reports a write error only at the end, so that the measurement continues.
     pub(super) fn add(&mut self, record: &impl serde::Serialize, is_good: bool) {
         let line = output::json(record);
         let written = match &mut self.file {
@@ -210,7 +210,7 @@ impl Sink {
         self.bar.inc(1);
     }
 
-    /// Shows the progress of a single long measurement.
+    /// Shows a text about the progress of a long measurement.
     pub(super) fn say(&self, text: &str) {
         self.bar.set_message(format!(", {text}"));
     }
@@ -224,7 +224,7 @@ impl Sink {
     }
 }
 
-/// Resolves `HOST`, `HOST:PORT` or `[IPv6]:PORT`.
+/// Resolves a text of the form `HOST`, `HOST:PORT` or `[IPv6]:PORT` to an address.
 pub(super) fn resolve(text: &str, default_port: Option<u16>) -> anyhow::Result<SocketAddr> {
     let unknown = |error: &dyn fmt::Display| misuse(format!("{text}: {error}"));
     if let Ok(address) = text.parse() {
@@ -242,14 +242,14 @@ pub(super) fn resolve(text: &str, default_port: Option<u16>) -> anyhow::Result<S
         .ok_or_else(|| unknown(&"the name has no address"))
 }
 
-/// Whether a text is `HOST:PORT` or `[IPv6]:PORT`.
+/// Whether a text has the form `HOST:PORT` or `[IPv6]:PORT`.
 fn has_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         port.parse::<u16>().is_ok() && (!host.contains(':') || host.starts_with('['))
     })
 }
 
-/// Parses a time like [`parse_time`]. A bare number is in seconds, as for iperf3.
+/// Parses a time like [`parse_time`]. A number without a unit is in seconds, as in iperf3.
 pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.trim().parse::<f64>() {
         Ok(_) => parse_time(&format!("{text} s")),
@@ -257,13 +257,13 @@ pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses arrivals per second.
+/// Parses a number of arrivals per second.
 fn parse_arrivals(text: &str) -> Result<f64, String> {
     let expected = || format!("{text:?} is not a number of arrivals a second such as \"0.5\"");
     text.trim().parse().map_err(|_| expected())
 }
 
-/// Parses the payload of a datagram, in bytes.
+/// Parses the size of a datagram's payload, and returns it in bytes.
 pub(super) fn parse_payload(text: &str) -> Result<u16, String> {
     let size: ByteCount = text.parse().map_err(|error| format!("{error}"))?;
     let bytes = u16::try_from(size.bytes()).ok();
@@ -271,7 +271,7 @@ pub(super) fn parse_payload(text: &str) -> Result<u16, String> {
     bytes.ok_or_else(|| format!("a datagram carries from 1 to {PAYLOAD_MAX_BYTES} bytes"))
 }
 
-/// Parses a time above zero, for the command line.
+/// Parses a time above zero from the command line.
 pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     let time = units::parse_duration(text).map_err(|error| error.to_string())?;
     if time.is_zero() {
@@ -283,10 +283,10 @@ pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// Largest payload: 65,535 bytes without the headers of IPv4 and UDP.
+/// Maximum payload of a UDP datagram: 65,535 bytes minus the headers of IPv4 and UDP.
 const PAYLOAD_MAX_BYTES: u16 = 65_507;
 
-/// Longest test or pause.
+/// Maximum duration of a test or a pause.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `longhaul probe serve`: the peer of measurements.
+//! `longhaul probe serve`: the program that other probe commands connect to.
 
 use std::{
     net::{IpAddr, SocketAddr},

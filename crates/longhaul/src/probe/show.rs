@@ -1,11 +1,11 @@
-//! Figures as text.
+//! Formatting of measured values as text.
 
 use std::collections::BTreeMap;
 
 use bench_kit::stats;
 use probe::{Failure, FailureKind};
 
-/// Formats times in milliseconds: minimum, median, mean and rare values.
+/// Formats times in milliseconds: minimum, median, mean, 99th percentile and maximum.
 pub(super) fn times(summary: Option<&stats::Summary>) -> String {
     let Some(s) = summary else {
         return "no times".to_owned();
@@ -21,7 +21,7 @@ pub(super) fn times(summary: Option<&stats::Summary>) -> String {
     )
 }
 
-/// Formats a share as `99.8 % (499 of 500)`.
+/// Formats a share in the form `99.80 % (499 of 500)`.
 pub(super) fn share(part: usize, whole: usize) -> String {
     let percent = part as f64 * 100.0 / whole.max(1) as f64;
     // A share of 99.996 % must not be rounded to all.
@@ -33,7 +33,7 @@ pub(super) fn share(part: usize, whole: usize) -> String {
     format!("{percent:.2} % ({part} of {whole})")
 }
 
-/// Returns a line for failures by kind, and the first words of each kind.
+/// Returns one line for each kind of failure, with its count and an example.
 pub(super) fn failures<'a>(
     counts: &BTreeMap<FailureKind, usize>,
     all: impl Iterator<Item = &'a Failure> + Clone,

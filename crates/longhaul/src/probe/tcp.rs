@@ -139,7 +139,7 @@ fn text(record: &TcpRecord) -> String {
     text
 }
 
-/// Returns the window scales of a connection, and their indications about the path.
+/// Returns the window scales of a connection, and the changes on the path that they reveal.
 fn scales(stream: &TcpStreamRecord) -> String {
     let (client, peer) = stream.client_and_peer();
     let shown = |shift: Option<u8>| shift.map_or("none".to_owned(), |shift| shift.to_string());
@@ -166,7 +166,7 @@ fn scales(stream: &TcpStreamRecord) -> String {
     text
 }
 
-/// Returns a line about `--window` if a system has limited it.
+/// Returns a line of text if a system has used smaller buffers than `--window` requests.
 fn buffers(record: &TcpRecord) -> String {
     let Some(asked) = record.task.window_bytes else {
         return String::new();

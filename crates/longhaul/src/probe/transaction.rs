@@ -1,4 +1,4 @@
-//! `longhaul probe transaction`: measures short requests and answers.
+//! `longhaul probe transaction`: measures short requests and their replies.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     Ok(Verdict::of(summary.complete == summary.tried))
 }
 
-/// Returns the summary of one route.
+/// Returns the summary of one route as text.
 pub(super) fn text<'a>(
     summary: &TransactionSummary,
     all: impl Iterator<Item = &'a Transaction> + Clone,

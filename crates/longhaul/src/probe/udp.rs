@@ -1,4 +1,4 @@
-//! `longhaul probe udp`: measures datagrams at a rate.
+//! `longhaul probe udp`: measures the loss of datagrams that are sent at a constant rate.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     Ok(Verdict::of(is_good))
 }
 
-/// Plots the delivered bytes, second by second.
+/// Returns a plot of the delivered bytes for each second.
 fn plot(record: &UdpRecord) -> Plot {
     // A test may be shorter than an interval.
     let span = Duration::from_nanos(record.received.span_ns.max(1));

@@ -1,4 +1,4 @@
-//! `longhaul setup far`: sets up the gateway beside the servers.
+//! `longhaul setup far`: sets up the gateway near the servers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `longhaul setup far|near`: makes this machine a gateway.
+//! `longhaul setup far|near`: sets up a gateway on this machine.
 
 mod far;
 mod near;
@@ -60,8 +60,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 impl LocationArgs {
-    /// Opens the present configuration, and determines its key file. A new configuration has the
-    /// key in the state folder.
+    /// Opens the configuration file, and determines the path of the key file. A new configuration
+    /// gets a key file in the state folder.
     fn open(&self, title: &str) -> anyhow::Result<(Document, PathBuf)> {
         let mut document = Document::open(&self.config, title)?;
         let usual = std::path::absolute(&self.state)?.join(KEY_NAME);
@@ -70,8 +70,8 @@ impl LocationArgs {
         Ok((document, folder.join(key_file)))
     }
 
-    /// Shows the changes, after a check as far as possible without a key. Returns whether they are
-    /// to be written.
+    /// Prints the changes of the configuration. If the key exists, checks the configuration first.
+    /// Returns false for a dry run.
     fn show(&self, document: &Document, key_file: &Path) -> anyhow::Result<bool> {
         if key_file.exists() {
             Config::parse(&document.text(), &self.config).map_err(exit::wrong_use)?;
@@ -88,7 +88,7 @@ impl LocationArgs {
         Ok(!self.dry_run)
     }
 
-    /// Checks the configuration, and writes it.
+    /// Checks the configuration and writes it to the file.
     fn write(&self, document: &Document) -> anyhow::Result<Config> {
         let text = document.text();
         let config = Config::parse(&text, &self.config).map_err(exit::wrong_use)?;
@@ -102,7 +102,7 @@ impl LocationArgs {
     }
 }
 
-/// Reads the key, or makes it if it does not exist.
+/// Reads the private key. If the key file does not exist, creates a new key.
 fn key(path: &Path) -> anyhow::Result<Identity> {
     match Identity::read(path) {
         Err(IdentityError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {

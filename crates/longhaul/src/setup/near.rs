@@ -1,4 +1,4 @@
-//! `longhaul setup near`: sets up the gateway beside the clients.
+//! `longhaul setup near`: sets up the gateway near the clients.
 
 use std::{
     env, fs,
@@ -156,7 +156,7 @@ fn add(
     document.add_table("ftp", &door)
 }
 
-/// Whether the far gateway is reached only by IPv6.
+/// Whether the far gateway's endpoint has only IPv6 addresses.
 fn is_by_ipv6(endpoint: &str) -> bool {
     let addresses = endpoint.to_socket_addrs();
     let mut addresses = addresses.into_iter().flatten().peekable();
@@ -184,8 +184,8 @@ fn read_invite(args: &Args) -> anyhow::Result<Invite> {
     text.parse::<Invite>().map_err(exit::wrong_use)
 }
 
-/// Asks on the terminal until the answer is valid. `None` for an empty answer, and without a
-/// terminal.
+/// Asks a question on the terminal until the answer is valid. Returns `None` if the answer is
+/// empty, or if there is no terminal.
 fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::Result<Option<T>> {
     if !io::stdin().is_terminal() {
         return Ok(None);
@@ -205,8 +205,9 @@ fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::
     }
 }
 
-/// Returns the port that clients use by default, or another one with the reason. `own` contains the
-/// addresses of listeners in the configuration.
+/// Returns the address for the listener: the default FTP port, or another port if the default port
+/// cannot be used. The text states the reason. `own` contains the addresses of listeners in the
+/// configuration.
 fn usual_listen(
     own: &[String],
     bind: impl FnOnce(SocketAddr) -> io::Result<()>,
@@ -262,7 +263,7 @@ fn enrol(invite: &Invite, public_key: PublicKey, name: &str) -> anyhow::Result<S
     Ok(name)
 }
 
-/// Waits until the link is up, and prints that.
+/// Waits until the link to the far gateway is connected, and prints a message.
 #[allow(clippy::disallowed_methods, reason = "waits for another process")]
 fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow::Result<()> {
     let mut peers = config.relay.link.peers.iter();
@@ -295,7 +296,7 @@ fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow:
     )
 }
 
-/// Networks without access from outside (RFC 1918, RFC 4193), and this machine.
+/// Networks that the Internet cannot reach (RFC 1918, RFC 4193), and the loopback network.
 const PRIVATE: [&str; 6] = [
     "127.0.0.0/8",
     "10.0.0.0/8",
@@ -305,7 +306,8 @@ const PRIVATE: [&str; 6] = [
     "fc00::/7",
 ];
 
-/// Port of FTP (RFC 959). The second port is suggested if it is in use.
+/// Default port of FTP (RFC 959). If it is in use, the command suggests the port in the next
+/// constant.
 const FTP_PORT: u16 = 21;
 const OTHER_PORT: u16 = 2121;
 

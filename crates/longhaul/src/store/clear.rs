@@ -1,4 +1,4 @@
-//! `longhaul store clear`: removes all chunks of stores.
+//! `longhaul store clear`: deletes all chunks of the selected stores.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ fn clear(settings: &StoresSettings, config: &Config, name: &StoreName) -> anyhow
     }
 }
 
-/// Makes the running gateway clear a store.
+/// Requests that the running gateway clears a store.
 fn ask(config: &Config, store: &str) -> anyhow::Result<()> {
     let at = places::socket_of(config);
     let body = json!({ "store": store }).to_string();
@@ -102,7 +102,7 @@ fn judge(at: &AdminPlace, Answer { code, body }: &Answer) -> anyhow::Result<()> 
     }
 }
 
-/// Longest wait for the gateway. A store of terabytes has some ten thousand files.
+/// Timeout of the request. A store of several terabytes has about ten thousand files to delete.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `longhaul store ls`: lists the chunk stores.
+//! `longhaul store ls`: the list of the chunk stores.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub(super) struct Args {
 #[derive(Serialize)]
 struct List {
     folder: PathBuf,
-    /// Size limit of each store.
+    /// Maximum size of each store.
     size_max_bytes: ByteCount,
     stores: Vec<Store>,
 }
@@ -38,14 +38,14 @@ struct List {
 struct Store {
     store: String,
     peer: String,
-    /// Tenant. Null for a store without one.
+    /// Tenant of the store. Null if the peer's store has no tenant.
     tenant: Option<String>,
     chunks: u64,
-    /// Bytes of the chunks.
+    /// Total size of the chunks' content.
     content_bytes: ByteCount,
     disk_bytes: ByteCount,
     segments: u64,
-    /// Whether a gateway has the store open.
+    /// Whether a gateway is using the store.
     is_open: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `longhaul store ls|verify|clear`: the chunk stores of a gateway.
+//! `longhaul store ls|verify|clear`: administration of the chunk stores of a gateway.
 
 mod clear;
 mod list;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the existing stores, in order.
+/// Returns all existing stores, sorted. Returns none if the folder does not exist.
 fn all(settings: &StoresSettings) -> anyhow::Result<Vec<StoreName>> {
     match StoreName::all_in(&settings.folder) {
         // The gateway makes the folder when it starts, and when data moves.
@@ -71,7 +71,8 @@ fn all(settings: &StoresSettings) -> anyhow::Result<Vec<StoreName>> {
     }
 }
 
-/// Returns the existing stores with one of these names, or of a peer with one of them.
+/// Returns the existing stores that `wanted` selects. Each text is the name of a store or of a
+/// peer.
 fn chosen(settings: &StoresSettings, wanted: &[String]) -> anyhow::Result<Vec<StoreName>> {
     let all = all(settings)?;
     let is = |store: &StoreName, name: &String| store.folder == *name || store.peer == *name;
@@ -94,7 +95,8 @@ fn chosen(settings: &StoresSettings, wanted: &[String]) -> anyhow::Result<Vec<St
         .collect())
 }
 
-/// Returns the error for an unusable store, with a hint if this user lacks permission.
+/// Returns the error for a store that cannot be used. If this user lacks permission, the error
+/// contains a hint.
 fn not_allowed(path: &Path, error: std::io::Error) -> anyhow::Error {
     let hint = match error.kind() {
         ErrorKind::PermissionDenied => {

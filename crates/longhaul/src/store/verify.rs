@@ -1,4 +1,4 @@
-//! `longhaul store verify`: checks all chunks of stores.
+//! `longhaul store verify`: a check of all chunks in the selected stores.
 
 use std::{path::Path, process::ExitCode, time::Duration};
 
@@ -42,22 +42,22 @@ struct VerifyResult {
 struct Store {
     store: String,
     peer: String,
-    /// Tenant. Null for a store without one.
+    /// Tenant of the store. Null if the peer's store has no tenant.
     tenant: Option<String>,
     chunks: u64,
     content_bytes: ByteCount,
     segments: u64,
     damaged_chunks: u64,
-    /// Files with names of segments that cannot be read as segments.
+    /// Number of files that have the name of a segment but are not readable as a segment.
     damaged_segments: u64,
-    /// The first thousand damaged chunks.
+    /// Damaged chunks, at most the first thousand.
     damage: Vec<Damage>,
 }
 
 #[derive(Serialize)]
 struct Damage {
     segment: String,
-    /// Offset of the chunk's record.
+    /// Byte offset of the chunk's record in the segment file.
     offset_bytes: u64,
 }
 
@@ -167,7 +167,7 @@ fn file_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Maximum number of damaged chunks of a store that are printed one by one.
+/// Maximum number of damaged chunks for which the text output has a separate line.
 const TOLD_MAX: usize = 20;
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! History of the peers' rates over the last minutes.
+//! History of each peer's rate over the last minutes.
 
 use std::collections::{HashMap, VecDeque};
 
 use relay::status::GatewaySnapshot;
 
-/// Rates of each peer, both directions together. Each observation adds a sample, the newest last.
+/// Rate of each peer as the sum of both directions. Each snapshot adds one sample. The newest
+/// sample is last.
 #[derive(Debug, Default)]
 pub(super) struct History(HashMap<String, VecDeque<u64>>);
 
@@ -21,7 +22,7 @@ impl History {
         }
     }
 
-    /// Returns the last samples of a peer, at most `count`.
+    /// Returns the newest `count` samples of a peer, or fewer.
     pub(super) fn last(&self, peer: &str, count: usize) -> Vec<u64> {
         let rates = self.0.get(peer);
         let rates = rates.into_iter().flatten().copied();
@@ -30,5 +31,5 @@ impl History {
     }
 }
 
-/// Samples of five minutes, wider than terminals are.
+/// Maximum number of samples: five minutes. A plot of all samples would be wider than a terminal.
 const SAMPLES_MAX: usize = 300;

@@ -1,4 +1,4 @@
-//! `longhaul top`: the present activity of a running gateway, once a second.
+//! `longhaul top`: a view of a running gateway that is updated once a second.
 
 mod history;
 mod screen;

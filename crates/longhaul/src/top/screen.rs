@@ -1,4 +1,4 @@
-//! Presentation of a snapshot on a terminal.
+//! Drawing of a gateway's snapshot on a terminal.
 
 use ratatui::{
     Frame,
@@ -16,12 +16,12 @@ use units::{BitRate, ByteCount};
 
 use super::History;
 
-/// Content of the screen.
+/// Data that the screen shows.
 pub(super) struct View {
     pub(super) snapshot: GatewaySnapshot,
-    /// Reason why the snapshot is out of date.
+    /// Reason why no new snapshot has arrived. `None` if the snapshot is current.
     pub(super) trouble: Option<String>,
-    /// Number of transfers above the first one shown.
+    /// Number of transfers that are scrolled out above the first visible transfer.
     pub(super) scroll: usize,
 }
 
@@ -209,7 +209,8 @@ fn table<'a, const N: usize>(
     frame.render_widget(table, area);
 }
 
-/// Formats the bytes on the WAN. A dash stands for a gateway that does not report them.
+/// Formats the bytes that crossed the WAN. Prints a dash if the gateway does not report this
+/// number.
 fn on_wan(bytes: u64, wan_bytes: u64) -> String {
     match wan_bytes {
         0 if bytes > 0 => "-".to_owned(),
@@ -224,10 +225,10 @@ fn rate(bits_per_s: u64) -> String {
     }
 }
 
-/// Lines of a peer: one of figures, and a plot.
+/// Number of lines for each peer: a line of numbers and a plot.
 const LINES_OF_PEER: u16 = 2;
 
-/// Lines for finished transfers: title, head, and six transfers.
+/// Number of lines for finished transfers: the title, the column heads and six transfers.
 const FINISHED_LINES: u16 = 8;
 
 const PAGE: usize = 10;

@@ -1,4 +1,5 @@
-//! `longhaul wan calibrate`: measures impairments.
+//! `longhaul wan calibrate`: measures whether the emulator's impairments have the configured
+//! strength.
 
 use std::process::ExitCode;
 
@@ -25,7 +26,7 @@ pub(super) struct Calibrate {
 }
 
 impl Calibrate {
-    /// Measures and prints. Fails if any result is out of bounds.
+    /// Runs the measurements and prints the results. Fails if any result is out of its limits.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let is_chosen = |name: &str| self.only.as_deref().is_none_or(|only| only == name);
         let mut subjects = CalibrationSubject::all();
@@ -65,7 +66,7 @@ impl Calibrate {
     }
 }
 
-/// Creates a progress bar that names the present measurement on a terminal.
+/// Creates a progress bar that shows the name of the current measurement.
 fn progress(subjects: u64) -> ProgressBar {
     let bar = output::progress(subjects + 1);
     let template = "{elapsed_precise}  {bar:20} {pos}/{len}  {msg}";
@@ -127,7 +128,7 @@ fn verdict(verdict: CalibrationVerdict) -> &'static str {
     }
 }
 
-/// Formats a number with its significant decimals.
+/// Formats a number with as many decimals as are significant.
 fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

@@ -31,7 +31,8 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Captures until Ctrl-C, or by the options. Prints the content of the file.
+    /// Captures packets until Ctrl-C, or until a limit of the options is reached. Prints a summary
+    /// of the file.
     pub(super) fn run(&self, client: &Client, site: Site) -> anyhow::Result<()> {
         let stop = stop_signals().context("waiting for signals")?;
         let path = self.out.display();
@@ -51,7 +52,7 @@ impl Capture {
     }
 }
 
-/// Returns a descriptor that becomes readable when this program receives a signal to end.
+/// Returns a file descriptor that becomes readable when this process receives SIGINT or SIGTERM.
 fn stop_signals() -> nix::Result<SignalFd> {
     let mut mask = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

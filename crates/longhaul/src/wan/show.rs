@@ -1,4 +1,4 @@
-//! `longhaul wan show`: prints settings and counters of the emulator.
+//! `longhaul wan show`: the settings and the counters of the emulator.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use wansim::{PathConfig, Radio, profile::Profile};
 
 use crate::output::Format;
 
-/// Prints the state of the emulator, for users or as JSON.
+/// Prints the state of the emulator as text or as JSON.
 pub(super) fn show(client: &Client, format: Format) -> anyhow::Result<()> {
     let (description, report) = (client.describe()?, client.report()?);
     let value = json!({
@@ -26,7 +26,7 @@ pub(super) fn show(client: &Client, format: Format) -> anyhow::Result<()> {
     format.print(&value, |_| page(&description, &report))
 }
 
-/// Prints the paths that have a name.
+/// Prints the built-in profiles of paths.
 pub(super) fn profiles(format: Format) -> anyhow::Result<()> {
     let all = Profile::all();
     let fields = |profile: &Profile| {
@@ -141,7 +141,7 @@ fn volume(packets: u64, bytes: u64) -> String {
     format!("{packets} packets, {}", ByteCount::new(bytes))
 }
 
-/// Formats the medium that both directions share.
+/// Formats the settings of a radio medium that both directions share.
 fn medium(radio: &Radio) -> String {
     format!(
         "half-duplex, {} and {:?} a frame, sent {} times; queue {} on either side; a full packet takes \
@@ -154,7 +154,8 @@ fn medium(radio: &Radio) -> String {
     )
 }
 
-/// Formats the settings that differ from a perfect wire, as the options that make them.
+/// Formats the settings that differ from a perfect path. The text has the form of the command line
+/// options.
 fn settings(path: &PathConfig) -> String {
     let perfect = PathConfig::default();
     let mut parts = Vec::new();

@@ -1,4 +1,5 @@
-//! The agent as a program: its file, kills, commands for files, and its pages.
+//! Tests of the agent as a program: its configuration file, kills, commands for files, and its
+//! status pages.
 #![allow(clippy::disallowed_methods, reason = "runs programs and sockets")]
 
 use std::{
@@ -14,7 +15,7 @@ use std::{
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A folder with the configuration of an agent, and the agent.
+/// A running agent, and the folder with its configuration.
 struct World {
     folder: tempfile::TempDir,
     agent: Option<Child>,
@@ -67,7 +68,7 @@ impl World {
         agent.wait().expect("it ends");
     }
 
-    /// Returns how often each line is in the file of calls.
+    /// Returns how often each line occurs in the file to which the command writes.
     fn calls(&self) -> BTreeMap<String, usize> {
         let text = fs::read_to_string(self.path("calls")).unwrap_or_default();
         let mut counts = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The audit trail: failed log-ins and orders, regardless of the log filter.
+//! Tests of the audit trail: failed log-ins and orders are logged with every log filter.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -21,7 +21,7 @@ use crate::common::{
     side::{Running, Side, TIMEOUT, printed},
 };
 
-/// A user name that would form a log line of its own, if the log did not escape it.
+/// A user name that contains a complete log line. The log must escape it.
 const FORGER: &str = "x\" WARN audit: failed log-in from 192.0.2.9 port=1 server=";
 
 /// Starts an FTP server that refuses all passwords.
@@ -33,7 +33,7 @@ fn refusing_server() -> SocketAddr {
     server.address()
 }
 
-/// Makes a log-in that the server refuses.
+/// Performs a log-in that the server refuses.
 fn fail_to_log_in(door: SocketAddr, user: &str) {
     let mut stream = TcpStream::connect(door).expect("the door");
     stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
@@ -46,7 +46,7 @@ fn fail_to_log_in(door: SocketAddr, user: &str) {
     assert!(next().starts_with("530"));
 }
 
-/// Returns the regular expressions of the filter for fail2ban.
+/// Returns the regular expressions in the gateway's filter file for fail2ban.
 fn expressions() -> Vec<Regex> {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -65,8 +65,8 @@ fn expressions() -> Vec<Regex> {
     found
 }
 
-/// Returns the address that fail2ban would ban for a line. It removes the time from a line first,
-/// or leaves an unknown time in.
+/// Returns the address that fail2ban would ban after a log line. Fail2ban removes the time from the
+/// line if it recognises the format, so both forms are tested.
 fn banned(expressions: &[Regex], line: &str) -> Option<String> {
     let without_time = line.split_once("Z ").map_or(line, |(_, rest)| rest);
     let mut found = expressions

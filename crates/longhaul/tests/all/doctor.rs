@@ -1,4 +1,5 @@
-//! `longhaul doctor`: common mistakes, planted one at a time, are found, and the cure is named.
+//! Tests of `longhaul doctor`. Each test makes one common mistake. The command must find the
+//! mistake and print the recommended action.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -16,7 +17,7 @@ use link::Identity;
 
 use crate::common::side::{Running, Side, free, is_up, printed};
 
-/// Two sides that are peers, and a server that sends a greeting.
+/// Two gateways that are peers, and a server that sends a greeting.
 struct Pair {
     far: Side,
     near: Side,
@@ -44,14 +45,14 @@ impl Pair {
     }
 }
 
-/// Returns the exit code and the findings of the doctor for a side.
+/// Runs `longhaul doctor` for one gateway. Returns the exit code and the findings.
 fn doctor(side: &Side) -> (i32, String) {
     let output = side.run(&["doctor"], &[], "");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.code().expect("an exit code"), text)
 }
 
-/// Asserts a finding, followed by its cure.
+/// Asserts that the command prints the finding `seen`, followed by the recommended action `cure`.
 #[track_caller]
 fn assert_finds(side: &Side, seen: &str, cure: &str) {
     let (code, text) = doctor(side);

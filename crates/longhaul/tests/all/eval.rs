@@ -1,4 +1,4 @@
-//! Errors of `longhaul eval` for bad input, and its remaining files.
+//! Tests of `longhaul eval` with invalid input, and of the files that it leaves.
 #![allow(clippy::disallowed_methods, reason = "runs programs")]
 
 use std::{
@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// A folder that is removed with the test.
+/// A temporary folder that is deleted when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -46,7 +46,7 @@ fn assert_ends(mut command: Command, code: i32, words: &str) -> Output {
     output
 }
 
-/// Returns the records of a published evaluation.
+/// Returns the records of an evaluation from the documentation.
 fn records() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/wifi.jsonl");
     fs::read_to_string(path).expect("they are part of the repository")
@@ -173,8 +173,8 @@ fn a_plan_is_told_from_a_subcommand() {
     assert_ends(eval(&["./report"]), 2, "./report: No such file");
 }
 
-/// The missing program is on record, and its trial is repeated once the program exists. UFTP is one
-/// of Debian's ordinary programs, so an empty search path hides it.
+/// If a program is missing, the record says so, and a later run repeats the trial. The test hides
+/// the program `uftpd` with an empty search path.
 #[test]
 fn a_missing_program_is_told() {
     let folder = Folder::new("missing");
@@ -201,9 +201,9 @@ fn a_missing_program_is_told() {
     assert_eq!(lines(), 2);
 }
 
-/// These tests use vsftpd.
+/// Tests that need the program vsftpd.
 mod installed {
-    /// The server and the movers are at sites of their own.
+    /// Tests in which the server and the movers run in separate network namespaces.
     mod namespaces {
         use super::super::*;
 

@@ -1,10 +1,10 @@
-//! Workers of a fleet that are disconnected from NATS, suspended or killed during transfers, and a
-//! NATS cluster that loses its leader.
+//! Tests of a fleet with faults. Workers are disconnected from NATS, suspended or killed during
+//! transfers. A NATS cluster loses its leader.
 //!
-//! At the end each file is complete, and no file that was reported done is missing. A worker that
-//! has lost its work replaces no file.
+//! In the end, every file is complete, and every file that was reported done exists. A worker whose
+//! work was given to another worker must not replace a file.
 //!
-//! `cargo xtask siege fleet` tries random faults for minutes.
+//! `cargo xtask siege fleet` tries random faults for several minutes.
 #![allow(clippy::disallowed_methods, reason = "runs programs and sockets")]
 
 use std::{
@@ -30,10 +30,11 @@ use crate::common::{
     side::free,
 };
 
-/// Time of silence after which a worker's work is given to another one.
+/// Time without a message after which NATS delivers a worker's work to another worker.
 const ACK_WAIT: Duration = Duration::from_secs(3);
 
-/// A path between workers and NATS that can be cut. Meanwhile bytes wait.
+/// A TCP proxy between workers and NATS that the test can interrupt. During the interruption, the
+/// proxy holds the bytes back.
 struct Path {
     url: String,
     is_cut: Arc<AtomicBool>,
@@ -90,7 +91,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
 }
 
 impl World {
-    /// Writes files of the same size, whose content differs.
+    /// Creates files of equal size with different content.
     fn write_equal(&self, folder: &str, count: usize, bytes: usize) {
         fs::create_dir_all(self.path(folder)).expect("room");
         for number in 0..count {
@@ -100,7 +101,7 @@ impl World {
         }
     }
 
-    /// Returns the number of files with their final names at the destination.
+    /// Returns the number of files at the destination that have their final names.
     fn moved(&self) -> usize {
         let files = tree(&self.path("to"));
         let is_part = |it: &&std::path::PathBuf| it.extension().is_some_and(|it| it == "part");
@@ -112,13 +113,13 @@ impl World {
         kill(Pid::from_raw(pid), signal).expect("it runs");
     }
 
-    /// Whether a job is done, if a NATS server answers.
+    /// Whether a job is done. Returns false if no NATS server answers.
     fn is_done(&self, job: &str) -> bool {
         let shown = self.run(&["show", "--json", job]).stdout;
         String::from_utf8_lossy(&shown).contains("\"state\":\"done\"")
     }
 
-    /// Replaces each file by a newer one, as another process would.
+    /// Replaces each file at the destination by a newer file, like another process.
     fn replace_all(&self) {
         for name in tree(&self.path("to")).keys() {
             fs::write(self.path("to").join(name), "newer").expect("room");
@@ -126,15 +127,16 @@ impl World {
     }
 }
 
-/// Way in which a worker loses its work to another one.
+/// Fault that makes NATS deliver a worker's work to another worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Partition,
     Suspension,
 }
 
-/// Makes a worker lose its work during a transfer. Another worker does it, and newer files appear
-/// at the destination. Then the first worker continues.
+/// Interrupts a worker during a transfer until another worker has finished the work. Then replaces
+/// all files at the destination by newer files, and lets the first worker continue. The first
+/// worker must not replace the newer files.
 fn lose_work_and_go_on(fault: Fault) {
     let mut world = World::new();
     world.write_equal("from", 6, 60_000);
@@ -193,9 +195,9 @@ fn a_worker_that_was_suspended_replaces_nothing_after_it_has_lost_its_work() {
     lose_work_and_go_on(Fault::Suspension);
 }
 
-/// Three NATS servers, each with a copy of all data.
+/// Three NATS servers that each store a copy of all data.
 struct Cluster {
-    /// Address for clients and address for the cluster of each server.
+    /// Each server's address for clients, and its address for the other servers.
     servers: Vec<(SocketAddr, SocketAddr)>,
 }
 
@@ -242,7 +244,8 @@ impl Cluster {
         });
     }
 
-    /// Returns the server that leads the work stream, if it is known.
+    /// Returns the index of the server that leads the work stream. Returns `None` if there is no
+    /// known leader.
     fn leader(&self, world: &World) -> Option<usize> {
         let is_up = |number: &usize| world.running.contains_key(&format!("nats-{number}"));
         let asked = (0..3).find(is_up)?;
@@ -296,12 +299,12 @@ fn a_job_goes_on_while_a_cluster_of_nats_loses_its_leader() {
     assert!(tree(&world.path("to")) == tree(&world.path("from")));
 }
 
-/// Whether there is more time than an ordinary test has.
+/// Whether the test runs as a long siege (`cargo xtask siege`).
 fn is_siege() -> bool {
     env::var_os("SIEGE_CASES").is_some()
 }
 
-/// Random numbers, reproducible by their seed.
+/// Random numbers that are reproducible from a seed.
 struct Random(u64);
 
 impl Random {
@@ -312,8 +315,8 @@ impl Random {
     }
 }
 
-/// Disconnects, suspends and kills workers at random while they share a job. `SIEGE_CASES` jobs
-/// from `SIEGE_SEED` on.
+/// Disconnects, suspends and kills workers at random while they share a job. The test runs
+/// `SIEGE_CASES` jobs. The first seed is `SIEGE_SEED`.
 #[test]
 fn jobs_are_whole_after_random_faults_of_their_workers() {
     let number = |name: &str, usual: u64| {

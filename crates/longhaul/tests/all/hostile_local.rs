@@ -1,4 +1,4 @@
-//! A local user who replaces the gateway at its admin address.
+//! Tests with a malicious local user who listens at the gateway's admin address.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and plays a hostile one"
@@ -18,8 +18,8 @@ use crate::common::{
     side::{Side, assert_refused, printed},
 };
 
-/// Answers every request at this address as a gateway with this status would. Returns the received
-/// lines.
+/// Answers every request at this address like a gateway with this status. Returns the lines that
+/// arrive.
 fn squat(listener: TcpListener, status: String) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hears = heard.clone();

@@ -1,4 +1,4 @@
-//! `longhaul jobs` with a real NATS server: jobs that are submitted, moved, given up, retried and
+//! Tests of `longhaul jobs` with a real NATS server: jobs are submitted, moved, failed, retried and
 //! cancelled.
 #![allow(clippy::disallowed_methods, reason = "runs programs and sockets")]
 

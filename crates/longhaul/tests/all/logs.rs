@@ -1,4 +1,4 @@
-//! Content and format of a gateway's log, and their changes at run time.
+//! Tests of the content and the format of a gateway's log, and of their changes at run time.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -18,7 +18,7 @@ use crate::common::{
     side::{Running, Side, TIMEOUT, printed},
 };
 
-/// A gateway whose log is in a file.
+/// A gateway that writes its log to a file.
 struct Logged {
     side: Side,
     _running: Running,
@@ -58,7 +58,7 @@ impl Logged {
     }
 }
 
-/// Posts a filter, and returns the HTTP status.
+/// Sends a log filter to the gateway. Returns the HTTP status line.
 fn post(socket: &str, filter: &str) -> String {
     let mut stream = UnixStream::connect(socket).expect("a listener");
     stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");

@@ -1,8 +1,9 @@
 //! Tests that run the `longhaul` program as users run it.
 //!
-//! This test binary has a module for each subject, so that shared test code is compiled and linked
-//! once. Two subjects have test binaries of their own. The production build also runs `commands`.
-//! The tests of `transparent` must enter a user namespace before any thread runs.
+//! All subjects are modules of one test program, so the build compiles and links shared code only
+//! once. Two subjects have separate test programs. The tests of `commands` also run with the
+//! production build. The tests of `transparent` must enter a user namespace before the process
+//! starts any thread.
 
 mod agent;
 mod audit;

@@ -1,4 +1,4 @@
-//! `longhaul copy`, `sync`, `check` and `ls`: exit codes and messages.
+//! Tests of `longhaul copy`, `sync`, `check` and `ls`: exit codes and messages.
 #![allow(clippy::disallowed_methods, reason = "runs programs")]
 
 use std::{
@@ -384,7 +384,7 @@ fn a_copy_leaves_a_journal_only_when_it_is_interrupted_and_clean_removes_its_par
     assert_eq!(fs::metadata(&to).expect("copied").len(), 20_000_000);
 }
 
-/// Writes files of 7 bytes.
+/// Creates files of 7 bytes with these paths.
 fn write(folder: &Folder, paths: &[&str]) {
     for path in paths {
         let path = folder.path(path);
@@ -675,7 +675,7 @@ fn commands_for_files_hear_their_names_and_none_is_called_after_an_interruption(
     );
 }
 
-/// An earlier copy to one of the destinations is still running.
+/// The test starts a copy to two destinations while another process copies to one of them.
 #[test]
 fn a_destination_to_which_another_process_copies_ends_no_other_job() {
     let folder = Folder::new("busy");

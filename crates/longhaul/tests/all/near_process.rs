@@ -1,4 +1,4 @@
-//! `longhaul copy --peer`: a near gateway that no other program can reach.
+//! Tests of `longhaul copy --peer`: its near gateway must not be reachable for other programs.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs, looks at their sockets and waits"
@@ -21,7 +21,7 @@ use crate::{
     overlap::serve,
 };
 
-/// Returns the listening sockets of a process, as lines of its tables of TCP and Unix sockets.
+/// Returns the listening TCP and Unix sockets of a process, as lines of the kernel's tables.
 fn listening(process: u32) -> Vec<String> {
     let folder = format!("/proc/{process}");
     let Ok(open) = fs::read_dir(format!("{folder}/fd")) else {
@@ -53,7 +53,7 @@ fn listening(process: u32) -> Vec<String> {
         .collect()
 }
 
-/// Waits for the end of a program that never listens. Returns the number of observations.
+/// Waits until the program ends, and asserts that it never listens. Returns the number of checks.
 fn end_without_listener(mut program: Child) -> u32 {
     let mut looks = 0;
     loop {
@@ -120,8 +120,8 @@ fn a_copy_as_a_near_gateway_never_listens() {
     }
 }
 
-/// State of a listening TCP socket, as the kernel writes it.
+/// Code for the state of a listening TCP socket in the kernel's table.
 const LISTEN: &str = "0A";
 
-/// Flags of a listening Unix socket.
+/// Flags of a listening Unix socket in the kernel's table.
 const ACCEPTS: &str = "00010000";

@@ -1,12 +1,12 @@
-//! Source and destination that are the same files under other names. `longhaul sync --delete`
-//! deletes no source.
+//! Tests in which source and destination are the same files under different names. `longhaul sync
+//! --delete` must not delete its source.
 #![allow(clippy::disallowed_methods, reason = "runs programs and a server")]
 
 use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path, thread, time::Duration};
 
 use crate::common::{Folder, assert_ends};
 
-/// Serves a folder at a port of this machine for as long as the process runs.
+/// Serves a folder over FTP until the process ends. Returns the port.
 pub(crate) fn serve(folder: &str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");

@@ -1,4 +1,4 @@
-//! Exit codes of `longhaul probe`, as scripts see them.
+//! Tests of the exit codes of `longhaul probe`, which scripts use.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{

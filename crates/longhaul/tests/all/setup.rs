@@ -1,4 +1,5 @@
-//! `longhaul setup` and `longhaul peer`: two unrelated gateways become peers by an invite.
+//! Tests of `longhaul setup` and `longhaul peer`: two unrelated gateways become peers with an
+//! invite.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"

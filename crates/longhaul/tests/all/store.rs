@@ -1,5 +1,5 @@
-//! `longhaul store`: the chunk stores of a gateway are listed, verified and cleared, with a running
-//! gateway and without.
+//! Tests of `longhaul store`: the chunk stores of a gateway are listed, verified and cleared. The
+//! gateway runs in some tests and is stopped in others.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -27,7 +27,7 @@ use crate::common::{
     side::{Running, Side, TIMEOUT, assert_refused, is_up, printed},
 };
 
-/// Puts `count` chunks of 5,000 bytes into the store in a folder.
+/// Adds `count` chunks of 5,000 bytes to the store in a folder.
 fn fill(folder: &Path, count: u32) {
     let settings = StoreSettings {
         folder: folder.to_owned(),
@@ -48,7 +48,8 @@ fn fill(folder: &Path, count: u32) {
     store.settle();
 }
 
-/// Creates a side whose configuration has a folder of stores. Returns both.
+/// Creates a gateway whose configuration has a folder for stores. Returns the gateway and the
+/// folder.
 fn side(name: &str) -> (Side, PathBuf) {
     let side = Side::new(name);
     let stores = PathBuf::from(side.folder.path("stores"));
@@ -65,7 +66,7 @@ fn append(config: &str, text: &str) {
     fs::write(config, before + text).expect("room");
 }
 
-/// Creates a side with stores and a key of its own, and no peer.
+/// Creates a gateway with stores and a key, but without peers.
 fn alone(name: &str) -> (Side, PathBuf) {
     let (side, stores) = side(name);
     let key = side.folder.path("a.key");
@@ -184,7 +185,7 @@ fn without_a_section_there_is_nothing_to_ask_for() {
     }
 }
 
-/// A gateway pair whose near side has its store open, since a client has connected.
+/// A pair of gateways. The near gateway has opened its store, because a client has connected.
 struct Open {
     near: Side,
     stores: PathBuf,
@@ -193,7 +194,7 @@ struct Open {
     _client: TcpStream,
 }
 
-/// Starts the pair. `token` protects the near gateway's admin address.
+/// Starts the pair. If `token` is set, it protects the near gateway's admin address.
 fn open(name: &str, token: Option<&str>) -> Open {
     let far = Side::new(&format!("{name}-far"));
     let server = FakeServer::start(Behaviour::default());

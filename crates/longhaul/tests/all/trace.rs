@@ -1,5 +1,5 @@
-//! `longhaul trace`: the trace agrees with the gateway's counters, and a slow reader does not delay
-//! the gateway.
+//! Tests of `longhaul trace`: the trace agrees with the gateway's counters, and a slow reader does
+//! not delay the gateway.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -28,7 +28,7 @@ use crate::common::{
     side::{Running, Side, TIMEOUT, free, is_up, printed},
 };
 
-/// Two gateways, and a forward to a server that reads all bytes.
+/// Two gateways with a forward to a server that reads and discards all bytes.
 struct Pair {
     near: Side,
     near_runs: Running,
@@ -74,7 +74,7 @@ impl Pair {
         (program.spawn().expect("the program"), file)
     }
 
-    /// Sends for a while, at a rate that any machine can sustain.
+    /// Sends bytes for the given time, at a rate that any machine can sustain.
     fn send_for(&self, time: Duration) {
         let mut stream = TcpStream::connect(self.forward).expect("a listener");
         let begun = Instant::now();
@@ -84,7 +84,7 @@ impl Pair {
         }
     }
 
-    /// Returns the datagrams and bytes that the gateway has sent to its peer.
+    /// Returns the number of datagrams and bytes that the gateway has sent to its peer.
     fn sent(&self) -> (u64, u64) {
         // The snapshot of the link is a tenth of a second old.
         thread::sleep(Duration::from_millis(300));
@@ -95,7 +95,7 @@ impl Pair {
         (count("sent_datagrams"), count("sent_bytes"))
     }
 
-    /// Returns the memory of the near gateway in bytes.
+    /// Returns the memory that the near gateway uses, in bytes.
     fn memory_bytes(&self) -> u64 {
         let pid = self.near_runs.0.id();
         let text = fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
@@ -104,7 +104,7 @@ impl Pair {
     }
 }
 
-/// Returns the records of a file, each of which is a JSON text of a sequence.
+/// Returns the records of a trace file. Each record is one JSON object.
 fn records(file: &str) -> Vec<Value> {
     let text = fs::read_to_string(file).expect("a file");
     assert!(text.ends_with('\n'), "the last record is whole");
@@ -115,7 +115,7 @@ fn records(file: &str) -> Vec<Value> {
     text.lines().map(record).collect()
 }
 
-/// Checks the common properties of all traces. Returns the records of events.
+/// Checks the properties that all trace files have in common. Returns the event records.
 fn events(file: &str) -> Vec<Value> {
     let mut records = records(file);
     let header = records.remove(0);
@@ -225,7 +225,7 @@ fn what_cannot_be_traced_is_said() {
     }
 }
 
-/// Requests a trace, and does not read it.
+/// Sends a request for a trace, and reads no response.
 fn ask(admin: SocketAddr, header: &str) -> TcpStream {
     let mut stream = TcpStream::connect(admin).expect("a listener");
     stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
@@ -235,7 +235,7 @@ fn ask(admin: SocketAddr, header: &str) -> TcpStream {
     stream
 }
 
-/// Returns the status in the first line of the answer.
+/// Sends a request for a trace. Returns the connection and the status line of the response.
 fn begin(admin: SocketAddr) -> (TcpStream, String) {
     let mut stream = ask(admin, "Accept: */*");
     let mut line = [0; 12];

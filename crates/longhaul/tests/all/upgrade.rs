@@ -1,4 +1,4 @@
-//! Replacement of a gateway's process while connections continue.
+//! Tests of upgrades: another process replaces a gateway's process while connections continue.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -25,7 +25,7 @@ use crate::common::{
     side::{Side, TIMEOUT, free, printed},
 };
 
-/// A gateway whose process changes.
+/// A gateway that is run by one process after another.
 struct Gateway {
     side: Side,
     program: String,
@@ -33,7 +33,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the gateway of `side`, which has been set up.
+    /// Starts the gateway of `side`, which is already set up.
     fn start(side: Side) -> Self {
         let program = env!("CARGO_BIN_EXE_longhaul").to_owned();
         Self::start_program(side, program)
@@ -64,7 +64,7 @@ impl Gateway {
         thread::spawn(move || child.wait());
     }
 
-    /// Waits until the gateway answers, and until its peers are up.
+    /// Waits until the gateway answers and all its peers are connected.
     fn wait_for_peer(&self) {
         self.side.wait("an answer", |status| {
             let mut peers = status["peers"].as_array().into_iter().flatten();
@@ -79,7 +79,7 @@ impl Gateway {
         (output.status.code().unwrap_or(-1), told, said)
     }
 
-    /// Replaces the present process by another one.
+    /// Replaces the serving process by a new process.
     fn succeed(&mut self) {
         let (code, told, said) = self.upgrade();
         assert_eq!(code, 0, "{told} {said}");
@@ -88,7 +88,7 @@ impl Gateway {
         self.pids.push(pid as i32);
     }
 
-    /// Returns the serving process.
+    /// Returns the process ID of the serving process.
     fn pid(&self) -> i32 {
         *self.pids.last().expect("one was started")
     }
@@ -97,7 +97,7 @@ impl Gateway {
         kill(Pid::from_raw(pid), None).is_ok()
     }
 
-    /// Waits until only the newest process is left.
+    /// Waits until all processes except the serving process have ended.
     fn wait_for_one(&self) {
         let begun = Instant::now();
         let older = &self.pids[..self.pids.len() - 1];
@@ -118,7 +118,7 @@ impl Drop for Gateway {
     }
 }
 
-/// A pair with a forward to a server that returns the received bytes.
+/// Two gateways with a forward to a server that sends all received bytes back.
 struct Pair {
     near: Gateway,
     far: Gateway,
@@ -141,7 +141,8 @@ impl Pair {
         Self { near, far, forward }
     }
 
-    /// Opens a connection. Returns it, and the time of its first answer.
+    /// Opens a connection through the forward. Returns the connection, and the time until the first
+    /// reply.
     fn connect(&self) -> (TcpStream, Duration) {
         let begun = Instant::now();
         let mut stream = TcpStream::connect(self.forward).expect("a listener");
@@ -151,7 +152,7 @@ impl Pair {
     }
 }
 
-/// Starts a server that returns the received bytes. Returns its address.
+/// Starts a server that sends all received bytes back. Returns its address.
 fn serve_echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -167,7 +168,7 @@ fn serve_echo() -> SocketAddr {
     address
 }
 
-/// Sends bytes, and checks that they return.
+/// Sends bytes, and checks that the same bytes return.
 fn echo(stream: &mut TcpStream, bytes: usize) {
     let sent: Vec<u8> = (0..bytes).map(|at| (at * 7 % 251) as u8).collect();
     let mut writer = stream.try_clone().expect("a handle");
@@ -230,7 +231,8 @@ fn a_process_that_cannot_begin_leaves_the_old_one_in_its_place() {
     }
 }
 
-/// The old process does not wait forever. After its timeout the new one must not serve beside it.
+/// The old process continues after its timeout. The new process must then not serve at the same
+/// time.
 #[test]
 fn a_process_that_comes_too_late_does_not_serve() {
     let pair = Pair::new("upgrade-late");
@@ -255,7 +257,8 @@ fn a_process_that_comes_too_late_does_not_serve() {
     assert!(lone.side.status().is_some());
 }
 
-/// The client has sent all bytes, most of which are in flight when the process is replaced.
+/// The client has sent all its bytes. Most of them are still in flight when the process is
+/// replaced.
 #[test]
 fn bytes_that_are_on_their_way_arrive() {
     let mut pair = Pair::new("upgrade-drain");
@@ -289,7 +292,7 @@ fn bytes_that_are_on_their_way_arrive() {
     pair.far.wait_for_one();
 }
 
-/// The old process, which still has a session, holds no port.
+/// The old process still serves a session, but must not listen on any port.
 #[test]
 fn an_upgrade_takes_on_other_addresses_and_closes_what_is_gone() {
     let mut pair = Pair::new("upgrade-addresses");
@@ -315,7 +318,8 @@ fn an_upgrade_takes_on_other_addresses_and_closes_what_is_gone() {
     echo(&mut held, 10_000);
 }
 
-/// The sender of the order could not detect the imminent replacement.
+/// A program may send a reload order to the old process, because it has not yet noticed the
+/// upgrade.
 #[test]
 fn an_order_to_reload_that_comes_to_the_earlier_process_is_not_lost() {
     let mut pair = Pair::new("upgrade-order");
@@ -333,7 +337,8 @@ fn an_order_to_reload_that_comes_to_the_earlier_process_is_not_lost() {
     }
 }
 
-/// While the old process has the address, no other process can listen there by itself.
+/// The new process must receive this socket from the old process, because the address is still in
+/// use.
 #[test]
 fn the_address_with_tls_is_handed_over() {
     let mut pair = Pair::new("upgrade-https");
@@ -393,7 +398,7 @@ fn a_reload_that_is_asked_for_in_the_midst_of_an_upgrade_is_not_lost() {
     pair.near.wait_for_peer();
 }
 
-/// The permissions of an earlier process may be out of date.
+/// An old process must not rely on the peers that were configured when it was replaced.
 #[test]
 fn a_removed_peer_ends_in_all_earlier_processes_too() {
     let mut pair = Pair::new("upgrade-removed");
@@ -450,7 +455,8 @@ fn a_removed_peer_ends_in_all_earlier_processes_too() {
     assert!(answered.is_err(), "it was let in");
 }
 
-/// A service manager starts a gateway without a channel to the processes of the dead one.
+/// The test kills the serving process. A service manager then starts a gateway that has no channel
+/// to the older processes.
 #[test]
 fn a_removed_peer_ends_in_processes_whose_successor_has_died() {
     for is_restarted in [false, true] {
@@ -492,7 +498,7 @@ fn a_removed_peer_ends_in_processes_whose_successor_has_died() {
     }
 }
 
-/// Either of the two processes may be killed during the handover.
+/// The test kills the old process or the new process at several moments of the handover.
 #[test]
 fn a_process_that_is_killed_while_it_hands_over_leaves_one_that_serves() {
     let mut pair = Pair::new("upgrade-killed");
@@ -542,13 +548,13 @@ fn a_process_that_is_killed_while_it_hands_over_leaves_one_that_serves() {
     }
 }
 
-/// Returns the process beside `old` that was started with this configuration.
+/// Returns the process ID of a gateway with this configuration other than `old`.
 fn successor_of(old: i32, config: &str) -> Option<i32> {
     let others = running(config).into_iter();
     others.filter(|pid| *pid != old).max()
 }
 
-/// Returns the gateways that run with this configuration.
+/// Returns the process IDs of all gateways that run with this configuration.
 fn running(config: &str) -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("it is there");
     let pids = entries.filter_map(|it| it.ok()?.file_name().to_str()?.parse::<i32>().ok());

@@ -1,4 +1,4 @@
-//! Messages of a gateway to a service manager, over a socket like that of systemd.
+//! Tests of a gateway's messages to a service manager, received on a socket like that of systemd.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -17,7 +17,7 @@ use nix::{
 
 use crate::common::side::{Running, Side, TIMEOUT, printed};
 
-/// Receives messages until one is `wanted`. Returns the number of other messages before it.
+/// Receives messages until the message `wanted` arrives. Returns the number of messages before it.
 fn hear(socket: &UnixDatagram, wanted: &str) -> usize {
     let begun = Instant::now();
     let mut others = 0;

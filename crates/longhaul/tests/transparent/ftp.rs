@@ -1,4 +1,4 @@
-//! A server that names its client in the greeting, and a minimal client.
+//! An FTP server whose greeting contains the client's address, and a minimal FTP client.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -8,7 +8,7 @@ use std::{
 
 use fake_ftp::{Behaviour, FakeServer};
 
-/// Starts a server of the file `x` whose greeting contains the address of its client.
+/// Starts a server with one file, `x`. Its greeting contains the address of its client.
 pub(crate) fn serve(at: &str, content: &[u8]) {
     let listener = TcpListener::bind((at, 21)).expect("nobody else listens there");
     let server = FakeServer::start_at(
@@ -32,7 +32,7 @@ fn parse_port(text: &str) -> Option<SocketAddr> {
     Some(([a, b, c, d], u16::from_be_bytes([high, low])).into())
 }
 
-/// Form of the data connection.
+/// Command by which a data connection is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataMode {
     Pasv,
@@ -41,7 +41,7 @@ pub(crate) enum DataMode {
     Eprt,
 }
 
-/// A client's control connection.
+/// The control connection of a client.
 pub(crate) struct Client {
     lines: BufReader<TcpStream>,
     pub(crate) greeting: String,
@@ -81,7 +81,8 @@ impl Client {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Opens a data connection and uses it for the transfer that `command` begins.
+    /// Opens a data connection, sends `command`, and calls the given function with the data
+    /// connection.
     pub(crate) fn transfer(
         &mut self,
         mode: DataMode,

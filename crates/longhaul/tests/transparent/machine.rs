@@ -1,4 +1,4 @@
-//! Machines: network namespaces of the test, and wires between them.
+//! Simulated machines, which are network namespaces, and virtual Ethernet links between them.
 
 use std::{
     fs::{self, File},
@@ -10,13 +10,13 @@ use std::{
 
 use nix::sched::{CloneFlags, setns};
 
-/// A network namespace, kept by an idle process.
+/// A network namespace. An idle process keeps it alive.
 pub(crate) struct Machine {
     keeper: Child,
 }
 
 impl Machine {
-    /// Creates a machine with only its loopback interface.
+    /// Creates a machine whose only interface is loopback.
     pub(crate) fn new() -> Self {
         let ours = fs::read_link("/proc/self/ns/net").expect("procfs");
         let keeper = Command::new("unshare")
@@ -37,7 +37,8 @@ impl Machine {
         format!("/proc/{}/ns/net", self.keeper.id()).into()
     }
 
-    /// Joins two machines, each with an interface name and addresses.
+    /// Connects two machines by a link. Each entry has a machine, the name of its interface, and
+    /// addresses.
     pub(crate) fn join(ends: [(&Self, &str, &[&str]); 2]) {
         let [(near, near_name, _), (far, far_name, _)] = ends;
         near.ip(&format!(
@@ -54,19 +55,19 @@ impl Machine {
         }
     }
 
-    /// Forwards packets between the interfaces.
+    /// Makes the machine forward packets between its interfaces.
     pub(crate) fn forward(&self) {
         self.shell(
             "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
         );
     }
 
-    /// Runs `ip`, which must succeed.
+    /// Runs the command `ip` on this machine. Panics if it fails.
     pub(crate) fn ip(&self, arguments: &str) {
         self.shell(&format!("ip {arguments}"));
     }
 
-    /// Runs a line of shell, which must succeed. Returns its output.
+    /// Runs a shell command on this machine, and returns its output. Panics if the command fails.
     pub(crate) fn shell(&self, line: &str) -> String {
         let output = self.command("sh").args(["-c", line]).output();
         let output = output.expect("a shell");
@@ -74,7 +75,8 @@ impl Machine {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Returns a command that will run `program` on this machine, with the same process id.
+    /// Creates a command that runs `program` on this machine. The program keeps the process ID of
+    /// the command.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -84,7 +86,7 @@ impl Machine {
         command
     }
 
-    /// Runs `work` on a thread of this machine.
+    /// Runs `work` on a thread in this machine's network namespace, and returns its result.
     pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(self.namespace()).expect("the keeper runs");
         let inside = || {
@@ -95,7 +97,7 @@ impl Machine {
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Runs `work` on a thread of this machine, and does not wait for it.
+    /// Starts `work` on a thread in this machine's network namespace, and returns immediately.
     pub(crate) fn start(&self, work: impl FnOnce() + Send + 'static) {
         let namespace = File::open(self.namespace()).expect("the keeper runs");
         thread::spawn(move || {
@@ -112,7 +114,8 @@ impl Drop for Machine {
     }
 }
 
-/// Returns the search path of programs. The user's PATH may lack the folders of daemons.
+/// Returns a search path for programs. It includes the folders of system programs, which a user's
+/// PATH may lack.
 pub(crate) fn path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/sbin")

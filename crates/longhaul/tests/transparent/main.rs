@@ -1,7 +1,7 @@
-//! Transparent listeners with a real kernel: a router made of namespaces, `nft`, and unmodified
-//! clients.
+//! Tests of transparent listeners with a real kernel: a router in network namespaces, `nft`, and
+//! unmodified clients.
 //!
-//! The tests run in real time, with generous bounds for slow machines.
+//! The tests run in real time, with generous time limits for slow machines.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways, in real time"
@@ -25,8 +25,8 @@ use machine::errors;
 use nix::sys::signal::Signal;
 use world::{CONTENT, FAR, MARK, NEAR, SERVER, TABLE, World};
 
-/// Runs the tests. If namespaces or programs are missing, the tests are skipped with the reason,
-/// and counted as skipped.
+/// Runs the tests. If namespaces or programs are missing, prints the reason and counts the tests as
+/// skipped.
 fn main() -> ExitCode {
     let missing = ["nft", "ip"].into_iter().find(|p| !world::has(p));
     let obstacle = match (privilege::acquire(), missing) {
@@ -156,8 +156,8 @@ fn others_than_the_clients_pass() {
     assert_eq!(own, "220 client 10.99.1.1", "the router itself");
 }
 
-/// Connects at several moments after `disturb`. Each connection must succeed, directly and within a
-/// second.
+/// Calls `disturb`, and then opens connections for two seconds. Each connection must succeed within
+/// a second, and must go directly to the server.
 fn all_pass_after(world: &mut World, what: &str, disturb: impl FnOnce(&mut World)) {
     let mut slowest = Duration::ZERO;
     disturb(world);

@@ -1,4 +1,5 @@
-//! A client, a router with the near gateway, and the server's site with the far gateway.
+//! Three machines: a client, a router with the near gateway, and the server's site with the far
+//! gateway.
 
 use std::{
     io,
@@ -17,13 +18,15 @@ use crate::{
     machine::{Machine, path},
 };
 
-/// Addresses of the client, the server, and the router towards the WAN.
+/// IPv4 and IPv6 address of the client. The next constants are the addresses of the server and of
+/// the router's WAN interface.
 pub(crate) const CLIENT: [&str; 2] = ["10.99.0.2", "fd99::2"];
 pub(crate) const SERVER: [&str; 2] = ["10.99.2.5", "fd99:2::5"];
-/// Table of the near gateway's listener, and the mark of its packets.
+/// Name of the nftables table of the near gateway's listener. The next constant is the mark of its
+/// packets.
 pub(crate) const TABLE: &str = "longhaul_2125";
 pub(crate) const MARK: &str = "0x4c48084d";
-/// Content of the server, larger than one packet.
+/// Content of the server's file. It is larger than one packet.
 pub(crate) const CONTENT: &[u8] = &[b'7'; 300_000];
 
 pub(crate) struct World {
@@ -34,7 +37,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Creates all machines without the gateways.
+    /// Creates all machines, but starts no gateways.
     pub(crate) fn new() -> Self {
         let (client, router, site) = (Machine::new(), Machine::new(), Machine::new());
         Machine::join([
@@ -72,7 +75,7 @@ impl World {
         world
     }
 
-    /// Creates a world with both gateways running, and with interception active.
+    /// Creates all machines and starts both gateways. Returns when interception is active.
     pub(crate) fn up() -> Self {
         let mut world = Self::new();
         world.start(FAR);
@@ -88,7 +91,7 @@ impl World {
         }
     }
 
-    /// Returns the command that runs a site's gateway.
+    /// Returns the command that runs the gateway of a site.
     pub(crate) fn gateway(&self, site: Site) -> Command {
         let mut command = self.machine(site).command(PROGRAM);
         command.args(self.gateways.arguments(site));
@@ -106,7 +109,7 @@ impl World {
         self.gateways.signal(site, signal).expect("it runs");
     }
 
-    /// Ends a gateway by a signal and waits for its end.
+    /// Sends a signal to a gateway, and waits until the gateway has ended.
     pub(crate) fn stop(&mut self, site: Site, signal: Signal) {
         self.gateways.stop(site, signal).expect("it runs");
     }
@@ -121,7 +124,7 @@ impl World {
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    /// Connects to the server. Returns the connection, and whether it passed through the gateways.
+    /// Connects to the server. Returns the connection, and whether it passes through the gateways.
     pub(crate) fn connect(&self, family: usize) -> io::Result<(Client, bool)> {
         let server: IpAddr = SERVER[family].parse().expect("an address");
         let client = self
@@ -148,7 +151,8 @@ impl World {
         }
     }
 
-    /// Returns the numbers of nftables tables and of rules that the near gateway has in the kernel.
+    /// Returns the number of nftables tables and the number of routing rules that the near gateway
+    /// has installed.
     pub(crate) fn installed(&self) -> [usize; 2] {
         let count = |command: &str, word: &str| {
             let output = self.router.shell(command);
@@ -180,11 +184,11 @@ fn plan() -> GatewayPlan {
     }
 }
 
-/// The near gateway is on the router.
+/// Site of the near gateway, which runs on the router.
 pub(crate) const NEAR: Site = Site::A;
 pub(crate) const FAR: Site = Site::B;
 
-/// Whether a program can be run. The tests require programs of two packages.
+/// Whether a program is installed.
 pub(crate) fn has(program: &str) -> bool {
     let mut command = Command::new(program);
     command.env("PATH", path()).arg("-V");

@@ -1,4 +1,4 @@
-//! Execution of the program, in temporary folders.
+//! Helpers that run the program in temporary folders.
 #![allow(
     dead_code,
     clippy::disallowed_methods,
@@ -24,7 +24,8 @@ pub(crate) fn longhaul(arguments: &[&str]) -> Output {
     command.args(arguments).output().expect("the program")
 }
 
-/// Asserts the exit code, and that the words are on standard error. Returns the standard output.
+/// Runs the program. Asserts its exit code, and that `words` appears on standard error. Returns the
+/// standard output.
 #[track_caller]
 pub(crate) fn assert_ends(arguments: &[&str], code: i32, words: &str) -> String {
     let output = longhaul(arguments);
@@ -35,7 +36,7 @@ pub(crate) fn assert_ends(arguments: &[&str], code: i32, words: &str) -> String 
     printed
 }
 
-/// A folder that is removed with the test.
+/// A temporary folder that is deleted when the test ends.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! A pool of workers with a real NATS server.
+//! A pool of workers that use a real NATS server.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest wait for a state of a job.
+/// Maximum time to wait until a job has the expected state.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A NATS server, workers, and a folder.
+/// A NATS server, the running workers, and a temporary folder.
 pub(crate) struct World {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) url: String,
@@ -83,7 +83,7 @@ impl World {
         self.jobs(arguments).output().expect("the program")
     }
 
-    /// Returns the output of a command that succeeds.
+    /// Runs a command that must succeed. Returns its output.
     #[track_caller]
     pub(crate) fn printed(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
@@ -103,7 +103,7 @@ impl World {
         self.start_worker_at(&url, name, more);
     }
 
-    /// Starts a worker that reaches the NATS server at another address.
+    /// Starts a worker that connects to the NATS server at `url`.
     pub(crate) fn start_worker_at(&mut self, url: &str, name: &str, more: &[&str]) {
         let mut log = fs::OpenOptions::new();
         let log = log.create(true).append(true);
@@ -130,18 +130,18 @@ impl World {
         wait(state, || self.show(job).contains(&wanted));
     }
 
-    /// Returns the log of a worker.
+    /// Returns the log of the worker with this name.
     pub(crate) fn log(&self, name: &str) -> String {
         fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
     }
 
-    /// Makes the consumer of the pool, whose streams exist. It takes work away from a worker that
-    /// is silent for `ack_wait`.
+    /// Creates the JetStream consumer of the pool, whose streams already exist. If a worker sends
+    /// nothing for `ack_wait`, NATS delivers its work to another worker.
     pub(crate) fn make_consumer(&self, ack_wait: Duration) {
         make_consumer(&self.url, ack_wait);
     }
 
-    /// Writes files into a folder.
+    /// Creates `count` files in a folder.
     pub(crate) fn write(&self, folder: &str, count: usize) {
         for number in 0..count {
             let path = self.path(folder).join(format!("{}/f{number}", number % 7));
@@ -170,7 +170,7 @@ pub(crate) fn wait(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Returns files by their paths, with their content.
+/// Returns all files below a folder. The map's key is the path, and the value is the content.
 pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut waiting = vec![folder.to_owned()];
@@ -188,7 +188,8 @@ pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-/// Makes the consumer at one server of several, as [`World::make_consumer`] does.
+/// Creates the JetStream consumer of the pool at the NATS server `url`, as
+/// [`World::make_consumer`].
 pub(crate) fn make_consumer(url: &str, ack_wait: Duration) {
     let ns = ack_wait.as_nanos();
     let stream = "LONGHAUL_JOBS_default";
@@ -202,7 +203,7 @@ pub(crate) fn make_consumer(url: &str, ack_wait: Duration) {
     assert!(answer.contains("\"num_pending\""), "{answer}");
 }
 
-/// Sends a JetStream request to the NATS server at `url`, and returns the answer.
+/// Sends a JetStream request to the NATS server at `url`. Returns the reply.
 pub(crate) fn ask(url: &str, subject: &str, body: &str) -> String {
     let address = url.trim_start_matches("nats://");
     let mut nats = TcpStream::connect(address).expect("it listens");

@@ -1,4 +1,4 @@
-//! A gateway with files and addresses of its own, set up as by a user.
+//! A gateway with its own files and addresses, set up with the same commands that users run.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use super::{Folder, longhaul};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running gateway, which ends with the test.
+/// A running gateway process. It is killed when the test ends.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
@@ -27,7 +27,7 @@ impl Drop for Running {
     }
 }
 
-/// One side: its files, and its unused addresses.
+/// Files and addresses of one gateway.
 pub(crate) struct Side {
     pub(crate) folder: Folder,
     pub(crate) link: SocketAddr,
@@ -35,8 +35,8 @@ pub(crate) struct Side {
     pub(crate) ftp: SocketAddr,
 }
 
-/// Returns an unused address. No other test uses ports at the same IP address, so the address stays
-/// unused.
+/// Returns an address on which no program listens. Each call uses another loopback IP address, so
+/// no other test uses the port.
 pub(crate) fn free() -> SocketAddr {
     let listener = TcpListener::bind((own_ip(), 0)).expect("a port");
     listener.local_addr().expect("bound")
@@ -70,7 +70,8 @@ impl Side {
         self.folder.path("gateway.toml")
     }
 
-    /// Runs a command on the files of this side. `told` is its standard input.
+    /// Runs a command with this gateway's configuration file. `told` is the standard input of the
+    /// command.
     pub(crate) fn run(&self, command: &[&str], rest: &[&str], told: &str) -> Output {
         let config = self.config();
         let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));

@@ -1,6 +1,6 @@
-//! `longhaul wan` as its users see it, root or not.
+//! Tests of `longhaul wan` as users run it, with and without root.
 
-/// Packets and scripts of changes take real time.
+/// Tests in real time, because packets and scripted changes take real time.
 mod real_time {
     mod namespaces;
 }

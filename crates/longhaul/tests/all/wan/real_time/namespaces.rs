@@ -1,4 +1,4 @@
-//! Tests with network namespaces, and with `setpriv` and `unshare` of util-linux.
+//! Tests that need network namespaces and the programs `setpriv` and `unshare` of util-linux.
 #![allow(
     clippy::disallowed_methods,
     reason = "waits for processes in real time"
@@ -20,7 +20,7 @@ use nix::{
     unistd::{Pid, geteuid},
 };
 
-/// An emulated WAN with names of its own, which is removed at the end in any case.
+/// An emulated WAN with its own names. It is always removed when the test ends.
 struct TestWan {
     program: PathBuf,
     name: String,
@@ -119,7 +119,7 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits until a condition holds. Fails after [`TIMEOUT`].
+/// Waits until a condition holds. Panics after [`TIMEOUT`].
 #[track_caller]
 fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
@@ -129,10 +129,10 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Timeout that exceeds the end of a killed process on a busy machine.
+/// Maximum time to wait. On a busy machine, the end of a killed process takes less time.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Scenario for every kind of user.
+/// Test scenario that must succeed for every kind of user.
 fn story(wan: &TestWan) {
     let up = wan.up(&["--rate", "100 Mbit/s", "--rtt", "20ms", "--loss", "1%"]);
     assert_eq!(code(&up), 0, "{}", errors(&up));
@@ -414,8 +414,8 @@ fn a_script_changes_the_path_under_traffic() {
     fs::remove_file(&file).expect("remove");
 }
 
-/// Without root and user namespaces, each command that requires sites names the forbidding setting,
-/// and leaves no files.
+/// If namespaces are not permitted, each command that needs them prints the setting that forbids
+/// them. The command leaves no files.
 #[test]
 fn a_system_that_forbids_namespaces_is_told_by_its_setting() {
     // A user namespace of its own limits the setting to this test.
