@@ -1,11 +1,11 @@
-//! Batches of files for workers.
+//! Grouping of a job's files into batches for workers.
 
 use ftp::listing::TimePrecision;
 use mover::plan::{FileVersion, RelativePath};
 
 use crate::message::{BatchFile, EncodedBytes};
 
-/// Collector of files for the next batch.
+/// Collects files until they fill a batch.
 #[derive(Debug, Default)]
 pub struct Batches {
     files: Vec<BatchFile>,
@@ -14,7 +14,7 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Adds a file. Returns a batch if it is full.
+    /// Adds a file. If the batch is now full, returns its files and starts a new batch.
     pub fn add(
         &mut self,
         source: usize,
@@ -42,7 +42,7 @@ impl Batches {
         is_full.then(|| self.take())
     }
 
-    /// Returns the files of the last batch, if there are any.
+    /// Returns the files of the incomplete last batch. Returns `None` if there are no such files.
     pub fn end(&mut self) -> Option<Vec<BatchFile>> {
         (!self.files.is_empty()).then(|| self.take())
     }
@@ -52,14 +52,14 @@ impl Batches {
     }
 }
 
-/// Maximum number of files of a batch: few enough for workers to end together, and enough to
-/// justify a log-in.
+/// Maximum number of files in a batch. It is small enough that all workers end at about the same
+/// time, and large enough that a log-in for each batch takes little time.
 pub const BATCH_FILES_MAX: usize = 32;
 
-/// Bytes of files that fill a batch.
+/// Total file size in bytes at which a batch is full.
 const BATCH_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes of paths that fill a batch. A message of NATS has 1 MB at most.
+/// Total length of paths in bytes at which a batch is full. A NATS message has at most 1 MB.
 const PATH_BYTES_MAX: usize = 256 * 1024;
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! Work that failed at every attempt.
+//! Dead letters: batches and listings that failed at every attempt.
 
 use serde::{Deserialize, Serialize};
 
-/// A dead letter: failed work and its reason. It waits until a user retries or cancels the job.
+/// A dead letter: a failed batch or listing with the reason. It is stored until a user retries or
+/// cancels the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// Name of the job. `None` if the message could not be read.
+    /// Name of the job. `None` if the message is unreadable.
     pub job: Option<String>,
-    /// Key of the work.
+    /// Key of the batch or listing. `None` if the message is unreadable.
     pub key: Option<String>,
     /// Reason of the failure.
     pub reason: String,
@@ -15,14 +16,14 @@ pub struct DeadLetter {
     pub worker: String,
     /// Number of attempts.
     pub attempts: u32,
-    /// Time of the failure, in seconds since 1970.
+    /// Time of the failure, in seconds of Unix time.
     pub given_up_unix_s: i64,
-    /// The message, or its readable part.
+    /// The text of the message. If the message is unreadable, only its first characters.
     pub payload: String,
 }
 
 impl DeadLetter {
-    /// Converts a message to text. An unreadable one is cut.
+    /// Converts a message to text. The text of an unreadable message is truncated.
     pub fn payload(payload: &[u8], is_readable: bool) -> String {
         let text = String::from_utf8_lossy(payload);
         match is_readable {

@@ -1,14 +1,16 @@
-//! Moves the files of a job by several machines. The jobs wait in NATS JetStream, from which
-//! workers take them.
+//! Distribution of a job's files among several machines. Workers take the jobs from a queue in NATS
+//! JetStream.
 //!
-//! A job is one message at first ([`message::ListingOrder`]). One worker lists its source, and
-//! writes messages of a few files each ([`message::Batch`]), which all workers share.
-//! [`record::JobRecord`] holds the progress of a job, and [`dead_letter::DeadLetter`] work that
-//! failed at every attempt. Each step may run twice without harm: a file has its name only when it
-//! is complete.
+//! A new job is a single message ([`message::ListingOrder`]). One worker lists the source of the
+//! job. For each few files, it puts a message into the queue ([`message::Batch`]). All workers take
+//! these messages.
 //!
-//! [`message`], [`record`], [`number_set`] and [`batches`] use no server. [`queue`] stores them at
-//! a server, and [`worker`] does the work.
+//! A [`record::JobRecord`] stores the progress of a job. A [`dead_letter::DeadLetter`] stores work
+//! that failed at every attempt. Every step may run twice without harm, because a file gets its
+//! final name only when it is complete.
+//!
+//! The modules [`message`], [`record`], [`number_set`] and [`batches`] need no server. [`queue`]
+//! stores their data at a NATS server. [`worker`] lists sources and moves files.
 
 pub mod batches;
 pub mod dead_letter;

@@ -1,4 +1,4 @@
-//! Messages of the queue: jobs, and batches of files. A message is JSON.
+//! Messages of the queue: jobs, and batches of files. Each message is a JSON object.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -9,24 +9,24 @@ use mover::plan::RelativePath;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 
-/// A job. A worker lists its source, and then its files are moved.
+/// The first message of a job. The worker that receives it lists the job's source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListingOrder {
     /// Name of the job.
     pub job: String,
 }
 
-/// A batch: some files of a job.
+/// A batch: some files of a job that one worker moves together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// Name of the job.
     pub job: String,
-    /// Number of the listing that found the files. The last listing finds the files of earlier ones
-    /// again.
+    /// Number of the listing that found the files. A repeated listing finds the same files again,
+    /// and makes earlier batches invalid.
     pub listing: u32,
-    /// Number of the batch within the listing.
+    /// Number of the batch within its listing.
     pub number: u32,
-    /// The files.
+    /// The files of the batch.
     pub files: Vec<BatchFile>,
 }
 
@@ -35,25 +35,27 @@ pub struct Batch {
 pub struct BatchFile {
     /// Index of the file's source among the job's sources.
     pub source: usize,
-    /// Path below the source. Empty if the source is a file.
+    /// Path of the file below the source. Empty if the source itself is the file.
     pub path: EncodedBytes,
-    /// Size in bytes, if the source reports it.
+    /// Size in bytes. `None` if the source does not report the size.
     pub size_bytes: Option<u64>,
-    /// Time of the last change in seconds since 1970, if the source reports it to the second.
+    /// Time of the last change, in seconds of Unix time. `None` if the source does not report the
+    /// time with a precision of seconds.
     pub modified_unix_s: Option<i64>,
 }
 
-/// Bytes of a command line or a path. Bytes other than printable ASCII are percent-encoded.
+/// Bytes of a command line argument or a path, as text. All characters except printable ASCII are
+/// percent-encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EncodedBytes(String);
 
-/// A message of the queue.
+/// A message of the queue, after it was parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Message of a subject of jobs.
+    /// A job whose source must be listed.
     Order(ListingOrder),
-    /// Message of a subject of batches.
+    /// A batch of files to move.
     Batch(Batch),
 }
 
@@ -61,25 +63,25 @@ pub enum Message {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The subject has no such messages.
+    /// The subject belongs to no known kind of messages.
     #[error("messages of the subject {0:?} are not known")]
     Subject(String),
-    /// The payload is not one of the fleet's messages.
+    /// The payload is not a valid message of this kind.
     #[error("the message cannot be read")]
     Unreadable(#[from] serde_json::Error),
-    /// The name of a job would be more than one word of a subject.
+    /// The name of the job is not valid as one token of a NATS subject.
     #[error("the message names no job")]
     Job,
-    /// A path leads out of the source.
+    /// The path of a file leads out of the source, for example with `..`.
     #[error("the message names a file outside of the source: {0:?}")]
     Path(String),
 }
 
 impl Message {
-    /// Decodes a message. The last word of its subject is its kind.
+    /// Decodes a message. The last token of the subject determines its kind.
     ///
     /// # Errors
-    /// [`MessageError`] if the message is unusable.
+    /// [`MessageError`] if the message is invalid.
     pub fn read(subject: &str, payload: &[u8]) -> Result<Self, MessageError> {
         let message = match subject.rsplit('.').next() {
             Some(ORDER) => Self::Order(serde_json::from_slice(payload)?),
@@ -97,7 +99,7 @@ impl Message {
         Ok(message)
     }
 
-    /// Returns the job of the message.
+    /// Returns the name of the job to which the message belongs.
     pub fn job(&self) -> &str {
         match self {
             Self::Order(order) => &order.job,
@@ -105,7 +107,7 @@ impl Message {
         }
     }
 
-    /// Returns the last word of the message's subject.
+    /// Returns the last token of the message's subject, which is the kind of the message.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Order(_) => ORDER,
@@ -113,7 +115,7 @@ impl Message {
         }
     }
 
-    /// Returns a key that no other work has.
+    /// Returns the key of this listing or batch. The key is unique in the pool.
     pub fn key(&self) -> String {
         match self {
             Self::Order(order) => format!("{}.{ORDER}", order.job),
@@ -126,7 +128,7 @@ impl Message {
         }
     }
 
-    /// Encodes the message.
+    /// Encodes the message as JSON.
     pub fn write(&self) -> Vec<u8> {
         let written = match self {
             Self::Order(order) => serde_json::to_vec(order),
@@ -137,7 +139,7 @@ impl Message {
 }
 
 impl BatchFile {
-    /// Returns the path below the source.
+    /// Returns the file's path below the source.
     ///
     /// # Errors
     /// [`MessageError::Path`] if the path leads out of the source.
@@ -160,37 +162,38 @@ impl BatchFile {
 }
 
 impl EncodedBytes {
-    /// Encodes bytes.
+    /// Encodes bytes as text.
     pub fn new(bytes: &[u8]) -> Self {
         Self(percent_encode(bytes, ENCODED).to_string())
     }
 
-    /// Encodes a word of a command line.
+    /// Encodes a command line argument as text.
     pub fn from_os(word: &OsStr) -> Self {
         Self::new(word.as_bytes())
     }
 
-    /// Decodes the bytes.
+    /// Decodes the text to bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         percent_decode_str(&self.0).collect()
     }
 
-    /// Returns the encoded form.
+    /// Returns the encoded text.
     pub fn encoded(&self) -> &str {
         &self.0
     }
 
-    /// Decodes the word of a command line.
+    /// Decodes the text to a command line argument.
     pub fn to_os(&self) -> OsString {
         OsString::from_vec(self.to_bytes())
     }
 }
 
-/// Words of subjects.
+/// Last tokens of subjects, one for each kind of messages.
 const ORDER: &str = "order";
 const BATCH: &str = "batch";
 
-/// Whether a text can be the name of a job, as a word of subjects and keys.
+/// Whether a text is permitted as the name of a job. The name must be valid as one token of a NATS
+/// subject.
 pub fn is_name(text: &str) -> bool {
     let is_fit = |it: u8| it.is_ascii_alphanumeric() || b"-_".contains(&it);
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_fit)
@@ -198,8 +201,8 @@ pub fn is_name(text: &str) -> bool {
 
 const NAME_BYTES_MAX: usize = 64;
 
-/// Encoded characters: those escaped in JSON, and the percent sign. All characters outside of ASCII
-/// are encoded, too.
+/// ASCII characters that are percent-encoded: those that JSON escapes, and the percent sign itself.
+/// All characters outside of ASCII are encoded, too.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'"').add(b'\\');
 
 #[cfg(test)]

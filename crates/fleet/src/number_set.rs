@@ -1,17 +1,17 @@
-//! A set of numbers that arrive mostly in order, in a few bytes.
+//! A compact set of numbers. It needs few bytes if the numbers arrive mostly in order.
 
 use serde::{Deserialize, Serialize};
 
-/// A set of numbers.
+/// A set of numbers, stored as ranges.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NumberSet {
-    /// First and last number of each run, in order. No two runs touch.
+    /// First and last number of each range, sorted. Adjacent ranges are always merged.
     runs: Vec<(u32, u32)>,
 }
 
 impl NumberSet {
-    /// Adds a number. Returns whether it was missing.
+    /// Adds a number. Returns true if the set did not contain the number.
     pub fn insert(&mut self, number: u32) -> bool {
         let at = self.runs.partition_point(|(_, last)| *last < number);
         if self.runs.get(at).is_some_and(|(first, _)| *first <= number) {
@@ -34,7 +34,7 @@ impl NumberSet {
         true
     }
 
-    /// Removes a number. Returns whether it was present.
+    /// Removes a number. Returns true if the set contained the number.
     pub fn remove(&mut self, number: u32) -> bool {
         let at = self.runs.partition_point(|(_, last)| *last < number);
         let Some((first, last)) = self.runs.get(at).copied() else {
@@ -54,13 +54,13 @@ impl NumberSet {
         true
     }
 
-    /// Whether a number is in the set.
+    /// Whether the set contains a number.
     pub fn contains(&self, number: u32) -> bool {
         let at = self.runs.partition_point(|(_, last)| *last < number);
         self.runs.get(at).is_some_and(|(first, _)| *first <= number)
     }
 
-    /// Returns the number of numbers in the set.
+    /// Returns how many numbers the set contains.
     pub fn len(&self) -> u64 {
         let counts = self.runs.iter();
         let counts = counts.map(|(first, last)| u64::from(last - first) + 1);

@@ -1,7 +1,7 @@
-//! Progress of a job: counts and sets of numbers, changed by one worker at a time.
+//! The progress of a job, as one stored record.
 //!
-//! A message may be delivered twice, so each change may occur twice. The second one changes
-//! nothing.
+//! NATS may deliver a message twice, so a worker may apply the same change twice. The second
+//! application of a change has no effect.
 
 use std::ffi::OsString;
 
@@ -12,51 +12,52 @@ use crate::{
     number_set::NumberSet,
 };
 
-/// The fleet's record of a job.
+/// The record of a job: its command line, its progress and its failures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRecord {
     /// Name of the job.
     pub job: String,
-    /// Command line of `longhaul copy`.
+    /// Arguments for `longhaul copy`.
     pub words: Vec<EncodedBytes>,
-    /// The sources, for people.
+    /// The sources as text for users.
     pub from: String,
-    /// The destination, for people.
+    /// The destination as text for users.
     pub to: String,
-    /// Time of the submission, in seconds since 1970.
+    /// Time of the submission, in seconds of Unix time.
     pub submitted_unix_s: i64,
-    /// Time at which all work was finished, in seconds since 1970.
+    /// Time at which the last batch finished, in seconds of Unix time. `None` while the job runs.
     pub ended_unix_s: Option<i64>,
-    /// Number of the valid listing of the source. Zero before the first.
+    /// Number of the latest listing of the source. Zero before the first listing.
     pub listing: u32,
-    /// Claim of the worker that makes the listing. Later claims have higher numbers.
+    /// Number of the claim of the worker that makes the listing. A later claim has a higher number.
     pub lister: u64,
-    /// Number of batches of the listing, once it is complete.
+    /// Number of batches in the listing. `None` until the listing is complete.
     pub batches: Option<u32>,
-    /// Batches whose files have been moved.
+    /// Numbers of the batches whose files have been moved.
     pub done: NumberSet,
-    /// Batches that failed at every attempt.
+    /// Numbers of the batches that failed at every attempt.
     pub dead: NumberSet,
-    /// Reason why the listing, or a part of it, has failed.
+    /// Reason why the source could not be listed completely.
     pub listing_failure: Option<String>,
     /// Whether a user has cancelled the job.
     pub is_cancelled: bool,
-    /// Counts of its files.
+    /// Numbers of files by outcome.
     pub counts: FileCounts,
 }
 
-/// Counts of files by outcome.
+/// Numbers of files by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileCounts {
-    /// Files to move.
+    /// Number of files to move.
     pub wanted: u64,
-    /// Files moved, including files of attempts that could not report them.
+    /// Number of moved files. It includes files that an attempt moved without being able to report
+    /// them.
     pub moved: u64,
-    /// Files that the destination had when the source was listed.
+    /// Number of files that the destination already had when the source was listed.
     pub same: u64,
-    /// Entries left out on purpose.
+    /// Number of entries that filters or other rules left out.
     pub left_out: u64,
-    /// Bytes moved by successful attempts.
+    /// Number of bytes that successful attempts moved.
     pub bytes: u64,
 }
 
@@ -64,15 +65,15 @@ pub struct FileCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Not claimed by a worker yet.
+    /// No worker has started to list the source.
     Queued,
-    /// The source is being listed. Files are moved already.
+    /// A worker is listing the source. Other workers may already move files.
     Listing,
-    /// Files are moved.
+    /// The listing is complete, and workers move files.
     Running,
     /// All files have been moved.
     Done,
-    /// Some work has failed at every attempt. The rest is done.
+    /// The listing or some batches failed at every attempt. All other batches are done.
     Failed,
     /// A user has cancelled the job.
     Cancelled,
@@ -126,7 +127,7 @@ impl JobRecord {
         }
     }
 
-    /// Whether the work of a message is still wanted.
+    /// Whether the job still needs the listing or the batch of this message.
     pub fn wants(&self, message: &Message) -> bool {
         if self.is_cancelled {
             return false;
@@ -141,10 +142,11 @@ impl JobRecord {
         }
     }
 
-    /// Starts a listing by the worker with this claim, and discards an earlier listing.
+    /// Starts a new listing by the worker with the claim `lister`. Batches of an earlier listing
+    /// become invalid.
     ///
-    /// The new listing finds the files of the earlier one again. A worker with an older claim than
-    /// another one changes nothing.
+    /// The new listing finds the files of the earlier listing again. If another worker has a later
+    /// claim, the function changes nothing.
     pub fn begin_listing(&mut self, lister: u64) {
         if lister <= self.lister || self.batches.is_some() || self.is_cancelled {
             return;
@@ -165,7 +167,8 @@ impl JobRecord {
         };
     }
 
-    /// Completes a listing. `found` has the counts of wanted, present and left-out files.
+    /// Records that a listing is complete. `found` has the numbers of files to move, of files
+    /// already at the destination, and of entries left out.
     pub fn mark_listed(
         &mut self,
         listing: u32,
@@ -185,7 +188,7 @@ impl JobRecord {
         self.record_end(now_unix_s);
     }
 
-    /// Records a finished batch.
+    /// Records that the files of a batch have been moved.
     pub fn mark_batch_done(
         &mut self,
         listing: u32,
@@ -204,14 +207,14 @@ impl JobRecord {
         self.record_end(now_unix_s);
     }
 
-    /// Records a batch that failed at every attempt. Some of its files may have been moved.
+    /// Records that a batch failed at every attempt. Some of its files may have been moved.
     pub fn mark_batch_failed(&mut self, listing: u32, number: u32, now_unix_s: i64) {
         if listing == self.listing && !self.done.contains(number) && self.dead.insert(number) {
             self.record_end(now_unix_s);
         }
     }
 
-    /// Records a listing that failed at every attempt.
+    /// Records that the listing failed at every attempt.
     pub fn mark_listing_failed(&mut self, reason: &str, now_unix_s: i64) {
         if self.batches.is_none() && self.listing_failure.is_none() {
             self.listing_failure = Some(reason.to_owned());
@@ -219,12 +222,12 @@ impl JobRecord {
         }
     }
 
-    /// Whether a batch has failed at every attempt.
+    /// Whether this batch has failed at every attempt.
     pub fn has_given_up(&self, batch: &Batch) -> bool {
         batch.listing == self.listing && self.dead.contains(batch.number)
     }
 
-    /// Makes failed work wanted again.
+    /// Resets the failure of a listing or a batch, so that workers can try it again.
     pub fn retry(&mut self, message: &Message) {
         match message {
             Message::Order(_) => {
@@ -246,12 +249,12 @@ impl JobRecord {
         }
     }
 
-    /// Returns the command line of `longhaul copy`.
+    /// Returns the arguments for `longhaul copy`.
     pub fn words(&self) -> Vec<OsString> {
         self.words.iter().map(EncodedBytes::to_os).collect()
     }
 
-    /// Returns the message for listing the job's source.
+    /// Returns the message that orders a listing of the job's source.
     pub fn order(&self) -> Message {
         Message::Order(ListingOrder {
             job: self.job.clone(),

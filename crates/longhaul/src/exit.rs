@@ -27,7 +27,7 @@ pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Exit code of a copy or sync that a signal has interrupted.
+/// Exit code of a command that a signal interrupted while it moved files.
 pub(crate) const INTERRUPTED: u8 = 3;
 
 /// Waits until the process receives SIGTERM or SIGINT.

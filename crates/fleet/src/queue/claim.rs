@@ -1,50 +1,55 @@
-//! Claims of running work. A claim counts attempts, including attempts of lost workers. It ends the
-//! work of a worker whose message was delivered to another one.
+//! Claims of batches and listings.
+//!
+//! A claim records which worker is working on a batch or a listing, and counts the attempts. The
+//! count includes attempts of workers that were lost. If the queue delivers a message to a second
+//! worker, the second worker's claim ends the work of the first.
 
 use serde::{Deserialize, Serialize};
 
 use super::{PoolQueue, QueueError, random_name, table::WriteOutcome};
 
-/// A claim to some work.
+/// A worker's claim to one batch or listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Worker that has the claim, or had it last.
+    /// Name of the worker that made the claim.
     pub worker: String,
-    /// Number of the attempt, from one on.
+    /// Number of the attempt. The first attempt is 1.
     pub attempt: u32,
-    /// Start of the attempt, in seconds since 1970.
+    /// Time at which the attempt started, in seconds of Unix time.
     pub since_unix_s: i64,
-    /// Reason why the attempt before has failed.
+    /// Reason why the previous attempt failed.
     pub last_failure: Option<String>,
-    /// Whether a worker works on it. Otherwise the work waits for its next attempt.
+    /// Whether the worker is still working. If false, the batch or listing waits for its next
+    /// attempt.
     pub is_held: bool,
-    /// Marks in the names of the parts of each attempt, the last one's at the end.
+    /// Random marks in the names of part files, one for each attempt. The mark of the last attempt
+    /// is at the end.
     pub marks: Vec<String>,
 }
 
-/// A claim of this worker.
+/// A claim that this worker has made.
 #[derive(Debug, Clone)]
 pub struct HeldClaim {
-    /// Key of the work.
+    /// Key of the claimed batch or listing.
     pub key: String,
-    /// The claim.
+    /// The claim as it is stored at the server.
     pub claim: Claim,
     revision: u64,
 }
 
 impl HeldClaim {
-    /// Returns the number of the claim. Later claims have higher numbers.
+    /// Returns the revision of the claim. A later claim has a higher revision.
     pub fn number(&self) -> u64 {
         self.revision
     }
 }
 
 impl PoolQueue {
-    /// Claims some work, from any earlier owner. `None` if another worker claims it at the same
-    /// moment.
+    /// Claims a batch or a listing, even if another worker has claimed it before. Returns `None` if
+    /// another worker claims it at the same moment.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn claim(
         &self,
         key: &str,
@@ -78,20 +83,21 @@ impl PoolQueue {
         }
     }
 
-    /// Whether this worker still has the work.
+    /// Whether this worker's claim is still the latest claim.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn holds(&self, held: &HeldClaim) -> Result<bool, QueueError> {
         let known = self.claims.get::<Claim>(&held.key).await?;
         Ok(known.is_some_and(|it| it.revision == held.revision))
     }
 
-    /// Records a failed attempt that another one follows. An interrupted worker has made no
-    /// attempt. Returns whether this worker still had the work.
+    /// Marks the claim as waiting for another attempt. `failure` is the reason why this attempt
+    /// failed. With `None`, this worker was interrupted, and the attempt does not count. Returns
+    /// whether this worker still had the claim.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn release_for_retry(
         &self,
         held: &HeldClaim,
@@ -107,19 +113,20 @@ impl PoolQueue {
         Ok(put != WriteOutcome::Conflict)
     }
 
-    /// Removes the claim of finished or failed work. A claim of another worker stays. Returns
-    /// whether this worker had the claim.
+    /// Removes this worker's claim after the batch or listing has finished or failed. If another
+    /// worker has claimed it meanwhile, removes nothing. Returns whether this worker still had the
+    /// claim.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn release(&self, held: &HeldClaim) -> Result<bool, QueueError> {
         self.claims.delete(held.revision).await
     }
 
-    /// Resets the number of attempts at some work.
+    /// Removes the claim with this key, so that the count of attempts starts again.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn forget_attempts(&self, key: &str) -> Result<(), QueueError> {
         match self.claims.get::<Claim>(key).await? {
             Some(known) => self.claims.delete(known.revision).await.map(|_| ()),
@@ -127,10 +134,10 @@ impl PoolQueue {
         }
     }
 
-    /// Returns the claims of a job with their keys.
+    /// Returns all claims of a job with their keys.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn claims(&self, job: &str) -> Result<Vec<(String, Claim)>, QueueError> {
         let found = self.claims.list::<Claim>(Some(job)).await?;
         let claims = found.into_iter();
@@ -141,6 +148,6 @@ impl PoolQueue {
     }
 }
 
-/// Maximum number of attempts with known parts. Attempts of interrupted workers do not count as
-/// failed.
+/// Maximum number of marks in a claim. A claim can have more attempts than the limit of failed
+/// attempts, because interrupted attempts do not count.
 const MARKS_MAX: usize = 100;

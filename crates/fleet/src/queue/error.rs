@@ -1,17 +1,17 @@
-//! Errors of a NATS server.
+//! Errors of the queue at a NATS server.
 
 use std::error::Error;
 
 use super::server::NatsError;
 
-/// Reason why the queue cannot be used.
+/// Reason why an operation on the queue failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// The server cannot be reached, or refuses.
+    /// The server cannot be reached, or refuses the connection.
     #[error(transparent)]
     Server(#[from] NatsError),
-    /// The name of the pool is not a word of subjects.
+    /// The name of the pool is not valid as one token of a NATS subject.
     #[error("{0:?} is no pool: a name has letters, digits, - and _, 64 at most")]
     Pool(String),
     /// The pool does not exist, since no job was submitted to it.
@@ -46,7 +46,7 @@ pub enum QueueError {
 }
 
 impl QueueError {
-    /// Wraps an error of the client library.
+    /// Returns a function that converts an error of the client library to [`QueueError::Refused`].
     pub(super) fn refused<E: Error + Send + Sync + 'static>(
         what: &'static str,
     ) -> impl FnOnce(E) -> Self {

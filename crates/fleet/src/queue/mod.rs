@@ -1,10 +1,10 @@
-//! The pool of a fleet at a NATS server: four streams.
+//! The pool of a fleet at a NATS server. A pool consists of four streams:
 //!
-//! - `LONGHAUL_JOBS_<pool>`, subjects `job.<pool>.<job>.order` and `job.<pool>.<job>.batch`: work,
-//!   each message once. All workers of the pool share one consumer.
-//! - `LONGHAUL_DEAD_<pool>`, subjects `dead.<pool>.<job>.<work>`: dead letters.
-//! - `LONGHAUL_RECORDS_<pool>`, subjects `record.<pool>.<job>`: a [`JobRecord`] for each job.
-//! - `LONGHAUL_CLAIMS_<pool>`, subjects `claim.<pool>.<job>.<work>`: claims of running work.
+//! - `LONGHAUL_JOBS_<pool>`, subjects `job.<pool>.<job>.order` and `job.<pool>.<job>.batch`: the
+//!   queue. Each message is delivered to one worker. All workers of the pool share one consumer.
+//! - `LONGHAUL_DEAD_<pool>`, subjects `dead.<pool>.<job>.<work>`: the dead letters.
+//! - `LONGHAUL_RECORDS_<pool>`, subjects `record.<pool>.<job>`: one [`JobRecord`] for each job.
+//! - `LONGHAUL_CLAIMS_<pool>`, subjects `claim.<pool>.<job>.<work>`: the claims of running work.
 
 mod claim;
 mod error;
@@ -35,15 +35,16 @@ use crate::{
     record::JobRecord,
 };
 
-/// A message that a worker has taken. It is delivered again unless the worker reports its end.
+/// A message that the queue has delivered to a worker. Unless the worker acknowledges the message,
+/// the queue delivers it again.
 pub type QueueDelivery = jetstream::Message;
 
-/// A pool at a NATS server.
+/// A connection to the pool at a NATS server.
 #[derive(Debug, Clone)]
 pub struct PoolQueue {
     context: Context,
     pool: String,
-    /// Number of copies of each stream that this process creates.
+    /// Number of replicas of each stream that this process creates.
     replicas: usize,
     work: Stream,
     dead_letters: ValueTable,
@@ -52,11 +53,12 @@ pub struct PoolQueue {
 }
 
 impl PoolQueue {
-    /// Connects to a pool. A missing pool is created with `replicas` copies of each stream.
+    /// Connects to a pool. If the pool does not exist, creates it with `replicas` replicas of each
+    /// stream. With `None`, does not create it.
     ///
     /// # Errors
-    /// [`QueueError`] if the server cannot be reached, refuses, or has no JetStream. Also if the
-    /// pool is missing and must not be created.
+    /// [`QueueError`] if the server cannot be reached, refuses a request, or has no JetStream. Also
+    /// if the pool does not exist and `replicas` is `None`.
     pub async fn open(
         server: &NatsServer,
         pool: &str,
@@ -89,10 +91,11 @@ impl PoolQueue {
         })
     }
 
-    /// Returns the consumer that all workers share. Creates it if it is missing.
+    /// Returns the JetStream consumer that all workers share. Creates the consumer if it does not
+    /// exist.
     ///
     /// # Errors
-    /// [`QueueError`] if the server refuses, or is away.
+    /// [`QueueError`] if the server refuses the request or cannot be reached.
     pub async fn consumer(&self) -> Result<PullConsumer, QueueError> {
         let config = pull::Config {
             durable_name: Some(CONSUMER.to_owned()),
@@ -109,11 +112,11 @@ impl PoolQueue {
         made.map_err(QueueError::refused("make the consumer"))
     }
 
-    /// Restores streams that the server has lost, as after a restart without its disk. Returns the
-    /// consumer, and whether anything was restored.
+    /// Creates streams again that the server has lost, for example at a restart with an empty disk.
+    /// Returns the consumer, and whether a stream or the consumer was missing.
     ///
     /// # Errors
-    /// [`QueueError`] if the server refuses, or is away.
+    /// [`QueueError`] if the server refuses a request or cannot be reached.
     pub async fn restore(&self) -> Result<(PullConsumer, bool), QueueError> {
         let mut is_made = false;
         for config in configs(&self.pool, self.replicas) {
@@ -129,11 +132,11 @@ impl PoolQueue {
         Ok((self.consumer().await?, is_made))
     }
 
-    /// Whether the server has the consumer that all workers share. Without it the server answers no
-    /// request for work.
+    /// Whether the server has the JetStream consumer that all workers share. If not, the server
+    /// does not reply to requests for messages.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn has_consumer(&self) -> Result<bool, QueueError> {
         match self.work.consumer_info(CONSUMER).await {
             Ok(_) => Ok(true),
@@ -146,10 +149,11 @@ impl PoolQueue {
         }
     }
 
-    /// Takes one message. `None` if there is none for a while.
+    /// Receives one message from the queue. Returns `None` if no message arrives within
+    /// [`TAKE_TIMEOUT`].
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn take(&self, consumer: &PullConsumer) -> Result<Option<QueueDelivery>, QueueError> {
         // Without heartbeats: after a heartbeat the client library (0.51) does not wake up for the
         // next message.
@@ -166,8 +170,8 @@ impl PoolQueue {
         }
     }
 
-    /// Puts a message into the queue. `attempt` distinguishes it from earlier messages of the same
-    /// work.
+    /// Puts a message into the queue. The server drops a message with the same key and the same
+    /// `attempt` as a recent message.
     ///
     /// # Errors
     /// [`QueueError`] if the server does not confirm the message.
@@ -185,7 +189,7 @@ impl PoolQueue {
         Ok(())
     }
 
-    /// Stores a dead letter. `key` distinguishes the work from all other work.
+    /// Stores a dead letter. `key` is the unique key of the failed batch or listing.
     ///
     /// # Errors
     /// [`QueueError`] if the server does not confirm the dead letter.
@@ -203,10 +207,10 @@ impl PoolQueue {
         Ok(())
     }
 
-    /// Returns the record of a job.
+    /// Returns the record of a job. Returns `None` if the job does not exist.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached, or the record is unreadable.
     pub async fn record(&self, job: &str) -> Result<Option<JobRecord>, QueueError> {
         Ok(self.entry(job).await?.map(|(record, _)| record))
     }
@@ -220,11 +224,12 @@ impl PoolQueue {
         Ok(Some((record, entry.revision)))
     }
 
-    /// Changes the record of a job, even if other workers change it at the same time. Returns the
-    /// new record. `None` for an unknown job.
+    /// Changes the record of a job atomically. If another worker changes the record at the same
+    /// time, applies `change` again to the newer record. Returns the new record, or `None` if the
+    /// job does not exist.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached, or the record is unreadable.
     pub async fn change(
         &self,
         job: &str,
@@ -247,10 +252,11 @@ impl PoolQueue {
         }
     }
 
-    /// Returns all records, the oldest first, and the names of jobs with unreadable records.
+    /// Returns all records, the oldest first. The second list has the names of jobs with unreadable
+    /// records.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn records(&self) -> Result<(Vec<JobRecord>, Vec<String>), QueueError> {
         let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         for (job, entry) in self.records.list::<JobRecord>(None).await? {
@@ -263,11 +269,11 @@ impl PoolQueue {
         Ok((records, unreadable))
     }
 
-    /// Returns the dead letters of a job, or of all jobs, with their numbers. The oldest come
-    /// first.
+    /// Returns the dead letters with their numbers, the oldest first. If `job` is given, returns
+    /// only those of this job.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn dead_letters(
         &self,
         job: Option<&str>,
@@ -280,19 +286,19 @@ impl PoolQueue {
             .collect())
     }
 
-    /// Removes a dead letter.
+    /// Removes the dead letter with this number.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn remove_dead_letter(&self, number: u64) -> Result<(), QueueError> {
         self.dead_letters.delete(number).await?;
         Ok(())
     }
 
-    /// Removes the waiting messages of a job from the queue.
+    /// Removes all messages of a job from the queue.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn drop_waiting(&self, job: &str) -> Result<(), QueueError> {
         let subject = format!("job.{}.{}.>", self.pool, checked(job)?);
         let purged = self.work.purge().filter(subject).await;
@@ -300,16 +306,17 @@ impl PoolQueue {
         Ok(())
     }
 
-    /// Returns when all messages have been sent to the server.
+    /// Waits until all messages have been sent to the server, or a timeout expires.
     pub async fn flush(&self) {
         // A server that is away receives nothing.
         let _ = timeout(FLUSH_TIMEOUT, self.context.client().flush()).await;
     }
 
-    /// Returns the number of a job's messages that wait or are being worked on.
+    /// Returns the number of a job's messages in the queue. The number includes messages that
+    /// workers have received but not yet acknowledged.
     ///
     /// # Errors
-    /// [`QueueError`] if the server is away.
+    /// [`QueueError`] if the server cannot be reached.
     pub async fn waiting(&self, job: &str) -> Result<usize, QueueError> {
         let subject = format!("job.{}.{}.>", self.pool, checked(job)?);
         let found = self.work.info_with_subjects(subject).await;
@@ -324,7 +331,7 @@ impl PoolQueue {
     }
 }
 
-/// The streams of a pool: work, dead letters, records and claims.
+/// Returns the configurations of a pool's streams: queue, dead letters, records and claims.
 fn configs(pool: &str, replicas: usize) -> [stream::Config; 4] {
     let config = |kind: &str| stream::Config {
         name: format!("LONGHAUL_{kind}_{pool}"),
@@ -362,8 +369,9 @@ fn configs(pool: &str, replicas: usize) -> [stream::Config; 4] {
     ]
 }
 
-/// Returns [`QueueError::NoJetStream`] if the error shows that the server has no JetStream, and
-/// otherwise the error itself. The client library reports a missing JetStream by several errors.
+/// Converts an error to [`QueueError::NoJetStream`] if it shows that the server has no JetStream.
+/// The client library reports this with several different errors. Any other error is returned
+/// unchanged.
 fn name_jetstream(error: QueueError, server: &NatsServer) -> QueueError {
     let text = mover::run::chain(&error).to_ascii_lowercase();
     let signs = [
@@ -400,8 +408,8 @@ async fn open_stream(
     }
 }
 
-/// Checks a job's name before it becomes part of a NATS subject. An invalid name could address the
-/// messages of other jobs.
+/// Checks a job's name before it becomes part of a NATS subject. A name with a dot or a wildcard
+/// could match the messages of other jobs.
 fn checked(job: &str) -> Result<&str, QueueError> {
     match is_name(job) {
         true => Ok(job),
@@ -409,39 +417,42 @@ fn checked(job: &str) -> Result<&str, QueueError> {
     }
 }
 
-/// Time without a progress message after which another worker gets the work.
+/// Time without a progress message after which the server delivers a worker's message to another
+/// worker.
 const ACK_WAIT: Duration = Duration::from_secs(60);
 
 const CONSUMER: &str = "workers";
 
-/// Maximum number of claimed messages: more than the slots of any fleet.
+/// Maximum number of messages that workers have received but not acknowledged. It exceeds the
+/// number of slots of any fleet.
 const ACK_PENDING_MAX: i64 = 100_000;
 
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of free slots that request work at a time.
+/// Maximum number of slots that wait for a message at the same time.
 const WAITING_MAX: i64 = 100_000;
 
-/// Time that an idle worker waits for work before the next request.
+/// Time for which a request waits for a message. An idle worker then sends the next request.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time within which a repeated message counts as one.
+/// Time within which the server drops a repeated message.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// Maximum number of bytes of work, 1 GiB: 300,000 batches of 32 files. The server reserves this
-/// space.
+/// Maximum size of the queue in bytes: 1 GiB, which suffices for 300,000 batches of 32 files. The
+/// server reserves this space.
 const WORK_BYTES_MAX: i64 = 1 << 30;
 
-/// Maximum number of bytes of dead letters, 256 MiB. Beyond that the oldest are removed.
+/// Maximum size of all dead letters in bytes: 256 MiB. When it is exceeded, the server removes the
+/// oldest dead letters.
 const DEAD_BYTES_MAX: i64 = 256 << 20;
 
-/// Time after its last change at which a record is removed.
+/// Time after which the server removes a record that does not change.
 const RECORD_AGE_MAX: Duration = Duration::from_secs(90 * 86_400);
 
-/// Time after the last attempt at which a claim is removed.
+/// Time after which the server removes a claim that does not change.
 const CLAIM_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// Returns a unique name. Two names are equal with a probability of one in a million million.
+/// Returns a random name of 40 bits. Two names are equal with a probability of about 1 in 10^12.
 pub fn random_name() -> String {
     let mut random = [0; 5];
     aws_lc_rs::rand::fill(&mut random).expect("the system has randomness");

@@ -1,30 +1,31 @@
-//! How a NATS server is reached.
+//! Address and login of a NATS server, and the connection to it.
 
 use std::{path::PathBuf, time::Duration};
 
 use async_nats::{Client, ConnectOptions};
 
-/// A NATS server, or the servers of a cluster.
+/// A NATS server, or the servers of a NATS cluster.
 #[derive(Debug, Clone)]
 pub struct NatsServer {
-    /// `nats://[USER@]HOST[:PORT]`, or `tls://`; several with commas.
+    /// URL of the server: `nats://[USER@]HOST[:PORT]` or `tls://...`. The URLs of a cluster are
+    /// separated by commas.
     pub url: String,
-    /// The password of the user.
+    /// Password of the user, or the token.
     pub password: Option<String>,
-    /// File with certificates of authorities to trust, in addition to the system's.
+    /// File with certificates of trusted authorities, in addition to those of the system.
     pub authorities: Option<PathBuf>,
-    /// Name of this process for the server.
+    /// Name under which this process appears at the server.
     pub name: String,
 }
 
-/// Reason why a NATS server cannot be used.
+/// Reason why a NATS server is unusable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NatsError {
-    /// The text is not a URL.
+    /// The text is not the URL of a NATS server.
     #[error("{0:?} is no NATS server: expected nats://[USER@]HOST[:PORT], or tls://")]
     Url(String),
-    /// The URL has a password, which other processes could read in the command line.
+    /// The URL contains a password. Other users could read the password in the list of processes.
     #[error(
         "the URL of a NATS server must not contain a password: use LONGHAUL_NATS_PASSWORD or --nats-password-file"
     )]
@@ -32,9 +33,9 @@ pub enum NatsError {
     /// The server cannot be reached, or refuses the connection.
     #[error("cannot connect to the NATS server {url}")]
     Connect {
-        /// The URL.
+        /// URL of the server.
         url: String,
-        /// Error of the connection.
+        /// The error of the client library.
         #[source]
         source: Box<async_nats::ConnectError>,
     },
@@ -44,12 +45,13 @@ impl NatsServer {
     /// Checks the URL.
     ///
     /// # Errors
-    /// [`NatsError`] if the URL is invalid, or has a password.
+    /// [`NatsError`] if the URL is invalid, or contains a password.
     pub fn check(&self) -> Result<(), NatsError> {
         self.addresses().map(|_| ())
     }
 
-    /// Returns the addresses without the user, and the user.
+    /// Splits the URL. Returns the addresses without the user name, and the user name if there is
+    /// one.
     fn addresses(&self) -> Result<(Vec<String>, Option<String>), NatsError> {
         let wrong = || NatsError::Url(self.url.clone());
         let (mut addresses, mut named) = (Vec::new(), None);
@@ -79,7 +81,7 @@ impl NatsServer {
         Ok((addresses, named))
     }
 
-    /// Connects. The client library restores a lost connection.
+    /// Connects to the server. If the connection is lost later, the client library connects again.
     pub(super) async fn connect(&self) -> Result<Client, NatsError> {
         let (addresses, user) = self.addresses()?;
         let mut options = ConnectOptions::new()

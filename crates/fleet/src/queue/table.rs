@@ -1,8 +1,10 @@
-//! A stream in which each subject has one message: a value that changes only against its last
-//! revision.
+//! A key-value table in a JetStream stream. Each subject of the stream stores one message, the
+//! value of a key. A write succeeds only if the value still has the revision that the writer has
+//! read.
 //!
-//! A key-value bucket of NATS refuses to delete values, and keeps a mark for each deleted key.
-//! Marks that expire need NATS 2.11. ARCHITECTURE.md, Dependencies, has the measurements.
+//! The key-value buckets of NATS are not used, because they cannot delete values without a marker
+//! for each deleted key. Markers that expire need NATS 2.11. The measurements are in
+//! ARCHITECTURE.md, section Dependencies.
 
 use std::time::Duration;
 
@@ -17,34 +19,34 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::QueueError;
 
-/// Values by their keys.
+/// A table of values, each stored under a key.
 #[derive(Debug, Clone)]
 pub(super) struct ValueTable {
     context: Context,
     stream: Stream,
-    /// Prefix of each key, with a dot at its end.
+    /// Subject prefix of all keys. It ends with a dot.
     prefix: String,
 }
 
-/// A value and its revision.
+/// A stored value with its revision.
 #[derive(Debug)]
 pub(super) struct ValueEntry<T> {
-    /// `None` if the value cannot be read.
+    /// The value. `None` if it is unreadable.
     pub(super) value: Option<T>,
     pub(super) revision: u64,
 }
 
-/// Outcome of a change.
+/// Outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteOutcome {
-    /// The change is stored, with this revision.
+    /// The value is stored with this new revision.
     Stored(u64),
-    /// Another worker has changed the value before.
+    /// Another process has changed the value since it was read.
     Conflict,
 }
 
 impl ValueTable {
-    /// Creates a table whose keys are below `subject`.
+    /// Creates a table. The subject of each key starts with `subject`.
     pub(super) fn new(context: &Context, stream: Stream, subject: &str) -> Self {
         Self {
             context: context.clone(),
@@ -53,7 +55,7 @@ impl ValueTable {
         }
     }
 
-    /// Returns the value of a key.
+    /// Returns the value of a key. Returns `None` if the key has no value.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         key: &str,
@@ -66,8 +68,8 @@ impl ValueTable {
         }
     }
 
-    /// Writes the value of a key if its revision is `before`. The revision 0 stands for a missing
-    /// value.
+    /// Writes the value of a key if its present revision is `before`. The revision 0 means that the
+    /// key has no value yet.
     pub(super) async fn put<T: Serialize>(
         &self,
         key: &str,
@@ -90,7 +92,7 @@ impl ValueTable {
         }
     }
 
-    /// Writes the value of a key, with any earlier value.
+    /// Writes the value of a key, regardless of its present revision.
     pub(super) async fn set<T: Serialize>(&self, key: &str, value: &T) -> Result<(), QueueError> {
         let payload = serialize(value)?;
         let subject = format!("{}{key}", self.prefix);
@@ -101,7 +103,8 @@ impl ValueTable {
         Ok(())
     }
 
-    /// Deletes a value, unless another one has replaced it. Returns whether it was present.
+    /// Deletes the value with this revision. Returns false if the value no longer exists, or if a
+    /// newer value has replaced it.
     pub(super) async fn delete(&self, revision: u64) -> Result<bool, QueueError> {
         match self.stream.delete_message(revision).await {
             Ok(_) => Ok(true),
@@ -112,7 +115,8 @@ impl ValueTable {
         }
     }
 
-    /// Returns all values below a key, or all values, with their keys.
+    /// Returns all values with their keys. If `below` is given, returns only values whose key
+    /// starts with it.
     pub(super) async fn list<T: DeserializeOwned>(
         &self,
         below: Option<&str>,
@@ -131,7 +135,8 @@ impl ValueTable {
     }
 }
 
-/// Returns the messages of a stream that match a filter with their subjects, the oldest first.
+/// Returns the messages of a stream whose subjects match a filter, the oldest first. Each message
+/// has its subject.
 async fn list<T: DeserializeOwned>(
     stream: &Stream,
     filter: String,
@@ -194,7 +199,7 @@ fn parse_entry<T: DeserializeOwned>(payload: &[u8], revision: u64) -> ValueEntry
     }
 }
 
-/// A message of NATS has 1 MiB at most, unless its server is configured otherwise.
+/// Maximum length of a value in bytes. The default limit of NATS for a message is 1 MiB.
 const VALUE_BYTES_MAX: usize = 1_000_000;
 
 const LIST_STEP: u64 = 500;

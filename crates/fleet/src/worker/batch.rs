@@ -1,4 +1,4 @@
-//! Moves the files of a batch.
+//! Execution of a batch: a worker moves its files.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl WorkerContext {
         })
     }
 
-    /// Deletes the parts that lost attempts have left of failed work.
+    /// Deletes the part files of all earlier attempts, after the last attempt has failed.
     pub(super) async fn sweep_last(&self, task: &ClaimedWork<'_>) {
         let (Message::Batch(batch), Ok(mut job)) = (&task.message, (self.worker.make)(&task.words))
         else {
@@ -121,7 +121,7 @@ impl WorkerContext {
         self.sweep(&job, &all).await;
     }
 
-    /// Deletes the parts that an attempt has left.
+    /// Deletes these part files at the destination, as far as they exist.
     async fn sweep(&self, job: &Job, parts: &[Vec<u8>]) {
         if parts.is_empty() {
             return;
@@ -144,7 +144,7 @@ impl WorkerContext {
     }
 }
 
-/// Returns the file in the state that the listing found.
+/// Returns a file with the size and the time that the listing has found.
 fn known_file((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> File {
     File {
         root: *root,
@@ -158,7 +158,7 @@ fn known_file((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> Fil
     }
 }
 
-/// Returns the names of the parts of each attempt, this one's last.
+/// Returns the paths of the part files of each attempt. The present attempt is last.
 fn part_names(
     job: &Job,
     files: &[(usize, RelativePath)],
@@ -173,7 +173,7 @@ fn part_names(
     parts.collect()
 }
 
-/// Returns the suffix of the parts of the attempt with this mark.
+/// Returns the suffix of part files. The suffix contains the mark of an attempt.
 fn part_suffix(suffix: Option<&[u8]>, mark: Option<&String>) -> Option<Vec<u8>> {
     let (suffix, mark) = (suffix?, mark?);
     Some([b".", mark.as_bytes(), suffix].concat())

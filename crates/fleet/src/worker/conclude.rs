@@ -1,7 +1,7 @@
-//! Records the outcome of work, and reports it to the queue.
+//! Recording of outcomes, and their report to the queue.
 //!
-//! Each step may be the last one before a crash. The message is then delivered again, and a
-//! recorded outcome is not recorded twice.
+//! The worker may crash after any step. The queue then delivers the message again, and the same
+//! outcome is not recorded twice.
 
 use std::time::Duration;
 
@@ -137,7 +137,7 @@ impl WorkerContext {
             .await
     }
 
-    /// Returns the work to the queue. Another worker gets it after a while.
+    /// Returns the message to the queue. The queue delivers it to a worker after the given delay.
     async fn return_to_queue(
         &self,
         task: &ClaimedWork<'_>,
@@ -152,7 +152,7 @@ impl WorkerContext {
         }
     }
 
-    /// Ends the work for all workers.
+    /// Removes the claim and acknowledges the message, so that no worker receives it again.
     async fn finish(&self, task: &ClaimedWork<'_>, kind: AckKind) -> Result<(), QueueError> {
         match self
             .retry_while_away(task, || self.queue.release(&task.held))
@@ -165,8 +165,8 @@ impl WorkerContext {
     }
 }
 
-/// Delay before the second attempt. Each further delay is twice the one before.
+/// Delay before the second attempt. Each later delay is twice as long as the delay before it.
 const FIRST_DELAY: Duration = Duration::from_secs(5);
 
-/// Largest multiple of the first delay: 320 s.
+/// Maximum delay as a multiple of the first delay. It is 320 s.
 const DELAY_GROWTH_MAX: u32 = 64;

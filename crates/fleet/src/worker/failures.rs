@@ -1,11 +1,11 @@
-//! Reasons of failed files, for a dead letter.
+//! Collection of the reasons why files failed, for a dead letter.
 
 use mover::{
     plan::{FileEvent, FileOutcome, RelativePath},
     run::JobSummary,
 };
 
-/// Some of the reasons, and their total number.
+/// The first reasons, and the number of all failed files.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     reasons: Vec<String>,
@@ -13,7 +13,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Adds a note about the file with this path.
+    /// Adds the reason if the event reports a failed file.
     pub(super) fn add(&mut self, note: &FileEvent, path: &RelativePath) {
         let FileOutcome::Failed(reason) = &note.result else {
             return;
@@ -29,7 +29,7 @@ impl Failures {
         }
     }
 
-    /// Returns the reason of a failed run.
+    /// Returns a text with the reasons of a run. Returns `None` if no file has failed.
     pub(super) fn reason(&self, summary: &JobSummary) -> Option<String> {
         if self.count == 0 {
             let failed = summary.tally.failed;
@@ -43,8 +43,8 @@ impl Failures {
     }
 }
 
-/// Maximum number of reasons in a dead letter.
+/// Maximum number of reasons in one dead letter.
 const REASONS_MAX: usize = 10;
 
-/// Maximum number of characters of a reason.
+/// Maximum length of one reason in characters.
 const REASON_CHARS_MAX: usize = 500;

@@ -1,7 +1,7 @@
-//! Guard of running work.
+//! Supervision of running work.
 //!
-//! It reports progress to the server, and interrupts unwanted work. It keeps a worker that has lost
-//! its claim from changes that cannot be undone.
+//! The guard reports progress to the server. It interrupts work that is cancelled or that another
+//! worker has claimed. A fence prevents a worker that has lost its claim from irreversible changes.
 
 use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
@@ -18,7 +18,8 @@ use super::{
 };
 
 impl WorkerContext {
-    /// Reports progress to the server repeatedly, and sends `stop` the reason for an interruption.
+    /// Reports progress to the server at regular intervals. If the work must end, sends the reason
+    /// to `stop`.
     pub(super) async fn guard(
         &self,
         task: &ClaimedWork<'_>,
@@ -36,10 +37,10 @@ impl WorkerContext {
         pending().await
     }
 
-    /// Returns a fence that checks the claim at the server before each step.
+    /// Returns a fence that checks this worker's claim before each irreversible step.
     ///
-    /// While the server is away, the step waits, since another worker may have the work by then.
-    /// Interrupted work takes no further step.
+    /// If the server cannot be reached, the step waits, because another worker may have claimed the
+    /// work meanwhile. After an interruption, the fence permits no further step.
     pub(super) fn fence(&self, task: &ClaimedWork<'_>) -> Fence {
         let (queue, held) = (self.queue.clone(), Arc::new(task.held.clone()));
         let stopped = task.stopped.clone();
@@ -68,7 +69,8 @@ impl WorkerContext {
         })
     }
 
-    /// Reports progress.
+    /// Sends progress messages to the server, so that the server does not deliver the message to
+    /// another worker.
     async fn report_progress(&self, task: &ClaimedWork<'_>) {
         // Two of three messages may be lost.
         let mut ticks = ticks(self.ack_wait / 3);
@@ -82,7 +84,8 @@ impl WorkerContext {
         }
     }
 
-    /// Checks whether this worker still has the work, and whether it is still wanted.
+    /// Checks at regular intervals whether this worker still has its claim, and whether a user has
+    /// cancelled the job.
     async fn check_claim(
         &self,
         task: &ClaimedWork<'_>,
@@ -110,8 +113,8 @@ fn ticks(every: Duration) -> Interval {
     ticks
 }
 
-/// Sets the reason of an interruption. The first reason counts, except that the loss of the work
-/// always counts. Lost work is not reported.
+/// Sets the reason of an interruption. A later reason does not replace an earlier one, except for
+/// [`Interruption::Lost`]: the worker must not report the outcome of lost work.
 fn interrupt(stop: &watch::Sender<Option<Interruption>>, why: Interruption) {
     stop.send_if_modified(|stored| {
         let is_news = stored.is_none() || (why == Interruption::Lost && *stored != Some(why));

@@ -1,5 +1,4 @@
-//! Lists the source of a job by a dry run. The files to move go into the queue, from the first one
-//! on.
+//! Listing of a job's source by a dry run. Batches go into the queue while the listing continues.
 
 use std::{pin::pin, sync::Arc};
 
@@ -87,7 +86,7 @@ impl WorkerContext {
         }))
     }
 
-    /// Puts batches into the queue, several at a time. Returns their number.
+    /// Puts batches into the queue, several in parallel. Returns the number of batches.
     async fn put_all(
         &self,
         task: &ClaimedWork<'_>,
@@ -117,5 +116,6 @@ impl WorkerContext {
     }
 }
 
-/// Parallel puts: 320 batches a second at 200 ms to the server of NATS.
+/// Maximum number of batches that are put into the queue in parallel. With a round-trip time of 200
+/// ms to the NATS server, it permits 320 batches per second.
 const PUTS_AT_ONCE: usize = 64;

@@ -1,4 +1,5 @@
-//! A worker: takes work for its free slots, does it, and reports the outcome.
+//! A worker. It receives batches and listings from the queue, executes them, and reports the
+//! outcomes.
 
 mod batch;
 mod conclude;
@@ -30,45 +31,48 @@ use crate::{
     queue::{PoolQueue, QueueDelivery, QueueError},
 };
 
-/// Function that creates the job of a command line, as `longhaul copy` would run it.
+/// Function that creates the job from the arguments of `longhaul copy`.
 pub type JobFactory = dyn Fn(&[OsString]) -> Result<Job, String> + Send + Sync;
 
 /// Settings of a worker.
 pub struct Worker {
     /// Name of the worker.
     pub name: String,
-    /// Batches and listings that run at the same time.
+    /// Number of batches and listings that run in parallel.
     pub slots: usize,
-    /// Maximum number of attempts at some work.
+    /// Maximum number of attempts for each batch or listing.
     pub attempts: u32,
-    /// Maximum number of bytes a second over all slots.
+    /// Limit on the sum of the rates of all slots.
     pub rate_max: Option<RateLimit>,
-    /// Function that creates jobs.
+    /// Function that creates the job of a command line.
     pub make: Box<JobFactory>,
 }
 
-/// Context that all slots share.
+/// State that all slots of a worker share.
 struct WorkerContext {
     worker: Worker,
     queue: PoolQueue,
-    /// Progress of all slots, which bounds their common rate.
+    /// Progress of all slots. It also enforces the limit on their common rate.
     progress: JobProgress,
-    /// Sessions that stay open between batches.
+    /// FTP sessions that stay open between two batches.
     session_pool: Arc<SessionPool>,
-    /// Time without a progress message after which a worker has lost its work.
+    /// Time without a progress message after which the server delivers the message to another
+    /// worker.
     ack_wait: Duration,
     is_ending: watch::Receiver<bool>,
-    /// Held by the slot that restores a lost pool.
+    /// Lock that only the slot holds that restores a lost pool.
     restoring: Mutex<()>,
 }
 
-/// Runs the worker until `interrupt` resolves. Running work is then left to other workers.
+/// Runs the worker until `interrupt` resolves. Unfinished batches then return to the queue for
+/// other workers.
 ///
 /// # Errors
-/// [`QueueError`] if the queue cannot be used at the start. Later the worker waits until it can.
+/// [`QueueError`] if the queue is unusable at the start. If the queue becomes unusable later, the
+/// worker waits.
 ///
 /// # Panics
-/// If a slot panics, since a worker with fewer slots than configured would go unnoticed.
+/// If a slot panics. Otherwise nobody would notice that the worker has fewer slots than configured.
 pub async fn run(
     queue: PoolQueue,
     worker: Worker,
@@ -112,7 +116,7 @@ pub async fn run(
 }
 
 impl WorkerContext {
-    /// Runs one slot, which does one piece of work after the other.
+    /// Runs one slot. A slot executes one batch or listing after the other.
     async fn slot(self: Arc<Self>, mut consumer: PullConsumer) {
         while !self.is_ending() {
             let delivery = tokio::select! {
@@ -144,8 +148,8 @@ impl WorkerContext {
         }
     }
 
-    /// Restores parts of the pool that the server has lost. The slots try one after the other, and
-    /// the first one restores it.
+    /// Restores streams of the pool that the server has lost. A lock ensures that only one slot
+    /// restores them.
     async fn restore(&self) -> Result<PullConsumer, QueueError> {
         let _turn = self.restoring.lock().await;
         let (consumer, is_made) = self.queue.restore().await?;
@@ -157,8 +161,8 @@ impl WorkerContext {
         Ok(consumer)
     }
 
-    /// Does the work of a message once. After an error the message is delivered again, to any
-    /// worker.
+    /// Makes one attempt to execute a message. After an error, the queue delivers the message again
+    /// to any worker.
     async fn work(&self, delivery: &QueueDelivery) -> Result<(), QueueError> {
         let message = match Message::read(&delivery.subject, &delivery.payload) {
             Ok(message) => message,
@@ -237,7 +241,7 @@ impl WorkerContext {
         }
     }
 
-    /// Converts an unreadable message to a dead letter.
+    /// Stores an unreadable message as a dead letter, and removes it from the queue.
     async fn refuse(
         &self,
         delivery: &QueueDelivery,
@@ -277,10 +281,10 @@ impl WorkerContext {
         }
     }
 
-    /// Records an outcome, and repeats that while the server is away, so that finished work is not
-    /// done again.
+    /// Executes a step that records an outcome. Repeats the step while the server cannot be
+    /// reached, because the finished work would otherwise be lost.
     ///
-    /// Stops if another worker has the work, or if this worker ends.
+    /// Stops with an error if another worker has claimed the work, or if this worker ends.
     async fn retry_while_away<T, F>(
         &self,
         task: &ClaimedWork<'_>,
@@ -324,8 +328,8 @@ impl WorkerContext {
     }
 }
 
-/// Reports the outcome of a message. If the report is lost, the message is delivered again and then
-/// discarded.
+/// Acknowledges a message, or returns it to the queue. If the acknowledgement is lost, the queue
+/// delivers the message again, and the next worker discards it.
 async fn settle(delivery: &QueueDelivery, kind: AckKind) -> Result<(), QueueError> {
     let is_final = matches!(kind, AckKind::Ack | AckKind::Term);
     let reported = match is_final {
@@ -342,17 +346,18 @@ fn now() -> i64 {
     Timestamp::now().as_second()
 }
 
-/// Interval of checks for sessions without work.
+/// Interval at which the worker closes idle FTP sessions.
 const LEAVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Pause before another attempt at a server.
+/// Pause before the worker contacts an unreachable server again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Pause before another attempt at a message whose job cannot be read.
+/// Delay before the queue delivers a message again whose job record is unreadable.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Least waiting time. With less, a worker would only send progress messages.
+/// Lower limit for the configured time without a progress message. With a shorter time, a worker
+/// would send progress messages all the time.
 const ACK_WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// Placeholder for the job of an unreadable message.
+/// Stand-in for the job's name in the key of an unreadable message's dead letter.
 const UNREADABLE: &str = "unreadable";

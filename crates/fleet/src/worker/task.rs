@@ -1,4 +1,4 @@
-//! Work that a worker has claimed, and its outcome.
+//! A batch or listing that a worker has claimed, and the outcome of its attempt.
 
 use std::ffi::OsString;
 
@@ -10,41 +10,41 @@ use crate::{
     record::FileCounts,
 };
 
-/// Work that a worker has claimed.
+/// A batch or listing that this worker has claimed.
 pub(super) struct ClaimedWork<'a> {
     pub(super) delivery: &'a QueueDelivery,
     pub(super) message: Message,
-    /// Command line of `longhaul copy`.
+    /// Arguments for `longhaul copy`.
     pub(super) words: Vec<OsString>,
     pub(super) held: HeldClaim,
-    /// Reason of an interruption, once there is one.
+    /// Reason of an interruption. `None` while the work may continue.
     pub(super) stopped: watch::Receiver<Option<Interruption>>,
 }
 
-/// Reason of an interruption.
+/// Reason why an attempt must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interruption {
-    /// The worker ends.
+    /// This worker process ends.
     Ending,
-    /// Another worker has the work.
+    /// Another worker has claimed the same batch or listing.
     Lost,
-    /// The job was cancelled.
+    /// A user has cancelled the job.
     Cancelled,
 }
 
-/// Outcome of an attempt.
+/// Outcome of one attempt.
 pub(super) enum TaskOutcome {
-    /// The files have been moved.
+    /// All files of the batch have been moved.
     Moved(FileCounts),
-    /// The source is listed, and its batches wait.
+    /// The source has been listed, and its batches are in the queue.
     Listed(SourceListing),
-    /// The attempt has failed, with the reason.
+    /// The attempt has failed for the given reason.
     Failed(String),
-    /// The worker ends.
+    /// This worker process ends before the attempt has finished.
     Interrupted,
-    /// Another worker has the work.
+    /// Another worker has claimed the same batch or listing.
     Lost,
-    /// The job was cancelled.
+    /// A user has cancelled the job.
     Cancelled,
 }
 
@@ -53,17 +53,17 @@ pub(super) struct SourceListing {
     pub(super) listing: u32,
     pub(super) batches: u32,
     pub(super) found: FileCounts,
-    /// Error for the parts that could not be listed.
+    /// Reason why some directories could not be listed. `None` if the listing is complete.
     pub(super) failure: Option<String>,
 }
 
 impl ClaimedWork<'_> {
-    /// Returns the reason of an interruption, if there is one.
+    /// Returns the reason of an interruption. Returns `None` if the work may continue.
     pub(super) fn interruption(&self) -> Option<Interruption> {
         *self.stopped.borrow()
     }
 
-    /// Waits for an interruption of the work.
+    /// Waits until the work is interrupted.
     pub(super) async fn stopped(&self) {
         // The sender may be dropped with the work.
         let _ = self.stopped.clone().wait_for(Option::is_some).await;
