@@ -201,8 +201,8 @@ pub fn is_name(text: &str) -> bool {
 
 const NAME_BYTES_MAX: usize = 64;
 
-/// ASCII characters that are percent-encoded: those that JSON escapes, and the percent sign itself.
-/// All characters outside of ASCII are encoded, too.
+/// ASCII characters that are percent-encoded: the characters that JSON escapes, and the percent
+/// sign itself. All characters outside of ASCII are encoded, too.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'"').add(b'\\');
 
 #[cfg(test)]

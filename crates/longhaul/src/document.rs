@@ -60,7 +60,7 @@ impl Document {
         self.table(section).entry(key).or_insert(value(text));
     }
 
-    /// Adds those of `texts` to a list that the list does not contain.
+    /// Adds each of `texts` that the list does not contain to the list.
     pub(crate) fn add(&mut self, section: &str, key: &str, texts: &[String]) {
         let list = self.table(section).entry(key);
         let list = list.or_insert(value(Array::new()));

@@ -149,8 +149,8 @@ impl PoolQueue {
         }
     }
 
-    /// Receives one message from the queue. Returns `None` if no message arrives within
-    /// [`TAKE_TIMEOUT`].
+    /// Receives one message from the queue. Returns `None` if no message arrives within ten
+    /// seconds.
     ///
     /// # Errors
     /// [`QueueError`] if the server cannot be reached.
@@ -270,7 +270,7 @@ impl PoolQueue {
     }
 
     /// Returns the dead letters with their numbers, the oldest first. If `job` is given, returns
-    /// only those of this job.
+    /// only the dead letters of this job.
     ///
     /// # Errors
     /// [`QueueError`] if the server cannot be reached.

@@ -12,7 +12,7 @@ pub struct NatsServer {
     pub url: String,
     /// Password of the user, or the token.
     pub password: Option<String>,
-    /// File with certificates of trusted authorities, in addition to those of the system.
+    /// File with certificates of trusted authorities. The system's authorities are trusted, too.
     pub authorities: Option<PathBuf>,
     /// Name under which this process appears at the server.
     pub name: String,

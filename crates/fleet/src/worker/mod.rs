@@ -72,7 +72,8 @@ struct WorkerContext {
 /// worker waits.
 ///
 /// # Panics
-/// If a slot panics. Otherwise nobody would notice that the worker has fewer slots than configured.
+/// If a slot panics. Otherwise the worker would continue unnoticed with fewer slots than
+/// configured.
 pub async fn run(
     queue: PoolQueue,
     worker: Worker,

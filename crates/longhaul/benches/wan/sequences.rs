@@ -59,9 +59,8 @@ impl Outcome {
         Summary::of(&figures).expect("each row has a sequence at least")
     }
 
-    /// Returns the ratio of the worst result to the median. Of the five transfers, the transfer
-    /// with the lowest ratio counts. Returns zero if the median is zero, because most sequences
-    /// failed.
+    /// Returns the ratio of the worst result to the median. The transfer with the lowest ratio
+    /// counts. Returns zero if the median is zero, because most sequences failed.
     fn worst_of_median(&self) -> f64 {
         let ratios = (0..SERIES.transfers).map(|transfer| {
             let Summary { min, median, .. } = self.of(transfer);

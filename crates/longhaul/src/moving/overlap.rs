@@ -1,8 +1,8 @@
 //! Detection of a source and a destination that contain the same files.
 //!
-//! Two names may lead to the same files: two spellings of a server's name, a link, or a local path
-//! that a server on this machine also serves. A sync that deletes extra files would then delete its
-//! own source.
+//! Two different names may lead to the same files. Examples are two spellings of a server's name, a
+//! link, and a local path that a server also serves. A sync that deletes extra files would then
+//! delete its own source.
 #![allow(
     clippy::disallowed_methods,
     reason = "looks which addresses are this machine's"

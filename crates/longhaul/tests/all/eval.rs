@@ -173,8 +173,8 @@ fn a_plan_is_told_from_a_subcommand() {
     assert_ends(eval(&["./report"]), 2, "./report: No such file");
 }
 
-/// If a program is missing, the record says so, and a later run repeats the trial. The test hides
-/// the program `uftpd` with an empty search path.
+/// If a program is missing, the record states this, and a later run repeats the trial. The test
+/// hides the program `uftpd` with an empty search path.
 #[test]
 fn a_missing_program_is_told() {
     let folder = Folder::new("missing");

@@ -225,8 +225,8 @@ impl Messages {
         write.expect("room").expect("a stream");
     }
 
-    /// Returns all requests that arrive, until none arrives for a short time. Of consecutive
-    /// acknowledgements, only the last is returned.
+    /// Returns all requests that arrive, until none arrives for a short time. If several
+    /// acknowledgements follow each other, only the last is returned.
     pub(crate) fn asked(&mut self) -> Vec<ChunkRequest> {
         let mut asks = Vec::new();
         loop {
