@@ -481,8 +481,7 @@ fn peers_named(config: &Config, names: &[String]) -> Vec<usize> {
     named.map(|(number, _)| number).collect()
 }
 
-/// Waits until the link is connected to the named peers, as far as they have an endpoint. Gives up
-/// after [`CONNECT_TIMEOUT`].
+/// Waits at most [`CONNECT_TIMEOUT`] for connections to the named peers that have an endpoint.
 async fn connect(link: &Link, config: &Config, names: &[String]) {
     let configured = config.relay.link.peers.iter();
     let wanted = configured.filter(|it| it.endpoint.is_some() && names.contains(&it.name));
@@ -519,8 +518,7 @@ fn tokio_unix_listener(listener: UnixListener) -> io::Result<tokio::net::UnixLis
     tokio::net::UnixListener::from_std(listener)
 }
 
-/// Reports to the service manager at regular intervals that the gateway works. While the link's
-/// thread does not answer, the function sends no report.
+/// Reports at regular intervals that the gateway works, unless the link's thread hangs.
 async fn report_health(
     link: Link,
     service_manager: Arc<ServiceManager>,
@@ -591,8 +589,7 @@ fn first_session() -> u64 {
 const DISMISS_EVERY: Duration = Duration::from_millis(500);
 /// Time within which aborted sessions inform their clients and streams of the link end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time for peers to connect to the new process. It is enough for an announcement and a handshake
-/// on a slow path.
+/// Time for peers to connect to the new process, even on a path with a long round-trip time.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Stand-in for unlimited time: ten years.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);

@@ -35,8 +35,7 @@ pub(crate) struct Settings {
     sharing: Option<Arc<SpoolSharing>>,
 }
 
-/// Identity of a server. It contains the gateway, because the same address can belong to different
-/// servers behind different gateways.
+/// Identity of a server. Different gateways may reach different servers at the same address.
 #[derive(PartialEq, Eq, Hash)]
 struct ServerName {
     gateway: Option<String>,
@@ -136,8 +135,7 @@ impl Settings {
         })
     }
 
-    /// Returns the destination's server and user, and its canonical path. The server is `None` for
-    /// a local path.
+    /// Returns the destination's server and user (`None` for a local path), and its path.
     fn place(&self) -> (Option<(ServerName, String)>, Vec<u8>) {
         let trimmed = |mut path: Vec<u8>| {
             while path.len() > 1 && path.ends_with(b"/") {
@@ -172,8 +170,7 @@ impl Settings {
         }
     }
 
-    /// Returns the servers of the source and the destination. Each lane opens one connection to
-    /// each returned server.
+    /// Returns the servers to which each lane connects: of the source and of the destination.
     fn ends_at_servers(&self) -> impl Iterator<Item = &Server> {
         let ends = [self.sources.first(), Some(&self.destination)];
         ends.into_iter().flatten().filter_map(Location::server)
@@ -295,8 +292,7 @@ pub(super) fn ask_passwords(jobs: &mut [Settings]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prepares jobs to several servers behind one gateway, so that each file crosses the link only
-/// once.
+/// Makes jobs behind one gateway share its spool, so that each file crosses the link only once.
 pub(super) fn share_gateways(jobs: &mut [Settings]) {
     let mut behind: HashMap<(String, u16), Vec<&mut Settings>> = HashMap::new();
     for job in jobs {
@@ -314,8 +310,7 @@ pub(super) fn share_gateways(jobs: &mut [Settings]) {
     }
 }
 
-/// Limits the lanes of each job, so that all jobs together keep the limit `--connections` at each
-/// server.
+/// Limits each job's lanes, so that all jobs together keep `--connections` at each server.
 fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Result<()> {
     let mut uses: HashMap<ServerName, u16> = HashMap::new();
     for job in jobs.iter() {
@@ -371,8 +366,7 @@ fn moving(writing: &WriteArgs) -> CopyOptions {
     }
 }
 
-/// Checks the names of several sources. The names must differ, because all sources are copied into
-/// one directory.
+/// Checks that the names of several sources differ, because all go into one directory.
 fn check_names(sources: &[Location]) -> anyhow::Result<()> {
     if sources.len() == 1 {
         return Ok(());
@@ -416,9 +410,8 @@ fn canonical(location: &Location) -> String {
 
 /// Returns the path of a root.
 ///
-/// For a local root, all spellings yield the same path. Its files, parts and journal records
-/// therefore keep their paths. A slash at the end is preserved, because it means that the path is a
-/// directory.
+/// All spellings of a local root yield the same path, so its parts and records are found again. A
+/// slash at the end is preserved, because it marks a directory.
 fn root_path(location: &Location) -> Vec<u8> {
     let typed = location.path();
     let Location::Local(path) = location else {
