@@ -1,6 +1,6 @@
 //! The admin interface over HTTP.
 //!
-//! - `/status.json` and `/metrics` both use one [`GatewaySnapshot`].
+//! - `/status.json` and `/metrics` return the values of a [`GatewaySnapshot`].
 //! - `/healthz` and `/readyz` serve monitoring programs.
 //! - `GET /trace` serves programs on this machine.
 //! - The dashboard serves people.

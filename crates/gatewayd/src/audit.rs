@@ -1,6 +1,5 @@
 //! The audit trail: changes of the gateway, each with the principal that ordered it. Its events
-//! have the target [`AUDIT`], which no log filter drops. Failed log-ins are logged by the relay
-//! crate.
+//! have the target [`AUDIT`], which no log filter drops. The relay crate logs failed log-ins.
 
 use std::net::SocketAddr;
 

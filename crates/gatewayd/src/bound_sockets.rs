@@ -68,7 +68,8 @@ impl BoundSockets {
         Self::bind_or_inherit(config, None)
     }
 
-    /// Uses the sockets of `predecessor`, and binds the missing sockets.
+    /// Uses the sockets that the old process (`predecessor`) has passed on, and binds the missing
+    /// sockets.
     ///
     /// # Errors
     /// [`BindError`] names the first address that could not be bound.
@@ -162,7 +163,7 @@ fn bind_control(address: SocketAddr, is_transparent: bool) -> Result<TcpListener
     bound.map_err(|source| BindError::new(TRANSPARENT, address, source))
 }
 
-/// Uses the predecessor's admin socket, or binds a new socket.
+/// Uses the admin socket that the old process has passed on, or binds a new socket.
 fn bind_admin_socket(
     config: &Config,
     predecessor: &mut Option<Predecessor>,

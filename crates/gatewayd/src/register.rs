@@ -2,8 +2,8 @@
 //! open invites.
 //!
 //! Only the operator changes the configuration file, and only the gateway and its commands change
-//! the register. The register adds peers. The servers that these peers may reach are determined by
-//! the configuration.
+//! the register. The register adds peers. The configuration determines the servers that these peers
+//! may reach.
 #![allow(clippy::disallowed_methods, reason = "waits for its lock")]
 
 use std::{
@@ -53,7 +53,7 @@ pub struct DismissedPeer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnrolledPeer {
-    /// Name of the peer in the configuration and the logs of this gateway.
+    /// Name of the peer at this gateway, in logs and in the key `via`.
     pub name: String,
     /// Public key of the peer.
     #[serde(with = "text")]
@@ -481,8 +481,8 @@ mod optional_text {
     }
 }
 
-/// Maximum number of removed peers in the register. The next constant is the time for which each
-/// remains in the register, in seconds.
+/// Maximum number of removed peers in the register. The next constant is the time for which a
+/// removed peer remains in the register, in seconds.
 const DISMISSED_MAX: usize = 64;
 const DISMISSED_S: u64 = 90 * 24 * 3600;
 

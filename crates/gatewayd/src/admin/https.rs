@@ -1,4 +1,4 @@
-//! The dashboard's address with TLS: its listener, and the handshakes of its clients.
+//! The dashboard's TLS listener, and the TLS handshakes with its clients.
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 

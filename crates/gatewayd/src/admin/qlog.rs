@@ -2,8 +2,8 @@
 //!
 //! Sources: draft-ietf-quic-qlog-main-schema-02 (the records and their header),
 //! draft-ietf-quic-qlog-quic-events-01 (names and fields of events that exist in QUIC), and RFC
-//! 7464 (the framing). Events that do not exist in QUIC are in the namespace `longhaul`. Further
-//! fields of QUIC's events have the prefix `longhaul_`.
+//! 7464 (the framing). Events that do not exist in QUIC are in the namespace `longhaul`. Additional
+//! fields in events of QUIC have the prefix `longhaul_`.
 
 use std::time::{Duration, SystemTime};
 
@@ -60,7 +60,8 @@ pub(super) fn records(event: &TraceEvent) -> String {
     }
 }
 
-/// Returns the name and the data of each record of a sample. A count of zero yields no record.
+/// Returns the name and the data of each qlog record for one sample of the link's counters. A count
+/// of zero yields no record.
 fn sample_fields(sample: &Sample) -> Vec<(&'static str, Value)> {
     let counts = &sample.counts;
     let mut metrics = json!({

@@ -1,4 +1,5 @@
-//! Checks across keys of the configuration: references between sections, and contradictions.
+//! Checks that involve several keys of the configuration: references between sections, and
+//! contradictions.
 
 use std::{
     collections::HashSet,

@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use crate::config::Config;
 use net::tls::CertSource;
 
-/// A folder with an identity, a token and a certificate, unique to the test.
+/// A folder with an identity, a token and a certificate. Each test has its own folder.
 struct Folder(std::path::PathBuf);
 
 impl Folder {

@@ -1,5 +1,5 @@
-//! Checks of a transparent listener. Keys must not contradict it, and the servers must be possible
-//! to intercept.
+//! Checks of a transparent listener. No key may contradict the interception, and the servers must
+//! have addresses that the kernel can intercept.
 
 use toml::Spanned;
 

@@ -54,7 +54,7 @@ pub(super) fn served(
     Ok(())
 }
 
-/// Reads a range such as `30000-30999`.
+/// Parses a range of ports such as `30000-30999`.
 pub(super) fn passive_ports(text: &Spanned<String>) -> Result<RangeInclusive<u16>, Problem> {
     let range = text.get_ref().split_once('-').and_then(|(low, high)| {
         let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);

@@ -1,8 +1,9 @@
 //! The servers whose connections a transparent listener intercepts, and the peers that reach each
-//! of them.
+//! server.
 //!
-//! Packets carry addresses, so only the addresses and networks of `serves` count. The most specific
-//! network decides, as for any other target.
+//! Packets contain addresses and no host names. Therefore only the addresses and networks in
+//! `serves` have an effect. If several networks contain an address, the most specific network
+//! determines the peer.
 
 use std::{
     cmp::Reverse,
@@ -17,14 +18,15 @@ use net::target::{Network, ServesPattern};
 /// The servers whose connections a transparent listener intercepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Intercepted {
-    /// Each network with its peers, by index and in file order. Longer prefixes of a family come
-    /// first.
+    /// Each network with the indices of its peers, in the order of the file. Networks of one
+    /// address family are sorted, the longest prefix first.
     networks: Vec<(Network, Vec<usize>)>,
 }
 
 impl Intercepted {
-    /// Returns the servers for a transparent listener at `listen`. All `peers`, or only the peer
-    /// `via`, serve them. An address family without a listener or without clients is omitted.
+    /// Returns the servers that a transparent listener at `listen` intercepts. If `via` is given,
+    /// only the servers of this peer count. Omits an address family (IPv4 or IPv6) for which the
+    /// listener has no address or no clients.
     pub(crate) fn new(
         peers: &[PeerSettings],
         via: Option<usize>,
@@ -64,14 +66,15 @@ impl Intercepted {
         self.networks.is_empty()
     }
 
-    /// Returns each network with its peers. A network within another one precedes it.
+    /// Returns each network with the indices of its peers. If one network contains another, the
+    /// smaller network comes first.
     pub(crate) fn networks(&self) -> impl Iterator<Item = (&Network, &[usize])> {
         self.networks
             .iter()
             .map(|(network, peers)| (network, peers.as_slice()))
     }
 
-    /// Returns the peers of all intercepted servers.
+    /// Returns the indices of all peers that reach intercepted servers.
     pub(crate) fn peers(&self) -> BTreeSet<usize> {
         self.networks
             .iter()

@@ -48,7 +48,7 @@ pub struct Config {
     pub key_file: PathBuf,
     /// Address and port of the link's UDP socket.
     pub link_listen: SocketAddr,
-    /// Peers, the link to them, and limits.
+    /// Settings of the peers, the link and the limits.
     pub relay: RelaySettings,
     /// Time after a shutdown request within which open transfers may finish.
     pub drain_max: Duration,
@@ -57,13 +57,13 @@ pub struct Config {
     pub upgrade_drain_max: Option<Duration>,
     /// FTP listeners.
     pub ftp: Vec<FtpListener>,
-    /// FTP listeners that pass TLS through unread between client and server.
+    /// FTP listeners that forward the TLS connection between client and server without decryption.
     pub pass_through: Vec<PassThrough>,
     /// Listeners for any other TCP service.
     pub forwards: Vec<Forward>,
     /// Folder for uploads that the gateway copies to several servers, if configured.
     pub spool: Option<spool::SpoolSettings>,
-    /// Folder for chunks that have crossed the link, if configured.
+    /// Folder of the chunk stores, if configured.
     pub store: Option<optimise::StoresSettings>,
     /// The transfer log, if configured.
     pub transfer_log: Option<transfer_log::TransferLogSettings>,
@@ -150,7 +150,7 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// Reads and checks a configuration file and the key file that it names.
+    /// Reads and checks a configuration file and its key file.
     ///
     /// # Errors
     /// [`ConfigError`] describes the first mistake.

@@ -1,7 +1,7 @@
 use super::*;
 use link::Identity;
 
-/// A folder with a key, unique to the test.
+/// A folder with a private key. Each test has its own folder.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -80,8 +80,8 @@ impl Sample {
         )
     }
 
-    /// Returns the mean of the samples. Unknown values are left out of the mean. The limit is the
-    /// last known limit.
+    /// Returns the mean of the samples. The mean ignores unknown values. The limit is the last
+    /// known limit.
     fn mean<'a>(samples: impl Iterator<Item = &'a Self> + Clone) -> Option<Self> {
         let last = samples.clone().last()?;
         let count = samples.clone().count() as f32;

@@ -1,4 +1,4 @@
-//! Log-in, log-out, and the query for the permissions of a page.
+//! Log-in and log-out, and the request with which a page reads its permissions.
 
 use std::sync::Arc;
 

@@ -44,8 +44,8 @@ impl ManualLimits {
 }
 
 impl RateOverrides {
-    /// Returns the users' limits. First removes them, or sets them again, if the gateway has
-    /// reloaded.
+    /// Returns the users' limits. If an operator has ordered a reload, removes the limits first.
+    /// After any other reload, sets the limits again first.
     pub(super) fn limits(&mut self, running: &RunningGateway) -> &mut ManualLimits {
         let is_same = |config| Arc::ptr_eq(config, &running.config);
         if !self.config.as_ref().is_some_and(is_same) {

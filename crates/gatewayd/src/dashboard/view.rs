@@ -1,5 +1,5 @@
-//! Data of the page about the gateway and its peers. They combine the snapshot with settings of the
-//! configuration and of the operator.
+//! Data of the page about the gateway and its peers. The data combine the snapshot with settings of
+//! the configuration and of the operator.
 
 use std::time::SystemTime;
 
@@ -201,6 +201,6 @@ pub(super) const PEERS_MAX: usize = 64;
 /// Maximum number of chunk stores on one page.
 const STORES_MAX: usize = 64;
 
-/// Fraction of a rate limit from which the limit counts as reached. Pacing and packet headers use
-/// the remaining capacity.
+/// Fraction of a rate limit at which the limit counts as reached. Pacing and packet headers use the
+/// remaining 10 %.
 const AT_CAP: f64 = 0.9;

@@ -28,8 +28,8 @@ pub use self::program::InterceptError;
 use self::ruleset::Ruleset;
 use crate::config::{Config, FtpListener};
 
-/// The interception of a running gateway. Its drop removes the rules and the routing from the
-/// kernel.
+/// The interception of a running gateway. When this value is dropped, the rules and the routing are
+/// removed from the kernel.
 #[derive(Debug)]
 pub(crate) struct Interception {
     rulesets: Vec<Ruleset>,
@@ -180,7 +180,7 @@ fn is_running(rules: &Ruleset) -> bool {
     bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
 }
 
-/// Interval of keep-alive packets to idle peers. With this interval, the gateway detects the
-/// failure of a peer before a client that connects one second later is affected. The packets use 3
+/// Interval of keep-alive packets to idle peers. The gateway thereby detects the failure of a peer
+/// within a second. Clients that connect later then reach the servers directly. The packets use 3
 /// kbit/s for each peer.
 const KEEP_ALIVE: Duration = Duration::from_millis(200);

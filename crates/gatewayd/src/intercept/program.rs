@@ -1,4 +1,4 @@
-//! Calls of the programs that change the kernel's configuration: `nft` of nftables and `ip` of
+//! Execution of the programs that change the kernel's configuration: `nft` of nftables and `ip` of
 //! iproute2.
 
 use std::{

@@ -20,7 +20,7 @@ use serde_json::Value;
 use units::ByteCount;
 use wansim::PathConfig;
 
-/// Two sites with their gateways, and a receiver. Its drop ends all processes.
+/// Two sites with their gateways, and a receiver. When this value is dropped, all processes end.
 pub struct Setting {
     // Fields are dropped in this order, so the gateways end before their sites.
     gateways: Gateways,

@@ -130,8 +130,8 @@ pub(super) fn entry<'a>(table: &'a mut Table, place: &str) -> &'a mut Table {
     value.as_table_mut().expect("a table")
 }
 
-/// Paths in [`FILE`] of keys whose path there differs from the key's name. The function [`place`]
-/// uses the first entry that matches.
+/// Keys whose path in [`FILE`] differs from the key's name. Each entry has the start of the name
+/// and the start of the path. The function [`place`] uses the first entry that matches.
 const PLACES: [(&str, &str); 8] = [
     ("ftp.tls.", "ftp.2.tls."),
     ("ftp.server_tls.", "ftp.2.server_tls."),
