@@ -10,7 +10,7 @@ pub struct DeadLetter {
     pub job: Option<String>,
     /// Key of the batch or listing. `None` if the message is unreadable.
     pub key: Option<String>,
-    /// Reason of the failure.
+    /// Reason why the work failed.
     pub reason: String,
     /// Name of the worker that recorded the failure.
     pub worker: String,

@@ -30,7 +30,7 @@ pub struct Batch {
     pub files: Vec<BatchFile>,
 }
 
-/// A file of a batch.
+/// A file in a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchFile {
     /// Index of the file's source among the job's sources.
@@ -59,7 +59,7 @@ pub enum Message {
     Batch(Batch),
 }
 
-/// Reason why a message is unusable.
+/// Reason why a message is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {

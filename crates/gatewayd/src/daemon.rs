@@ -50,13 +50,13 @@ use relay::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The link did not start.
+    /// The link could not be started.
     #[error("the link did not start")]
     Link(#[from] LinkError),
-    /// The link's driver has ended without a shutdown.
+    /// The link has ended without a shutdown.
     #[error("the link has ended unexpectedly")]
     LinkEnded,
-    /// Connections to servers cannot be intercepted.
+    /// The interception of connections to servers could not be installed.
     #[error("no interception")]
     Intercept(#[from] InterceptError),
     /// The listeners cannot be opened.

@@ -24,7 +24,7 @@ use crate::{
 use net::tls::{self, Acceptor, AcceptorError};
 use relay::near::{self, FtpService, PassThroughListener};
 
-/// The TLS acceptor of a listener. `None` without TLS.
+/// TLS acceptor of a listener. `None` if the listener does not use TLS.
 type ListenerAcceptor = Option<Arc<Acceptor>>;
 
 /// All listeners of a running gateway.

@@ -29,7 +29,7 @@ pub struct Register {
     /// Peers in addition to those in the configuration file.
     #[serde(default, rename = "peer", skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<EnrolledPeer>,
-    /// Open invites, and invites that ended recently.
+    /// Open invites, and invites that were used or expired recently.
     #[serde(default, rename = "invite", skip_serializing_if = "Vec::is_empty")]
     pub invites: Vec<OpenInvite>,
     /// Peers that an operator has removed recently. When such a peer connects, the gateway informs
@@ -130,7 +130,7 @@ pub enum RegisterError {
     /// The file system reported an error.
     #[error("{path}")]
     Io {
-        /// The file.
+        /// Path of the register file.
         path: PathBuf,
         /// The error of the file system.
         source: io::Error,
@@ -138,9 +138,9 @@ pub enum RegisterError {
     /// The content of the file is invalid.
     #[error("{path}: {message}")]
     Wrong {
-        /// The file.
+        /// Path of the register file.
         path: PathBuf,
-        /// The mistake, with line and column.
+        /// The mistake, with its line and column.
         message: String,
     },
 }

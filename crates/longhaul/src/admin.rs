@@ -60,17 +60,18 @@ pub(crate) fn ask_any(places: &[AdminPlace], path: &str) -> anyhow::Result<(Admi
     )?)
 }
 
-/// Sends one request without a body.
+/// Sends a request without a body. Returns the response.
 pub(crate) fn ask(at: &AdminPlace, method: &str, path: &str) -> anyhow::Result<Answer> {
     ask_patiently(at, method, path, TIMEOUT)
 }
 
-/// Sends one request with a text as its body.
+/// Sends a POST request whose body is `text`. Returns the response.
 pub(crate) fn send(at: &AdminPlace, path: &str, text: &str) -> anyhow::Result<Answer> {
     with_place(at, exchange(at, Request::post(path), text, TIMEOUT))
 }
 
-/// Sends one order in the JSON form of the dashboard's controls.
+/// Sends an order with a JSON body, in the form that the dashboard's page sends. Returns the
+/// response.
 pub(crate) fn order(
     at: &AdminPlace,
     path: &str,

@@ -63,8 +63,8 @@ pub(crate) struct Access {
     door: Option<GatewayListener>,
     /// The far gateway, and the file of this process's private key.
     peer: Option<(FarGateway, PathBuf)>,
-    /// Text that distinguishes this gateway from others. `None` unless the job has several
-    /// gateways.
+    /// Text that distinguishes this gateway from others. `None` unless the command line names
+    /// several gateways.
     gateway: Option<String>,
     is_active: bool,
     reply_timeout: Duration,
@@ -248,7 +248,7 @@ impl Access {
         &self.verify_tls
     }
 
-    /// Uses the listener of a running near gateway.
+    /// Makes this access use a listener of a running near gateway.
     pub(crate) fn use_listener(&mut self, door: GatewayListener) {
         self.door = Some(door);
     }

@@ -14,7 +14,7 @@ pub(crate) struct TextPosition {
 }
 
 impl TextPosition {
-    /// Returns the position of the byte at `offset` in the text of a file.
+    /// Returns the position of the byte `offset` in the text of a file.
     pub(crate) fn of(text: &str, offset: usize, file: &Path) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);

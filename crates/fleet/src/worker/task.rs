@@ -48,7 +48,7 @@ pub(super) enum TaskOutcome {
     Cancelled,
 }
 
-/// Result of a listing.
+/// Result of the listing of a job's source.
 pub(super) struct SourceListing {
     pub(super) listing: u32,
     pub(super) batches: u32,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::VERSION;
 
-/// The media type of the records.
+/// Media type of the response with the qlog records.
 pub(super) const CONTENT_TYPE: &str = "application/qlog+json-seq";
 
 /// Returns the first record. The times of all later records count from `begun`.

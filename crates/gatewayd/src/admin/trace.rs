@@ -1,4 +1,5 @@
-//! `GET /trace?peer=NAME`: the events of the link to a peer, as qlog, until the client disconnects.
+//! `GET /trace?peer=NAME`: a stream of events of the link to one peer, in the format qlog. The
+//! stream ends when the client disconnects.
 
 use axum::{
     body::Body,

@@ -1,4 +1,4 @@
-//! Checks of `[log]`.
+//! Checks of the section `[log]`.
 
 use std::path::Path;
 

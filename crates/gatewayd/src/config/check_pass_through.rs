@@ -13,7 +13,7 @@ use super::{
     problem::{Problem, problem},
 };
 
-/// Whether the section configures pass-through.
+/// Whether the section configures TLS with `mode = "pass-through"`.
 pub(super) fn is_asked(section: &FtpSection) -> bool {
     let mode = section.tls.as_ref().map(|tls| tls.mode.get_ref().as_str());
     mode == Some("pass-through")

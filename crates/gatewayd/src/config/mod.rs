@@ -44,7 +44,7 @@ use relay::{optimise, spool, transfer_log};
 /// A checked configuration of a gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The file of the private key.
+    /// File of the gateway's private key.
     pub key_file: PathBuf,
     /// Address and port of the link's UDP socket.
     pub link_listen: SocketAddr,
@@ -88,7 +88,7 @@ pub struct Config {
     /// Whether the file sets the admin socket. If so, the gateway does not start when the socket
     /// cannot be bound.
     pub admin_socket_explicit: bool,
-    /// The dashboard over TLS, if configured.
+    /// Settings of the dashboard over TLS. `None` if the file has no section `[admin.https]`.
     pub admin_https: Option<AdminHttps>,
 }
 
@@ -128,10 +128,10 @@ pub enum LogFormat {
     Journald,
 }
 
-/// The dashboard for browsers on other machines.
+/// Settings of the dashboard over TLS, which serves browsers on other machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminHttps {
-    /// Address of the dashboard over TLS.
+    /// Address and port of the dashboard over TLS.
     pub listen: SocketAddr,
     /// Certificate of the dashboard for browsers.
     pub certificate: CertSource,

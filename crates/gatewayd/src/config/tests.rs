@@ -20,7 +20,8 @@ impl Folder {
         Config::parse(text, &self.0.join("a.toml"))
     }
 
-    /// Returns line, column and message of the mistake in `text`.
+    /// Parses an invalid configuration. Returns the line, the column and the message of the
+    /// mistake.
     fn error(&self, text: &str) -> (usize, usize, String) {
         let error = self.parse(text).expect_err("the configuration is wrong");
         let (line, column) = error.at.expect("it was read");

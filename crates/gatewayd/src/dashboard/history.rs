@@ -1,4 +1,4 @@
-//! History of each peer over the last minutes and the last day.
+//! History of each peer: the last ten minutes in seconds, and the last day in minutes.
 
 use std::{
     collections::{BTreeMap, VecDeque},

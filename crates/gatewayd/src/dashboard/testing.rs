@@ -22,10 +22,10 @@ use relay::{
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TestLoad {
-    /// Number of open transfers. Each transfer lasts for `seconds`.
+    /// Number of open transfers to create. Each of them stays open for `seconds`.
     open: usize,
     seconds: u64,
-    /// Number of finished transfers.
+    /// Number of finished transfers to create.
     finished: usize,
 }
 

@@ -33,7 +33,7 @@ pub enum EnrolError {
     /// No socket could be created.
     #[error("a UDP socket cannot be opened")]
     Socket(#[from] io::Error),
-    /// The link did not start.
+    /// The link could not be started.
     #[error("the link did not start")]
     Link(#[from] LinkError),
     /// The far gateway does not answer.

@@ -16,7 +16,7 @@ pub(super) struct ReloadPlan {
     pub(super) needs_restart: Vec<String>,
 }
 
-/// A present or former peer of the link.
+/// A present or removed peer of the link.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct KnownPeer {
     /// The peer's settings in the link. A removed peer has no keys.

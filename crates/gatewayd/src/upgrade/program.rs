@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A program and its arguments.
+/// The path of a program file, and the arguments of the program.
 #[derive(Debug, Clone)]
 pub struct Program {
     path: PathBuf,

@@ -33,7 +33,7 @@ enum Direction {
 
 const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
 
-/// A running transfer.
+/// A running transfer, with its control connections and its data connections.
 struct Transfer {
     client: Control,
     server: Control,
@@ -156,7 +156,7 @@ fn expect_references(world: &World) {
     assert!(totals.deduplication_saved_bytes > 1_000_000, "{totals:?}");
 }
 
-/// Polls until `condition` holds.
+/// Checks `condition` repeatedly until it holds. Panics after a timeout.
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !condition() {

@@ -142,7 +142,7 @@ impl Run {
     };
 }
 
-/// A step of a measurement.
+/// A step of a measurement: one transfer through the gateways, or one with the kernel's TCP.
 enum Step<'a> {
     Gateways,
     Rival(&'a str),

@@ -12,7 +12,7 @@ use crate::{route::Route, setting::Setting, virtual_time};
 pub struct Series {
     pub transfers: usize,
     pub size: ByteCount,
-    /// Idle time of the link after each transfer.
+    /// Time after each transfer in which the link is idle.
     pub pause: Duration,
 }
 

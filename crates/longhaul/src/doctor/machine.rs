@@ -1,4 +1,5 @@
-//! Findings about limits of the machine.
+//! Findings about security policies of the machine (SELinux and AppArmor) that may restrict the
+//! gateway.
 
 use std::fs;
 

@@ -41,7 +41,7 @@ pub(super) struct ReplicaArgs {
 }
 
 impl PoolArgs {
-    /// Connects to an existing pool.
+    /// Connects to an existing pool. Returns an error if the pool does not exist.
     pub(super) async fn open(&self) -> anyhow::Result<PoolQueue> {
         self.connect(None).await
     }

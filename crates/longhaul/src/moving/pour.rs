@@ -23,7 +23,7 @@ struct PourResult<'a> {
     elapsed_s: f64,
 }
 
-/// Copies standard input to the destination.
+/// Copies standard input to a file at the destination. Returns the exit code.
 pub(crate) fn pour_stdin(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     let [order] = orders else {
         return Err(exit::misuse(

@@ -20,7 +20,7 @@ use units::{BitRate, ByteCount};
 use super::calls::Call;
 use crate::output;
 
-/// Output format.
+/// Format in which a job reports its progress and its result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputFormat {
     /// One line of JSON for each file.
@@ -246,7 +246,7 @@ impl ProgressReporter {
         );
     }
 
-    /// Records that all transfers have ended.
+    /// Records the end of all transfers.
     pub(super) fn end_transfers(&mut self) {
         self.took = Some(self.begun.elapsed());
     }

@@ -44,7 +44,7 @@ struct ServerName {
 }
 
 impl Settings {
-    /// Reads the command line, the netrc file and the environment.
+    /// Reads the settings from the command line, the netrc file and the environment.
     pub(crate) fn read(order: &Order<'_>) -> anyhow::Result<Self> {
         let mut all = Self::read_all(std::slice::from_ref(order))?;
         Ok(all.pop().expect("an order has settings"))
@@ -221,7 +221,7 @@ impl Settings {
         schemes.find(|it| it.is_ftp())
     }
 
-    /// Creates the job.
+    /// Creates the job from these settings and the options of the order.
     pub(crate) fn job(self, order: &Order<'_>) -> Job {
         let common = order.common;
         let becomes_destination = match &self.sources[..] {

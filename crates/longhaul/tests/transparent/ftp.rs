@@ -48,7 +48,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects, waits for the greeting and logs in.
+    /// Connects to a server, waits for its greeting and logs in.
     pub(crate) fn connect(server: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&server, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;

@@ -165,7 +165,8 @@ impl World {
     }
 }
 
-/// Configures a near gateway that intercepts the client's connections to the server's network.
+/// Returns the plan of a near gateway that intercepts the client's connections to the server's
+/// network.
 fn plan() -> GatewayPlan {
     let address = |text: &str| text.parse().expect("an address");
     GatewayPlan {

@@ -11,7 +11,7 @@ pub(super) struct Section {
     pub(super) keys: Vec<Key>,
 }
 
-/// A key of a section.
+/// A key of a section, with the text of its documentation.
 pub(super) struct Key {
     pub(super) name: String,
     /// Name of the value's type for the documentation.

@@ -12,7 +12,7 @@ use crate::{
     reload,
 };
 
-/// A configuration with every section, in a folder of its own.
+/// A configuration with every section. Its files are in a separate temporary folder.
 pub(super) struct Trial {
     folder: PathBuf,
     pub(super) table: Table,

@@ -40,7 +40,7 @@ use tokio::{
 /// Maximum time to wait for an expected event.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One running gateway, with its own runtime.
+/// A running gateway with a separate Tokio runtime.
 pub struct Gateway {
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
@@ -168,7 +168,7 @@ impl Gateway {
         serde_json::from_str(&body).expect("a snapshot")
     }
 
-    /// Polls until `condition` holds.
+    /// Reads the gateway's status repeatedly until `condition` holds. Returns the last status.
     pub fn wait_for(
         &self,
         what: &str,

@@ -113,7 +113,7 @@ fn guarded_world(link: &str) -> World {
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// Writes a file with a token.
+/// Writes a file with the token. Returns the configuration line that names this file.
 fn token_file(folder: &Path) -> String {
     let path = folder.join("admin.token");
     fs::write(&path, format!("{TOKEN}\n")).expect("room");

@@ -111,7 +111,7 @@ pub(crate) fn key(folder: &Path, name: &str) -> Identity {
     Identity::read(&folder.join(format!("{name}.key"))).expect("a key file")
 }
 
-/// The hostile peer.
+/// A peer of the attacked gateway that violates the protocol.
 pub(crate) struct Peer {
     pub(crate) runtime: Runtime,
     pub(crate) link: Link,
@@ -275,7 +275,7 @@ pub(crate) struct Session {
     transfers: u32,
 }
 
-/// A data connection of the session.
+/// A data connection of the session: its stream on the link, and the server's socket.
 pub(crate) struct Data {
     pub(crate) stream: Messages,
     pub(crate) server: TcpStream,
@@ -494,7 +494,7 @@ pub(crate) fn memory() -> usize {
     pages.parse::<usize>().expect("a number") * 4096
 }
 
-/// Polls until the condition holds.
+/// Checks the condition repeatedly until it holds. Panics after a timeout.
 pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !condition() {

@@ -104,7 +104,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Issues a certificate for [`NAME`] and 127.0.0.1.
+    /// Issues a certificate for the host [`NAME`] and the address 127.0.0.1.
     pub fn issue(&self) -> Issued {
         self.issue_until(2100)
     }
