@@ -89,7 +89,8 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connects to the gateway at `path`, as a command. `key_file` is the gateway's key file, if known.
+/// Connects a command to the gateway whose admin socket is at `path`. `key_file` is the gateway's
+/// key file, if known.
 ///
 /// # Errors
 /// The error of the system. `PermissionDenied` if the listening program belongs to another user.

@@ -21,7 +21,8 @@ pub(crate) enum Principal<'a> {
 }
 
 impl<'a> Principal<'a> {
-    /// Returns the principal of a client that may change settings.
+    /// Returns the principal (process, certificate or token) under which the audit trail records a
+    /// client.
     pub(crate) fn from_client(client: &'a PageClient) -> Self {
         match (client.process, client.certificates.first()) {
             (Some(process), _) => Principal::Process(process),

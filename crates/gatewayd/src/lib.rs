@@ -3,7 +3,7 @@
 //!
 //! [`daemon::run`] depends only on its inputs: a checked [`config::Config`], bound sockets and a
 //! shutdown future. The crate `ftp` implements FTP, and the crate `link` implements the transport
-//! over the WAN. This crate connects both to TCP sockets.
+//! over the WAN. This crate connects FTP and the link to TCP sockets.
 
 pub mod admin;
 pub mod admin_socket;

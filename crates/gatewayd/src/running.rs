@@ -13,7 +13,7 @@ use relay::{
 #[derive(Debug)]
 pub(crate) struct RunningGateway {
     pub(crate) config: Arc<Config>,
-    /// The relay, which all sessions use.
+    /// State that all sessions share.
     pub(crate) relay: Relay,
     /// Number of reloads that operators have ordered. Each such reload removes the rate limits that
     /// users have set in the dashboard.

@@ -50,8 +50,8 @@ pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error))
 }
 
-/// Returns an error and its causes in one line. A cause whose text already ends the previous text
-/// is not repeated.
+/// Returns an error and its causes in one line. If a text already ends with its cause, the cause is
+/// not repeated.
 fn chain(error: &anyhow::Error) -> String {
     mover::run::chain(error.as_ref())
 }

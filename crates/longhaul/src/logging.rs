@@ -139,8 +139,8 @@ pub(crate) fn take_form(format: Option<LogFormat>) -> anyhow::Result<()> {
     })
 }
 
-/// Sets the log filter from the command line or the environment. If neither has a filter, uses the
-/// level of the configuration file. Thereby ends a temporary change by [`set`].
+/// Sets the log filter from the command line or the environment. Without such a filter, uses the
+/// level of the configuration file. Any temporary change by [`set`] ends.
 pub(crate) fn follow(level: Option<LogLevel>) {
     let Some(log) = LOG.get() else { return };
     let level = level.map_or("info", LogLevel::name);

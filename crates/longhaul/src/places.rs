@@ -146,7 +146,7 @@ pub(crate) fn places_of(config: &Config) -> Vec<AdminPlace> {
 }
 
 /// Returns the places where a command can query the gateway with this configuration file. The file
-/// may be invalid. This user may be unable to read its key.
+/// may be invalid, and this user may lack permission to read the key file.
 fn places_of_file(file: &Path) -> Vec<AdminPlace> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let socket = admin_socket::path_of_text(&text, file).map(|path| AdminPlace::Socket {

@@ -113,8 +113,8 @@ fn ticks(every: Duration) -> Interval {
     ticks
 }
 
-/// Sets the reason of an interruption. A later reason does not replace an earlier one, except for
-/// [`Interruption::Lost`]: the worker must not report the outcome of lost work.
+/// Sets the reason of an interruption. A later reason does not replace an earlier reason, except
+/// for [`Interruption::Lost`]. The worker must not report the outcome of lost work.
 fn interrupt(stop: &watch::Sender<Option<Interruption>>, why: Interruption) {
     stop.send_if_modified(|stored| {
         let is_news = stored.is_none() || (why == Interruption::Lost && *stored != Some(why));

@@ -353,7 +353,7 @@ const LEAVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Pause before the worker contacts an unreachable server again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Delay before the queue delivers a message again whose job record is unreadable.
+/// Delay before the queue delivers a message again if the record of its job is unreadable.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Lower limit for the configured time without a progress message. With a shorter time, a worker

@@ -28,7 +28,7 @@ pub(super) fn hosts(section: Option<&AdminSection>) -> Result<Vec<Host>, Problem
     hosts.iter().map(host).collect()
 }
 
-/// Returns the path of the token file, if one is configured.
+/// Returns the path of the token file, if `[admin]` names a token file.
 pub(super) fn token_file(section: Option<&AdminSection>, folder: &Path) -> Option<PathBuf> {
     let named = section?.token_file.as_ref()?;
     Some(folder.join(named.get_ref()))

@@ -36,7 +36,7 @@ pub(super) fn transfer_log(
     }
 }
 
-/// Returns the log level, if the section names one.
+/// Returns the log level, if the section sets a level.
 pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
     let Some(name) = &section.level else {
         return Ok(None);
@@ -57,7 +57,7 @@ pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
     })
 }
 
-/// Returns the format of log messages, if the section names one.
+/// Returns the format of log messages, if the section sets a format.
 pub(super) fn format(section: &LogSection) -> Result<Option<LogFormat>, Problem> {
     let Some(name) = &section.format else {
         return Ok(None);

@@ -42,7 +42,7 @@ pub(crate) struct OlderProcesses {
 #[derive(Debug)]
 pub(crate) struct SuccessorOrders {
     socket: UnixDatagram,
-    /// Keys that have arrived of a list whose last part is still missing.
+    /// Received keys of an incomplete list. The last part of the list has not arrived.
     parts: Vec<PublicKey>,
 }
 

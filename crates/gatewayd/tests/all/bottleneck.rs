@@ -114,7 +114,8 @@ fn both_gateways_name_a_slow_link() {
     wait_for(&world, "WAN");
 }
 
-/// The gateways exchange no messages about a forward, so the far gateway does not see the client.
+/// The gateways exchange no messages about a forward. The far gateway therefore has no information
+/// about the client.
 #[test]
 fn a_gateway_names_both_candidates_where_it_knows_one_side_alone() {
     let world = World::start();

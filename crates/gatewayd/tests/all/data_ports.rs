@@ -1,5 +1,5 @@
-//! Tests of data connections through two gateways: which clients may open one, which ports the
-//! gateways announce, and replies to transfers without a data connection.
+//! Tests of data connections through two gateways. The tests cover the clients that may open a data
+//! connection, the ports that the gateways announce, and transfers without a data connection.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"

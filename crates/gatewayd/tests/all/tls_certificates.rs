@@ -1,5 +1,5 @@
-//! Tests of which server certificates the gateway accepts, and which certificate it sends to
-//! clients.
+//! Tests of the server certificates that the gateway accepts, and of the certificate that it sends
+//! to clients.
 
 use std::{fs, io, os::unix::fs::PermissionsExt, sync::Arc};
 

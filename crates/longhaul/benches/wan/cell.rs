@@ -48,10 +48,10 @@ impl Cell {
 
     /// Returns the size of the transfer.
     ///
-    /// A perfect sender needs at least 20 round trips for this size, as the definition of goodput
-    /// requires. Without loss, it also needs at least the time for `least` bytes, so that short
-    /// pauses of a busy machine have little effect. At 1 Gbit/s only the second rule applies,
-    /// because a longer transfer would measure the machine.
+    /// A perfect sender needs 20 round trips for this size, as the definition of goodput requires.
+    /// If `least` bytes would take longer on a path without loss, the sender needs that time
+    /// instead. Short pauses of a busy machine then have little effect. At 1 Gbit/s only the second
+    /// rule applies, because a longer transfer would measure the machine.
     pub fn size(&self, least: ByteCount) -> ByteCount {
         let mut sending_s = least.bytes() as f64 / (self.rate.as_bytes_per_s() * PAYLOAD_SHARE);
         if self.rate < FAST {

@@ -34,7 +34,7 @@ struct Outcome {
 
 /// Time for which the route is in use before it changes.
 const BEFORE: Duration = Duration::from_secs(10);
-/// Time without a transfer in whose middle an idle route changes.
+/// Pause between two transfers. An idle route changes in the middle of this pause.
 const PAUSE: Duration = Duration::from_secs(4);
 /// Time, in addition to four round trips, in which the link may find the rate of the new route.
 const TIMEOUT: Duration = Duration::from_secs(2);

@@ -23,7 +23,8 @@ use crate::{
 pub struct Plan {
     /// Number of transfers through the gateways.
     pub runs: usize,
-    /// Congestion controls of the kernel. The bench makes one transfer with each.
+    /// Congestion controls of the kernel. The bench makes one transfer with each congestion
+    /// control.
     pub rivals: Vec<String>,
     /// Time after which the bench aborts a transfer of the kernel's TCP. The result is then the
     /// rate so far.

@@ -91,7 +91,7 @@ impl Setting {
         gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(*door).is_ok())?))
     }
 
-    /// Waits until the link is connected, and then for [`SETTLE`].
+    /// Waits until the link is connected. Then waits for the additional time [`SETTLE`].
     ///
     /// # Errors
     /// If the link is not connected after a minute.
@@ -138,8 +138,8 @@ impl Setting {
         self.wan.enter(Site::A, || bulk.send())?
     }
 
-    /// Runs a transfer. Returns the seconds from the connection until the echo of the last of
-    /// `size` bytes.
+    /// Runs a transfer of `size` bytes. Returns its duration in seconds. It starts with the
+    /// connection and ends when the echo of the last bytes arrives.
     ///
     /// If `limit` aborts the transfer, the time is extrapolated from the rate so far.
     ///

@@ -1,4 +1,4 @@
-//! Findings about peers: whether each peer answers, and probable causes if it does not.
+//! Findings about peers: whether each peer answers, and probable causes if a peer does not answer.
 #![allow(
     clippy::disallowed_methods,
     reason = "sends a datagram to each endpoint"
@@ -109,7 +109,7 @@ fn reach(endpoint: &str, what: &str, is_up: bool, findings: &mut Findings) -> bo
 }
 
 /// Sends one byte to a gateway, which ignores it. Returns the MTU that this machine's routing table
-/// has for the path. An ICMP error becomes an error.
+/// has for the path. Returns an error if an ICMP error arrives.
 fn knock(address: SocketAddr) -> io::Result<i32> {
     let any = match address {
         SocketAddr::V4(_) => "0.0.0.0:0",

@@ -93,7 +93,7 @@ impl Calls {
         }
     }
 
-    /// Returns a finished call, if there is one.
+    /// Returns the outcome of a finished call. Returns `None` if no call has finished.
     pub(super) fn ended(&mut self) -> Option<Call> {
         let call = self.running.try_join_next()?;
         self.start();

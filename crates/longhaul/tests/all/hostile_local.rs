@@ -18,7 +18,7 @@ use crate::common::{
     side::{Side, assert_refused, printed},
 };
 
-/// Answers every request at this address like a gateway with this status. Returns the lines that
+/// Answers every request as if the test were a gateway with this status. Returns the lines that
 /// arrive.
 fn squat(listener: TcpListener, status: String) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));

@@ -261,8 +261,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("admin.https.client_ca", "'ca.pem'"),
 ];
 
-/// Keys that need a second key. Each entry has the key, and the path and the value of the second
-/// key.
+/// Keys that need a second key. Each entry has a key, the path of the second key, and the value of
+/// the second key.
 const NEEDED: [(&str, &str, &str); 5] = [
     ("link.rate_reserved", "link.policy", "'reserved'"),
     ("ftp.tls.cert_file", "ftp.2.tls.key_file", "'a.pem.key'"),

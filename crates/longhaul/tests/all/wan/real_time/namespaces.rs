@@ -46,8 +46,9 @@ impl TestWan {
         }
     }
 
-    /// Creates a WAN for a user without privileges. A test process of root switches to the user
-    /// `nobody`. It runs a copy of the program, because `nobody` has no access to the original.
+    /// Creates a WAN for a user without privileges. If the test runs as root, it switches to the
+    /// user `nobody`. It then runs a copy of the program, because `nobody` has no access to the
+    /// original.
     fn of_ordinary_user() -> Self {
         let mut wan = Self::new();
         if geteuid().is_root() {
