@@ -1,5 +1,5 @@
-//! Control of the gateway's service: by systemd if it has the unit, and otherwise over the admin
-//! socket.
+//! Start and reload of the gateway's service. If the systemd unit is installed, systemd starts the
+//! service. A running gateway receives the order to reload over its admin socket.
 
 use std::{
     path::Path,

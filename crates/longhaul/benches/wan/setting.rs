@@ -192,8 +192,8 @@ impl Setting {
         self.gateways.cpu_time()
     }
 
-    /// Returns the last lines of the gateways' logs, and the packets that the emulator lost or
-    /// delayed by mistake.
+    /// Returns the last lines of the gateways' logs. Adds the counts of packets that the emulator
+    /// lost or delayed by mistake.
     pub fn said(&self) -> String {
         let loads = self.wan.report().directions.map(|way| way.load);
         format!("{}\n{loads:?}", self.gateways.last_words())
