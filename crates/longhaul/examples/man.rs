@@ -38,7 +38,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Copies a command without its hidden arguments. Completions would otherwise offer old spellings.
+/// Copies a command without its hidden options and subcommands. Completions would otherwise offer
+/// old spellings.
 fn offered(command: &Command) -> Command {
     // Names in clap are static. A few dozen are leaked.
     let name: &'static str = command.get_name().to_owned().leak();

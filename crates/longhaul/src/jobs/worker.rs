@@ -62,7 +62,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates the job of a command line. Passwords and accounts come from the files of this machine.
+/// Creates the job of a command line. The accounts and passwords come from this machine.
 fn make(words: &[OsString], gateways: &Mutex<EmbeddedGateways>) -> anyhow::Result<Job> {
     let line = read(words)?;
     let mut orders = line.copy.orders()?;

@@ -52,7 +52,8 @@ impl Capture {
     }
 }
 
-/// Returns a file descriptor that becomes readable when this process receives SIGINT or SIGTERM.
+/// Returns a file descriptor that becomes readable when this process receives SIGINT, SIGTERM or
+/// SIGHUP.
 fn stop_signals() -> nix::Result<SignalFd> {
     let mut mask = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

@@ -360,8 +360,8 @@ impl Session {
         }
     }
 
-    /// Starts a transfer with `command`, and opens its data stream after the server's preliminary
-    /// reply.
+    /// Opens a data connection and starts a transfer with `command`. Returns after the server's
+    /// preliminary reply.
     pub(crate) fn transfer(&mut self, command: &str) -> Data {
         self.transfers += 1;
         let transfer = TransferId(self.transfers);
