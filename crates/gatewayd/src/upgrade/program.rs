@@ -21,7 +21,7 @@ pub struct Program {
 pub(super) const VARIABLE: &str = "LONGHAUL_SUCCEEDS";
 
 /// Shell command that starts a program in the background. A shell replaces the standard input of a
-/// background program. The command therefore passes the input as file descriptor 3.
+/// background program. The command therefore saves the input as file descriptor 3 and restores it.
 const IN_BACKGROUND: &str = "exec 3<&0; \"$@\" <&3 3<&- &";
 
 impl Program {

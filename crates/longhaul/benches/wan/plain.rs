@@ -28,7 +28,7 @@ pub fn run(cells: &[Cell], plan: &Plan, page: &mut Page) -> anyhow::Result<bool>
     Ok(outcomes.iter().all(table::is_reached))
 }
 
-/// Returns the table, followed by the list of missed requirements.
+/// Returns the table, followed by the duration and the number of missed requirements.
 fn report(plan: &Plan, outcomes: &[Outcome], elapsed: Duration) -> String {
     let mut text = table::render(outcomes, plan);
     let missed = outcomes
