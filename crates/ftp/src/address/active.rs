@@ -1,23 +1,24 @@
-//! `PORT` (RFC 959), `EPRT` (RFC 2428) and `LPRT` (RFC 1639): addresses at which a client or a
-//! gateway awaits the data connection.
+//! `PORT` (RFC 959), `EPRT` (RFC 2428) and `LPRT` (RFC 1639). These commands contain the address at
+//! which a client or a gateway waits for the data connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Commands that name the address for a server's connection.
+/// Commands that contain the address to which the server connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActiveForm {
-    /// `PORT h1,h2,h3,h4,p1,p2`: IPv4.
+    /// `PORT h1,h2,h3,h4,p1,p2`: an IPv4 address.
     Port,
-    /// `EPRT |1|address|port|`: either family, with any delimiter.
+    /// `EPRT |1|address|port|`: an IPv4 or IPv6 address. Any character may replace the delimiter
+    /// `|`.
     Eprt,
-    /// `LPRT af,n,h1,..,2,p1,p2`: either family.
+    /// `LPRT af,n,h1,..,2,p1,p2`: an IPv4 or IPv6 address.
     Lprt,
 }
 
-/// Reason why an argument names no address.
+/// Reason why an argument contains no valid address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ActiveError {
-    /// The argument has not the form that the command demands.
+    /// The argument does not have the format of its command.
     #[error("malformed address")]
     Malformed,
     /// The protocol is neither IPv4 nor IPv6.
@@ -25,10 +26,10 @@ pub enum ActiveError {
     UnknownFamily,
 }
 
-/// Returns the address in the argument of `form`.
+/// Returns the address in the argument of the command `form`.
 ///
 /// # Errors
-/// [`ActiveError`] if it contains none.
+/// [`ActiveError`] if the argument contains no address.
 pub fn active_address(form: ActiveForm, argument: &[u8]) -> Result<SocketAddr, ActiveError> {
     let text = std::str::from_utf8(argument)
         .map_err(|_| ActiveError::Malformed)?
@@ -41,8 +42,8 @@ pub fn active_address(form: ActiveForm, argument: &[u8]) -> Result<SocketAddr, A
     address.ok_or(ActiveError::Malformed)
 }
 
-/// Returns the command that makes a server connect to `at`. `None` if `form` cannot carry the
-/// address.
+/// Returns the command that makes a server connect to `at`. Returns `None` if the command `form`
+/// cannot carry the address.
 pub fn active_line(form: ActiveForm, at: SocketAddr) -> Option<String> {
     let [high, low] = at.port().to_be_bytes();
     match (form, at.ip().to_canonical()) {
@@ -102,7 +103,7 @@ fn lprt_address(text: &str) -> Result<SocketAddr, ActiveError> {
     }
 }
 
-/// Parses numbers up to 255 with commas between them.
+/// Parses numbers of at most 255, separated by commas.
 fn octets(text: &str) -> Option<Vec<u8>> {
     text.split(',')
         .take(OCTETS_MAX + 1)
@@ -111,13 +112,13 @@ fn octets(text: &str) -> Option<Vec<u8>> {
         .filter(|octets| octets.len() <= OCTETS_MAX)
 }
 
-/// Parses plain digits, without a sign or any other spelling.
+/// Parses a number of one to five digits, without a sign.
 fn number(text: &str) -> Option<u32> {
     let is_plain = (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     is_plain.then(|| text.parse().ok()).flatten()
 }
 
-/// The longest address: that of `LPRT` with IPv6.
+/// Maximum number of octets in an argument. `LPRT` with an IPv6 address has 21.
 const OCTETS_MAX: usize = 21;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The replies to `PASV`, `EPSV` and `LPSV`, read and written, and the argument of `EPSV`.
+//! Replies to `PASV`, `EPSV` and `LPSV`, and the argument of `EPSV`. The functions parse and format
+//! the replies.
 //!
-//! The address in a server's `227` is ignored: a data connection always goes to the peer of the
-//! control connection.
+//! The gateway ignores the address in a server's `227` reply. A data connection always goes to the
+//! server of the control connection.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -10,9 +11,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 pub enum PassiveForm {
     /// `PASV` (RFC 959): the reply carries an IPv4 address.
     Pasv,
-    /// `EPSV` (RFC 2428): the reply carries a port only.
+    /// `EPSV` (RFC 2428): the reply carries only a port.
     Epsv,
-    /// `LPSV` (RFC 1639): the reply carries an address of either family. The gateway never sends it
+    /// `LPSV` (RFC 1639): the reply carries an IPv4 or IPv6 address. The gateway never sends `LPSV`
     /// to servers.
     Lpsv,
 }
@@ -20,19 +21,19 @@ pub enum PassiveForm {
 /// Argument of `EPSV` (RFC 2428 section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpsvArgument {
-    /// No argument: the protocol of the control connection.
+    /// No argument. The data connection uses the address family of the control connection.
     Absent,
     /// `1`: IPv4.
     V4,
     /// `2`: IPv6.
     V6,
-    /// `ALL`: from now on only `EPSV`.
+    /// `ALL`: the client will send no other command for data connections than `EPSV`.
     All,
     /// Any other argument.
     Unknown,
 }
 
-/// Reads the argument of `EPSV`.
+/// Parses the argument of `EPSV`.
 pub fn epsv_argument(argument: &[u8]) -> EpsvArgument {
     let text = argument.trim_ascii();
     match text {
@@ -44,8 +45,9 @@ pub fn epsv_argument(argument: &[u8]) -> EpsvArgument {
     }
 }
 
-/// Returns the port that a server announced in a line of its reply to `form`. Some servers answer
-/// `PASV` in the form of `EPSV`, or the other way round.
+/// Returns the port that a server announced in `line`, a line of its reply to `form`. Some servers
+/// reply to `PASV` in the format of `EPSV`, or to `EPSV` in the format of `PASV`. The function
+/// accepts both formats.
 pub fn announced_port(form: PassiveForm, line: &[u8]) -> Option<u16> {
     let text = line.get(3..)?;
     let port = match form {
@@ -56,9 +58,9 @@ pub fn announced_port(form: PassiveForm, line: &[u8]) -> Option<u16> {
     port.filter(|&port| port != 0)
 }
 
-/// Parses the port of a reply to `PASV`. RFC 1123 section 4.1.2.6: scan for the digits, the
-/// parentheses may be missing. The four numbers of the address may be anything, and blanks may
-/// surround the commas.
+/// Parses the port in a reply to `PASV`. The parentheses may be missing, so the function searches
+/// for the digits (RFC 1123 section 4.1.2.6). The four numbers of the address may have any value,
+/// and blanks may surround the commas.
 fn pasv_port(text: &[u8]) -> Option<u16> {
     let mut numbers: Vec<u32> = Vec::new();
     let mut rest = text;
@@ -82,8 +84,8 @@ fn pasv_port(text: &[u8]) -> Option<u16> {
     None
 }
 
-/// Parses `(<d><d><d>port<d>)` with any delimiter. The port is the last field. The function thus
-/// reads `(||port|)` and `(|1|address|port|)`, too, which some servers send.
+/// Parses `(<d><d><d>port<d>)`, with any delimiter `<d>`. The port is the last field. Some servers
+/// send `(||port|)` or `(|1|address|port|)`. The function accepts those formats, too.
 fn epsv_port(text: &[u8]) -> Option<u16> {
     let open = text.iter().position(|&b| b == b'(')?;
     let inner = text[open + 1..].trim_ascii_start();
@@ -97,19 +99,19 @@ fn epsv_port(text: &[u8]) -> Option<u16> {
     std::str::from_utf8(port.trim_ascii()).ok()?.parse().ok()
 }
 
-/// Returns the reply to `PASV`, in the words that clients search for.
+/// Returns the `227` reply to `PASV`, in the wording that clients search for.
 pub fn pasv_reply(address: Ipv4Addr, port: u16) -> String {
     let [a, b, c, d] = address.octets();
     let [high, low] = port.to_be_bytes();
     format!("227 Entering Passive Mode ({a},{b},{c},{d},{high},{low}).")
 }
 
-/// Returns the reply to `EPSV`.
+/// Returns the `229` reply to `EPSV`.
 pub fn epsv_reply(port: u16) -> String {
     format!("229 Entering Extended Passive Mode (|||{port}|)")
 }
 
-/// Returns the reply to `LPSV`.
+/// Returns the `228` reply to `LPSV`.
 fn lpsv_reply(at: SocketAddr) -> String {
     let (family, octets) = match at.ip().to_canonical() {
         IpAddr::V4(ip) => (4, ip.octets().to_vec()),
@@ -121,7 +123,8 @@ fn lpsv_reply(at: SocketAddr) -> String {
     format!("228 Entering Long Passive Mode ({family},{length},{address}2,{high},{low})")
 }
 
-/// Returns the reply line to `form` that announces `at`. `None` if PASV cannot carry the address.
+/// Returns the reply line that announces the address `at` in the format of `form`. Returns `None`
+/// if `form` is `PASV` and the address is not IPv4.
 pub fn passive_reply(form: PassiveForm, at: SocketAddr) -> Option<String> {
     match (form, at.ip().to_canonical()) {
         (PassiveForm::Epsv, _) => Some(epsv_reply(at.port())),

@@ -2,34 +2,35 @@
 
 use super::Reply;
 
-/// Features of a server beyond RFC 959. A server without `FEAT` has the default: none.
+/// Features of a server beyond RFC 959. The default, used for a server without `FEAT`, has no
+/// features.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
-    /// `MLSD` and `MLST` (RFC 3659): listings that programs can read.
+    /// Whether the server supports `MLSD` and `MLST` (RFC 3659): listings in a format for programs.
     pub machine_listings: bool,
-    /// `SIZE`.
+    /// Whether the server supports `SIZE`, which returns the size of a file.
     pub size: bool,
-    /// `MDTM`: queries the time of the last change.
+    /// Whether the server supports `MDTM`, which returns the modification time of a file.
     pub modified: bool,
-    /// `MFMT`: sets the time of the last change.
+    /// Whether the server supports `MFMT`, which sets the modification time of a file.
     pub set_modified: bool,
-    /// `REST STREAM`: transfers begin at an offset.
+    /// Whether the server supports `REST STREAM`, which starts a transfer at an offset.
     pub restart: bool,
-    /// Whether names are UTF-8 (RFC 2640).
+    /// Whether file names are UTF-8 (RFC 2640).
     pub utf8: bool,
-    /// `EPSV`.
+    /// Whether the server supports `EPSV`.
     pub extended_passive: bool,
-    /// `AUTH TLS`.
+    /// Whether the server supports `AUTH TLS`.
     pub auth_tls: bool,
-    /// Algorithms of `HASH`, as the server names them. The selected one, marked by `*`, comes
-    /// first.
+    /// Algorithms of `HASH`, as the server names them. The algorithm that the server marks with
+    /// `*`, its present choice, is the first element.
     pub hashes: Vec<String>,
     /// Commands that return a hash of a file: `XSHA256`, `XSHA1`, `XMD5`, `XCRC`, and similar ones.
     pub hash_commands: Vec<String>,
 }
 
 impl Features {
-    /// Reads the reply to `FEAT`. A refusal means no features.
+    /// Parses the reply to `FEAT`. A refusal yields no features.
     pub fn from_reply(reply: &Reply) -> Self {
         let mut features = Self::default();
         if !reply.is_completed() {

@@ -1,8 +1,8 @@
-//! The client's end of a control connection. The caller may send several commands at a time. Each
-//! reply is matched with its command.
+//! The client's half of a control connection. The caller may send several commands before the first
+//! reply arrives. The module matches each reply with its command.
 //!
-//! The module handles bytes. Sockets, TLS and time belong to the caller. Names are bytes, so a
-//! listed name can be requested again regardless of its character set.
+//! The module handles bytes only. The caller owns sockets, TLS and timers. File names are bytes, so
+//! the caller can request a listed name whatever its character set is.
 
 mod features;
 mod reply;
@@ -16,12 +16,12 @@ use crate::{
 
 pub use self::{features::Features, reply::Reply};
 
-/// One control connection.
+/// State of one control connection: lines that have arrived, and commands without a final reply.
 #[derive(Debug)]
 pub struct FtpClient {
     lines: LineSplitter,
     replies: ReplyTracker,
-    /// Lines of the reply that is not complete yet.
+    /// Lines of the reply that has not arrived completely.
     open: Vec<Vec<u8>>,
     open_bytes: usize,
     /// Commands without a final reply, in the order in which they were sent.
@@ -38,13 +38,13 @@ impl CommandTicket {
     pub const GREETING: Self = Self(0);
 }
 
-/// A reply, and the command that it answers.
+/// A reply, and the ticket of the command that it answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchedReply {
-    /// The command. `None` if no command waits for a reply, for example if a server sends `421` and
-    /// leaves.
+    /// Ticket of the command. `None` if no command waits for a reply, for example if a server sends
+    /// `421` before it disconnects.
     pub ticket: Option<CommandTicket>,
-    /// The reply. If it is preliminary, another one follows for the same command.
+    /// The reply. If the reply is preliminary, another reply to the same command follows.
     pub reply: Reply,
 }
 
@@ -52,10 +52,12 @@ pub struct MatchedReply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnsendableError {
-    /// The part of the name after the line break would be another command.
+    /// The name contains a line break. The server would read the text after the line break as
+    /// another command.
     #[error("the name has a line break")]
     LineBreak,
-    /// No file system has such names, and some servers end the name at the zero byte.
+    /// The name contains a zero byte. No file system has such names, and some servers cut the name
+    /// at the zero byte.
     #[error("the name has a zero byte")]
     Nul,
 }
@@ -67,7 +69,7 @@ pub enum ReplyError {
     /// A line or a reply is longer than any legitimate one.
     #[error("a reply of the server is too long")]
     TooLong,
-    /// A line without a reply code at the start of a reply.
+    /// The first line of a reply has no reply code.
     #[error("the server does not speak FTP")]
     NoCode,
 }
@@ -86,7 +88,8 @@ impl Default for FtpClient {
 }
 
 impl FtpClient {
-    /// Appends a command to `out`, the bytes for the server. An empty argument is left out.
+    /// Appends a command to `out`, the bytes for the server. If the argument is empty, the command
+    /// has no argument.
     ///
     /// # Errors
     /// [`UnsendableError`] if `argument` cannot be part of a command. `out` is then unchanged.
@@ -114,17 +117,16 @@ impl FtpClient {
         Ok(ticket)
     }
 
-    /// Adds bytes from the server. Callers drain [`next_reply`](Self::next_reply) before they add
-    /// more, which bounds the memory.
+    /// Adds bytes from the server. To limit the memory, callers must call
+    /// [`next_reply`](Self::next_reply) until it returns `None` before they add more bytes.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
     }
 
-    /// Returns the next reply. `None` until more bytes arrive.
+    /// Returns the next reply. Returns `None` if no complete reply has arrived.
     ///
     /// # Errors
-    /// [`ReplyError`] if the server's bytes cannot be a reply. The connection cannot be used any
-    /// more.
+    /// [`ReplyError`] if the server's bytes cannot be a reply. The connection is then unusable.
     pub fn next_reply(&mut self) -> Result<Option<MatchedReply>, ReplyError> {
         while let Some(line) = self.lines.next_line() {
             let SplitLine::Complete(line) = line else {
@@ -158,21 +160,23 @@ impl FtpClient {
         Ok(None)
     }
 
-    /// Whether every command has its final reply, and no further bytes have arrived.
+    /// Whether the final reply to every command has arrived, and no further bytes.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.open.is_empty() && self.lines.is_empty()
     }
 
-    /// Returns the number of commands without a final reply, the greeting included.
+    /// Returns the number of commands without a final reply. The server's greeting counts as a
+    /// reply to a command.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 }
 
-/// Longest reply, in bytes: `STAT` of a directory may be long.
+/// Maximum size of a reply, in bytes. The limit is high because a `STAT` reply may contain a long
+/// listing.
 const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Memory for a line in addition to its bytes.
+/// Memory that a stored line uses in addition to its bytes.
 const LINE_COST_BYTES: usize = 32;
 
 #[cfg(test)]

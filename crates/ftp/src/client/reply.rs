@@ -1,4 +1,4 @@
-//! A complete reply, as a client reads it.
+//! A complete reply of a server.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::{
     reply::{ReplyClass, ReplyCode},
 };
 
-/// A code, and the lines of the reply.
+/// A complete reply: its code and its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     code: ReplyCode,
@@ -15,13 +15,13 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Creates a reply of at least one line.
+    /// Creates a reply from `lines`, which must contain at least one line.
     pub(super) fn new(code: ReplyCode, lines: Vec<Vec<u8>>) -> Self {
         debug_assert!(!lines.is_empty());
         Self { code, lines }
     }
 
-    /// Returns the code.
+    /// Returns the three-digit code of the reply.
     pub fn code(&self) -> ReplyCode {
         self.code
     }
@@ -31,23 +31,23 @@ impl Reply {
         self.code.class()
     }
 
-    /// Whether the command was carried out (`2yz`).
+    /// Whether the server carried out the command (code `2yz`).
     pub fn is_completed(&self) -> bool {
         self.class() == ReplyClass::Completed
     }
 
-    /// Whether the same command may succeed later (`4yz`).
+    /// Whether the same command may succeed later (code `4yz`).
     pub fn is_temporary(&self) -> bool {
         self.code.0 / 100 == 4
     }
 
-    /// Returns the lines as received, without terminators. The first and the last one contain the
-    /// code.
+    /// Returns the lines as received, without line terminators. The first line and the last line
+    /// contain the code.
     pub fn lines(&self) -> &[Vec<u8>] {
         &self.lines
     }
 
-    /// Returns the text after the code in the last line.
+    /// Returns the text that follows the code in the last line.
     pub fn text(&self) -> &[u8] {
         self.lines
             .last()
@@ -56,7 +56,7 @@ impl Reply {
     }
 }
 
-/// Writes the code and the last line's text, safe to print.
+/// Writes the code and the text of the last line. The output is safe to print.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.code.0, escape(self.text()))
