@@ -1,60 +1,63 @@
 //! One command line of a client: Telnet prefix, verb, argument.
 //!
-//! Parsing borrows the line, and does not change it. The gateway relays [`Command::line`]. `Debug`
-//! and `Display` are safe to log: secrets are replaced, and control characters are escaped.
+//! The parser borrows the line and does not change it. The gateway relays [`Command::line`]. The
+//! output of `Debug` and `Display` is safe to log: secrets are replaced, and control characters are
+//! escaped.
 
 use std::{borrow::Cow, fmt};
 
 use crate::address::{ActiveForm, PassiveForm};
 
-/// A parsed copy of a command line.
+/// A parsed command line. The line itself is unchanged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command<'a> {
     line: &'a [u8],
     synch: bool,
     verb: String,
-    /// Whether the verb has bytes that no verb has.
+    /// Whether the verb contains bytes that no valid verb contains.
     is_malformed: bool,
     /// Whether the line contains a CR or NUL.
     is_split: bool,
     argument: Cow<'a, [u8]>,
 }
 
-/// Meaning of a verb for the gateways. All other verbs are relayed unchanged.
+/// Meaning of a verb for the gateways. The gateways relay all other verbs unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandKind {
-    /// `USER`: names the account, and in a proxy logon the server.
+    /// `USER`: names the account. In a proxy logon, `USER` also names the server.
     User,
-    /// `PASS`.
+    /// `PASS`: contains the password.
     Pass,
     /// `PASV`, `EPSV`, `LPSV`: requests a passive data connection.
     Passive(PassiveForm),
-    /// `PORT`, `EPRT`, `LPRT`: names the address at which the client awaits the data connection.
+    /// `PORT`, `EPRT`, `LPRT`: contains the address at which the client waits for the data
+    /// connection.
     Active(ActiveForm),
-    /// `SPAS`, `SSCN` and other forms of data connection that are not offered.
+    /// `SPAS`, `SSCN` and other commands for data connections. The gateways do not support them.
     OtherData,
-    /// `AUTH`, `PBSZ`, `PROT`, `CCC` and similar commands.
+    /// `AUTH`, `PBSZ`, `PROT`, `CCC` and similar commands, which control TLS.
     Protection,
-    /// A transfer over the data connection.
+    /// A command that starts a transfer over the data connection.
     Transfer(DataDirection),
-    /// `ABOR`.
+    /// `ABOR`: aborts the running transfer.
     Abort,
-    /// `QUIT`.
+    /// `QUIT`: ends the session.
     Quit,
-    /// `TYPE`: the representation type of transfers.
+    /// `TYPE`: sets the representation type of transfers (ASCII or binary).
     Type,
-    /// A command that may overtake a running transfer: `STAT` without a path, `NOOP`, `REIN`.
+    /// `STAT` without a path, `NOOP` or `REIN`. The gateway may relay such a command while a
+    /// transfer is running.
     Overtaking,
-    /// A malformed verb: anything but letters, followed by digits. Readers interpret such a verb in
-    /// different ways, so it is never sent to a server.
+    /// A malformed verb. A valid verb consists of letters, and digits may follow. Servers interpret
+    /// a malformed verb in different ways, so the gateway never sends such a verb to a server.
     Malformed,
-    /// A line that contains a CR or NUL. Some servers end the command there, and execute the rest
-    /// as another one. Such a line is never sent to a server.
+    /// A line that contains a CR or NUL. Some servers end the command at that byte, and execute the
+    /// following bytes as another command. The gateway never sends such a line to a server.
     Split,
-    /// A line without a word. Some servers answer it and others do not, so it is never sent to a
-    /// server.
+    /// A line without a verb. Some servers reply to such a line and others do not, so the gateway
+    /// never sends such a line to a server.
     Blank,
-    /// Any other verb.
+    /// Any other verb. The gateway relays the command unchanged.
     Other,
 }
 
@@ -68,10 +71,11 @@ pub enum DataDirection {
 }
 
 impl<'a> Command<'a> {
-    /// Parses `line`, which carries no terminator. Never fails: an empty line has an empty verb.
+    /// Parses `line`, which has no line terminator. The function never fails: an empty line has an
+    /// empty verb.
     ///
-    /// CR and NUL at its edges belong to the terminator: some clients send CR CR LF, LF CR or CR
-    /// NUL LF.
+    /// The function removes CR and NUL bytes at the start and the end of the line. Some clients end
+    /// lines with CR CR LF, LF CR or CR NUL LF.
     pub fn parse(line: &'a [u8]) -> Self {
         let (prefix, rest) = split_telnet_prefix(trim_line_ends(line));
         let rest = trim_line_ends(rest);
@@ -105,7 +109,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Returns the line to relay: as received, without the Telnet interrupt before it.
+    /// Returns the line that the gateway relays: the received line without its Telnet prefix.
     pub fn line(&self) -> &'a [u8] {
         self.line
     }
@@ -120,7 +124,7 @@ impl<'a> Command<'a> {
         &self.verb
     }
 
-    /// Returns the text after the first space, with doubled IAC bytes undoubled.
+    /// Returns the text after the first space. Each doubled IAC byte (255) is replaced by one.
     pub fn argument(&self) -> &[u8] {
         &self.argument
     }
@@ -183,8 +187,8 @@ impl fmt::Debug for Command<'_> {
     }
 }
 
-/// Converts `bytes` to text for a log. Control characters and bytes that are not UTF-8 are escaped.
-/// The text is cut at 256 characters.
+/// Converts `bytes` to text for a log. The function escapes control characters and bytes that are
+/// not UTF-8, and cuts the text at 256 characters.
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -203,10 +207,11 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Splits off the Telnet codes that clients send before `ABOR`: IAC IP, IAC DM and IAC IAC. If
-/// urgent bytes took another way, the remaining codes are split off.
+/// Splits a line into its Telnet prefix and the command. Before `ABOR`, clients send the Telnet
+/// codes IAC IP, IAC DM and IAC IAC. If the urgent byte is missing from the stream, the prefix
+/// contains the remaining codes.
 ///
-/// These are the forms of tnftp, lftp and the tests of pyftpdlib.
+/// tnftp, lftp and the tests of pyftpdlib send these codes.
 fn split_telnet_prefix(line: &[u8]) -> (&[u8], &[u8]) {
     let end = line
         .iter()
@@ -215,7 +220,8 @@ fn split_telnet_prefix(line: &[u8]) -> (&[u8], &[u8]) {
     line.split_at(end)
 }
 
-/// Removes the bytes at both ends of a line that some servers interpret as line ends.
+/// Removes CR and NUL at the start and the end of a line. Some servers interpret these bytes as
+/// line ends.
 fn trim_line_ends(mut line: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = line
         && is_line_end(*first)
@@ -230,20 +236,21 @@ fn trim_line_ends(mut line: &[u8]) -> &[u8] {
     line
 }
 
-/// Whether a server may end a command at `byte`. FileZilla Server 0.9 does so at each CR, LF and
-/// NUL.
+/// Whether a server may end a command at `byte`. FileZilla Server 0.9 ends a command at each CR, LF
+/// and NUL.
 fn is_line_end(byte: u8) -> bool {
     matches!(byte, b'\r' | 0)
 }
 
-/// Whether a word can be a verb. RFC 959 uses letters, and extensions end in digits (`MD5`,
-/// `XSHA256`).
+/// Whether a word can be a verb. Verbs in RFC 959 consist of letters. Verbs of extensions may end
+/// in digits (`MD5`, `XSHA256`).
 ///
-/// ProFTPD removes IAC WILL, WONT, DO or DONT and the following byte at any position. It thus reads
-/// `PO` IAC WILL `x` `RT` as `PORT`. Other servers remove more. vsftpd reads `P@SW` as `PASV`.
+/// ProFTPD removes IAC WILL, WONT, DO or DONT and the following byte at any position. ProFTPD thus
+/// reads `PO` IAC WILL `x` `RT` as `PORT`. Other servers remove more bytes. vsftpd reads `P@SW` as
+/// `PASV`.
 ///
-/// In an argument such a sequence is harmless: the verb ends before it, and arguments that the
-/// gateways act upon never reach a server.
+/// In an argument, such a sequence is harmless. The verb ends before the sequence, and the gateways
+/// never send a server any argument that they interpret themselves.
 fn is_verb(word: &[u8]) -> bool {
     let letters = word.iter().take_while(|b| b.is_ascii_alphabetic()).count();
     word.is_empty() || letters > 0 && word[letters..].iter().all(u8::is_ascii_digit)
@@ -254,7 +261,7 @@ fn is_white(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
-/// Undoubles data bytes 255, which RFC 854 sends twice.
+/// Replaces each pair of bytes 255 by one byte. Telnet (RFC 854) sends a data byte 255 twice.
 fn undouble_iac(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.windows(2).any(|pair| pair == [0xff, 0xff]) {
         return Cow::Borrowed(bytes);
@@ -272,7 +279,7 @@ fn undouble_iac(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Verbs with arguments that contain no secret.
+/// Verbs whose arguments contain no secret.
 const PLAIN_VERBS: &[&str] = &[
     "ABOR", "ALLO", "APPE", "AUTH", "AVBL", "CCC", "CDUP", "CLNT", "CPSV", "CWD", "DELE", "EPRT",
     "EPSV", "FEAT", "HASH", "HELP", "HOST", "LANG", "LIST", "LPRT", "LPSV", "MD5", "MDTM", "MFCT",
@@ -282,13 +289,14 @@ const PLAIN_VERBS: &[&str] = &[
     "XMD5", "XMKD", "XPWD", "XRMD", "XSHA", "XSHA1", "XSHA256",
 ];
 
-/// Verbs with arguments that may be secrets: `SITE RESPONSE`, `SITE GPASS` and similar ones.
+/// Verbs whose arguments may be secrets. Examples for `SITE` are `SITE RESPONSE` and `SITE GPASS`.
 const SECRET_VERBS: &[&str] = &["PASS", "ACCT", "RESP", "ADAT", "SITE"];
 
-/// Longest verb. Longer ones do not exist; a longer word is cut in the parsed copy.
+/// Maximum length of a verb in the parsed copy, in bytes. No known verb is longer. The parser cuts
+/// a longer word.
 const VERB_MAX: usize = 16;
 
-/// Longest text of a client in one log field, in bytes.
+/// Maximum length of a client's text in one log field.
 const LOGGED_MAX: usize = 256;
 
 #[cfg(test)]
@@ -421,9 +429,9 @@ mod tests {
     enum Remove {
         /// Every Telnet sequence of RFC 854.
         Telnet,
-        /// Options and interrupts, but no subnegotiation, as ProFTPD does.
+        /// Telnet options and interrupts, but no subnegotiation. ProFTPD removes these bytes.
         Options,
-        /// IAC and the following byte.
+        /// IAC and the byte that follows it.
         Pairs,
         /// All bytes except printable ASCII.
         Unprintable,
@@ -456,7 +464,7 @@ mod tests {
         out
     }
 
-    /// Verbs of a client that must never reach a server.
+    /// Verbs that the gateway must never relay from a client to a server.
     const KEPT_FROM_SERVERS: [&str; 10] = [
         "PORT", "EPRT", "LPRT", "PASV", "EPSV", "PROT", "CCC", "SSCN", "AUTH", "CPSV",
     ];

@@ -1,11 +1,12 @@
-//! FTP as values and state machines: lines, commands, replies, data addresses and proxy logons. It
-//! also contains the two halves of a session that a pair of gateways carries.
+//! FTP as values and state machines: lines, commands, replies, data addresses and proxy logons. The
+//! crate also contains both halves of a proxied FTP session, one for each gateway.
 //!
-//! The machines take bytes and events, and return actions. They use no socket, no clock, no
-//! randomness and no async. The gateway, tests and fuzzers can all drive them.
+//! The state machines receive bytes and events, and return actions. They use no socket, no clock,
+//! no randomness and no async code. The gateway, tests and fuzzers can therefore use the same
+//! machines.
 //!
-//! The machines relay commands and replies that they do not understand. They parse only a copy of
-//! each line.
+//! If a machine does not understand a command or a reply, the machine relays the line. Parsers work
+//! on a copy of each line.
 
 pub mod address;
 pub mod client;

@@ -1,16 +1,16 @@
-//! Splits a byte stream into lines, with a bound on the length of one line.
+//! Splits a byte stream into lines, and limits the length of a line.
 //!
-//! It takes bytes as they were read, and returns lines without their terminator. CRLF and bare LF
-//! both end a line. NUL, 8-bit bytes and a bare CR are ordinary content. A line above the bound is
-//! reported once, and then discarded up to its newline. Its remainder can thus never count as
-//! another command.
+//! The splitter receives bytes in parts of any size and returns lines without their terminator.
+//! CRLF and a bare LF both end a line. NUL, 8-bit bytes and a bare CR are ordinary content. The
+//! splitter reports a line above the limit once, and discards its bytes up to the next newline. The
+//! end of a long line therefore never appears as another command.
 
 /// One line, without its terminator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SplitLine {
-    /// A line within the bound.
+    /// A line whose length is within the limit.
     Complete(Vec<u8>),
-    /// A line above the bound has begun. The rest of it is discarded.
+    /// The start of a line above the limit. The splitter discards all bytes of that line.
     TooLong,
 }
 
@@ -18,14 +18,14 @@ pub enum SplitLine {
 #[derive(Debug)]
 pub struct LineSplitter {
     buffer: Vec<u8>,
-    /// Bytes at the start of `buffer` that contain no newline.
+    /// Number of bytes at the start of `buffer` that contain no newline.
     searched: usize,
     max_bytes: usize,
     discarding: bool,
 }
 
 impl LineSplitter {
-    /// Creates a splitter for lines of at most `max_bytes` bytes, terminator excluded.
+    /// Creates a splitter for lines of at most `max_bytes` bytes without terminator.
     pub fn new(max_bytes: usize) -> Self {
         Self {
             buffer: Vec::new(),
@@ -35,18 +35,20 @@ impl LineSplitter {
         }
     }
 
-    /// Adds received bytes. Callers drain [`next_line`](Self::next_line) before the next push,
-    /// which bounds the buffer by one line and one read.
+    /// Adds received bytes. Callers must call [`next_line`](Self::next_line) until it returns
+    /// `None` before the next push. The buffer then holds at most one line and the bytes of one
+    /// read.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether all added bytes have been returned.
+    /// Whether the splitter has returned all lines, and no incomplete line is buffered or
+    /// discarded.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && !self.discarding
     }
 
-    /// Returns the next line. `None` until more bytes arrive.
+    /// Returns the next line. Returns `None` if no complete line has arrived.
     pub fn next_line(&mut self) -> Option<SplitLine> {
         loop {
             let newline = self.buffer[self.searched..]
@@ -86,11 +88,12 @@ impl LineSplitter {
     }
 }
 
-/// Longest relayed command line, in bytes. The bound of CPython's ftplib is 8192, the bound of
-/// vsftpd 4096.
+/// Maximum length of a relayed command line, in bytes. For comparison, CPython's ftplib permits
+/// 8192 bytes, and vsftpd permits 4096.
 pub const COMMAND_MAX: usize = 16 * 1024;
 
-/// Longest relayed reply line, in bytes, as in curl. The number of lines is not bounded.
+/// Maximum length of a relayed reply line, in bytes. curl has the same limit. The number of lines
+/// in a reply is not limited.
 pub const REPLY_MAX: usize = 64 * 1024;
 
 #[cfg(test)]

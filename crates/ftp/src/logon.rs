@@ -1,45 +1,48 @@
-//! Proxy logons: an account and its server. `USER name@host[:port]` names both. Alternatively
-//! `HOST`, `OPEN` or `SITE` names the server, and `USER` the account.
+//! Proxy logons. A proxy logon names an account and the server of the account. `USER
+//! name@host[:port]` names both. Alternatively, `HOST`, `OPEN` or `SITE` names the server, and
+//! `USER` names the account.
 //!
-//! The last `@` splits, since account names contain `@`. Without any `@`, a `%` splits instead. The
-//! gateway checks whether the host is a valid name or address, and allowed.
+//! The last `@` separates account and server, because account names may contain `@`. If the text
+//! contains no `@`, the last `%` separates them. The gateway then checks that the host is a valid
+//! name or address, and that the host is allowed.
 
 /// A parsed proxy logon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logon {
-    /// The account on the server, as it is sent there.
+    /// Account on the server. The gateway sends this text to the server.
     pub user: Vec<u8>,
-    /// The server.
+    /// Server that the client named.
     pub server: NamedServer,
 }
 
-/// A server as a client writes it.
+/// Host and port of a server, as the client wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedServer {
-    /// Name or address, without brackets.
+    /// Host name or IP address, without brackets.
     pub host: String,
-    /// The port. 21 if the client named none.
+    /// Port of the server. The value is 21 if the client gave no port.
     pub port: u16,
 }
 
-/// Reason why an argument is no proxy logon.
+/// Reason why an argument is not a valid proxy logon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LogonError {
-    /// An account without a server. The reply requests `name@server`.
+    /// The argument contains an account but no server. The gateway's reply asks for `name@server`.
     #[error("no server named")]
     NoServer,
-    /// The text in place of the server is malformed.
+    /// The text after the separator is not a valid server.
     #[error("malformed server")]
     Malformed,
 }
 
 impl Logon {
-    /// Reads the argument of `USER`: `name@host`, `name@host:port`, `name@[v6]:port`, `name@host
-    /// port`, and the same with `%` for `@`. An account on the gateway may follow after another
-    /// space. It is ignored, since the gateway has no accounts.
+    /// Parses the argument of `USER`. The formats are `name@host`, `name@host:port`,
+    /// `name@[v6]:port` and `name@host port`. The separator `%` may replace `@`. After another
+    /// space, an account on the gateway may follow. The gateway has no accounts and ignores that
+    /// text.
     ///
     /// # Errors
-    /// [`LogonError`] if no server is named, or if the text in its place is malformed.
+    /// [`LogonError`] if the argument names no server, or if the server is malformed.
     pub fn parse(argument: &[u8]) -> Result<Self, LogonError> {
         let split = argument
             .iter()
@@ -61,10 +64,10 @@ impl Logon {
 }
 
 impl NamedServer {
-    /// Reads the forms that [`split_port`] does.
+    /// Parses a host with an optional port, in the formats of [`split_port`].
     ///
     /// # Errors
-    /// [`LogonError`] if no server is named, or if the text in its place is malformed.
+    /// [`LogonError`] if the server is malformed.
     pub fn parse(argument: &[u8]) -> Result<Self, LogonError> {
         let text = std::str::from_utf8(argument)
             .map_err(|_| LogonError::Malformed)?
@@ -78,16 +81,17 @@ impl NamedServer {
     }
 }
 
-/// Reads the forms of [`units::split_port`]. The default port is 21.
+/// Splits `server` into host and port, in the formats of [`units::split_port`]. Without a port, the
+/// function returns port 21.
 pub fn split_port(server: &str) -> Option<(&str, u16)> {
     let (host, port) = units::split_port(server)?;
     Some((host, port.unwrap_or(FTP_PORT)))
 }
 
-/// The port of FTP's control connection (RFC 959).
+/// Port of FTP's control connection (RFC 959).
 pub const FTP_PORT: u16 = 21;
 
-/// Longest host name (RFC 1123 section 2.1).
+/// Maximum length of a host name (RFC 1123 section 2.1).
 const HOST_MAX: usize = 255;
 
 #[cfg(test)]

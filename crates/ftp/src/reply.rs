@@ -1,19 +1,21 @@
-//! Replies as raw lines: their first and last lines, and the meaning of their codes.
+//! Replies as raw lines: the first and last line of each reply, and the meaning of its code.
 //!
-//! Lines are relayed unchanged. The tracker reads only a copy. RFC 959 section 4.2: `ddd-` opens a
-//! multi-line reply, and a line with the same code and a space ends it.
+//! The gateways relay lines unchanged, and the tracker reads only a copy. In a multi-line reply,
+//! the first line starts with `ddd-` (RFC 959 section 4.2). The last line starts with the same code
+//! and a space.
 
 /// Position of a line within its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinePosition {
-    /// Code of the reply. `None` for a line outside any reply, without a code.
+    /// Code of the reply. `None` for a line that has no code and lies outside any reply.
     pub code: Option<ReplyCode>,
-    /// Whether the line opens a reply.
+    /// Whether the line is the first line of a reply.
     pub first: bool,
-    /// Whether the line ends a reply.
+    /// Whether the line is the last line of a reply.
     pub last: bool,
-    /// Whether the line has another code than its reply. Some servers end a reply with such a line;
-    /// others use it as text. The following line decides.
+    /// Whether the line has another code than the reply that contains it. Some servers end a reply
+    /// with such a line. Other servers use such a line as text. The following line shows which case
+    /// applies.
     pub in_doubt: bool,
 }
 
@@ -24,18 +26,18 @@ pub struct ReplyCode(pub u16);
 /// The first digit of a code, which determines the client's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyClass {
-    /// `1yz`: another reply follows.
+    /// `1yz`: another reply to the same command follows.
     Preliminary,
-    /// `2yz`: done.
+    /// `2yz`: the server has carried out the command.
     Completed,
-    /// `3yz`: another command is needed.
+    /// `3yz`: the server needs another command.
     Intermediate,
-    /// `4yz`, `5yz` and all others: refused or failed.
+    /// `4yz`, `5yz` and all other codes: the command was refused or has failed.
     Failed,
 }
 
 impl ReplyCode {
-    /// Returns the class of the code.
+    /// Returns the class of the code, given by its first digit.
     pub fn class(self) -> ReplyClass {
         match self.0 / 100 {
             1 => ReplyClass::Preliminary,
@@ -46,14 +48,14 @@ impl ReplyCode {
     }
 }
 
-/// Tracker of the replies on one control connection.
+/// Tracks the first and last lines of the replies on one control connection.
 #[derive(Debug, Default)]
 pub struct ReplyTracker {
     open: Option<ReplyCode>,
 }
 
 impl ReplyTracker {
-    /// Determines the position of `line`, which carries no terminator.
+    /// Returns the position of `line` within its reply. `line` has no line terminator.
     pub fn locate(&mut self, line: &[u8]) -> LinePosition {
         let code = leading_code(line);
         let separator = line.get(3).copied();
@@ -95,14 +97,14 @@ impl ReplyTracker {
         }
     }
 
-    /// Records that a line in doubt ended the open reply.
+    /// Records that the last line with [`in_doubt`](LinePosition::in_doubt) ended the open reply.
     pub fn end_in_doubt(&mut self) {
         self.open = None;
     }
 }
 
-/// Returns the code at the start of `line`. The code is three digits, followed by a space, a hyphen
-/// or the end.
+/// Returns the code at the start of `line`. The code has three digits. A space, a hyphen or the end
+/// of the line follows the digits.
 pub fn leading_code(line: &[u8]) -> Option<ReplyCode> {
     let digits = line.get(..3)?;
     let separated = matches!(line.get(3), None | Some(b' ' | b'-'));

@@ -1,10 +1,10 @@
-//! A line of `LIST` in the default form of IIS: `01-02-24 03:04AM <DIR> name`.
+//! Parser of one line of `LIST` in the default format of IIS: `01-02-24 03:04AM <DIR> name`.
 
 use jiff::civil::DateTime;
 
 use super::{EntryKind, ListingEntry, ModifiedTime, ParsedLine, TimePrecision, unix_s};
 
-/// Reads `line`.
+/// Parses one line of the listing.
 pub(super) fn read(line: &[u8]) -> ParsedLine {
     read_entry(line).map_or(ParsedLine::Unknown, ParsedLine::Entry)
 }
@@ -37,7 +37,7 @@ fn read_entry(line: &[u8]) -> Option<ListingEntry> {
     })
 }
 
-/// Parses `MM-DD-YY` or `MM-DD-YYYY`, and `HH:MM`, with or without `AM` or `PM`.
+/// Parses a date `MM-DD-YY` or `MM-DD-YYYY` and a time `HH:MM`. `AM` or `PM` may follow the time.
 fn read_time(date: &str, time: &str) -> Option<i64> {
     let mut parts = date.split('-');
     let month = parts.next()?.parse().ok()?;
@@ -66,7 +66,7 @@ fn read_time(date: &str, time: &str) -> Option<i64> {
     unix_s(DateTime::new(year, month, day, hour, minute.parse().ok()?, 0, 0).ok()?)
 }
 
-/// Splits `line` after its first word.
+/// Returns the first word of `line`, and the bytes that follow the word.
 fn word(line: &[u8]) -> Option<(&str, &[u8])> {
     let line = line.trim_ascii_start();
     let end = line.iter().position(|b| *b == b' ')?;

@@ -1,8 +1,9 @@
-//! A line of `MLSD` (RFC 3659 section 7.2): facts, a space, the name.
+//! Parser of one line of `MLSD` (RFC 3659 section 7.2): facts, a space, the name.
 
 use super::{EntryKind, ListingEntry, ParsedLine, read_time};
 
-/// Reads `line`. `MLST` puts a space before it, which the caller has removed.
+/// Parses one line of an `MLSD` or `MLST` reply. `MLST` puts a space before the facts. The caller
+/// must remove that space.
 pub(super) fn read(line: &[u8]) -> ParsedLine {
     if line.is_empty() {
         return ParsedLine::Nothing;
@@ -46,7 +47,8 @@ pub(super) fn read(line: &[u8]) -> ParsedLine {
     })
 }
 
-/// Returns the kind. `None` for the directory itself and its parent.
+/// Returns the entry's kind from the value of the fact `type`. Returns `None` for the directory
+/// itself and for its parent.
 fn read_kind(value: &[u8]) -> Option<EntryKind> {
     let is = |name: &[u8]| value.eq_ignore_ascii_case(name);
     if is(b"cdir") || is(b"pdir") {

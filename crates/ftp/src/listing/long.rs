@@ -1,10 +1,11 @@
-//! A line of `LIST` in the form of `ls -l`: `-rw-r--r-- 1 owner group 1024 Jan 02 2024 name`.
+//! Parser of one line of `LIST` in the format of `ls -l`: `-rw-r--r-- 1 owner group 1024 Jan 02
+//! 2024 name`.
 
 use jiff::civil::DateTime;
 
 use super::{EntryKind, ListingEntry, ModifiedTime, ParsedLine, TimePrecision, unix_s};
 
-/// Reads `line`. `now_unix_s` determines the year if `ls` omits it.
+/// Parses one line of the listing. If the line has no year, `now_unix_s` determines the year.
 pub(super) fn read(line: &[u8], now_unix_s: i64) -> ParsedLine {
     if line.trim_ascii().is_empty() || line.starts_with(b"total ") {
         return ParsedLine::Nothing;
@@ -60,7 +61,7 @@ fn entry(
     }
 }
 
-/// Returns the starts and ends of the words of `line`.
+/// Returns the start and end offsets of the words of `line`.
 fn words(line: &[u8]) -> Vec<(usize, usize)> {
     let mut words = Vec::new();
     let mut start = None;
@@ -82,7 +83,8 @@ fn words(line: &[u8]) -> Vec<(usize, usize)> {
     words
 }
 
-/// Parses `Jan 2 2024` or `Jan 2 03:04`. No common server writes `2024-01-02 03:04`.
+/// Parses `Jan 2 2024` or `Jan 2 03:04`. The function rejects `2024-01-02 03:04`, which no common
+/// server sends.
 fn read_date(line: &[u8], words: &[(usize, usize)], now_unix_s: i64) -> Option<ModifiedTime> {
     let month = text(line, words[0])?;
     let month = MONTHS
@@ -119,8 +121,8 @@ fn text(line: &[u8], (start, end): (usize, usize)) -> Option<&str> {
 
 const DAY_S: i64 = 86_400;
 
-/// Maximum number of words up to the date: permissions, links, owner, group, two numbers of a
-/// device, date. An owner may have several words.
+/// Maximum number of words up to the date: permissions, links, owner, group, two device numbers,
+/// date. The limit allows for an owner of several words.
 const WORDS_MAX: usize = 14;
 
 const MONTHS: [&str; 12] = [

@@ -1,8 +1,8 @@
 //! Listings: a server's description of the files in a directory.
 //!
-//! `MLSD` (RFC 3659) is made for programs. `LIST` is made for people; two forms of it are parsed:
-//! the form of `ls -l`, and the form of DOS. A line in another form is counted, so that its
-//! directory does not seem to be empty.
+//! The format of `MLSD` (RFC 3659) is for programs. The format of `LIST` is for people. The parser
+//! accepts `LIST` lines in the formats of `ls -l` and of DOS. The parser counts lines in other
+//! formats, so that their directory does not appear to be empty.
 
 mod dos;
 mod facts;
@@ -17,67 +17,67 @@ use crate::line::{LineSplitter, SplitLine};
 /// A file, a directory or another object in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListingEntry {
-    /// Name within its directory, in the server's bytes.
+    /// Name of the object within its directory, in the server's bytes.
     pub name: Vec<u8>,
     /// Type of the object.
     pub kind: EntryKind,
-    /// Size in bytes. `None` if the server does not report it.
+    /// Size in bytes. `None` if the listing contains no size.
     pub size_bytes: Option<u64>,
-    /// Time of the last change. `None` if the server does not report it.
+    /// Modification time. `None` if the listing contains no time.
     pub modified: Option<ModifiedTime>,
 }
 
-/// Type of an object.
+/// Type of a directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A file.
+    /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A symbolic link, with its target if the server reports it.
+    /// A symbolic link.
     Symlink {
-        /// The path in the link.
+        /// Path to which the link points. `None` if the listing does not contain the path.
         target: Option<Vec<u8>>,
     },
     /// A device, a socket or another special file.
     Other,
 }
 
-/// Time of a file's last change, in the precision of the server.
+/// Modification time of a file, with the precision that the server reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModifiedTime {
-    /// Seconds since 1970. `MLSD` and `MDTM` use UTC. `LIST` uses the server's own time zone, which
-    /// it does not report.
+    /// Seconds since 1970. `MLSD` and `MDTM` report UTC. `LIST` reports local time in the server's
+    /// time zone, which the listing does not contain.
     pub unix_s: i64,
-    /// Precision of the time.
+    /// Precision of `unix_s`.
     pub precision: TimePrecision,
 }
 
-/// The unit of a time.
+/// Precision of a modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TimePrecision {
-    /// A second.
+    /// Precise to the second.
     Second,
-    /// A minute, in an unknown time zone.
+    /// Precise to the minute, in an unknown time zone.
     Minute,
-    /// A day, in an unknown time zone.
+    /// Precise to the day, in an unknown time zone.
     Day,
 }
 
-/// The form of a listing.
+/// Format of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListingForm {
-    /// The form of `MLSD`.
+    /// Format of `MLSD`.
     Machine,
-    /// The form of `LIST`, as in `ls -l` or DOS.
+    /// Format of `LIST`: like `ls -l`, or like DOS.
     Human {
-        /// The present, in seconds since 1970. `ls` omits the year for files younger than six
-        /// months.
+        /// Present time, in seconds since 1970. `ls` omits the year of files younger than six
+        /// months, and the parser derives the year from this time.
         now_unix_s: i64,
     },
 }
 
-/// Parser of a listing that arrives in parts.
+/// Parser of a listing. The bytes of the listing may arrive in parts of any size.
 #[derive(Debug)]
 pub struct ListingParser {
     form: ListingForm,
@@ -87,7 +87,7 @@ pub struct ListingParser {
 }
 
 impl ListingParser {
-    /// Creates an empty listing.
+    /// Creates a parser for a listing of the format `form`.
     pub fn new(form: ListingForm) -> Self {
         Self {
             form,
@@ -97,21 +97,21 @@ impl ListingParser {
         }
     }
 
-    /// Adds bytes of the data connection. Callers drain [`next_entry`](Self::next_entry) before
-    /// they add more.
+    /// Adds bytes from the data connection. Callers must call [`next_entry`](Self::next_entry)
+    /// until it returns `None` before they add more bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
     }
 
-    /// Records the end of the listing. The last line may lack its terminator.
+    /// Marks the end of the listing. The last line may lack its terminator.
     pub fn end(&mut self) {
         if !self.lines.is_empty() {
             self.lines.push(b"\n");
         }
     }
 
-    /// Returns the next entry. `None` until more bytes arrive. The directory itself and its parent
-    /// are omitted.
+    /// Returns the next entry. Returns `None` if no complete line is available. The function skips
+    /// the entries for the directory itself and for its parent.
     pub fn next_entry(&mut self) -> Option<ListingEntry> {
         while let Some(line) = self.lines.next_line() {
             let read = match &line {
@@ -132,22 +132,22 @@ impl ListingParser {
         None
     }
 
-    /// Whether the listing contained the directory itself, as `LIST -a` does.
+    /// Whether the listing contained an entry for the directory itself (`.`), as with `LIST -a`.
     pub fn lists_itself(&self) -> bool {
         self.lists_itself
     }
 
-    /// Returns the number of lines that could not be parsed so far.
+    /// Returns the number of lines that the parser has failed to parse so far.
     pub fn unparsed_lines(&self) -> u64 {
         self.unparsed_lines
     }
 }
 
-/// Content of a line.
+/// Result of parsing one line of a listing.
 #[derive(Debug, PartialEq, Eq)]
 enum ParsedLine {
     Entry(ListingEntry),
-    /// No entry: the total of `ls`, an empty line, or the directory itself.
+    /// A line that describes no entry: the total of `ls`, an empty line, or the directory itself.
     Nothing,
     Unknown,
 }
@@ -160,16 +160,17 @@ fn read_human(line: &[u8], now_unix_s: i64) -> ParsedLine {
     }
 }
 
-/// Whether a server may use this name for an entry. A name with a slash would lead out of the
+/// Whether an entry may have this name. A name with a slash could denote a file outside the
 /// directory.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
 }
 
-/// Parses a time of `MDTM` or of the fact `modify`: `YYYYMMDDHHMMSS` in UTC, with or without a
-/// fraction.
+/// Parses the time in an `MDTM` reply or in the fact `modify`. The format is `YYYYMMDDHHMMSS` in
+/// UTC, with or without a fraction.
 ///
-/// Some servers write years from 2000 on as `191` and the years since 1900: 19100 is 2000.
+/// Some servers write the year as `19` followed by the number of years since 1900. The text 19100
+/// then means the year 2000.
 pub fn read_time(text: &[u8]) -> Option<ModifiedTime> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
     let (digits, fraction) = text.split_at(digits);
@@ -194,7 +195,7 @@ pub fn read_time(text: &[u8]) -> Option<ModifiedTime> {
 
 /// Formats a time for `MFMT` and `MDTM`.
 ///
-/// Returns `None` for a time without a four-digit year.
+/// Returns `None` if the year does not have four digits.
 pub fn write_time(unix_s: i64) -> Option<String> {
     let time = Timestamp::from_second(unix_s).ok()?;
     let time = time.to_zoned(TimeZone::UTC);
@@ -218,8 +219,8 @@ impl fmt::Display for TimePrecision {
     }
 }
 
-/// Longest line of a listing, in bytes. A name and the path in a link have at most 4,096 bytes
-/// each.
+/// Maximum length of a listing line, in bytes. The name has at most 4,096 bytes, and so has the
+/// path in a link.
 const ENTRY_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// 2026-11-23 12:00:00 UTC.
+/// Present time in these tests: 2026-11-23 12:00:00 UTC.
 const NOW: i64 = 1_795_435_200;
 
 fn entries(form: ListingForm, lines: &[&[u8]]) -> (Vec<ListingEntry>, u64) {
