@@ -1,4 +1,4 @@
-//! The data connection between the far gateway and the server.
+//! State machine of the data connection between the far gateway and the server.
 
 use std::time::Duration;
 
@@ -8,51 +8,54 @@ use super::{
 };
 use crate::command::DataDirection;
 
-/// Properties of a data connection.
+/// Properties of a data connection between the far gateway and the server.
 #[derive(Debug, Clone, Copy)]
 pub struct FarDataSetup {
-    /// Whether the server connects. It does so after it has received the command of a transfer.
+    /// Whether the server connects to the gateway. The server connects after it has received a
+    /// transfer command.
     pub is_accepted: bool,
-    /// Time without a byte after which the data connection is reset.
+    /// Time without a moved byte after which the gateway resets the data connection.
     pub stall_timeout: Duration,
-    /// Whether the data use TLS. An end without close_notify is then reported to the peer.
+    /// Whether the data connection uses TLS. If it ends without close_notify, the gateway reports
+    /// the truncation to the near gateway.
     pub has_tls: bool,
 }
 
-/// An order of the session.
+/// An order from the session to its data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FarDataOrder {
-    /// The server has received the command of a transfer in this direction. The direction of an
-    /// unknown verb is `None`.
+    /// The server has received a transfer command. The value is the direction of the transfer, or
+    /// `None` if the verb is unknown.
     Commanded(Option<DataDirection>),
-    /// The transfer has begun: the server awaits TLS.
+    /// The transfer has begun. The server now waits for the TLS handshake.
     Begin,
-    /// The gateway stops waiting for a server that has not connected.
+    /// Stop waiting for the connection of a server that has not connected.
     Unlisten,
     /// The server reported success without a preliminary reply.
     Done,
-    /// Reset the data connection.
+    /// Reset the data connection, because the transfer was aborted.
     Abort {
-        /// Whether the server gets a moment to close by itself.
+        /// Whether the gateway first waits a short time for the server to close the data
+        /// connection.
         grace: bool,
     },
 }
 
-/// Event for the session.
+/// Event of the data connection that the session receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FarDataEvent {
-    /// The server does not accept the connection, or does not open it.
+    /// The data connection failed to open: the server did not accept it, or did not connect.
     Refused,
-    /// All bytes from the client, and their end, have been written to the server.
+    /// The gateway has written all bytes from the client, and the end of file, to the server.
     Delivered,
-    /// The server has accepted only a part of the client's bytes.
+    /// The server has accepted only some of the client's bytes.
     Lost,
-    /// The data connection is over. Without [`Delivered`](Self::Delivered), bytes of the client may
-    /// have been lost.
+    /// The data connection is closed. If no [`Delivered`](Self::Delivered) preceded, the server may
+    /// lack some of the client's bytes.
     Closed,
 }
 
-/// The data connection at the server's side.
+/// State machine of a data connection between the far gateway and the server.
 #[derive(Debug)]
 pub struct FarData {
     setup: FarDataSetup,
@@ -61,9 +64,9 @@ pub struct FarData {
     has_begun: bool,
     is_commanded: bool,
     has_session: bool,
-    /// Whether bytes of the client could not be written.
+    /// Whether a write of the client's bytes to the server has failed.
     is_lost: bool,
-    /// Whether the transfer was aborted before the data connection was open.
+    /// Whether the transfer was aborted before the data connection opened.
     is_aborted: bool,
     /// Whether the server reported success without a preliminary reply.
     is_answered: bool,
@@ -78,56 +81,58 @@ pub struct FarData {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leg {
     Connecting,
-    /// Connected. The stream, or the start of TLS, is awaited.
+    /// The TCP connection is open. The machine waits for the link stream or for the start of TLS.
     Connected,
     Securing,
     Open,
-    /// The leg could not be connected.
+    /// The TCP connection could not be opened.
     Failed,
-    /// The leg is reset after a moment for the server.
+    /// The transfer was aborted. The machine waits a short time for the server to close, then
+    /// resets the connection.
     Aborting,
 }
 
-/// From the server to the link.
+/// State of the direction from the server to the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outbound {
     Relaying,
-    /// The server broke the connection before the first byte. If its reply is a success, it had no
-    /// bytes to send.
+    /// The server reset the connection before the first byte. If the server's reply is a success,
+    /// the server had no bytes to send.
     InDoubt,
-    /// The server has ended without close_notify, and the near gateway has not confirmed the report
-    /// yet.
+    /// The server ended without close_notify. The near gateway has not yet confirmed the report of
+    /// the truncation.
     Telling,
     Finished,
 }
 
-/// From the link to the server.
+/// State of the direction from the link to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inbound {
     Relaying,
-    /// The end is being written to the server.
+    /// The gateway is sending the end of file to the server.
     Ending,
-    /// The server has ended a download. Our end answers it, and the client's bytes have no meaning.
+    /// The server has ended a download, and the gateway has closed its sending direction in reply.
+    /// The machine discards the client's bytes.
     Discarding,
     Closed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// Timeout of the server's connection.
+    /// Timeout for the server to connect.
     Accept,
-    /// Timeout of the stream.
+    /// Timeout for the link stream to open.
     Stream,
-    /// Timeout of the server's end of an aborted transfer.
+    /// Timeout for the server to close the data connection of an aborted transfer.
     Grace,
-    /// Timeout of the server's reply after an early break.
+    /// Timeout for the server's reply after the server reset the connection before the first byte.
     Doubt,
-    /// Check whether any bytes have moved.
+    /// Time of the next check whether any bytes have moved.
     Stall,
 }
 
 impl FarData {
-    /// Creates a data connection that the server has agreed on.
+    /// Creates a data connection whose address the server has already confirmed.
     pub fn new(setup: FarDataSetup) -> Self {
         let mut outputs = DataOutputs::default();
         outputs.push(DataOutput::Connect);
@@ -329,7 +334,8 @@ impl FarData {
         }
     }
 
-    /// Without a session no command follows, and without a command no server connects or starts
+    /// Ends a data connection that can no longer be used after the end of the session. Without a
+    /// session, no transfer command follows. Without such a command, no server connects or starts
     /// TLS.
     fn end_without_session(&mut self, now: Duration) {
         if self.has_session {
@@ -391,14 +397,14 @@ impl FarData {
         self.end_download();
     }
 
-    /// Whether the end of the data connection may mean that the server had no bytes to send.
+    /// Whether a reset of the data connection may mean that the server had no bytes to send.
     fn may_be_unused(&self) -> bool {
         let is_download = self.direction == Some(DataDirection::Download);
         is_download && !self.setup.has_tls && self.outbound == Outbound::Relaying && !self.is_lost
     }
 
-    /// Handles the break of an unused data connection. For an empty list some servers close their
-    /// listener, and reset the connection that they have not accepted.
+    /// Handles a reset of the data connection before the first byte. If a listing is empty, some
+    /// servers close their listening socket and thus reset the unaccepted connection.
     fn on_broken_unused(&mut self, now: Duration) {
         self.outbound = Outbound::InDoubt;
         match self.is_answered {
@@ -421,8 +427,8 @@ impl FarData {
         self.outbound = Outbound::Finished;
     }
 
-    /// Answers the server's end of a download with ours. Some servers await it before their final
-    /// reply, and the client's own end would arrive a round trip of the WAN later.
+    /// Sends the end of file to a server that has ended a download. Some servers wait for this end
+    /// before their final reply. The client's own end would arrive one WAN round trip later.
     fn end_download(&mut self) {
         let is_download = self.direction == Some(DataDirection::Download);
         if is_download && self.inbound == Inbound::Relaying {
@@ -499,24 +505,27 @@ impl FarData {
     }
 }
 
-/// Time for a server to connect, starting at the command of the transfer.
+/// Time limit for a server to connect. The time starts when the server has received the transfer
+/// command.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time by which the server's announcement may precede the link stream.
+/// Time limit for the link stream to open, from the moment at which the data connection opened or
+/// failed.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time for a server that supports ABOR to close by itself.
+/// Time limit for a server that supports `ABOR` to close the data connection itself.
 const ABORT_GRACE: Duration = Duration::from_millis(300);
 
-/// Time for the reply of a server that has broken its data connection before the first byte.
+/// Time limit for the server's reply after the server reset the data connection before the first
+/// byte.
 const DOUBT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Returns the events of an upload under TLS at the server's alert. With `has_ended` the
-    /// upload's end has been written.
+    /// Returns the events of an upload under TLS whose server sends a fatal alert. If `has_ended`
+    /// is set, the gateway has already sent the end of the upload.
     fn alerted(has_ended: bool) -> Vec<FarDataEvent> {
         let now = Duration::ZERO;
         let mut data = FarData::new(FarDataSetup {
@@ -546,7 +555,7 @@ mod tests {
         events.collect()
     }
 
-    /// Returns the outputs of a download whose data connection the server resets before the first
+    /// Returns the outputs of a download whose server resets the data connection before the first
     /// byte.
     fn reset_unused(order: Option<FarDataOrder>) -> Vec<DataOutput<FarDataEvent>> {
         let now = Duration::ZERO;

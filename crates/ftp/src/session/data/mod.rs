@@ -1,13 +1,14 @@
-//! The life of a data connection, as a state machine for each gateway: [`near`] at the client's
-//! side, [`far`] at the server's side.
+//! State machines of a data connection. [`near`] is the machine at the client's side, and [`far`]
+//! is the machine at the server's side.
 //!
 //! A gateway joins a TCP connection, the *leg*, with a link stream. Bytes move in two directions:
 //! *outbound* from the leg to the stream, *inbound* from the stream to the leg. A machine handles
 //! no bytes. It receives events of the leg and the stream, and orders of its session. It decides
-//! which direction moves, when an end is passed on, and when everything is reset.
+//! which direction moves, when an end of file is passed on, and when both connections are reset.
 //!
-//! The caller owns sockets, streams and the clock. It drains `poll` after each call, moves bytes as
-//! `outbound` and `inbound` demand, and calls `expire` at the time of `deadline`.
+//! The caller owns sockets, streams and the clock. After each call, the caller calls `poll` until
+//! it returns `None`. The caller moves bytes as `outbound` and `inbound` demand. At the time of
+//! `deadline`, the caller calls `expire`.
 
 pub mod far;
 pub mod near;
@@ -16,82 +17,85 @@ mod timers;
 
 use std::{collections::VecDeque, time::Duration};
 
-/// Event of the leg or of the stream.
+/// Event of the leg (TCP connection) or of the link stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataInput {
-    /// The leg is connected, without TLS.
+    /// The leg is connected. TLS has not begun.
     Connected,
-    /// The leg could not be connected, for this reason.
+    /// The leg could not be connected. The text is the reason.
     NotConnected(String),
-    /// The handshake of the leg failed, for this reason.
+    /// The TLS handshake of the leg failed. The text is the reason.
     NotSecured(String),
-    /// TLS has begun on the leg.
+    /// The TLS handshake of the leg has succeeded.
     Secured,
-    /// The stream is open.
+    /// The link stream is open.
     StreamOpened,
-    /// Outbound: the leg has ended, and all bytes before the end are in the stream.
+    /// Outbound: the leg has ended, and all bytes before the end have been written to the stream.
     LegEnded {
-        /// Whether the leg ended under TLS without close_notify.
+        /// Whether the leg uses TLS and ended without close_notify.
         is_truncated: bool,
     },
-    /// Outbound: the leg broke, for this reason.
+    /// Outbound: reading from the leg failed. The text is the reason.
     ReadFailed(String),
-    /// Outbound: the leg broke before the first byte, for this reason.
+    /// Outbound: reading from the leg failed before the first byte. The text is the reason.
     BrokenUnused(String),
-    /// Outbound: the other end of the leg has ended TLS with a fatal alert, for this reason. Its
-    /// TCP connection is still open.
+    /// Outbound: the client or server ended TLS with a fatal alert. The text is the reason. The TCP
+    /// connection is still open.
     Alerted(String),
-    /// The session has ended, and gives no further orders.
+    /// The session has ended, and sends no further orders.
     SessionEnded,
     /// Outbound: the peer stopped reading the stream.
     StreamStopped,
-    /// Outbound: the link lost the stream, for this reason.
+    /// Outbound: the link lost the stream. The text is the reason.
     StreamLost(String),
-    /// The peer has confirmed the report of a truncation, or the reason why it has not.
+    /// The peer has confirmed the report of a truncation. An error contains the reason why the peer
+    /// has not.
     TruncationReported(Result<(), String>),
     /// Inbound: the stream has ended, and all bytes before the end have been written to the leg.
     StreamEnded,
-    /// Inbound: the stream was reset by the peer, or lost, for this reason.
+    /// Inbound: the peer reset the stream, or the link lost the stream. The text is the reason.
     StreamBroken(String),
-    /// Inbound: the leg accepts no more bytes, for this reason.
+    /// Inbound: a write to the leg failed. The text is the reason.
     WriteFailed(String),
-    /// The end has been written to the leg.
+    /// Inbound: the end of file has been sent on the leg.
     EndWritten,
-    /// The other end of the leg has acknowledged all bytes and the end.
+    /// Inbound: the client or server has acknowledged all bytes and the end of file on the leg.
     Acknowledged,
-    /// The leg broke before all bytes were acknowledged, for this reason.
+    /// Inbound: the leg broke before all bytes were acknowledged. The text is the reason.
     NotAcknowledged(String),
 }
 
 /// An action for the driver. `E` is the type of events for the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataOutput<E> {
-    /// Connect the leg, or accept it.
+    /// Connect the leg, or accept its connection.
     Connect,
-    /// Begin TLS on the leg.
+    /// Start the TLS handshake on the leg.
     Secure,
-    /// Report to the peer that the data have ended without close_notify.
+    /// Report to the peer that the data connection ended without close_notify.
     ReportTruncation,
-    /// Outbound: end the stream.
+    /// Outbound: send the end of file on the stream.
     Finish,
     /// Reset both directions of the stream.
     Reset(ResetCause),
     /// Inbound: stop reading the stream.
     Stop,
-    /// Inbound: write the end to the leg.
+    /// Inbound: send the end of file on the leg.
     EndLeg,
-    /// Reset the leg.
+    /// Reset the leg (TCP connection).
     ResetLeg,
     /// Pass an event to the session.
     Event(E),
-    /// Release leg and stream: no action follows. A leg whose end has been written closes in order.
+    /// Release the leg and the stream. No further action follows. If the end of file has been sent
+    /// on the leg, the leg closes without a reset.
     Done {
-        /// The error that broke the data connection. `None` if both directions have ended in order.
+        /// The error that broke the data connection. `None` if both directions have ended without
+        /// an error.
         broken: Option<String>,
     },
 }
 
-/// Reason for which a stream is reset.
+/// Reason why the gateway resets a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetCause {
     /// The leg broke, or the transfer was aborted.
@@ -102,70 +106,72 @@ pub enum ResetCause {
     Unreachable,
 }
 
-/// Movement of the bytes of one direction.
+/// State of the bytes of one direction: waiting, moving or discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataFlow {
-    /// The bytes wait.
+    /// The driver reads no bytes in this direction.
     Wait,
-    /// The bytes move.
+    /// The driver moves the bytes.
     Relay,
-    /// The bytes are read and dropped.
+    /// The driver reads the bytes and drops them.
     Discard,
 }
 
-/// Bytes moved so far.
+/// Number of bytes moved in each direction so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DataProgress {
     /// Bytes from the leg to the stream.
     pub outbound_bytes: u64,
     /// Bytes from the stream to the leg.
     pub inbound_bytes: u64,
-    /// Whether the leg has bytes, or its end, that were not read.
+    /// Whether unread bytes, or an unread end of file, wait on the leg.
     pub has_unread: bool,
 }
 
-/// A data connection as its driver sees it.
+/// Interface between the state machine of a data connection and its driver.
 ///
-/// Times are counted from an arbitrary moment, which is the same for all calls.
+/// All times are counted from the same arbitrary moment.
 pub trait DataMachine {
     /// Type of the session's orders.
     type Order;
     /// Type of the events for the session.
     type Event;
 
-    /// Takes an order of the session.
+    /// Handles an order of the session.
     fn order(&mut self, now: Duration, order: Self::Order);
 
-    /// Handles an event.
+    /// Handles an event of the leg or of the stream.
     fn handle(&mut self, now: Duration, input: DataInput);
 
-    /// Handles the timers that are due.
+    /// Handles the timers that have expired.
     fn expire(&mut self, now: Duration, progress: DataProgress);
 
-    /// Returns the next action. `None` until the next call.
+    /// Returns the next action. After `None`, no action follows until the next call of another
+    /// method.
     fn poll(&mut self) -> Option<DataOutput<Self::Event>>;
 
-    /// Returns the time at which to call [`expire`](Self::expire).
+    /// Returns the time at which the driver must call [`expire`](Self::expire).
     fn deadline(&self) -> Option<Duration>;
 
-    /// Returns the movement of the bytes from the leg.
+    /// Returns whether the bytes from the leg to the stream wait, move or are discarded.
     fn outbound(&self) -> DataFlow;
 
-    /// Returns the movement of the bytes for the leg.
+    /// Returns whether the bytes from the stream to the leg wait, move or are discarded.
     fn inbound(&self) -> DataFlow;
 
-    /// Whether the stream waits for the leg. The driver must detect the stream's end meanwhile.
+    /// Whether the stream is open and waits for the leg to connect. The driver must then detect the
+    /// end of the stream.
     fn awaits_leg(&self) -> bool {
         false
     }
 
-    /// Whether the machine waits for the acknowledgements of the leg's other end.
+    /// Whether the machine waits until the other host acknowledges all bytes on the leg.
     fn awaits_acknowledgement(&self) -> bool {
         false
     }
 }
 
-/// The orders of a machine to its driver.
+/// Queue of actions from a machine to its driver.
 #[derive(Debug)]
 struct DataOutputs<E> {
     queue: VecDeque<DataOutput<E>>,

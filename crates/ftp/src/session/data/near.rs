@@ -1,4 +1,4 @@
-//! The data connection between the near gateway and the client.
+//! State machine of the data connection between the near gateway and the client.
 
 use std::time::Duration;
 
@@ -11,66 +11,68 @@ use crate::command::DataDirection;
 /// Method by which the client's data connection is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataOpening {
-    /// The client connects.
+    /// The client connects to the gateway.
     Accept,
     /// The gateway connects to the client's port.
     Dial,
 }
 
-/// Properties of a data connection.
+/// Properties of a data connection between the near gateway and the client.
 #[derive(Debug, Clone, Copy)]
 pub struct NearDataSetup {
-    /// Method by which it is opened.
+    /// Method by which the data connection is opened.
     pub opening: DataOpening,
-    /// Whether the gateway connects to the client's port for an upload before the server has
-    /// agreed. Several uploads may run at once, and none waits a round trip for its data.
+    /// Whether, for an upload, the gateway connects to the client's port before the server has
+    /// accepted the command. Several uploads may then run in parallel, and none waits a round trip
+    /// for its data connection.
     pub dials_early: bool,
-    /// Whether the data use TLS.
+    /// Whether the data connection uses TLS.
     pub has_tls: bool,
-    /// Whether client and server both use TLS. An end without close_notify is then reported to the
-    /// peer.
+    /// Whether client and server both use TLS. If the data connection then ends without
+    /// close_notify, the gateway reports the truncation to its peer.
     pub reports_truncation: bool,
-    /// Time without a byte after which the data connection is reset.
+    /// Time without a moved byte after which the gateway resets the data connection.
     pub stall_timeout: Duration,
 }
 
-/// An order of the session.
+/// An order from the session to its data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NearDataOrder {
-    /// The client has received the port to connect to: its time for that starts.
+    /// The client has received the port to which it must connect. Its time limit starts now.
     Announced,
-    /// A transfer in this direction was requested. The direction of an unknown verb is `None`.
+    /// The client has requested a transfer. The value is the direction of the transfer, or `None`
+    /// if the verb is unknown.
     Start(Option<DataDirection>),
-    /// The `1yz` reply has been written: data may flow to the client.
+    /// The `1yz` reply has been written to the client. Data may now flow to the client.
     Release,
-    /// The final reply has arrived.
+    /// The server's final reply has arrived.
     Finish {
-        /// Whether the reply was a `2yz`.
+        /// Whether the code of the reply was `2yz`.
         succeeded: bool,
     },
     /// The client has closed its control connection during an upload. The machine continues while
-    /// data or their end arrive, and resets otherwise.
+    /// the client's bytes or end of file arrive. Otherwise, it resets the data connection.
     ClientGone,
     /// Reset the client's data connection and the stream now.
     Kill,
 }
 
-/// Event for the session.
+/// Event of the data connection that the session receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NearDataEvent {
-    /// The client has sent all bytes.
+    /// The client has sent all bytes and the end of file.
     ClientEnded,
-    /// All bytes from the server, and their end, have reached the client.
+    /// The client has received all bytes from the server, and the end of file.
     Delivered,
-    /// The data connection failed, for this reason.
+    /// The data connection failed. The text is the reason.
     Failed(String),
-    /// The client did not connect in time.
+    /// The client did not connect within the time limit.
     Expired,
-    /// The data connection could not be opened, for this reason.
+    /// The data connection could not be opened. The text is the reason.
     NotConnected(String),
 }
 
-/// The data connection at the client's side.
+/// State machine of a data connection between the near gateway and the client.
 #[derive(Debug)]
 pub struct NearData {
     setup: NearDataSetup,
@@ -79,11 +81,11 @@ pub struct NearData {
     inbound: Inbound,
     direction: Option<DataDirection>,
     is_released: bool,
-    /// Whether the final reply is a success. `None` before it.
+    /// Whether the final reply is a success. `None` before the final reply arrives.
     succeeded: Option<bool>,
-    /// Whether the far gateway stopped reading before the client had ended.
+    /// Whether the far gateway stopped reading before the client had sent its end of file.
     is_cut_off: bool,
-    /// Whether the session has been informed about the end of the data.
+    /// Whether the session has received an event for the end of the data connection.
     has_told: bool,
     quiet_checks: u32,
     quiet_since: DataProgress,
@@ -94,59 +96,63 @@ pub struct NearData {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leg {
-    /// The connection must not be opened yet.
+    /// The machine waits for the order that permits the connection.
     Waiting,
     Connecting,
-    /// The client is connected. Its handshake may wait for the server's reply, which may take long.
+    /// The client is connected. The client may delay its TLS handshake until the server's reply
+    /// arrives, which may take long.
     Securing,
     Open,
 }
 
-/// From the client to the link.
+/// State of the direction from the client to the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outbound {
     Relaying,
-    /// The client has ended without close_notify, and the far gateway has not confirmed the report
-    /// yet.
+    /// The client ended without close_notify. The far gateway has not yet confirmed the report of
+    /// the truncation.
     Telling,
-    /// The client's end has been passed on.
+    /// The gateway has sent the client's end of file on the stream.
     Finished,
-    /// The client's bytes are discarded.
+    /// The gateway reads the client's bytes and drops them.
     Discarding,
-    /// The leg is not read any more.
+    /// The gateway no longer reads from the client.
     Closed,
 }
 
-/// From the link to the client.
+/// State of the direction from the link to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inbound {
-    /// No byte, and no end, passes before the reply that announces the transfer.
+    /// The gateway passes no byte and no end of file before the reply that announces the transfer.
     Held,
     Relaying,
-    /// The end is being written to the client.
+    /// The gateway is sending the end of file to the client.
     Ending,
-    /// The client's kernel has not acknowledged all bytes.
+    /// The client's kernel has not yet acknowledged all bytes.
     Acknowledging,
-    /// The server has dropped its data connection in an upload. Its reply decides.
+    /// The server closed its data connection during an upload. The server's reply decides whether
+    /// the upload has failed.
     ReplyDecides,
     Closed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// Timeout of the client's connection.
+    /// Timeout for the client to connect.
     Expiry,
-    /// Check whether the client that has left still sends.
+    /// Time of the next check whether a client that closed its control connection still sends
+    /// bytes.
     Quiet,
-    /// Check whether any bytes have moved.
+    /// Time of the next check whether any bytes have moved.
     Stall,
-    /// End of reading from the client.
+    /// Time at which the gateway stops reading discarded bytes from the client.
     Discard,
-    /// Timeout of the reply to a broken upload.
+    /// Timeout for the server's reply to a broken upload.
     Reply,
-    /// Timeout of the server's end of an upload.
+    /// Timeout for the end of the server's data connection after a finished upload.
     ServerEnd,
-    /// End of the wait for the server's side of a finished upload.
+    /// Time at which the gateway closes a finished upload although the server's data connection is
+    /// still open.
     Linger,
 }
 
@@ -323,8 +329,9 @@ impl NearData {
         }
     }
 
-    /// Handles the end of the session. A client without an announced port, or without permission to
-    /// connect, never connects.
+    /// Handles the end of the session. If the client never received a port, or the gateway never
+    /// received permission to connect, the data connection cannot open any more. The machine then
+    /// ends it.
     fn on_session_ended(&mut self) {
         let is_hopeless = match self.leg {
             Leg::Waiting => true,
@@ -345,7 +352,7 @@ impl NearData {
         self.on_announced();
     }
 
-    /// Handles the announcement of the transfer to the client.
+    /// Starts the flow of bytes to the client once a reply has announced the transfer.
     fn on_announced(&mut self) {
         let is_announced = self.is_released || self.succeeded.is_some();
         match self.leg {
@@ -401,8 +408,8 @@ impl NearData {
         self.finish_if_over();
     }
 
-    /// Whether the client may still fetch the bytes that the server sent before a download failed.
-    /// The reply can be faster than the client's connection.
+    /// Whether the client may still connect to read bytes that the server sent before a download
+    /// failed. The server's reply can arrive before the client's connection is open.
     fn may_still_connect(&self) -> bool {
         let is_connecting = matches!(self.leg, Leg::Connecting | Leg::Securing);
         let is_download = self.direction == Some(DataDirection::Download);
@@ -434,8 +441,8 @@ impl NearData {
         self.await_server_end(now);
     }
 
-    /// Starts the wait for the server's end. Servers may close their side of an upload at any time
-    /// after their reply.
+    /// Starts the timer for the end of the server's data connection. After the reply to an upload,
+    /// a server may close its data connection at any time.
     fn await_server_end(&mut self, now: Duration) {
         let is_over = self.outbound == Outbound::Finished
             && self.succeeded == Some(true)
@@ -447,8 +454,8 @@ impl NearData {
         }
     }
 
-    /// Handles a server that accepts no more bytes. Its reply contains the reason, and the client
-    /// must be able to read it.
+    /// Handles a server that accepts no more bytes. The server's reply contains the reason, and the
+    /// client must be able to read that reply.
     fn cut_off(&mut self, now: Duration) {
         if self.outbound != Outbound::Relaying {
             return;
@@ -500,7 +507,7 @@ impl NearData {
         }
     }
 
-    /// Closes a finished upload whose server keeps its side open.
+    /// Closes a finished upload if the server keeps its data connection open.
     fn stop_lingering(&mut self, now: Duration) {
         match self.inbound {
             Inbound::Relaying => {
@@ -537,8 +544,8 @@ impl NearData {
         }
     }
 
-    /// Checks whether a client that has left still sends. Its kernel may still have bytes and the
-    /// end, which the client wrote before it closed.
+    /// Checks whether a client that closed its control connection still sends bytes. The client's
+    /// kernel may still hold bytes and an end of file that the client wrote before.
     fn check_quiet(&mut self, now: Duration, progress: DataProgress) {
         if matches!(self.outbound, Outbound::Telling | Outbound::Finished) {
             return;
@@ -593,24 +600,27 @@ impl NearData {
     }
 }
 
-/// Time for the client to connect after the reply with the port: vsftpd's accept_timeout.
+/// Time limit for the client to connect after the reply that contains the port. The value is the
+/// default of vsftpd's accept_timeout.
 pub const EXPIRY: Duration = Duration::from_secs(60);
 
-/// Time for the client to connect after a server has started a download and failed. A connection
-/// takes a round trip.
+/// Time limit for the client to connect after a started download has failed. Opening a connection
+/// takes one round trip.
 const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
-/// Time for a client to read a reply before its data connection is closed.
+/// Time that a client has for reading the final reply before the gateway closes its data
+/// connection.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Time by which a server's final reply to an upload may precede the end of its data connection on
-/// the link.
+/// Time limit for the end of the server's data connection to arrive on the link, after the final
+/// reply to an upload.
 const SERVER_END: Duration = Duration::from_millis(100);
 
-/// Time for a server's reply after it dropped its data connection.
+/// Time limit for a server's reply after the server closed its data connection.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Checks in a row without a byte after which a client that left sends no more: one second.
+/// Number of successive checks without a byte after which the upload of a disconnected client
+/// counts as over. Ten checks take one second.
 const QUIET_CHECKS: u32 = 10;
 const QUIET_CHECK: Duration = Duration::from_millis(100);
 
@@ -634,7 +644,7 @@ mod tests {
         connects_at_once
     }
 
-    /// Creates a download that the server has started and failed, before the client has connected.
+    /// Creates a download that the server started and that failed before the client connected.
     fn failed_before_the_client_connects(opening: DataOpening, has_tls: bool) -> NearData {
         let mut data = NearData::new(NearDataSetup {
             opening,

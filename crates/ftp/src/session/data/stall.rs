@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use super::DataProgress;
 
-/// Bytes moved at the last check.
+/// Detects a data connection on which no byte moves. The detector compares the byte counts of two
+/// successive checks.
 #[derive(Debug)]
 pub(super) struct StallDetector {
     timeout: Duration,
     since: DataProgress,
-    /// Checks of an awaited upload at which no bytes had moved.
+    /// Number of checks without a moved byte, of an upload whose bytes the peer still has to write.
     rests: u32,
 }
 
 impl StallDetector {
-    /// Creates the check for a data connection that is reset after `timeout` without a byte.
+    /// Creates a detector. The gateway resets the data connection if no byte moves for `timeout`.
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -28,8 +29,8 @@ impl StallDetector {
         now + self.timeout
     }
 
-    /// Checks for progress, a timeout after the last check. Returns an error text if no bytes have
-    /// moved.
+    /// Checks whether bytes have moved since the last check, one timeout ago. Returns an error text
+    /// if none have moved.
     pub(super) fn check(&mut self, progress: DataProgress) -> Option<String> {
         let bytes = |progress: &DataProgress| (progress.outbound_bytes, progress.inbound_bytes);
         let is_stalled = bytes(&progress) == bytes(&self.since);
@@ -38,8 +39,9 @@ impl StallDetector {
         is_stalled.then(|| format!("nothing has moved for {seconds} s"))
     }
 
-    /// Checks an upload whose progress only the peer sees. Its bytes may come from a spool of a
-    /// slow server. Returns an error text only after [`RESTS_MAX`] checks.
+    /// Checks an upload whose progress only the peer can measure. The peer may still be writing the
+    /// bytes from a spool to a slow server. Returns an error text only if more than [`RESTS_MAX`]
+    /// checks find no moved byte.
     pub(super) fn check_awaited(&mut self, progress: DataProgress) -> Option<String> {
         let stalled = self.check(progress)?;
         self.rests += 1;
@@ -47,7 +49,8 @@ impl StallDetector {
     }
 }
 
-/// Checks in a row: a day, if the timeout is an hour.
+/// Maximum number of checks without a moved byte. With a timeout of one hour, 24 checks take one
+/// day.
 const RESTS_MAX: u32 = 24;
 
 #[cfg(test)]

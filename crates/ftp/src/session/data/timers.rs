@@ -1,4 +1,4 @@
-//! The timers of a machine: at most one of each kind.
+//! Timers of a state machine. Each kind of timer is set at most once.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,12 +12,12 @@ impl<K> Default for Timers<K> {
 }
 
 impl<K: Ord + Copy> Timers<K> {
-    /// Sets the timer, and replaces an earlier one of its kind.
+    /// Sets the timer of this kind to `at`, even if it is already set.
     pub(super) fn set(&mut self, kind: K, at: Duration) {
         self.0.insert(kind, at);
     }
 
-    /// Sets the timer unless one of its kind exists.
+    /// Sets the timer of this kind to `at`, unless it is already set.
     pub(super) fn start(&mut self, kind: K, at: Duration) {
         self.0.entry(kind).or_insert(at);
     }
@@ -34,7 +34,7 @@ impl<K: Ord + Copy> Timers<K> {
         self.0.values().copied().min()
     }
 
-    /// Takes a timer that is due.
+    /// Removes and returns an expired timer. Returns `None` if no timer has expired.
     pub(super) fn take_due(&mut self, now: Duration) -> Option<K> {
         let (&kind, _) = self.0.iter().find(|(_, at)| **at <= now)?;
         self.0.remove(&kind);
