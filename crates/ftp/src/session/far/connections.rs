@@ -1,5 +1,5 @@
-//! State of the server's data connections: whether all bytes from the client have been written to
-//! the server.
+//! State of the server's data connections. The state shows whether the gateway has written all
+//! bytes of an upload to the server.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::{
     session::{TransferId, data::far::FarDataEvent},
 };
 
-/// The open data connections of a session, and those without a final reply to their transfer.
+/// Data connections of a session that are open, or whose transfer has no final reply yet.
 #[derive(Debug, Default)]
 pub(super) struct DataConnections {
     connections: BTreeMap<TransferId, Connection>,
@@ -17,34 +17,36 @@ pub(super) struct DataConnections {
 #[derive(Debug, Default)]
 struct Connection {
     is_upload: bool,
-    /// Whether all bytes have been written. `None` while this is open.
+    /// Whether all bytes of the upload have been written to the server. `None` while the result is
+    /// unknown.
     is_whole: Option<bool>,
     is_closed: bool,
-    /// Whether the server refuses the data connection.
+    /// Whether the data connection failed to open.
     is_refused: bool,
     worth: SuccessReport,
 }
 
-/// The server's final reply to the transfer.
+/// State of the report to the near gateway about an upload that the server calls successful.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum SuccessReport {
     #[default]
     None,
-    /// A success, whose validity was not reported to the near half yet.
+    /// The server has reported success. The near gateway has no report yet whether all bytes were
+    /// written.
     Success,
-    /// The near half needs no further report.
+    /// The near gateway needs no further report.
     Done,
 }
 
 impl DataConnections {
-    /// Adds a data connection that is being opened.
+    /// Adds a data connection when the gateway starts to open it.
     pub(super) fn opened(&mut self, id: TransferId) {
         // A closed data connection without a command will not be used any more.
         self.connections.retain(|_, c| !c.is_closed || c.is_upload);
         self.connections.insert(id, Connection::default());
     }
 
-    /// Assigns a transfer to the data connection.
+    /// Records the direction of the transfer that uses the data connection.
     pub(super) fn commanded(&mut self, id: TransferId, direction: DataDirection) {
         let connection = self.connections.entry(id).or_insert(Connection {
             is_whole: Some(false),
@@ -54,8 +56,8 @@ impl DataConnections {
         connection.is_upload = direction == DataDirection::Upload;
     }
 
-    /// Records the server's final reply to the transfer. Returns whether its success is valid, if
-    /// that is known.
+    /// Records the server's final reply to the transfer. For a successful upload, returns whether
+    /// all bytes were written. Returns `None` if that is unknown, or no report is needed.
     pub(super) fn answered(&mut self, id: TransferId, succeeded: bool) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
         if connection.worth == SuccessReport::None {
@@ -67,8 +69,8 @@ impl DataConnections {
         self.report(id)
     }
 
-    /// Handles an event of the data connection. Returns whether the server's success is valid, if
-    /// that was unknown before.
+    /// Handles an event of the data connection. If the event completes the report on a successful
+    /// upload, returns whether all bytes were written.
     pub(super) fn on_event(&mut self, id: TransferId, event: FarDataEvent) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
         match event {
@@ -83,24 +85,24 @@ impl DataConnections {
         self.report(id)
     }
 
-    /// Whether the data connection of a transfer is open, or may open.
+    /// Whether the data connection of the transfer is open or is being opened.
     pub(super) fn is_open(&self, id: TransferId) -> bool {
         let connection = self.connections.get(&id);
         connection.is_some_and(|c| !c.is_closed && !c.is_refused)
     }
 
-    /// Whether the data connection of a download is open, or may open.
+    /// Whether the transfer is a download whose data connection is not closed.
     pub(super) fn is_open_download(&self, id: TransferId) -> bool {
         let connection = self.connections.get(&id);
         connection.is_some_and(|c| !c.is_upload && !c.is_closed)
     }
 
-    /// Whether a data connection is open.
+    /// Whether any data connection of the session is not closed.
     pub(super) fn any_open(&self) -> bool {
         self.connections.values().any(|c| !c.is_closed)
     }
 
-    /// Whether the near half still needs a report on the validity of a success.
+    /// Whether the near gateway still needs a report on a successful upload.
     pub(super) fn any_unreported(&self) -> bool {
         let mut connections = self.connections.values();
         connections.any(|c| c.worth == SuccessReport::Success)

@@ -57,8 +57,8 @@ impl FarSession {
             .push(id, verb, ExpectedReply::DataPort(asked));
     }
 
-    /// Handles a missing data connection. A client that was promised one gets the refusal as the
-    /// reply to its transfer.
+    /// Refuses a data connection that cannot be opened. If the client already has a positive reply
+    /// to `PASV` or `PORT`, the gateway refuses the next transfer command instead.
     fn refuse_data(
         &mut self,
         id: Option<CommandId>,
@@ -75,7 +75,8 @@ impl FarSession {
         }
     }
 
-    /// Handles the reply to a request for a data connection. Returns the expectation that follows.
+    /// Handles the reply to a request for a data connection. Returns the next expected reply.
+    /// Returns `None` if the server owes no further reply.
     pub(super) fn on_data_reply(
         &mut self,
         id: Option<CommandId>,

@@ -1,14 +1,15 @@
-//! Servers that answer a prefetched command twice. The gateway sends such a command ahead of the
-//! client.
+//! Detection of servers that reply twice to a prefetched command. The gateway sends a prefetched
+//! command before any client requests it.
 //!
-//! Servers answer in order. The second answer therefore follows the first directly, and begins with
-//! the same line. The session drops such a line if it awaits no reply. Otherwise the line may be
-//! the reply to the awaited command. The session then leaves the server, and logs in again without
-//! prefetched commands, or ends.
+//! Servers reply in order. The second reply therefore follows the first reply directly, and begins
+//! with the same line. If the session waits for no other reply, the session drops the second reply.
+//! Otherwise, the line may be the reply to the next command. The session then closes the control
+//! connection, and logs in again without prefetched commands. If a log-in is impossible, the
+//! session ends.
 //!
-//! Another kind of server sends the same lines. Its reply to a command equals its answer to the
-//! preceding prefetched command, word for word. The session leaves it as well. A second answer in
-//! other words is not detected.
+//! Some servers send one reply to each command, but the replies to two successive commands are
+//! equal. The session cannot distinguish such a server, and treats it in the same way. The session
+//! does not detect a second reply whose text differs.
 
 use crate::{
     reply::{ReplyClass, ReplyCode},
@@ -17,15 +18,16 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(super) struct DuplicateDetector {
-    /// The subject and the first line of the latest reply, if it answered a prefetched command.
+    /// Subject of the latest prefetched command, and the first line of the reply. `None` after a
+    /// reply that starts with another line.
     answer: Option<(QuestionSubject, Vec<u8>)>,
 }
 
 impl DuplicateDetector {
-    /// Whether `line` may begin a second answer while the session awaits the reply to the command
-    /// `awaited`.
+    /// Whether `line` may be a second reply to the latest prefetched command. `awaited` is the verb
+    /// of the command that waits for its reply.
     ///
-    /// With `is_question` that command is a prefetched command, too.
+    /// `is_question` is set if the waiting command is a prefetched command, too.
     pub(super) fn may_begin(
         &self,
         code: ReplyCode,
@@ -44,7 +46,8 @@ impl DuplicateDetector {
             && !(is_refusal && is_question)
     }
 
-    /// Records a reply that begins with `line`, and the prefetched command that it answers.
+    /// Records a reply whose first line is `line`. `question` is the subject of its command if that
+    /// command was prefetched.
     pub(super) fn answered(&mut self, line: &[u8], question: Option<QuestionSubject>) {
         if let Some(subject) = question {
             self.answer = Some((subject, line.to_vec()));
@@ -53,7 +56,7 @@ impl DuplicateDetector {
         }
     }
 
-    /// Whether the latest reply is the answer to a prefetched command.
+    /// Whether the next reply may be a second reply to a prefetched command.
     pub(super) fn is_possible(&self) -> bool {
         self.answer.is_some()
     }

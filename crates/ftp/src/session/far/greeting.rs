@@ -1,5 +1,6 @@
-//! The greeting of a server whose client the gateway has greeted already. The gateway consumes it,
-//! and sends the account. Only a refusal is relayed.
+//! The server's greeting in a session whose client has already received the gateway's own greeting.
+//! The gateway drops the server's greeting, and then sends the `USER` command. If the greeting is a
+//! refusal, the gateway relays it to the client.
 
 use super::reply_buffer::ReplyBuffer;
 use crate::reply::{ReplyClass, ReplyCode};
@@ -10,18 +11,19 @@ pub(super) struct Greeting {
     pub(super) held: ReplyBuffer,
 }
 
-/// Action after a greeting.
+/// Action of the session after a greeting.
 pub(super) enum GreetingAction {
-    /// Wait for another greeting.
+    /// Wait for another greeting, because this greeting was preliminary.
     Wait(Greeting),
-    /// Send this line.
+    /// Send this command line to the server.
     Send(Vec<u8>),
-    /// Relay these lines.
+    /// Relay these lines to the client, because the server refuses the session.
     Refused(ReplyBuffer),
 }
 
 impl Greeting {
-    /// Creates the state. `then` is the command to send after the greeting.
+    /// Creates the state before the greeting. `then` is the command that the session sends after
+    /// the greeting.
     pub(super) fn new(then: Vec<u8>) -> Self {
         let held = ReplyBuffer::default();
         Self { then, held }

@@ -1,5 +1,5 @@
-//! Commands that the server has received and not answered, and the assignment of reply lines to
-//! them.
+//! Commands in flight: sent to the server, without a final reply. The module assigns each reply
+//! line to its command.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -18,7 +18,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct InFlight {
     entries: VecDeque<CommandInFlight>,
-    /// Index of the entry that the open reply answers. `None` if it answers no entry.
+    /// Index of the entry to which the open reply belongs. `None` if the reply belongs to no entry,
+    /// or no reply is open.
     answering: Option<usize>,
     tracker: ReplyTracker,
     duplicate: DuplicateDetector,
@@ -28,52 +29,58 @@ pub(super) struct InFlight {
 
 #[derive(Debug)]
 pub(super) struct CommandInFlight {
-    /// Number of the command. `None` if the client has not sent it, or has its reply.
+    /// Number of the client's command. `None` if the gateway sent the command itself, or the client
+    /// already has the reply.
     pub(super) id: Option<CommandId>,
-    /// Verb of the command; empty for the greeting.
+    /// Verb of the command. The verb of the entry for the greeting is empty.
     pub(super) verb: String,
     pub(super) expect: ExpectedReply,
 }
 
-/// Expected reply of the server.
+/// Reply that the session expects from the server.
 #[derive(Debug)]
 pub(super) enum ExpectedReply {
-    /// Any reply. An unknown verb may start a transfer.
+    /// Any reply to a command of the client. If the verb is unknown, the reply may start a
+    /// transfer.
     Plain(QuestionCause),
-    /// A command other than a transfer got a `1yz` reply. Another reply may follow, or none.
+    /// Another reply after a `1yz` reply to a command that is no transfer. This reply is optional.
     Begun,
     Quit,
-    /// `ABOR`.
+    /// The reply to `ABOR`.
     Abort,
-    /// The greeting, which is relayed.
+    /// The server's greeting. The gateway relays it to the client.
     Greeted,
     Greeting(Greeting),
-    /// A command of the gateway itself about protection.
+    /// The reply to the gateway's own `AUTH`, `PBSZ` or `PROT`.
     Protection(ReplyBuffer),
     DataPort(PortRequest),
-    /// `TYPE`, and whether the client has its reply already.
+    /// The reply to `TYPE`. The flag is set if the client already has a reply from the near
+    /// gateway.
     Type(ReplyBuffer, bool),
-    /// A prefetched command: a command that the client has not sent.
+    /// The reply to a prefetched command, which the gateway sent before any client request.
     Question(Question),
-    /// A step of the repeated log-in, and the class that its reply must have.
+    /// The reply to one command of the repeated log-in, and the reply class that the log-in needs.
     Relogin(ReplyClass, ReplyBuffer),
-    /// No reply. The session connects again this long after the first attempt.
+    /// No reply: the session pauses before it connects again. The duration counts from the first
+    /// attempt.
     Pause(Duration),
-    /// The session has stopped waiting for this reply. A late one is dropped.
+    /// A reply for which the session no longer waits. If the reply still arrives, the session drops
+    /// it.
     Late(OverdueReply),
-    /// The present second answer to a prefetched command. It is dropped.
+    /// A second reply to a prefetched command, whose lines are arriving. The session drops it.
     Duplicate,
-    /// A second reply to a repeated log-in. It is dropped.
+    /// A second reply to the repeated log-in. The session drops it.
     DuplicateLogIn,
     Transfer {
         transfer: TransferId,
-        /// Whether its `1yz` reply has arrived.
+        /// Whether the `1yz` reply to the transfer has arrived.
         begun: bool,
     },
 }
 
 impl ExpectedReply {
-    /// Returns the lines of a reply that is not relayed at once.
+    /// Returns the buffer for the lines of this reply. Returns `None` if the gateway relays the
+    /// reply without buffering.
     pub(super) fn held_mut(&mut self) -> Option<&mut ReplyBuffer> {
         match self {
             Self::Question(question) => Some(&mut question.held),
@@ -84,7 +91,7 @@ impl ExpectedReply {
     }
 }
 
-/// A reply that the session has stopped waiting for.
+/// A reply for which the session no longer waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OverdueReply {
     /// The reply to an aborted transfer.
@@ -94,9 +101,11 @@ pub(super) enum OverdueReply {
 }
 
 impl OverdueReply {
-    /// Whether a reply with `code` is this reply, and not the reply to the later command `next`.
+    /// Whether a reply with `code` is this overdue reply. Otherwise, it is the reply to the later
+    /// command `next`.
     ///
-    /// Servers answer in order, so the next reply is the late one, or the late one never comes.
+    /// Servers reply in order. The next reply is therefore the overdue one, or the overdue one
+    /// never arrives.
     fn is_answered_by(self, code: ReplyCode, next: Option<&CommandInFlight>) -> bool {
         if code.0 == 421 {
             return false;
@@ -121,7 +130,7 @@ impl OverdueReply {
 }
 
 impl CommandInFlight {
-    /// Returns the subject, if this entry is a prefetched command.
+    /// Returns the subject of a prefetched command. Returns `None` for any other entry.
     fn question(&self) -> Option<QuestionSubject> {
         match &self.expect {
             ExpectedReply::Question(question) => Some(question.subject),
@@ -138,7 +147,7 @@ impl CommandInFlight {
 }
 
 impl InFlight {
-    /// Creates the state of a new connection, on which the server speaks first.
+    /// Creates the state of a new connection. `entry` expects the server's greeting.
     pub(super) fn greeting(entry: CommandInFlight) -> Self {
         Self {
             entries: VecDeque::from([entry]),
@@ -154,24 +163,25 @@ impl InFlight {
         self.entries.push_back(CommandInFlight { id, verb, expect });
     }
 
-    /// Whether no reply is awaited.
+    /// Whether the session waits for no reply.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.iter().all(CommandInFlight::is_late)
     }
 
-    /// Returns the oldest entry with an awaited reply.
+    /// Returns the oldest entry for whose reply the session waits.
     pub(super) fn awaited(&self) -> Option<&CommandInFlight> {
         self.entries.iter().find(|entry| !entry.is_late())
     }
 
-    /// Stops waiting for the reply to the oldest entry.
+    /// Stops waiting for the oldest awaited reply. Returns the number of its command, if the
+    /// command has a number.
     pub(super) fn stop_waiting(&mut self, late: OverdueReply) -> Option<CommandId> {
         let entry = self.entries.iter_mut().find(|entry| !entry.is_late())?;
         entry.expect = ExpectedReply::Late(late);
         entry.id.take()
     }
 
-    /// Takes the oldest entry with an awaited reply.
+    /// Removes and returns the oldest entry for whose reply the session waits.
     pub(super) fn take_awaited(&mut self) -> Option<CommandInFlight> {
         let at = self.entries.iter().position(|entry| !entry.is_late())?;
         if self.answering == Some(at) {
@@ -180,7 +190,8 @@ impl InFlight {
         self.entries.remove(at)
     }
 
-    /// Stops waiting for the reply to an `ABOR` that is the oldest entry.
+    /// If the oldest awaited reply is the reply to an `ABOR`, stops waiting for it. Returns the
+    /// number of the `ABOR`.
     pub(super) fn pass_abort(&mut self) -> Option<CommandId> {
         match self.awaited()?.expect {
             ExpectedReply::Abort => self.stop_waiting(OverdueReply::Abort),
@@ -188,12 +199,12 @@ impl InFlight {
         }
     }
 
-    /// Whether the session is between two connections to the server.
+    /// Whether the session pauses between two connections to the server.
     pub(super) fn is_paused(&self) -> bool {
         matches!(self.awaited(), Some(entry) if matches!(entry.expect, ExpectedReply::Pause(_)))
     }
 
-    /// Whether an `ABOR` is unanswered.
+    /// Whether the session waits for the reply to an `ABOR`.
     pub(super) fn has_abort(&self) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| matches!(entry.expect, ExpectedReply::Abort))
@@ -207,19 +218,20 @@ impl InFlight {
         })
     }
 
-    /// Whether a reply is open.
+    /// Whether a reply to an entry has begun and not ended.
     pub(super) fn is_answering(&self) -> bool {
         self.answering.is_some()
     }
 
-    /// Removes a transfer that will get no reply. Returns its command.
+    /// Removes a transfer to which the server will not reply. Returns the number of its command.
     pub(super) fn forget(&mut self, transfer: TransferId) -> Option<CommandId> {
         let is_it = |entry: &CommandInFlight| matches!(entry.expect, ExpectedReply::Transfer { transfer: it, .. } if it == transfer);
         let index = self.entries.iter().position(is_it)?;
         self.entries.remove(index)?.id
     }
 
-    /// Whether an earlier command than `than`, other than a transfer, is unanswered.
+    /// Whether a command before the command `than` still waits for its reply. Transfer commands do
+    /// not count.
     pub(super) fn has_earlier(&self, than: CommandId) -> bool {
         let is_transfer =
             |entry: &CommandInFlight| matches!(entry.expect, ExpectedReply::Transfer { .. });
@@ -227,13 +239,15 @@ impl InFlight {
         entries.any(|entry| entry.id.is_some_and(|id| id < than))
     }
 
-    /// Whether the oldest command is a transfer, which other commands may overtake.
+    /// Whether the oldest awaited reply belongs to a transfer. Some commands may be sent before
+    /// that reply.
     pub(super) fn transfer_is_first(&self) -> bool {
         let first = self.awaited().map(|entry| &entry.expect);
         matches!(first, Some(ExpectedReply::Transfer { .. }))
     }
 
-    /// Determines the position of a server's line in its reply, and the command that it answers.
+    /// Returns the position of a server's line within its reply. On the first line, the function
+    /// assigns the reply to a command.
     pub(super) fn locate(&mut self, line: &[u8]) -> LinePosition {
         let position = self.tracker.locate(line);
         if let (Some(code), true) = (position.code, position.first) {
@@ -265,30 +279,31 @@ impl InFlight {
         position
     }
 
-    /// Whether a reply with `code` is a second one to a repeated log-in, and not the reply to
-    /// `awaited`.
+    /// Whether a reply with `code` is a second reply to the repeated log-in. Otherwise, it is the
+    /// reply to `awaited`.
     fn repeats_log_in(&self, code: ReplyCode, awaited: Option<&CommandInFlight>) -> bool {
         let logs_in = awaited.is_some_and(|entry| LOGS_IN.contains(&entry.verb.as_str()));
         self.follows_log_in && !logs_in && matches!(code.0, 220 | 230 | 232)
     }
 
-    /// Whether the server may answer a prefetched command a second time.
+    /// Whether the next reply may be a second reply to a prefetched command.
     pub(super) fn may_be_answered_twice(&self) -> bool {
         self.duplicate.is_possible()
     }
 
-    /// Whether the open reply may be the second answer to a prefetched command.
+    /// Whether the open reply may be a second reply to a prefetched command.
     pub(super) fn is_duplicate(&self) -> bool {
         let open = self.answering.and_then(|index| self.entries.get(index));
         open.is_some_and(|entry| matches!(entry.expect, ExpectedReply::Duplicate))
     }
 
-    /// Returns the entry that the open reply answers.
+    /// Returns the entry to which the open reply belongs.
     pub(super) fn answering(&mut self) -> Option<&mut CommandInFlight> {
         self.entries.get_mut(self.answering?)
     }
 
-    /// Ends the open reply, and takes the entry that it answers. The index is for [`Self::keep`].
+    /// Ends the open reply. Removes and returns its entry, and returns the index at which
+    /// [`Self::keep`] can insert the entry again.
     pub(super) fn end_reply(&mut self) -> Option<(usize, CommandInFlight)> {
         let index = self.answering.take()?;
         let entry = self.entries.remove(index)?;
@@ -303,18 +318,19 @@ impl InFlight {
         Some((index - (before - self.entries.len()), entry))
     }
 
-    /// Whether an entry before the index awaits its reply.
+    /// Whether an entry before `index` still waits for its reply.
     pub(super) fn is_passed_over(&self, index: usize) -> bool {
         let mut before = self.entries.iter().take(index);
         before.any(|entry| !entry.is_late())
     }
 
-    /// Puts an entry back, since another reply to the same command follows.
+    /// Inserts an entry again, because another reply to the same command follows.
     pub(super) fn keep(&mut self, index: usize, entry: CommandInFlight) {
         self.entries.insert(index, entry);
     }
 
-    /// Handles the client's next command: an earlier `1yz` reply was the last one to its command.
+    /// Removes an entry whose `1yz` reply was the only reply. The caller calls this when the
+    /// client's next command arrives.
     pub(super) fn drop_begun(&mut self) {
         let is_begun =
             matches!(self.awaited(), Some(entry) if matches!(entry.expect, ExpectedReply::Begun));
@@ -323,8 +339,8 @@ impl InFlight {
         }
     }
 
-    /// Whether `line` begins the reply to another command. It follows a line in doubt of a reply
-    /// with code `open`.
+    /// Whether `line` begins the reply to another command. The line before had another code than
+    /// `open`, the code of the open reply.
     pub(super) fn begins_next(&self, line: &[u8], open: Option<ReplyCode>) -> bool {
         let awaited = self.entries.iter().filter(|entry| !entry.is_late());
         let code = leading_code(line);
@@ -332,14 +348,14 @@ impl InFlight {
         awaited.count() > 1 && code.is_some() && !is_end
     }
 
-    /// Records that a line in doubt ended the open reply.
+    /// Records that the last line, whose code differs from the reply's code, ended the open reply.
     pub(super) fn end_in_doubt(&mut self) {
         self.tracker.end_in_doubt();
     }
 
-    /// Returns the index of the command that a reply with `code` answers. Servers answer in order
-    /// until a transfer has begun. During a transfer, the replies to overtaking commands have codes
-    /// that end no transfer.
+    /// Returns the index of the command to which a reply with `code` belongs. Servers reply in
+    /// order until a transfer has begun. During a transfer, `code` decides: a code that cannot end
+    /// a transfer belongs to the next command.
     fn attribute(&self, code: ReplyCode) -> Option<usize> {
         let late = self.entries.iter().take_while(|entry| entry.is_late());
         let first = late.count();
@@ -376,12 +392,13 @@ impl InFlight {
     }
 }
 
-/// Whether `code` may answer ABOR. Successes of other commands may not.
+/// Whether a reply to `ABOR` may have this code. The codes of other successful commands do not
+/// count.
 fn may_answer_abort(code: ReplyCode) -> bool {
     code.class() != ReplyClass::Completed || matches!(code.0, 225 | 226 | 250)
 }
 
-/// Commands that a reply to a log-in may answer.
+/// Commands whose reply may have the code of a log-in.
 const LOGS_IN: [&str; 6] = ["USER", "PASS", "ACCT", "REIN", "HOST", "AUTH"];
 
 /// Commands that every server supports.

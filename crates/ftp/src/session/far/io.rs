@@ -11,85 +11,92 @@ use crate::{
     spool::SpoolRequest,
 };
 
-/// An input of the far half.
+/// Input of the far gateway's half of a session.
 #[derive(Debug)]
 pub enum FarInput<'a> {
-    /// The near half has sent a message.
+    /// The near gateway has sent a message.
     Received(MessageToFar),
-    /// The handshake with the server is complete.
+    /// The TLS handshake with the server is complete.
     TlsBegun,
-    /// A listener for the server is open at this address. `None` if no listener could be opened.
+    /// Address of the listening socket for the server's data connection. `None` if the socket could
+    /// not be opened.
     Listening(Option<SocketAddr>),
-    /// The answer to [`FarOutput::Spool`], as a line.
+    /// Reply line for the client after [`FarOutput::Spool`].
     Spooled(&'a str),
-    /// The client closed its control connection in an orderly way.
+    /// The client closed its control connection without an error.
     ClientGone,
-    /// The server sent a line.
+    /// The server sent a line on the control connection.
     ServerLine(&'a [u8]),
-    /// The server closed its control connection, or it broke.
+    /// The server closed its control connection, or the connection broke.
     ServerClosed,
-    /// Something happened on the server's data connection.
+    /// An event occurred on the server's data connection.
     Data(TransferId, FarDataEvent),
-    /// The timeout of [`FarSession::wait`](super::FarSession::wait) has expired.
+    /// The time limit that [`FarSession::wait`](super::FarSession::wait) returned has expired.
     WaitTimedOut,
-    /// The control connection for [`FarOutput::Reconnect`] is open, with TLS if that is implicit.
+    /// The control connection that [`FarOutput::Reconnect`] requested is open. With implicit TLS,
+    /// the handshake is complete.
     Reconnected,
-    /// The server has been silent for [`SERVER_TIMEOUT`](super::SERVER_TIMEOUT), and the session
-    /// waits only for it, see [`FarSession`](super::FarSession::waits_only_for_server).
+    /// The server has sent nothing for [`SERVER_TIMEOUT`](super::SERVER_TIMEOUT), and the session
+    /// waits only for the server. See
+    /// [`FarSession::waits_only_for_server`](super::FarSession::waits_only_for_server).
     ServerSilent,
 }
 
 /// An action for the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FarOutput {
-    /// Send this line to the server in one write.
+    /// Send this line to the server in a single write.
     ToServer {
-        /// Without terminator.
+        /// The line without its terminator.
         line: Vec<u8>,
-        /// Whether to send a Telnet interrupt and Synch before it.
+        /// Whether to send a Telnet interrupt and Synch before the line.
         synch: bool,
     },
-    /// Send this message to the near half.
+    /// Send this message to the near gateway.
     Send(MessageToNear),
-    /// Listen for the server's data connection at the local address of the control connection, and
-    /// report the listener's address.
+    /// Listen for the server's data connection, and report the listening address. The socket uses
+    /// the local address of the control connection.
     Listen(TransferId),
-    /// Connect to this port of the control connection's peer, at once.
+    /// Connect immediately to this port of the server.
     Connect {
         /// Number of the data connection.
         transfer: TransferId,
-        /// The port that the server announced.
+        /// Port that the server announced.
         port: u16,
     },
-    /// Attach a spool to the next data connection, and return the reply for the client.
+    /// Attach a spool (a file for one upload to several servers) to the next data connection.
+    /// Return the reply for the client.
     Spool(SpoolRequest),
-    /// From now on the client waits for this time for the reply to an upload, after its last byte.
+    /// The client has changed its time limit: how long it waits for the reply to an upload after
+    /// the last byte. The duration is the new limit.
     Wait(Duration),
-    /// Start TLS with the server. Bytes that it has sent before are not TLS, and end the session.
+    /// Start TLS with the server. If the server has already sent unread bytes, those bytes are not
+    /// TLS, and the session must end.
     BeginTls,
-    /// An order for a data connection.
+    /// Pass this order to a data connection.
     Order(TransferId, FarDataOrder),
-    /// Close the server's control connection. The session continues with [`FarOutput::Reconnect`].
+    /// Close the server's control connection. The session continues: [`FarOutput::Reconnect`]
+    /// follows.
     Leave,
-    /// Connect to the server again.
+    /// Open a new control connection to the server.
     Reconnect,
-    /// Store this trait of the server, for [`FarSetup::known`] of later sessions.
+    /// Store this trait of the server. Later sessions receive it in [`FarSetup::known`].
     Learned(LearnedTrait),
-    /// Close the server's control connection. Nothing follows.
+    /// Close the server's control connection. The session has ended, and no output follows.
     Close,
 }
 
-/// Start of a session.
+/// First action of a session.
 #[derive(Debug)]
 pub enum SessionOpening {
-    /// Relay the server's greeting.
+    /// Relay the server's greeting to the client.
     RelayGreeting,
-    /// Consume the server's greeting, and then send this command. The client has been greeted
-    /// already.
+    /// Drop the server's greeting, and then send this command. The client already has a greeting
+    /// from the near gateway.
     ConsumeGreeting {
         /// Number of the command.
         id: CommandId,
-        /// `USER name`, without terminator.
+        /// The line `USER name`, without terminator.
         line: Vec<u8>,
     },
 }
@@ -99,57 +106,60 @@ pub enum SessionOpening {
 pub struct FarSetup {
     /// Whether the control connection uses IPv6.
     pub server_is_v6: bool,
-    /// Side that opens data connections.
+    /// Host that opens data connections: the gateway or the server.
     pub data: DataOpener,
-    /// Permission to send commands ahead of the client.
+    /// Session mode: fast or strict. In fast mode, the gateway may send commands before the client
+    /// requests them.
     pub mode: SessionMode,
-    /// TLS with the server. Implicit TLS has begun already.
+    /// TLS mode of the control connection to the server. With implicit TLS, the caller has already
+    /// completed the handshake.
     pub tls: ServerTlsMode,
-    /// Traits of the server that earlier sessions have learned.
+    /// Traits of the server that earlier sessions have detected.
     pub known: ServerTraits,
 }
 
-/// Traits of a server that deviates from the standards.
+/// Deviations of a server from the standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerTraits {
-    /// Whether the server leaves prefetched commands unanswered, answers them late, or ends the
-    /// session after them. The gateway sends prefetched commands before the client does.
+    /// Whether the server does not reply correctly to prefetched commands: it never replies,
+    /// replies late, or ends the session. The gateway sends a prefetched command before any client
+    /// request.
     pub dislikes_questions: bool,
-    /// Whether the server refuses `PASV` and `EPSV`, and accepts `PORT` or `EPRT`.
+    /// Whether the server refuses `PASV` and `EPSV` but accepts `PORT` or `EPRT`.
     pub lacks_passive: bool,
 }
 
-/// A trait that a session has learned about its server.
+/// A trait of its server that a session has detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LearnedTrait {
-    /// [`ServerTraits::dislikes_questions`].
+    /// The server has the trait [`ServerTraits::dislikes_questions`].
     DislikesQuestions,
-    /// [`ServerTraits::lacks_passive`], which now holds or does not hold any more.
+    /// New value of the trait [`ServerTraits::lacks_passive`].
     LacksPassive(bool),
 }
 
-/// A wait of a session for its server.
+/// Time limit of a session's wait for its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerWait {
-    /// Number of the wait. Another number starts another wait.
+    /// Number of the wait. When the number changes, the time starts again.
     pub number: u64,
-    /// Longest time without a reply line of the server.
+    /// Maximum time without a reply line from the server.
     pub time: Duration,
-    /// Whether bytes on a data connection of the session restart the wait, too.
+    /// Whether bytes on a data connection of the session also restart the time.
     pub counts_data: bool,
 }
 
-/// Side that opens the server's data connections.
+/// Host that opens the server's data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DataOpener {
-    /// The gateway: `PASV`, `EPSV`.
+    /// The gateway connects, after `PASV` or `EPSV`.
     #[default]
     Passive,
-    /// The server: `PORT`, `EPRT`.
+    /// The server connects, after `PORT` or `EPRT`.
     Active,
 }
 
-/// Error: the near half exceeded its own limits.
+/// Error: the near gateway sent more commands than the limit permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {PIPELINED_MAX} commands ahead of their replies")]
 pub struct TooManyCommands;

@@ -1,5 +1,5 @@
-//! The commands by which the client has logged in. They are repeated on another connection if the
-//! session leaves the server because of a prefetched command.
+//! Record of the commands by which the client has logged in. If a prefetched command confuses the
+//! server, the session reconnects and repeats the recorded commands.
 
 use crate::{
     command::Command,
@@ -8,38 +8,39 @@ use crate::{
 
 #[derive(Debug, Clone)]
 pub(super) enum LogInRecord {
-    /// Commands so far, without failed ones.
+    /// Commands recorded so far, without those that failed.
     Recorded(Vec<LogInStep>),
-    /// All commands, the number of repeated ones, and the number of refusals.
+    /// State of the repeated log-in: all commands, the number of commands already repeated, and the
+    /// number of retries.
     Relogin {
         steps: Vec<LogInStep>,
         repeated: usize,
         attempts: u32,
-        /// Number of the one wait for all attempts.
+        /// Number of the wait. All attempts share one wait.
         wait: u64,
     },
-    /// The session cannot be repeated any more, or was repeated already.
+    /// The log-in cannot be repeated any more, or was already repeated.
     Past,
 }
 
-/// A command of the log-in.
+/// One command of the log-in.
 #[derive(Debug, Clone)]
 pub(super) struct LogInStep {
     pub(super) line: Vec<u8>,
     pub(super) verb: String,
-    /// Class of the reply, which the server must repeat on another connection. `None` before the
-    /// reply.
+    /// Class of the server's reply. On another connection, the server must reply with the same
+    /// class. `None` before the reply.
     reply: Option<ReplyClass>,
 }
 
 impl LogInStep {
-    /// Returns the class of the reply on the first connection.
+    /// Returns the reply class that the command must have on another connection.
     pub(super) fn needs(&self) -> ReplyClass {
         self.reply.unwrap_or(ReplyClass::Completed)
     }
 }
 
-/// Whether a step with this reply has the same result as on the first connection.
+/// Whether a reply of class `reply` is as successful as the recorded reply of class `needs`.
 pub(super) fn satisfies(reply: ReplyClass, needs: ReplyClass) -> bool {
     match needs {
         ReplyClass::Intermediate => {
@@ -50,7 +51,7 @@ pub(super) fn satisfies(reply: ReplyClass, needs: ReplyClass) -> bool {
 }
 
 impl LogInRecord {
-    /// Records a command for the server.
+    /// Records a command that the session sends to the server.
     pub(super) fn record(&mut self, line: &[u8]) {
         let Self::Recorded(steps) = self else {
             return;
@@ -75,7 +76,8 @@ impl LogInRecord {
         }
     }
 
-    /// Records the final reply to a command. A failed command is not repeated.
+    /// Records the final reply to a command. If the command failed, the function removes it from
+    /// the record.
     pub(super) fn answered(&mut self, verb: &str, code: ReplyCode) {
         let Self::Recorded(steps) = self else {
             return;
@@ -91,24 +93,25 @@ impl LogInRecord {
         }
     }
 
-    /// Ends the recording, since the client has sent a command that cannot be repeated.
+    /// Ends the recording. The caller calls this when the client sends a command that cannot be
+    /// repeated.
     pub(super) fn end(&mut self) {
         if self.is_recorded() {
             *self = Self::Past;
         }
     }
 
-    /// Whether the session can be repeated.
+    /// Whether the log-in can be repeated.
     pub(super) fn is_recorded(&self) -> bool {
         matches!(self, Self::Recorded(_))
     }
 
-    /// Whether the session is logging in again.
+    /// Whether the session is repeating its log-in.
     pub(super) fn is_in_relogin(&self) -> bool {
         matches!(self, Self::Relogin { .. })
     }
 
-    /// Starts to repeat the recorded steps. `wait` is the number of the wait that starts now.
+    /// Starts to repeat the recorded commands. `wait` is the number of the wait that starts now.
     pub(super) fn begin_relogin(&mut self, wait: u64) {
         let now = std::mem::replace(self, Self::Past);
         if let Self::Recorded(steps) = now {
@@ -121,7 +124,8 @@ impl LogInRecord {
         }
     }
 
-    /// Returns the number of the wait for the repeated log-in.
+    /// Returns the number of the wait for the repeated log-in. Returns `None` if no log-in is being
+    /// repeated.
     pub(super) fn wait(&self) -> Option<u64> {
         match self {
             Self::Relogin { wait, .. } => Some(*wait),
@@ -129,8 +133,8 @@ impl LogInRecord {
         }
     }
 
-    /// Starts another attempt after a refusal. Returns the number of retries before it, or `None`
-    /// after the last.
+    /// Starts another attempt after a refusal. Returns the number of earlier retries, or `None` if
+    /// no further retry is permitted.
     pub(super) fn next_attempt(&mut self) -> Option<u32> {
         match self {
             Self::Relogin {
@@ -144,7 +148,7 @@ impl LogInRecord {
         }
     }
 
-    /// Returns the next command to repeat.
+    /// Returns the next command to repeat. Returns `None` after the last command.
     pub(super) fn next(&mut self) -> Option<LogInStep> {
         let Self::Relogin {
             steps, repeated, ..
@@ -161,13 +165,13 @@ impl LogInRecord {
     }
 }
 
-/// Attempts to log in again after the first.
+/// Maximum number of retries after the first attempt to log in again.
 const RELOGIN_RETRIES_MAX: u32 = 4;
 
-/// Commands that name an account.
+/// Commands that identify the account.
 const ACCOUNT: [&str; 3] = ["USER", "PASS", "ACCT"];
 
-/// Commands that bring a new connection to the state of the first one.
+/// Commands that, sent on a new connection, restore the state of the old connection.
 const REPEATABLE: [&str; 8] = [
     "USER", "PASS", "ACCT", "HOST", "CLNT", "LANG", "OPTS", "TYPE",
 ];
@@ -175,15 +179,16 @@ const REPEATABLE: [&str; 8] = [
 /// Commands that do not change the state of a connection.
 const CHANGES_NOTHING: [&str; 7] = ["NOOP", "SYST", "FEAT", "PWD", "XPWD", "HELP", "STAT"];
 
-/// Whether this command may be sent on another connection, although the server may have executed it
-/// on the first.
+/// Whether the session may send this command again on another connection. The server may already
+/// have executed the command on the first connection.
 pub(super) fn may_be_sent_again(command: &Command<'_>) -> bool {
     let verb = command.verb();
     CHANGES_NOTHING.contains(&verb) || SETS_DIRECTORY.contains(&verb) || verb == "TYPE"
 }
 
-/// Commands that change only the directory of a connection.
+/// Commands that change only the working directory of a connection.
 const SETS_DIRECTORY: [&str; 4] = ["CWD", "XCWD", "CDUP", "XCUP"];
 
-/// Commands of a log-in: `HOST`, `CLNT`, `OPTS`, `USER`, `PASS`, `ACCT`, and some more.
+/// Maximum number of recorded commands. A log-in may consist of `HOST`, `CLNT`, `OPTS`, `USER`,
+/// `PASS`, `ACCT` and a few more.
 const STEPS_MAX: usize = 16;

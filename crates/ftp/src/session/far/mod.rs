@@ -1,8 +1,9 @@
-//! The half of a session at the server's side.
+//! The far gateway's half of a session.
 //!
-//! In: messages of the near half, the server's lines, and events of data connections. Out: lines
-//! for the server, messages for the near half, and data connections to open and to abort. The
-//! caller owns the sockets. It drains [`FarSession::poll`] before the next [`FarSession::handle`].
+//! Inputs are messages from the near gateway, lines from the server, and events of data
+//! connections. Outputs are lines for the server, messages for the near gateway, and orders for
+//! data connections. The caller owns the sockets. After each [`FarSession::handle`], the caller
+//! must call [`FarSession::poll`] until it returns `None`.
 
 mod connections;
 mod data;
@@ -55,7 +56,7 @@ use crate::{
     wait,
 };
 
-/// One session at the server's side.
+/// The far gateway's half of one FTP session.
 #[derive(Debug)]
 pub struct FarSession {
     queue: RequestQueue,
@@ -64,15 +65,16 @@ pub struct FarSession {
     setup: FarSetup,
     prefetch: Prefetch,
     protection: ServerProtection,
-    /// The client's first command, which waits for TLS.
+    /// The client's first command, a `USER`. The gateway sends it after the negotiation of TLS.
     account: Option<(Option<CommandId>, Vec<u8>)>,
-    /// A request for a data connection that waits for its listener.
+    /// A request for a data connection whose listening socket is being opened.
     unbound: Option<(Option<CommandId>, TransferId, bool)>,
-    /// Whether the server has accepted the user's log-in.
+    /// Whether the server has accepted the client's log-in.
     is_logged_in: bool,
-    /// A request for a spool, until the caller answers it.
+    /// Number of the command that requested a spool. `None` once the caller has returned the reply.
     spooling: Option<CommandId>,
-    /// Reason for which the client has a wrong transfer type. `None` if the type is right.
+    /// Refusal for transfers while the server's transfer type differs from the client's. `None` if
+    /// the types are equal.
     type_refusal: Option<String>,
     /// Whether the server refused the session.
     server_refused: bool,
@@ -80,28 +82,33 @@ pub struct FarSession {
     /// Whether the server's control connection has ended.
     server_gone: bool,
     closed: bool,
-    /// Whether a `USER` was sent to the server.
+    /// Whether the gateway has sent a `USER` to the server.
     has_account: bool,
-    /// A command after which the server may have forgotten `PBSZ` and `PROT`.
+    /// Number of a command in flight after which the server may no longer remember `PBSZ` and
+    /// `PROT`.
     forgets_protection: Option<CommandId>,
     connections: DataConnections,
-    /// Whether no commands are sent ahead of the client.
+    /// Whether the session sends no prefetched commands, because the server does not reply to them
+    /// correctly.
     dislikes_questions: bool,
     substitute: Substitute,
     log_in: LogInRecord,
-    /// Latest request and the log-in before it, if both may be sent on another connection.
+    /// The latest request and the log-in record from before that request. `None` if the request
+    /// must not be sent on another connection.
     resendable: Option<(ServerRequest, LogInRecord)>,
-    /// A line that may be the last of its reply.
+    /// A line that may be the last line of its reply. The next line, or a timeout, shows whether it
+    /// is.
     doubtful: Option<(Vec<u8>, LinePosition)>,
-    /// Number of lines and commands exchanged with the server.
+    /// Number of lines and commands exchanged with the server so far.
     heard: u64,
-    /// Lines of replies to `ABOR` that have overtaken replies to earlier commands.
+    /// Lines of replies to `ABOR` that arrived before the replies to earlier commands. The gateway
+    /// holds these lines back.
     early: VecDeque<(CommandId, ReplyTag, Vec<u8>)>,
     out: VecDeque<FarOutput>,
 }
 
 impl FarSession {
-    /// Creates a session with a server that has just been connected.
+    /// Creates a session with a server whose control connection has just been opened.
     pub fn new(opening: SessionOpening, setup: FarSetup) -> Self {
         let (id, expect) = match opening {
             SessionOpening::RelayGreeting => (None, ExpectedReply::Greeted),
@@ -148,7 +155,7 @@ impl FarSession {
     /// Handles an input.
     ///
     /// # Errors
-    /// [`TooManyCommands`] if the near half sends more commands ahead than permitted.
+    /// [`TooManyCommands`] if the near gateway sends more commands than the limit permits.
     pub fn handle(&mut self, input: FarInput<'_>) -> Result<(), TooManyCommands> {
         if self.closed {
             return Ok(());
@@ -188,7 +195,7 @@ impl FarSession {
         Ok(())
     }
 
-    /// Returns the next action. `None` until the next input.
+    /// Returns the next action. After `None`, no action follows until the next input.
     pub fn poll(&mut self) -> Option<FarOutput> {
         self.out.pop_front()
     }
@@ -198,18 +205,19 @@ impl FarSession {
         self.in_flight.transfers().next().is_some()
     }
 
-    /// Whether only the server can continue the session: the client has left, and no data
-    /// connection is open.
+    /// Whether the session waits for nothing but the server: the client has disconnected, and no
+    /// data connection is open.
     pub fn waits_only_for_server(&self) -> bool {
         self.client_gone && !self.closed && !self.connections.any_open()
     }
 
-    /// Whether the session is logging in again, on another connection to the server.
+    /// Whether the session is repeating its log-in on another connection to the server.
     pub fn is_in_relogin(&self) -> bool {
         self.log_in.is_in_relogin()
     }
 
-    /// Whether lines of the server are awaited. Otherwise its control connection has ended.
+    /// Whether the caller must read lines from the server. `false` if the control connection is
+    /// closed.
     pub fn wants_server(&self) -> bool {
         !self.server_gone && !self.closed && !self.in_flight.is_paused()
     }
@@ -221,7 +229,7 @@ impl FarSession {
         Ok(())
     }
 
-    /// Continues the negotiation of TLS.
+    /// Performs the next step of the TLS negotiation.
     fn protect(&mut self, next: ProtectionStep) {
         match next {
             ProtectionStep::Send(line) => {
@@ -255,7 +263,7 @@ impl FarSession {
         self.send_line(line);
     }
 
-    /// Sends all commands that may be sent now.
+    /// Sends all queued commands that the session may send now.
     fn advance(&mut self) {
         self.send_waiting();
         while self.transfer_running()
@@ -401,16 +409,17 @@ impl FarSession {
             .push((!answered).then_some(id), &verb, expect);
     }
 
-    /// Returns the refusal of a command that depends on the transfer type, while the type is wrong.
+    /// Returns the refusal for a transfer or a `SIZE` while the server has the wrong transfer type.
+    /// Returns `None` if the command is permitted.
     fn type_refusal(&self, command: &Command<'_>) -> Option<String> {
         let depends =
             matches!(command.kind(), CommandKind::Transfer(_)) || command.verb() == "SIZE";
         self.type_refusal.clone().filter(|_| depends)
     }
 
-    /// Handles ABOR: it ends the data connection of a transfer, too, since vsftpd reads its control
-    /// connection only then. A data connection without a transfer ends after the reply, so that the
-    /// server receives the ABOR first.
+    /// Aborts the newest transfer after an `ABOR`. The gateway also closes its data connection,
+    /// because vsftpd reads `ABOR` only after that. A data connection without a transfer is closed
+    /// after the reply, so that the server first receives the `ABOR`.
     fn abort_transfer(&mut self) {
         let newest = self.in_flight.transfers().next_back();
         if let Some(transfer) = newest {
@@ -418,7 +427,7 @@ impl FarSession {
         }
     }
 
-    /// Answers a command with a reply of the gateway.
+    /// Sends the client a reply of the gateway itself.
     fn answer(&mut self, id: CommandId, transfer: Option<TransferId>, text: &str) {
         self.relay_early(Some(id));
         let code = text
@@ -521,8 +530,8 @@ impl FarSession {
     }
 }
 
-/// Time for a server to answer after its client has left and no data are in flight. Busy servers
-/// take some seconds.
+/// Time limit for the server's reply after the client has disconnected and all data connections are
+/// closed. Busy servers take several seconds.
 pub const SERVER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[cfg(test)]

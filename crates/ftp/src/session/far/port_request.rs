@@ -1,4 +1,5 @@
-//! Requests to the server for a data connection, in the form that fits its address.
+//! Requests to the server for a data connection. The command depends on the address family of the
+//! server.
 
 use std::net::SocketAddr;
 
@@ -9,49 +10,51 @@ use crate::{
     session::TransferId,
 };
 
-/// A request for a data connection.
+/// A request to the server for a data connection.
 #[derive(Debug)]
 pub(super) struct PortRequest {
     pub(super) transfer: TransferId,
-    /// Whether the client has its reply already.
+    /// Whether the client already has a reply from the near gateway.
     pub(super) answered: bool,
     asked: PortCommand,
-    /// The form to try if the server refuses this one.
+    /// Command to send if the server refuses `asked`.
     other: Option<PortCommand>,
-    /// Whether the server does not support the forms tried so far.
+    /// Whether the server supports none of the commands sent so far.
     is_unknown: bool,
     pub(super) held: ReplyBuffer,
 }
 
-/// Command for the server.
+/// Command that requests a data connection from the server.
 #[derive(Debug, Clone, Copy)]
 enum PortCommand {
     Passive(PassiveForm),
     Active(ActiveForm, SocketAddr),
 }
 
-/// Meaning of the server's reply.
+/// Meaning of the server's reply to a request for a data connection.
 pub(super) enum PortAnswer {
-    /// The server awaits a connection at this port.
+    /// The server waits for a connection at this port.
     Port(u16),
-    /// The server will connect.
+    /// The server will connect to the gateway.
     Connects,
-    /// Send the request in the other form.
+    /// Send this request, which uses the other command.
     Again(PortRequest),
-    /// The server opens no port in any form: listen for its connection.
+    /// The server refuses all commands that open a port. The gateway must listen for the server's
+    /// connection instead.
     NoPassive {
-        /// Whether the server supports none of the forms.
+        /// Whether the server supports none of the commands.
         is_unknown: bool,
     },
-    /// Relay these lines.
+    /// The server refuses the data connection. Relay these lines.
     Refused(ReplyBuffer),
-    /// A success without a readable port.
+    /// The reply is a success, but contains no readable port.
     Unreadable,
 }
 
 impl PortRequest {
-    /// Creates a request for a port of the server. EPSV on IPv4 breaks in NATs without FTP support;
-    /// PASV cannot carry IPv6.
+    /// Creates a request for a port of the server. An IPv4 request starts with `PASV`, because
+    /// `EPSV` breaks in NATs without `EPSV` support. An IPv6 request uses `EPSV`, because `PASV`
+    /// cannot carry an IPv6 address.
     pub(super) fn passive(transfer: TransferId, answered: bool, server_is_v6: bool) -> Self {
         let (asked, other) = if server_is_v6 {
             (PassiveForm::Epsv, None)
@@ -64,7 +67,8 @@ impl PortRequest {
         Self::new(transfer, answered, PortCommand::Passive(asked), other)
     }
 
-    /// Creates a request to connect to `at`, which has the server's address family.
+    /// Creates a request that the server connect to `at`. The address `at` and the server's address
+    /// have the same family.
     pub(super) fn active(transfer: TransferId, answered: bool, at: SocketAddr) -> Self {
         let (asked, other) = if at.is_ipv6() {
             (ActiveForm::Eprt, None)
@@ -77,7 +81,7 @@ impl PortRequest {
         Self::new(transfer, answered, PortCommand::Active(asked, at), other)
     }
 
-    /// Whether the gateway listens for the server.
+    /// Whether the server connects and the gateway listens.
     pub(super) fn is_active(&self) -> bool {
         matches!(self.asked, PortCommand::Active(..))
     }
@@ -108,7 +112,7 @@ impl PortRequest {
         }
     }
 
-    /// Returns the line for the server.
+    /// Returns the command line for the server.
     pub(super) fn line(&self) -> Vec<u8> {
         match self.asked {
             PortCommand::Passive(PassiveForm::Pasv) => b"PASV".to_vec(),

@@ -1,4 +1,5 @@
-//! Fast mode at the server's side: prefetched commands, and the commands that cause them.
+//! Prefetched commands of fast mode. After a log-in or a change of directory, the far gateway sends
+//! them before the client requests them.
 
 use std::collections::VecDeque;
 
@@ -12,30 +13,30 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Prefetch {
     logged_in: bool,
-    /// Whether no prefetched commands are sent.
+    /// Whether the session sends no prefetched commands.
     is_off: bool,
     questions: VecDeque<(QuestionCause, QuestionSubject)>,
-    /// Prefetched commands of this round that were sent.
+    /// Prefetched commands sent since the latest event that permitted them.
     asked: Vec<QuestionSubject>,
-    /// Whether the server has refused one.
+    /// Whether the server has refused one of the commands in `asked`.
     has_refused: bool,
 }
 
-/// A prefetched command: the gateway sends it to the server ahead of the client.
+/// A prefetched command. The gateway sends it to the server before the client requests it.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) subject: QuestionSubject,
     cause: QuestionCause,
     pub(super) held: ReplyBuffer,
-    /// Number of the wait for the answer.
+    /// Number of the wait for the reply to this command.
     pub(super) wait: u64,
-    /// Whether the server ended the session instead of answering.
+    /// Whether the server ended the session instead of replying to the command.
     pub(super) is_farewell: bool,
 }
 
 impl Question {
-    /// Whether a reply with `code` is another reply to the preceding command of the client: some
-    /// servers answer twice.
+    /// Whether a reply with `code` is a second reply to the client's preceding command. Some
+    /// servers reply twice.
     pub(super) fn is_stray(&self, code: ReplyCode) -> bool {
         match self.cause {
             QuestionCause::LogIn => matches!(code.0, 202 | 220 | 230 | 232),
@@ -44,18 +45,18 @@ impl Question {
         }
     }
 
-    /// Whether a reply with `code` is the answer.
+    /// Whether a reply with `code` is a successful reply to this command.
     pub(super) fn is_answer(&self, code: ReplyCode) -> bool {
         code == self.subject.answer_code()
     }
 }
 
-/// Event that permits prefetched commands.
+/// Event after which the gateway sends prefetched commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QuestionCause {
-    /// The client is logged in.
+    /// The client has logged in.
     LogIn,
-    /// The working directory has changed, or has another name.
+    /// The working directory, or the encoding of its name, has changed.
     Directory,
     Nothing,
 }
@@ -71,7 +72,8 @@ impl Prefetch {
         }
     }
 
-    /// Records a command for the server. Returns the event that its success would be.
+    /// Records a command that the session sends to the server. Returns the event that occurs if the
+    /// command succeeds.
     pub(super) fn cause(&mut self, command: &Command<'_>) -> QuestionCause {
         if matches!(command.verb(), "USER" | "REIN" | "HOST") {
             self.logged_in = false;
@@ -84,7 +86,8 @@ impl Prefetch {
         }
     }
 
-    /// Records the final reply to a command. Returns whether prefetched commands follow now.
+    /// Records the final reply to a command. Returns whether the session now sends prefetched
+    /// commands.
     pub(super) fn answered(&mut self, cause: QuestionCause, code: ReplyCode) -> bool {
         if self.is_off {
             return false;
@@ -112,7 +115,7 @@ impl Prefetch {
         questions.len() > 0
     }
 
-    /// Returns the next prefetched command.
+    /// Removes and returns the next prefetched command. Returns `None` if none is queued.
     pub(super) fn next(&mut self) -> Option<Question> {
         let (cause, subject) = self.questions.pop_front()?;
         self.asked.push(subject);
@@ -125,11 +128,12 @@ impl Prefetch {
         })
     }
 
-    /// Records the answer to a prefetched command. Returns whether the server may have answered an
-    /// earlier prefetched command twice.
+    /// Records the reply to a prefetched command. Returns whether the server may have replied twice
+    /// to an earlier prefetched command.
     ///
-    /// The first sign is a refusal where this answer has the code of another prefetched command.
-    /// The second sign is a refused `PWD`, which every server supports.
+    /// The function returns `true` only after the server has refused a prefetched command. In
+    /// addition, this reply must have the code of another prefetched command, or be a refusal of
+    /// `PWD`. Every server supports `PWD`.
     pub(super) fn is_out_of_step(&mut self, subject: QuestionSubject, code: ReplyCode) -> bool {
         let is_refusal = code.class() == ReplyClass::Failed;
         let mut others = self.asked.iter().filter(|it| **it != subject);
@@ -140,13 +144,13 @@ impl Prefetch {
         is_out_of_step
     }
 
-    /// Ends all prefetching.
+    /// Stops prefetching for this session.
     pub(super) fn stop(&mut self) {
         self.is_off = true;
         self.questions.clear();
     }
 
-    /// Whether no prefetched command is left.
+    /// Whether no prefetched command is queued.
     pub(super) fn is_done(&self) -> bool {
         self.questions.is_empty()
     }

@@ -1,8 +1,9 @@
-//! The data connection for the next transfer.
+//! The server's data connection for the next transfer.
 
 use crate::session::TransferId;
 
-/// At most one data connection. A newer one replaces it.
+/// Data connection for the next transfer, if one exists. A newer data connection replaces an older
+/// one.
 #[derive(Debug, Default)]
 pub(super) struct PreparedConnection {
     connection: Option<Connection>,
@@ -11,14 +12,15 @@ pub(super) struct PreparedConnection {
 #[derive(Debug)]
 struct Connection {
     transfer: TransferId,
-    /// The reply that refuses a transfer. `None` if the data connection may be used.
+    /// Reply with which the gateway refuses the next transfer. `None` if the transfer may use the
+    /// data connection.
     refusal: Option<String>,
 }
 
-/// Data connection for a transfer.
+/// Data connection for a transfer that starts now.
 pub(super) enum TransferConnection {
     Nothing,
-    /// The data connection was refused. The text is the reply.
+    /// The data connection was refused. The text is the reply to the transfer command.
     Refused(TransferId, String),
     Connection(TransferId),
 }
@@ -31,7 +33,8 @@ impl PreparedConnection {
         });
     }
 
-    /// Records that the server refuses a data connection that the client was promised.
+    /// Records that the server refuses a data connection that the near gateway has already
+    /// confirmed to the client.
     pub(super) fn set_refused(&mut self, transfer: TransferId, refusal: String) {
         self.connection = Some(Connection {
             transfer,
@@ -54,13 +57,13 @@ impl PreparedConnection {
         }
     }
 
-    /// Records that the near half has dropped the data connection. The server, which has a
-    /// connection, must not receive a command that uses it.
+    /// Records that the near gateway has dropped the data connection. The server's connection is
+    /// still open, so the server must not receive a command that uses it.
     pub(super) fn abandon(&mut self, transfer: TransferId) {
         self.refuse(transfer, "425 gateway: the data connection was cancelled");
     }
 
-    /// Takes the data connection for a transfer.
+    /// Removes and returns the data connection for a transfer that starts now.
     pub(super) fn take(&mut self) -> TransferConnection {
         match self.connection.take() {
             None => TransferConnection::Nothing,
@@ -72,7 +75,7 @@ impl PreparedConnection {
         }
     }
 
-    /// Takes the data connection in order to abort it.
+    /// Removes and returns the data connection so that the caller can abort it.
     pub(super) fn give_up(&mut self) -> Option<TransferId> {
         self.connection.take().map(|c| c.transfer)
     }

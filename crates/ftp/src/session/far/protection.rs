@@ -1,17 +1,17 @@
-//! TLS with the server (RFC 4217): its negotiation before the client's first command.
+//! Negotiation of TLS with the server (RFC 4217), before the client's first command.
 
 use super::reply_buffer::ReplyBuffer;
 use crate::reply::{ReplyClass, ReplyCode};
 
-/// TLS between the gateway and a server.
+/// TLS mode of the control connection to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServerTlsMode {
     /// No TLS.
     #[default]
     Off,
-    /// From `AUTH TLS` on, which the server must support.
+    /// TLS starts after `AUTH TLS`. The server must support that command.
     Explicit,
-    /// From the first byte on.
+    /// TLS starts with the first byte.
     Implicit,
 }
 
@@ -20,11 +20,11 @@ pub(super) struct ServerProtection {
     tls: ServerTlsMode,
     step: PendingAnswer,
     is_forgotten: bool,
-    /// Whether protection of data was requested once.
+    /// Whether the session has already requested protection of data connections.
     has_asked: bool,
 }
 
-/// Command that the server answers next.
+/// Step of the negotiation: the reply or handshake for which the session waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PendingAnswer {
     Greeting,
@@ -35,13 +35,13 @@ enum PendingAnswer {
     Done,
 }
 
-/// Next action.
+/// Next action of the negotiation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ProtectionStep {
     Send(&'static str),
     BeginTls,
     Done,
-    /// The server does not protect data as required. The text is the reason.
+    /// The server refuses the required protection. The text is the reason.
     Refused(String),
 }
 
@@ -59,17 +59,17 @@ impl ServerProtection {
         }
     }
 
-    /// Whether the client's commands may go to the server.
+    /// Whether the negotiation is complete, so that the session may send the client's commands.
     pub(super) fn is_done(&self) -> bool {
         self.step == PendingAnswer::Done
     }
 
-    /// Whether data connections have TLS.
+    /// Whether data connections to the server use TLS.
     pub(super) fn is_private(&self) -> bool {
         self.tls != ServerTlsMode::Off
     }
 
-    /// Records the server's greeting.
+    /// Records the server's greeting. Returns the next action.
     pub(super) fn greeted(&mut self) -> ProtectionStep {
         match self.tls {
             ServerTlsMode::Off => ProtectionStep::Done,
@@ -78,29 +78,30 @@ impl ServerProtection {
         }
     }
 
-    /// Records that the server may have forgotten its protection, as pyftpdlib does after `REIN`
-    /// and another `USER`. An immediate negotiation would come between `USER` and `PASS`.
+    /// Records that the server may have lost its protection settings. pyftpdlib loses them after
+    /// `REIN` or another `USER`. The session negotiates later, because commands must not come
+    /// between `USER` and `PASS`.
     pub(super) fn forget(&mut self) {
         self.is_forgotten |= self.is_private() && self.is_done();
     }
 
-    /// Whether protection must be requested again before data connections.
+    /// Whether the session must request protection again before the next data connection.
     pub(super) fn is_forgotten(&self) -> bool {
         self.is_forgotten
     }
 
-    /// Requests protection once more.
+    /// Requests protection again. Returns the next action.
     pub(super) fn settle_again(&mut self) -> ProtectionStep {
         self.is_forgotten = false;
         self.enter_step(PendingAnswer::Pbsz, "PBSZ 0")
     }
 
-    /// Records the completed handshake.
+    /// Records that the TLS handshake is complete. Returns the next action.
     pub(super) fn tls_begun(&mut self) -> ProtectionStep {
         self.enter_step(PendingAnswer::Pbsz, "PBSZ 0")
     }
 
-    /// Records the server's reply. Returns the next action.
+    /// Records the server's reply to a command of the negotiation. Returns the next action.
     pub(super) fn answered(&mut self, code: ReplyCode, held: &ReplyBuffer) -> ProtectionStep {
         let is_ok = code.class() == ReplyClass::Completed;
         match self.step {

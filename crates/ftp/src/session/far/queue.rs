@@ -1,4 +1,4 @@
-//! The client's commands that were not sent to the server yet.
+//! Queue of the client's commands that the gateway has not sent to the server yet.
 
 use std::collections::VecDeque;
 
@@ -51,13 +51,15 @@ impl ServerRequest {
 #[derive(Debug, Default)]
 pub(super) struct RequestQueue {
     requests: VecDeque<ServerRequest>,
-    /// Bytes of the requests' lines.
+    /// Sum of the lengths of all queued command lines, in bytes.
     bytes: usize,
 }
 
 impl RequestQueue {
+    /// Checks that the queue can hold another request.
+    ///
     /// # Errors
-    /// [`TooManyCommands`] if there is no room for another request.
+    /// [`TooManyCommands`] if the queue is full.
     pub(super) fn check_room(&self) -> Result<(), TooManyCommands> {
         match self.requests.len() < PIPELINED_MAX && self.bytes < PIPELINED_BYTES_MAX {
             true => Ok(()),
@@ -70,7 +72,7 @@ impl RequestQueue {
         self.requests.push_back(request);
     }
 
-    /// Puts a request back at the front.
+    /// Inserts a request at the front of the queue.
     pub(super) fn push_front(&mut self, request: ServerRequest) {
         self.bytes += request.bytes();
         self.requests.push_front(request);
@@ -82,12 +84,12 @@ impl RequestQueue {
         Some(request)
     }
 
-    /// Whether the next request is for a data connection.
+    /// Whether the next request is a request for a data connection.
     pub(super) fn next_asks_data(&self) -> bool {
         matches!(self.requests.front(), Some(ServerRequest::Data { .. }))
     }
 
-    /// Takes the first `ABOR` of the queue.
+    /// Removes and returns the first `ABOR` of the queue.
     pub(super) fn pop_abort(&mut self) -> Option<ServerRequest> {
         let at = self.requests.iter().position(ServerRequest::is_abort)?;
         let request = self.requests.remove(at)?;
@@ -95,7 +97,7 @@ impl RequestQueue {
         Some(request)
     }
 
-    /// Returns the first command whose client awaits a reply.
+    /// Returns the number of the first command for whose reply the client waits.
     pub(super) fn first_unanswered(&self) -> Option<CommandId> {
         let mut requests = self.requests.iter();
         requests.find_map(|request| match request {
@@ -108,12 +110,12 @@ impl RequestQueue {
         self.requests.is_empty()
     }
 
-    /// Whether an earlier request than `than` waits.
+    /// Whether the queue contains a request before the command `than`.
     pub(super) fn has_earlier(&self, than: CommandId) -> bool {
         self.requests.iter().any(|request| request.id() < than)
     }
 
-    /// Whether a later request than `than` waits.
+    /// Whether the queue contains a request after the command `than`.
     pub(super) fn has_later(&self, than: Option<CommandId>) -> bool {
         let mut requests = self.requests.iter();
         requests.any(|request| Some(request.id()) > than)

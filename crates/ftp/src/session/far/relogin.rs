@@ -1,9 +1,11 @@
-//! Prefetched commands that the server answers late or twice, or after which it ends the session.
+//! Recovery from servers that do not reply correctly to prefetched commands: they reply late,
+//! twice, or end the session.
 //!
-//! The session has no other command in flight while it awaits the reply to a prefetched command. A
-//! reply after an overdue answer is ambiguous: it may be the late answer, or the reply to another
-//! command. The session therefore leaves the server, logs in again, and sends no further prefetched
-//! commands. A session that cannot log in again waits for a late answer, and ends at a second one.
+//! While the session waits for the reply to a prefetched command, no other command is in flight.
+//! Once that reply is overdue, the next reply is ambiguous: it may belong to the prefetched command
+//! or to another command. The session therefore disconnects, logs in again, and sends no further
+//! prefetched commands. A session that cannot log in again waits for the late reply. Such a session
+//! ends if a second reply arrives.
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use crate::{
 };
 
 impl FarSession {
-    /// Handles a prefetched command without an answer in time.
+    /// Handles a prefetched command whose reply did not arrive in time.
     pub(super) fn on_question_overdue(&mut self, subject: QuestionSubject) {
         match self.log_in.is_recorded() {
             true => self.reconnect(Some(subject)),
@@ -27,7 +29,8 @@ impl FarSession {
         }
     }
 
-    /// Ends all prefetching. Reports an unanswered prefetched command to the near half.
+    /// Stops prefetching. If a prefetched command has no reply, the function reports that to the
+    /// near gateway.
     fn stop_questions(&mut self, unanswered: Option<QuestionSubject>) {
         self.dislikes_questions = true;
         let unanswered = unanswered.or_else(|| self.prefetch.next().map(|next| next.subject));
@@ -43,8 +46,9 @@ impl FarSession {
         }
     }
 
-    /// Leaves a server that may have answered an earlier prefetched command twice, while this one
-    /// awaits its answer.
+    /// Handles a server that may have replied twice to an earlier prefetched command. `subject` is
+    /// the prefetched command whose reply is still missing. The session disconnects, and logs in
+    /// again if it can.
     pub(super) fn answered_out_of_step(&mut self, subject: QuestionSubject) {
         match self.log_in.is_recorded() {
             true => self.reconnect(Some(subject)),
@@ -55,7 +59,7 @@ impl FarSession {
         }
     }
 
-    /// Handles the start of a reply that may be the second answer to a prefetched command.
+    /// Handles the first line of a reply that may be a second reply to a prefetched command.
     pub(super) fn on_duplicate_begun(&mut self) {
         match self.in_flight.awaited().map(|entry| &entry.expect) {
             // No command awaits the line, so it is dropped.
@@ -76,8 +80,9 @@ impl FarSession {
         }
     }
 
-    /// Returns the next request and the log-in before it, if both may be sent on another
-    /// connection. `None` if no prefetched command can be answered twice.
+    /// Returns `request` and the present log-in record, if the session may send both on another
+    /// connection. Returns `None` if it may not, or if no second reply to a prefetched command can
+    /// arrive.
     pub(super) fn resendable_with(
         &self,
         request: &ServerRequest,
@@ -93,7 +98,7 @@ impl FarSession {
             .then(|| (request.clone(), self.log_in.clone()))
     }
 
-    /// Returns the prefetched command that awaits its answer, if the session can log in again.
+    /// Returns the prefetched command that waits for its reply, if the session can log in again.
     pub(super) fn repeatable_question(&self) -> Option<QuestionSubject> {
         match &self.in_flight.awaited()?.expect {
             ExpectedReply::Question(question) => Some(question.subject),
@@ -102,7 +107,7 @@ impl FarSession {
         .filter(|_| self.log_in.is_recorded())
     }
 
-    /// Leaves a server because of a prefetched command, and logs in again.
+    /// Disconnects from the server because of a prefetched command, and logs in again.
     pub(super) fn reconnect(&mut self, unanswered: Option<QuestionSubject>) {
         self.stop_questions(unanswered);
         if self.client_gone && self.queue.is_empty() {
@@ -115,7 +120,7 @@ impl FarSession {
         self.connect_again();
     }
 
-    /// Connects to the server that the session has left.
+    /// Connects again to the server from which the session has disconnected.
     pub(super) fn connect_again(&mut self) {
         self.await_only(ExpectedReply::Relogin(
             ReplyClass::Completed,
@@ -131,9 +136,9 @@ impl FarSession {
         self.doubtful = None;
     }
 
-    /// Leaves a server that refuses the repeated log-in, and waits before the next attempt. The
-    /// server may not have detected the end of the earlier connection. Returns whether another
-    /// attempt follows.
+    /// Disconnects from a server that refuses the repeated log-in, and pauses before the next
+    /// attempt. The server may not have detected the end of the earlier connection. Returns whether
+    /// another attempt follows.
     fn pause_relogin(&mut self) -> bool {
         let pause = self.log_in.next_attempt();
         if let Some(attempt) = pause {
@@ -145,14 +150,14 @@ impl FarSession {
         pause.is_some()
     }
 
-    /// Handles a refusal of the repeated log-in: tries once more, or ends the session.
+    /// Handles a refusal of the repeated log-in. The session makes another attempt, or ends.
     pub(super) fn relogin_refused(&mut self, why: &str) {
         if !self.pause_relogin() {
             self.end_relogin(&format!("the server refuses to log in again: {why}"));
         }
     }
 
-    /// Answers the client's next command with 421, and ends the session.
+    /// Replies with 421 to the client's next command, and ends the session.
     pub(super) fn end_relogin(&mut self, why: &str) {
         if let Some(id) = self.queue.first_unanswered() {
             self.answer(id, None, &format!("421 gateway: {why}"));
@@ -160,7 +165,7 @@ impl FarSession {
         self.end_server();
     }
 
-    /// Handles the reply to a step of the repeated log-in.
+    /// Handles the reply to a command of the repeated log-in.
     pub(super) fn on_relogin_reply(
         &mut self,
         needs: ReplyClass,
@@ -177,7 +182,7 @@ impl FarSession {
         }
     }
 
-    /// Sends the next step of the repeated log-in.
+    /// Sends the next command of the repeated log-in.
     pub(super) fn send_next_step(&mut self) {
         if let Some(step) = self.log_in.next() {
             let expect = ExpectedReply::Relogin(step.needs(), ReplyBuffer::default());
@@ -188,9 +193,9 @@ impl FarSession {
     }
 }
 
-/// Reason in the `421` of a session that may have received a second answer.
+/// Reason that the `421` reply states if the server may have replied twice.
 const OUT_OF_STEP: &str = "the server's replies are out of order; log in again";
 
-/// Time from the first attempt to log in again to the second. Each further interval is twice as
-/// long.
+/// Interval between the first and the second attempt to log in again. Each further interval is
+/// twice as long as the interval before.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

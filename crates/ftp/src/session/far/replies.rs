@@ -1,4 +1,4 @@
-//! The server's replies: the command of each, and the handling of each line.
+//! Handling of the server's replies. Each line is assigned to a command and then processed.
 
 use super::{
     CommandId, CommandInFlight, ExpectedReply, FarDataOrder, FarOutput, FarSession, Greeting,
@@ -31,8 +31,8 @@ impl FarSession {
         }
     }
 
-    /// Ends a reply whose last line was in doubt, since no line has followed. The code of that line
-    /// counts.
+    /// Ends a reply after its last line had another code than the reply, and no further line
+    /// followed. The code of the last line is the code of the reply.
     pub(super) fn end_doubtful(&mut self) {
         let Some((line, position)) = self.doubtful.take() else {
             return;
@@ -98,24 +98,26 @@ impl FarSession {
         }
     }
 
-    /// Returns the `ABOR` of the open reply, if the reply precedes replies to earlier commands.
+    /// Returns the number of the `ABOR` to which the open reply belongs. Returns `None` if the
+    /// gateway may relay the reply now, because it follows the replies to all earlier commands.
     pub(super) fn overtaking(&mut self, tag: &ReplyTag) -> Option<CommandId> {
         let is_abort = matches!(self.in_flight.answering()?.expect, ExpectedReply::Abort);
         let id = tag.command.filter(|_| is_abort)?;
         (self.is_early(id, tag) && self.early.len() < EARLY_LINES_MAX).then_some(id)
     }
 
-    /// Whether the reply to `ABOR` must wait. It waits for the replies to earlier commands. If it
-    /// denies a transfer, it waits for the outcome of a transfer without a final reply.
+    /// Whether the gateway must hold back the reply to `ABOR`. The reply must follow the replies to
+    /// earlier commands. A reply that no transfer is running must also follow the reply to each
+    /// transfer.
     fn is_early(&self, id: CommandId, tag: &ReplyTag) -> bool {
         self.queue.has_earlier(id)
             || self.in_flight.has_earlier(id)
             || tag.code == DENIES_TRANSFER && self.transfer_running() && !self.server_gone
     }
 
-    /// Ends transfers that a server has denied and not answered. It will not answer them any more:
-    /// pyftpdlib does so while it waits for the data connection. The gateway answers after the
-    /// wait.
+    /// Ends transfers to which the server will not reply. After an `ABOR` during the wait for the
+    /// data connection, pyftpdlib replies that no transfer is running. pyftpdlib then never replies
+    /// to the transfer, so the gateway replies in its place.
     pub(super) fn end_denied(&mut self) {
         let denies = |(_, tag, _): &(CommandId, ReplyTag, Vec<u8>)| tag.code == DENIES_TRANSFER;
         if !self.early.front().is_some_and(denies) || self.in_flight.is_answering() {
@@ -130,7 +132,8 @@ impl FarSession {
         }
     }
 
-    /// Ends an aborted transfer in place of a server that does not answer it.
+    /// Ends an aborted transfer to which the server does not reply. The gateway sends the client a
+    /// reply instead.
     pub(super) fn end_unanswered(&mut self, id: Option<CommandId>, transfer: TransferId) {
         let worth = self.connections.answered(transfer, false);
         self.report_upload(transfer, worth);
@@ -140,8 +143,8 @@ impl FarSession {
         }
     }
 
-    /// Relays the replies to `ABOR` that are next in order. Relays only replies to commands before
-    /// `before`, if it is given.
+    /// Relays the replies to `ABOR` that no longer need to wait. If `before` is given, the function
+    /// relays only replies to commands that precede it.
     pub(super) fn relay_early(&mut self, before: Option<CommandId>) {
         while let Some((id, tag, _)) = self.early.front() {
             let comes_later = before.is_some_and(|before| *id > before);
@@ -154,7 +157,8 @@ impl FarSession {
         }
     }
 
-    /// Whether the open reply, which has this code, permits prefetched commands.
+    /// Whether the session sends prefetched commands after the open reply. `code` is the code of
+    /// that reply.
     pub(super) fn prefetches(&mut self, code: ReplyCode) -> bool {
         match self.in_flight.answering().map(|entry| &entry.expect) {
             Some(ExpectedReply::Plain(cause)) => self.prefetch.answered(*cause, code),
@@ -162,7 +166,8 @@ impl FarSession {
         }
     }
 
-    /// Keeps a line of a reply that is not relayed at once.
+    /// Stores a line of a reply that the gateway does not relay immediately. Returns whether the
+    /// line was stored or dropped.
     pub(super) fn keeps(&mut self, line: &[u8], code: ReplyCode) -> bool {
         let is_farewell = matches!(code.0, 221 | 421);
         let repeats = self.log_in.is_recorded();
@@ -198,7 +203,8 @@ impl FarSession {
         true
     }
 
-    /// Returns the command that the open reply answers, and its transfer. The reply has this code.
+    /// Returns the command to which the open reply belongs, and the transfer of that command.
+    /// `code` is the code of the reply.
     pub(super) fn answered_by(
         &mut self,
         code: ReplyCode,
@@ -328,7 +334,7 @@ impl FarSession {
         }
     }
 
-    /// Returns the expectation that follows.
+    /// Handles the server's greeting. Returns the next expected reply, if another greeting follows.
     pub(super) fn greeted(
         &mut self,
         id: Option<CommandId>,
@@ -410,7 +416,8 @@ impl FarSession {
     }
 }
 
-/// Lines of replies to `ABOR` that may wait. A longer reply is relayed out of order.
+/// Maximum number of held-back lines of replies to `ABOR`. The gateway relays further lines
+/// immediately and thus out of order.
 const EARLY_LINES_MAX: usize = 64;
-/// The reply to `ABOR` if no transfer is running (RFC 959 section 5.4).
+/// Code of the reply to `ABOR` if no transfer is running (RFC 959 section 5.4).
 const DENIES_TRANSFER: u16 = 225;

@@ -1,11 +1,11 @@
-//! The lines of a reply that is not relayed at once.
+//! Buffer for the lines of a reply that the gateway does not relay immediately.
 
 use crate::command::escape;
 
 #[derive(Debug, Default)]
 pub(super) struct ReplyBuffer {
     lines: Vec<Vec<u8>>,
-    /// Whether lines were omitted.
+    /// Whether the buffer lacks some lines of the reply.
     cut: bool,
 }
 
@@ -23,33 +23,33 @@ impl ReplyBuffer {
         self.lines.last().map(Vec::as_slice)
     }
 
-    /// Returns the lines, the last one first, since it contains the most information.
+    /// Returns the lines in reverse order. The last line contains the most information.
     pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
         self.lines.iter().rev().map(Vec::as_slice)
     }
 
-    /// Returns the last line for the text of another reply: short, and without control characters.
+    /// Returns the last line, for use in the text of another reply. The text is short and contains
+    /// no control characters.
     pub(super) fn quoted(&self) -> String {
         self.last().map(escape).unwrap_or_default()
     }
 
-    /// Returns each line, and whether it is the last.
+    /// Returns each line, and a flag that is set for the last line.
     pub(super) fn into_lines(self) -> impl Iterator<Item = (Vec<u8>, bool)> {
         let count = self.lines.len();
         let lines = self.lines.into_iter().enumerate();
         lines.map(move |(i, line)| (line, i + 1 == count))
     }
 
-    /// Returns all lines with CRLF between them. `None` if they are too long.
+    /// Returns all lines, joined by CRLF. Returns `None` if the reply is too long.
     pub(super) fn into_text(self) -> Option<Vec<u8>> {
         let text = self.lines.join(&b"\r\n"[..]);
         (!self.cut && text.len() <= TEXT_MAX_BYTES).then_some(text)
     }
 }
 
-/// Maximum number of stored lines of a greeting, of a reply to PASV, or of a reply to a prefetched
-/// command.
+/// Maximum number of lines that the buffer stores for one reply.
 const HELD_LINES_MAX: usize = 64;
 
-/// Longest answer that may be repeated to clients.
+/// Maximum length of a reply that the near gateway may store and repeat to clients.
 const TEXT_MAX_BYTES: usize = 16 * 1024;

@@ -1,8 +1,9 @@
-//! Servers that open no data port: the server connects to the gateway instead.
+//! Servers that open no data port. Such a server connects to the gateway instead.
 //!
-//! A refusal may concern one user or one moment. The session concludes that a server lacks the
-//! commands only if it does not know them, and if its own connection has carried a transfer. This
-//! conclusion ends when the server fails to connect.
+//! A refusal of `PASV` or `EPSV` may apply only to one user or one moment. The session concludes
+//! that the server lacks these commands under two conditions. The server must reply that it does
+//! not know them, and a transfer over a connection from the server must succeed. If the server
+//! later fails to connect, the session drops this conclusion.
 
 use super::LearnedTrait;
 use crate::session::TransferId;
@@ -13,27 +14,27 @@ pub(super) struct Substitute {
     latest: Option<Connection>,
 }
 
-/// A connection that the server must open in place of a port.
+/// A connection that the server opens because it offers no data port.
 #[derive(Debug, Clone, Copy)]
 struct Connection {
     transfer: TransferId,
-    /// Whether the server does not support `PASV` and `EPSV`.
+    /// Whether the server replied that it does not know `PASV` and `EPSV`.
     is_unknown: bool,
 }
 
-/// Certainty that the server lacks `PASV` and `EPSV`.
+/// Degree of certainty that the server lacks `PASV` and `EPSV`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingPassive {
     None,
-    /// The server does not know the commands, and accepts `PORT`.
+    /// The server does not know the commands, and has accepted `PORT` or `EPRT`.
     Claimed,
-    /// A transfer has confirmed it.
+    /// A transfer over a connection from the server has succeeded.
     Shown,
 }
 
 impl Substitute {
-    /// Creates the state. With `is_known` an earlier session has learned that the server lacks
-    /// `PASV` and `EPSV`.
+    /// Creates the state. `is_known` is set if an earlier session has detected that the server
+    /// lacks `PASV` and `EPSV`.
     pub(super) fn new(is_known: bool) -> Self {
         Self {
             lack: if is_known {
@@ -45,12 +46,13 @@ impl Substitute {
         }
     }
 
-    /// Whether the server must connect at once, without a request for a port.
+    /// Whether the session requests a connection from the server without first requesting a port.
     pub(super) fn is_first_choice(&self) -> bool {
         self.lack != MissingPassive::None
     }
 
-    /// Records that the server must connect. With `is_unknown` it has no command that opens a port.
+    /// Records that the server must connect to the gateway. `is_unknown` is set if the server does
+    /// not know `PASV` and `EPSV`.
     pub(super) fn begin(&mut self, transfer: TransferId, is_unknown: bool) {
         self.latest = Some(Connection {
             transfer,
@@ -58,7 +60,7 @@ impl Substitute {
         });
     }
 
-    /// Records that the server has agreed to connect.
+    /// Records that the server has accepted the request to connect.
     pub(super) fn agreed(&mut self, transfer: TransferId) {
         let is_unknown = self.find(transfer).is_some_and(|it| it.is_unknown);
         if is_unknown && self.lack == MissingPassive::None {
@@ -66,7 +68,8 @@ impl Substitute {
         }
     }
 
-    /// Records a successful transfer over its connection.
+    /// Records a successful transfer over a connection from the server. Returns the trait of the
+    /// server if this transfer confirms it.
     pub(super) fn succeeded(&mut self, transfer: TransferId) -> Option<LearnedTrait> {
         self.find(transfer)?;
         if self.lack != MissingPassive::Claimed {
@@ -76,7 +79,8 @@ impl Substitute {
         Some(LearnedTrait::LacksPassive(true))
     }
 
-    /// Records that the server has not connected.
+    /// Records that the server has failed to connect. Returns the trait of the server if this
+    /// failure changes it.
     pub(super) fn failed(&mut self, transfer: TransferId) -> Option<LearnedTrait> {
         self.find(transfer)?;
         let before = std::mem::replace(&mut self.lack, MissingPassive::None);

@@ -32,7 +32,8 @@ fn with(setup: FarSetup) -> FarSession {
     far
 }
 
-/// Returns all outputs in short form: `>` to the client, `<` to the server.
+/// Returns all outputs of the session as short texts. `>` marks lines for the client, `<` marks
+/// lines for the server.
 fn drain(far: &mut FarSession) -> Vec<String> {
     let mut out = Vec::new();
     while let Some(output) = far.poll() {
@@ -92,7 +93,7 @@ fn sent(message: MessageToNear) -> String {
     }
 }
 
-/// Passes a command of the client to the session.
+/// Passes a client's command to the session.
 fn command(
     far: &mut FarSession,
     id: u32,
@@ -118,8 +119,8 @@ fn server(far: &mut FarSession, line: &str) -> Vec<String> {
     drain(far)
 }
 
-/// Lets the server be silent until the session stops waiting. Returns the length of the wait in
-/// seconds.
+/// Expires the session's wait for a silent server. Returns the length of the wait in seconds, and
+/// the outputs.
 fn silence(far: &mut FarSession) -> (u64, Vec<String>) {
     let wait = far.wait().expect("the session waits for the server");
     far.handle(FarInput::WaitTimedOut).expect("no limit is hit");

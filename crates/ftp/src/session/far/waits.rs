@@ -1,4 +1,4 @@
-//! Timeouts of the server's replies, and the actions after each.
+//! Time limits for the server's replies, and the actions when they expire.
 
 use std::time::Duration;
 
@@ -9,10 +9,12 @@ use super::{
 use crate::session::{MessageToNear, ReplyStage, ReplyTag};
 
 impl FarSession {
-    /// Returns the present wait. `None` while the server owes no reply.
+    /// Returns the present time limit for the server's reply. Returns `None` if no time limit
+    /// applies.
     ///
-    /// The caller passes [`FarInput::WaitTimedOut`](super::FarInput::WaitTimedOut) when the time
-    /// has expired. Other inputs may change the wait, and end it.
+    /// When the time has expired, the caller must pass
+    /// [`FarInput::WaitTimedOut`](super::FarInput::WaitTimedOut). After any other input, the caller
+    /// must call this function again, because the time limit may have changed.
     pub fn wait(&self) -> Option<ServerWait> {
         if self.closed || self.server_gone {
             return None;
@@ -29,8 +31,8 @@ impl FarSession {
         })
     }
 
-    /// Returns the number of the wait for the reply to `entry`. Further lines do not prolong the
-    /// wait for a prefetched command.
+    /// Returns the number of the wait for the reply to `entry`. Lines that arrive do not restart
+    /// the wait for a prefetched command.
     fn number_for(&self, entry: &CommandInFlight) -> u64 {
         match &entry.expect {
             ExpectedReply::Question(question) => question.wait,
@@ -86,8 +88,8 @@ impl FarSession {
         }
     }
 
-    /// Handles a missing reply. The server answered an `ABOR` not at all, or sent a single reply
-    /// for the `ABOR` and its transfer.
+    /// Handles an `ABOR` whose reply has not arrived in time. The server sent no reply, or a single
+    /// reply for both the `ABOR` and its transfer.
     fn abort_unanswered(&mut self) {
         let Some(id) = self.in_flight.stop_waiting(OverdueReply::Abort) else {
             return;
@@ -112,7 +114,7 @@ impl FarSession {
         }
     }
 
-    /// Ends the session, since the server has left a command unanswered for too long.
+    /// Ends the session, because the server's reply to a command is overdue.
     fn abandon_server(&mut self) {
         let time = self.wait().map_or(REPLY_TIMEOUT, |wait| wait.time);
         let minutes = time.as_secs() / 60;
@@ -123,7 +125,7 @@ impl FarSession {
         self.end_unanswerable(&format!("the server has {what} for {minutes} minutes"));
     }
 
-    /// Answers the awaited command with 421, and ends the session.
+    /// Replies with 421 to the command that waits for a reply, and ends the session.
     pub(super) fn end_unanswerable(&mut self, why: &str) {
         if let Some(CommandInFlight { id, expect, .. }) = self.in_flight.take_awaited() {
             let transfer = match expect {
@@ -143,31 +145,32 @@ impl FarSession {
     }
 }
 
-/// Timeout of a prefetched command. The client's own commands wait meanwhile, and clients wait for
-/// at least half a minute.
+/// Time limit for the reply to a prefetched command. The client's own commands wait during this
+/// time. Clients wait at least half a minute for a reply.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Time for all attempts to log in again, connections and pauses included.
+/// Time limit for all attempts to log in again, including connection times and pauses.
 const RELOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time after which a line in doubt counts as the last of its reply.
+/// Time after which a line with another code than its reply counts as the last line of the reply.
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Timeout of the replies to an aborted transfer.
+/// Time limit for the replies to an aborted transfer and to its `ABOR`.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same if the client has sent further commands: it may not await a reply to `ABOR`.
+/// Time limit for the reply to an `ABOR` if the client has sent further commands. Such a client may
+/// not expect a reply to `ABOR`.
 const ABORT_OVERTAKEN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout of the reply to a command that needs no work, and of the greeting. Unresponsive name
-/// services take a minute or two.
+/// Time limit for the greeting, and for the reply to a command that every server executes quickly.
+/// A slow name service can delay such a reply by one or two minutes.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// Timeout of the reply to any other command, without a byte on a data connection. Checksums of
-/// large files, virus scans after uploads and files on tape take that long.
+/// Time limit for the reply to any other command, without a byte on a data connection. Checksums of
+/// large files, virus scans after uploads, and files on tape take so long.
 pub const LONG_REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Commands that need no work.
+/// Commands that every server executes quickly.
 const QUICK: [&str; 30] = [
     "ACCT", "ALLO", "CDUP", "CLNT", "CWD", "FEAT", "HELP", "HOST", "LANG", "MDTM", "MODE", "NOOP",
     "OPTS", "PASS", "PWD", "REIN", "REST", "RNFR", "STRU", "SYST", "TYPE", "USER", "XCUP", "XCWD",

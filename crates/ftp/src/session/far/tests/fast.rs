@@ -11,7 +11,7 @@ fn logged_in() -> FarSession {
     far
 }
 
-/// Returns a session without commands in flight.
+/// Creates a session without commands in flight.
 fn settled() -> FarSession {
     let mut far = logged_in();
     for line in ["230 in", "215 UNIX", "500 what", "257 \"/\""] {

@@ -1,40 +1,41 @@
-//! Late answers in virtual time: none counts as the reply to another command, and none stops the
-//! session.
+//! Late replies to prefetched commands, in virtual time. The tests check that the session assigns
+//! no late reply to another command, and continues after it.
 
 use std::{collections::VecDeque, time::Duration};
 
 use super::*;
 
-/// Delay of a server's slow answers.
+/// Delay of the replies to the slow command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delay {
-    /// The server reads no command meanwhile.
+    /// The server reads no further command before it has replied.
     InOrder(Duration),
-    /// The server handles other commands meanwhile.
+    /// The server handles other commands before it replies.
     Aside(Duration),
     Never,
-    /// The server answers twice.
+    /// The server replies twice.
     Twice,
 }
 
-/// A server that follows a script, and its session.
+/// A scripted server, and the session that uses it.
 struct Script {
     far: FarSession,
     now: Duration,
-    /// Replies of the server, with their times.
+    /// Replies that the server will send, with their times.
     due: VecDeque<(Duration, String)>,
     /// Time at which the server reads the next command.
     free_at: Duration,
     slow: &'static str,
     delay: Delay,
-    /// Number of the server's slow answers that come at once.
+    /// Number of replies to the slow command that the server sends without delay.
     prompt: usize,
-    /// The slow answer, if it is not the standard one.
+    /// Reply to the slow command. `None` for the standard reply.
     answer: Option<&'static str>,
-    /// Time for commands other than log-ins, `SYST`, `FEAT` and `PWD`.
+    /// Time that the server takes for each command other than `USER`, `PASS`, `SYST`, `FEAT` and
+    /// `PWD`.
     work: Duration,
     wait: Option<(ServerWait, Duration)>,
-    /// The final replies, by command.
+    /// Final replies to the client: number of the command, code and time.
     replies: Vec<(Option<u32>, u16, Duration)>,
     connections: usize,
     is_closed: bool,
@@ -108,7 +109,7 @@ impl Script {
         }
     }
 
-    /// Passes a command to the server.
+    /// Passes a command to the scripted server.
     fn command(&mut self, line: &str) {
         let verb = line.split(' ').next().unwrap_or_default();
         let at = self.now.max(self.free_at);
@@ -149,7 +150,7 @@ impl Script {
         }
     }
 
-    /// Runs until nothing is due, or until `end`.
+    /// Runs the session until no reply and no timeout is pending, or until `end`.
     fn run(&mut self, end: Duration) {
         while !self.is_closed {
             self.wait = self.far.wait().map(|wait| match self.wait {
@@ -173,7 +174,7 @@ impl Script {
         self.now = self.now.max(end);
     }
 
-    /// Returns the code of the reply to a command, and its time.
+    /// Returns the code and the time of the reply to a command.
     fn reply_to(&self, id: u32) -> Option<(u16, Duration)> {
         let is_it = |reply: &&(Option<u32>, u16, Duration)| reply.0 == Some(id);
         let reply = self.replies.iter().find(is_it)?;
@@ -211,8 +212,8 @@ fn delays() -> impl Iterator<Item = Delay> {
     in_order.into_iter().chain([Delay::Never])
 }
 
-/// Checks that no command has another one's reply, and that each has a reply in time. A command
-/// that the server itself leaves unanswered ends the session.
+/// Checks that each command has its own reply, before the time `max`. A command may have no reply
+/// only if the session has ended.
 fn check(script: &Script, commands: &[(u32, &str, u16)], max: Duration) {
     let context = script.context();
     for (id, line, code) in commands {
@@ -307,7 +308,8 @@ fn a_late_answer_out_of_order_is_the_reply_to_no_command() {
     }
 }
 
-/// Answers to prefetched commands, some with non-standard codes. `None` for the standard answer.
+/// Replies to prefetched commands, some of them with non-standard codes. `None` stands for the
+/// standard reply.
 const ANSWERS: [Option<&str>; 8] = [
     None,
     Some("200 UNIX"),
@@ -399,7 +401,7 @@ fn a_code_of_a_question_is_left_to_commands_that_may_have_it() {
     }
 }
 
-/// Creates a session whose prefetched commands have been answered in time.
+/// Creates a session whose prefetched commands have received their replies in time.
 fn answered() -> FarSession {
     let mut far = fast_session();
     client(&mut far, 1, "USER joe");
@@ -430,7 +432,7 @@ fn a_reply_with_the_code_of_an_answered_question_is_relayed() {
     }
 }
 
-/// Lets the session log in again.
+/// Makes the session log in again. Returns the outputs after the log-in.
 fn log_in_again(far: &mut FarSession) -> Vec<String> {
     far.handle(FarInput::Reconnected).expect("no limit is hit");
     assert_eq!(server(far, "220 ready"), ["< USER joe"]);

@@ -1,4 +1,5 @@
-//! Requests for a spool: the far gateway answers them, in their order.
+//! Tests of requests for a spool. The far gateway itself replies to these requests, in the order of
+//! the client's commands.
 
 use super::*;
 
@@ -10,7 +11,7 @@ fn spooled(far: &mut FarSession, text: &str) -> Vec<String> {
     drain(far)
 }
 
-/// Creates a session with a user logged in.
+/// Creates a session whose user has logged in.
 fn logged_in() -> FarSession {
     let mut far = session();
     client(&mut far, 90, "USER joe");

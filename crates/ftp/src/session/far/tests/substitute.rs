@@ -1,8 +1,8 @@
-//! Servers that open no data port.
+//! Tests with servers that open no data port.
 
 use super::*;
 
-/// Passes two refusals, and the server's agreement to connect.
+/// Passes two refusals of a data port, and then the server's agreement to connect, to the session.
 fn refused(far: &mut FarSession, id: u32, transfer: u32, codes: [&str; 2]) {
     assert_eq!(pasv(far, id, transfer), ["< PASV"]);
     assert_eq!(server(far, codes[0]), ["< EPSV"]);

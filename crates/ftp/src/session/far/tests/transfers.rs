@@ -1,4 +1,5 @@
-//! Reports to the near half about transfers, and the end of sessions without a client.
+//! Tests of reports to the near gateway about transfers, and of the end of sessions whose client
+//! has disconnected.
 
 use super::*;
 use crate::session::far::TooManyCommands;

@@ -1,4 +1,4 @@
-//! Servers that leave a command unanswered, answer it oddly, or end the session at it.
+//! Tests with servers that send no reply to a command, send a wrong reply, or end the session.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn fast() -> FarSession {
     })
 }
 
-/// Creates a session whose user has logged in, and whose server has received `SYST`.
+/// Creates a session whose user has logged in, and whose `SYST` waits for the server's reply.
 fn asked() -> FarSession {
     let mut far = fast();
     client(&mut far, 1, "USER joe");
@@ -21,7 +21,7 @@ fn asked() -> FarSession {
     far
 }
 
-/// Output of a session that leaves a server at `SYST`.
+/// Outputs of a session that disconnects because its server does not reply to `SYST`.
 const LEFT: [&str; 4] = [
     "learned no questions",
     "System None true",

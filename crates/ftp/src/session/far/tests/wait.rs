@@ -1,4 +1,5 @@
-//! `SITE LONGHAUL WAIT`: the far gateway answers it, in its order.
+//! Tests of `SITE LONGHAUL WAIT`. The far gateway itself replies to this command, in the order of
+//! the client's commands.
 
 use super::*;
 
