@@ -1,83 +1,90 @@
-//! Messages between the two halves of a session, and their bytes.
+//! Messages between the two halves of a session (near gateway and far gateway), and their encoding.
 
 use codec::{BodyError, Reader, put_flags, put_text};
 
 use super::{CommandId, QuestionSubject, ReplyStage, ReplyTag, TransferId};
 
-/// Message for the far half.
+/// Message from the near gateway to the far gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageToFar {
-    /// A request that waits for its turn at the server.
+    /// A request for the server. The far gateway queues it until the server may receive it.
     Request(ServerRequest),
-    /// The near half has dropped a data connection.
+    /// The near gateway has dropped a data connection.
     Abandon(TransferId),
 }
 
-/// Request of the client for its server.
+/// A client's request for the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerRequest {
-    /// A command.
+    /// A command line.
     Command {
         /// Number of the command.
         id: CommandId,
-        /// Whether a Telnet Synch came with the command.
+        /// Whether the client sent a Telnet Synch before the command.
         synch: bool,
-        /// Whether the client has its reply already. Then the server's reply is not relayed.
+        /// Whether the client already has a reply from the near gateway. If so, the gateways do not
+        /// relay the server's reply.
         answered: bool,
-        /// The line without terminator and Telnet prefix.
+        /// The line without its terminator and without its Telnet prefix.
         line: Vec<u8>,
     },
-    /// A request for a data connection.
+    /// A request for a data connection (`PASV`, `PORT` and similar commands).
     Data {
         /// Number of the command.
         id: CommandId,
         /// Number of the data connection.
         transfer: TransferId,
-        /// Whether the client has its reply already. A refusal of the server then becomes the reply
-        /// to the transfer.
+        /// Whether the client already has a reply from the near gateway. If the server then
+        /// refuses, the client receives the refusal as the reply to its transfer command.
         answered: bool,
     },
 }
 
-/// Message for the near half.
+/// Message from the far gateway to the near gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageToNear {
     /// A reply line of the server.
     Reply {
-        /// The request that the line answers.
+        /// Properties of the line, such as the command to which it belongs.
         tag: ReplyTag,
         /// The line without its terminator.
         line: Vec<u8>,
     },
-    /// The server has agreed to the data connection that this command requested.
+    /// The server has accepted the data connection that this command requested.
     DataReady(CommandId),
-    /// The server has answered the oldest command whose reply the client had already.
+    /// The server has replied to the oldest command to which the near gateway itself had already
+    /// replied.
     AnsweredAhead,
-    /// The server leaves this command unanswered, and the client has sent further ones.
+    /// The server sent no reply to this command, and the client has sent further commands.
     LeftUnanswered(CommandId),
-    /// The server's answer to a prefetched command.
+    /// The server's reply to a prefetched command, which the far gateway sent before any client
+    /// request.
     Prefetched {
-        /// The prefetched command.
+        /// Subject of the prefetched command.
         subject: QuestionSubject,
-        /// The lines of the answer with CRLF between them. `None` if no answer can be repeated.
+        /// Lines of the reply, joined by CRLF. `None` if the near gateway must not repeat the reply
+        /// to clients.
         answer: Option<Vec<u8>>,
         /// Whether no other prefetched command is in flight.
         last: bool,
     },
-    /// The session with the server is refused. The reply contains the reason. No message follows.
+    /// The session with the server is refused. The reply contains the reason. No further message
+    /// follows.
     Refused {
-        /// Code of the reply.
+        /// Code of the reply for the client.
         code: u16,
-        /// Text of the reply.
+        /// Text of the reply for the client.
         text: String,
     },
-    /// The server's control connection has ended. No message follows.
+    /// The server's control connection has ended. No further message follows.
     ServerClosed,
-    /// An upload has ended at the server. The near half holds a success until this message arrives.
+    /// The upload has ended at the server. Until this message arrives, the near gateway holds back
+    /// a successful final reply.
     UploadEnded {
         /// Number of the data connection.
         transfer: TransferId,
-        /// Whether all bytes from the client, and their end, were written to the server.
+        /// Whether the far gateway has written all bytes from the client, and the end of file, to
+        /// the server.
         is_whole: bool,
     },
 }
@@ -89,7 +96,8 @@ impl From<ServerRequest> for MessageToFar {
 }
 
 impl MessageToFar {
-    /// Appends the message's body, which is the same in all versions. Returns its type.
+    /// Appends the encoded message to `body`, and returns its message type. The encoding is the
+    /// same in all protocol versions.
     pub fn encode(&self, body: &mut Vec<u8>) -> u8 {
         match self {
             Self::Request(ServerRequest::Command {
@@ -120,10 +128,10 @@ impl MessageToFar {
         }
     }
 
-    /// Reads the body of a message of type `kind`.
+    /// Decodes the body of a message of type `kind`.
     ///
     /// # Errors
-    /// [`BodyError`] if no message has this type or the body does not fit it.
+    /// [`BodyError`] if the type is unknown, or if the body is malformed.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Self, BodyError> {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
@@ -150,7 +158,8 @@ impl MessageToFar {
 }
 
 impl MessageToNear {
-    /// Appends the message's body, which is the same in all versions. Returns its type.
+    /// Appends the encoded message to `body`, and returns its message type. The encoding is the
+    /// same in all protocol versions.
     pub fn encode(&self, body: &mut Vec<u8>) -> u8 {
         match self {
             Self::Reply { tag, line } => {
@@ -195,10 +204,10 @@ impl MessageToNear {
         }
     }
 
-    /// Reads the body of a message of type `kind`.
+    /// Decodes the body of a message of type `kind`.
     ///
     /// # Errors
-    /// [`BodyError`] if no message has this type or the body does not fit it.
+    /// [`BodyError`] if the type is unknown, or if the body is malformed.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Self, BodyError> {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
@@ -271,7 +280,8 @@ fn prefetched(reader: &mut Reader<'_>) -> Result<MessageToNear, BodyError> {
     })
 }
 
-/// Returns the remaining bytes as one line. A newline inside would become another command or reply.
+/// Returns the remaining bytes as one line. A line with a newline is an error, because the text
+/// after the newline would be another command or reply.
 fn line(reader: &mut Reader<'_>) -> Result<Vec<u8>, BodyError> {
     let line = reader.rest();
     if line.contains(&b'\n') {
@@ -290,13 +300,13 @@ fn one_line(reader: &mut Reader<'_>) -> Result<String, BodyError> {
     }
 }
 
-/// Message types for the far half. The gateways use further types on the same stream for their own
-/// reports.
+/// Types of messages to the far gateway. On the same stream, the gateways use other types for their
+/// own reports.
 const COMMAND: u8 = 1;
 const DATA: u8 = 2;
 const ABANDON: u8 = 3;
 
-/// Message types for the near half.
+/// Types of messages to the near gateway.
 const REPLY: u8 = 1;
 const DATA_READY: u8 = 2;
 const REFUSED: u8 = 3;

@@ -1,11 +1,11 @@
-//! The two halves of a session, and its [`data`] connections. The half at the client's side is
-//! [`near`], the half at the server's side is [`far`].
+//! The two halves of an FTP session, and its [`data`] connections. The near gateway, beside the
+//! client, runs the [`near`] half. The far gateway, beside the server, runs the [`far`] half.
 //!
-//! The far half sends the server one command at a time, except for commands that may overtake a
-//! transfer. It tags each reply line with the command and the transfer that it answers. The near
-//! half relays the lines, and inserts the gateway's own replies in order. It holds the final reply
-//! of a transfer until the data have been delivered. The halves exchange only [`MessageToFar`] and
-//! [`MessageToNear`].
+//! The far half sends the server one command at a time, except for commands that may be sent during
+//! a transfer. The far half tags each reply line with its command and its transfer. The near half
+//! relays the lines, and inserts the gateway's own replies in order. The near half holds back the
+//! final reply of a transfer until the data have been delivered. The halves exchange only
+//! [`MessageToFar`] and [`MessageToNear`].
 
 pub mod data;
 pub mod far;
@@ -20,31 +20,33 @@ use crate::{
     reply::ReplyCode,
 };
 
-/// Behaviour of a pair of gateways: fewer round trips, or plain relaying.
+/// Mode of a pair of gateways: fast (fewer round trips) or strict (only relaying).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SessionMode {
-    /// The gateways answer safe commands by themselves, and ask the server ahead for the usual next
-    /// replies. A refusal of `PASV`, `PORT` or `TYPE` reaches the client as the reply to the
-    /// transfer.
+    /// The near gateway itself replies to safe commands. The far gateway sends the server some
+    /// commands that clients usually send next, before the client sends them. If the server refuses
+    /// `PASV`, `PORT` or `TYPE`, the client receives the refusal as the reply to its transfer
+    /// command.
     #[default]
     Fast,
-    /// Each command of the client is sent to the server, and each reply comes from the server.
+    /// The gateways relay each command to the server and each reply to the client.
     Strict,
 }
 
-/// Question for the server in fast mode. None changes the server's state.
+/// Command that the gateway may prefetch: send to the server before the client does. These commands
+/// do not change the server's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuestionSubject {
-    /// `SYST`.
+    /// `SYST`: the server's operating system.
     System,
-    /// `FEAT`.
+    /// `FEAT`: the server's features.
     Features,
-    /// `PWD`.
+    /// `PWD`: the working directory.
     Directory,
 }
 
 impl QuestionSubject {
-    /// Returns the subject of a command without argument.
+    /// Returns the subject for a verb. Returns `None` if the gateway never prefetches the command.
     pub fn from_verb(verb: &str) -> Option<Self> {
         match verb {
             "SYST" => Some(Self::System),
@@ -54,7 +56,7 @@ impl QuestionSubject {
         }
     }
 
-    /// Returns the code of the answer (RFC 959 section 5.4, RFC 2389 section 3.2).
+    /// Returns the code of a successful reply (RFC 959 section 5.4, RFC 2389 section 3.2).
     fn answer_code(self) -> ReplyCode {
         ReplyCode(match self {
             Self::System => 215,
@@ -73,41 +75,44 @@ impl QuestionSubject {
     }
 }
 
-/// Numbers the commands of one session from 1.
+/// Number of a command within its session, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CommandId(pub u32);
 
-/// Numbers the data connections of one session from 1.
+/// Number of a data connection within its session, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransferId(pub u32);
 
 /// Properties of one reply line of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyTag {
-    /// The command that it answers. `None` for the greeting, and for lines without a command.
+    /// Command to which the line belongs. `None` for the greeting, and for lines that belong to no
+    /// command.
     pub command: Option<CommandId>,
-    /// The data connection of the transfer that it reports on.
+    /// Data connection of the transfer to which the line belongs. `None` for other replies.
     pub transfer: Option<TransferId>,
     /// Whether another reply to the same command follows.
     pub stage: ReplyStage,
-    /// Code of the reply. 0 for a line outside any reply.
+    /// Code of the reply. The code is 0 for a line outside any reply.
     pub code: u16,
-    /// Whether the line ends its reply.
+    /// Whether the line is the last line of its reply.
     pub last: bool,
-    /// Whether prefetched commands have been sent, whose answers follow.
+    /// Whether the far gateway has sent prefetched commands after this reply. The replies to these
+    /// commands follow.
     pub prefetches: bool,
 }
 
-/// Stage of a reply in the answer to a command.
+/// Whether a reply is preliminary or final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStage {
-    /// A `1yz` reply: another one follows.
+    /// A `1yz` reply. Another reply to the same command follows.
     Preliminary,
     /// The final reply to the command.
     Final,
 }
 
-/// Returns the gateway's own reply to a command that must never reach a server.
+/// Returns the gateway's own reply to a command that must never reach a server. Returns `None` if
+/// the server may receive the command.
 fn refusal(command: &Command<'_>) -> Option<&'static str> {
     match command.kind() {
         CommandKind::Passive(_) | CommandKind::Active(_) | CommandKind::OtherData => {
@@ -124,24 +129,25 @@ fn refusal(command: &Command<'_>) -> Option<&'static str> {
     }
 }
 
-/// Whether transfers after the command do not end with their data connection. In block and
-/// compressed mode the data themselves mark the end (RFC 959 section 3.4), and the gateways wait
-/// for the end of the connection.
+/// Whether the command selects a transfer mode in which transfers do not end with their data
+/// connection. In block mode and compressed mode, a marker in the data is the end (RFC 959 section
+/// 3.4). The gateways wait for the end of the connection instead.
 fn keeps_data_open(command: &Command<'_>) -> bool {
     let mode = command.argument().trim_ascii().first();
     command.verb() == "MODE" && matches!(mode, Some(b'B' | b'b' | b'C' | b'c'))
 }
 
-/// Maximum number of commands that a client may send ahead of their replies. Further ones wait in
-/// its socket. At 200 ms and six commands for each small upload this is 200 files a second.
+/// Maximum number of commands that a client may send before their replies arrive. Further commands
+/// wait in the client's socket. With a round trip of 200 ms and six commands for each small upload,
+/// the limit permits 200 files per second.
 pub const PIPELINED_MAX: usize = 256;
 
-/// Maximum number of such commands once one is longer than [`LINE_USUAL_BYTES`].
+/// Maximum number of pipelined commands if one of them is longer than [`LINE_USUAL_BYTES`].
 const PIPELINED_LONG_MAX: usize = 64;
 
-/// Usual greatest length of a command: a verb and a path.
+/// Length in bytes up to which a command counts as usual. A verb and a path are rarely longer.
 const LINE_USUAL_BYTES: usize = COMMAND_MAX / 4;
 
-/// Maximum number of bytes in all these commands. The near half never has more in flight: 64 long
-/// commands, or 255 usual commands and a long one.
+/// Maximum total size of the pipelined commands, in bytes. The near gateway never exceeds this
+/// limit: it pipelines at most 64 long commands, or 255 usual commands and a long one.
 const PIPELINED_BYTES_MAX: usize = (PIPELINED_LONG_MAX + 1) * COMMAND_MAX;

@@ -1,4 +1,5 @@
-//! Forms of requests for a data connection, given the addresses of the client's control connection.
+//! Requests of the client for a data connection. The accepted commands depend on the addresses of
+//! the client's control connection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,12 +7,12 @@ use crate::address::{
     ActiveError, ActiveForm, EpsvArgument, PassiveForm, active_address, epsv_argument,
 };
 
-/// Properties of the client's control connection that determine data connections.
+/// Properties of the client's control connection that restrict its data connections.
 #[derive(Debug)]
 pub(super) struct DataPort {
     client: IpAddr,
     is_v6: bool,
-    /// Whether `EPSV ALL` was received.
+    /// Whether the client has sent `EPSV ALL`.
     epsv_only: bool,
 }
 
@@ -33,7 +34,8 @@ impl DataPort {
         }
     }
 
-    /// Returns the method for a request with this argument, or the gateway's refusal.
+    /// Returns the method for a passive data connection. Otherwise returns the gateway's own reply,
+    /// which is a refusal or the reply to `EPSV ALL`.
     pub(super) fn passive(
         &mut self,
         form: PassiveForm,
@@ -61,8 +63,8 @@ impl DataPort {
         }
     }
 
-    /// Returns the method for a client that names its own port. Only the client's own address is
-    /// accepted (RFC 2577), and no port of a system service.
+    /// Returns the method for a data connection to an address that the client has sent. The gateway
+    /// accepts only the client's own address, and only ports from 1024 (RFC 2577).
     pub(super) fn active(
         &self,
         form: ActiveForm,
@@ -101,5 +103,6 @@ impl DataPort {
 
 const ONLY_EPSV: &str = "501 gateway: only EPSV is allowed after EPSV ALL";
 
-/// Lowest accepted port. Lower ones belong to system services (RFC 2577 section 3).
+/// Lowest port to which the gateway connects. Lower ports belong to system services (RFC 2577
+/// section 3).
 const PORT_MIN: u16 = 1024;

@@ -1,4 +1,5 @@
-//! Ends of a session: refused, ended by its server, lost with the link, or ended by its client.
+//! Handling of the end of a session: a refusal by the server, a closed control connection, or a
+//! lost link.
 
 use super::{LOG_IN_FIRST, NearOutput, NearSession, TlsStep};
 
@@ -45,8 +46,8 @@ impl NearSession {
         self.server_gone = true;
     }
 
-    /// Handles the end of the client's input. RFC 959: during a transfer the end is an abort.
-    /// Otherwise earlier commands are answered first.
+    /// Handles the end of the client's input. During a transfer, the end is an abort (RFC 959).
+    /// Otherwise, the session first waits for the replies to earlier commands.
     pub(super) fn on_client_ended(&mut self) {
         if self.client_ended {
             return;
@@ -57,7 +58,7 @@ impl NearSession {
         self.client_ended = true;
     }
 
-    /// Closes the session of a client that sends no more, once all its commands are answered.
+    /// Closes the session if the client's input has ended and all commands have their replies.
     pub(super) fn leave_if_answered(&mut self) {
         let waits = self.pending.has_commands() || self.waiting.is_some() || self.is_transferring();
         if self.client_ended && !self.closed && !waits {

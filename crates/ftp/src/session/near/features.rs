@@ -1,7 +1,8 @@
-//! The reply to `FEAT` (RFC 2389): features of the control connection are the gateway's, not the
-//! server's.
+//! The reply to `FEAT` (RFC 2389). The near gateway replaces the server's features of the control
+//! connection by its own features.
 
-/// Returns the replacement of a reply line. Several lines if the gateway adds its own.
+/// Returns the lines that replace one line of the server's reply. The result is empty if the
+/// gateway removes the line, and has several lines if the gateway adds features.
 pub(super) fn edit_line(line: &[u8], is_last: bool, offers_tls: bool) -> Vec<Vec<u8>> {
     let is_list_end = is_last && line.starts_with(b"211 ");
     if !is_kept(line) {
@@ -15,7 +16,7 @@ pub(super) fn edit_line(line: &[u8], is_last: bool, offers_tls: bool) -> Vec<Vec
     lines
 }
 
-/// Edits a whole reply with CRLF between its lines.
+/// Edits a complete reply whose lines are separated by CRLF.
 pub(super) fn edit_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
     let lines: Vec<&[u8]> = reply
         .split(|&b| b == b'\n')
@@ -30,8 +31,8 @@ pub(super) fn edit_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
     kept.collect::<Vec<_>>().join(&b"\r\n"[..])
 }
 
-/// Whether a line of the server is kept for the client. Features of the server's own control
-/// connection are removed.
+/// Whether the gateway relays a line of the server. The gateway removes features of the server's
+/// control connection.
 fn is_kept(line: &[u8]) -> bool {
     // Features are indented. Servers that do not indent them put the code before them.
     let feature = match line {

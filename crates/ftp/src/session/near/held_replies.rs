@@ -1,4 +1,5 @@
-//! Replies that wait after the final reply of a transfer whose data have not been delivered.
+//! Reply lines that the near gateway holds back. They follow the final reply of a transfer whose
+//! data have not been delivered.
 
 use std::collections::VecDeque;
 
@@ -20,7 +21,7 @@ impl HeldReplies {
         self.lines.push_back((tag, line.to_vec()));
     }
 
-    /// Returns the tag of the next line.
+    /// Returns the tag of the first held line.
     pub(super) fn next(&self) -> Option<ReplyTag> {
         self.lines.front().map(|(tag, _)| *tag)
     }
@@ -36,15 +37,15 @@ impl HeldReplies {
         self.bytes = 0;
     }
 
-    /// Whether a waiting line reports on this transfer.
+    /// Whether a held line belongs to this transfer.
     pub(super) fn reports_on(&self, transfer: TransferId) -> bool {
         let mut tags = self.lines.iter().map(|(tag, _)| tag);
         tags.any(|tag| tag.transfer == Some(transfer))
     }
 }
 
-/// Maximum number of bytes of held replies. Further ones wait in the link.
+/// Maximum size of held reply lines, in bytes. Further lines wait in the link stream.
 const HELD_MAX_BYTES: usize = 1 << 20;
 
-/// Memory for an entry in addition to its text.
+/// Memory that a held line uses in addition to its text.
 const HELD_ENTRY_BYTES: usize = size_of::<(ReplyTag, Vec<u8>)>();

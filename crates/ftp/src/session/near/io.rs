@@ -1,4 +1,4 @@
-//! Inputs and outputs of the near half of a session.
+//! Inputs and outputs of the near gateway's half of a session.
 
 use std::net::SocketAddr;
 
@@ -11,94 +11,99 @@ use crate::{
     },
 };
 
-/// An input of the near half.
+/// Input of the near gateway's half of a session.
 #[derive(Debug)]
 pub enum NearInput<'a> {
-    /// The client sent a line.
+    /// The client sent a command line.
     ClientLine(&'a [u8]),
-    /// The client sent a line above the bound.
+    /// The client sent a command line above the length limit.
     ClientLineTooLong,
-    /// The client sends no more, and may still read.
+    /// The client has closed its sending direction. The client may still read replies.
     ClientEnded,
     /// The client's control connection broke, or the client stopped reading.
     ClientClosed,
-    /// The far half has sent a message, or the message that replaces its end.
+    /// The far gateway has sent a message, or the link stream has ended and this message stands for
+    /// the end.
     Received(MessageToNear),
-    /// TLS has begun on the client's control connection.
+    /// The TLS handshake on the client's control connection is complete.
     TlsBegun,
-    /// A listener for the client is open at this address.
+    /// A listening socket for the client's data connection is open.
     Listening {
         /// Number of the data connection.
         transfer: TransferId,
-        /// Address and port to announce.
+        /// Address and port of the socket, for the reply to the client.
         at: SocketAddr,
     },
-    /// No listener or no link stream could be opened for a data connection.
+    /// For a data connection, no listening socket or no link stream could be opened.
     NoData(TransferId),
-    /// The far half for a server could not be reached. The reply contains the reason.
+    /// The near gateway could not reach the far gateway of a server. The reply contains the reason.
     NotReached {
-        /// Code of the reply.
+        /// Code of the reply for the client.
         code: u16,
-        /// Text of the reply.
+        /// Text of the reply for the client.
         text: &'a str,
     },
-    /// The link lost the session.
+    /// The link lost the stream of the session. The text is the reason.
     LinkLost(&'a str),
-    /// A limit of the gateway ends the session, for this reason.
+    /// A limit of the gateway ends the session. The text is the reason.
     LimitReached(&'a str),
-    /// Something happened on a data connection.
+    /// An event occurred on a data connection.
     Data(TransferId, NearDataEvent),
 }
 
 /// An action for the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NearOutput {
-    /// Write this reply line to the client, in one write.
+    /// Write this reply line to the client in a single write.
     ToClient(Vec<u8>),
-    /// Leave the present server, connect to the one named, and log on there with this command.
+    /// Disconnect from the present server, connect to the server in `logon`, and log on to that
+    /// server.
     Connect {
-        /// Number of the command.
+        /// Number of the client's logon command.
         id: CommandId,
-        /// Account and server.
+        /// Account, and server of the account.
         logon: Logon,
     },
-    /// Send this message to the far half.
+    /// Send this message to the far gateway.
     Send(MessageToFar),
-    /// Open a link stream for a data connection, then send this request for it to the far half.
+    /// Open a link stream for a data connection. Then send this request for the data connection to
+    /// the far gateway.
     OpenData {
         /// Number of the data connection.
         transfer: TransferId,
-        /// The request.
+        /// The request to send after the stream is open.
         request: MessageToFar,
     },
-    /// Start TLS with the client. Bytes that it has sent before are not TLS, and end the session.
+    /// Start TLS with the client. If the client has already sent unread bytes, those bytes are not
+    /// TLS, and the session must end.
     BeginTls,
-    /// Listen for the client's data connection at the address of its control connection. Report the
-    /// listener's address before any other input.
+    /// Listen for the client's data connection at the local address of the control connection.
+    /// Report the address of the socket before any other input.
     Listen {
         /// Number of the data connection.
         transfer: TransferId,
         /// Whether the data connection uses TLS.
         is_private: bool,
     },
-    /// Connect to the client's data port once the transfer has begun.
+    /// Connect to the client's data port when the transfer has begun.
     Dial {
         /// Number of the data connection.
         transfer: TransferId,
-        /// Address of the client's listener: the client's own address, and a port from 1024.
+        /// Address of the client's listening socket. It has the client's own IP address, and a port
+        /// from 1024.
         at: SocketAddr,
         /// Whether the data connection uses TLS.
         is_private: bool,
     },
-    /// An order for a data connection.
+    /// Pass this order to a data connection.
     Order(TransferId, NearDataOrder),
-    /// The session has finished with a transfer.
+    /// Record this outcome of a transfer. The session needs the transfer no longer.
     Transferred(TransferSummary),
-    /// The server has refused the client's password.
+    /// The server has refused the client's log-in.
     LoginFailed,
-    /// End the far half in an orderly way, since the client has left. Data that may still be
-    /// delivered come first.
+    /// Close the stream to the far gateway without a reset, because the session has ended. First
+    /// deliver the data that can still be delivered.
     LeaveServer,
-    /// Close the client's control connection. No action follows.
+    /// Close the client's control connection. No further action follows.
     Close,
 }

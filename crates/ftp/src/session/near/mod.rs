@@ -1,15 +1,16 @@
-//! The half of a session at the client's side.
+//! The near gateway's half of a session.
 //!
-//! In: the client's lines, messages of the far half, and events of data connections. Out: bytes for
-//! the client, messages for the far half, and orders for data connections.
+//! Inputs are lines from the client, messages from the far gateway, and events of data connections.
+//! Outputs are bytes for the client, messages for the far gateway, and orders for data connections.
 //!
-//! The caller owns sockets and link streams. It drains [`NearSession::poll`] before the next
-//! [`NearSession::handle`]. It passes client lines only while [`NearSession::wants_client`] is
-//! true, and messages only while [`NearSession::wants_far`] is.
+//! The caller owns sockets and link streams. After each [`NearSession::handle`], the caller must
+//! call [`NearSession::poll`] until it returns `None`. The caller must pass client lines only while
+//! [`NearSession::wants_client`] is true. It must pass messages only while
+//! [`NearSession::wants_far`] is true.
 //!
-//! Two barriers protect the order. Data reach the client after the `1yz` reply of their transfer.
-//! The final `2yz` reply reaches the client after the data and their end have been delivered.
-//! Without complete delivery it never does.
+//! Two barriers protect the order. The client receives data only after the `1yz` reply to the
+//! transfer. The client receives the final `2yz` reply only after complete delivery of the data and
+//! of the end of file.
 
 mod data_port;
 mod endings;
@@ -52,32 +53,33 @@ use crate::{
     reply::{ReplyClass, ReplyCode},
 };
 
-/// Properties of a session.
+/// Properties of a session at the near gateway.
 #[derive(Debug, Clone, Copy)]
 pub struct NearSetup {
-    /// Source of the server.
+    /// Method by which the session selects its server.
     pub server_source: ServerSource,
-    /// Behaviour of the gateways.
+    /// Session mode of the gateways: fast or strict.
     pub mode: SessionMode,
-    /// TLS with the client.
+    /// TLS mode of the client's control connection.
     pub tls: ClientTlsMode,
-    /// The address that the client connected to.
+    /// Local address of the client's control connection.
     pub local: IpAddr,
-    /// The client's address.
+    /// Remote address of the client's control connection.
     pub client: IpAddr,
 }
 
-/// Progress of TLS that the client has requested. No input is read meanwhile.
+/// Progress of a TLS start that the client has requested. During the start, the session reads no
+/// client lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TlsStep {
     None,
-    /// The reply is waiting for its turn.
+    /// The reply to `AUTH TLS` waits for the replies to earlier commands.
     Answering,
-    /// The handshake follows.
+    /// The reply has been sent. The TLS handshake is the next step.
     Beginning,
 }
 
-/// One session at the client's side.
+/// The near gateway's half of one FTP session.
 #[derive(Debug)]
 pub struct NearSession {
     server_selection: ServerSelection,
@@ -88,26 +90,26 @@ pub struct NearSession {
     prefetched: PrefetchedReplies,
     protection: ClientProtection,
     tls_step: TlsStep,
-    /// Whether lines of a reply to `FEAT` have been relayed, and further ones follow.
+    /// Whether the session has relayed some lines of a reply to `FEAT`, but not the last line.
     in_features: bool,
-    /// A line of the client whose answer the far half is about to send.
+    /// A client's command whose reply the far gateway has prefetched. The reply is in flight.
     waiting: Option<Vec<u8>>,
-    /// Whether the gateway itself refused the last request for a data connection.
+    /// Whether the gateway itself refused the latest request for a data connection.
     is_data_refused: bool,
     logged_in: bool,
-    /// The account that the client named last.
+    /// Account in the client's latest log-in. Empty before the first log-in.
     user: Vec<u8>,
     last_code: u16,
     server_gone: bool,
-    /// Whether the client sends no more.
+    /// Whether the client has closed its sending direction.
     client_ended: bool,
     closed: bool,
     out: VecDeque<NearOutput>,
 }
 
 impl NearSession {
-    /// Creates a session with a client that has just connected. With a fixed server its far half
-    /// exists already. Implicit TLS has begun already.
+    /// Creates a session with a client that has just connected. With a fixed server, the stream to
+    /// the far gateway is already open. With implicit TLS, the handshake is complete.
     pub fn new(setup: NearSetup) -> Self {
         let mut session = Self {
             server_selection: ServerSelection::new(setup.server_source),
@@ -138,7 +140,7 @@ impl NearSession {
         session
     }
 
-    /// Whether the session accepts the next line of the client.
+    /// Whether the session accepts the client's next line.
     pub fn wants_client(&self) -> bool {
         self.pending.has_room()
             && self.waiting.is_none()
@@ -148,16 +150,16 @@ impl NearSession {
             && !self.closed
     }
 
-    /// Whether the client sends no more, and waits for replies. The caller limits this to
-    /// [`HALF_CLOSED_TIMEOUT`].
+    /// Whether the client has closed its sending direction and waits for replies. The caller limits
+    /// this wait to [`HALF_CLOSED_TIMEOUT`].
     pub fn is_half_closed(&self) -> bool {
         self.client_ended && !self.closed
     }
 
-    /// Whether the session accepts the next message of the far half.
+    /// Whether the session accepts the next message from the far gateway.
     ///
-    /// Messages wait while too many replies are held after the final reply of a transfer whose data
-    /// the client does not read.
+    /// The session accepts no message while it holds back too many reply lines. It holds back the
+    /// replies that follow the final reply of a transfer until the client has read the data.
     pub fn wants_far(&self) -> bool {
         // The final reply at the front may wait for a message behind it.
         let waits_for = self.held.next().and_then(|tag| tag.transfer);
@@ -169,7 +171,8 @@ impl NearSession {
         self.logged_in
     }
 
-    /// Returns the account that the client named last. Empty before that.
+    /// Returns the account in the client's latest log-in. The account is empty before the first
+    /// log-in.
     pub fn user(&self) -> &[u8] {
         &self.user
     }
@@ -179,7 +182,7 @@ impl NearSession {
         self.transfers.is_running()
     }
 
-    /// Whether the session has no command and no transfer in progress.
+    /// Whether no command waits for its reply, and no transfer for its final reply.
     pub fn is_idle(&self) -> bool {
         self.pending.is_empty() && !self.is_transferring()
     }
@@ -240,7 +243,7 @@ impl NearSession {
         }
     }
 
-    /// Returns the next action. `None` until the next input.
+    /// Returns the next action. After `None`, no action follows until the next input.
     pub fn poll(&mut self) -> Option<NearOutput> {
         self.out.pop_front()
     }
@@ -454,7 +457,7 @@ impl NearSession {
         self.held.push(tag, line);
     }
 
-    /// Relays the lines that no barrier holds any more.
+    /// Relays all held reply lines that the session may relay now.
     fn settle(&mut self) {
         while let Some(tag) = self.held.next() {
             let waits_for = tag
@@ -507,7 +510,7 @@ impl NearSession {
         self.leave_if_answered();
     }
 
-    /// Handles a command that gets no reply, and whose client expects none.
+    /// Handles a command to which the server sent no reply, and whose client expects no reply.
     fn on_left_unanswered(&mut self, id: CommandId) {
         let aborted = self.transfers.take_aborted(id);
         self.kill(aborted);
@@ -601,7 +604,8 @@ impl NearSession {
         }
     }
 
-    /// Ends transfers. `code` is the code of their final reply, if there is one.
+    /// Ends transfers. `code` is the code of their final reply to the client. It is `None` if the
+    /// client receives no final reply.
     fn give_up(
         &mut self,
         transfers: Vec<(TransferId, Option<TransferSummary>)>,
@@ -627,7 +631,8 @@ impl NearSession {
         }
     }
 
-    /// Writes the gateway's own replies up to the next command that waits for the far half.
+    /// Writes the gateway's own replies. The function stops at the next command that waits for a
+    /// reply from the far gateway.
     fn write_own_answers(&mut self) {
         while let Some((lines, announced)) = self.pending.pop_answer() {
             for line in lines.split(|&b| b == b'\n') {
@@ -647,10 +652,11 @@ impl NearSession {
     }
 }
 
-/// Timeout of the replies to a client that has ended its side of the control connection.
+/// Time limit for the replies to a client that has closed its sending direction.
 pub const HALF_CLOSED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Whether the reply is a success. For a transfer, a `3yz` is a failure, too (RFC 959 section 6).
+/// Whether the code of the reply is `2yz`. For a transfer, a `3yz` reply is a failure (RFC 959
+/// section 6).
 fn succeeded(tag: ReplyTag) -> bool {
     ReplyCode(tag.code).class() == ReplyClass::Completed
 }

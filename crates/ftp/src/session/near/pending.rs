@@ -1,4 +1,5 @@
-//! The client's unanswered commands, in order. The gateway's own replies wait here for their turn.
+//! Queue of the client's commands that wait for a reply. A reply of the gateway itself waits in the
+//! queue until all earlier commands have their replies.
 
 use std::collections::VecDeque;
 
@@ -12,42 +13,43 @@ use crate::{
 pub(super) struct PendingCommands {
     numbered: u32,
     entries: VecDeque<PendingEntry>,
-    /// The oldest command, if it is no transfer and has had a `1yz` reply.
+    /// Number of the oldest command if it has received a `1yz` reply and is not a transfer.
     begun: Option<CommandId>,
-    /// Number of commands whose client has a reply, and that the far half has not handled yet.
+    /// Number of commands to which the near gateway itself has replied, and which the far gateway
+    /// has not handled yet.
     ahead: usize,
-    /// Whether a command may be longer than usual.
+    /// Whether the queue may contain a command that is longer than usual.
     has_long: bool,
 }
 
 #[derive(Debug)]
 enum PendingEntry {
-    /// The server's greeting, which precedes all replies.
+    /// The server's greeting, which arrives before all replies.
     Greeting,
-    /// A command for the far half.
+    /// A command that waits for a reply from the far gateway.
     Remote(CommandId, PendingRequest),
-    /// A data connection that waits for its listener.
+    /// A request for a data connection whose listening socket is being opened.
     Listener(TransferId, PassiveForm),
-    /// The gateway's own reply, which waits for its turn.
+    /// The gateway's own reply. It waits for the replies to earlier commands.
     Local(Vec<u8>),
-    /// The gateway's own reply that announces a port for the client.
+    /// The gateway's own reply, which contains a port to which the client connects.
     Port(TransferId, Vec<u8>),
 }
 
-/// Request of a command that waits for the far half.
+/// Kind of a command that waits for a reply from the far gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PendingRequest {
     Data(TransferId, DataMethod),
     Features,
-    /// A transfer, which other commands may overtake.
+    /// A transfer. Some commands may be sent to the server before its final reply.
     Transfer,
-    /// A log-in with a password.
+    /// A log-in command that contains a password.
     Login,
     Anything,
 }
 
 impl PendingCommands {
-    /// Creates a queue in which the greeting is expected.
+    /// Creates a queue that first expects the server's greeting.
     pub(super) fn greeting() -> Self {
         Self {
             entries: VecDeque::from([PendingEntry::Greeting]),
@@ -55,14 +57,14 @@ impl PendingCommands {
         }
     }
 
-    /// Records a line of the server that answers no command.
+    /// Records the server's greeting.
     pub(super) fn greeted(&mut self) {
         if let Some(PendingEntry::Greeting) = self.entries.front() {
             self.entries.pop_front();
         }
     }
 
-    /// Whether the client may send another command ahead.
+    /// Whether the client may send another command before the replies to its earlier commands.
     pub(super) fn has_room(&self) -> bool {
         let max = match self.has_long {
             true => PIPELINED_LONG_MAX,
@@ -75,26 +77,29 @@ impl PendingCommands {
         self.entries.is_empty()
     }
 
-    /// Whether a command of the client awaits its reply.
+    /// Whether a command of the client waits for its reply.
     pub(super) fn has_commands(&self) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| !matches!(entry, PendingEntry::Greeting))
     }
 
-    /// Adds a command for the far half, whose reply answers the client. Returns its number.
+    /// Adds a command for the far gateway. The client receives the reply of the far gateway.
+    /// Returns the number of the command.
     pub(super) fn command(&mut self, request: PendingRequest) -> CommandId {
         let id = self.number();
         self.entries.push_back(PendingEntry::Remote(id, request));
         id
     }
 
-    /// Adds a command for the far half whose reply the client does not get. Returns its number.
+    /// Adds a command for the far gateway whose reply the client does not receive. Returns the
+    /// number of the command.
     pub(super) fn command_ahead(&mut self) -> CommandId {
         self.ahead += 1;
         self.number()
     }
 
-    /// Records that the far half has handled one of these commands.
+    /// Records that the far gateway has handled a command added by
+    /// [`command_ahead`](Self::command_ahead).
     pub(super) fn complete_ahead(&mut self) {
         self.ahead = self.ahead.saturating_sub(1);
     }
@@ -115,17 +120,19 @@ impl PendingCommands {
         CommandId(self.numbered)
     }
 
-    /// Adds the gateway's own reply to the latest command, with CRLF between its lines.
+    /// Adds the gateway's own reply to the latest command. `lines` are separated by CRLF.
     pub(super) fn answer(&mut self, lines: &[u8]) {
         self.entries.push_back(PendingEntry::Local(lines.to_vec()));
     }
 
-    /// Adds a data connection as the reply to the latest command.
+    /// Adds the gateway's own reply to a request for a data connection. For a passive data
+    /// connection, the reply follows when its listening socket is open.
     pub(super) fn answer_data(&mut self, transfer: TransferId, method: DataMethod) {
         self.entries.push_back(PendingEntry::data(transfer, method));
     }
 
-    /// Returns the gateway's reply that is next, and the data connection for which it names a port.
+    /// Removes and returns the first entry if it is a reply of the gateway itself. If the reply
+    /// contains a port, the function also returns the number of the data connection.
     pub(super) fn pop_answer(&mut self) -> Option<(Vec<u8>, Option<TransferId>)> {
         match self.entries.pop_front()? {
             PendingEntry::Local(lines) => Some((lines, None)),
@@ -137,7 +144,7 @@ impl PendingCommands {
         }
     }
 
-    /// Returns the request of a command that waits for the far half.
+    /// Returns the kind of a command that waits for a reply from the far gateway.
     pub(super) fn request(&self, id: CommandId) -> Option<PendingRequest> {
         self.entries.iter().find_map(|entry| match entry {
             PendingEntry::Remote(other, request) if *other == id => Some(*request),
@@ -145,8 +152,8 @@ impl PendingCommands {
         })
     }
 
-    /// Records that the far half is ready for the data connection of a command. Returns that data
-    /// connection.
+    /// Records that the server has accepted the data connection that the command requested. Returns
+    /// that data connection.
     pub(super) fn data_ready(&mut self, id: CommandId) -> Option<(TransferId, DataMethod)> {
         let entry = self
             .entries
@@ -159,8 +166,8 @@ impl PendingCommands {
         Some((transfer, method))
     }
 
-    /// Removes a command that a reply line has answered. Returns the data connection that it
-    /// requested, which will not be opened.
+    /// Removes a command that has received its reply. If the command requested a data connection,
+    /// returns that data connection, which will not be opened.
     pub(super) fn answered(&mut self, id: CommandId) -> Option<TransferId> {
         let is_it =
             |entry: &PendingEntry| matches!(entry, PendingEntry::Remote(other, _) if *other == id);
@@ -171,12 +178,14 @@ impl PendingCommands {
         }
     }
 
-    /// Records a `1yz` reply to a command other than a transfer. Another reply may follow, or none.
+    /// Records a `1yz` reply to a command that is not a transfer. Another reply may follow, but
+    /// need not.
     pub(super) fn begun(&mut self, id: CommandId) {
         self.begun = Some(id);
     }
 
-    /// Handles the client's next command: an earlier `1yz` reply was the last one to its command.
+    /// Handles the client's next command. If an earlier command has received a `1yz` reply and no
+    /// other, that reply was its last one.
     pub(super) fn note_client_command(&mut self, line: &[u8]) {
         let is_first = self.entries.is_empty() && self.ahead == 0;
         self.has_long = line.len() > LINE_USUAL_BYTES || self.has_long && !is_first;
@@ -185,7 +194,8 @@ impl PendingCommands {
         }
     }
 
-    /// Returns the form of the request for a data connection that waits for its listener.
+    /// Returns the command that requested a data connection, while its listening socket is being
+    /// opened.
     pub(super) fn awaited_form(&self, transfer: TransferId) -> Option<PassiveForm> {
         self.entries.iter().find_map(|entry| match entry {
             PendingEntry::Listener(other, form) if *other == transfer => Some(*form),
@@ -193,7 +203,7 @@ impl PendingCommands {
         })
     }
 
-    /// Sets the reply that names the port of a data connection.
+    /// Sets the reply that contains the port of a data connection.
     pub(super) fn announce(&mut self, transfer: TransferId, line: String) {
         let mut entries = self.entries.iter_mut();
         let is_it = |entry: &&mut PendingEntry| matches!(entry, PendingEntry::Listener(other, _) if *other == transfer);
@@ -202,7 +212,7 @@ impl PendingCommands {
         }
     }
 
-    /// Sets the reply to the client that waits for this data connection.
+    /// Sets the reply to the command that waits for this data connection.
     pub(super) fn answer_awaited(&mut self, transfer: TransferId, text: &str) {
         for entry in &mut self.entries {
             if let PendingEntry::Listener(other, _)
@@ -214,13 +224,13 @@ impl PendingCommands {
         }
     }
 
-    /// Drops the next command, which has been answered.
+    /// Removes the first command, which has received its reply.
     pub(super) fn drop_next(&mut self) {
         self.entries.pop_front();
     }
 
-    /// Empties the queue, since the far half does not answer any more. Returns the replies to all
-    /// commands. Commands that waited for the far half get `text`.
+    /// Empties the queue when the far gateway sends no more replies. Returns the replies to all
+    /// commands. A command that waited for the far gateway receives the reply `text`.
     pub(super) fn give_up(&mut self, text: &str) -> Vec<Vec<u8>> {
         self.ahead = 0;
         self.entries

@@ -1,5 +1,5 @@
-//! Fast mode at the client's side: replies of the gateway itself, and replies from answers that the
-//! far half has requested ahead.
+//! Fast mode at the near gateway. The near gateway itself replies to some commands. For other
+//! commands, it repeats replies that the far gateway has prefetched from the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,30 +11,32 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct PrefetchedReplies {
     mode: SessionMode,
-    /// Whether the client is logged in. Before that, a refusal may mean only that a log-in is
-    /// required.
+    /// Whether the client is logged in. Before the log-in, a server may refuse any command only
+    /// because a log-in is required.
     logged_in: bool,
-    /// Whether further answers of the far half are in flight.
+    /// Whether further prefetched replies are in flight from the far gateway.
     expecting: bool,
-    /// Answers in flight that are void, since another command has come between.
+    /// Subjects whose prefetched reply is in flight but invalid, because a later command may have
+    /// changed the reply.
     void: BTreeSet<QuestionSubject>,
-    /// The last commands after which earlier answers are void.
+    /// For each subject, the latest command that has made earlier replies invalid.
     voided_by: BTreeMap<QuestionSubject, CommandId>,
-    /// The last command that starts a login.
+    /// Latest command that starts a log-in.
     login: Option<CommandId>,
     known: BTreeMap<QuestionSubject, Vec<u8>>,
 }
 
-/// Handling of a command.
+/// Handling of a client's command in fast mode.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CommandHandling {
-    /// The command is for the server.
+    /// The far gateway must send the command to the server.
     Server,
-    /// The answer is in flight: the command waits for it.
+    /// The prefetched reply is in flight. The command must wait for it.
     Wait,
-    /// The reply to the command.
+    /// This text is the prefetched reply to the command.
     Known(Vec<u8>),
-    /// The reply to the command, which is sent to the server, too.
+    /// This text is the gateway's own reply to the command. The server must receive the command,
+    /// too.
     Certain(String),
 }
 
@@ -51,16 +53,17 @@ impl PrefetchedReplies {
         }
     }
 
-    /// Whether data connections are promised before the server has agreed.
+    /// Whether the near gateway accepts a request for a data connection before the server has
+    /// accepted it.
     pub(super) fn promises_data(&self) -> bool {
         self.logged_in
     }
 
-    /// Decides on the handling of `command`. After [`CommandHandling::Wait`] the caller passes the
-    /// command again.
+    /// Returns the handling of `command`. After [`CommandHandling::Wait`], the caller must pass the
+    /// command again when the reply has arrived.
     ///
-    /// `id` is the command's number if it is for the server. Without `may_answer` every `SYST`,
-    /// `FEAT` and `PWD` goes to the server.
+    /// `id` is the number that the command has if the server receives it. If `may_answer` is false,
+    /// the server receives every `SYST`, `FEAT` and `PWD`.
     pub(super) fn answer(
         &mut self,
         command: &Command<'_>,
@@ -99,7 +102,8 @@ impl PrefetchedReplies {
         }
     }
 
-    /// Records that the far half sends prefetched commands, since the server has answered `cause`.
+    /// Records that the far gateway sends prefetched commands, because the command `cause` has
+    /// succeeded.
     pub(super) fn begin(&mut self, cause: Option<CommandId>) {
         if self.mode == SessionMode::Strict || self.login > cause {
             return;
@@ -111,7 +115,7 @@ impl PrefetchedReplies {
         self.void = voided.map(|(subject, _)| *subject).collect();
     }
 
-    /// Stores the server's answer, if it can be repeated.
+    /// Stores the server's reply to a prefetched command, unless the reply is invalid.
     pub(super) fn learn(&mut self, subject: QuestionSubject, answer: Option<&[u8]>, last: bool) {
         if self.void.contains(&subject) {
             // The prefetched command preceded a command that has changed the answer.
@@ -127,7 +131,7 @@ impl PrefetchedReplies {
         }
     }
 
-    /// Forgets everything, since the session has no server any more.
+    /// Drops all stored replies, because the session has no server any more.
     pub(super) fn reset(&mut self) {
         *self = Self::new(self.mode);
     }
@@ -156,7 +160,8 @@ impl PrefetchedReplies {
     }
 }
 
-/// Returns the argument of a `TYPE` that every server supports (RFC 1123 section 4.1.2.12).
+/// Returns the argument of a `TYPE` command that every server accepts (RFC 1123 section 4.1.2.12).
+/// Returns `None` for any other command.
 fn representation_type(command: &Command<'_>) -> Option<&'static str> {
     if command.kind() != CommandKind::Type {
         return None;

@@ -1,20 +1,21 @@
-//! TLS with the client (RFC 4217): its start, and its use on data connections.
+//! TLS with the client (RFC 4217): start on the control connection, and use on data connections.
 
 use crate::command::{Command, CommandKind};
 
-/// TLS with the clients of a listener.
+/// TLS mode of a listener for its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientTlsMode {
-    /// No TLS. `AUTH` is refused.
+    /// No TLS. The gateway refuses `AUTH`.
     #[default]
     Off,
-    /// From `AUTH TLS` on, for clients that request it.
+    /// TLS starts after `AUTH TLS`, for clients that send this command.
     Explicit {
-        /// Whether all clients need TLS. No other command is accepted before, and no data move in
-        /// clear.
+        /// Whether every client must use TLS. If so, the gateway accepts few commands before TLS,
+        /// and no data connection without TLS.
         is_required: bool,
     },
-    /// From the first byte on, data connections included.
+    /// TLS starts with the first byte of the control connection. Data connections use TLS unless
+    /// the client sends `PROT C`.
     Implicit {
         /// Whether data connections must use TLS.
         is_required: bool,
@@ -35,17 +36,17 @@ pub(super) struct ClientProtection {
     tls: ClientTlsMode,
     /// Whether the control connection uses TLS.
     is_on: bool,
-    /// Whether `PBSZ` was received.
+    /// Whether the client has sent `PBSZ`.
     has_size: bool,
     /// Whether data connections use TLS.
     is_private: bool,
 }
 
-/// The reply to a command about TLS.
+/// The gateway's reply to a command that controls TLS.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TlsReply {
     Text(&'static str),
-    /// TLS starts after this reply.
+    /// This reply is sent, and then TLS starts.
     Begin(&'static str),
 }
 
@@ -75,7 +76,8 @@ impl ClientProtection {
         self.is_on = true;
     }
 
-    /// Returns the refusal of a command that needs TLS first.
+    /// Returns the refusal of a command that the client may send only after the start of TLS.
+    /// Returns `None` if the command is permitted.
     pub(super) fn refusal(&self, command: &Command<'_>) -> Option<&'static str> {
         if !self.tls.is_required() {
             return None;
@@ -128,7 +130,8 @@ impl ClientProtection {
     }
 }
 
-/// Commands that reveal no user and no file. Most clients send some of them before `AUTH`.
+/// Commands that the gateway accepts before TLS starts. They reveal no user and no file. Most
+/// clients send some of them before `AUTH`.
 const BEFORE_TLS: [&str; 7] = ["FEAT", "QUIT", "HELP", "NOOP", "SYST", "OPTS", "HOST"];
 
 #[cfg(test)]

@@ -1,29 +1,29 @@
-//! Source of a session's server: the configuration, or the client's logon. Until the client has
-//! named a server, the gateway itself answers.
+//! Selection of a session's server: by the configuration, or by the client's proxy logon. Before
+//! the logon, the gateway itself replies to the client's commands.
 
 use crate::{
     command::{Command, CommandKind},
     logon::{Logon, LogonError, NamedServer},
 };
 
-/// Source of the server.
+/// Method by which a session selects its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerSource {
-    /// One server for all clients.
+    /// The configuration names one server for all clients.
     Fixed,
-    /// The client names the server: `USER name@server`.
+    /// The client names the server, with `USER name@server`.
     Logon,
 }
 
-/// Handling of a command at the listener.
+/// Handling of a client's command before and after the proxy logon.
 pub(super) enum Admission {
-    /// The command is for the server.
+    /// The server must receive the command.
     Server,
-    /// The command names a server.
+    /// The command is a proxy logon. The session must connect to the server in it.
     LogOn(Logon),
-    /// The gateway answers.
+    /// The gateway itself sends this reply.
     Answer(&'static str),
-    /// The gateway answers, and the session ends.
+    /// The gateway itself sends this reply, and then ends the session.
     Goodbye(&'static str),
 }
 
@@ -31,7 +31,8 @@ pub(super) enum Admission {
 pub(super) struct ServerSelection {
     server_source: ServerSource,
     has_server: bool,
-    /// Server for all further logons, whose accounts may contain an `@`.
+    /// Server that the client named with `OPEN`, `HOST` or `SITE`. It applies to all later `USER`
+    /// commands, whose accounts may contain an `@`.
     named: Option<NamedServer>,
 }
 
@@ -44,7 +45,8 @@ impl ServerSelection {
         }
     }
 
-    /// Returns the gateway's greeting. `None` if the server greets.
+    /// Returns the gateway's own greeting. Returns `None` if the gateway relays the server's
+    /// greeting.
     pub(super) fn greeting(&self) -> Option<&'static [u8]> {
         (self.server_source == ServerSource::Logon)
             .then_some(b"220 Longhaul gateway: log in as USER name@server[:port]")
@@ -85,8 +87,9 @@ impl ServerSelection {
         }
     }
 
-    /// Whether the command names a server. FileZilla, WinSCP, lftp, ncftp and RFC 7151 define the
-    /// forms. No server supports `OPEN`. If there is a server, it gets the others.
+    /// Whether the command names a server. FileZilla, WinSCP, lftp, ncftp and RFC 7151 define these
+    /// commands. `OPEN` always names a server, because no server supports it. Once the session has
+    /// a server, that server receives `HOST` and `SITE`.
     fn names_server(&self, command: &Command<'_>) -> bool {
         match command.verb() {
             "OPEN" => true,
@@ -95,15 +98,17 @@ impl ServerSelection {
         }
     }
 
-    /// Records that the server could not be reached. Returns whether the client may name another.
+    /// Records that the session could not reach the server. Returns whether the client may name
+    /// another server.
     pub(super) fn server_refused(&mut self) -> bool {
         self.has_server = false;
         self.server_source == ServerSource::Logon
     }
 }
 
-/// Answers a command before the server is named. Proxy logons with an account on the gateway use
-/// `USER`, `PASS`, `USER name@server`. The gateway has no accounts, and accepts any.
+/// Returns the reply to a command before the proxy logon. Some clients first log in to the gateway:
+/// they send `USER`, `PASS`, `USER name@server`. The gateway has no accounts, and accepts any
+/// account.
 fn before_logon(command: &Command<'_>) -> Admission {
     Admission::Answer(match command.kind() {
         CommandKind::User => "331 gateway: any password, then USER name@server[:port]",
@@ -116,5 +121,5 @@ fn before_logon(command: &Command<'_>) -> Admission {
     })
 }
 
-/// The reply to commands that need a server.
+/// Reply to a command that needs a server, before the proxy logon.
 pub(super) const LOG_IN_FIRST: &str = "530 gateway: log in as USER name@server[:port] first";

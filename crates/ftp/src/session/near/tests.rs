@@ -23,7 +23,7 @@ const FAST: NearSetup = NearSetup {
     ..STRICT
 };
 
-/// Creates a session with a client that has been greeted.
+/// Creates a session whose client has received the greeting.
 fn greeted(setup: NearSetup) -> NearSession {
     let mut near = NearSession::new(setup);
     assert_eq!(reply(&mut near, 0, 0, "220 ready"), ["> 220 ready"]);
@@ -45,7 +45,8 @@ fn private(is_private: bool) -> &'static str {
     if is_private { " private" } else { "" }
 }
 
-/// Returns all outputs in short form: `>` to the client, `<` to the server.
+/// Returns all outputs of the session as short texts. `>` marks lines for the client, `<` marks
+/// lines for the server.
 fn drain(near: &mut NearSession) -> Vec<String> {
     let mut out = Vec::new();
     while let Some(output) = near.poll() {
@@ -130,7 +131,7 @@ fn data(near: &mut NearSession, event: NearDataEvent) -> Vec<String> {
     drain(near)
 }
 
-/// Creates a session in which command 1 was PASV, and transfer 1 is ready.
+/// Creates a session after `PASV` (command 1). Data connection 1 is open.
 fn prepared() -> NearSession {
     let mut near = fixed();
     assert_eq!(client(&mut near, "PASV"), ["data 1"]);
@@ -153,7 +154,8 @@ fn listening(near: &mut NearSession, transfer: u32) -> Vec<String> {
     drain(near)
 }
 
-/// Creates a session in which command 2 is the download of transfer 1, announced by 150.
+/// Creates a session during a download (command 2) over data connection 1. The `150` reply has been
+/// relayed.
 fn downloading() -> NearSession {
     let mut near = prepared();
     assert_eq!(

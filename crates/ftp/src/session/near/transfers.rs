@@ -1,5 +1,5 @@
-//! The data connections of a session: the command that used each, the end of its data, and the
-//! server's reply.
+//! Data connections of a session. For each, the module stores its transfer command, the end of its
+//! data, and whether the final reply was relayed.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +21,22 @@ pub(super) struct Transfers {
 struct Transfer {
     /// Whether a transfer command has used the data connection.
     is_used: bool,
-    /// Direction of the transferred bytes. `None` for an unknown verb.
+    /// Direction of the transferred bytes. `None` if the verb is unknown.
     direction: Option<DataDirection>,
-    /// Command of the transfer, until the end of the transfer has been recorded.
+    /// Transfer command. `None` once the transfer has been recorded.
     command: Option<TransferCommand>,
-    /// An ABOR before any transfer command. The data connection is kept until its reply.
+    /// `ABOR` that the client sent before any transfer command. The session keeps the data
+    /// connection until the reply to this `ABOR`.
     aborted_by: Option<CommandId>,
-    /// Whether an ABOR was sent during the transfer. The session does not wait for its data.
+    /// Whether the client sent an `ABOR` during the transfer. The session then does not wait for
+    /// the transfer's data.
     is_aborting: bool,
     client_ended: bool,
     ended: Option<Result<(), TransferFailure>>,
-    /// Whether all bytes of an upload have been written to the server, as the far half reports.
+    /// Whether the far gateway has written all bytes of the upload to the server. `None` before its
+    /// report.
     has_arrived: Option<bool>,
-    /// Whether the server's final reply was relayed.
+    /// Whether the server's final reply has been relayed to the client.
     answered: bool,
 }
 
@@ -43,25 +46,25 @@ struct TransferCommand {
     argument: Vec<u8>,
 }
 
-/// A transfer that the session has finished with.
+/// Outcome of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferSummary {
     /// Number of the data connection.
     pub transfer: TransferId,
-    /// Command of the transfer, in upper case.
+    /// Verb of the transfer command, in upper case.
     pub verb: String,
-    /// Argument of the command.
+    /// Argument of the transfer command.
     pub argument: Vec<u8>,
-    /// Direction of the transferred bytes. `None` for an unknown verb.
+    /// Direction of the transferred bytes. `None` if the verb is unknown.
     pub direction: Option<DataDirection>,
-    /// Code of the final reply to the client. `None` without a reply.
+    /// Code of the final reply to the client. `None` if the client received no final reply.
     pub code: Option<u16>,
-    /// Whether all bytes have arrived, and the server has answered with a `2yz`.
+    /// Whether all bytes have arrived, and the code of the server's final reply is `2yz`.
     pub succeeded: bool,
 }
 
 impl Transfer {
-    /// Whether a transfer command may still use it.
+    /// Whether a transfer command may still use this data connection.
     fn is_unused(&self) -> bool {
         !self.is_used && self.aborted_by.is_none()
     }
@@ -74,7 +77,7 @@ impl Transfer {
         self.is_used && !self.answered
     }
 
-    /// Returns the end of the data. `None` before it.
+    /// Returns the outcome of the data: delivered or failed. Returns `None` while it is unknown.
     fn end(&self) -> Option<Result<(), TransferFailure>> {
         match (&self.ended, self.has_arrived) {
             (Some(Err(broken)), _) => Some(Err(broken.clone())),
@@ -84,8 +87,8 @@ impl Transfer {
         }
     }
 
-    /// Takes the record of its end. `None` if it was taken already, or no transfer has used the
-    /// data connection.
+    /// Creates the record of this transfer. Returns `None` if the record was already created, or if
+    /// no transfer has used the data connection.
     fn record(
         &mut self,
         id: TransferId,
@@ -104,7 +107,7 @@ impl Transfer {
     }
 }
 
-/// A failure of a transfer between client and server. Its text is the reply that reports it.
+/// Failure of a transfer between client and server. The error text is the reply to the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TransferFailure {
     #[error("425 gateway: no data connection: {0}")]
@@ -118,7 +121,7 @@ pub(super) enum TransferFailure {
 }
 
 impl TransferFailure {
-    /// Returns the code of the reply.
+    /// Returns the code of the reply to the client.
     pub(super) fn code(&self) -> u16 {
         match self {
             Self::NotConnected(_) => 425,
@@ -136,7 +139,7 @@ impl Transfers {
         id
     }
 
-    /// Starts a transfer on the prepared data connection, if there is one.
+    /// Starts a transfer on the newest unused data connection. Returns `None` if none is unused.
     pub(super) fn start(
         &mut self,
         command: &Command<'_>,
@@ -152,8 +155,8 @@ impl Transfers {
         Some(id)
     }
 
-    /// Starts a transfer with a verb that both halves do not know. Returns whether it was unknown
-    /// before.
+    /// Starts a transfer whose verb the gateways do not know. Returns `false` if the transfer has
+    /// already started, or if the data connection does not exist.
     pub(super) fn start_unknown(&mut self, id: TransferId) -> bool {
         match self.open.get_mut(&id) {
             Some(transfer) if !transfer.is_used => {
@@ -165,8 +168,9 @@ impl Transfers {
         }
     }
 
-    /// Handles an event of a data connection. Returns whether the data connection is dropped. The
-    /// far half may still wait for the server's data connection.
+    /// Handles an event of a data connection. Returns whether the session drops the data
+    /// connection. The caller must then report the drop to the far gateway, which may still wait
+    /// for the server's connection.
     pub(super) fn on_event(&mut self, id: TransferId, event: NearDataEvent) -> bool {
         let Some(transfer) = self.open.get_mut(&id) else {
             return false;
@@ -193,15 +197,16 @@ impl Transfers {
         false
     }
 
-    /// Records the far half's report whether all bytes from the client have been written to the
-    /// server.
+    /// Records the far gateway's report on an upload. `is_whole` is set if all bytes from the
+    /// client were written to the server.
     pub(super) fn upload_ended(&mut self, id: TransferId, is_whole: bool) {
         if let Some(transfer) = self.open.get_mut(&id) {
             transfer.has_arrived.get_or_insert(is_whole);
         }
     }
 
-    /// Records that the final reply with this code was relayed.
+    /// Records that the final reply has been relayed to the client. `code` is the code of that
+    /// reply.
     pub(super) fn answered(
         &mut self,
         id: TransferId,
@@ -217,19 +222,21 @@ impl Transfers {
         record
     }
 
-    /// Returns the end of the data. `None` before it. An unknown data connection was dropped, and
-    /// its failure was reported.
+    /// Returns the outcome of the data: delivered or failed. Returns `None` while it is unknown. If
+    /// the data connection does not exist any more, the function returns `Ok`, because its failure
+    /// was already reported.
     pub(super) fn end(&self, id: TransferId) -> Option<Result<(), TransferFailure>> {
         self.open.get(&id).map_or(Some(Ok(())), Transfer::end)
     }
 
-    /// Returns the direction of the transfer that uses it. `None` without a transfer.
+    /// Returns the direction of the transfer that uses this data connection. Returns `None` if no
+    /// transfer uses it.
     pub(super) fn direction(&self, id: TransferId) -> Option<Option<DataDirection>> {
         let transfer = self.open.get(&id).filter(|t| t.is_used)?;
         Some(transfer.direction)
     }
 
-    /// Whether the far half has not reported on it yet.
+    /// Whether the data connection carries an upload on which the far gateway has not reported yet.
     pub(super) fn awaits_report(&self, id: TransferId) -> bool {
         let transfer = self.open.get(&id);
         transfer.is_some_and(|t| t.is_upload() && t.has_arrived.is_none())
@@ -240,20 +247,21 @@ impl Transfers {
         self.open.values().any(Transfer::is_running)
     }
 
-    /// Removes a data connection. The inner value is `None` if no transfer has used it.
+    /// Removes a data connection, and returns the record of its transfer. The inner value is `None`
+    /// if no transfer has used the data connection.
     pub(super) fn remove(&mut self, id: TransferId) -> Option<Option<TransferSummary>> {
         let mut transfer = self.open.remove(&id)?;
         Some(transfer.record(id, None, false))
     }
 
-    /// Takes the data connections that no command has used.
+    /// Removes and returns the data connections that no command has used.
     pub(super) fn take_unused(&mut self) -> Vec<TransferId> {
         let taken = self.take_if(|_, transfer| transfer.is_unused());
         taken.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Handles an ABOR. No transfer command may follow on the unused data connections, and the
-    /// session does not wait for the data of running transfers.
+    /// Handles an `ABOR` of the client. Later transfer commands cannot use the present data
+    /// connections. The session does not wait for the data of running transfers.
     pub(super) fn abort(&mut self, abort: CommandId) {
         for transfer in self.open.values_mut() {
             if transfer.is_unused() {
@@ -264,22 +272,22 @@ impl Transfers {
         }
     }
 
-    /// Ends the data of a transfer that is being aborted and still awaited. `None` if it is not
-    /// being aborted.
+    /// Marks an aborted transfer as failed, so that the session stops waiting for its data. Returns
+    /// `None` if the client has not aborted the transfer.
     pub(super) fn end_aborted(&mut self, id: TransferId) -> Option<Option<TransferSummary>> {
         let transfer = self.open.get_mut(&id).filter(|t| t.is_aborting)?;
         transfer.ended = Some(Err(TransferFailure::Aborted));
         Some(transfer.record(id, Some(TransferFailure::Aborted.code()), false))
     }
 
-    /// Takes the data connections that an answered ABOR ends.
+    /// Removes and returns the data connections that wait for the reply to this `ABOR`.
     pub(super) fn take_aborted(&mut self, abort: CommandId) -> Vec<TransferId> {
         let taken = self.take_if(|_, transfer| transfer.aborted_by == Some(abort));
         taken.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Takes the data connections without a final reply, unless it is waiting to be relayed,
-    /// according to `waits`.
+    /// Removes and returns the data connections without a final reply. The function keeps a data
+    /// connection for which `waits` returns true, because its final reply has still to be relayed.
     pub(super) fn take_unanswered(
         &mut self,
         waits: impl Fn(TransferId) -> bool,
@@ -303,9 +311,9 @@ impl Transfers {
             .collect()
     }
 
-    /// Returns the order for each data connection after the client has closed its control
-    /// connection. RFC 959: this aborts a transfer, unless the client had sent all bytes. The
-    /// client does not receive the final replies.
+    /// Removes all data connections after the client has closed its control connection. Returns an
+    /// order for each. The close aborts a transfer unless the client has already sent all bytes
+    /// (RFC 959). The client receives no final replies.
     pub(super) fn client_gone(
         &mut self,
     ) -> Vec<(TransferId, Option<NearDataOrder>, Option<TransferSummary>)> {

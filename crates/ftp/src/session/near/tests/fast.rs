@@ -1,6 +1,7 @@
 use super::*;
 
-/// Creates a session in which command 1 was PASS, and the far half sends prefetched commands.
+/// Creates a session after `PASS` (command 1). The far gateway is sending prefetched commands to
+/// the server.
 fn logged_in() -> NearSession {
     let mut near = greeted(FAST);
     client(&mut near, "PASS x");
@@ -99,7 +100,8 @@ fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
     assert!(out[1].starts_with("> 425 gateway"), "{out:?}");
 }
 
-/// The client sends the transfer before it receives the refusal of its port.
+/// Case: the client sends the transfer command before it receives the refusal of its data
+/// connection.
 #[test]
 fn a_transfer_behind_a_refused_request_does_not_reach_the_server() {
     let mut near = logged_in();

@@ -1,4 +1,5 @@
-//! Clients that end their side early, and lines that never reach a server.
+//! Tests with clients that close their sending direction early, and with lines that must not reach
+//! a server.
 
 use super::*;
 

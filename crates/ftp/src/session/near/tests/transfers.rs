@@ -1,8 +1,9 @@
-//! Failed transfers from the client's view.
+//! Tests of failed transfers, as the client observes them.
 
 use super::*;
 
-/// Creates a session in which command 2 was STOR on transfer 1, and its 150 was relayed.
+/// Creates a session during a `STOR` (command 2) over data connection 1. The `150` reply has been
+/// relayed.
 fn uploading() -> NearSession {
     let mut near = prepared();
     client(&mut near, "STOR a");
