@@ -1,10 +1,11 @@
-//! `SITE LONGHAUL`: commands that the far gateway answers by itself. They never reach a server.
+//! `SITE LONGHAUL`: commands to which the far gateway itself replies. No server receives them.
 
 use std::str::SplitAsciiWhitespace;
 
 use crate::command::Command;
 
-/// Returns the words after `SITE` and the words of `name`. `None` for another command.
+/// Returns the words that follow `SITE` and the words of `name`. Returns `None` if the command is a
+/// different one.
 pub(crate) fn words_after<'a>(
     name: &str,
     command: &'a Command<'_>,
@@ -21,7 +22,7 @@ pub(crate) fn words_after<'a>(
     is_ours.then_some(words)
 }
 
-/// Parses a number of digits, without a sign.
+/// Parses a number that consists of digits only, without a sign.
 pub(crate) fn number(text: &str, radix: u32) -> Option<u128> {
     let is_number = !text.is_empty() && text.chars().all(|it| it.is_digit(radix));
     is_number.then(|| u128::from_str_radix(text, radix).ok())?

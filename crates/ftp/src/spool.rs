@@ -1,19 +1,20 @@
-//! `SITE LONGHAUL SPOOL`: one upload's bytes for several servers behind the same far gateway.
+//! `SITE LONGHAUL SPOOL`: one upload for several servers behind the same far gateway.
 //!
-//! The command precedes the data connection of an upload. The far gateway answers it: the command
-//! never reaches a server. The server of that upload gets the bytes of a spool.
+//! The client sends the command before it requests the data connection of an upload. The far
+//! gateway itself replies, and no server receives the command. The server of that upload receives
+//! its bytes from a spool, a file at the far gateway.
 //!
-//! The bytes of the data connection itself go into the spool, and through it to all servers whose
-//! uploads name the spool. One of these data connections therefore has to carry the bytes, and the
-//! others end at once.
+//! The bytes of the client's data connection go into the spool. The far gateway copies them from
+//! the spool to all servers whose uploads name this spool. The client therefore sends the bytes on
+//! only one of these data connections, and closes the other data connections without bytes.
 //!
 //! ```text
 //! SITE LONGHAUL SPOOL id size offset readers
 //! 200 LONGHAUL SPOOL have instance
 //! ```
 //!
-//! A data connection that carries bytes starts with the number of the first one: eight bytes, the
-//! most significant first. The numbers count from the start of the file.
+//! A data connection that carries bytes starts with a header of eight bytes in big-endian order.
+//! The header is the offset of the first byte in the file.
 
 use std::fmt;
 
@@ -22,22 +23,22 @@ use crate::{
     site::{self, number},
 };
 
-/// A spool from which an upload takes its bytes.
+/// Request for a spool from which the server of an upload receives its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpoolRequest {
-    /// Identifier of the spool. The client draws it at random, so that other clients cannot guess
-    /// it.
+    /// Identifier of the spool. The client chooses a random identifier that other clients cannot
+    /// guess.
     pub id: u128,
-    /// Size of the file.
+    /// Size of the file, in bytes.
     pub size_bytes: u64,
-    /// Offset in the file at which this upload starts.
+    /// Offset in the file at which this upload starts, in bytes.
     pub offset_bytes: u64,
-    /// Number of uploads that take the file. The spool is removed once this number of uploads has
-    /// all bytes.
+    /// Number of uploads that read the file from the spool. When this number of uploads is
+    /// complete, the far gateway removes the spool.
     pub readers: u32,
 }
 
-/// Error: a text is no request, or no answer to one.
+/// Error: a text is neither a valid spool request nor a valid reply to a spool request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected SITE LONGHAUL SPOOL, then 32 hexadecimal digits, a size, an offset within it, and a number of uploads"
@@ -45,10 +46,10 @@ pub struct SpoolRequest {
 pub struct SpoolRequestError;
 
 impl SpoolRequest {
-    /// Parses a command. `None` for a command to the server.
+    /// Parses a command. Returns `None` if the command is not a spool request.
     ///
     /// # Errors
-    /// [`SpoolRequestError`] if the start of a request is followed by other text.
+    /// [`SpoolRequestError`] if the command is a spool request with malformed arguments.
     pub fn from_command(command: &Command<'_>) -> Option<Result<Self, SpoolRequestError>> {
         let words = site::words_after(NAME, command)?;
         Some(Self::read(words).ok_or(SpoolRequestError))
@@ -68,7 +69,7 @@ impl SpoolRequest {
         (words.next().is_none() && is_possible).then_some(request)
     }
 
-    /// Returns the argument of `SITE`.
+    /// Returns the argument of the `SITE` command that sends this request.
     pub fn argument(&self) -> String {
         let Self {
             id,
@@ -80,19 +81,19 @@ impl SpoolRequest {
     }
 }
 
-/// The answer: identity of the spool, and its bytes from the start of the file.
+/// The far gateway's reply to a spool request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpoolAnswer {
-    /// The number of the first byte that it has not received.
+    /// Number of bytes that the spool has received, counted from the start of the file.
     pub have_bytes: u64,
-    /// Distinguishes the spool from another one of the same name, at another gateway or at another
-    /// time.
+    /// Number that distinguishes this spool from other spools with the same identifier, at another
+    /// gateway or at another time.
     pub instance: u64,
 }
 
 impl SpoolAnswer {
-    /// Parses the line of a reply. `None` for the reply of a server that interprets the command
-    /// differently.
+    /// Parses a line of a reply. Returns `None` if the line is a reply of a server that interprets
+    /// the command differently.
     pub fn from_line(line: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(line).ok()?;
         let have = text.strip_prefix("200 ")?.strip_prefix(NAME)?;

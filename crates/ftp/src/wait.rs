@@ -1,8 +1,9 @@
-//! `SITE LONGHAUL WAIT`: a client's timeout for the reply to an upload, after its last byte.
+//! `SITE LONGHAUL WAIT`: the client reports how long it waits for the reply to an upload after the
+//! last byte.
 //!
-//! The far gateway limits the bytes in flight to a slow server, so that clients do not wait in
-//! vain. A client with a longer timeout may have more bytes in flight until the server's rate is
-//! known.
+//! The far gateway limits the bytes in flight to a slow server, so that the server's reply arrives
+//! within the client's timeout. If the client's timeout is longer, the far gateway permits more
+//! bytes in flight until it has measured the server's rate.
 //!
 //! ```text
 //! SITE LONGHAUL WAIT seconds
@@ -13,26 +14,27 @@ use std::time::Duration;
 
 use crate::{command::Command, site};
 
-/// Error: a text is no such command.
+/// Error: the arguments of `SITE LONGHAUL WAIT` are malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected SITE LONGHAUL WAIT, then a number of seconds from 1 to {MAX_S}")]
 pub struct WaitRequestError;
 
-/// Returns the client's timeout for the reply to an upload. `None` for a command to the server.
+/// Returns the client's timeout for the reply to an upload. Returns `None` if the command is not
+/// `SITE LONGHAUL WAIT`.
 ///
 /// # Errors
-/// [`WaitRequestError`] if the start of such a command is followed by other text.
+/// [`WaitRequestError`] if the arguments of the command are malformed.
 pub fn from_command(command: &Command<'_>) -> Option<Result<Duration, WaitRequestError>> {
     let words = site::words_after(NAME, command)?;
     Some(read(words).ok_or(WaitRequestError))
 }
 
-/// Returns the argument of `SITE`. Fractions of a second are dropped.
+/// Returns the argument of the `SITE` command that sends this timeout, rounded down to seconds.
 pub fn argument(wait: Duration) -> String {
     format!("{NAME} {}", wait.as_secs().clamp(1, MAX_S))
 }
 
-/// Returns the answer.
+/// Returns the far gateway's reply to the command.
 pub(crate) fn answer() -> String {
     format!("200 {NAME}")
 }
