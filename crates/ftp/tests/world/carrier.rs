@@ -1,10 +1,11 @@
-//! Carriers of bytes: a TCP connection and a link stream. They carry only the number of bytes.
+//! Simulated TCP connections and link streams. A carrier transports only byte counts, not the
+//! bytes.
 
 use std::time::Duration;
 
 use crate::channel::{Channel, Rng};
 
-/// The ends of a carrier: A is nearer to the client, B nearer to the server.
+/// The two ends of a carrier. End A is nearer to the client, and end B is nearer to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     A,
@@ -27,7 +28,7 @@ enum Piece {
     Reset,
 }
 
-/// Result of a read.
+/// Result of a read from a carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
     Nothing,
@@ -40,18 +41,18 @@ pub(crate) enum Read {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused;
 
-/// One direction of a carrier.
+/// State of one direction of a carrier.
 #[derive(Debug)]
 struct Lane {
     pieces: Channel<Piece>,
     unread_bytes: u64,
-    /// Whether the writer has written its end.
+    /// Whether the writer has sent its end of file.
     has_fin: bool,
-    /// Whether the reader has seen the end.
+    /// Whether the reader has read the end of file.
     has_ended: bool,
-    /// Whether the reader has seen a reset.
+    /// Whether the reader has read a reset.
     is_reset: bool,
-    /// The reader's request to stop, which reaches the writer later.
+    /// Request of the reader that the writer stop. It arrives after the delay of the carrier.
     stop: Channel<()>,
     is_stopped: bool,
 }
@@ -70,13 +71,14 @@ impl Lane {
     }
 }
 
-/// A TCP connection or a link stream.
+/// A simulated TCP connection or link stream.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     lanes: [Lane; 2],
-    /// Ends whose socket is closed. A reset answers bytes that arrive there.
+    /// For each end, whether its socket is closed. The carrier answers bytes for a closed socket
+    /// with a reset.
     closed: [bool; 2],
-    /// Whether a reset overtakes unread bytes that have arrived.
+    /// Whether a reset discards bytes that have arrived and are still unread.
     reset_overtakes: bool,
     capacity_bytes: u64,
 }
@@ -91,7 +93,7 @@ impl Carrier {
         }
     }
 
-    /// Writes at most `count` bytes. Returns their number.
+    /// Writes at most `count` bytes. Returns the number of bytes written.
     pub(crate) fn write(
         &mut self,
         now: Duration,
@@ -116,19 +118,20 @@ impl Carrier {
         Ok(count)
     }
 
-    /// Whether the other end has stopped reading.
+    /// Whether the reader at the other end has stopped reading.
     pub(crate) fn is_stopped(&mut self, now: Duration, end: End) -> bool {
         let lane = &mut self.lanes[end as usize];
         lane.is_stopped |= lane.stop.pop(now).is_some();
         lane.is_stopped
     }
 
-    /// Whether the lane has room for further bytes.
+    /// Whether `end` may write further bytes.
     pub(crate) fn has_room(&self, end: End) -> bool {
         self.lanes[end as usize].unread_bytes < self.capacity_bytes
     }
 
-    /// Writes all bytes, even above the capacity: bytes that were read must not be lost.
+    /// Writes `count` bytes even if they exceed the capacity. The caller has already read these
+    /// bytes from another carrier, so they must not be lost.
     pub(crate) fn push(
         &mut self,
         now: Duration,
@@ -155,7 +158,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Resets the writing lane of a stream: unread bytes are lost.
+    /// Resets the direction in which `end` writes to a stream. Unread bytes are lost.
     pub(crate) fn reset_lane(&mut self, now: Duration, rng: &mut Rng, end: End) {
         let lane = &mut self.lanes[end as usize];
         lane.pieces.clear();
@@ -164,7 +167,7 @@ impl Carrier {
         lane.pieces.push(now, rng, Piece::Reset);
     }
 
-    /// Stops reading from the other end of a stream.
+    /// Stops reading at `end`, and requests that the writer stop.
     pub(crate) fn stop(&mut self, now: Duration, rng: &mut Rng, end: End) {
         let lane = &mut self.lanes[end.other() as usize];
         lane.stop.push(now, rng, ());
@@ -172,7 +175,8 @@ impl Carrier {
         lane.is_reset = true;
     }
 
-    /// Releases a stream. Lanes that have not ended are reset.
+    /// Releases a stream. If `end` has not sent its end of file, the function resets that
+    /// direction.
     pub(crate) fn let_go(&mut self, now: Duration, rng: &mut Rng, end: End) {
         if !self.lanes[end as usize].has_fin {
             self.reset_lane(now, rng, end);
@@ -180,7 +184,7 @@ impl Carrier {
         self.stop(now, rng, end);
     }
 
-    /// Closes with a reset.
+    /// Closes the socket at `end` with a reset.
     pub(crate) fn reset(&mut self, now: Duration, rng: &mut Rng, end: End) {
         if self.closed[end as usize] {
             return;
@@ -192,7 +196,7 @@ impl Carrier {
         self.lanes[end.other() as usize].pieces.clear();
     }
 
-    /// Closes in order. Closes with a reset if bytes were left unread.
+    /// Closes the socket at `end`. If the socket has unread bytes, the close is a reset.
     pub(crate) fn close(&mut self, now: Duration, rng: &mut Rng, end: End) {
         if self.closed[end as usize] {
             return;
@@ -235,18 +239,19 @@ impl Carrier {
         }
     }
 
-    /// Whether bytes or an end wait to be read.
+    /// Whether unread bytes, or an unread end of file, have arrived at `end`.
     pub(crate) fn has_unread(&self, now: Duration, end: End) -> bool {
         let lane = &self.lanes[end.other() as usize];
         lane.pieces.arrived(now).next().is_some()
     }
 
-    /// Whether the other end has received all bytes of this one.
+    /// Whether the other end has received all bytes that `end` has written.
     pub(crate) fn is_acknowledged(&self, now: Duration, end: End) -> bool {
         self.lanes[end as usize].pieces.is_settled(now)
     }
 
-    /// Returns the unread bytes that have arrived at this end, and whether the end follows them.
+    /// Returns the number of unread bytes that have arrived at `end`, and whether the end of file
+    /// has arrived.
     pub(crate) fn waiting(&self, now: Duration, end: End) -> (u64, bool) {
         let lane = &self.lanes[end.other() as usize];
         lane.pieces
@@ -258,13 +263,13 @@ impl Carrier {
             })
     }
 
-    /// Whether the other end's reset has arrived at this end.
+    /// Whether a reset by the other end has arrived at `end`.
     pub(crate) fn is_reset_for(&self, now: Duration, end: End) -> bool {
         let lane = &self.lanes[end.other() as usize];
         lane.is_reset || lane.pieces.arrived(now).any(|p| *p == Piece::Reset)
     }
 
-    /// Simulates the kernel: a reset answers bytes for a closed socket.
+    /// Simulates the kernel: if bytes arrive for a closed socket, the carrier answers with a reset.
     pub(crate) fn settle(&mut self, now: Duration, rng: &mut Rng) {
         for end in [End::A, End::B] {
             let lane = &mut self.lanes[end.other() as usize];

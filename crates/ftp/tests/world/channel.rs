@@ -1,12 +1,13 @@
-//! Seeded random numbers, and channels with a delay.
+//! Seeded random numbers, and channels that delay their items.
 
 use std::{collections::VecDeque, time::Duration};
 
-/// SplitMix64. Every world has its own generator, whose seed determines everything.
+/// Random number generator (SplitMix64). Each simulated session has its own generator. The seed
+/// determines all random choices of the session.
 #[derive(Debug)]
 pub(crate) struct Rng {
     state: u64,
-    /// Percentage of items that stall.
+    /// Percentage of items whose delivery stalls.
     stalls_percent: u64,
 }
 
@@ -28,17 +29,17 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Whether nothing stalls in this world.
+    /// Whether no item stalls in this session.
     pub(crate) fn is_smooth(&self) -> bool {
         self.stalls_percent == 0
     }
 
-    /// Returns a number below `bound`, which is not 0.
+    /// Returns a random number below `bound`. `bound` must not be 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// Returns true in `percent` of all cases.
+    /// Returns true with a probability of `percent`.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -47,14 +48,14 @@ impl Rng {
         among[self.below(among.len() as u64) as usize]
     }
 
-    /// Returns a time from 0 to `max_ms`. Short times are more frequent.
+    /// Returns a random time from 0 to `max_ms` milliseconds. Short times are more frequent.
     pub(crate) fn time(&mut self, max_ms: u64) -> Duration {
         let bound = 1 + self.below(max_ms + 1);
         Duration::from_millis(self.below(bound))
     }
 }
 
-/// A channel that keeps the order, with a delay, and with occasional stalls.
+/// A channel that delivers items in order, after a delay. Some items stall.
 #[derive(Debug)]
 pub(crate) struct Channel<T> {
     items: VecDeque<(Duration, T)>,
@@ -82,14 +83,14 @@ impl<T> Channel<T> {
         self.items.push_back((self.last, item));
     }
 
-    /// Returns the next item, if it has arrived.
+    /// Removes and returns the next item. Returns `None` if it has not arrived.
     pub(crate) fn pop(&mut self, now: Duration) -> Option<T> {
         self.items
             .pop_front_if(|(at, _)| *at <= now)
             .map(|(_, item)| item)
     }
 
-    /// Returns the items that have arrived.
+    /// Returns the items that have arrived, without removing them.
     pub(crate) fn arrived(&self, now: Duration) -> impl Iterator<Item = &T> {
         let items = self.items.iter().take_while(move |(at, _)| *at <= now);
         items.map(|(_, item)| item)
@@ -103,7 +104,7 @@ impl<T> Channel<T> {
         self.items.is_empty()
     }
 
-    /// Returns the time at which the next item arrives after `now`.
+    /// Returns the time of the first arrival after `now`.
     pub(crate) fn next_arrival(&self, now: Duration) -> Option<Duration> {
         self.items.iter().map(|(at, _)| *at).find(|at| *at > now)
     }

@@ -1,15 +1,15 @@
-//! A client that behaves as real clients do, and sometimes misbehaves.
+//! A simulated client. It mostly behaves as real clients do, and sometimes misbehaves.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::{carrier::End, channel::Rng, conn::Conn, quirks::Quirks, server::PORT_MIN};
 
-/// Kind of a command, by its reply.
+/// Kind of a command. The kind determines which replies are valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Data,
     Transfer,
-    /// The server may answer it during a transfer.
+    /// A command to which the server may reply during a transfer.
     Overtaking,
     Abort,
     Plain,
@@ -19,11 +19,11 @@ pub(crate) enum Kind {
 struct Sent {
     number: u32,
     kind: Kind,
-    /// The only valid answer, if the command is `SYST`, `FEAT` or `PWD`.
+    /// The only valid reply to a `SYST`, `FEAT` or `PWD`. `None` for other commands.
     answer: Option<&'static str>,
 }
 
-/// A client's plan for one transfer.
+/// The client's plan for one transfer.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     is_passive: bool,
@@ -31,16 +31,17 @@ struct Plan {
     size_bytes: u64,
     connects_first: bool,
     waits_for_150: bool,
-    /// Time of the client's ABOR after the transfer command.
+    /// Time from the transfer command to the client's `ABOR`. `None` if the client sends no `ABOR`.
     aborts_after: Option<Duration>,
-    /// Whether the client ignores the data before the reply to the ABOR.
+    /// Whether the client reads no data between its `ABOR` and the reply.
     aborts_deaf: bool,
-    /// Number of bytes after which it resets its data connection, or leaves entirely.
+    /// Number of bytes after which the client breaks the transfer, and how: by a reset, a close, or
+    /// a complete disconnect.
     breaks_at: Option<(u64, Break)>,
-    /// Number of commands that it sends during the transfer.
+    /// Number of commands that the client sends during the transfer.
     chatter: u64,
     has_path_chatter: bool,
-    /// Whether the client continues after the transfer without a reply to the ABOR.
+    /// Whether the client continues after the transfer without waiting for the reply to its `ABOR`.
     ignores_abort_answer: bool,
 }
 
@@ -62,7 +63,7 @@ enum Step {
     Gone,
 }
 
-/// The present transfer.
+/// State of the client's present transfer.
 #[derive(Debug)]
 struct Current {
     plan: Plan,
@@ -73,39 +74,39 @@ struct Current {
     final_code: Option<u16>,
     has_aborted: bool,
     aborted_at: Duration,
-    /// Whether the reply to the ABOR has arrived.
+    /// Whether the reply to the `ABOR` has arrived.
     abort_answered: bool,
     has_broken: bool,
 }
 
-/// One client.
+/// One simulated client.
 #[derive(Debug)]
 pub(crate) struct Client {
     step: Step,
     numbered: u32,
     outstanding: VecDeque<Sent>,
     transfers_left: u64,
-    /// Time at which it leaves without QUIT.
+    /// Time at which the client disconnects without `QUIT`. `None` if it does not.
     leaves_at: Option<Duration>,
     current: Option<Current>,
     wake: Option<Duration>,
-    /// Lines to send.
+    /// Lines that the client has still to send.
     pub(crate) out: VecDeque<String>,
     pub(crate) has_left: bool,
-    /// Whether the client sends no more, and still reads.
+    /// Whether the client has closed its sending direction. The client still reads.
     pub(crate) has_ended: bool,
     is_half_closed: bool,
-    /// Whether the client was informed about the end of the session.
+    /// Whether the client has received a reply that ends the session.
     has_farewell: bool,
-    /// A violation that the client has detected.
+    /// Violation of an invariant that the client has detected.
     pub(crate) complaint: Option<String>,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
-    /// Answers to ABOR.
+    /// Number of replies to `ABOR`.
     pub(crate) aborted: u64,
-    /// Longest time for the reply to an ABOR, if nothing stalls.
+    /// Time limit for the reply to an `ABOR`. `None` if items may stall in this session.
     pub(crate) abort_max: Option<Duration>,
-    /// Quirks of its server.
+    /// Deviations of the client's server from the standards.
     pub(crate) quirks: Quirks,
 }
 
@@ -159,7 +160,7 @@ impl Client {
         self.numbered
     }
 
-    /// Handles the end of the control connection.
+    /// Handles the end of the client's control connection.
     pub(crate) fn closed(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) {
         if self.is_half_closed && !self.has_farewell && !self.outstanding.is_empty() {
             self.complain(format!(
@@ -179,7 +180,7 @@ impl Client {
         self.wake = None;
     }
 
-    /// Handles a reply line.
+    /// Handles a reply line from the gateway.
     pub(crate) fn line(&mut self, now: Duration, line: &str, conns: &mut Conns) {
         if line.contains("stray") || self.has_farewell {
             // Real clients drop unexpected replies, too.
@@ -236,7 +237,7 @@ impl Client {
         self.take(now, &sent, code, line, conns);
     }
 
-    /// Returns the index of the command that a final reply answers.
+    /// Returns the index of the command to which a final reply belongs.
     fn answered(&self, line: &str) -> Option<usize> {
         let number = line
             .split(|c: char| !c.is_ascii_alphanumeric())
@@ -261,7 +262,8 @@ impl Client {
             .position(|s| s.kind != Kind::Transfer)
     }
 
-    /// Checks the order of a reply. Only a transfer may be overtaken, and only by certain commands.
+    /// Returns a complaint if a reply arrives out of order. Only a transfer may still wait when the
+    /// reply to a later command arrives, and only certain later commands are permitted.
     fn out_of_order(&self, index: usize) -> Option<String> {
         let sent = &self.outstanding[index];
         let mut earlier = self.outstanding.iter().take(index);
@@ -307,7 +309,7 @@ impl Client {
         self.complaint.get_or_insert(complaint);
     }
 
-    /// Performs the next action. Returns whether there was one.
+    /// Performs the client's next action. Returns whether the client had an action to perform.
     pub(crate) fn act(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) -> bool {
         if self.wake.is_some_and(|at| at <= now) {
             self.wake = None;
@@ -509,7 +511,7 @@ impl Client {
     }
 }
 
-/// The data connections of a world, by number.
+/// Data connections of a simulated session, by number.
 pub(crate) type Conns = std::collections::BTreeMap<u32, Conn>;
 
 fn is_over(conn: &Conn, is_upload: bool) -> bool {
@@ -524,10 +526,10 @@ fn is_over(conn: &Conn, is_upload: bool) -> bool {
         }
 }
 
-/// The last line of a server that leaves because of a prefetched command.
+/// Last line of a server that ends the session because of a prefetched command.
 const FAREWELL: &str = "221 bye";
 
-/// Checks that a success is justified.
+/// Returns a complaint if a successful reply to a transfer is wrong.
 fn judge(now: Duration, current: &Current, code: u16, conns: &Conns) -> Option<String> {
     let succeeded = (200..300).contains(&code);
     let conn = conns.get(&current.conn?)?;
@@ -561,7 +563,8 @@ fn judge(now: Duration, current: &Current, code: u16, conns: &Conns) -> Option<S
     })
 }
 
-/// Returns the number of the data connection in a reply to PASV: its port.
+/// Returns the port in a reply to `PASV`. In the simulation, the port is the number of the data
+/// connection.
 fn announced(line: &str) -> Option<u32> {
     let start = line.strip_prefix("227")?;
     let inner = start.split(['(', ')']).nth(1)?;

@@ -1,5 +1,5 @@
-//! One data connection of a world: its two TCP connections, its link stream, and the events at each
-//! end.
+//! One simulated data connection: its two TCP connections, its link stream, and the events at both
+//! ends.
 
 use std::time::Duration;
 
@@ -11,38 +11,39 @@ use crate::{
     driver::{Driver, Planted},
 };
 
-/// State of one data connection.
+/// State of one simulated data connection.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) near: Option<Driver<NearData>>,
     pub(crate) far: Option<Driver<FarData>>,
     pub(crate) stream: Option<Carrier>,
-    /// Client (A) and near gateway (B).
+    /// TCP connection between the client (end A) and the near gateway (end B).
     pub(crate) client_leg: Option<Carrier>,
-    /// Far gateway (A) and server (B).
+    /// TCP connection between the far gateway (end A) and the server (end B).
     pub(crate) server_leg: Option<Carrier>,
-    /// Time at which the client's connection reaches the near gateway.
+    /// Time at which the client's connection arrives at the near gateway.
     pub(crate) client_connects_at: Option<Duration>,
-    /// Whether the client awaits the near gateway's connection.
+    /// Whether the client waits for a connection from the near gateway.
     pub(crate) client_listens: bool,
-    /// Time at which the server's connection reaches the far gateway, and whether it is refused.
+    /// Time at which the connection between server and far gateway opens. The flag is set if the
+    /// connection is refused at that time.
     pub(crate) server_connects_at: Option<(Duration, bool)>,
-    /// Whether the server connects.
+    /// Whether the server connects to the far gateway.
     pub(crate) server_dials: bool,
     /// Time at which the stream opens at the far gateway.
     pub(crate) stream_opens_at: Option<Duration>,
-    /// Whether the server had no bytes to send, and has reset the unused connection.
+    /// Whether the server had no bytes to send and has reset the unused connection.
     pub(crate) is_skipped: bool,
     pub(crate) client: Seen,
     pub(crate) server: Seen,
 }
 
-/// Actions and observations of one end of a data connection.
+/// Actions and observations of the client or the server on a data connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
     pub(crate) written_bytes: u64,
     pub(crate) has_ended: bool,
-    /// Whether this end has closed its socket, in order or not.
+    /// Whether the client or server has closed its socket, with or without a reset.
     pub(crate) is_closed: bool,
     pub(crate) read_bytes: u64,
     pub(crate) saw_end: bool,
@@ -68,7 +69,8 @@ impl Conn {
         }
     }
 
-    /// Lets both gateways and the kernels act. Returns whether any of them did.
+    /// Performs the pending actions of both gateways and of the kernels. Returns whether any action
+    /// was performed.
     pub(crate) fn step(&mut self, now: Duration, rng: &mut Rng, planted: Planted) -> bool {
         let legs = [&mut self.client_leg, &mut self.server_leg];
         for leg in legs.into_iter().flatten() {
@@ -110,7 +112,8 @@ impl Conn {
             .min()
     }
 
-    /// Returns the leg of the client or of the server, and its observations.
+    /// Returns the TCP connection of the client or of the server, its end, and the observations at
+    /// that end.
     pub(crate) fn side(&mut self, is_client: bool) -> (Option<&mut Carrier>, End, &mut Seen) {
         match is_client {
             true => (self.client_leg.as_mut(), End::A, &mut self.client),
@@ -118,7 +121,7 @@ impl Conn {
         }
     }
 
-    /// Reads available bytes. Returns whether there were any.
+    /// Reads the bytes that have arrived. Returns whether any bytes were read.
     pub(crate) fn read(&mut self, now: Duration, is_client: bool) -> bool {
         let (Some(leg), end, seen) = self.side(is_client) else {
             return false;
@@ -135,7 +138,7 @@ impl Conn {
         true
     }
 
-    /// Writes up to `total` bytes in all. Returns whether any were written.
+    /// Writes bytes until the sum of all writes is `total`. Returns whether any bytes were written.
     pub(crate) fn write(
         &mut self,
         now: Duration,
@@ -161,7 +164,7 @@ impl Conn {
         }
     }
 
-    /// Writes the end.
+    /// Sends the end of file.
     pub(crate) fn end(&mut self, now: Duration, rng: &mut Rng, is_client: bool) {
         let (Some(leg), end, seen) = self.side(is_client) else {
             return;
@@ -171,7 +174,7 @@ impl Conn {
         }
     }
 
-    /// Closes the socket with a reset, or as the kernel does at the end of a process.
+    /// Closes the socket, with a reset or as the kernel does when a process ends.
     pub(crate) fn close(&mut self, now: Duration, rng: &mut Rng, is_client: bool, reset: bool) {
         let (Some(leg), end, seen) = self.side(is_client) else {
             return;

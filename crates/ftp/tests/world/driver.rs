@@ -1,4 +1,5 @@
-//! Drives one machine between a leg and a stream, as the gateway's pump does.
+//! Driver of one state machine between a TCP connection (the leg) and a link stream. It acts like
+//! the gateway's pump.
 
 use std::time::Duration;
 
@@ -9,36 +10,36 @@ use crate::{
     channel::{Channel, Rng},
 };
 
-/// A machine, with the state of its leg and its stream.
+/// A state machine, with the state of its leg (TCP connection) and of its stream.
 #[derive(Debug)]
 pub(crate) struct Driver<M: DataMachine> {
     pub(crate) machine: M,
-    /// The machine's ends of the leg and of the stream.
+    /// Ends of the leg and of the stream at which the machine reads and writes.
     leg_end: End,
     stream_end: End,
     pub(crate) orders: Channel<M::Order>,
-    /// Whether the machine has requested its leg.
+    /// Whether the machine has requested the connection of its leg.
     pub(crate) is_connecting: bool,
     is_securing: bool,
     pub(crate) has_leg: bool,
     is_ending: bool,
-    /// Bytes that were read from the stream, and not written.
+    /// Number of bytes read from the stream and not yet written to the leg.
     unwritten_bytes: u64,
     pub(crate) outbound_bytes: u64,
     pub(crate) inbound_bytes: u64,
     pub(crate) events: Vec<M::Event>,
-    /// Whether the session gives no further orders.
+    /// Whether the session has ended and sends no further orders.
     pub(crate) has_no_session: bool,
     pub(crate) is_done: bool,
 }
 
-/// A fault that a test plants in order to verify its detection.
+/// A fault that a test injects in order to check that the simulation detects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Planted {
     None,
-    /// Each direction loses one byte that it has read, and still counts it.
+    /// In each direction, the driver loses one byte after reading it, but still counts the byte.
     DropsByte,
-    /// A reset of the stream counts as its end.
+    /// The driver treats a reset of the stream as an end of file.
     EndForReset,
 }
 
@@ -66,7 +67,7 @@ impl<M: DataMachine> Driver<M> {
         self.machine.handle(now, input);
     }
 
-    /// Performs the possible actions. Returns whether there were any.
+    /// Performs the actions that are possible now. Returns whether any action was performed.
     pub(crate) fn step(
         &mut self,
         now: Duration,
@@ -295,7 +296,7 @@ impl<M: DataMachine> Driver<M> {
         true
     }
 
-    /// Returns the time of the next event without input.
+    /// Returns the time of the next event that occurs without further input.
     pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
         if self.is_done {
             return None;

@@ -1,5 +1,5 @@
-//! The two gateways of a world: their sessions, and the delivery of data connections to their
-//! drivers.
+//! The two gateways of a simulated session. They pass the events of each data connection to its
+//! driver.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -222,14 +222,14 @@ impl World {
         is_over
     }
 
-    /// Ends the control connection to the server. The session continues.
+    /// Closes the control connection to the server. The session continues.
     fn leave_server(&mut self) {
         self.from_server.clear();
         self.to_server.clear();
         self.server.left(self.now);
     }
 
-    /// Opens another control connection at the server.
+    /// Opens another control connection to the server.
     fn reconnect(&mut self) {
         self.server.again(self.now);
         let _ = self.far.handle(far::FarInput::Reconnected);
@@ -302,7 +302,7 @@ impl World {
     }
 }
 
-/// Connects the client and the near gateway.
+/// Connects the client with the near gateway. Returns whether an event occurred.
 pub(crate) fn connect_client(now: Duration, rng: &mut Rng, conn: &mut Conn) -> bool {
     let Some(near) = &mut conn.near else {
         return false;
@@ -325,7 +325,7 @@ pub(crate) fn connect_client(now: Duration, rng: &mut Rng, conn: &mut Conn) -> b
     true
 }
 
-/// Connects the far gateway and the server, and opens the stream at the far gateway.
+/// Connects the far gateway with the server, and opens the stream at the far gateway.
 pub(crate) fn connect_server(
     now: Duration,
     rng: &mut Rng,
@@ -372,5 +372,5 @@ pub(crate) fn connect_server(
     true
 }
 
-/// Time without a byte after which data connections are reset.
+/// Time without a moved byte after which the gateways reset a data connection.
 const STALL_TIMEOUT: Duration = Duration::from_secs(300);

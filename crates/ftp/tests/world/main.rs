@@ -1,11 +1,13 @@
-//! Sessions in virtual time: a client, a pair of gateways and a server. Client and server may
-//! stall, half-close, reset and reorder at every step. These invariants always hold:
+//! Simulated FTP sessions in virtual time: a client, a pair of gateways and a server. Client and
+//! server may stall, half-close, reset and reorder at every step. Each session must satisfy these
+//! invariants:
 //!
-//! - a transfer that did not arrive completely never looks complete to the client or to the server;
-//! - every command gets one final reply, in order;
-//! - no wait exceeds its bound, and no state is left after both ends have gone.
+//! - An incomplete transfer never appears complete to the client or to the server.
+//! - Every command receives one final reply, in order.
+//! - No wait exceeds its time limit, and no state remains after client and server have
+//!   disconnected.
 //!
-//! `SIEGE_CASES` sets the number of sessions, `SIEGE_SEED` the first seed.
+//! The variable `SIEGE_CASES` sets the number of sessions. `SIEGE_SEED` sets the first seed.
 
 mod carrier;
 mod channel;
@@ -29,10 +31,11 @@ fn number(name: &str, default: u64) -> u64 {
         .unwrap_or(default)
 }
 
-/// Runs the sessions of `seeds` on all processors. Returns their sum.
+/// Runs one session for each seed of `seeds`, on all processors. Returns the sum of their counters.
 ///
 /// # Panics
-/// If any session fails. The message names the failing seeds: all, or the first of very many.
+/// If any session fails. The message contains the failing seeds. If there are very many, it
+/// contains only the first.
 fn run(seeds: impl Iterator<Item = u64> + Clone + Send) -> Outcome {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let sums: Vec<(Outcome, Vec<(u64, String)>)> = std::thread::scope(|scope| {
@@ -92,7 +95,7 @@ fn whatever_happens_no_part_looks_whole_and_nothing_is_left() {
     assert!(total.aborted > cases / 10, "hardly anything is aborted");
 }
 
-/// Sessions that failed once.
+/// Repeats the sessions that failed in earlier versions.
 #[test]
 fn late_and_second_answers_are_no_reply_to_another_command() {
     let is_other = |seed: &u64| !World::new(*seed, Planted::None).has_quirk();
@@ -113,10 +116,11 @@ fn planted_faults_are_found() {
     }
 }
 
-/// Failures after which a worker ends.
+/// Number of failed sessions after which a worker thread stops.
 const FAILURES_MAX: usize = 100;
 
-/// Seeds of sessions in which late and second answers were taken for other replies.
+/// Seeds of sessions in which an earlier version assigned a late or second reply to the wrong
+/// command.
 const ONCE_FAILED: [u64; 76] = [
     1_626_726, 4_942_514, 675, 18_124, 24_063, 35_260, 104_588, 230_293, 288_024, 350_873, 412_788,
     466_909, 471_077, 503_194, 514_226, 526_257, 534_947, 571_611, 599_585, 636_726, 642_480,

@@ -1,80 +1,83 @@
-//! Deviations of servers from the standards.
+//! Deviations of simulated servers from the standards.
 
 use std::time::Duration;
 
 use crate::channel::Rng;
 
-/// Deviations of one server. Most servers have none.
+/// Deviations of one server from the standards. Most servers have no deviation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Quirks {
-    /// Reaction to `SYST`, `FEAT` or `PWD`, which the gateway sends before the client does.
+    /// Behaviour of the server at a prefetched `SYST`, `FEAT` or `PWD`. The gateway sends these
+    /// commands before the client does.
     pub(crate) at_question: AtQuestion,
-    /// Whether the last line of a long reply has another code.
+    /// Whether the last line of a multi-line reply has another code than the first line.
     pub(crate) ends_with_other_code: bool,
     pub(crate) abort: AtAbort,
-    /// Whether the server accepts `PROT` only from users who are logged in.
+    /// Whether the server accepts `PROT` only after the log-in.
     pub(crate) prot_needs_login: bool,
     pub(crate) passive: PassiveAnswer,
-    /// Whether the server answers the log-in twice.
+    /// Whether the server replies twice to the log-in.
     pub(crate) greets_twice: bool,
-    /// Whether the server answers an empty download with only a success, and resets the data
-    /// connection.
+    /// Whether the server handles an empty download specially. If so, it resets the data
+    /// connection, and its only reply is a success.
     pub(crate) skips_empty: bool,
-    /// Whether the server never answers `XYZZY`.
+    /// Whether the server never replies to `XYZZY`.
     pub(crate) is_silent: bool,
-    /// Whether the server's replies to other commands have the code of its reply to `FEAT`.
+    /// Whether replies to other commands have the same code as the reply to `FEAT`.
     pub(crate) has_odd_codes: bool,
-    /// A prefetched command that the server refuses or answers with a wrong code, and the line of
-    /// the reply.
+    /// A prefetched command to which the server sends a refusal or a wrong code, and the line of
+    /// that reply.
     pub(crate) odd_answer: Option<(&'static str, &'static str)>,
-    /// Time for each third command that is neither a transfer nor prefetched.
+    /// Time that the server takes for each third command. Transfers and prefetched commands do not
+    /// count.
     pub(crate) work: Option<Duration>,
 }
 
-/// Reaction to `SYST`, `FEAT` or `PWD`.
+/// Behaviour of a server at a prefetched `SYST`, `FEAT` or `PWD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum AtQuestion {
     #[default]
     Answers,
     Silent(&'static str),
-    /// The server answers after a delay, and reads no commands meanwhile.
+    /// The server replies after a delay, and reads no other command before that.
     Late(&'static str, Duration),
-    /// The server answers after a delay, and handles other commands meanwhile.
+    /// The server replies after a delay, and handles other commands before that.
     LateAside(&'static str, Duration),
-    /// The server answers twice.
+    /// The server replies twice.
     Twice(&'static str),
-    /// The server ends the session, with a reply or without one.
+    /// The server ends the session. The optional text is its last reply.
     Leaves(&'static str, Option<&'static str>),
 }
 
-/// Reaction to `ABOR`.
+/// Behaviour of a server at `ABOR`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum AtAbort {
     #[default]
     Answers,
-    /// The server ends the transfer with 426, and does not answer the `ABOR`.
+    /// The server sends the reply 426 to the transfer, and no reply to the `ABOR`.
     Single,
-    /// The server does not support the command, and continues the transfer.
+    /// The server does not support `ABOR`, and continues the transfer.
     Unknown,
 }
 
-/// Reply to `PASV`.
+/// Behaviour of a server at `PASV` and `EPSV`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum PassiveAnswer {
     #[default]
     Plain,
-    /// With blanks after the commas.
+    /// The reply to `PASV` has blanks after the commas.
     Blanks,
-    /// In the form of `EPSV`.
+    /// The reply to `PASV` has the format of a reply to `EPSV`.
     Extended,
-    /// `PASV` is refused, and the reply to `EPSV` has the form of `PASV`.
+    /// The server refuses `PASV`. Its reply to `EPSV` has the format of a reply to `PASV`.
     OnlyEpsv,
-    /// Neither command is supported.
+    /// The server supports neither command.
     None,
 }
 
 impl Quirks {
-    /// Draws the quirks of one server. `SIEGE_QUIRKS` has a bit for each permitted kind.
+    /// Chooses the deviations of one server at random. The variable `SIEGE_QUIRKS` has one bit for
+    /// each permitted kind.
     pub(crate) fn new(rng: &mut Rng) -> Self {
         let allowed = crate::number("SIEGE_QUIRKS", KINDS);
         let has_any = rng.chance(50);
@@ -138,7 +141,8 @@ impl Quirks {
         }
     }
 
-    /// Draws quirks that were added later, from another generator: each seed keeps its sessions.
+    /// Chooses deviations that later versions of the test have added. These choices use another
+    /// generator, so each seed still produces its earlier session.
     pub(crate) fn draw_more(&mut self, rng: &mut Rng) {
         if rng.chance(15) {
             let subject = match self.at_question {
@@ -152,14 +156,14 @@ impl Quirks {
         }
     }
 
-    /// Returns the answer to `SYST`, `FEAT` or `PWD`.
+    /// Returns the server's reply to `SYST`, `FEAT` or `PWD`. Returns `None` for any other verb.
     pub(crate) fn answer(&self, verb: &str) -> Option<&'static str> {
         let odd = self.odd_answer.filter(|(subject, _)| *subject == verb);
         odd.map(|(_, line)| line).or(question_answer(verb))
     }
 }
 
-/// Returns the standard answer to a command that gateways prefetch.
+/// Returns the standard reply to a command that gateways prefetch.
 pub(crate) fn question_answer(verb: &str) -> Option<&'static str> {
     Some(match verb {
         "SYST" => "215 UNIX",
@@ -169,7 +173,7 @@ pub(crate) fn question_answer(verb: &str) -> Option<&'static str> {
     })
 }
 
-/// Refusals, and answers with wrong codes.
+/// Refusals, and replies with wrong codes.
 const ODD_ANSWERS: [&str; 6] = [
     "500 odd",
     "530 odd",
@@ -179,5 +183,5 @@ const ODD_ANSWERS: [&str; 6] = [
     "257 \"odd\"",
 ];
 
-/// All kinds of quirks.
+/// Bit mask of all kinds of deviations.
 const KINDS: u64 = (1 << 14) - 1;

@@ -1,4 +1,4 @@
-//! A server that behaves as real servers do, and sometimes misbehaves.
+//! A simulated server. It mostly behaves as real servers do, and sometimes misbehaves.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,28 +16,28 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Good,
-    /// The reply precedes the end of the data.
+    /// The server sends the final reply before it has sent the end of file.
     EarlyReply,
-    /// The transfer ends after this number of bytes, with a reset or in order, and a failure is
-    /// reported.
+    /// The server ends the transfer after `at` bytes, with or without a reset, and reports a
+    /// failure.
     Breaks {
         at: u64,
         reset: bool,
     },
-    /// The transfer ends early, and a success is reported.
+    /// The server ends the transfer after `at` bytes, and reports a success.
     Lies {
         at: u64,
         reset: bool,
     },
-    /// The server disconnects without a reply.
+    /// The server disconnects after `at` bytes without a reply.
     Vanishes {
         at: u64,
     },
-    /// The transfer never ends.
+    /// The server never ends the transfer.
     Hangs,
-    /// The server keeps its side of a finished upload open.
+    /// The server does not close the data connection of a finished upload.
     KeepsOpen,
-    /// The server has no bytes to send, and only reports success.
+    /// The server has no bytes to send. It resets the data connection and reports success.
     Skips,
 }
 
@@ -53,45 +53,47 @@ struct Busy {
     since: Duration,
 }
 
-/// One server with one control connection.
+/// One simulated server with one control connection.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// Whether the server reads its control connection only between transfers.
     is_serial: bool,
     pub(crate) quirks: Quirks,
     is_logged_in: bool,
-    /// Whether the gateway may still send commands that the client has not sent.
+    /// Whether the gateway may still send prefetched commands, which the client has not sent.
     is_asked_ahead: bool,
-    /// A violation that the server has detected.
+    /// Violation of an invariant that the server has detected.
     pub(crate) complaint: Option<String>,
-    /// Whether the server does not answer a transfer that is aborted before its data connection.
+    /// Whether the server sends no reply to a transfer that is aborted before its data connection
+    /// opens.
     is_forgetful: bool,
-    /// Received lines.
+    /// Lines that have arrived and are still unread.
     pub(crate) lines: VecDeque<String>,
     pub(crate) out: VecDeque<String>,
     pub(crate) has_left: bool,
-    /// Whether the server has refused a data connection that it still waits for.
+    /// Whether the server has refused a transfer but still waits for its data connection.
     pub(crate) has_refused: bool,
-    /// Port of the next transfer.
+    /// Port of the data connection for the next transfer.
     prepared: Option<Port>,
     busy: Option<Busy>,
     wake: Option<Duration>,
-    /// Late answers, and their times.
+    /// Late replies that the server will send, and their times.
     late: VecDeque<(Duration, String)>,
-    /// Time before which it reads no input.
+    /// Time before which the server reads no commands.
     busy_until: Option<Duration>,
-    /// Time at which it stops waiting for the data connection.
+    /// Time at which the server stops waiting for the data connection.
     times_out_at: Option<Duration>,
     numbered: u32,
-    /// Number of commands other than transfers, `SYST`, `FEAT` and `PWD`.
+    /// Number of commands received, without transfers, `SYST`, `FEAT` and `PWD`.
     worked: u32,
-    /// Time for which a connection counts after its end. Meanwhile it refuses another connection of
-    /// the same user.
+    /// Time for which a closed connection still counts as open. During this time, the server
+    /// refuses another connection of the same user.
     keeps_user_for: Duration,
     full_until: Option<Duration>,
-    /// Whether the server refuses that other connection before the log-in.
+    /// Whether the server refuses a second connection of the same user in its greeting, before the
+    /// log-in.
     greets_with_421: bool,
-    /// Data connections that were opened to its ports.
+    /// Data connections opened to the server's ports: port, and number of the data connection.
     pub(crate) listeners: BTreeMap<u32, u32>,
 }
 
@@ -100,12 +102,13 @@ pub(crate) struct Server {
 enum Port {
     /// The gateway connects to this port.
     Passive(u32),
-    /// The server opens this data connection.
+    /// The server connects. The value is the number of the data connection.
     Active(u32),
 }
 
 impl Server {
-    /// Creates a server. `others` draws its behaviour at further connections.
+    /// Creates a server with random behaviour. The generator `others` chooses the behaviour at
+    /// further connections.
     pub(crate) fn new(rng: &mut Rng, others: &mut Rng) -> Self {
         let is_serial = rng.chance(50);
         let is_forgetful = rng.chance(20);
@@ -158,7 +161,7 @@ impl Server {
         format!("{:?} {:?}", self.busy, self.lines)
     }
 
-    /// Handles the end of the control connection at the gateway, which will connect again.
+    /// Handles a close of the control connection by the gateway. The gateway will connect again.
     pub(crate) fn left(&mut self, now: Duration) {
         self.lines.clear();
         self.out.clear();
@@ -170,7 +173,7 @@ impl Server {
         self.full_until.get_or_insert(now + self.keeps_user_for);
     }
 
-    /// Handles another connection to the server.
+    /// Handles a new control connection from the gateway.
     pub(crate) fn again(&mut self, now: Duration) {
         let is_full = self.full_until.is_some_and(|at| at > now);
         self.has_left = false;
@@ -181,8 +184,8 @@ impl Server {
         self.out = VecDeque::from([greeting.to_owned()]);
     }
 
-    /// Records that the gateway prefetches no further replies: from now on each reply belongs to
-    /// the client.
+    /// Records that the gateway sends no further prefetched commands. From this moment, each reply
+    /// belongs to a command of the client.
     pub(crate) fn asked_no_more(&mut self) {
         self.is_asked_ahead = false;
     }
@@ -198,7 +201,7 @@ impl Server {
         self.out.push_back(line.into());
     }
 
-    /// Handles the end of the control connection.
+    /// Handles the final end of the control connection.
     pub(crate) fn closed(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) {
         self.has_left = true;
         self.wake = None;
@@ -208,7 +211,7 @@ impl Server {
         self.busy = None;
     }
 
-    /// Performs the next action. Returns whether there was one.
+    /// Performs the server's next action. Returns whether the server had an action to perform.
     pub(crate) fn act(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) -> bool {
         if self.has_left {
             return false;
@@ -351,7 +354,7 @@ impl Server {
         }
     }
 
-    /// Answers a command other than a transfer, `SYST`, `FEAT` or `PWD`.
+    /// Replies to a command that is neither a transfer nor `SYST`, `FEAT` or `PWD`.
     fn plain(&mut self, now: Duration, number: &str) {
         let code = if self.quirks.has_odd_codes { 211 } else { 200 };
         let line = format!("{code} {number} ok");
@@ -435,7 +438,7 @@ impl Server {
         });
     }
 
-    /// Moves the data of the transfer. Returns whether any were moved.
+    /// Reads or writes data of the running transfer. Returns whether any bytes were moved.
     fn move_data(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) -> bool {
         let Some(port) = self.busy.as_ref().map(|busy| busy.port) else {
             return false;
@@ -556,7 +559,8 @@ impl Server {
         true
     }
 
-    /// Handles a missing data connection.
+    /// Ends a transfer whose data connection has not opened in time. Returns whether the time limit
+    /// has expired.
     fn time_out(&mut self, now: Duration) -> bool {
         let Some(busy) = &self.busy else {
             return false;
@@ -574,7 +578,7 @@ impl Server {
 }
 
 impl Busy {
-    /// Returns the most bytes of a download that are written.
+    /// Returns the number of bytes that the server writes in a download.
     fn limit(&self) -> u64 {
         match self.ending {
             Ending::Breaks { at, .. } | Ending::Lies { at, .. } | Ending::Vanishes { at } => at,
@@ -583,8 +587,8 @@ impl Busy {
     }
 }
 
-/// Timeout of a data connection, as in vsftpd.
+/// Time limit for a data connection to open. vsftpd has the same limit.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Lower bound of the port numbers, exclusive.
+/// Port numbers in the simulation are greater than this number.
 pub(crate) const PORT_MIN: u32 = 2000;

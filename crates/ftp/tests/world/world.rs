@@ -1,4 +1,4 @@
-//! A client, a pair of gateways and a server in virtual time.
+//! One simulated session in virtual time: a client, a pair of gateways and a server.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,12 +25,12 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Line {
     Text(Vec<u8>),
-    /// The sender sends no more.
+    /// The sender has closed its sending direction.
     Ended,
     Closed,
 }
 
-/// Counters of a session.
+/// Counters of one or more simulated sessions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Outcome {
     pub(crate) completed: u64,
@@ -65,16 +65,16 @@ pub(crate) struct World {
     pub(crate) to_client: Channel<Line>,
     pub(crate) from_server: Channel<Line>,
     pub(crate) to_server: Channel<Line>,
-    /// Messages for the far half. `None` is the end of the stream.
+    /// Messages in flight to the far gateway. `None` marks the end of the stream.
     pub(crate) to_far: Channel<Option<MessageToFar>>,
     pub(crate) to_near: Channel<MessageToNear>,
-    /// Time at which the far half stops waiting for a silent server.
+    /// Time at which the far gateway stops waiting for a silent server.
     pub(crate) silent_at: Option<Duration>,
-    /// The far half's wait, and its start.
+    /// Time limit of the far gateway's wait for its server, and the start of the wait.
     pub(crate) wait: Option<(far::ServerWait, Duration)>,
-    /// Time at which the near half stops waiting for replies to a client that sends no more.
+    /// Time at which the near gateway stops waiting for replies to a half-closed client.
     pub(crate) half_closed_until: Option<Duration>,
-    /// Whether the client sends no more, and does not read either.
+    /// Whether the client neither sends nor reads any more.
     pub(crate) has_ended: bool,
     pub(crate) has_reset: bool,
     /// Whether the server's connections use TLS.
@@ -82,11 +82,11 @@ pub(crate) struct World {
     /// Whether the client's data connections use TLS.
     pub(crate) near_tls: bool,
     pub(crate) near_dials_early: bool,
-    /// Successes that the near half has recorded, by data connection.
+    /// For each data connection, whether the near gateway has recorded a successful transfer.
     pub(crate) recorded: BTreeMap<u32, bool>,
     pub(crate) steps: u64,
     pub(crate) complaint: Option<String>,
-    /// Whether all lines and messages are printed (`SIEGE_TRACE`).
+    /// Whether the simulation prints all lines and messages (variable `SIEGE_TRACE`).
     pub(crate) has_trace: bool,
 }
 
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// Whether the server has the deviation that once made its session fail.
+    /// Whether the server has the deviation because of which its session once failed.
     pub(crate) fn has_quirk(&self) -> bool {
         let quirks = &self.server.quirks;
         quirks.at_question != AtQuestion::Answers
@@ -167,7 +167,8 @@ impl World {
             || quirks.has_odd_codes
     }
 
-    /// Runs the session to its end.
+    /// Runs the simulated session to its end. Returns the counters, or the violation of an
+    /// invariant.
     pub(crate) fn run(mut self) -> Result<Outcome, String> {
         while self.complaint.is_none() {
             while self.step() {
@@ -277,7 +278,7 @@ impl World {
         self.complaint.get_or_insert(complaint);
     }
 
-    /// Lets each part perform one action. Returns whether any of them did.
+    /// Performs one pending action of each participant. Returns whether any action was performed.
     fn step(&mut self) -> bool {
         let mut has_moved = self.step_data();
         has_moved |= self.step_near();
@@ -392,8 +393,8 @@ impl World {
     }
 }
 
-/// Checks the ends: each observed end was written by the opposite end, after the same number of
-/// bytes.
+/// Checks each end of file that the client or server has read. The opposite host must have sent
+/// that end of file, after the same number of bytes.
 fn check_ends(id: u32, conn: &Conn, complaint: &mut Option<String>) -> bool {
     let (client, server) = (&conn.client, &conn.server);
     let is_false = |reader: &crate::conn::Seen, writer: &crate::conn::Seen| {
@@ -409,7 +410,8 @@ fn check_ends(id: u32, conn: &Conn, complaint: &mut Option<String>) -> bool {
     upload || download
 }
 
-/// Longest session: more than the sum of all its bounds.
+/// Maximum length of a session in virtual time. It exceeds the sum of all time limits within a
+/// session.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const STEPS_MAX: u64 = 1_000_000;
