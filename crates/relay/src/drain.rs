@@ -1,13 +1,13 @@
-//! The drain budget of an upload: the file bytes that may lie between the client and the server.
+//! The drain budget of an upload: the maximum number of file bytes between the client and the
+//! server.
 //!
-//! A client that has sent its last byte waits for the server's final reply. Everything between
-//! client and server must therefore drain within a few seconds. The far gateway measures how fast
+//! After its last byte, a client waits for the server's final reply. All bytes between client and
+//! server must therefore reach the server within a few seconds. The far gateway measures how fast
 //! the server accepts bytes, and grants a budget. The near gateway reads from the client only while
-//! fewer bytes than the budget are in flight. All counts are bytes of the file: coding on the link
-//! changes nothing.
+//! fewer bytes than the budget are in flight. All counts are bytes of the file before coding.
 //!
-//! In: the time, the bytes that the server has accepted, and the time that it took for them. Out:
-//! [`Grant`]s. This module has no clock and no socket.
+//! Inputs are the time, the number of bytes that the server has accepted, and the time that the
+//! server took for them. Outputs are [`Grant`]s. This module has no clock and no socket.
 
 #[cfg(test)]
 mod simulation;
@@ -23,52 +23,52 @@ use tokio::time::Instant;
 
 use crate::wire::Grant;
 
-/// The rate of one upload's server, and the budget that follows from it.
+/// Measured rate of the server of one upload, and the drain budget that follows from this rate.
 #[derive(Debug)]
 pub(crate) struct DrainBudget {
-    /// Time in which everything must drain.
+    /// Time limit for the server to accept all bytes in flight, in seconds.
     limit_s: f64,
     rtt_s: f64,
-    /// Remaining first bytes, which do not show the server's rate: buffers before its program
-    /// absorb them.
+    /// Number of first bytes that are still excluded from the measurement. Buffers in front of the
+    /// server's program absorb these bytes, so they do not show the server's rate.
     buffered_bytes: u64,
-    /// Assumed rate until the first span has ended.
+    /// Assumed rate of the server until the first spans have been measured.
     expected_bytes_per_s: f64,
-    /// Totals at the start of the present span.
+    /// Totals of the upload at the start of the present span.
     began: UploadTotals,
     latest: UploadTotals,
-    /// Earlier spans, oldest first.
+    /// Measured spans, the oldest first.
     spans: VecDeque<MeasuredSpan>,
     budget_bytes: u64,
-    /// The latest grant sent to the near gateway, and its time.
+    /// Latest grant sent to the near gateway, and the time of that grant.
     granted: Grant,
     granted_s: f64,
 }
 
-/// Totals of an upload since its data connection opened.
+/// Totals of an upload, counted from the opening of its data connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UploadTotals {
     pub(crate) at_s: f64,
-    /// Bytes that the server has accepted.
+    /// Number of bytes that the server has accepted.
     pub(crate) accepted_bytes: u64,
-    /// Time for which the gateway waited for the server to accept bytes.
+    /// Total time for which the gateway waited for the server to accept bytes, in seconds.
     pub(crate) busy_s: f64,
 }
 
-/// A short period, and the bytes that the server accepted in it.
+/// A short period, and the number of bytes that the server accepted during the period.
 #[derive(Debug, Clone, Copy)]
 struct MeasuredSpan {
     length_s: f64,
     bytes: u64,
-    /// The gateway waited for the server for most of the span: the server could not have accepted
-    /// more.
+    /// Whether the server limited the transfer: the gateway waited for the server during most of
+    /// the span.
     is_server_limited: bool,
 }
 
 impl DrainBudget {
-    /// Creates the budget of an upload that must drain within `limit`.
+    /// Creates the budget of an upload whose bytes in flight must reach the server within `limit`.
     ///
-    /// `known_bytes_per_s` is the rate of the server's last upload.
+    /// `known_bytes_per_s` is the rate of the server in its previous upload.
     pub(crate) fn new(limit: Duration, rtt: Duration, known_bytes_per_s: Option<f64>) -> Self {
         let (limit_s, rtt_s) = (limit.as_secs_f64(), rtt.as_secs_f64());
         let budget_bytes = first_budget_bytes(limit, rtt, known_bytes_per_s);
@@ -89,7 +89,7 @@ impl DrainBudget {
         }
     }
 
-    /// Creates an unlimited budget, for an upload that no client waits for.
+    /// Creates an unlimited budget. It is for uploads for whose end no client waits.
     pub(crate) fn unlimited() -> Self {
         Self {
             buffered_bytes: u64::MAX,
@@ -127,7 +127,8 @@ impl DrainBudget {
         self.budget_bytes = (budget as u64).max(BUDGET_MIN_BYTES);
     }
 
-    /// Returns the next grant for the near gateway, if it is worth a message.
+    /// Returns the next grant for the near gateway. Returns `None` if the change is too small for a
+    /// message.
     pub(crate) fn next_grant(&mut self) -> Option<Grant> {
         let grant = Grant {
             accepted_bytes: self.latest.accepted_bytes,
@@ -148,8 +149,8 @@ impl DrainBudget {
         })
     }
 
-    /// Returns the time until the next observation of the totals. Short first spans recognise a
-    /// fast server early.
+    /// Returns the time until the caller must next observe the totals. The first observations are
+    /// frequent, so that a fast server is detected early.
     pub(crate) fn time_to_observation(&self) -> Duration {
         let is_idle = self.latest.accepted_bytes == 0;
         match () {
@@ -159,22 +160,23 @@ impl DrainBudget {
         }
     }
 
-    /// Returns the file bytes that may be in flight.
+    /// Returns the maximum number of file bytes in flight.
     pub(crate) fn budget_bytes(&self) -> u64 {
         self.budget_bytes
     }
 
-    /// Returns the measured rate of the server. `None` if the upload was too short to measure.
+    /// Returns the measured rate of the server. Returns `None` if the upload was too short for a
+    /// measurement.
     pub(crate) fn measured_bytes_per_s(&self) -> Option<f64> {
         (!self.spans.is_empty() && self.latest.accepted_bytes >= MEASURED_BYTES)
             .then(|| self.bytes_per_s())
     }
 
-    /// Returns the rate at which the server accepts bytes.
+    /// Returns the estimated rate at which the server accepts bytes.
     ///
-    /// The rate is the average over the spans that the server limited. Its lower bound is the
-    /// highest rate of a span in which the server kept up. Each later limited span halves this
-    /// bound.
+    /// The estimate is the average over all spans in which the server limited the transfer. In
+    /// other spans, the server kept up with the sender. The highest rate of those spans is a lower
+    /// bound of the estimate. Each later span that the server limits halves this bound.
     fn bytes_per_s(&self) -> f64 {
         let mut kept_up: f64 = 0.0;
         if self.spans.len() < 2 {
@@ -218,8 +220,9 @@ impl DrainBudget {
         }
     }
 
-    /// Returns the length of the present span. Spans are short while a server keeps up from the
-    /// start, and then a part of a round trip.
+    /// Returns the required length of the present span, in seconds. Before the first measurement,
+    /// spans are very short while the server keeps up. Otherwise their length is a fraction of a
+    /// round trip.
     fn span_s(&self, is_server_limited: bool) -> f64 {
         match self.spans.is_empty() && !is_server_limited {
             true => SPAN_FIRST_S,
@@ -230,7 +233,8 @@ impl DrainBudget {
 
 /// Returns the budget at the start of an upload, before any measurement.
 ///
-/// A server that was fast may be slower now, so its earlier rate counts only in part.
+/// The function uses only a fraction of the server's earlier rate, because the server may be slower
+/// now.
 pub(crate) fn first_budget_bytes(
     limit: Duration,
     rtt: Duration,
@@ -242,35 +246,36 @@ pub(crate) fn first_budget_bytes(
     (unknown.max(known) as u64).max(BUDGET_MIN_BYTES)
 }
 
-/// Returns the time in which an upload must drain after the client's last byte. The client waits
-/// for `wait`.
+/// Returns the time limit for the bytes in flight to reach the server after the client's last byte.
+/// `wait` is the client's timeout for the final reply.
 pub(crate) fn limit(wait: Duration) -> Duration {
     (wait / WAIT_SHARE).min(LIMIT_MAX)
 }
 
-/// The limit for a client that does not announce its timeout: WinSCP waits 15 s, FileZilla 20 s.
+/// Time limit for a client that has not announced its timeout. WinSCP waits 15 s for the final
+/// reply, FileZilla 20 s.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
-/// One over the part of a client's timeout that an upload may use. The server may become slower
-/// while the upload drains.
+/// Divisor of the client's timeout: the bytes in flight must reach the server within one third of
+/// it. The remaining time is a reserve, because the server may become slower.
 const WAIT_SHARE: u32 = 3;
-/// A longer limit gains nothing on any path, and takes memory.
+/// Maximum time limit. A longer limit makes no upload faster, and uses more memory.
 const LIMIT_MAX: Duration = Duration::from_secs(60);
 
-/// Returns the time in which the server should accept a whole budget.
+/// Returns the time in which the server should accept a complete budget, in seconds.
 fn drain_s(limit_s: f64, rtt_s: f64) -> f64 {
     BUDGET_ROUND_TRIPS * rtt_s + (BUDGET_SHARE * limit_s).min(BUDGET_TIME_MAX_S)
 }
 
-/// Returns the bytes that may wait in one kernel buffer of an upload with this budget.
+/// Returns the size of each kernel buffer of an upload with this budget.
 pub(crate) fn kernel_buffer_bytes(budget_bytes: u64) -> usize {
     usize::try_from(budget_bytes / KERNEL_SHARE).unwrap_or(usize::MAX)
 }
 
-/// The rates of servers in their last uploads.
+/// Rate of each server in its latest upload.
 #[derive(Debug, Default)]
 pub(crate) struct ServerRates {
-    /// Ordered by time of measurement, the latest last.
+    /// Rates, sorted by the time of measurement. The latest is last.
     known: Mutex<VecDeque<ServerRate>>,
 }
 
@@ -296,7 +301,8 @@ impl ServerRates {
         });
     }
 
-    /// Returns the rate of a server in its last upload, if that was recent.
+    /// Returns the rate of a server in its latest upload. Returns `None` if the measurement is too
+    /// old or does not exist.
     pub(crate) fn bytes_per_s(&self, server: IpAddr, now: Instant) -> Option<f64> {
         let known = self.lock();
         let rate = known.iter().find(|rate| rate.server == server)?;
@@ -308,46 +314,52 @@ impl ServerRates {
     }
 }
 
-/// Budget of an unknown server, for each second of the limit. A server of 300 kB/s accepts it in
-/// two thirds of the limit. The rest of the limit is for kernel buffers.
+/// First budget for a server of unknown rate, per second of the time limit. A server of 300 kB/s
+/// accepts this budget in two thirds of the limit. The last third is for the bytes in kernel
+/// buffers.
 const FIRST_BYTES_PER_S: f64 = 200e3;
-/// The assumed part of a server's earlier rate.
+/// Fraction of a server's earlier rate that a new upload assumes.
 const KNOWN_SHARE: f64 = 0.5;
-/// The least budget: two seconds of a server of 100 kbit/s.
+/// Minimum budget. A server of 100 kbit/s accepts these bytes in two seconds.
 const BUDGET_MIN_BYTES: u64 = 24 << 10;
-/// The budget holds the bytes that the server accepts in this many round trips, so that the server
-/// never waits for the client ...
+/// Number of round trips for which the budget must last, so that the server never waits for the
+/// client's bytes.
 const BUDGET_ROUND_TRIPS: f64 = 1.5;
-/// ... and in this part of the limit, so that the server does not wait for retransmissions either.
-/// The rest of the limit is for kernel buffers.
+/// Fraction of the time limit for which the budget must also last, so that the server does not wait
+/// for retransmissions. The remaining time is for the bytes in kernel buffers.
 const BUDGET_SHARE: f64 = 0.4;
-/// Longest time of the limit's part, so that a long limit does not enlarge the budget further.
+/// Maximum time, in seconds, that the fraction of the time limit adds to the budget. A longer limit
+/// therefore does not enlarge the budget.
 const BUDGET_TIME_MAX_S: f64 = 2.0;
-/// Bytes that the kernels of both ends may hold before the server's program reads any. With a lower
-/// value, a receive buffer of 64 KiB made a server of 10 Mbit/s seem ten times as fast.
+/// Number of bytes that the kernels of gateway and server may hold before the server's program
+/// reads any byte. With a lower number, a receive buffer of 64 KiB made a server of 10 Mbit/s
+/// appear ten times as fast.
 const BUFFERED_BYTES: u64 = 256 << 10;
-/// Fewest bytes of an upload that show the server's rate.
+/// Minimum size of an upload from which the server's rate can be measured.
 const MEASURED_BYTES: u64 = 3 * BUFFERED_BYTES;
-/// Spans over which the rate is measured: 1.6 s, or at least two round trips.
+/// Number of spans over which the rate is measured. 16 spans last 1.6 s, or more than two round
+/// trips on long paths.
 const SPANS_MAX: usize = 16;
 const SPAN_FIRST_S: f64 = 0.02;
 const SPAN_MIN_S: f64 = 0.1;
 const SPANS_PER_ROUND_TRIP: f64 = 6.0;
-/// The server limits a span if the gateway waits for it during at least this part of the span.
+/// Fraction of a span. If the gateway waits for the server for a larger fraction, the server limits
+/// the span.
 const LIMITED_SHARE: f64 = 0.75;
-/// A grant is sent whenever the server has accepted this part of the budget (one over it) ...
+/// Number of grants per budget. The gateway sends a grant each time the server has accepted one
+/// eighth of the budget.
 const GRANTS_PER_BUDGET: u64 = 8;
-/// ... and otherwise at this interval.
+/// Maximum interval between grants while they change, in seconds.
 const GRANT_INTERVAL_S: f64 = 0.1;
-/// Interval of observations. It is shorter while an upload is young, and longer while no bytes
-/// arrive.
+/// Interval between observations. The interval is shorter at the start of an upload, and longer
+/// while no bytes arrive.
 const CHECK: Duration = Duration::from_millis(50);
 const CHECK_FIRST: Duration = Duration::from_millis(10);
 const CHECK_IDLE: Duration = Duration::from_millis(100);
 const YOUNG_S: f64 = 3.0;
-/// One over the part of a budget that a kernel buffer may hold.
+/// Divisor of the budget: each kernel buffer may hold one sixteenth of the budget.
 const KERNEL_SHARE: u64 = 16;
-/// Servers with a stored rate.
+/// Maximum number of servers with a stored rate.
 const SERVERS_MAX: usize = 64;
-/// Lifetime of a measurement. A server that was fast then may be busy now.
+/// Lifetime of a measured rate. A server that was fast at the measurement may be busy later.
 const KNOWN: Duration = Duration::from_secs(600);

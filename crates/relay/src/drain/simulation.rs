@@ -1,4 +1,5 @@
-//! Uploads in virtual time: a client that is always faster, a path, both gateways, and a server.
+//! Simulated uploads in virtual time. Each has a client that is faster than the path, a path, both
+//! gateways, and a server.
 
 use std::collections::VecDeque;
 
@@ -6,17 +7,19 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One upload.
+/// Parameters of one simulated upload.
 struct Upload {
     file_bytes: f64,
-    /// Bytes per second of the path, and its round-trip time.
+    /// Capacity of the path in bytes per second, and its round-trip time in seconds.
     line_bytes_per_s: f64,
     rtt_s: f64,
-    /// Bytes on the link for each byte of the file at an offset.
+    /// Number of bytes on the link for each byte of the file. The argument is the offset in the
+    /// file.
     coded: fn(f64) -> f64,
-    /// Bytes that the server's program reads per second at a time.
+    /// Rate at which the server's program reads, in bytes per second. The argument is the time in
+    /// seconds.
     server: fn(f64) -> f64,
-    /// Bytes that buffers before the server's program hold.
+    /// Number of bytes that the buffers in front of the server's program hold.
     server_buffer_bytes: f64,
     limit: Duration,
     known_bytes_per_s: Option<f64>,
@@ -35,9 +38,9 @@ const PLAIN: Upload = Upload {
 
 #[derive(Debug)]
 struct Outcome {
-    /// Time from the client's first byte until the server has the whole file.
+    /// Time from the client's first byte until the server has received the complete file.
     total_s: f64,
-    /// The same time from the client's last byte.
+    /// Time from the client's last byte until the server has received the complete file.
     tail_s: f64,
     /// Maximum number of file bytes in flight.
     ahead_max_bytes: f64,
@@ -261,7 +264,7 @@ fn a_patient_client_has_more_on_its_way_before_the_server_is_known() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// For any totals the budget permits the client to send, and grants never decrease.
+    /// Whatever the totals are, the budget permits the client to send, and grants never decrease.
     #[test]
     fn grants_are_in_order_for_any_totals(
         steps in proptest::collection::vec((0.0..10.0_f64, 0_u64..1 << 40, 0.0..10.0_f64), 1..200),
@@ -286,7 +289,8 @@ proptest! {
         }
     }
 
-    /// A server of any constant rate has the whole file within the limit, and hardly ever waits.
+    /// A server of any constant rate receives the complete file within the limit, and rarely waits
+    /// for bytes.
     #[test]
     fn a_server_of_any_rate_has_everything_in_time(
         rate_exponent in 4.7..7.5_f64,
