@@ -1,6 +1,6 @@
-//! Control connections to servers, with implicit TLS if configured. The gateway connects a second
-//! time to a server that supports TLS 1.3 only. Explicit TLS on the first connection belongs to the
-//! session.
+//! Control connections to servers, with implicit TLS if the configuration requires it. If a server
+//! supports only TLS 1.3, the gateway connects a second time. The session itself negotiates
+//! explicit TLS on the first connection.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -24,9 +24,11 @@ use net::{
     tls::{self, ConnectionKind, Connector, Leg},
 };
 
-/// Returns the connection, and the TLS connector for other connections to the same server.
+/// Connects to the server of a session. Returns the connection, and the TLS connector for further
+/// connections to the same server.
 ///
-/// The error is the reply for the client.
+/// # Errors
+/// The reply for the client: its code and its text.
 pub(super) async fn connect(
     opened: &OpenedSession,
     shared: &GatewayContext,
@@ -72,10 +74,11 @@ pub(super) async fn connect(
     Ok((leg, Some(Arc::new(connector))))
 }
 
-/// Connects again to a server after its greeting and its reply to `AUTH TLS`, and makes the
+/// Connects again to a server, reads its greeting, sends `AUTH TLS`, and performs the TLS
 /// handshake.
 ///
-/// The error is the reply for the client.
+/// # Errors
+/// The reply for the client: its code and its text.
 pub(super) async fn connect_again(
     server: SocketAddr,
     tls: &Connector,
@@ -99,7 +102,8 @@ pub(super) async fn connect_again(
     Ok(control)
 }
 
-/// Connects again to a server for the same session, with implicit TLS if `tls` is given.
+/// Connects again to the server of a running session. If `tls` is given, the connection uses
+/// implicit TLS.
 ///
 /// # Errors
 /// The errors of the connection and of the handshake.
@@ -120,7 +124,7 @@ pub(super) async fn reconnect(
     in_time.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Reads one reply, which must report success.
+/// Reads one final reply. Returns an error unless the reply is a success.
 async fn expect_success(control: &mut ControlConnection) -> io::Result<()> {
     let mut tracker = ReplyTracker::default();
     loop {
@@ -145,13 +149,13 @@ async fn expect_success(control: &mut ControlConnection) -> io::Result<()> {
     }
 }
 
-/// Returns the reply to a client after a failed handshake with its server.
+/// Returns the reply to a client if the TLS handshake with its server failed.
 pub(super) fn tls_refusal(error: &io::Error) -> (u16, String) {
     (530, format!("no TLS with the server: {error}"))
 }
 
 /// Returns the code of the reply to a client whose server cannot be reached. (lftp treats a 5yz
-/// reply as temporary if its text mentions a name server. No text of this gateway does.)
+/// reply as temporary if its text mentions a name server. No reply of this gateway mentions one.)
 fn reply_code(error: &DialError) -> u16 {
     if error.is_refusal() { 530 } else { 421 }
 }
@@ -162,5 +166,5 @@ fn unreachable_refusal(error: &io::Error) -> (u16, String) {
     (421, text)
 }
 
-/// Timeout of the second greeting and reply of a server that has just greeted.
+/// Time limit for another connection to a server that has already replied once in this session.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(30);

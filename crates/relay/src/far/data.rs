@@ -1,5 +1,5 @@
-//! The server's data connection: its connection, for the pump that drives its machine. The gateway
-//! connects as soon as the server announces its port, or accepts.
+//! Data connections to the server, for the pump that runs their state machine. The gateway
+//! connects, or accepts the server's connection, as soon as the server has announced its port.
 
 use std::{
     io,
@@ -13,14 +13,14 @@ use net::{Connection, Listener, socket, tls::Leg};
 
 /// Method by which the server's data connection is opened.
 pub(super) enum ServerLeg {
-    /// The server listens at this address.
+    /// The server listens at this address, and the gateway connects.
     Dial(SocketAddr),
-    /// The server connects to this listener, from this address.
+    /// The gateway listens with this socket, and the server connects from this address.
     Accept(Listener, IpAddr),
 }
 
 impl ServerLeg {
-    /// Returns the address of the server.
+    /// Returns the IP address of the server.
     pub(super) fn server(&self) -> IpAddr {
         match self {
             Self::Dial(to) => to.ip(),
@@ -33,10 +33,11 @@ impl ServerLeg {
     }
 }
 
-/// Connects the leg, without TLS, from the address of the control connection: servers compare both.
+/// Opens the data connection without TLS. The local address must be that of the control connection,
+/// because servers compare the two addresses.
 ///
 /// # Errors
-/// Input for the machine that describes the failure.
+/// An input for the state machine that describes the failure.
 pub(super) async fn connect(leg: ServerLeg, local: IpAddr) -> Result<Leg, DataInput> {
     let connected = async {
         let connection = match leg {

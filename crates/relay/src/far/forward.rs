@@ -1,4 +1,4 @@
-//! Forwards: connects to the server of a stream.
+//! Forwards at the far gateway: connections to the TCP service that a stream requests.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 use net::{Connection, socket, target::Endpoint};
 
-/// Relays between a stream and its server.
+/// Connects to the server of a forward, and relays bytes between the stream and the server.
 pub(super) async fn serve(
     shared: &Arc<GatewayContext>,
     peer: PeerId,

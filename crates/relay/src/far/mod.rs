@@ -1,4 +1,4 @@
-//! The far gateway: accepts the streams that peers open, and connects to servers for them.
+//! The far gateway: accepts streams that peers open, and connects to servers on their behalf.
 
 mod connect;
 mod data;
@@ -33,27 +33,28 @@ use crate::{
     },
 };
 
-/// A gateway that has presented an invite in order to become a peer.
+/// A gateway that presents an invite in order to become a peer.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Token of the invite.
+    /// Secret token of the invite.
     pub token: [u8; TOKEN_BYTES],
-    /// Public key of the gateway.
+    /// Public key of the candidate gateway.
     pub public_key: PublicKey,
-    /// Name that the gateway suggests for itself.
+    /// Name that the candidate gateway suggests for itself.
     pub name: String,
 }
 
-/// The part of a gateway that enrols candidates as peers.
+/// Component of a gateway that enrols candidates as peers.
 pub trait Enroller: Send + Sync {
-    /// Enrols the candidate, and replies on its stream.
+    /// Enrols the candidate as a peer, and sends the reply on the candidate's stream.
     fn enrol(&self, candidate: Candidate, send: SendStream) -> BoxFuture<'static, ()>;
 }
 
 /// Serves the streams that peers open, until the link shuts down.
 ///
-/// Each session uses the settings that `current` has at its start. `enrolments` admits gateways
-/// that present an invite. `None` refuses them. `services` are far ends that peers request by name.
+/// Each session keeps the settings that `current` has when the session starts. `enrolments` enrols
+/// gateways that present an invite. If `enrolments` is `None`, the gateway refuses them. `services`
+/// are further services that peers request by their names.
 pub async fn serve(
     current: watch::Receiver<Relay>,
     enrolments: Option<Arc<dyn Enroller>>,
@@ -71,7 +72,7 @@ pub async fn serve(
     }
 }
 
-/// Far ends of this gateway besides FTP and forwards.
+/// Services of the far gateway other than FTP and forwards.
 struct FarServices {
     enrolments: Option<Arc<dyn Enroller>>,
     services: HashMap<&'static str, Arc<dyn FarService>>,
@@ -288,8 +289,8 @@ async fn read_hello(
     }
 }
 
-/// Timeout of the first message of a stream.
+/// Time limit for the first message of a stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time by which a data connection's stream may precede its session.
+/// Time for which the stream of a data connection waits for its session to start.
 const PAIRING_TIMEOUT: Duration = Duration::from_secs(10);

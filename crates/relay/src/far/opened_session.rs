@@ -1,4 +1,4 @@
-//! The opening of a session, as a near gateway requests it.
+//! Parameters of a session, as the near gateway requests them in the first message.
 
 use ftp::session::{CommandId, SessionMode, far::DataOpener};
 use link::{PeerId, RecvStream, SendStream};
@@ -11,10 +11,10 @@ use crate::{
 };
 use net::{target::Endpoint, tls::ServerTls};
 
-/// A session as its first message describes it.
+/// A session that a near gateway has requested with the first message of a stream.
 pub(super) struct OpenedSession {
     pub(super) peer: PeerId,
-    /// Version of the messages.
+    /// Protocol version of the messages on the stream.
     pub(super) version: Version,
     pub(super) session: u64,
     pub(super) target: Endpoint,

@@ -1,5 +1,5 @@
-//! The control connection with one server: drives [`ftp::session::far`] over a socket and a link
-//! stream.
+//! The far gateway's half of an FTP session. It runs the state machine [`ftp::session::far`]
+//! between the server's control connection and a link stream.
 
 mod reconnection;
 mod reports;
@@ -64,7 +64,7 @@ use net::{
     tls::{self, ConnectionKind, Connector, Leg},
 };
 
-/// Serves one session until the server or the client leaves, or the link is lost.
+/// Serves one session until the server or the client disconnects, or the link is lost.
 pub(super) async fn serve(mut opened: OpenedSession, shared: &Arc<GatewayContext>) {
     let (stream, tls) = match connect::connect(&opened, shared).await {
         Ok(connected) => connected,
@@ -97,11 +97,13 @@ struct DataConnection {
     orders: mpsc::UnboundedSender<FarDataOrder>,
     stream: Option<oneshot::Sender<StreamHalves>>,
     server: IpAddr,
-    /// Weak, since the data connection holds the transfer, and its end must count.
+    /// Record of the transfer. The reference is weak, because the data connection owns the record,
+    /// and the registry counts the end when the record is dropped.
     transfer: Weak<OpenTransfer>,
-    /// Time at which the data connection was opened.
+    /// Time at which the gateway started to open the data connection.
     opened: Instant,
-    /// Drain budget of an upload, and the time of the last observation of its server.
+    /// Drain budget of an upload (maximum bytes in flight), and the time of the latest observation
+    /// of its server.
     drain: DrainBudget,
     observed: Instant,
     grants: watch::Sender<Grant>,
@@ -110,32 +112,33 @@ struct DataConnection {
 struct Session<'a> {
     shared: &'a Arc<GatewayContext>,
     peer: PeerId,
-    /// Version of the messages.
+    /// Protocol version of the messages on the session's stream.
     version: Version,
     session: u64,
     target: Endpoint,
     server: SocketAddr,
     local: SocketAddr,
     control: ControlConnection,
-    /// The next control connection, while it is being opened.
+    /// The next control connection to the server, while it is being opened.
     reconnection: Option<BoxedFuture<io::Result<Leg>>>,
-    /// The TLS connector, if the session has TLS.
+    /// TLS connector for the server. `None` if the server's connections do not use TLS.
     tls: Option<Arc<Connector>>,
     is_tls_implicit: bool,
-    /// Coding of the data on the link.
+    /// Coding of the data streams on the link. `None` disables coding.
     coding: Option<NegotiatedCoding>,
     far: FarSession,
     send: SendStream,
     data: BTreeMap<TransferId, DataConnection>,
-    /// Streams whose data connection the server has not announced yet.
+    /// Streams of data connections whose port the server has not announced yet.
     early: BTreeMap<TransferId, DataStream>,
-    /// Spool position for the next data connection.
+    /// Position in a spool from which the next upload reads its bytes. `None` if the client has
+    /// requested no spool.
     spool: Option<SpoolPosition>,
-    /// Time in which an upload must drain to the server.
+    /// Time limit for the server to accept all bytes in flight after the client's last byte.
     drain_limit: Duration,
     /// Budget of an upload before its first grant, as last reported to the near gateway.
     first_budget_bytes: u64,
-    /// The latest data connection that was started.
+    /// Number of the latest data connection.
     latest: TransferId,
     events: mpsc::UnboundedSender<(TransferId, FarDataEvent)>,
     closing: bool,
@@ -317,7 +320,7 @@ impl Session<'_> {
         }
     }
 
-    /// Refuses the session, and reports the reason to the client.
+    /// Refuses the session, and sends the reason to the client.
     async fn refuse(&mut self, code: u16, text: String) -> Result<(), SessionError> {
         self.closing = true;
         self.send_message(MessageToNear::Refused { code, text })
@@ -347,7 +350,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Carries out the orders of the state machine.
+    /// Executes all pending outputs of the state machine.
     async fn drain(&mut self) -> Result<(), SessionError> {
         while let Some(output) = self.far.poll() {
             match output {
@@ -415,7 +418,8 @@ impl Session<'_> {
         }
     }
 
-    /// Listens for the server's data connection. Returns the listener's address.
+    /// Listens for the server's data connection. Returns the listening address, or `None` if no
+    /// port is free.
     fn listen(&mut self, id: TransferId) -> Option<SocketAddr> {
         let listener = socket::listen(self.local.ip().to_canonical(), 0);
         match listener.and_then(|l| Ok((l.local_addr()?, l))) {
@@ -431,8 +435,8 @@ impl Session<'_> {
         }
     }
 
-    /// Selects the spool from which the next data connection takes its bytes. Returns the reply to
-    /// the client.
+    /// Selects the spool from which the next upload reads its bytes. Returns the reply to the
+    /// client.
     async fn find_spool(&mut self, request: &SpoolRequest) -> String {
         // An earlier selection, of an upload that did not come, loses its reader.
         self.spool = None;
@@ -572,7 +576,7 @@ impl Session<'_> {
         }
     }
 
-    /// Resets open transfers, so that none looks complete.
+    /// Resets all open data connections, so that no incomplete transfer appears complete.
     fn abort_all(&self) {
         for data in self.data.values() {
             let _ = data.orders.send(FarDataOrder::Abort { grace: false });
@@ -597,9 +601,10 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Streams kept for data connections that the server has not announced: as many as a client may
-/// request ahead.
+/// Maximum number of streams that wait for their data connection. The limit equals the number of
+/// commands that a client may pipeline.
 const EARLY_MAX: usize = PIPELINED_MAX;
 
-/// Commands that may come between a request for a spool and the data connection.
+/// Commands that a client may send between a request for a spool and the upload. Other commands
+/// cancel the request.
 const PRECEDES_DATA: [&str; 6] = ["PASV", "EPSV", "TYPE", "REST", "PBSZ", "PROT"];

@@ -1,7 +1,8 @@
-//! Further connections to the same server.
+//! Further control connections to the server of a running session.
 //!
-//! They serve to try another version of TLS. They also replace a session that ended, or got no
-//! reply in time, after a command sent ahead.
+//! The session opens one if the server supports only TLS 1.3. The session also opens one if a
+//! prefetched command made the server end the session or stay silent. The gateway sends a
+//! prefetched command before any client request.
 
 use std::{io, sync::Arc};
 
@@ -20,8 +21,8 @@ use net::{
 };
 
 impl Session<'_> {
-    /// Continues with another connection to the same server, in the state that the first had
-    /// reached.
+    /// Replaces the control connection by a new connection to the same server. The new connection
+    /// has sent `AUTH TLS` and completed the handshake.
     pub(super) async fn restart_with_tls(&mut self, tls: Connector) -> Result<(), (u16, String)> {
         info!(server = %self.server, "connecting again: the server does not accept TLS 1.2");
         let name = self.target.host.to_string();
@@ -37,7 +38,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Starts to connect again to the server that the session has left.
+    /// Starts to open another control connection to the server from which the session has
+    /// disconnected.
     pub(super) fn reconnect(&mut self) {
         info!(server = %self.server, "connecting again, to ask nothing ahead");
         let tls = self.tls.clone().filter(|_| self.is_tls_implicit);
@@ -46,7 +48,7 @@ impl Session<'_> {
         self.reconnection = Some(Box::pin(connection));
     }
 
-    /// Takes the connection that [`Self::reconnect`] has started.
+    /// Handles the result of the connection attempt that [`Self::reconnect`] has started.
     pub(super) fn on_reconnected(&mut self, leg: io::Result<Leg>) -> Result<(), SessionError> {
         self.reconnection = None;
         let input = match leg {
@@ -64,7 +66,7 @@ impl Session<'_> {
     }
 }
 
-/// Resolves with the connection that was started, and never without one.
+/// Waits for the connection attempt in `reconnection`. If there is none, the future never resolves.
 pub(super) async fn wait_for_reconnection(
     reconnection: &mut Option<BoxedFuture<io::Result<Leg>>>,
 ) -> io::Result<Leg> {

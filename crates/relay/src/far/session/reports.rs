@@ -1,4 +1,4 @@
-//! Periodic reports of the far half of a session to the near half, about its transfers.
+//! Periodic reports from the far gateway to the near gateway about the transfers of a session.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Session<'_> {
-    /// Reports the bottleneck of each transfer of this session to the near gateway.
+    /// Sends the near gateway the present bottleneck of each transfer of this session.
     pub(super) async fn report_limits(&mut self) -> Result<(), SessionError> {
         let limits: Vec<_> = self
             .data
@@ -25,13 +25,13 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Creates the drain budget of an upload to `server` that starts now.
+    /// Creates the drain budget (maximum bytes in flight) of an upload to `server` that starts now.
     pub(super) fn new_drain(&self, server: IpAddr) -> DrainBudget {
         let known = self.shared.server_rates.bytes_per_s(server, Instant::now());
         DrainBudget::new(self.drain_limit, self.rtt(), known)
     }
 
-    /// Stores the rate of a server after an upload.
+    /// Stores the measured rate of the server after an upload.
     pub(super) async fn remember_rate(&mut self, transfer: TransferId) -> Result<(), SessionError> {
         let data = self.data.get(&transfer);
         let Some((server, rate)) =
@@ -45,7 +45,7 @@ impl Session<'_> {
         self.report_first_budget().await
     }
 
-    /// Reports the first budget of uploads, if it has changed.
+    /// Sends the near gateway the initial budget of uploads, if it has changed.
     pub(super) async fn report_first_budget(&mut self) -> Result<(), SessionError> {
         let server = self.server.ip();
         let known = self.shared.server_rates.bytes_per_s(server, Instant::now());
@@ -57,7 +57,7 @@ impl Session<'_> {
         self.send_to_near(&FarMessage::FirstBudget(bytes)).await
     }
 
-    /// Returns the time of the next observation of servers.
+    /// Returns the time of the next observation of the running uploads.
     pub(super) fn next_observation(&self) -> Instant {
         let next = self
             .data
@@ -66,7 +66,8 @@ impl Session<'_> {
         next.min().unwrap_or_else(Instant::now)
     }
 
-    /// Observes the bytes that servers of uploads accept, and reports the resulting grants.
+    /// Measures how many bytes the servers of uploads have accepted, and sends the resulting grants
+    /// to the near gateway.
     pub(super) async fn observe_uploads(&mut self) -> Result<(), SessionError> {
         let now = Instant::now();
         let mut messages = Vec::new();
@@ -99,7 +100,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Returns the round-trip time of the link. It is zero before the first measurement.
+    /// Returns the base round-trip time of the link. The value is zero before the first
+    /// measurement.
     fn rtt(&self) -> Duration {
         let peers = self.shared.link.snapshot().peers;
         let peer = peers.get(self.peer.0);
@@ -107,5 +109,5 @@ impl Session<'_> {
     }
 }
 
-/// Interval of reports of a transfer's bottleneck to the near gateway.
+/// Interval at which the far gateway reports the bottleneck of each transfer to the near gateway.
 pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,16 +1,16 @@
-//! The clock that limits how long a session waits for its server.
+//! Timer that limits the wait of a session for its server.
 
 use ftp::session::far::{FarInput, ServerWait};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Session, SessionError};
 
-/// The present wait, and its start.
+/// Present wait of a session for its server, and the start of the wait.
 #[derive(Debug)]
 pub(super) struct WaitClock {
     current: Option<ServerWait>,
     since: Instant,
-    /// Bytes moved on the session's data connections at that time.
+    /// Number of bytes moved on the session's data connections at the latest check.
     moved_bytes: u64,
 }
 
@@ -25,7 +25,8 @@ impl Default for WaitClock {
 }
 
 impl WaitClock {
-    /// Returns the end of the wait. `None` if there is no wait.
+    /// Returns the time at which the wait expires. Returns `None` if the session does not wait for
+    /// its server.
     pub(super) fn until(&mut self, wait: Option<ServerWait>) -> Option<Instant> {
         let number = |wait: Option<ServerWait>| wait.map(|wait| wait.number);
         if number(wait) != number(self.current) {
@@ -61,7 +62,7 @@ impl Session<'_> {
     }
 }
 
-/// Resolves at `until`, and never without it.
+/// Waits until the time `until`. If `until` is `None`, the future never resolves.
 pub(super) async fn wait_until(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
