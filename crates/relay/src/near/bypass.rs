@@ -1,6 +1,6 @@
-//! The fallback for an intercepted client whose peer turns out to be dead. The gateway connects to
-//! the server with the client's address, and relays. It does not accelerate anything, and data
-//! connections do not pass through this module.
+//! Fallback for a client of a transparent listener whose peer does not answer. The gateway connects
+//! directly to the server, with the client's address as the source, and relays bytes without
+//! acceleration. Data connections of such a client do not pass through this module.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -9,7 +9,8 @@ use tracing::{debug, info, warn};
 
 use net::{socket, transparent};
 
-/// Relays between a client that has received no bytes yet and `server`, until both have ended.
+/// Relays bytes between a client and `server` until both directions have ended. The client must not
+/// have received any bytes from the gateway.
 pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {
     let connected = match stream.peer_addr() {
         Ok(client) => transparent::connect_as(client.ip(), server, CONNECT_TIMEOUT).await,
@@ -38,5 +39,6 @@ pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {
     }
 }
 
-/// Timeout of the connection to the server. Clients wait 20 s and more for its greeting.
+/// Time limit for the connection to the server. Clients wait at least 20 s for the server's
+/// greeting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The client's data connection: its connection, for the pump that drives its machine.
+//! Data connections to the client, for the pump that runs their state machine.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -20,9 +20,9 @@ use net::{
 
 /// Method by which the client's data connection is opened.
 pub(super) enum ClientLeg {
-    /// The client connects to this listener.
+    /// The gateway listens with this socket, and the client connects.
     Accept(Listener),
-    /// The client listens at this address.
+    /// The client listens at this address, and the gateway connects.
     Dial(SocketAddr),
 }
 
@@ -35,22 +35,23 @@ impl ClientLeg {
     }
 }
 
-/// Properties that the client's data connection shares with its control connection.
+/// Properties that the client's data connections share with its control connection.
 pub(super) struct DataClient {
-    /// The gateway's end of the control connection: clients compare both addresses.
+    /// Local address of the control connection. Data connections use the same address, because
+    /// clients compare the two.
     pub(super) local: IpAddr,
-    /// Whether that address is the server's.
+    /// Whether `local` is an address of the server (transparent listener).
     pub(super) is_transparent: bool,
-    /// The only address that may connect.
+    /// The only address from which a data connection is accepted.
     pub(super) address: IpAddr,
-    /// The network within this process to which the client belongs.
+    /// Network of in-process pipes to which the client belongs. `None` for a TCP client.
     pub(super) network: Option<PipeNetwork>,
 }
 
-/// Connects the leg, without TLS.
+/// Opens the data connection without TLS.
 ///
 /// # Errors
-/// Input for the machine that describes the failure.
+/// An input for the state machine that describes the failure.
 pub(super) async fn connect(leg: ClientLeg, client: DataClient) -> Result<Leg, DataInput> {
     let connection = match leg {
         // The listener accepts only one connection: the kernel refuses a second one.
@@ -75,7 +76,7 @@ pub(super) async fn connect(leg: ClientLeg, client: DataClient) -> Result<Leg, D
     Ok(Leg::plain(connection))
 }
 
-/// Returns the start of TLS on the leg.
+/// Returns a function that performs the TLS handshake on a data connection.
 pub(super) fn secure(tls: Arc<Acceptor>) -> SecureLeg {
     Box::new(move |tcp| -> BoxedFuture<_> {
         Box::pin(async move {
@@ -85,5 +86,5 @@ pub(super) fn secure(tls: Arc<Acceptor>) -> SecureLeg {
     })
 }
 
-/// Timeout of the connection to the port that a client has named.
+/// Time limit for a connection to the port that the client has announced.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);

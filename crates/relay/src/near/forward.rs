@@ -1,4 +1,4 @@
-//! Forwards: any TCP service behind a peer.
+//! Forwards at the near gateway: TCP connections of clients to any service behind a peer.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -57,16 +57,18 @@ impl NearService for Forward {
 
 /// Options of a forwarded connection.
 pub(super) struct ForwardOptions<'a> {
-    /// The kind's name in `status`.
+    /// Kind of the connection, as `longhaul status` shows it.
     pub(super) kind: &'static str,
     pub(super) class: Class,
-    /// Time without a byte after which the connection is reset, unless `is_needed` returns true.
+    /// Time without a byte after which the gateway resets the connection, unless `is_needed`
+    /// returns true.
     pub(super) timeout: Option<Duration>,
     pub(super) is_needed: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl ForwardOptions<'_> {
-    /// Options for any TCP service. The service itself decides how long it may be idle.
+    /// Options for any TCP service. There is no timeout, because only the service knows how long a
+    /// connection may be idle.
     const FORWARD: ForwardOptions<'static> = ForwardOptions {
         kind: "forward",
         class: Class::Bulk,
@@ -74,7 +76,7 @@ impl ForwardOptions<'_> {
         is_needed: &|| false,
     };
 
-    /// Resolves when a connection is idle for too long, and not needed otherwise.
+    /// Waits until the connection has been idle for the timeout and `is_needed` returns false.
     async fn wait_for_stall(&self, transfer: &OpenTransfer) {
         let Some(timeout) = self.timeout else {
             return std::future::pending().await;
@@ -88,7 +90,7 @@ impl ForwardOptions<'_> {
     }
 }
 
-/// Relays a client's connection to the target of `forward`.
+/// Relays bytes between a client's connection and the target of `forward`.
 pub(super) async fn relay_forward(
     connection: Connection,
     client: SocketAddr,
@@ -155,7 +157,7 @@ pub(super) async fn relay_forward(
     }
 }
 
-/// Resolves when no byte has moved for `timeout`.
+/// Waits until no byte has moved for `timeout`.
 async fn stalled(transfer: &OpenTransfer, timeout: Duration) {
     let moved = || transfer.meters().0.bytes() + transfer.meters().1.bytes();
     let mut before = moved();

@@ -1,4 +1,4 @@
-//! FTP listeners: the near end of FTP sessions.
+//! FTP listeners: the near gateway's service for FTP clients.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -22,17 +22,18 @@ use net::{
     tls::{Acceptor, Leg},
 };
 
-/// Near end of FTP sessions, at an open FTP listener.
+/// Service for the FTP clients of one listener.
 #[derive(Debug)]
 pub struct FtpService {
     settings: Arc<FtpListener>,
-    /// The listener's address.
+    /// Address of the listener.
     address: SocketAddr,
     tls: Option<Arc<Acceptor>>,
 }
 
 impl FtpService {
-    /// Creates a listener at `address`. `tls` accepts TLS as the settings require.
+    /// Creates the service for the listener at `address`. `tls` performs TLS handshakes with
+    /// clients, if the settings require TLS.
     pub fn new(settings: FtpListener, address: SocketAddr, tls: Option<Arc<Acceptor>>) -> Self {
         Self {
             settings: Arc::new(settings),
@@ -81,8 +82,8 @@ impl NearService for FtpService {
     }
 }
 
-/// Closes the connection with a reply that states the reason, or without one if the listener uses
-/// TLS.
+/// Closes the connection after a reply that states the reason. If the listener uses TLS, the
+/// connection closes without a reply.
 fn turn_away(connection: Connection, reached: ReachedLimit, has_tls: bool) {
     if has_tls {
         return socket::abort(connection);
@@ -99,5 +100,5 @@ fn turn_away(connection: Connection, reached: ReachedLimit, has_tls: bool) {
     });
 }
 
-/// Timeout of the reply to a client that is turned away.
+/// Time limit for sending the reply to a refused client.
 const TURN_AWAY_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The near gateway: listeners for clients.
+//! The near gateway: listeners that accept clients.
 
 mod bypass;
 mod data;
@@ -26,7 +26,8 @@ use net::{Connection, Listener};
 
 /// Accepts clients of a service until the task is dropped.
 ///
-/// Data connections of clients of a [`Listener::Pipe`] use its network.
+/// If the listener is a [`Listener::Pipe`], data connections of its clients use the same pipe
+/// network.
 pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Relay) {
     accept(&listener, |connection, client| {
         let shared = &relay.0;
@@ -68,13 +69,13 @@ pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Rel
     .await;
 }
 
-/// Resolves when a session has had time to end after an abort.
+/// Waits for an abort, and then for a short time in which the session can end itself.
 async fn wait_after_abort(relay: &Relay) {
     relay.wait_for_abort().await;
     sleep(ABORT_TIMEOUT).await;
 }
 
-/// Counts a client that is not served, and logs it once a minute.
+/// Counts a refused client, and logs the refusal at most once a minute.
 fn log_refusal(shared: &GatewayContext, client: SocketAddr, reached: ReachedLimit) {
     shared.registry.count_refusal();
     if shared
@@ -99,7 +100,7 @@ async fn accept(listener: &Listener, mut start: impl FnMut(Connection, SocketAdd
     }
 }
 
-/// Time for an aborted session to inform its client and the far gateway.
+/// Time in which an aborted session can send messages to its client and to the far gateway.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,6 +1,6 @@
-//! `USER name@host:port` at a listener with a fixed server, where it may name that server:
-//! `longhaul copy --gateway` always names the server. Account names may contain an `@`, so host and
-//! port must both match the server.
+//! `USER name@host:port` at a listener with a fixed server. A client may name that server although
+//! the listener is configured for it: `longhaul copy --gateway` always does. An account name may
+//! contain an `@`, so host and port must both match the fixed server.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use ftp::command::{Command, CommandKind};
 
 use net::target::Endpoint;
 
-/// Returns the line without the server's name if it logs in to the server at `target`, and
-/// otherwise the line.
+/// Removes `@host:port` from a `USER` line if it names the server `target`. Returns any other line
+/// unchanged.
 pub(super) fn without_target<'a>(
     line: &'a [u8],
     target: impl FnOnce() -> Option<Endpoint>,

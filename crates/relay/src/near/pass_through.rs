@@ -1,5 +1,5 @@
-//! FTPS that the gateway does not decrypt: forwards the control connection and each data
-//! connection. Data connections keep the server's port numbers.
+//! FTPS without decryption at the gateway. The gateway forwards the control connection and each
+//! data connection. The server's data ports keep their numbers at the gateway.
 
 use std::{
     collections::HashMap,
@@ -28,42 +28,44 @@ use crate::{
 };
 use net::{Connection, socket, target::Endpoint};
 
-/// A listener, and the open connections of its clients.
+/// A pass-through listener, and the open connections of its clients.
 #[derive(Debug)]
 pub struct PassThroughListener {
     config: PassThrough,
     shared: Arc<GatewayContext>,
     open: Arc<Mutex<HashMap<IpAddr, OpenConnections>>>,
     inherited: Arc<Mutex<InheritedClients>>,
-    /// Another process accepts the data connections.
+    /// Whether another process accepts the data connections now.
     has_left_data: AtomicBool,
-    /// The listener with another server before a reload, while it still has clients.
+    /// Listener that this one replaced at a reload because its server changed. `None` once the
+    /// older listener has no clients.
     older: Option<Arc<Self>>,
 }
 
-/// The open connections of one client. A client without a control connection cannot reach the
-/// server's data ports.
+/// Numbers of open connections of one client. Data connections are refused if the client has no
+/// control connection.
 #[derive(Debug, Default)]
 struct OpenConnections {
     controls: usize,
     data: usize,
 }
 
-/// Clients with control connections in an older process of this gateway.
+/// Clients whose control connections are in an older process of this gateway, after an upgrade.
 #[derive(Debug, Default)]
 struct InheritedClients {
-    /// Time at which each client is forgotten, unless it opens a data connection before.
+    /// For each client, the time at which its entry expires. Each data connection of the client
+    /// extends this time.
     until: HashMap<IpAddr, Instant>,
 }
 
-/// Counts a connection while it is held.
+/// Guard of one connection. The listener counts the connection until the guard is dropped.
 struct ConnectionGuard {
     listener: Arc<PassThroughListener>,
     client: IpAddr,
     is_data: bool,
 }
 
-/// Accepts clients, and their data connections, until the task is dropped.
+/// Accepts control connections and data connections of clients until the task is dropped.
 pub async fn serve_pass_through(
     control: Arc<TcpListener>,
     data: Vec<Arc<TcpListener>>,
@@ -76,7 +78,7 @@ pub async fn serve_pass_through(
     .await;
 }
 
-/// Accepts only data connections, until the listener's last client has left.
+/// Accepts only data connections, until the last client of the listener has disconnected.
 pub async fn serve_data(data: Vec<Arc<TcpListener>>, listener: Arc<PassThroughListener>) {
     let _listening = listen_for_data(data, &listener);
     while listener.has_clients() {
@@ -105,7 +107,7 @@ fn listen_for_data(
 }
 
 impl PassThroughListener {
-    /// Creates a listener that replaces `before`, whose clients stay connected.
+    /// Creates a listener that replaces `before`. The clients of `before` stay connected.
     pub fn new(config: PassThrough, relay: Relay, before: Option<&Arc<Self>>) -> Arc<Self> {
         let (same, other): (Option<_>, Option<_>) = match before {
             Some(before) if before.config.target == config.target => (Some(before), None),
@@ -129,7 +131,8 @@ impl PassThroughListener {
         &self.config
     }
 
-    /// Whether a client has a connection through this listener, or through a replaced one.
+    /// Whether a client has a connection through this listener, or through an older listener that
+    /// it replaced.
     pub fn has_clients(&self) -> bool {
         let older = self.older.as_ref();
         !self.lock().is_empty() || older.is_some_and(|older| older.has_clients())
@@ -163,7 +166,8 @@ impl PassThroughListener {
         self.relay(stream, client, port, held, None);
     }
 
-    /// Forwards to `port` of the server, and holds `held` meanwhile.
+    /// Forwards a connection to `port` of the server. The guard `held` is dropped when the
+    /// connection ends.
     fn relay(
         self: &Arc<Self>,
         stream: Connection,
@@ -222,7 +226,8 @@ impl PassThroughListener {
         Ok((permit, self.hold(client, false)))
     }
 
-    /// Returns a place for another data connection of a client that has a control connection.
+    /// Admits another data connection of a client. Returns `None` if the client has no control
+    /// connection, or if a limit is reached.
     fn admit_data(self: &Arc<Self>, client: IpAddr) -> Option<ConnectionGuard> {
         let most = self.shared.settings.limits.transfers_max;
         let mut open = self.lock();
@@ -251,14 +256,14 @@ impl PassThroughListener {
             || self.lock().get(&client).is_some_and(|open| open.data > 0)
     }
 
-    /// Returns clients that have connections, or may have data connections.
+    /// Returns the clients that have connections, or that may open data connections.
     pub fn clients(&self) -> Vec<IpAddr> {
         let mut clients: Vec<_> = self.lock().keys().copied().collect();
         clients.extend(self.lock_inherited().until.keys());
         clients
     }
 
-    /// Records that another process accepts data connections from now on.
+    /// Records that another process now accepts the data connections.
     pub fn leave_data(&self) {
         self.has_left_data.store(true, Relaxed);
     }
@@ -270,8 +275,8 @@ impl PassThroughListener {
         self.lock_inherited().until.extend(clients);
     }
 
-    /// Whether an older process has a control connection of `client`. If so, the client may have
-    /// data connections for longer.
+    /// Whether `client` has a control connection in an older process. If so, the function extends
+    /// the time for which the client may open data connections.
     fn is_inherited(&self, client: IpAddr) -> bool {
         let now = Instant::now();
         let mut inherited = self.lock_inherited();
@@ -319,12 +324,12 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Clients have one data connection for each control connection. An earlier one may still be
-/// ending.
+/// Maximum number of data connections for each control connection. Clients use one at a time, but
+/// earlier ones may still be closing.
 const DATA_PER_CONTROL_MAX: usize = 4;
 
-/// Assumed control connections of a client in older processes.
+/// Assumed number of control connections that a client has in older processes.
 const INHERITED_MAX: usize = 16;
 
-/// Interval of checks whether a removed listener still has clients.
+/// Interval between checks whether a removed listener still has clients.
 const LEFT_CHECK: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! The control connection with one client: drives [`ftp::session::near`] over a socket and link
-//! streams.
+//! The near gateway's half of an FTP session. It runs the state machine [`ftp::session::near`]
+//! between the client's control connection and link streams.
 
 mod data_connections;
 mod far_half;
@@ -53,17 +53,17 @@ use net::{
     tls::{Acceptor, ConnectionKind, Leg},
 };
 
-/// The listener of one session.
+/// Listener through which the client of a session has connected.
 #[derive(Debug)]
 pub(super) struct SessionListener {
     pub(super) config: Arc<FtpListener>,
-    /// The listener's address.
+    /// Address of the listener.
     pub(super) address: SocketAddr,
-    /// The session's TLS acceptor, if the listener uses TLS.
+    /// TLS acceptor of the session. `None` if the listener does not use TLS.
     pub(super) tls: Option<Arc<Acceptor>>,
 }
 
-/// Serves one client until it or its server leaves.
+/// Serves one client until the client or its server disconnects.
 pub(super) async fn serve(
     connection: Connection,
     client: SocketAddr,
@@ -158,34 +158,35 @@ struct Session {
     shared: Arc<GatewayContext>,
     listener: Arc<SessionListener>,
     client: SocketAddr,
-    /// The address that the client connected to.
+    /// Local address of the client's control connection.
     local: SocketAddr,
-    /// The network within this process to which the client belongs. Data connections use it, too.
+    /// Network of in-process pipes to which the client belongs. Data connections use the same
+    /// network. `None` for a TCP client.
     network: Option<PipeNetwork>,
     number: u64,
     control: ControlConnection,
     near: NearSession,
     far: Option<FarHalf>,
-    /// Checks the far half's peer until its first message.
+    /// Timer that checks whether the peer is up, until the first message from the peer arrives.
     silence_check: Option<(PeerId, Interval)>,
-    /// Link streams of data connections that the server has not announced yet.
+    /// Link streams of data connections that the server has not confirmed yet.
     streams: HashMap<TransferId, (SendStream, RecvStream)>,
     data: BTreeMap<TransferId, DataConnection>,
-    /// Drain budget of each upload.
+    /// Sender of the latest grant to each running upload. A grant limits the bytes in flight.
     grants: BTreeMap<TransferId, watch::Sender<Grant>>,
-    /// The budget of an upload without a grant of its own.
+    /// Budget of an upload that has not received a grant yet, in bytes.
     first_budget_bytes: u64,
     events: mpsc::UnboundedSender<(TransferId, NearDataEvent)>,
-    /// Start of the time in which the client may log in.
+    /// Start of the time limit for the client's log-in.
     logon_since: Instant,
     closing: bool,
-    /// Whether the client has sent any bytes.
+    /// Whether the client has received or sent any bytes.
     has_spoken: bool,
-    /// Whether the client is connected to its server directly.
+    /// Whether the gateway relays the client directly to its server, without the link.
     is_passing: bool,
     /// Transfer type that the client has requested last.
     transfer_type: TransferType,
-    /// Whether the next transfer begins after a file's first byte.
+    /// Whether the next transfer starts at an offset other than zero.
     begins_inside: bool,
 }
 
@@ -273,7 +274,7 @@ impl Session {
         Ok(())
     }
 
-    /// Carries out the orders of the state machine.
+    /// Executes all pending outputs of the state machine.
     async fn drain(&mut self) {
         while let Some(output) = self.near.poll() {
             match output {
@@ -337,7 +338,7 @@ impl Session {
         }
     }
 
-    /// Closes the control connection so that the client can read the last reply.
+    /// Closes the control connection in such a way that the client can still read the last reply.
     async fn close(&mut self) {
         self.control.shut_down().await;
         let _ = timeout(CLOSE_TIMEOUT, self.control.read_out()).await;
@@ -345,8 +346,8 @@ impl Session {
     }
 }
 
-/// Timeout of a reply. A client that sends commands should read replies.
+/// Time limit for writing a reply. A client that sends commands is expected to read their replies.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Time for the client to close after the last reply.
+/// Time limit for the client to close the connection after the last reply.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The data connections of a session: opens and ends them, and gives them orders.
+//! Data connections of a session: the module opens them, ends them and sends them orders.
 
 use std::{
     io,
@@ -37,10 +37,10 @@ use net::{Listener, pipe::PipeNetwork, socket, transparent};
 pub(super) struct DataConnection {
     pub(super) orders: mpsc::UnboundedSender<NearDataOrder>,
     pub(super) task: JoinHandle<()>,
-    /// Kept until the session has finished with it.
+    /// Record of the transfer. `None` once the session has recorded the outcome.
     pub(super) transfer: Option<Arc<OpenTransfer>>,
     pub(super) has_tls: bool,
-    /// The command that uses the data connection, once it has arrived.
+    /// Transfer command that uses the data connection. `None` before the command arrives.
     pub(super) commanded: Option<RequestedTransfer>,
 }
 
@@ -228,7 +228,8 @@ impl Session {
     }
 }
 
-/// Opens a listener for one data connection, on the address that the client uses.
+/// Opens a listening socket for one data connection. It has the local address of the control
+/// connection.
 fn bind(ip: IpAddr, listener: &FtpListener, network: Option<&PipeNetwork>) -> io::Result<Listener> {
     if let Some(network) = network {
         return network.listen().map(Listener::from);
@@ -257,5 +258,5 @@ fn bind(ip: IpAddr, listener: &FtpListener, network: Option<&PipeNetwork>) -> io
     }
 }
 
-/// A killed data connection resets its socket at once.
+/// Time limit for the task of an aborted data connection to reset its socket.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);

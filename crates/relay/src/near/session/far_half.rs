@@ -1,5 +1,4 @@
-//! The near gateway's link to the far half of a session: opens it, exchanges messages with it, and
-//! leaves it.
+//! Stream of a session to the far gateway: opening, messages and close.
 
 use std::time::Duration;
 
@@ -24,15 +23,15 @@ use crate::{
 };
 use net::target::{Endpoint, Host};
 
-/// The far half of the session.
+/// The far gateway's half of a session, as the near gateway reaches it over a stream.
 pub(super) struct FarHalf {
     pub(super) peer: PeerId,
-    /// Version of the messages.
+    /// Protocol version of the messages on the stream.
     pub(super) version: Version,
-    /// `USER name` of the hello.
+    /// Number and line of the `USER` command in the first message.
     logon: Option<(CommandId, Vec<u8>)>,
-    /// Commands sent before the far half's first message. `None` once the session cannot begin
-    /// again with them.
+    /// Commands sent before the first message from the far gateway. `None` once the session cannot
+    /// be restarted by repeating them.
     early_commands: Option<Vec<MessageToFar>>,
     pub(super) coding: Option<NegotiatedCoding>,
     pub(super) session: u64,
@@ -43,7 +42,7 @@ pub(super) struct FarHalf {
     _known: KnownSession,
 }
 
-/// Why the far half ended.
+/// Reason for which the stream to the far gateway ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FarHalfEnd {
     #[error("the link to peer {peer} was lost: {error}")]
@@ -55,7 +54,7 @@ pub(super) enum FarHalfEnd {
 }
 
 impl FarHalf {
-    /// Keeps a command that may have to be sent again.
+    /// Stores a command that a restarted session must send again.
     fn record_early(&mut self, message: &NearMessage) {
         let Some(commands) = &mut self.early_commands else {
             return;
@@ -72,7 +71,8 @@ impl FarHalf {
 }
 
 impl Session {
-    /// Detects a peer that died shortly before the session opened a stream to it.
+    /// Checks whether the peer is up. A peer may have failed shortly before the session opened a
+    /// stream to it.
     pub(super) fn check_silence(&mut self, peer: PeerId) {
         if let Some(error) = self.shared.silence(peer) {
             self.far = None;
@@ -83,8 +83,8 @@ impl Session {
         }
     }
 
-    /// Handles an unreachable peer. An intercepted client may be passed to its server if no message
-    /// was exchanged yet.
+    /// Handles an unreachable peer. The gateway can relay a client of a transparent listener
+    /// directly to its server, if the client has exchanged no message yet.
     pub(super) fn handle_unreachable(&mut self, error: &ReachError) {
         let is_down = matches!(
             error,
@@ -142,9 +142,10 @@ impl Session {
         }
     }
 
-    /// Opens the session again in the older version that the far gateway has named, and repeats the
-    /// commands that were sent. A session with a data connection is not opened again. The next one
-    /// begins with that version.
+    /// Restarts the session in the older protocol version that the far gateway has named in its
+    /// refusal, and repeats the commands already sent. A session that has requested a data
+    /// connection is not restarted. In any case, the next session starts with that version. Returns
+    /// whether the session was restarted.
     async fn restart_session(&mut self, message: &MessageToNear) -> bool {
         let (MessageToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
             return false;
@@ -300,7 +301,7 @@ impl Session {
         Ok(())
     }
 
-    /// Reports the bottleneck of each transfer of this session to the far gateway.
+    /// Sends the far gateway the present bottleneck of each transfer of this session.
     pub(super) async fn report_limits(&mut self) {
         let transfers = self.data.iter();
         let limits =
@@ -323,7 +324,7 @@ impl Session {
         }
     }
 
-    /// Ends the far half in an orderly way: messages in flight still arrive.
+    /// Closes the stream to the far gateway without a reset. Messages in flight still arrive.
     pub(super) fn leave_server(&mut self) {
         let Some(mut far) = self.far.take() else {
             return;
@@ -338,7 +339,8 @@ impl Session {
     }
 }
 
-/// Resolves periodically until the first message of the far half.
+/// Waits for the next check whether the peer is up. Returns the peer. After the first message from
+/// the far gateway, the future never resolves.
 pub(super) async fn next_silence_check(silence_check: &mut Option<(PeerId, Interval)>) -> PeerId {
     match silence_check {
         Some((peer, ticks)) => {
@@ -349,7 +351,8 @@ pub(super) async fn next_silence_check(silence_check: &mut Option<(PeerId, Inter
     }
 }
 
-/// Returns the next message of the far half. Never resolves without one.
+/// Returns the next message from the far gateway. If the session has no stream to a far gateway,
+/// the future never resolves.
 pub(super) async fn next_message(
     far: &mut Option<FarHalf>,
     shared: &GatewayContext,
@@ -388,20 +391,23 @@ pub(super) async fn next_message(
     }
 }
 
-/// Interval of reports of a transfer's bottleneck to the far gateway.
+/// Interval at which the near gateway reports the bottleneck of each transfer to the far gateway.
 pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Commands that a session keeps for a repeated start: more than clients send before the greeting.
+/// Maximum number of commands stored for a restart. Clients send fewer commands before the
+/// greeting.
 const EARLY_COMMANDS_MAX: usize = 64;
 
-/// Time for the far half's first message. After that, a peer that is not up counts as down.
+/// Time limit for the first message from the far gateway. After this time, a peer that is not up
+/// counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
 
-/// The same time for a client that can be passed to its server. Such a client need not wait for a
-/// silent peer either.
+/// Time limit for the first message from the far gateway if the gateway can relay the client
+/// directly to its server. Such a client need not wait long for a silent peer.
 const PASS_TIMEOUT: Duration = Duration::from_millis(300);
 const PASS_CHECK: Duration = Duration::from_millis(20);
 
-/// Time for the far half to end after the client has left: a long upload may have to drain.
+/// Time limit for the far gateway to close the stream after the client has disconnected. The limit
+/// is long because the server may still have to accept a long upload.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -1,5 +1,5 @@
-//! The transfers of a session, for the transfer log: the times of their commands, and a record of
-//! each finished one.
+//! Transfers of a session, for the transfer log. The module stores the time of each transfer
+//! command, and creates a record of each finished transfer.
 #![allow(
     clippy::disallowed_methods,
     reason = "the gateway's own clock: durations of transfers"
@@ -18,12 +18,13 @@ use crate::{
     transfer_log::{TransferDirection, TransferType, path_text},
 };
 
-/// Time and type of a requested transfer.
+/// Time and type of a transfer that the client has requested.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestedTransfer {
     at: Instant,
     transfer_type: TransferType,
-    /// Whether a size announced by the server is the number of bytes that will move.
+    /// Whether the transfer is a download of a complete file. If so, the size in the server's reply
+    /// is the number of bytes to move.
     is_whole_download: bool,
     is_announced: bool,
 }
@@ -40,7 +41,7 @@ impl Session {
         )
     }
 
-    /// Records a command that describes or starts a transfer.
+    /// Records a command that starts a transfer, or that sets its offset or type.
     pub(super) fn record_command(&mut self, command: &Command<'_>) {
         match command.kind() {
             CommandKind::Transfer(direction) => {
@@ -74,8 +75,8 @@ impl Session {
         }
     }
 
-    /// Records a reply that announces the size of a transfer. Servers write "150 Opening BINARY
-    /// mode data connection for a (1048576 bytes)."
+    /// Records the size of a transfer from the server's preliminary reply. Servers send "150
+    /// Opening BINARY mode data connection for a (1048576 bytes)."
     pub(super) fn record_reply(&mut self, line: &[u8]) {
         if !line.starts_with(b"150 ") && !line.starts_with(b"125 ") {
             return;
@@ -96,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Ends the session's part in a transfer. Its bytes count until the data connection ends.
+    /// Records the outcome of a transfer. Its bytes count until the data connection ends.
     pub(super) fn transferred(&mut self, record: TransferSummary) {
         let data = self.data.get_mut(&record.transfer);
         let (transfer, has_tls, commanded) = match data {
@@ -122,7 +123,8 @@ impl Session {
     }
 }
 
-/// Returns the number of bytes that a preliminary reply announces.
+/// Returns the number of bytes that a preliminary reply contains. Returns `None` if the reply
+/// contains no size.
 fn announced_size(line: &[u8]) -> Option<u64> {
     let text = str::from_utf8(line).ok()?;
     let (before, _) = text.rsplit_once(" bytes)")?;
