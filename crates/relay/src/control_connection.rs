@@ -1,4 +1,5 @@
-//! A control connection: reads and writes lines, under TLS from the start or from a later line on.
+//! Control connections of clients and servers: reading and writing of lines, with TLS from the
+//! start or from a later line.
 
 use std::io;
 
@@ -7,10 +8,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use net::{Connection, socket, tls::Leg};
 
-/// A control connection, and the unfinished line in its input.
+/// A control connection, and the bytes read from it that do not form a complete line yet.
 #[derive(Debug)]
 pub(crate) struct ControlConnection {
-    /// `None` once closed, and after a failed start of TLS.
+    /// The TCP or TLS connection. `None` after it was closed, or after the start of TLS has failed.
     leg: Option<Leg>,
     lines: LineSplitter,
     buffer: Box<[u8]>,
@@ -26,12 +27,14 @@ impl ControlConnection {
         }
     }
 
-    /// Returns the next complete line of the input.
+    /// Returns the next complete line that was read. Returns `None` if no complete line is
+    /// available.
     pub(crate) fn next_line(&mut self) -> Option<SplitLine> {
         self.lines.next_line()
     }
 
-    /// Reads once. The caller has taken all lines before. Returns `false` at the end of the input.
+    /// Reads once from the connection. Before this call, the caller must take all lines with
+    /// [`next_line`](Self::next_line). Returns `false` at the end of the input.
     ///
     /// # Errors
     /// The errors of the connection.
@@ -44,9 +47,11 @@ impl ControlConnection {
         Ok(count > 0)
     }
 
-    /// Reads once if `wanted`. Otherwise only a reset is detected, and reported as an error.
+    /// Reads once if `wanted` is set. Otherwise reads nothing and waits until the connection is
+    /// reset. The reset is returned as an error.
     ///
-    /// With `or_end` an orderly end is detected, too, even if bytes before it are unread.
+    /// If `or_end` is set, the wait also ends when the peer closes its sending direction, even if
+    /// unread bytes precede the close.
     ///
     /// # Errors
     /// The errors of the connection.
@@ -63,7 +68,7 @@ impl ControlConnection {
         }
     }
 
-    /// Writes complete lines with one call.
+    /// Writes complete lines in a single write.
     ///
     /// # Errors
     /// The errors of the connection.
@@ -73,11 +78,11 @@ impl ControlConnection {
         leg.flush().await
     }
 
-    /// Starts TLS with `handshake`.
+    /// Starts TLS by calling `handshake`.
     ///
     /// # Errors
-    /// The errors of the handshake. `InvalidData` if bytes follow the command or reply that starts
-    /// TLS: they would count as received under TLS.
+    /// The errors of the handshake. `InvalidData` if unprocessed bytes have arrived after the
+    /// command or reply that starts TLS. These bytes would otherwise count as received under TLS.
     pub(crate) async fn begin_tls(
         &mut self,
         handshake: impl AsyncFnOnce(Connection) -> io::Result<Leg>,
@@ -92,7 +97,7 @@ impl ControlConnection {
         Ok(())
     }
 
-    /// Returns the TCP connection, with or without TLS.
+    /// Returns the underlying TCP connection, with or without TLS. Returns `None` if it is closed.
     pub(crate) fn connection(&self) -> Option<&Connection> {
         self.leg.as_ref().map(Leg::connection)
     }
@@ -107,12 +112,13 @@ impl ControlConnection {
         self.leg.as_ref().is_some_and(Leg::is_tls13)
     }
 
-    /// Returns the connection if it does not use TLS. Unprocessed input is lost.
+    /// Returns the underlying connection if it does not use TLS. Bytes that were read but not
+    /// processed are lost.
     pub(crate) fn into_plain(self) -> Option<Connection> {
         self.leg.and_then(Leg::into_plain)
     }
 
-    /// Ends the output.
+    /// Closes the sending direction of the connection.
     pub(crate) async fn shut_down(&mut self) {
         if let Some(leg) = &mut self.leg {
             // The peer may have closed the connection.
@@ -120,7 +126,7 @@ impl ControlConnection {
         }
     }
 
-    /// Whether the connection is open. It is closed if TLS was requested and failed.
+    /// Whether the connection is open. A failed start of TLS closes the connection.
     pub(crate) fn is_open(&self) -> bool {
         self.leg.is_some()
     }
@@ -131,7 +137,7 @@ impl ControlConnection {
         self.leg = None;
     }
 
-    /// Reads and discards until the peer ends its output, too.
+    /// Reads and discards bytes until the peer closes its sending direction.
     pub(crate) async fn read_out(&mut self) {
         if let Some(leg) = &mut self.leg {
             while matches!(leg.read(&mut self.buffer).await, Ok(1..)) {}
@@ -139,5 +145,6 @@ impl ControlConnection {
     }
 }
 
-/// Bytes of one read. Most lines are shorter, and each session keeps a buffer of this size.
+/// Maximum number of bytes of one read. Most lines are shorter. Each session has a buffer of this
+/// size.
 const READ_BYTES: usize = 4096;

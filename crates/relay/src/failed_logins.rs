@@ -1,16 +1,17 @@
-//! Log entries for log-ins that a server has refused. Programs such as fail2ban read them.
+//! Log entries for log-ins that a server has refused. Programs such as fail2ban parse these
+//! entries.
 
 use std::net::SocketAddr;
 
 use tracing::warn;
 
-/// Target of the audit trail's events, which no filter of the log leaves out.
+/// Log target of audit events. No log filter suppresses this target.
 pub const AUDIT: &str = "audit";
 
 /// Logs a refused log-in of an FTP client.
 ///
-/// The address is part of the message, so programs that read lines find it in each log format. The
-/// client's own input comes last, quoted.
+/// The message contains the client's address, so that programs find the address in every log
+/// format. Text that the client has sent is quoted and stands at the end.
 pub(crate) fn log_failed_login(client: SocketAddr, server: &str, user: &str) {
     let ip = client.ip().to_canonical();
     let port = client.port();

@@ -1,5 +1,5 @@
-//! A forwarded connection as a machine. An orderly end of one direction becomes an orderly end at
-//! the other connection, any other end a reset.
+//! State machine of a forwarded connection. If one side closes its sending direction, the gateway
+//! closes the same direction at the other side. Any other end becomes a reset.
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::{
 };
 use net::{Connection, tls::Leg};
 
-/// Joins a connection and a stream until both directions have ended.
+/// Relays bytes between a connection and a stream until both directions have ended.
 ///
 /// # Errors
-/// The reason for which the connection or the stream broke.
+/// The reason why the connection or the stream broke.
 pub(crate) async fn join(
     connection: Connection,
     stream: StreamHalves,

@@ -34,12 +34,12 @@ use net::{
     target::{AllowList, Endpoint, Host},
 };
 
-/// A running gateway, as its sessions see it. A reload creates another value with other settings,
-/// and otherwise the same parts. Sessions keep the value that they started with.
+/// State of a running gateway that its sessions share. A reload creates another context with new
+/// settings and the same other components. A session keeps the context with which it started.
 #[derive(Debug, Clone)]
 pub(crate) struct GatewayContext {
     pub(crate) settings: Arc<RelaySettings>,
-    /// Names of the link's peers, removed ones included.
+    /// Names of the link's peers, including removed peers.
     pub(crate) peer_names: Arc<[String]>,
     pub(crate) link: Link,
     pub(crate) registry: Arc<Registry>,
@@ -47,27 +47,28 @@ pub(crate) struct GatewayContext {
     pub(crate) pairing: Arc<StreamPairing>,
     pub(crate) known_servers: Arc<KnownServers>,
     pub(crate) peer_versions: Arc<PeerVersions>,
-    /// Rates at which servers accepted their last uploads.
+    /// Rate at which each server accepted its latest upload.
     pub(crate) server_rates: Arc<ServerRates>,
     pub(crate) truncations: Arc<Truncations>,
     pub(crate) spools: Option<Arc<Spools>>,
     pub(crate) stores: Option<Arc<Stores>>,
     pub(crate) references: Arc<ReferenceStore>,
-    /// Addresses at which the gateway itself listens for TCP.
+    /// TCP addresses on which this gateway itself listens.
     pub(crate) own: Arc<[SocketAddr]>,
     pub(crate) next_session: Arc<AtomicU64>,
-    /// Whether another process has replaced this one, and the peers use that process.
+    /// Whether another process has replaced this process, and the peers use the new process.
     pub(crate) is_retired: Arc<AtomicBool>,
-    /// True once a shutdown's time for draining is over: open connections must end now.
+    /// Becomes true when a shutdown must no longer wait for open connections. Sessions must then
+    /// end immediately.
     pub(crate) abort: watch::Receiver<bool>,
-    /// Held by every session; the daemon waits until all are dropped.
+    /// Guard that every session holds. The daemon waits until all guards are dropped.
     pub(crate) drain_guard: mpsc::WeakSender<()>,
 }
 
-/// Reason why no stream could be opened, as a reply's text.
+/// Reason why no stream could be opened. The error text becomes part of a reply.
 #[derive(Debug, thiserror::Error)]
 pub enum ReachError {
-    /// No peer serves the host.
+    /// No peer serves the requested host.
     #[error("no peer serves {0}")]
     NoPeer(Host),
     /// The peer that serves the host does not answer.
@@ -75,9 +76,9 @@ pub enum ReachError {
     PeerDown {
         /// Name of the peer.
         name: String,
-        /// Endpoint of the peer, or a text in its place.
+        /// Endpoint of the peer. If the endpoint is unknown, a text that states this.
         endpoint: String,
-        /// Time of the last answer, as text.
+        /// Time of the peer's latest answer, as text.
         last_answer: String,
     },
     /// The peer has removed this gateway.
@@ -87,29 +88,29 @@ pub enum ReachError {
     Dismissed {
         /// Name of the peer.
         name: String,
-        /// Endpoint of the peer, or a text in its place.
+        /// Endpoint of the peer. If the endpoint is unknown, a text that states this.
         endpoint: String,
     },
-    /// No peer that serves the host answers within the time of this request.
+    /// No peer that serves the host has answered within the time limit of this request.
     #[error("no peer for {0} answers at once")]
     NotAtOnce(Host),
     /// The peer permits no more streams.
     #[error("peer {0}: too many transfers at once")]
     TooMany(String),
-    /// The gateway shuts down.
+    /// This gateway is shutting down.
     #[error("this gateway is shutting down")]
     Closed,
 }
 
 impl GatewayContext {
-    /// Resolves when open connections must end.
+    /// Waits until open connections must end because of a shutdown.
     pub(crate) async fn wait_for_abort(&self) {
         let mut abort = self.abort.clone();
         // A dropped sender has the same meaning as an order.
         let _ = abort.wait_for(|abort| *abort).await;
     }
 
-    /// Returns a number for a session, unique among this gateway's sessions.
+    /// Returns a number for a new session. The number is unique within this gateway.
     pub(crate) fn session_number(&self) -> u64 {
         self.next_session.fetch_add(1, Relaxed)
     }
@@ -118,7 +119,7 @@ impl GatewayContext {
         self.peer_names.get(peer.0).map_or("?", String::as_str)
     }
 
-    /// Connects to a server on behalf of `peer`.
+    /// Connects to a server that `peer` has requested. The peer's allow list applies.
     pub(crate) async fn dial(
         &self,
         peer: PeerId,
@@ -129,9 +130,10 @@ impl GatewayContext {
         dial::dial(target, allow, &self.own).await
     }
 
-    /// Opens a stream to the first peer for `host` that answers.
+    /// Opens a stream to a peer that serves `host`. If a peer does not answer, the function tries
+    /// the next peer.
     ///
-    /// `service` creates the stream's first message for a peer, and a value that is returned, too.
+    /// `service` creates the first message of the stream, and a value that the function returns.
     pub(crate) async fn reach<T>(
         &self,
         host: &Host,
@@ -166,7 +168,7 @@ impl GatewayContext {
         Err(reason)
     }
 
-    /// Opens a stream to `peer`.
+    /// Opens a stream to the peer `peer`.
     pub(crate) async fn open(
         &self,
         peer: PeerId,
@@ -176,7 +178,8 @@ impl GatewayContext {
         opened.map_err(|error| self.not_opened(peer, error))
     }
 
-    /// Opens a stream to the process of `peer` that has the stream `beside`.
+    /// Opens a stream to `peer`. The stream reaches the same process of the peer as the existing
+    /// stream `beside`.
     pub(crate) async fn open_beside(
         &self,
         peer: PeerId,
@@ -197,10 +200,11 @@ impl GatewayContext {
         }
     }
 
-    /// Returns this gateway's offer for the data of a listener's clients, and its own part in it.
-    /// `None` for uncoded bytes.
+    /// Returns the coding (compression and deduplication) that this gateway offers for the clients
+    /// of a listener. Also returns this gateway's own settings for that coding. Returns `None` if
+    /// the listener uses no coding.
     ///
-    /// A later call may return another offer: a store may be free by then.
+    /// A later call may return another offer, because a store may become available.
     pub(crate) fn offer(
         &self,
         peer: PeerId,
@@ -228,14 +232,14 @@ impl GatewayContext {
         Some((coding, negotiated))
     }
 
-    /// Returns this gateway's part of the peer's offer.
+    /// Returns the coding that this gateway accepts from the peer's offer.
     pub(crate) fn agree(&self, peer: PeerId, offer: &CodingOffer) -> NegotiatedCoding {
         let terms = offer.store.as_ref();
         let store = terms.and_then(|terms| self.store(peer, &terms.tenant));
         NegotiatedCoding::accepted(offer, self.settings.compresses(peer, true), store)
     }
 
-    /// Returns the coding of a data connection. `beside` is a stream of its session.
+    /// Returns the coding of a data connection. `beside` is a stream of the same session.
     pub(crate) fn stream_coding(
         &self,
         negotiated: Option<&NegotiatedCoding>,
@@ -245,7 +249,8 @@ impl GatewayContext {
         Some(negotiated?.stream_coding(key, &self.link, beside, &self.references))
     }
 
-    /// Returns the chunk store for `tenant` of `peer`, if one is configured.
+    /// Returns the chunk store of the tenant `tenant` of `peer`. Returns `None` if no store is
+    /// configured or available.
     pub(crate) fn store(&self, peer: PeerId, tenant: &str) -> Option<Store> {
         let (of_peer, key) = self.settings.peer_and_key(peer)?;
         let has_tenant = tenant.is_empty() || of_peer.tenants.iter().any(|it| it == tenant);
@@ -260,7 +265,8 @@ impl GatewayContext {
         tokio::task::block_in_place(|| stores.get(owner))
     }
 
-    /// Returns the reason why `peer` cannot answer at the moment, if there is one.
+    /// Returns the reason why `peer` does not answer at present. Returns `None` if the peer
+    /// answers.
     pub(crate) fn silence(&self, peer: PeerId) -> Option<ReachError> {
         let state = self.link.snapshot().peers.get(peer.0).map(|p| p.state);
         if matches!(state, Some(PeerState::Up { .. })) {

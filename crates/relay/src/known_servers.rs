@@ -1,5 +1,6 @@
-//! Deviating traits of servers, learned in sessions. The next session with the same server starts
-//! with them. They expire, since servers change.
+//! Deviations of servers from the standards, as sessions have detected them. Later sessions with
+//! the same server start with these traits. A trait expires after some time, because servers
+//! change.
 
 use std::{
     collections::HashMap,
@@ -12,23 +13,23 @@ use tokio::time::Instant;
 
 use net::target::Endpoint;
 
-/// A trait in which a server differs from others.
+/// A deviation of a server from the standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ServerTrait {
-    /// [`ServerTraits::dislikes_questions`].
+    /// The server has the trait [`ServerTraits::dislikes_questions`].
     DislikesQuestions,
-    /// [`ServerTraits::lacks_passive`].
+    /// The server has the trait [`ServerTraits::lacks_passive`].
     LacksPassive,
-    /// The server supports TLS 1.3 only. Other servers are first offered TLS 1.2.
+    /// The server supports only TLS 1.3. To other servers, the gateway first offers TLS 1.2.
     LacksTls12,
 }
 
-/// Traits of servers, and the time at which each was learned.
+/// Detected traits of servers, and the time at which each trait was detected.
 #[derive(Debug, Default)]
 pub(crate) struct KnownServers(Mutex<HashMap<(Endpoint, ServerTrait), Instant>>);
 
 impl KnownServers {
-    /// Whether a server is known for a trait.
+    /// Whether an earlier session has detected the trait, and the trait has not expired.
     pub(crate) fn has(&self, server: &Endpoint, which: ServerTrait, now: Instant) -> bool {
         let mut traits = self.lock();
         let key = (server.clone(), which);
@@ -40,7 +41,7 @@ impl KnownServers {
         is_fresh
     }
 
-    /// Returns the known traits for the start of an FTP session.
+    /// Returns the server's known traits for a new FTP session.
     pub(crate) fn ftp(&self, server: &Endpoint, now: Instant) -> ServerTraits {
         ServerTraits {
             dislikes_questions: self.has(server, ServerTrait::DislikesQuestions, now),
@@ -48,7 +49,7 @@ impl KnownServers {
         }
     }
 
-    /// Stores a trait.
+    /// Stores a trait that was detected at `now`.
     pub(crate) fn learn(&self, server: &Endpoint, which: ServerTrait, now: Instant) {
         let mut traits = self.lock();
         let key = (server.clone(), which);
@@ -62,7 +63,7 @@ impl KnownServers {
         traits.insert(key, now);
     }
 
-    /// Stores the traits that an FTP session has learned.
+    /// Stores or removes a trait that an FTP session has detected.
     pub(crate) fn learn_ftp(&self, server: &Endpoint, lesson: LearnedTrait, now: Instant) {
         match lesson {
             LearnedTrait::DislikesQuestions => {
@@ -82,10 +83,11 @@ impl KnownServers {
     }
 }
 
-/// Maximum number of traits in memory.
+/// Maximum number of stored traits.
 const TRAITS_MAX: usize = 1024;
 
-/// Lifetime of a trait. Learning it again costs a client a connection, or at most some seconds.
+/// Lifetime of a trait. If a session detects the trait again, the client waits for another
+/// connection, or for a few seconds.
 const KEPT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

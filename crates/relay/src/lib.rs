@@ -1,9 +1,10 @@
-//! The near and the far end of services over a link between two gateways: FTP sessions and
-//! forwards.
+//! Services over a link between two gateways: FTP sessions and forwards, at the near and at the far
+//! gateway.
 //!
-//! A [`Relay`] serves clients at its listeners, and the streams that peers open. FTP itself is in
-//! the `ftp` crate, the WAN in the `link` crate. This crate connects both to TCP sockets.
-//! Configuration file, admin interface and packages belong to the daemon.
+//! A [`Relay`] serves clients at its listeners, and the streams that peers open. The crate `ftp`
+//! contains the FTP protocol. The crate `link` contains the WAN transport. This crate connects both
+//! with TCP sockets. The daemon contains the configuration file, the admin interface and the
+//! packaging.
 
 mod control_connection;
 mod drain;

@@ -1,4 +1,4 @@
-//! Limits on the resources that clients of a gateway use, so that no client uses up all of them.
+//! Limits on the resources of a gateway, so that one client cannot use up all of them.
 #![allow(
     clippy::disallowed_methods,
     reason = "the gateway's own clock: failed logins in a minute"
@@ -13,31 +13,33 @@ use std::{
 
 use net::target::network;
 
-/// The limits of a gateway.
+/// Limits on the resources that clients of a gateway may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelayLimits {
-    /// Concurrent control connections.
+    /// Maximum number of concurrent control connections.
     pub sessions_max: usize,
-    /// Concurrent control connections and forwards of one client: an IPv4 address, or an IPv6
-    /// network of 64 bits.
+    /// Maximum number of concurrent control connections and forwards of one client. A client is an
+    /// IPv4 address or an IPv6 network of 64 bits.
     pub sessions_per_client_max: usize,
-    /// Concurrent data connections.
+    /// Maximum number of concurrent data connections.
     pub transfers_max: usize,
-    /// Concurrent connections of `[[forward]]` sections.
+    /// Maximum number of concurrent connections of `[[forward]]` sections.
     pub forwards_max: usize,
-    /// Logins of one client that servers refuse within a minute.
+    /// Maximum number of failed log-ins of one client per minute.
     pub failed_logins_per_minute_max: u32,
-    /// Time for a client to log in.
+    /// Time limit for a client to log in.
     pub login_timeout: Duration,
-    /// Time after which a control connection without command and transfer is closed.
+    /// Time without a command and without a transfer after which the gateway closes a control
+    /// connection.
     pub idle_timeout: Duration,
-    /// Time after which a data connection without progress is reset.
+    /// Time without a moved byte after which the gateway resets a data connection.
     pub stall_timeout: Duration,
 }
 
 impl RelayLimits {
-    /// Each session, transfer and forward uses one stream, and each kind has its own share. No kind
-    /// can thus use up all streams. Servers have shorter timeouts.
+    /// Returns the default limits for a link with `streams` streams. Each session, transfer and
+    /// forward uses one stream. Each kind has a fixed share of the streams, so no kind can use up
+    /// all of them. The timeouts are longer than those of common servers.
     pub fn fitting(streams: usize) -> Self {
         let share = |eighths: usize| (streams * eighths / SHARES).max(1);
         let sessions_max = share(SESSIONS_SHARES);
@@ -55,42 +57,42 @@ impl RelayLimits {
     }
 }
 
-/// A refusal of a client, for the log.
+/// Kind of a refusal, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RefusalKind {
-    /// The client exceeds a limit, or may not use the listener.
+    /// The client exceeds a limit, or its address is not allowed at the listener.
     Service(ReachedLimit),
-    /// A server that the listener does not allow.
+    /// The client requested a server that the listener does not allow.
     Server,
-    /// The admin interface, under a foreign host name.
+    /// A request to the admin interface names a foreign host.
     AdminHost,
-    /// The dashboard, with a wrong token.
+    /// A request to the dashboard has a wrong token.
     AdminToken,
-    /// The dashboard, with an invalid certificate.
+    /// A connection to the dashboard has an invalid client certificate.
     AdminCertificate,
 }
 
-/// A limit that is reached. Its text becomes part of the reply.
+/// A limit that a client has reached. The error text becomes part of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ReachedLimit {
-    /// The listener does not serve the address of the client.
+    /// The listener does not serve clients with this address.
     #[error("clients from your address are not served")]
     Stranger,
-    /// All sessions.
+    /// The total number of sessions.
     #[error("too many sessions, try again later")]
     Sessions,
-    /// All forwards.
+    /// The total number of forwards.
     #[error("too many forwards at once")]
     Forwards,
-    /// Sessions of one client.
+    /// The number of sessions of one client.
     #[error("too many sessions from your address, try again later")]
     SessionsOfClient,
-    /// Failed log-ins of one client.
+    /// The number of failed log-ins of one client.
     #[error("too many failed logins from your address, try again in a minute")]
     FailedLogins,
 }
 
-/// The current use.
+/// Current use of the limited resources.
 #[derive(Debug)]
 pub struct Usage {
     state: Mutex<State>,
@@ -102,13 +104,14 @@ struct State {
     sessions: usize,
     forwards: usize,
     of_client: HashMap<IpAddr, usize>,
-    /// The time of the first failed login, and the number of failures.
+    /// For each client, the time of its first failed log-in and the number of failures since that
+    /// time.
     failed_logins: HashMap<IpAddr, (Instant, u32)>,
-    /// Time of the latest log line about each refusal.
+    /// For each client and kind of refusal, the time of the latest log line.
     refusals_logged: HashMap<(IpAddr, RefusalKind), Instant>,
 }
 
-/// Purpose of a client's permit.
+/// Service for which a client needs a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PermitPurpose {
     /// A control connection.
@@ -117,7 +120,8 @@ pub enum PermitPurpose {
     Forward,
 }
 
-/// Counts a session or a forward while it is held.
+/// Permit of one session or forward. Usage counts the session or forward until the permit is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     usage: Arc<Usage>,
@@ -140,12 +144,12 @@ impl Usage {
         })
     }
 
-    /// Applies other limits. Clients that are admitted already stay.
+    /// Sets new limits. Clients that were already admitted stay connected.
     pub(crate) fn set_limits(&self, limits: RelayLimits) {
         self.lock().limits = limits;
     }
 
-    /// Admits a client while the permit is held.
+    /// Admits a client if no limit is reached. The client counts until the permit is dropped.
     pub(crate) fn admit(
         self: &Arc<Self>,
         client: IpAddr,
@@ -180,7 +184,8 @@ impl Usage {
         })
     }
 
-    /// Counts a login of this client that a server has refused.
+    /// Counts a failed log-in of this client. Returns an error when the client has reached the
+    /// limit.
     pub(crate) fn record_failed_login(&self, client: IpAddr) -> Result<(), ReachedLimit> {
         let (client, now) = (network(client), Instant::now());
         let mut state = self.lock();
@@ -196,8 +201,8 @@ impl Usage {
         Ok(())
     }
 
-    /// Whether the log should report this refusal: once a minute, regardless of the number of
-    /// attempts.
+    /// Whether the log should contain this refusal. Each kind of refusal of a client is logged at
+    /// most once a minute.
     pub fn should_log(&self, client: IpAddr, refusal: RefusalKind) -> bool {
         self.should_log_at(client, refusal, Instant::now())
     }
@@ -232,7 +237,8 @@ impl State {
         }
     }
 
-    /// Returns the failed logins of the last minute, and forgets earlier ones.
+    /// Returns the number of failed log-ins of the client in the present minute. The function drops
+    /// an older count.
     fn failed_logins(&mut self, client: IpAddr, now: Instant) -> u32 {
         match self.failed_logins.get(&client) {
             Some((since, count)) if now - *since < MINUTE => *count,
@@ -271,20 +277,20 @@ impl Drop for Permit {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Division of a peer's streams. A session mostly has one transfer at a time, and many sessions
-/// have none.
+/// Shares of a peer's streams, in eighths. A session usually has at most one transfer at a time.
 const SESSIONS_SHARES: usize = 4;
 const TRANSFERS_SHARES: usize = 3;
 const FORWARDS_SHARES: usize = 1;
 const SHARES: usize = SESSIONS_SHARES + TRANSFERS_SHARES + FORWARDS_SHARES;
 
-/// Default of `sessions_per_client_max`: a client may be the address translation of a whole site.
+/// Default of `sessions_per_client_max`. The value is high because one address may be the NAT
+/// address of a large site.
 const SESSIONS_PER_CLIENT: usize = 1000;
 
-/// Refusals whose latest log line is remembered.
+/// Maximum number of refusals for which the time of the latest log line is stored.
 const REFUSALS_KEPT: usize = 1_000;
 
-/// Clients whose failed logins are kept in memory.
+/// Maximum number of clients for which failed log-ins are stored.
 const FAILED_LOGINS_KEPT: usize = 10_000;
 
 #[cfg(test)]
