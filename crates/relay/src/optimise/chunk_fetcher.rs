@@ -1,6 +1,6 @@
-//! The receiver's requests for chunks that are missing in its store.
+//! Requests of a receiving gateway for chunks that are missing in its store.
 //!
-//! They use a stream of their own, since the data's stream continues meanwhile, and may be full.
+//! The requests use a separate stream, because the data stream may be full.
 
 use std::{
     collections::VecDeque,
@@ -24,28 +24,29 @@ use tokio::{
 use super::{CodingCounters, DedupContext, ReferenceKey};
 use crate::wire::{ChunkRequest, Service, StreamHello, encode};
 
-/// A chunk that was missing.
+/// A chunk that was missing in the receiver's store and has arrived from the peer.
 #[derive(Debug)]
 pub(super) struct FetchedChunk {
-    /// Number of the chunk's reference.
+    /// Number of the reference to the chunk.
     pub(super) number: u64,
     pub(super) name: ChunkName,
     pub(super) chunk: Bytes,
 }
 
-/// The requests of one stream. Dropping it ends the requests.
+/// Requests for the missing chunks of one data stream. Dropping the value ends the requests.
 #[derive(Debug)]
 pub(super) struct ChunkFetcher {
-    /// Number below which all chunks of references are available.
+    /// Reference number to acknowledge to the sender. The chunks of all references below it are
+    /// available.
     acknowledged: watch::Sender<u64>,
-    /// Requested chunks. The receiver stops reading the stream while it waits for one, which bounds
-    /// the channel.
+    /// Chunks to request. The receiver stops reading the data stream while it waits for a chunk, so
+    /// the channel stays small.
     missing: mpsc::UnboundedSender<(u64, ChunkReference)>,
     fetched: mpsc::UnboundedReceiver<FetchedChunk>,
     task: JoinHandle<Result<(), FetchError>>,
 }
 
-/// Reason why a missing chunk does not arrive.
+/// Reason why a requested chunk does not arrive.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("a chunk cannot be requested: {0}")]
@@ -84,8 +85,8 @@ impl ChunkFetcher {
         }
     }
 
-    /// Records that all chunks of references below `number` are available. If the task has ended,
-    /// [`next_chunk`](Self::next_chunk) returns the reason.
+    /// Acknowledges to the sender that the chunks of all references below `number` are available.
+    /// If the task has ended, [`next_chunk`](Self::next_chunk) returns the reason.
     pub(super) fn acknowledge(&self, number: u64) {
         self.acknowledged.send_replace(number);
     }
@@ -94,7 +95,7 @@ impl ChunkFetcher {
         let _ = self.missing.send((number, reference));
     }
 
-    /// Returns the next missing chunk, in the order of requests. Cancel safe.
+    /// Returns the next requested chunk, in the order of the requests. Cancel safe.
     ///
     /// # Errors
     /// The reason why no further chunk arrives.
@@ -168,7 +169,7 @@ async fn open(dedup: &DedupContext) -> Result<(SendStream, RecvStream), FetchErr
     Ok((send, recv))
 }
 
-/// Requested chunks, and the received part of the first one.
+/// Requested chunks that have not arrived, and the received bytes of the first one.
 #[derive(Debug)]
 struct ChunkReceiver {
     decoder: Decoder,
@@ -224,9 +225,9 @@ impl ChunkReceiver {
     }
 }
 
-/// Time to wait for a free stream.
+/// Time limit for the link to permit another stream.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
 
-/// Time to acknowledge the last chunks, once the data has ended here.
+/// Time limit for sending the last acknowledgements after the end of the data stream.
 const LAST_ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(10);

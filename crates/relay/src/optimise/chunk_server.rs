@@ -1,4 +1,4 @@
-//! The sender's answers: chunks that the receiver of references does not have.
+//! Replies of the sending gateway to requests for chunks that the receiver does not have.
 
 use bytes::BytesMut;
 use link::{RecvStream, SendStream};
@@ -11,8 +11,8 @@ use tracing::debug;
 use super::{ReferenceKey, ReferenceStore};
 use crate::wire::{ChunkRequest, MessageDecoder, reset};
 
-/// Answers requests about the stream of `key`, until the receiver ends. `decoder` may contain the
-/// first request.
+/// Replies to requests for chunks of the stream `key`, until the receiver ends its request stream.
+/// `decoder` may already contain the first request.
 pub(crate) async fn serve(
     references: &ReferenceStore,
     key: ReferenceKey,
@@ -63,5 +63,6 @@ pub(crate) async fn serve(
     }
 }
 
-/// Compression level of missing chunks, since a receiver waits for them.
+/// Compression level of requested chunks. The level is the fastest, because the receiver waits for
+/// the chunk.
 const MISSING_LEVEL: i32 = 1;

@@ -1,4 +1,5 @@
-//! Counters of coding: bytes before and after it, and the processor time that it takes.
+//! Counters of coding (compression and deduplication): bytes before and after coding, and processor
+//! time.
 
 use std::{
     sync::{
@@ -11,14 +12,15 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use optimiser::{counts::CodingCounts, frame::REFERENCE_BYTES};
 
-/// Counts of one transfer, both directions together, and of all transfers.
+/// Counters of one transfer, for both directions together. Each count also adds to the counters of
+/// all transfers.
 #[derive(Debug)]
 pub struct CodingCounters {
     of_transfer: CodingTotals,
     of_all: Arc<CodingTotals>,
 }
 
-/// Sums over coded bytes.
+/// Sums over all coded bytes of one transfer, or of all transfers.
 #[derive(Debug, Default)]
 pub(crate) struct CodingTotals {
     bytes: AtomicU64,
@@ -28,21 +30,21 @@ pub(crate) struct CodingTotals {
     processor_ns: AtomicU64,
 }
 
-/// The sums at one moment.
+/// Values of [`CodingTotals`] at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CodingSnapshot {
-    /// Bytes of the application.
+    /// Number of application bytes before coding.
     pub(crate) bytes: u64,
-    /// Bytes of the streams on the link.
+    /// Number of bytes in the link streams after coding.
     pub(crate) wan_bytes: u64,
     pub(crate) compression_saved_bytes: u64,
     pub(crate) deduplication_saved_bytes: u64,
-    /// This gateway's processor time for coding and decoding.
+    /// Processor time that this gateway has spent on coding and decoding.
     pub(crate) processor: Duration,
 }
 
 impl CodingCounters {
-    /// Creates the counters of a new transfer.
+    /// Creates the counters of a new transfer. `of_all` are the counters of all transfers.
     pub(crate) fn new(of_all: Arc<CodingTotals>) -> Self {
         Self {
             of_transfer: CodingTotals::default(),
@@ -62,10 +64,11 @@ impl CodingCounters {
         });
     }
 
-    /// Counts a referenced chunk that the receiver did not have, and that was sent later in a
-    /// frame.
+    /// Counts a referenced chunk that the receiver did not have. The sender has sent that chunk
+    /// later in a frame.
     ///
-    /// The sums of all transfers keep the saving, since counters never decrease.
+    /// The function subtracts the lost saving only from the counters of the transfer. The counters
+    /// of all transfers keep it, because counters must never decrease.
     pub(super) fn count_missing(&self, chunk_bytes: usize, frame_bytes: usize) {
         self.each(|sums| {
             sums.wan_bytes.fetch_add(frame_bytes as u64, Relaxed);
@@ -76,7 +79,7 @@ impl CodingCounters {
         let _ = saved.fetch_update(Relaxed, Relaxed, less);
     }
 
-    /// Runs `work`, and counts its processor time.
+    /// Calls `work`, and counts its processor time.
     pub(super) fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = processor_time();
         let result = work();
@@ -92,7 +95,7 @@ impl CodingCounters {
         add(&self.of_all);
     }
 
-    /// Returns the sums of the transfer so far.
+    /// Returns the present counts of the transfer.
     pub(crate) fn snapshot(&self) -> CodingSnapshot {
         self.of_transfer.snapshot()
     }

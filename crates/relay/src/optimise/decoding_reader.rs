@@ -1,4 +1,4 @@
-//! The receiving half of a stream that may be coded.
+//! Reader of a link stream whose bytes may be coded (compressed or deduplicated).
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -20,13 +20,13 @@ use super::{
     chunk_fetcher::{ChunkFetcher, FetchError},
 };
 
-/// The receiving half of a link stream, and the decoder of its bytes.
+/// Reader of a link stream, and the decoder of its bytes.
 #[derive(Debug)]
 pub(crate) struct DecodingReader {
     recv: RecvStream,
-    /// Bytes that arrived with the hello.
+    /// Bytes that arrived together with the hello, the first message of the stream.
     first: Bytes,
-    /// `None` for an uncoded stream.
+    /// Decoder of the stream. `None` if the stream is not coded.
     coder: Option<Box<StreamDecoder>>,
 }
 
@@ -47,17 +47,18 @@ struct StreamDecoder {
     check: StreamCheck,
     counters: Arc<CodingCounters>,
     counted: CodingCounts,
-    /// Deduplication, with a chunk store.
+    /// Deduplication with a chunk store. `None` if the stream is not deduplicated.
     dedup: Option<DedupContext>,
-    /// Decoded items that were not delivered yet, in order.
+    /// Decoded items that the reader has not returned yet, in order.
     queue: VecDeque<DecodedItem>,
     queued_bytes: usize,
     loading: Option<JoinHandle<Vec<Option<Bytes>>>>,
-    /// Lists of the delivered chunks.
+    /// Builder of lists: sequences of references to the returned chunks.
     list_builder: ListBuilder,
-    /// Requests for chunks. `Some` after the first reference.
+    /// Requests for missing chunks. `None` before the first request or acknowledgement.
     fetcher: Option<ChunkFetcher>,
-    /// Number below which all chunks of references are available, as last reported to the sender.
+    /// Reference number in the latest acknowledgement to the sender. The chunks of all references
+    /// below it are available.
     reported: u64,
 }
 
@@ -69,19 +70,19 @@ enum DecodedItem {
         reference: ChunkReference,
         source: ChunkSource,
     },
-    /// The next chunks belong to a list.
+    /// A list of references to chunks. The chunks follow in order.
     List {
         number: u64,
         reference: ChunkReference,
         source: ChunkSource,
     },
-    /// The preceding bytes complete this chunk.
+    /// The end of a chunk whose bytes were sent without a reference.
     Whole(ChunkReference),
     End(FrameHead),
 }
 
 impl DecodedItem {
-    /// Returns the location of the item's chunk or list. `None` for other items.
+    /// Returns the location of the chunk or list of this item. Returns `None` for other items.
     fn source(&self) -> Option<&ChunkSource> {
         match self {
             Self::Chunk { source, .. } | Self::List { source, .. } => Some(source),
@@ -90,28 +91,28 @@ impl DecodedItem {
     }
 }
 
-/// Location of a chunk.
+/// Location of the bytes of a chunk.
 #[derive(Debug)]
 enum ChunkSource {
-    /// The store, which may have the chunk.
+    /// The store probably contains the chunk.
     Store,
-    /// The peer, which was asked for the chunk.
+    /// The chunk was requested from the peer.
     Peer,
-    /// This gateway, which has received or loaded the chunk.
+    /// The chunk is in memory: it was loaded from the store, or received from the peer.
     Memory(Bytes),
 }
 
-/// Step that is required for further bytes.
+/// Step that the reader must perform next.
 enum NextStep {
     Bytes(Bytes),
     Load,
     Fetch,
-    /// More bytes of the stream are needed.
+    /// Read more bytes from the stream.
     Stream,
 }
 
 impl DecodingReader {
-    /// Creates an reader of a stream. `first` are bytes that arrived with the hello.
+    /// Creates a reader of a stream. `first` are bytes that arrived together with the hello.
     pub(crate) fn new(
         recv: RecvStream,
         first: Bytes,
@@ -136,10 +137,11 @@ impl DecodingReader {
         Self { recv, first, coder }
     }
 
-    /// Returns the next bytes. `None` at their end, which is verified. Cancel safe.
+    /// Returns the next decoded bytes. Returns `None` at the end of the stream, after the check of
+    /// all bytes has succeeded. Cancel safe.
     ///
     /// # Errors
-    /// [`CodedReadError`] if no more bytes arrive. The bytes before it are not complete.
+    /// [`CodedReadError`] if no more bytes arrive. The bytes returned so far are then incomplete.
     pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, CodedReadError> {
         loop {
             let Some(coder) = &mut self.coder else {
@@ -182,14 +184,14 @@ impl DecodingReader {
         coder.map_or(Ok(()), |coder| coder.decoder.end())
     }
 
-    /// Stops reading.
+    /// Stops reading the stream, and sends the sender this code.
     pub(crate) fn stop(&mut self, code: u32) {
         self.recv.stop(code);
     }
 }
 
 impl StreamDecoder {
-    /// Returns the next bytes, or the step required before them.
+    /// Returns the next decoded bytes, or the step that the reader must perform first.
     fn next(&mut self) -> Result<NextStep, CodedReadError> {
         loop {
             self.look_ahead()?;
@@ -234,7 +236,7 @@ impl StreamDecoder {
         }
     }
 
-    /// Decodes received bytes as far as the queue has room, and requests missing chunks.
+    /// Decodes received bytes until the queue is full, and requests missing chunks.
     fn look_ahead(&mut self) -> Result<(), CodedReadError> {
         while self.queued_bytes < AHEAD_BYTES {
             let Self {
@@ -286,7 +288,8 @@ impl StreamDecoder {
         self.dedup.as_ref().map(|dedup| &dedup.store)
     }
 
-    /// Finds the chunk or list of a reference, and requests it if it is missing.
+    /// Looks up the chunk or list of a reference in the store, and requests it from the peer if it
+    /// is missing.
     fn find(&mut self, number: u64, reference: ChunkReference) -> Result<ChunkSource, DecodeError> {
         let store = self.store().ok_or(DecodeError::Chunks)?;
         if store.has(&reference.name) {
@@ -296,7 +299,8 @@ impl StreamDecoder {
         Ok(ChunkSource::Peer)
     }
 
-    /// Replaces the list with this number by its chunks.
+    /// Replaces a list by its chunks in the queue. `number` is the number of the reference to the
+    /// list.
     fn expand(&mut self, number: u64, list: &[u8]) -> Result<(), DecodeError> {
         self.queued_bytes -= list.len();
         let listed = frame::references(list).map(|reference| reference.bytes);
@@ -329,7 +333,7 @@ impl StreamDecoder {
         bytes
     }
 
-    /// Adds the next delivered chunk to the lists.
+    /// Adds a returned chunk to the builder of lists, and stores each completed list.
     fn add_to_list(&mut self, reference: &ChunkReference) {
         let list = self.list_builder.push(reference);
         self.keep(list.map(|list| (list.name, list.bytes)));
@@ -356,7 +360,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Starts to read the chunks at the front of the queue from the store.
+    /// Starts to load the chunks at the front of the queue from the store.
     fn load(&mut self) {
         let Some(store) = self.store().cloned() else {
             return;
@@ -442,7 +446,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Reports to the sender which chunks it need not keep any longer.
+    /// Acknowledges available chunks to the sender, so that the sender can drop them.
     fn report_acknowledged(&mut self) {
         let mut up_to = self.reported;
         for item in &self.queue {
@@ -466,9 +470,9 @@ impl StreamDecoder {
     }
 }
 
-/// Maximum number of bytes that are decoded, or referred to, before their delivery. One list more
-/// may be decoded. Missing chunks among these bytes are requested together.
+/// Maximum number of bytes, decoded or referenced, that wait in the queue. The queue may exceed
+/// this limit by one list. The reader requests all missing chunks in the queue together.
 const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// Chunks that one call reads from the store: about 1 MiB.
+/// Maximum number of chunks that one call loads from the store. They contain about 1 MiB.
 const LOADED_TOGETHER: usize = 64;

@@ -1,4 +1,4 @@
-//! The sending half of a stream that may be coded.
+//! Writer of a link stream whose bytes may be coded (compressed or deduplicated).
 
 use std::{
     collections::VecDeque,
@@ -16,40 +16,41 @@ use optimiser::{
 
 use super::{CodingCounters, StreamCoding, reference_store::ReferenceTracker};
 
-/// The sending half of a link stream, and the encoder of its bytes.
+/// Writer of a link stream, and the encoder of its bytes.
 #[derive(Debug)]
 pub(crate) struct EncodingWriter {
     send: SendStream,
-    /// Bytes that were taken, and are not in the stream yet.
+    /// Uncoded bytes that were removed from the caller's buffer and are not in the stream yet.
     unwritten: Option<Bytes>,
-    /// `None` for an uncoded stream.
+    /// Encoder of the stream. `None` if the stream is not coded.
     coder: Option<Box<StreamEncoder>>,
 }
 
 #[derive(Debug)]
 struct StreamEncoder {
     encoder: Encoder,
-    /// References, with a chunk store.
+    /// Tracker of the references to chunks. `None` if the writer sends no references.
     tracker: Option<ReferenceTracker>,
     counters: Arc<CodingCounters>,
     counted: CodingCounts,
-    /// Frames that are not in the stream yet.
+    /// Encoded frames that are not in the stream yet.
     frames: VecDeque<Bytes>,
-    /// Application bytes in these frames, and the time spent on coding them.
+    /// Number of application bytes in `frames`, and the time spent on coding them.
     coding: BlockTimes,
-    /// Time spent on waiting for the link and for the application, for the next frames.
+    /// Time spent on waiting for the link, since the latest frames were encoded.
     link: Duration,
     source: Duration,
-    /// Start of the present wait for the application.
+    /// Start of the present wait for bytes of the application.
     idle_since: Instant,
 }
 
-/// Time for which the application may pause before its bytes are sent without further ones.
+/// Time for which the writer waits for further bytes of the application before it sends an
+/// incomplete block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlushDelay {
-    /// No pause, since the application may wait for an answer.
+    /// No wait, because the application may be waiting for an answer to these bytes.
     Dialogue,
-    /// A short pause: bytes of files arrive without pauses.
+    /// A short wait. The bytes of a file arrive without longer pauses.
     File,
 }
 
@@ -98,7 +99,8 @@ impl EncodingWriter {
         &mut self.send
     }
 
-    /// Moves bytes of `buffer` into the stream, and reports their number to `moved`. Cancel safe.
+    /// Moves bytes of `buffer` into the stream, and passes the number of moved bytes to `moved`.
+    /// Cancel safe.
     ///
     /// # Errors
     /// The errors of the stream.
@@ -141,7 +143,8 @@ impl EncodingWriter {
         Ok(())
     }
 
-    /// Counts time for which the application's bytes waited for a grant as time of the link.
+    /// Adds the time for which the application's bytes waited for a grant. The time counts as
+    /// waiting for the link.
     pub(crate) fn add_grant_wait(&mut self, time: Duration) {
         if let Some(coder) = &mut self.coder {
             coder.link += time;
@@ -149,14 +152,15 @@ impl EncodingWriter {
         }
     }
 
-    /// Returns the time for which bytes of `buffer` may wait for further ones. `None` if none wait.
+    /// Returns the time for which the bytes in `buffer` may wait for further bytes. Returns `None`
+    /// if no bytes wait.
     pub(crate) fn flush_delay(&self, buffer: &BytesMut, delay: FlushDelay) -> Option<Duration> {
         let encoder = &self.coder.as_ref()?.encoder;
         let is_held = encoder.holds_back(buffer);
         is_held.then(|| delay.time(encoder.is_among_known()))
     }
 
-    /// Ends the stream after `rest`.
+    /// Sends the bytes in `rest`, and then ends the stream.
     pub(crate) fn finish(&mut self, rest: &mut BytesMut) {
         let Some(coder) = &mut self.coder else {
             return self.send.finish();
@@ -200,8 +204,8 @@ impl StreamEncoder {
         };
     }
 
-    /// Records that the frames are in the stream. They have waited since `wait`. Returns the number
-    /// of their application bytes.
+    /// Records that all frames are in the stream. `wait` is the time at which the first of them was
+    /// ready. Returns the number of application bytes in the frames.
     fn record_sent(&mut self, wait: Instant) -> usize {
         self.idle_since = Instant::now();
         let times = std::mem::take(&mut self.coding);

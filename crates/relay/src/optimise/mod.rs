@@ -1,13 +1,14 @@
-//! Coded streams: fewer bytes on the link than the application's.
+//! Coded streams. Coding (compression and deduplication) reduces the number of bytes on the link.
 //!
-//! The crate `optimiser` contains the coding itself. This module contains the ends of a link stream
-//! that may be coded. The `EncodingWriter` takes bytes, the `DecodingReader` returns them, and
-//! both count in `CodingCounters`.
+//! The crate `optimiser` contains the coding itself. This module contains the writer
+//! (`EncodingWriter`) and the reader (`DecodingReader`) of a coded link stream. Both add to the
+//! `CodingCounters`.
 //!
-//! If both gateways have chunk stores (`Stores`, negotiated for each session in a
-//! `NegotiatedCoding`), the writer refers to chunks in its own store. The reader takes them from
-//! its store, and requests missing ones (`ChunkFetcher`). The writer's gateway keeps them until
-//! they are acknowledged (`ReferenceStore`), and answers requests (`chunk_server`).
+//! Two gateways can deduplicate if both have chunk stores (`Stores`). They negotiate the coding of
+//! each session (`NegotiatedCoding`). The writer then sends references to chunks in its own store.
+//! The reader loads these chunks from its store, and requests missing chunks (`ChunkFetcher`). The
+//! writer's gateway keeps referenced chunks in memory until they are acknowledged
+//! (`ReferenceStore`), and replies to requests (`chunk_server`).
 #![allow(
     clippy::disallowed_methods,
     reason = "measures how long coding takes, and what else is waited for"

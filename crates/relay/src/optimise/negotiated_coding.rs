@@ -1,4 +1,5 @@
-//! Coding that two gateways have negotiated for the data connections of a session.
+//! Coding (compression and deduplication) that two gateways have negotiated for the data
+//! connections of a session.
 
 use std::sync::Arc;
 
@@ -11,29 +12,30 @@ use optimiser::{
 use super::{ReferenceKey, ReferenceStore};
 use crate::wire::{CodingOffer, CutParameters};
 
-/// Coding negotiated for a session. `None` in its place disables coding.
+/// Coding negotiated for a session. A session without coding has `None` instead of this value.
 #[derive(Debug, Clone)]
 pub(crate) struct NegotiatedCoding {
     pub(crate) compresses: bool,
-    /// Store of the chunks that the peer may refer to.
+    /// Chunk store of this gateway for the peer. `None` disables deduplication.
     store: Option<Store>,
-    /// Whether this gateway sends references to chunks.
+    /// Whether this gateway may send references to chunks.
     refers: bool,
-    /// Cutter of both gateways. `None` until the peer's cutting is known: this gateway then sends
-    /// no references.
+    /// Cutter that both gateways use. `None` until the peer's parameters arrive. Without a cutter,
+    /// this gateway sends no references.
     cutter: Option<Arc<Cutter>>,
 }
 
-/// Deduplication of one data connection.
+/// Deduplication of one data connection: the chunk store and the connection to the peer.
 #[derive(Debug, Clone)]
 pub(crate) struct DedupContext {
     pub(crate) store: Store,
     pub(crate) cutter: Option<Arc<Cutter>>,
     pub(crate) references: Arc<ReferenceStore>,
     pub(crate) link: Link,
-    /// A stream of the session. Requests for chunks go to its process at the peer.
+    /// A stream of the session. Requests for chunks go to the process of the peer that has this
+    /// stream.
     pub(crate) beside: StreamKey,
-    /// Direction that this gateway sends.
+    /// Identifies the direction of the data connection in which this gateway sends.
     pub(crate) key: ReferenceKey,
 }
 
@@ -45,7 +47,8 @@ pub(crate) struct StreamCoding {
 }
 
 impl NegotiatedCoding {
-    /// Creates the near gateway's offer, with a store or without.
+    /// Creates the coding that the near gateway offers. Without a store, the offer contains no
+    /// deduplication.
     pub(crate) fn offered(compresses: bool, store: Option<Store>, refers: bool) -> Self {
         Self {
             compresses,
@@ -55,7 +58,7 @@ impl NegotiatedCoding {
         }
     }
 
-    /// Creates the far gateway's answer to an offer: the offered part that it supports.
+    /// Creates the coding that the far gateway accepts from an offer.
     pub(crate) fn accepted(offer: &CodingOffer, compresses: bool, store: Option<Store>) -> Self {
         let refers = offer.store.as_ref().is_some_and(|terms| terms.downloads);
         let mut coding = Self::offered(offer.compresses && compresses, store, refers);
@@ -66,7 +69,8 @@ impl NegotiatedCoding {
         coding
     }
 
-    /// Returns this gateway's cutting, for the peer.
+    /// Returns the parameters by which this gateway cuts bytes into chunks. Returns `None` without
+    /// a store.
     pub(crate) fn cutting(&self) -> Option<CutParameters> {
         self.store.as_ref().map(|store| CutParameters {
             id: CUTTER_ID,
@@ -74,8 +78,8 @@ impl NegotiatedCoding {
         })
     }
 
-    /// Records the cutting of the peer, which has a store, too. The smaller of the two secrets
-    /// counts.
+    /// Records the parameters by which the peer cuts bytes into chunks. Both gateways use the
+    /// smaller of their two secrets.
     pub(crate) fn set_peer_cutting(&mut self, theirs: &CutParameters) {
         let ours = self.cutting().filter(|ours| ours.id == theirs.id);
         if let Some(ours) = ours.filter(|_| self.refers) {
@@ -84,7 +88,7 @@ impl NegotiatedCoding {
         }
     }
 
-    /// Returns the coding of the data connection of `key`.
+    /// Returns the coding of one data connection, which `key` identifies.
     pub(crate) fn stream_coding(
         &self,
         key: ReferenceKey,

@@ -1,12 +1,13 @@
-//! Outstanding references: chunks that this gateway has referred to, and that the receiver has not
-//! acknowledged.
+//! Outstanding references. This gateway has sent a reference to a chunk, and the receiver has not
+//! acknowledged the chunk.
 //!
-//! The receiver may not have such a chunk, and can request its bytes. The gateway therefore keeps
-//! outstanding chunks in memory, within bounds. Without room it sends a chunk's bytes in place of a
-//! reference.
+//! The receiver may not have such a chunk, and can then request its bytes. The gateway therefore
+//! keeps the chunks of outstanding references in memory, up to a limit. Above the limit, the
+//! gateway sends bytes instead of references.
 //!
-//! A stream to a slow reader has no more outstanding bytes than the reader has acknowledged in the
-//! last two seconds, and the sender waits. Many slow readers would otherwise fill the memory.
+//! On each stream, the outstanding bytes must not exceed a base amount plus the bytes that the
+//! receiver has acknowledged in the last two seconds. Otherwise the sender waits. Without this
+//! limit, many slow receivers would fill the memory.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,21 +27,21 @@ use tokio::{
 use super::{CodingCounters, DedupContext};
 use crate::truncation::SessionKey;
 
-/// One direction of a data connection: the direction that this gateway sends.
+/// Identifies one direction of a data connection: the direction in which this gateway sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ReferenceKey {
     pub(crate) session: SessionKey,
     pub(crate) transfer: TransferId,
 }
 
-/// All chunks that this gateway has referred to.
+/// Chunks of all outstanding references of this gateway.
 #[derive(Debug, Default)]
 pub(crate) struct ReferenceStore {
     streams: Mutex<HashMap<ReferenceKey, Arc<StreamReferences>>>,
     outstanding: Mutex<OutstandingBytes>,
 }
 
-/// Bytes of outstanding chunks.
+/// Number of bytes in the chunks of outstanding references, in total and per peer.
 #[derive(Debug, Default)]
 struct OutstandingBytes {
     bytes: usize,
@@ -50,7 +51,7 @@ struct OutstandingBytes {
 /// Chunks referenced on one stream and not yet acknowledged.
 #[derive(Debug, Default)]
 struct StreamReferences {
-    /// Counters of the transfer.
+    /// Coding counters of the transfer.
     counters: Option<Arc<CodingCounters>>,
     state: Mutex<State>,
     acknowledged: Notify,
@@ -58,48 +59,48 @@ struct StreamReferences {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of the first of `chunks`.
+    /// Reference number of the first element of `chunks`.
     first: u64,
     chunks: VecDeque<Bytes>,
     outstanding_bytes: usize,
     recent: RecentAcknowledgements,
-    /// Whether the receiver has acknowledged nothing for too long. The stream then carries bytes in
-    /// place of references.
+    /// Whether the receiver has acknowledged nothing for too long. The sender then sends bytes
+    /// instead of references.
     is_stalled: bool,
     missing: u64,
-    /// Time at which the stream ended, or the receiver last acknowledged a chunk after that. The
-    /// receiver may still request chunks.
+    /// Time of the stream's end, or of the latest acknowledgement after the end. The receiver may
+    /// still request chunks after the end.
     ended: Option<Instant>,
 }
 
 /// Bytes that a receiver has acknowledged in the last two seconds.
 #[derive(Debug, Default)]
 struct RecentAcknowledgements {
-    /// Oldest first.
+    /// Time and number of acknowledged bytes, the oldest first.
     acknowledged: VecDeque<(Instant, usize)>,
     bytes: usize,
 }
 
-/// The sender's references on one stream.
+/// Tracker of the references that the sender sends on one stream.
 #[derive(Debug)]
 pub(super) struct ReferenceTracker {
     store: Store,
     references: Arc<ReferenceStore>,
     counters: Arc<CodingCounters>,
     key: ReferenceKey,
-    /// `Some` after the first reference.
+    /// Chunks of the stream's references. `None` before the first reference.
     stream: Option<Arc<StreamReferences>>,
     is_finished: bool,
 }
 
 impl ReferenceStore {
-    /// Returns the chunk of an outstanding reference.
+    /// Returns the chunk of an outstanding reference that the receiver requests.
     pub(super) fn chunk(&self, key: ReferenceKey, number: u64) -> Option<Bytes> {
         let stream = lock(&self.streams).get(&key).cloned();
         stream?.chunk(number)
     }
 
-    /// Counts a missing chunk that was sent.
+    /// Counts a chunk that was sent because the receiver had requested it.
     pub(super) fn count_sent(&self, key: ReferenceKey, chunk_bytes: usize, frame_bytes: usize) {
         let stream = lock(&self.streams).get(&key).cloned();
         if let Some(counters) = stream.as_ref().and_then(|stream| stream.counters.as_ref()) {
@@ -125,7 +126,8 @@ impl ReferenceStore {
         stream
     }
 
-    /// Handles the end of a stream, in order or not. Chunks that may still be requested are kept.
+    /// Handles the end of a stream. `is_finished` is set if the stream ended without a reset. The
+    /// store then keeps the chunks that the receiver may still request.
     fn end(&self, key: ReferenceKey, stream: &Arc<StreamReferences>, is_finished: bool) {
         let mut streams = lock(&self.streams);
         let is_known = streams
@@ -140,7 +142,7 @@ impl ReferenceStore {
         self.release(key, stream.drop_chunks());
     }
 
-    /// Periodically drops the chunks that no receiver has requested in time.
+    /// Periodically drops the chunks of streams whose time limit for requests has expired.
     pub(crate) async fn sweep(&self) {
         loop {
             let now = Instant::now();
@@ -155,7 +157,7 @@ impl ReferenceStore {
         }
     }
 
-    /// Records that the receiver has acknowledged all chunks below this number.
+    /// Records that the receiver has acknowledged the chunks of all references below `up_to`.
     pub(super) fn acknowledge(&self, key: ReferenceKey, up_to: u64) {
         let stream = lock(&self.streams).get(&key).cloned();
         // The stream's references may have been dropped.
@@ -168,8 +170,8 @@ impl ReferenceStore {
         }
     }
 
-    /// Reserves memory for chunks. Each peer may use as much as is still free, so that a peer that
-    /// acknowledges nothing leaves room for the others.
+    /// Reserves memory for chunks. Returns whether the memory is available. A peer may use at most
+    /// as many bytes as remain free, so a peer that acknowledges nothing cannot use all memory.
     fn reserve(&self, key: ReferenceKey, bytes: usize) -> bool {
         let mut outstanding = lock(&self.outstanding);
         let of_peer = outstanding
@@ -194,7 +196,7 @@ impl ReferenceStore {
 }
 
 impl StreamReferences {
-    /// Returns a missing chunk. A receiver requests each chunk once.
+    /// Returns a chunk that the receiver requests. A receiver requests each chunk at most once.
     fn chunk(&self, number: u64) -> Option<Bytes> {
         let mut state = lock(&self.state);
         if state.missing >= state.count() {
@@ -214,8 +216,8 @@ impl StreamReferences {
             && !are_mostly_missing
     }
 
-    /// Resolves while the stream may send references, or once the receiver acknowledges nothing at
-    /// all. Cancel safe.
+    /// Waits until the stream may send references. Also returns when the receiver has acknowledged
+    /// nothing for the timeout. Cancel safe.
     async fn has_room(&self) {
         loop {
             {
@@ -242,7 +244,8 @@ impl StreamReferences {
         state.chunks.extend(copies);
     }
 
-    /// Returns the bytes that become free, and whether no request can follow.
+    /// Handles an acknowledgement. Returns the number of bytes that become free, and whether the
+    /// stream has ended and all its chunks are acknowledged.
     fn acknowledge(&self, up_to: u64) -> (usize, bool) {
         let mut state = lock(&self.state);
         let mut bytes = 0;
@@ -292,8 +295,8 @@ impl RecentAcknowledgements {
         }
     }
 
-    /// Returns the most bytes that may be outstanding. They double in each round trip while the
-    /// receiver acknowledges all of them.
+    /// Returns the maximum number of outstanding bytes. The limit doubles in each round trip while
+    /// the receiver acknowledges all bytes.
     fn bound(&mut self, now: Instant) -> usize {
         let is_old =
             |(at, _): &mut (Instant, usize)| now.saturating_duration_since(*at) > RECENT_TIME;
@@ -305,7 +308,7 @@ impl RecentAcknowledgements {
 }
 
 impl State {
-    /// Returns the number of references so far.
+    /// Returns the number of references sent so far.
     fn count(&self) -> u64 {
         self.first + self.chunks.len() as u64
     }
@@ -329,14 +332,14 @@ impl ReferenceTracker {
         }
     }
 
-    /// Resolves while further references are permitted. Cancel safe.
+    /// Waits until the stream may send further references. Cancel safe.
     pub(super) async fn has_room(&self) {
         if let Some(stream) = &self.stream {
             stream.has_room().await;
         }
     }
 
-    /// Records an orderly end of the stream: the receiver may still request chunks.
+    /// Records that the stream ended without a reset. The receiver may still request chunks.
     pub(super) fn record_finish(&mut self) {
         self.is_finished = true;
     }
@@ -381,39 +384,43 @@ impl Drop for ReferenceTracker {
     }
 }
 
-/// Locks the mutex. Its value remains valid if a thread panics.
+/// Locks the mutex. The value is valid even if a thread has panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum number of bytes of all outstanding chunks. One peer can use half of these bytes, the
-/// next peer a quarter.
+/// Maximum number of bytes in the chunks of all outstanding references. One peer can use half of
+/// these bytes, a second peer a quarter.
 const OUTSTANDING_MAX_BYTES: usize = 256 * 1024 * 1024;
 
-/// Maximum number of outstanding bytes of one stream: a quarter of a second at 2 Gbit/s.
+/// Maximum number of outstanding bytes of one stream. At 2 Gbit/s, these bytes take a quarter of a
+/// second.
 const OUTSTANDING_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Number of missing chunks from which their share counts. If most chunks are missing, the receiver
-/// has another store, and each reference costs a round trip.
+/// Number of missing chunks from which the sender checks their share. If more than half of the
+/// referenced chunks were missing, the receiver has a different store. Each reference then costs a
+/// round trip, so the sender stops sending references.
 const MISSING_LEAST: u64 = 256;
 
-/// Outstanding bytes permitted before the receiver has acknowledged anything: about three lists.
+/// Maximum number of outstanding bytes before the receiver's first acknowledgement. They correspond
+/// to about three lists.
 const BOUND_MIN_BYTES: usize = 4 * 1024 * 1024;
 
-/// Outstanding bytes at which a stream waits. One more list may follow, and fits the stream's
-/// bound.
+/// Number of outstanding bytes above which a stream waits. One more list may exceed this limit, but
+/// stays below [`OUTSTANDING_OF_STREAM_MAX_BYTES`].
 const BOUND_MAX_BYTES: usize = 48 * 1024 * 1024;
 
-/// Period over which acknowledged bytes count: more than a round trip over a satellite.
+/// Period over which acknowledged bytes count. It is longer than a round trip over a satellite.
 const RECENT_TIME: Duration = Duration::from_secs(2);
 const RECENT_STEP: Duration = Duration::from_millis(50);
 
-/// Time for the receiver to acknowledge any outstanding chunk.
+/// Time limit for the receiver to acknowledge any outstanding chunk.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SWEEP_PAUSE: Duration = Duration::from_secs(60);
 
-/// Time for requests after the end of the stream: the longest silence of a peer.
+/// Time limit for requests after the end of a stream. It equals the longest silence after which a
+/// peer's session ends.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The chunk stores of a gateway: one for each peer, and for each tenant of a peer.
+//! Chunk stores of a gateway. Each peer has its own store, and so has each tenant of a peer.
 //!
-//! Peers and tenants must not learn each other's files: a chunk is found and evicted only within
-//! its own store.
+//! A peer or tenant must not detect which files another one has moved. The gateway therefore
+//! searches and evicts chunks only within one store.
 
 use std::{
     collections::BTreeMap,
@@ -19,16 +19,16 @@ use optimiser::store::{ClearError, IdentitySeed, Store, StoreCounts, StoreOpenEr
 use tracing::{info, warn};
 use units::ByteCount;
 
-/// Location of the chunk stores, and their greatest size.
+/// Folder of the chunk stores, and the maximum size of each store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoresSettings {
-    /// The folder of all stores.
+    /// Folder that contains one folder for each store.
     pub folder: PathBuf,
-    /// Maximum number of bytes of each store on the disk.
+    /// Maximum size of each store on the disk.
     pub size_max: ByteCount,
 }
 
-/// All chunk stores of a gateway. Each one is opened at its first use.
+/// All chunk stores of a gateway. The gateway opens a store at its first use.
 #[derive(Debug)]
 pub struct Stores {
     settings: StoresSettings,
@@ -39,35 +39,36 @@ pub struct Stores {
 struct OpenStores {
     /// Open stores, by folder name.
     stores: BTreeMap<String, Store>,
-    /// Stores that could not be opened, and the time of the latest attempt.
+    /// For each store that could not be opened, the time of the latest attempt.
     failed: BTreeMap<String, Instant>,
     is_retired: bool,
 }
 
-/// Owner of the chunks in a folder, as the folder's name states it.
+/// Name of a store's folder, and the owner of the chunks that the name contains.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoreName {
-    /// The name of the folder.
+    /// Name of the folder.
     pub folder: String,
     /// Name of the peer.
     pub peer: String,
-    /// Empty for chunks of no tenant.
+    /// Name of the tenant. Empty for chunks that belong to no tenant.
     pub tenant: String,
 }
 
-/// Owner of the chunks of a store.
+/// Owner of the chunks in a store: a peer, or a tenant of a peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChunkOwner<'a> {
     pub(crate) peer: &'a str,
-    /// The peer's key. A peer with another key is another peer, even under the same name.
+    /// Public key of the peer. If the key changes, the peer counts as a different peer, even under
+    /// the same name.
     pub(crate) key: &'a PublicKey,
-    /// Empty for chunks of no tenant.
+    /// Name of the tenant. Empty for chunks that belong to no tenant.
     pub(crate) tenant: &'a str,
 }
 
 impl Stores {
-    /// Creates the folder if its parent folder exists. If the folder cannot be used, the log
-    /// reports it, and the gateway works without stores.
+    /// Creates the stores, and the folder if its parent folder exists. If the folder cannot be
+    /// used, the function logs the reason, and the gateway works without stores.
     pub(crate) fn new(settings: StoresSettings) -> Arc<Self> {
         let mut builder = fs::DirBuilder::new();
         let made = match fs::metadata(&settings.folder) {
@@ -85,8 +86,8 @@ impl Stores {
         })
     }
 
-    /// Returns the store of `owner`, if it can be opened. The first call blocks for some file
-    /// operations.
+    /// Returns the store of `owner`. Returns `None` if the store cannot be opened. The first call
+    /// for a store blocks during file operations.
     pub(crate) fn get(&self, owner: ChunkOwner<'_>) -> Option<Store> {
         let name = owner.folder();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,8 +128,8 @@ impl Stores {
         }
     }
 
-    /// Returns for each open store its name, its counts, and the reason why it stores no new
-    /// chunks.
+    /// Returns the name and the counts of each open store. If a store accepts no new chunks, the
+    /// last value is the reason.
     pub(crate) fn counts(&self) -> Vec<(StoreName, StoreCounts, Option<String>)> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let stores = open.stores.iter();
@@ -139,16 +140,16 @@ impl Stores {
             .collect()
     }
 
-    /// Returns the most bytes of each store on the disk.
+    /// Returns the maximum size of each store on the disk.
     pub(crate) fn size_max(&self) -> ByteCount {
         self.settings.size_max
     }
 
-    /// Removes all chunks from the open store in the folder of this name. `None` if it is not open.
-    /// Blocks while files are removed.
+    /// Removes all chunks from the open store with this folder name. Returns `None` if no such
+    /// store is open. Blocks while files are removed.
     ///
     /// # Errors
-    /// [`ClearError`]: the store is unchanged.
+    /// [`ClearError`] if the chunks cannot be removed. The store is then unchanged.
     pub fn clear(&self, folder: &str) -> Option<Result<(), ClearError>> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let store = open.stores.get(folder)?.clone();
@@ -156,7 +157,8 @@ impl Stores {
         Some(store.clear(fresh()))
     }
 
-    /// Hands the stores over to another process. Chunks that were referred to can still be read.
+    /// Releases the stores for another process. This process can still read chunks that it has
+    /// referenced.
     pub fn retire(&self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.is_retired = true;
@@ -167,7 +169,8 @@ impl Stores {
 }
 
 impl ChunkOwner<'_> {
-    /// Returns the folder's name, in a form that people recognise: `PEER-KEY` or `PEER-KEY-TENANT`.
+    /// Returns the name of the store's folder, in a readable format: `PEER-KEY` or
+    /// `PEER-KEY-TENANT`.
     fn folder(&self) -> String {
         let key = digest::digest(&digest::SHA256, &self.key.0);
         let key = &key.as_ref()[..8];
@@ -185,7 +188,7 @@ impl ChunkOwner<'_> {
 }
 
 impl StoreName {
-    /// Parses the name of a folder. `None` if it is not the folder of a store.
+    /// Parses the name of a folder. Returns `None` if the folder does not belong to a store.
     pub fn parse(folder: &str) -> Option<Self> {
         let mut parts = folder.split('-');
         let (peer, key, tenant) = (parts.next()?, parts.next()?, parts.next());
@@ -200,10 +203,10 @@ impl StoreName {
         })
     }
 
-    /// Returns the names of the stores in `folder`, in order.
+    /// Returns the names of all stores in `folder`, sorted.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// An error of the system if the folder cannot be read.
     pub fn all_in(folder: &Path) -> io::Result<Vec<Self>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -218,7 +221,8 @@ impl StoreName {
     }
 }
 
-/// Keeps letters, digits and `_` of the text, and writes all other bytes as `%XX`.
+/// Escapes a text for a folder name. Letters, digits and `_` are unchanged. All other bytes become
+/// `%XX`.
 fn escaped(text: &str) -> String {
     let mut name = String::new();
     for byte in text.bytes() {
@@ -231,7 +235,7 @@ fn escaped(text: &str) -> String {
     name
 }
 
-/// Returns the text from which [`escaped`] made this name.
+/// Reverses [`escaped`]. Returns `None` if `name` is not an escaped text.
 fn unescaped(name: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = name.bytes();
@@ -262,11 +266,12 @@ fn fill(bytes: &mut [u8]) {
     rand::fill(bytes).expect("the system's randomness works");
 }
 
-/// Maximum number of bytes that wait for the disk. A second of 1 Gbit/s brings 125 MB; chunks that
-/// arrive faster than the disk writes are not stored.
+/// Maximum number of bytes that wait to be written to the disk. At 1 Gbit/s, 125 MB arrive per
+/// second. If chunks arrive faster than the disk writes, the gateway does not store them.
 const QUEUE_MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Pause after a failed file operation: a full disk may have room again.
+/// Time after a failed file operation before the next attempt. A full disk may have free space
+/// again by then.
 const PAUSE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
