@@ -1,4 +1,4 @@
-//! Assigns the link streams of data connections to their sessions.
+//! Assignment of the link streams of data connections to their sessions.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,8 @@ use ftp::session::TransferId;
 use link::{PeerId, RecvStream, SendStream};
 use tokio::sync::{Notify, mpsc};
 
-/// The two halves of a link stream, and bytes that arrived with the hello.
+/// Both halves of a link stream, and the bytes that arrived together with the hello (the first
+/// message).
 #[derive(Debug)]
 pub(crate) struct StreamHalves {
     pub(crate) send: SendStream,
@@ -18,14 +19,14 @@ pub(crate) struct StreamHalves {
     pub(crate) first: Bytes,
 }
 
-/// A link stream of a data connection, for its session.
+/// Link stream of a data connection that a session must accept.
 #[derive(Debug)]
 pub(crate) struct DataStream {
     pub(crate) transfer: TransferId,
     pub(crate) stream: StreamHalves,
 }
 
-/// Registry of sessions that wait for streams of data connections.
+/// Registry of the sessions that accept streams of data connections.
 #[derive(Debug, Default)]
 pub(crate) struct StreamPairing {
     sessions: Mutex<HashMap<(PeerId, u64), mpsc::Sender<DataStream>>>,
@@ -48,7 +49,8 @@ impl StreamPairing {
         self.lock().remove(&key);
     }
 
-    /// Returns the session's channel for `key`. Streams may arrive before their session.
+    /// Returns the channel of the session with this key. Waits until the session exists, because a
+    /// stream may arrive before its session.
     pub(crate) async fn find(&self, key: (PeerId, u64)) -> mpsc::Sender<DataStream> {
         loop {
             let changed = self.changed.notified();
@@ -62,5 +64,5 @@ impl StreamPairing {
     }
 }
 
-/// Streams of data connections that wait until their session takes them.
+/// Maximum number of streams that wait in the channel of a session.
 const DATA_STREAMS_MAX: usize = 16;

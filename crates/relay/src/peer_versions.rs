@@ -1,5 +1,5 @@
-//! Peers with an older version of the gateway protocol. A version expires, since peers are
-//! upgraded.
+//! Peers that support only an older version of the gateway protocol. A stored version expires after
+//! some time, because peers are upgraded.
 
 use std::{
     collections::HashMap,
@@ -12,12 +12,13 @@ use tokio::time::Instant;
 
 use crate::wire::Version;
 
-/// Versions that peers have named in a refusal, and the time of each.
+/// For each peer that refused the latest version, the version in its refusal and the time of the
+/// refusal.
 #[derive(Debug, Default)]
 pub(crate) struct PeerVersions(Mutex<HashMap<PeerId, (Version, Instant)>>);
 
 impl PeerVersions {
-    /// Returns the version for the next session with `peer`.
+    /// Returns the protocol version for the next session with `peer`.
     pub(crate) fn version_of(&self, peer: PeerId, now: Instant) -> Version {
         let mut versions = self.lock();
         match versions.get(&peer) {
@@ -40,8 +41,8 @@ impl PeerVersions {
     }
 }
 
-/// Time after which a session tries the latest version again. This costs a round trip if the peer
-/// still has the older release.
+/// Time after which a session tries the latest version again. If the peer still has the older
+/// release, the attempt costs one round trip.
 const KEPT: Duration = Duration::from_secs(10 * 60);
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Moves the bytes of one data connection between a leg, which is a TCP connection or a pipe, and a
-//! link stream. A machine controls it.
+//! The pump moves the bytes of one data connection between a leg (a TCP connection or a pipe) and a
+//! link stream. A state machine controls the pump.
 //!
-//! Backpressure works without messages: a direction that cannot write stops reading, and holds one
-//! buffer. An upload has a [`drain`](crate::drain) budget. The pump reads only granted bytes from
-//! the client, and the kernel's buffers hold a part of the budget. If a pump ends before its
-//! machine is done, leg and stream are reset.
+//! Backpressure needs no messages: a direction that cannot write stops reading, and holds one
+//! buffer. An upload has a [`drain`](crate::drain) budget. The pump reads only as many bytes from
+//! the client as are granted, and limits the kernel's buffers to a fraction of the budget. If a
+//! pump ends before its state machine is done, the leg and the stream are reset.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: the machine's clock"
@@ -38,56 +38,59 @@ use net::{
     tls::{Leg, LegReader, LegWriter},
 };
 
-/// A future that a pump keeps.
+/// A boxed future that a pump stores and polls.
 pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Source of the stream.
+/// Source from which the pump obtains its link stream.
 #[derive(Debug)]
 pub(crate) enum StreamSource {
-    /// The stream exists.
+    /// The stream is already open.
     Open(StreamHalves),
-    /// The peer opens the stream.
+    /// The peer opens the stream. The pump receives it through this channel.
     Awaited(oneshot::Receiver<StreamHalves>),
 }
 
-/// Start of TLS on a leg that was connected without it.
+/// Function that performs the TLS handshake on a connected leg.
 pub(crate) type SecureLeg =
     Box<dyn FnOnce(Connection) -> BoxedFuture<Result<Leg, DataInput>> + Send>;
 
-/// The grants of a pump, by the direction that they limit. Each also bounds the kernel's buffer.
+/// Grants that limit a pump, one for each direction. A grant also limits the size of the kernel's
+/// buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     pub(crate) to_link: Option<watch::Receiver<Grant>>,
     pub(crate) from_link: Option<watch::Receiver<Grant>>,
 }
 
-/// Parts of a pump.
+/// Components from which a pump is built.
 pub(crate) struct PumpParts<M: DataMachine> {
     pub(crate) machine: M,
-    /// Connects the leg. The error is an input for the machine.
+    /// Future that connects the leg. Its error is an input for the state machine.
     pub(crate) connect: BoxedFuture<Result<Leg, DataInput>>,
     pub(crate) secure: Option<SecureLeg>,
     pub(crate) stream: StreamSource,
-    /// Coding of the stream. `None` for uncoded bytes.
+    /// Coding of the stream. `None` if the stream is not coded.
     pub(crate) stream_coding: Option<StreamCoding>,
-    /// Pause of the leg after which its bytes are sent without further ones.
+    /// Time for which the pump waits for further bytes from the leg before it sends an incomplete
+    /// block.
     pub(crate) flush_delay: FlushDelay,
-    /// Spool that supplies the leg's bytes, and that stores the bytes of the stream.
+    /// Position in a spool. If it is set, the spool stores the bytes of the stream and supplies the
+    /// bytes for the leg.
     pub(crate) spool: Option<SpoolPosition>,
     pub(crate) orders: mpsc::UnboundedReceiver<M::Order>,
-    /// Receives the events of the machine.
+    /// Callback for the events of the state machine.
     pub(crate) on_event: Box<dyn FnMut(M::Event) + Send>,
-    /// Detection of truncated data. `Some` where both sides use TLS.
+    /// Detection of truncated data. `None` unless both client and server use TLS.
     pub(crate) truncation: Option<Arc<Truncation>>,
     pub(crate) transfer: Arc<OpenTransfer>,
-    /// Limits of the bytes in flight between client and server.
+    /// Grants that limit the bytes in flight between client and server.
     pub(crate) grants: Grants,
 }
 
-/// Runs the machine until it is done.
+/// Runs the pump until its state machine is done.
 ///
 /// # Errors
-/// The reason for which the data connection broke.
+/// The reason why the data connection broke.
 pub(crate) async fn run<M: DataMachine>(parts: PumpParts<M>) -> Result<(), String> {
     let (stream, awaited) = match parts.stream {
         StreamSource::Open(stream) => (Some(stream), None),
@@ -129,7 +132,7 @@ pub(crate) async fn run<M: DataMachine>(parts: PumpParts<M>) -> Result<(), Strin
 struct Pump<M: DataMachine> {
     machine: M,
     started: Instant,
-    /// The connection of the leg before its start.
+    /// Future that connects the leg. `None` once the connection has been started.
     connect: Option<BoxedFuture<Result<Leg, DataInput>>>,
     connecting: Option<BoxedFuture<Result<Leg, DataInput>>>,
     secure: Option<SecureLeg>,
@@ -142,11 +145,11 @@ struct Pump<M: DataMachine> {
     outbound: Outbound,
     inbound: Inbound,
     reporting: Option<BoxedFuture<Result<(), String>>>,
-    /// Whether TLS starts on the connected leg.
+    /// Whether the TLS handshake on the connected leg is running.
     is_securing: bool,
-    /// Whether the end is being written to the leg.
+    /// Whether the pump is sending the end of file on the leg.
     is_ending: bool,
-    /// `None` once the session has ended, which is not an order.
+    /// Orders of the session. `None` once the session has ended.
     orders: Option<mpsc::UnboundedReceiver<M::Order>>,
     on_event: Box<dyn FnMut(M::Event) + Send>,
     truncation: Option<Arc<Truncation>>,
@@ -154,7 +157,8 @@ struct Pump<M: DataMachine> {
 }
 
 impl<M: DataMachine> Pump<M> {
-    /// Carries out the machine's orders. Once the machine is done, returns the error that ended it.
+    /// Executes all pending outputs of the state machine. Once the state machine is done, returns
+    /// `Some` with the error that broke the data connection, if any.
     fn carry_out(&mut self) -> Option<Option<String>> {
         while let Some(output) = self.machine.poll() {
             match output {
@@ -227,7 +231,7 @@ impl<M: DataMachine> Pump<M> {
         self.machine.handle(self.started.elapsed(), input);
     }
 
-    /// Moves bytes until the next event, and reports it to the machine.
+    /// Moves bytes until the next event, and passes the event to the state machine.
     async fn step(&mut self) {
         let deadline = self.machine.deadline().map(|at| self.started + at);
         let (outbound, inbound) = (self.machine.outbound(), self.inbound_task());

@@ -1,4 +1,4 @@
-//! A running relay: its builder, changes of its settings, and its shutdown.
+//! A running relay: builder, change of settings, and shutdown.
 
 use std::{
     net::SocketAddr,
@@ -33,20 +33,21 @@ use crate::{
     wire::Service,
 };
 
-/// A running relay with the settings of one moment. A clone is another handle of the same relay.
+/// Handle of a running relay, with the settings of one moment. A clone is another handle of the
+/// same relay.
 #[derive(Debug, Clone)]
 pub struct Relay(pub(crate) Arc<GatewayContext>);
 
-/// Sessions of a relay, and their shutdown.
+/// The running sessions of a relay. This value controls their shutdown.
 #[derive(Debug)]
 pub struct Sessions {
     abort: watch::Sender<bool>,
-    /// Permits new sessions until it is dropped.
+    /// Guard that permits new sessions until it is dropped.
     drain_guard: Option<mpsc::Sender<()>>,
     all_ended: mpsc::Receiver<()>,
 }
 
-/// Parts of a relay that is not built yet.
+/// Components of a relay that has not been built yet.
 #[derive(Debug)]
 pub struct RelayBuilder {
     link: Link,
@@ -59,7 +60,8 @@ pub struct RelayBuilder {
 }
 
 impl Relay {
-    /// Starts to build a relay over `link`. The peers of the link are the peers of `settings`.
+    /// Creates a builder of a relay over `link`. The peers in `settings` must be the peers of the
+    /// link.
     pub fn builder(link: Link, settings: RelaySettings) -> RelayBuilder {
         RelayBuilder {
             link,
@@ -72,12 +74,13 @@ impl Relay {
         }
     }
 
-    /// Returns the relay with other settings.
+    /// Returns a handle of the same relay with new settings.
     ///
-    /// Limits apply to all sessions from now on. Open sessions keep their other settings.
+    /// The new limits apply to all sessions immediately. Open sessions keep their other settings.
     ///
-    /// `peer_names` has the names of the link's peers by their numbers, removed ones included.
-    /// `own_addresses` are the TCP listeners of this process, which no peer can reach.
+    /// `peer_names` are the names of the link's peers, sorted by number and including removed
+    /// peers. `own_addresses` are the TCP listeners of this process. Peers cannot connect to them
+    /// through this gateway.
     #[must_use]
     pub fn apply_settings(
         &self,
@@ -104,39 +107,39 @@ impl Relay {
         &self.0.registry
     }
 
-    /// Returns the clients' use of resources, and its limits.
+    /// Returns the limits, and the resources that clients use at present.
     pub fn usage(&self) -> &Usage {
         &self.0.usage
     }
 
-    /// Returns the chunk stores, if the settings have a folder for them.
+    /// Returns the chunk stores. Returns `None` if the settings contain no folder for them.
     pub fn stores(&self) -> Option<&Arc<Stores>> {
         self.0.stores.as_ref()
     }
 
-    /// Returns the chunk store for `tenant` of `peer`, and opens it if needed.
+    /// Returns the chunk store of the tenant `tenant` of `peer`. Opens the store if necessary.
     pub fn store(&self, peer: PeerId, tenant: &str) -> Option<Store> {
         self.0.store(peer, tenant)
     }
 
-    /// Whether no further session may start.
+    /// Whether the relay accepts no further sessions.
     pub fn is_ending(&self) -> bool {
         self.0.drain_guard.upgrade().is_none()
     }
 
-    /// Refuses streams that do not belong to open sessions. Another process has replaced this one,
-    /// and the peers use that process.
+    /// From now on, refuses streams that do not belong to open sessions. The caller calls this when
+    /// another process has replaced this one, and the peers use that process.
     pub fn retire(&self) {
         self.0.is_retired.store(true, Relaxed);
     }
 
-    /// Opens a stream to the far end of the service `name`, through the first peer for `host` that
-    /// answers.
+    /// Opens a stream to the service `name` at a far gateway. The far gateway is the first peer for
+    /// `host` that answers.
     ///
-    /// `via` names the only permitted peer by its index in the settings.
+    /// If `via` is given, only the peer with this index in the settings is permitted.
     ///
     /// # Errors
-    /// [`ReachError`] if no peer serves `host`, or no such peer answers.
+    /// [`ReachError`] if no peer serves `host`, or if no such peer answers.
     pub async fn open(
         &self,
         name: &'static str,
@@ -149,20 +152,22 @@ impl Relay {
         Ok((peer, send, recv))
     }
 
-    /// Connects to a server on behalf of `peer`.
+    /// Connects to a server that `peer` has requested. The peer's allow list applies.
     ///
     /// # Errors
-    /// [`DialError`] if the peer may not reach the server, or the server does not answer.
+    /// [`DialError`] if the allow list does not permit the server, or if the server does not
+    /// answer.
     pub async fn dial(&self, peer: PeerId, target: &Endpoint) -> Result<TcpStream, DialError> {
         self.0.dial(peer, target).await
     }
 
-    /// Resolves when open connections must end: the relay's time for a shutdown is over.
+    /// Waits until open connections must end, because the time limit of a shutdown has expired.
     pub async fn wait_for_abort(&self) {
         self.0.wait_for_abort().await;
     }
 
-    /// Updates rates, and drops chunks that no peer has requested in time, while it is polled.
+    /// Updates the measured rates once a second, and drops chunks that no peer has requested in
+    /// time. The future never resolves.
     pub(crate) async fn run_maintenance(&self) {
         let rates = async {
             let mut ticks = interval(Duration::from_secs(1));
@@ -176,47 +181,49 @@ impl Relay {
 }
 
 impl RelayBuilder {
-    /// Logs finished transfers to `log`.
+    /// Sets the log of finished transfers.
     #[must_use]
     pub fn transfer_log(mut self, log: TransferLog) -> Self {
         self.registry = Registry::new(log);
         self
     }
 
-    /// Keeps files that cross the link once for several servers.
+    /// Sets the spools: files for uploads that cross the link once for several servers.
     #[must_use]
     pub fn spool(mut self, settings: Option<spool::SpoolSettings>) -> Self {
         self.spool = settings;
         self
     }
 
-    /// Stores chunks of the bytes that cross the link.
+    /// Sets the chunk stores, which keep chunks of the bytes that cross the link.
     #[must_use]
     pub fn stores(mut self, settings: Option<optimise::StoresSettings>) -> Self {
         self.stores = settings;
         self
     }
 
-    /// Sets the addresses at which this process listens for TCP. No peer can reach them.
+    /// Sets the addresses on which this process listens for TCP. Peers cannot connect to them
+    /// through this gateway.
     #[must_use]
     pub fn own_addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.own_addresses = addresses.into_iter().collect();
         self
     }
 
-    /// Sets the number of the first session. Sessions of an earlier process with the same key have
-    /// lower numbers.
+    /// Sets the number of the first session. The number must be above all numbers that an earlier
+    /// process with the same key has used.
     #[must_use]
     pub fn first_session(mut self, number: u64) -> Self {
         self.first_session = number;
         self
     }
 
-    /// Builds the relay, and its sessions.
+    /// Builds the relay.
     ///
-    /// Logs a warning if the system grants smaller socket buffers. Listeners work at once.
-    /// [`far::serve`](crate::far::serve) serves peers. It must also run for rates in the status,
-    /// and for the end of outstanding references.
+    /// If the system grants smaller socket buffers than requested, the function logs a warning.
+    /// Listeners work immediately. To serve peers, the caller must run
+    /// [`far::serve`](crate::far::serve). That function also updates the rates in the status, and
+    /// drops outstanding references.
     pub fn build(self) -> (Relay, Sessions) {
         warn_about_buffers(&self.link);
         let (abort, abort_seen) = watch::channel(false);
@@ -252,18 +259,19 @@ impl RelayBuilder {
 }
 
 impl Sessions {
-    /// Permits no further session.
+    /// From now on, permits no further session.
     pub fn close(&mut self) {
         self.drain_guard = None;
     }
 
-    /// Waits until all sessions have ended by themselves. No session may start any more.
+    /// Waits until all sessions have ended. Before this call, [`close`](Self::close) must have been
+    /// called.
     pub async fn wait_for_end(&mut self) {
         // Sessions hold senders, and never send.
         let _ = self.all_ended.recv().await;
     }
 
-    /// Ends open sessions now. Returns when they have ended, and at the latest after `time_max`.
+    /// Aborts all open sessions. Returns when they have ended, or after `time_max`.
     pub async fn abort(&mut self, time_max: Duration) {
         self.close();
         // This fails only without receivers, and sessions hold some.
@@ -272,8 +280,8 @@ impl Sessions {
     }
 }
 
-/// Warns about small socket buffers. They drop packets at high rates, and two kernel settings limit
-/// them.
+/// Logs a warning about small socket buffers. Small buffers drop packets at high rates. Two kernel
+/// settings limit their size.
 fn warn_about_buffers(link: &Link) {
     let buffers = link.snapshot().socket_buffers;
     let asked = buffers.asked.bytes();

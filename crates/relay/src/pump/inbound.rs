@@ -1,4 +1,4 @@
-//! From the stream to the leg.
+//! Inbound direction of a pump: from the link stream to the leg (TCP connection or pipe).
 
 use std::io;
 
@@ -19,7 +19,7 @@ use net::{
     tls::LegWriter,
 };
 
-/// Task at the leg's writing side.
+/// Task of the pump at the sending side of the leg (TCP connection or pipe).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LegTask {
     Wait,
@@ -29,15 +29,15 @@ pub(super) enum LegTask {
     Acknowledge,
 }
 
-/// Bytes read from the stream.
+/// State of the inbound direction: bytes read from the stream and not yet written to the leg.
 pub(super) struct Inbound {
     unsent: KernelBuffer,
-    /// Limits of the bytes in flight to the leg. `None` without a limit.
+    /// Grants that limit the bytes in the kernel's send buffer. `None` without a limit.
     grants: Option<watch::Receiver<Grant>>,
-    /// Bytes that were read, and not written.
+    /// Bytes read from the stream and not yet written to the leg.
     unwritten: Bytes,
-    /// Bytes that were written, and perhaps not flushed: TLS keeps bytes that the socket did not
-    /// take.
+    /// Number of bytes written and possibly not flushed. TLS buffers bytes that the socket has not
+    /// accepted.
     unflushed_bytes: usize,
 }
 
@@ -53,7 +53,7 @@ impl Default for Inbound {
 }
 
 impl Inbound {
-    /// Creates a direction whose bytes in flight follow these grants.
+    /// Creates the inbound state. `grants` limit the bytes in the kernel's send buffer.
     pub(super) fn granted(grants: Option<watch::Receiver<Grant>>) -> Self {
         Self {
             grants,
@@ -61,7 +61,7 @@ impl Inbound {
         }
     }
 
-    /// Works until an event occurs. Cancel safe.
+    /// Performs the task until an event occurs. Returns the event. Cancel safe.
     pub(super) async fn advance(
         &mut self,
         task: LegTask,
@@ -138,7 +138,7 @@ impl Inbound {
         }
     }
 
-    /// Counts bytes once the socket has them.
+    /// Flushes written bytes to the socket, and then counts them.
     async fn flush(&mut self, leg: &mut LegWriter, meter: &DirectionMeter) -> io::Result<()> {
         if self.unflushed_bytes > 0 {
             leg.flush().await?;
@@ -148,7 +148,7 @@ impl Inbound {
     }
 }
 
-/// Reason for which bytes did not reach the leg.
+/// Reason why bytes could not be moved to the leg.
 #[derive(Debug, thiserror::Error)]
 enum InboundError {
     #[error("data connection: {0}")]

@@ -1,4 +1,4 @@
-//! From the leg to the stream.
+//! Outbound direction of a pump: from the leg (TCP connection or pipe) to the link stream.
 
 use std::{io, time::Instant};
 
@@ -16,15 +16,16 @@ use crate::{
 };
 use net::{socket::KernelBuffer, tls::LegReader};
 
-/// Bytes read from the leg.
+/// State of the outbound direction: bytes read from the leg and not yet written to the stream.
 pub(super) struct Outbound {
     buffer: BytesMut,
     unread: KernelBuffer,
-    /// Part of the buffer to send before the next read.
+    /// Bytes of the buffer that must be sent before the next read. `None` if the next step is a
+    /// read.
     scope: Option<EncodeScope>,
-    /// Bytes that the leg has sent.
+    /// Number of bytes read from the leg so far.
     read_bytes: u64,
-    /// Bytes that may be in flight to the server. `None` without a limit.
+    /// Grants that limit the bytes in flight to the server. `None` without a limit.
     grants: Option<watch::Receiver<Grant>>,
 }
 
@@ -41,7 +42,7 @@ impl Default for Outbound {
 }
 
 impl Outbound {
-    /// Creates a direction whose bytes in flight follow these grants.
+    /// Creates the outbound state. `grants` limit the bytes in flight to the server.
     pub(super) fn granted(grants: Option<watch::Receiver<Grant>>) -> Self {
         Self {
             grants,
@@ -49,12 +50,12 @@ impl Outbound {
         }
     }
 
-    /// Ends the stream after the bytes that were read.
+    /// Sends the bytes in the buffer, and then ends the stream.
     pub(super) fn finish(&mut self, send: &mut EncodingWriter) {
         send.finish(&mut self.buffer);
     }
 
-    /// Moves bytes until an event occurs. Cancel safe.
+    /// Moves bytes until an event occurs. Returns the event. Cancel safe.
     pub(super) async fn advance(
         &mut self,
         flow: DataFlow,
@@ -155,8 +156,8 @@ impl Outbound {
         }
     }
 
-    /// Returns the number of bytes that may be read from the leg now. Waits until a read is
-    /// worthwhile. Cancel safe.
+    /// Returns the number of bytes that the pump may read from the leg. Waits until the grant
+    /// permits a read of useful size. Cancel safe.
     async fn room(&mut self) -> usize {
         let Some(grants) = &mut self.grants else {
             return usize::MAX;
@@ -184,7 +185,7 @@ fn read_failed(error: &io::Error) -> DataInput {
     }
 }
 
-/// Reads to the end of the leg, and discards the bytes.
+/// Reads and discards bytes until the leg ends.
 async fn discard(leg: &mut LegReader) -> DataInput {
     let mut buffer = vec![0; DISCARD_BYTES];
     loop {
@@ -200,7 +201,7 @@ async fn discard(leg: &mut LegReader) -> DataInput {
     }
 }
 
-/// The broken side and its error.
+/// Error of the leg or of the stream.
 #[derive(Debug, thiserror::Error)]
 enum OutboundError {
     #[error("data connection: {0}")]
@@ -209,14 +210,14 @@ enum OutboundError {
     Stream(#[from] StreamError),
 }
 
-/// Maximum number of bytes of one read: large, since each read costs a system call and a transfer
-/// to the link's task.
+/// Maximum number of bytes of one read. The value is large because each read costs a system call
+/// and a message to the link's task.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Fewest granted bytes that are worth a read.
+/// Minimum number of granted bytes for a read.
 const ROOM_MIN_BYTES: u64 = 16 * 1024;
 
-/// Fewest free bytes of the buffer that are worth a read.
+/// Minimum number of free bytes in the buffer for a read.
 const READ_MIN_BYTES: usize = 16 * 1024;
 
 const DISCARD_BYTES: usize = 64 * 1024;
