@@ -1,10 +1,9 @@
-//! The two ends of a service that a relay carries. The near end serves clients of a listener, the
-//! far end serves streams of peers.
-//! one streams of peers.
+//! The two halves of a service that a relay carries. The near half serves the clients of a
+//! listener. The far half serves the streams that peers open.
 //!
-//! A new service implements both traits in a module of its own. The near ends of FTP sessions and
-//! forwards implement [`NearService`]. Their far ends are older than [`FarService`], and have their
-//! own messages in the hello of a stream.
+//! A new service implements both traits in its own module. FTP sessions and forwards implement
+//! [`NearService`]. Their far halves are older than [`FarService`]. They do not implement that
+//! trait, and use their own messages in the hello of a stream.
 
 use std::{
     fmt,
@@ -23,57 +22,59 @@ use crate::{
     relay::Relay,
 };
 
-/// Near end of a service: serves the clients of a listener.
+/// Near half of a service, which serves the clients of a listener.
 pub trait NearService: fmt::Debug + Send + Sync + 'static {
-    /// Returns the tracing span for a client. It names the service and the client.
+    /// Returns the tracing span for a client. The span contains the name of the service and the
+    /// client's address.
     fn span(&self, session: u64, client: SocketAddr) -> Span;
 
-    /// Returns the limit that its clients count against: sessions and forwards have one each.
+    /// Returns the limit that applies to the clients of this service. There is one limit for
+    /// sessions and one for forwards.
     fn purpose(&self) -> PermitPurpose;
 
     /// Whether a client with this address may use the service.
     fn admits(&self, client: IpAddr) -> bool;
 
-    /// Closes the connection of a client that may not use the service now, with the reason if its
-    /// protocol permits one.
+    /// Closes the connection of a client that may not use the service at present. If the protocol
+    /// permits it, the function first sends the reason.
     fn turn_away(&self, connection: Connection, reached: ReachedLimit);
 
-    /// Serves a client until it leaves.
+    /// Serves a client until the client disconnects.
     ///
-    /// If [`Relay::wait_for_abort`] resolves, the client is dropped a second later. [`Relay::open`]
-    /// opens streams to a far end.
+    /// When [`Relay::wait_for_abort`] resolves, the returned future is dropped one second later. To
+    /// open streams to a far half, the service calls [`Relay::open`].
     fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()>;
 }
 
-/// A client of a listener.
+/// A client of a listener, as a service receives it.
 #[derive(Debug)]
 pub struct ServiceClient {
     /// Connection of the client.
     pub connection: Connection,
-    /// The client's address.
+    /// Address of the client.
     pub address: SocketAddr,
-    /// Number of the session, unique among this relay's sessions.
+    /// Number of the session. The number is unique within this relay.
     pub session: u64,
 }
 
-/// Far end of a service: serves the streams that near ends open for it.
+/// Far half of a service, which serves the streams that near halves open.
 pub trait FarService: fmt::Debug + Send + Sync + 'static {
-    /// Returns the name by which near ends request it.
+    /// Returns the name by which near halves request this service.
     fn name(&self) -> &'static str;
 
-    /// Serves a stream until it ends. Connects to servers with [`Relay::dial`].
+    /// Serves a stream until it ends. To connect to servers, the service calls [`Relay::dial`].
     fn serve(self: Arc<Self>, stream: ServiceStream, relay: Relay) -> BoxFuture<'static, ()>;
 }
 
-/// A link stream between the two ends of a service.
+/// A link stream between the near half and the far half of a service.
 #[derive(Debug)]
 pub struct ServiceStream {
-    /// The gateway at the other end.
+    /// Peer that opened the stream.
     pub peer: PeerId,
-    /// Bytes to the other end.
+    /// Sending half of the stream.
     pub send: SendStream,
-    /// Bytes from the other end, after `first`.
+    /// Receiving half of the stream. Its bytes follow those in `first`.
     pub recv: RecvStream,
-    /// Bytes received with the hello.
+    /// Bytes that arrived together with the hello (the first message).
     pub first: Bytes,
 }

@@ -1,5 +1,5 @@
 //! Settings of a relay: the peers and the link to them, the listeners for clients, and limits. All
-//! values have been checked.
+//! values are already checked.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -21,147 +21,159 @@ use units::ByteCount;
 
 use crate::{limits::RelayLimits, wire::CodingOffer};
 
-/// Settings of a relay, without listeners.
+/// Settings of a relay, except for its listeners.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RelaySettings {
     /// Settings of the link: identity, peers, policy, memory.
     pub link: LinkConfig,
-    /// The relay's own settings of each peer of `link`, in the same order.
+    /// Settings of each peer of `link` that belong to the relay, in the same order.
     pub peers: Vec<PeerSettings>,
-    /// Limits on the resources that clients use.
+    /// Limits on the resources that clients may use.
     pub limits: RelayLimits,
 }
 
-/// A peer, seen from the gateway.
+/// Settings of a peer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerSettings {
     /// Name of the peer at this gateway.
     pub name: String,
-    /// Source of the statement that it is a peer.
+    /// Source that makes the other gateway a peer.
     pub origin: PeerOrigin,
-    /// The peer's number in the link. It is its position in the configuration file at the start of
-    /// the gateway. Later peers get the following numbers.
+    /// Number of the peer in the link. For peers in the configuration file at the gateway's start,
+    /// the number is their position in the file. Later peers receive the following numbers.
     pub id: PeerId,
-    /// Servers that are reached through it. `None` for all servers.
+    /// Servers that the gateway reaches through this peer. `None` stands for all servers.
     pub serves: Option<Vec<ServesPattern>>,
-    /// Servers that the gateway connects to for this peer: its own `allow`, or the `allow` of
-    /// `[far]`.
+    /// Servers to which the gateway connects for this peer: the `allow` of the peer, or the `allow`
+    /// of `[far]`.
     pub allow: AllowList,
-    /// Whether bytes to this peer may be compressed.
+    /// Whether the gateway may compress bytes to this peer.
     pub compresses: bool,
-    /// Whether chunks that cross the link to or from this peer are stored, if a folder is
-    /// configured.
+    /// Whether the gateway stores chunks that it sends to or receives from this peer. This requires
+    /// a configured store folder.
     pub deduplicates: bool,
-    /// Tenants of this peer, whose chunks are kept apart.
+    /// Tenants of this peer. The gateway stores the chunks of each tenant separately.
     pub tenants: Vec<String>,
 }
 
-/// Source of the statement that a gateway is a peer.
+/// Source that makes another gateway a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerOrigin {
-    /// The operator, in the configuration file.
+    /// The operator has added the peer to the configuration file.
     File,
-    /// The register. The peer came by an invite, or was added by a command.
+    /// The register of peers contains the peer. It was added by an invite or by a command.
     Register,
-    /// An invite. The gateway may become a peer, and may do nothing else.
+    /// The other gateway may use an invite. It may become a peer, but has no other permission.
     Invite,
-    /// The register. The gateway was a peer, and learns that it is none any more.
+    /// The register contains the other gateway as a removed peer. This gateway reports the removal
+    /// to the other gateway.
     Dismissed,
 }
 
 impl PeerSettings {
-    /// Returns whether the gateway is no peer, but may become a peer by an invite, or was a peer
-    /// before.
+    /// Returns whether the other gateway is not a peer. Such a gateway may become a peer by an
+    /// invite, or was a peer before.
     pub fn is_guest(&self) -> bool {
         matches!(self.origin, PeerOrigin::Invite | PeerOrigin::Dismissed)
     }
 }
 
-/// One FTP listener.
+/// Settings of one FTP listener.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FtpListener {
-    /// Address for clients.
+    /// Address on which the gateway listens for clients.
     pub listen: SocketAddr,
-    /// The server. `None` if the client names it in `USER name@host[:port]`, or if the address of
-    /// an intercepted connection names it.
+    /// Server of all clients. `None` if each client names its server in `USER name@host[:port]`, or
+    /// if the listener intercepts connections to servers.
     pub target: Option<Endpoint>,
-    /// Accepts connections that clients make to the servers themselves.
+    /// Whether the listener intercepts connections that clients open to the servers' own addresses.
     pub transparent: bool,
-    /// Networks of permitted clients. `None` for loopback and private ranges.
+    /// Networks of the permitted clients. `None` stands for loopback addresses and private
+    /// networks.
     pub clients: Option<Vec<Network>>,
-    /// Servers that clients may name. `None` for all servers that a peer serves.
+    /// Servers that clients may name. `None` stands for all servers that a peer serves.
     pub allow: Option<AllowList>,
-    /// The peer to use, an index into [`RelaySettings::peers`]. `None` to choose by `serves`.
+    /// Index of the peer in [`RelaySettings::peers`]. If the value is `None`, the `serves` settings
+    /// of the peers select the peer.
     pub via: Option<usize>,
-    /// Ports for data listeners. `None` for ports that the system chooses.
+    /// Ports for passive data connections of clients. `None` stands for ports that the system
+    /// chooses.
     pub passive_ports: Option<RangeInclusive<u16>>,
-    /// Whether the gateways save round trips, or only relay.
+    /// Session mode: fast (fewer round trips) or strict (only relaying).
     pub mode: SessionMode,
-    /// Which side opens the data connections between far gateway and server.
+    /// Host that opens data connections between far gateway and server.
     pub server_data: DataOpener,
-    /// Address to announce in `227`. `None` for the address that the client connected to.
+    /// IP address in the gateway's `227` replies. `None` stands for the local address of the
+    /// control connection.
     pub external_address: Option<IpAddr>,
-    /// TLS with the clients.
+    /// TLS between the clients and the gateway.
     pub tls: ListenerTls,
-    /// Requirements for that TLS.
+    /// Rules for the TLS connections of clients.
     pub tls_rules: tls::TlsRules,
-    /// TLS between the far gateway and the server. `None` for no TLS.
+    /// TLS between the far gateway and the server. `None` disables TLS.
     pub server_tls: Option<ServerTls>,
-    /// Whether data may be compressed on the link.
+    /// Whether the gateways may compress data on the link.
     pub compresses: bool,
-    /// Whether chunks of uploads may be stored, and referred to.
+    /// Whether the gateways may deduplicate uploads: store their chunks and send references to
+    /// them.
     pub deduplicates: bool,
-    /// The same for downloads.
+    /// Whether the gateways may deduplicate downloads: store their chunks and send references to
+    /// them.
     pub caches: bool,
-    /// The tenant that owns the data, if any.
+    /// Tenant that owns the transferred data. `None` if the data belong to no tenant.
     pub tenant: Option<String>,
 }
 
 /// TLS between the clients of a listener and the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenerTls {
-    /// No TLS; `AUTH TLS` is refused.
+    /// No TLS. The gateway refuses `AUTH TLS`.
     Off,
-    /// From `AUTH TLS` on, for clients that request it.
+    /// TLS starts after `AUTH TLS`, for clients that send this command.
     Explicit(CertSource),
-    /// TLS from the first byte.
+    /// TLS starts with the first byte.
     Implicit(CertSource),
 }
 
-/// An FTP listener that cannot read its traffic. TLS between client and server covers everything,
-/// including data connections. The client connects to the data ports that the server announces.
+/// Settings of an FTP listener without decryption. TLS between client and server encrypts the
+/// control connection and all data connections. The client connects to the data ports that the
+/// server announces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PassThrough {
-    /// Address for clients.
+    /// Address on which the gateway listens for clients.
     pub listen: SocketAddr,
-    /// The server.
+    /// Address of the server.
     pub target: Endpoint,
-    /// Networks of permitted clients. `None` for loopback and private ranges.
+    /// Networks of the permitted clients. `None` stands for loopback addresses and private
+    /// networks.
     pub clients: Option<Vec<Network>>,
-    /// The peer to use. `None` to choose by `serves`.
+    /// Index of the peer. If the value is `None`, the `serves` settings of the peers select the
+    /// peer.
     pub via: Option<usize>,
-    /// The server's data ports. The gateway listens on each, and forwards to the same port of the
-    /// server.
+    /// Data ports of the server. The gateway listens on each port, and forwards connections to the
+    /// same port of the server.
     pub data_ports: RangeInclusive<u16>,
 }
 
-/// One listener for any TCP service.
+/// Settings of a listener for any TCP service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forward {
-    /// Address for clients.
+    /// Address on which the gateway listens for clients.
     pub listen: SocketAddr,
-    /// The address that the far gateway connects to.
+    /// Address to which the far gateway connects.
     pub target: Endpoint,
-    /// Networks of permitted clients. `None` for loopback and private ranges.
+    /// Networks of the permitted clients. `None` stands for loopback addresses and private
+    /// networks.
     pub clients: Option<Vec<Network>>,
-    /// The peer to use. `None` to choose by `serves`.
+    /// Index of the peer. If the value is `None`, the `serves` settings of the peers select the
+    /// peer.
     pub via: Option<usize>,
-    /// Whether the bytes may be compressed on the link.
+    /// Whether the gateways may compress the bytes on the link.
     pub compresses: bool,
 }
 
 impl RelaySettings {
-    /// Creates the settings of a relay with these peers: fair to other traffic, with usual limits.
+    /// Creates default settings of a relay with these peers. The relay is fair to other traffic.
     /// The peers may not reach any server through it.
     pub fn new(identity: Identity, peers: Vec<PeerConfig>) -> Self {
         let memory_max = MEMORY_MAX.max(memory_least(peers.len()));
@@ -192,7 +204,7 @@ impl RelaySettings {
         }
     }
 
-    /// Returns the peers that serve `host`, in the order in which they are tried.
+    /// Returns the peers that serve `host`, in the order in which the gateway tries them.
     pub fn peers_for(&self, host: &Host, via: Option<usize>) -> Vec<PeerId> {
         let indices = match via {
             Some(index) => vec![index],
@@ -202,8 +214,8 @@ impl RelaySettings {
         peers.map(|peer| peer.id).collect()
     }
 
-    /// Returns the indices of the peers that serve `host` best. A peer of the register never
-    /// replaces a peer of the file.
+    /// Returns the indices of the peers whose `serves` patterns match `host` best. If a peer of the
+    /// configuration file matches, peers of the register are excluded.
     fn serving(&self, host: &Host) -> Vec<usize> {
         let patterns = self.peers.iter().map(|peer| peer.serves.as_deref());
         let mut best = net::target::choose(host, patterns);
@@ -214,17 +226,18 @@ impl RelaySettings {
         best
     }
 
-    /// Returns the settings of a peer. `None` if this configuration does not have it.
+    /// Returns the settings of a peer. Returns `None` if these settings do not contain the peer.
     pub fn peer(&self, id: PeerId) -> Option<&PeerSettings> {
         self.peers.iter().find(|peer| peer.id == id)
     }
 
-    /// Whether bytes of a listener with this setting are compressed on the way to `peer`.
+    /// Whether the gateway compresses bytes to `peer`. `door_compresses` is the setting of the
+    /// listener.
     pub fn compresses(&self, peer: PeerId, door_compresses: bool) -> bool {
         door_compresses && self.peer(peer).is_some_and(|peer| peer.compresses)
     }
 
-    /// Returns the part of a peer's offer for a forward that this gateway supports, too.
+    /// Returns the coding that this gateway accepts from a peer's offer for a forward.
     pub fn coding_with(&self, peer: PeerId, offer: &CodingOffer) -> CodingOffer {
         CodingOffer {
             compresses: self.compresses(peer, offer.compresses),
@@ -232,14 +245,14 @@ impl RelaySettings {
         }
     }
 
-    /// Returns a peer, and its first key.
+    /// Returns the settings of a peer, and its first public key.
     pub fn peer_and_key(&self, id: PeerId) -> Option<(&PeerSettings, &PublicKey)> {
         let mut peers = self.peers.iter().zip(&self.link.peers);
         let (peer, of_link) = peers.find(|(peer, _)| peer.id == id)?;
         Some((peer, of_link.public_keys.first()?))
     }
 
-    /// Returns the configured endpoint of a peer.
+    /// Returns the configured endpoint of a peer. Returns `None` if none is configured.
     pub fn endpoint_of(&self, id: PeerId) -> Option<&str> {
         let mut peers = self.peers.iter().zip(&self.link.peers);
         let (_, of_link) = peers.find(|(peer, _)| peer.id == id)?;
@@ -248,10 +261,10 @@ impl RelaySettings {
 }
 
 impl FtpListener {
-    /// Creates a listener for programs in this process.
+    /// Creates the settings of a listener for programs in this process.
     ///
-    /// Clients name their servers, which the peer `via` reaches. `server_tls` determines the TLS
-    /// with these servers. The clients need no TLS.
+    /// Clients name their servers, and the gateway reaches these servers through the peer `via`.
+    /// `server_tls` sets TLS between the far gateway and the servers. Clients use no TLS.
     pub fn within_process(listen: SocketAddr, via: usize, server_tls: Option<ServerTls>) -> Self {
         Self {
             listen,
@@ -274,8 +287,8 @@ impl FtpListener {
         }
     }
 
-    /// Returns the server for a client that connected to `local`. `None` if the client has to name
-    /// it.
+    /// Returns the server of a client that connected to the address `local`. Returns `None` if the
+    /// client must name its server.
     pub fn target_of(&self, local: SocketAddr) -> Option<Endpoint> {
         let original = Endpoint {
             host: Host::Ip(local.ip()),
@@ -285,7 +298,7 @@ impl FtpListener {
         self.target.clone().or(is_server.then_some(original))
     }
 
-    /// Returns the setting of TLS with the clients, for the session's state machine.
+    /// Returns the TLS mode of clients, for the state machine of a session.
     pub fn client_tls(&self) -> ClientTlsMode {
         let is_required = self.tls_rules.is_required;
         match &self.tls {
@@ -295,44 +308,46 @@ impl FtpListener {
         }
     }
 
-    /// Whether a client may name this server.
+    /// Whether clients may name this server.
     pub fn may_name(&self, server: &Endpoint) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.lists(server))
     }
 
-    /// Whether a client at `ip` may use this listener.
+    /// Whether clients with the address `ip` may use this listener.
     pub fn admits(&self, ip: IpAddr) -> bool {
         admits(self.clients.as_deref(), ip)
     }
 }
 
 impl PassThrough {
-    /// Whether a client at `ip` may use this listener.
+    /// Whether clients with the address `ip` may use this listener.
     pub fn admits(&self, ip: IpAddr) -> bool {
         admits(self.clients.as_deref(), ip)
     }
 }
 
 impl Forward {
-    /// Whether a client at `ip` may use this listener.
+    /// Whether clients with the address `ip` may use this listener.
     pub fn admits(&self, ip: IpAddr) -> bool {
         admits(self.clients.as_deref(), ip)
     }
 }
 
-/// Returns the memory that the link needs for this number of peers.
+/// Returns the minimum memory that the link needs for this number of peers.
 pub fn memory_least(peers: usize) -> ByteCount {
     ByteCount::mebibytes(MEMORY_PER_PEER_MIB * peers.max(1) as u64)
 }
 
-/// Usual memory of the link. It fills 1 Gbit/s at 600 ms and 64 % loss (650 MB, docs/protocol.md),
-/// with room for a second peer.
+/// Default memory of the link. With 1 Gbit/s, 600 ms and 64 % loss, the link needs 650 MB
+/// (docs/protocol.md). The remaining memory is for a second peer.
 pub const MEMORY_MAX: ByteCount = ByteCount::gibibytes(1);
 
-/// Memory below which a connection cannot keep its windows and buffers.
+/// Minimum memory for each peer, in MiB. With less, a connection could not hold its windows and
+/// buffers.
 pub const MEMORY_PER_PEER_MIB: u64 = 16;
 
-/// Usual time of silence after which a session ends: longer than a router's restart.
+/// Default time of silence after which a connection to a peer ends. The time exceeds the restart of
+/// a router.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 fn admits(clients: Option<&[Network]>, ip: IpAddr) -> bool {
