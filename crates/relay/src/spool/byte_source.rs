@@ -1,4 +1,5 @@
-//! Source of an upload's bytes for its server: the stream of the upload, or a spool.
+//! Source of the bytes that the far gateway writes to the server of an upload. The source is the
+//! upload's own stream or a spool (a file for several servers).
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::task::{JoinError, JoinHandle};
@@ -9,22 +10,22 @@ use super::{
 };
 use crate::optimise::{CodedReadError, DecodingReader};
 
-/// Source of the bytes for a server.
+/// Source of the bytes for the server of an upload.
 #[derive(Debug)]
 pub(crate) enum ByteSource {
     Stream(DecodingReader),
     Spool(SpoolSource),
 }
 
-/// A spool's bytes for one server, and a stream that may bring some of them.
+/// Reader of a spool for one server. The upload's own stream may write bytes to the spool.
 #[derive(Debug)]
 pub(crate) struct SpoolSource {
     reader: SpoolReader,
-    /// `Some` until the stream has ended.
+    /// Task that writes the stream to the spool. `None` once the stream has ended.
     fill_task: Option<FillTask>,
 }
 
-/// A task that moves a stream into the spool. It ends with its owner.
+/// Task that writes a stream to the spool. Dropping the value aborts the task.
 #[derive(Debug)]
 struct FillTask(JoinHandle<Result<(), SourceError>>);
 
@@ -38,7 +39,7 @@ pub(crate) enum SourceError {
 }
 
 impl ByteSource {
-    /// Returns the next bytes. `None` at their end. Cancel safe.
+    /// Returns the next bytes. Returns `None` at the end of the file. Cancel safe.
     ///
     /// # Errors
     /// [`SourceError`] if no further bytes arrive.
@@ -49,7 +50,7 @@ impl ByteSource {
         }
     }
 
-    /// Stops reading the stream.
+    /// Stops reading the upload's stream.
     pub(crate) fn stop(&mut self, code: u32) {
         match self {
             Self::Stream(stream) => stream.stop(code),
@@ -59,7 +60,8 @@ impl ByteSource {
 }
 
 impl SpoolSource {
-    /// Creates the source that starts at `position`. The stream fills the spool.
+    /// Creates a source that starts at `position`. A task writes the bytes of `stream` to the
+    /// spool.
     pub(crate) fn new(position: SpoolPosition, stream: DecodingReader) -> Self {
         let SpoolPosition { contents, reader } = position;
         let fill_task = tokio::spawn(fill(contents, stream));
@@ -93,7 +95,7 @@ impl SpoolSource {
     }
 }
 
-/// Returns the result of the task. A task is cancelled only when the process ends.
+/// Returns the result of the fill task. The task is cancelled only when the process ends.
 fn ended(filled: Result<Result<(), SourceError>, JoinError>) -> Result<(), SourceError> {
     let cancelled = |error: JoinError| SourceError::Spool(SpoolError::Broken(error.to_string()));
     filled.map_err(cancelled)?
@@ -105,8 +107,8 @@ impl Drop for FillTask {
     }
 }
 
-/// Moves a stream into a spool at the stream's own rate. A server that takes no bytes delays no
-/// other one.
+/// Writes the bytes of a stream to a spool as fast as they arrive. A server that accepts no bytes
+/// therefore does not delay other servers.
 async fn fill(
     contents: std::sync::Arc<SpoolContents>,
     mut stream: DecodingReader,
@@ -128,5 +130,5 @@ async fn fill(
     Ok(())
 }
 
-/// Length of the number of the first byte, which precedes the bytes of a stream.
+/// Length of the header of a stream that carries bytes. The header is the offset of the first byte.
 const POSITION_BYTES: usize = 8;

@@ -1,8 +1,8 @@
-//! The contents of a spool, and its readers.
+//! Contents of a spool (a file for several servers), and its readers.
 //!
-//! Bytes arrive in the order of the file, and the newest ones are kept. The contents advance at the
-//! rate of the fastest reader. A reader that falls behind by more than the room has lost its place,
-//! and no one waits for it.
+//! Bytes arrive in the order of the file. The spool keeps only the newest bytes. New bytes are
+//! accepted at the rate of the fastest reader. A slower reader fails once the next byte that it
+//! needs has been overwritten.
 
 use std::{
     collections::BTreeMap,
@@ -25,40 +25,40 @@ use tokio::{
 
 use super::{disk_space::SpaceReservation, ring_file::RingFile};
 
-/// The contents of a spool, and its readers.
+/// Contents of a spool, and the state of its readers.
 #[derive(Debug)]
 pub(super) struct SpoolContents {
     ring: Arc<RingFile>,
     size_bytes: u64,
-    /// Number that distinguishes it from other spools of the same name.
+    /// Number that distinguishes this spool from other spools with the same identifier.
     instance: u64,
     state: watch::Sender<SpoolState>,
-    /// Held by the writer until the disk has answered.
+    /// Lock that a writer holds until the disk operation is complete.
     writing: Arc<Mutex<()>>,
-    /// Released with the last reader and the last writer.
+    /// Reserved disk space. It is released when the last reader and the last writer are dropped.
     _room: SpaceReservation,
 }
 
-/// The range of available bytes, and the progress of the readers.
+/// Range of available bytes, and the progress of the readers.
 #[derive(Debug, Default)]
 pub(super) struct SpoolState {
-    /// Bytes from the start of the file that have arrived.
+    /// Number of bytes received, counted from the start of the file.
     have_bytes: u64,
-    /// The first of these bytes that is still available.
+    /// Offset of the first byte that is still available.
     begin_bytes: u64,
-    /// Streams that have started to bring bytes, and have not ended.
+    /// Number of streams that are writing bytes to the spool.
     writers: u32,
-    /// Position of each reader.
+    /// Offset of each reader in the file, by the reader's number.
     readers: BTreeMap<u64, u64>,
     next_reader: u64,
-    /// Number of expected readers of the whole file. `readers_done` counts the finished ones.
+    /// Number of uploads that must read the complete file.
     readers_due: u32,
     readers_done: u32,
     /// Reason why no further bytes arrive.
     broken: Option<String>,
 }
 
-/// A reader of the contents.
+/// A reader of the spool, for one upload.
 #[derive(Debug)]
 pub(super) struct SpoolReader {
     contents: Arc<SpoolContents>,
@@ -68,7 +68,7 @@ pub(super) struct SpoolReader {
     changes: watch::Receiver<SpoolState>,
 }
 
-/// A writer of the contents.
+/// A writer to the spool, for one stream.
 #[derive(Debug)]
 pub(super) struct SpoolWriter {
     contents: Arc<SpoolContents>,
@@ -91,17 +91,19 @@ pub(crate) enum SpoolError {
 }
 
 impl SpoolState {
-    /// Whether all expected readers have had the file.
+    /// Whether the spool is no longer needed: all uploads have read the file, or the spool has
+    /// failed.
     pub(super) fn is_done(&self) -> bool {
         self.readers_done >= self.readers_due || self.broken.is_some()
     }
 
-    /// Whether the contents have a reader or a writer.
+    /// Whether the spool has a reader or a writer.
     pub(super) fn is_used(&self) -> bool {
         self.writers > 0 || !self.readers.is_empty()
     }
 
-    /// Returns the position of the fastest reader that has not read the whole file of `size_bytes`.
+    /// Returns the offset of the fastest reader that has not read the complete file. `size_bytes`
+    /// is the size of the file.
     fn fastest_bytes(&self, size_bytes: u64) -> u64 {
         let at = self.readers.values().copied();
         at.filter(|it| *it < size_bytes).max().unwrap_or(size_bytes)
@@ -143,7 +145,8 @@ impl SpoolContents {
         self.state.subscribe()
     }
 
-    /// Creates a reader that starts at `at_bytes`. `None` if that byte is not available any more.
+    /// Creates a reader that starts at the offset `at_bytes`. Returns `None` if that byte was
+    /// overwritten.
     pub(super) fn reader(self: &Arc<Self>, at_bytes: u64) -> Option<SpoolReader> {
         let mut number = None;
         self.state.send_if_modified(|state| {
@@ -164,10 +167,10 @@ impl SpoolContents {
         })
     }
 
-    /// Creates a writer that starts at `at_bytes`.
+    /// Creates a writer that starts at the offset `at_bytes`.
     ///
     /// # Errors
-    /// [`SpoolError::Gap`] if earlier bytes are missing.
+    /// [`SpoolError::Gap`] if bytes before this offset are missing.
     pub(super) fn writer(self: &Arc<Self>, at_bytes: u64) -> Result<SpoolWriter, SpoolError> {
         if at_bytes > self.have_bytes() {
             return Err(SpoolError::Gap);
@@ -181,10 +184,11 @@ impl SpoolContents {
 }
 
 impl SpoolWriter {
-    /// Adds bytes. Waits until there is room. Skips bytes that arrived before.
+    /// Writes bytes to the spool. Waits for the fastest reader if the spool is full. Skips bytes
+    /// that the spool has already received.
     ///
     /// # Errors
-    /// [`SpoolError`] if the bytes do not fit, or the disk does not accept them.
+    /// [`SpoolError`] if there are more bytes than the file has, or if the disk operation fails.
     pub(super) async fn write(&mut self, mut bytes: Bytes) -> Result<(), SpoolError> {
         let contents = self.contents.clone();
         let end_bytes = self.at_bytes + bytes.len() as u64;
@@ -216,7 +220,8 @@ impl Drop for SpoolWriter {
 }
 
 impl SpoolContents {
-    /// Waits until bytes from `at` on have room. Returns their number.
+    /// Waits until a byte at the offset `at` may be written. Returns the number of bytes that may
+    /// be written.
     async fn room(&self, at: u64) -> Result<u64, SpoolError> {
         let end =
             |state: &SpoolState| state.fastest_bytes(self.size_bytes) + self.ring.room_bytes();
@@ -230,7 +235,8 @@ impl SpoolContents {
         }
     }
 
-    /// Writes bytes. If cancelled, it blocks other writers until the disk has answered.
+    /// Writes bytes to the disk. If the future is cancelled, other writers still wait until the
+    /// disk operation is complete.
     async fn put(
         &self,
         part: Bytes,
@@ -255,10 +261,10 @@ impl SpoolContents {
 }
 
 impl SpoolReader {
-    /// Returns the next bytes. `None` at the end of the file. Cancel safe.
+    /// Returns the next bytes. Returns `None` at the end of the file. Cancel safe.
     ///
     /// # Errors
-    /// [`SpoolError`] if the bytes are not available any more, or do not arrive.
+    /// [`SpoolError`] if the bytes were overwritten, or do not arrive.
     pub(super) async fn read(&mut self) -> Result<Option<Bytes>, SpoolError> {
         let at = self.at_bytes;
         if at == self.contents.size_bytes {
@@ -291,7 +297,7 @@ impl SpoolReader {
         Ok(Some(Bytes::from(bytes)))
     }
 
-    /// Waits for bytes beyond the reader's position. Returns the end of the available bytes.
+    /// Waits until bytes after the reader's offset are available. Returns the offset of their end.
     async fn wait(&mut self) -> Result<u64, SpoolError> {
         let at = self.at_bytes;
         let has_news = |state: &SpoolState| {
@@ -339,14 +345,14 @@ async fn on_disk<T: Send + 'static>(
     spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-/// Number of the next spool. Each process starts at a random number, since instances of different
-/// gateways must differ, too.
+/// Number of the next spool. Each process starts with a random number, because the numbers of
+/// different gateways must differ.
 static INSTANCES: LazyLock<AtomicU64> =
     LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
 
-/// Bytes of one read.
+/// Maximum number of bytes of one read.
 const READ_BYTES_MAX: u64 = 256 * 1024;
 
-/// Time for a writer to bring the bytes that an upload waits for. An interrupted sender needs this
-/// time.
+/// Time limit for a stream to start writing the bytes for which an upload waits. An interrupted
+/// sender needs some time to reconnect.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! The disk space of all spools.
+//! Disk space that all spools share.
 
 use std::{
     collections::HashMap,
@@ -7,13 +7,13 @@ use std::{
 
 use link::PeerId;
 
-/// Bytes that each peer uses.
+/// Number of reserved bytes of each peer.
 #[derive(Debug, Default)]
 pub(super) struct DiskSpace {
     reserved: Mutex<HashMap<PeerId, u64>>,
 }
 
-/// A part of the disk space. Dropping it frees that part.
+/// Reserved disk space of one spool. Dropping the value releases the space.
 #[derive(Debug)]
 pub(super) struct SpaceReservation {
     disk_space: Arc<DiskSpace>,
@@ -22,8 +22,8 @@ pub(super) struct SpaceReservation {
 }
 
 impl DiskSpace {
-    /// Reserves `bytes` bytes. `None` if they are not free, or if `peer` would use nearly all of
-    /// `size_max`.
+    /// Reserves `bytes` bytes for a spool of `peer`. Returns `None` if too few bytes are free, or
+    /// if `peer` would use more than seven eighths of `size_max`.
     pub(super) fn reserve(
         self: &Arc<Self>,
         peer: PeerId,
@@ -63,5 +63,5 @@ impl Drop for SpaceReservation {
     }
 }
 
-/// One over the part that a peer leaves to the others.
+/// Divisor of the disk space: one eighth is always available to other peers.
 const PEER_LEAVES: u64 = 8;

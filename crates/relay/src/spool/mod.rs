@@ -1,7 +1,8 @@
-//! Spools: files that cross the WAN once, for several servers behind this gateway.
+//! Spools. A spool is a file that crosses the WAN once and is uploaded to several servers behind
+//! this gateway.
 //!
-//! The uploads that name a spool take its bytes, each at the rate of its own server. A spool is a
-//! file without a name, which disappears with the process.
+//! Each upload that names the spool reads its bytes, at the rate of its own server. On the disk, a
+//! spool is a file without a name, so it disappears when the process ends.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns files, and the clock that ends them"
@@ -32,12 +33,12 @@ use units::ByteCount;
 pub(crate) use self::byte_source::{ByteSource, SourceError, SpoolSource};
 use self::{contents::SpoolContents, disk_space::DiskSpace, ring_file::RingFile};
 
-/// Location of the spools, and their greatest total size.
+/// Folder of the spools, and the maximum size of all spools together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpoolSettings {
-    /// The folder.
+    /// Folder in which the spools are created.
     pub folder: PathBuf,
-    /// Maximum number of bytes in all spools.
+    /// Maximum size of all spools together.
     pub size_max: ByteCount,
 }
 
@@ -46,20 +47,20 @@ pub struct SpoolSettings {
 pub(crate) struct Spools {
     settings: SpoolSettings,
     disk_space: Arc<DiskSpace>,
-    /// Peers do not see each other's spools.
+    /// Spools by peer and identifier. A peer cannot use the spools of another peer.
     spools: Mutex<HashMap<SpoolKey, Arc<SpoolContents>>>,
 }
 
 type SpoolKey = (PeerId, u128);
 
-/// A position in a spool, from which the next upload takes its bytes.
+/// Position in a spool at which the next upload starts to read.
 #[derive(Debug)]
 pub(crate) struct SpoolPosition {
     contents: Arc<SpoolContents>,
     reader: contents::SpoolReader,
 }
 
-/// Reason why a spool is refused, as a reply.
+/// Reason why a spool is refused. The error text is the reply to the client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolRefusal {
     #[error("452 gateway: the spool has no room for another file")]
@@ -81,10 +82,11 @@ impl Spools {
         })
     }
 
-    /// Finds or creates the spool that `peer` requests. Returns the reply, too.
+    /// Finds or creates the spool that `peer` requests. Returns the position of the upload, and the
+    /// reply to the client.
     ///
     /// # Errors
-    /// [`SpoolRefusal`] with the reply.
+    /// [`SpoolRefusal`]. Its text is the reply to the client.
     pub(crate) async fn open_position(
         self: &Arc<Self>,
         peer: PeerId,
@@ -144,7 +146,8 @@ impl Spools {
     }
 }
 
-/// Removes a spool once all uploads have had it, or after a time without an upload.
+/// Removes a spool when all uploads have read the file, or when no upload has used the spool for
+/// two minutes.
 async fn remove_when_done(contents: Arc<SpoolContents>, spools: Weak<Spools>, name: SpoolKey) {
     let mut changes = contents.changes();
     loop {
@@ -167,10 +170,12 @@ async fn remove_when_done(contents: Arc<SpoolContents>, spools: Weak<Spools>, na
     }
 }
 
-/// One over the largest part of the room that a file may use. At least this many files fit.
+/// Divisor of the disk space: one file may use at most one eighth. At least eight files therefore
+/// fit.
 const SPOOLS_LEAST: u64 = 8;
 
-/// Time in which an interrupted upload returns.
+/// Time without an upload after which the gateway removes a spool. An interrupted upload must
+/// resume within this time.
 const UNUSED_MAX: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Bytes of a file on the disk: the last ones, as many as the room holds.
+//! Ring buffer on the disk. It holds the newest bytes of a longer file.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
-/// A file without a name that holds a window of another, longer one.
+/// A file without a name that holds the newest bytes of a longer file.
 #[derive(Debug)]
 pub(super) struct RingFile {
     file: File,
@@ -12,7 +12,8 @@ pub(super) struct RingFile {
 }
 
 impl RingFile {
-    /// Reserves the room at once, so that the disk cannot be full later.
+    /// Creates the file and reserves its disk space, so that later writes do not fail because of a
+    /// full disk.
     ///
     /// # Errors
     /// The error of the system.
@@ -42,7 +43,7 @@ impl RingFile {
         self.room_bytes
     }
 
-    /// Writes bytes, the first of which has the number `at`.
+    /// Writes bytes. `at` is the offset of the first byte in the longer file.
     ///
     /// # Errors
     /// The error of the system.
@@ -56,7 +57,8 @@ impl RingFile {
         Ok(())
     }
 
-    /// Reads bytes that have been written. The first one has the number `at`.
+    /// Reads bytes that were written before. `at` is the offset of the first byte in the longer
+    /// file.
     ///
     /// # Errors
     /// The error of the system.
@@ -70,7 +72,8 @@ impl RingFile {
         Ok(())
     }
 
-    /// Returns the position of a byte, and the part of `count` that fits there.
+    /// Returns the position of the byte `at` in the ring buffer. Also returns how many of the
+    /// `count` bytes fit before the end of the buffer.
     fn place(&self, at: u64, count: usize) -> (u64, usize) {
         let place = at % self.room_bytes;
         let room = usize::try_from(self.room_bytes - place).unwrap_or(usize::MAX);

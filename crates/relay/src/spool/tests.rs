@@ -1,4 +1,4 @@
-//! Spools on a real disk, in virtual time.
+//! Tests of spools on a real disk, in virtual time.
 
 use std::{path::Path, sync::Arc};
 
