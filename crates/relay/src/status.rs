@@ -1,5 +1,5 @@
-//! The state of the gateway: one [`GatewaySnapshot`], which `/status.json`, `/metrics` and
-//! `longhaul status` all read, and its counters.
+//! State of the gateway. All views (`/status.json`, `/metrics` and `longhaul status`) show the same
+//! [`GatewaySnapshot`]. This module also contains the gateway's counters.
 
 mod finished;
 mod histogram;
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::transfer_log::TransferRecord;
 
-/// A gateway at one moment.
+/// State of a gateway at one moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GatewaySnapshot {
     /// Version of the gateway.
@@ -29,70 +29,74 @@ pub struct GatewaySnapshot {
     /// The gateway's public key, as `longhaul pubkey` prints it.
     #[serde(default)]
     pub public_key: String,
-    /// Whether the names of users, files and clients are left out, since the reader has shown no
+    /// Whether the names of users, files and clients are removed, because the request contained no
     /// token.
     #[serde(default)]
     pub hides_names: bool,
-    /// Unix time of the start, in seconds.
+    /// Unix time of the gateway's start, in seconds.
     pub started_unix_s: u64,
     /// Address of the link's socket.
     pub link_listen: String,
     /// Configured address of the admin interface.
     #[serde(default)]
     pub admin_listen: String,
-    /// Path of the socket that accepts orders.
+    /// Path of the Unix socket that accepts commands.
     #[serde(default)]
     pub admin_socket: String,
-    /// Requested socket buffer, in bytes.
+    /// Requested size of the link's socket buffers, in bytes.
     pub socket_buffer_asked_bytes: u64,
-    /// Granted receive buffer, in bytes.
+    /// Size of the receive buffer that the kernel has granted, in bytes.
     pub socket_buffer_receive_bytes: u64,
-    /// Granted send buffer, in bytes.
+    /// Size of the send buffer that the kernel has granted, in bytes.
     pub socket_buffer_send_bytes: u64,
-    /// Datagrams dropped unanswered, by reason.
+    /// Number of datagrams dropped without a reply, by reason.
     pub dropped: DroppedDatagrams,
-    /// Processes that this one has replaced, and that still serve their sessions.
+    /// Processes that this process has replaced, and that still serve their sessions.
     #[serde(default)]
     pub older_processes: Vec<OlderProcess>,
-    /// The peers, in file order.
+    /// Peers, in the order of the configuration file.
     pub peers: Vec<PeerStatus>,
-    /// Control connections and forwards open now, near and far.
+    /// Number of open control connections and forwards, at this gateway as near and as far gateway.
     pub sessions_open: u64,
-    /// Sessions since the start, open ones included.
+    /// Number of sessions since the start, including open sessions.
     pub sessions_total: u64,
-    /// Logons that the gateway refused, not a server: targets not allowed, peers down.
+    /// Number of log-ons that the gateway itself refused, for example because the target is not
+    /// allowed or the peer is down.
     pub refused_total: u64,
-    /// Log-ins of this gateway's clients that servers have refused.
+    /// Number of log-ins of this gateway's clients that servers have refused.
     #[serde(default)]
     pub logins_failed_total: u64,
-    /// Transfers since the start that ended in an orderly way.
+    /// Number of transfers since the start that ended without an error.
     pub transfers_completed_total: u64,
-    /// Transfers since the start that broke after their first byte.
+    /// Number of transfers since the start that broke after their first byte.
     pub transfers_failed_total: u64,
-    /// FTP transfers of this gateway's clients since the start that the server has confirmed.
+    /// Totals of successful FTP transfers of this gateway's clients since the start. The server has
+    /// confirmed each of them.
     #[serde(default)]
     pub ftp_succeeded: FtpTotals,
-    /// FTP transfers of this gateway's clients since the start that have failed.
+    /// Totals of failed FTP transfers of this gateway's clients since the start.
     #[serde(default)]
     pub ftp_failed: FtpTotals,
-    /// Durations of succeeded FTP transfers in seconds, in steps of about three.
+    /// Histogram of the durations of successful FTP transfers, in seconds. Each bound is about
+    /// three times the bound before it.
     #[serde(default)]
     pub ftp_durations_s: Histogram,
-    /// Mean rates of succeeded FTP transfers in which bytes moved, in bits per second.
+    /// Histogram of the mean rates of successful FTP transfers, in bits per second. Empty transfers
+    /// do not count.
     #[serde(default)]
     pub ftp_rates_bits_per_s: Histogram,
-    /// Lines that the transfer log lacks because they could not be written.
+    /// Number of lines missing from the transfer log because they could not be written.
     #[serde(default)]
     pub transfer_log_dropped_total: u64,
-    /// Totals of coding over transfers and forwards.
+    /// Totals of coding (compression and deduplication) over all transfers and forwards.
     #[serde(default)]
     pub optimiser: OptimiserTotals,
-    /// The open chunk stores.
+    /// Chunk stores that are open.
     #[serde(default)]
     pub stores: Vec<StoreStatus>,
-    /// Transfers and forwards open now.
+    /// Transfers and forwards that are open.
     pub transfers: Vec<TransferStatus>,
-    /// The last finished FTP transfers of this gateway's clients, the newest first.
+    /// Latest finished FTP transfers of this gateway's clients, the newest first.
     #[serde(default)]
     pub finished: Vec<TransferRecord>,
 }
@@ -111,154 +115,155 @@ impl GatewaySnapshot {
     }
 }
 
-/// A process that another one has replaced. It serves its sessions, and ends after them.
+/// A process that a newer process has replaced. It still serves its open sessions, and then exits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OlderProcess {
-    /// Process id.
+    /// Process identifier.
     pub pid: u32,
-    /// Version of its program.
+    /// Version of the program that the process runs.
     pub version: String,
-    /// Unix time since which it serves no new sessions, in seconds.
+    /// Unix time from which the process serves no new sessions, in seconds.
     pub since_unix_s: u64,
-    /// Control connections and forwards open now, near and far.
+    /// Number of open control connections and forwards, as near and as far gateway.
     pub sessions_open: u64,
-    /// Transfers and forwards open now.
+    /// Number of open transfers and forwards.
     pub transfers_open: u64,
 }
 
-/// Sums over finished FTP transfers, as in the transfer log.
+/// Sums over finished FTP transfers. The transfer log contains the same transfers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FtpTotals {
-    /// Number of transfers.
+    /// Number of finished transfers.
     pub transfers: u64,
-    /// Bytes from clients.
+    /// Number of bytes received from clients.
     pub upload_bytes: u64,
-    /// Bytes to clients, listings included.
+    /// Number of bytes sent to clients, including listings.
     pub download_bytes: u64,
 }
 
-/// Totals of coding over all coded transfers and forwards, open ones included.
+/// Totals of coding (compression and deduplication) over all coded transfers and forwards,
+/// including open ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct OptimiserTotals {
-    /// Bytes of the files.
+    /// Number of application bytes before coding.
     pub bytes: u64,
-    /// Bytes of the streams on the link, without headers and retransmissions.
+    /// Number of bytes in the link streams after coding, without headers and retransmissions.
     pub wan_bytes: u64,
     /// Bytes saved by compression.
     pub compression_saved_bytes: u64,
-    /// Bytes saved by references to chunks that the peer has.
+    /// Bytes saved because the gateway sent references to chunks that the peer has.
     pub deduplication_saved_bytes: u64,
-    /// Processor time of this gateway for coding, in seconds.
+    /// Processor time that this gateway has spent on coding, in seconds.
     pub processor_s: f64,
 }
 
-/// Datagrams dropped unanswered.
+/// Numbers of datagrams dropped without a reply, by reason.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct DroppedDatagrams {
-    /// First flights whose key identifier no peer has.
+    /// Hellos whose key identifier belongs to no peer.
     pub unknown_key: u64,
-    /// First flights with a wrong authentication code.
+    /// Hellos with a wrong authentication code.
     pub bad_mac: u64,
-    /// First flights that had arrived before.
+    /// Hellos that had already arrived before.
     pub replayed: u64,
-    /// First flights during other handshakes of the same peer: answered with a cookie, or dropped.
+    /// Hellos during other handshakes of the same peer. The gateway answers them with a cookie, or
+    /// drops them.
     pub crowded: u64,
-    /// Datagrams that do not belong to the link.
+    /// Datagrams that are not in the link's format.
     pub malformed: u64,
-    /// Datagrams for a connection that does not exist.
+    /// Datagrams of a connection that does not exist.
     pub unknown_connection: u64,
     /// Forged or damaged datagrams.
     pub undecryptable: u64,
 }
 
-/// A peer, and the path to it.
+/// State of a peer, and measurements of the path to it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PeerStatus {
     /// Name of the peer at this gateway.
     pub name: String,
-    /// `never-answered`, `refused`, `dismissed`, `connecting`, `up` or `silent`.
+    /// State of the peer: `never-answered`, `refused`, `dismissed`, `connecting`, `up` or `silent`.
     pub state: String,
-    /// Attempts to reach the peer, while it has never answered.
+    /// Number of attempts to reach a peer that has never answered.
     pub attempts: u64,
-    /// Unix time since which it is up or silent, in seconds.
+    /// Unix time since which the peer has been up or silent, in seconds.
     pub since_unix_s: Option<u64>,
-    /// Current address, or the last known one.
+    /// Present address of the peer, or its last known address.
     pub endpoint: Option<String>,
-    /// Unix time of its last answer, in seconds.
+    /// Unix time of the peer's latest answer, in seconds.
     pub last_answer_unix_s: Option<u64>,
     /// Round-trip time, in milliseconds.
     pub rtt_ms: Option<f64>,
-    /// Least round-trip time, in milliseconds.
+    /// Base round-trip time (the least, without queueing delay), in milliseconds.
     pub base_rtt_ms: Option<f64>,
     /// Queueing delay, in milliseconds.
     pub queue_delay_ms: Option<f64>,
-    /// Share of packets lost, 0 to 1.
+    /// Fraction of packets lost, from 0 to 1.
     pub loss: f64,
-    /// Current sending rate, in bits per second.
+    /// Present sending rate, in bits per second.
     pub send_bits_per_s: u64,
-    /// Current receiving rate, in bits per second.
+    /// Present receiving rate, in bits per second.
     pub receive_bits_per_s: u64,
-    /// Rate that congestion control allows now, in bits per second.
+    /// Rate that the congestion controller permits at present, in bits per second.
     pub allowed_bits_per_s: u64,
-    /// Datagrams sent.
+    /// Number of datagrams sent.
     pub sent_datagrams: u64,
-    /// Bytes sent, headers of the link included.
+    /// Number of bytes sent, including the link's headers.
     pub sent_bytes: u64,
-    /// Payload sent.
+    /// Number of payload bytes sent.
     pub sent_payload_bytes: u64,
-    /// Datagrams received.
+    /// Number of datagrams received.
     pub received_datagrams: u64,
-    /// Bytes received.
+    /// Number of bytes received.
     pub received_bytes: u64,
-    /// Payload received.
+    /// Number of payload bytes received.
     pub received_payload_bytes: u64,
-    /// Packets declared lost.
+    /// Number of packets declared lost.
     pub packets_lost: u64,
-    /// Retransmitted payload.
+    /// Number of payload bytes retransmitted.
     pub retransmitted_bytes: u64,
-    /// Streams open.
+    /// Number of open streams.
     pub streams_open: u64,
     /// State of the congestion controller.
     pub controller_state: String,
 }
 
-/// A data connection or a forward.
+/// State of an open data connection or forward.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TransferStatus {
-    /// Number of the transfer, unique among this gateway's transfers since the start of the
-    /// gateway.
+    /// Number of the transfer, unique since the start of the gateway.
     #[serde(default)]
     pub id: u64,
-    /// Path that the client requested. Empty if unknown, as on the far side.
+    /// Path that the client requested. Empty if the path is unknown, as at a far gateway.
     #[serde(default)]
     pub path: String,
-    /// Size of the file, if the server has announced it.
+    /// Size of the file in bytes. `None` if the server has not announced the size.
     #[serde(default)]
     pub size_bytes: Option<u64>,
-    /// Number of the transfer's session.
+    /// Number of the session to which the transfer belongs.
     pub session: u64,
-    /// `ftp` or `forward`.
+    /// Kind of the transfer: `ftp` or `forward`.
     pub kind: String,
-    /// `near` or `far`.
+    /// Role of this gateway for the transfer: `near` or `far`.
     pub side: String,
     /// Name of the peer.
     pub peer: String,
-    /// The client's address; empty on the far side.
+    /// Address of the client. Empty at a far gateway.
     pub client: String,
-    /// The server.
+    /// Server of the transfer.
     pub target: String,
-    /// Bytes from the client's side to the server's.
+    /// Number of bytes moved from client to server.
     pub up_bytes: u64,
-    /// Bytes from the server's side to the client's.
+    /// Number of bytes moved from server to client.
     pub down_bytes: u64,
-    /// Bytes of the transfer's streams on the link, both directions, without headers and
+    /// Number of bytes in the transfer's link streams, in both directions, without headers and
     /// retransmissions.
     #[serde(default)]
     pub wan_bytes: u64,
-    /// Both directions over the last second, in bits per second.
+    /// Rate over the last second, in bits per second.
     pub bits_per_s: u64,
-    /// Seconds since it was registered.
+    /// Age of the transfer, in seconds.
     pub age_s: f64,
-    /// The bottleneck: `client`, `WAN` or `server`; empty while no byte moves.
+    /// Bottleneck of the transfer: `client`, `WAN` or `server`. Empty while no byte moves.
     pub limit: String,
 }

@@ -1,10 +1,10 @@
-//! Unix time as text.
+//! Formatting of Unix times.
 
 use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-/// Returns the seconds since 1970, and 0 for earlier times.
+/// Returns the seconds since 1970. Returns 0 for earlier times.
 pub fn unix_s(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |d| d.as_secs())
@@ -17,14 +17,14 @@ pub fn utc(unix_s: u64) -> String {
     format!("{time:.0}")
 }
 
-/// Formats a time with milliseconds: `2024-02-29T12:00:00.250Z`.
+/// Formats a time with milliseconds, as `2024-02-29T12:00:00.250Z`.
 pub(crate) fn utc_ms(time: SystemTime) -> String {
     let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
     format!("{time:.3}")
 }
 
-/// Converts a text of [`utc`] or [`utc_ms`] to the format of C's `ctime`: `Thu Feb 29 12:00:00
-/// 2024`. Other texts are returned unchanged.
+/// Converts a text from [`utc`] or [`utc_ms`] to the format of C's `ctime`, such as `Thu Feb 29
+/// 12:00:00 2024`. Returns any other text unchanged.
 pub(crate) fn ctime(utc: &str) -> String {
     let time: Result<Timestamp, _> = utc.parse();
     time.map_or_else(
@@ -33,7 +33,7 @@ pub(crate) fn ctime(utc: &str) -> String {
     )
 }
 
-/// Formats `time` like [`utc`]. Returns `never` for `None`.
+/// Formats `time` like [`utc`]. Returns the text `never` for `None`.
 pub(crate) fn or_never(time: Option<SystemTime>) -> String {
     time.and_then(|t| t.duration_since(SystemTime::UNIX_EPOCH).ok())
         .map_or("never".to_owned(), |since| utc(since.as_secs()))

@@ -1,4 +1,5 @@
-//! Finished FTP transfers: their sums, the last of them, and a log entry for each.
+//! Finished FTP transfers. The module keeps their totals and the latest records, and logs each
+//! transfer.
 
 use std::{
     collections::VecDeque,
@@ -18,35 +19,35 @@ use crate::{
     transfer_log::{TransferDirection, TransferRecord, TransferType},
 };
 
-/// A session's facts about a finished transfer.
+/// Outcome of a finished transfer, as its session records it.
 #[derive(Debug)]
 pub struct TransferConclusion {
-    /// User name of the session.
+    /// User name in the client's log-in.
     pub user: String,
     /// Address of the listener.
     pub listener: SocketAddr,
-    /// The FTP command.
+    /// Verb of the transfer command.
     pub verb: String,
-    /// Argument of the command.
+    /// Argument of the transfer command.
     pub path: String,
-    /// Kind and direction. `None` if the command is unknown.
+    /// Kind and direction of the transfer. `None` if the verb is unknown.
     pub direction: Option<TransferDirection>,
-    /// Representation type of the session.
+    /// Representation type (ASCII or binary) of the transfer.
     pub transfer_type: TransferType,
-    /// Code of the final reply. `None` without one.
+    /// Code of the final reply to the client. `None` if the client received no final reply.
     pub reply_code: Option<u16>,
     /// Whether the final reply is a success.
     pub succeeded: bool,
-    /// Whether the data connection of the client has TLS.
+    /// Whether the client's data connection used TLS.
     pub client_tls: bool,
-    /// Whether the data connection of the server has TLS.
+    /// Whether the server's data connection used TLS.
     pub server_tls: bool,
-    /// Time of the transfer's command. `None` if the command came before the data connection was
+    /// Time of the transfer command. `None` if the command arrived before the data connection was
     /// registered.
     pub commanded: Option<Instant>,
 }
 
-/// Facts that the data connection adds.
+/// Measurements of a finished transfer, from its data connection.
 #[derive(Debug)]
 pub(super) struct TransferMeasurement {
     pub(super) time: String,
@@ -61,15 +62,15 @@ pub(super) struct TransferMeasurement {
     pub(super) coded: CodingSnapshot,
 }
 
-/// All finished transfers.
+/// Totals of all finished transfers, and the latest records.
 #[derive(Debug, Default)]
 pub(super) struct FinishedTransfers {
     pub(super) succeeded: FtpTotals,
     pub(super) failed: FtpTotals,
-    /// Durations and rates of succeeded transfers.
+    /// Durations of successful transfers, in seconds.
     pub(super) durations_s: Histogram,
     pub(super) rates_bits_per_s: Histogram,
-    /// Ordered by time, the newest last.
+    /// Latest records, sorted by time. The newest is last.
     newest: VecDeque<Arc<TransferRecord>>,
 }
 
@@ -95,7 +96,7 @@ impl FinishedTransfers {
         self.newest.push_back(record.clone());
     }
 
-    /// Returns the last finished transfers, the newest first.
+    /// Returns the latest finished transfers, the newest first.
     pub(super) fn newest(&self) -> Vec<TransferRecord> {
         self.newest.iter().rev().map(|r| (**r).clone()).collect()
     }
@@ -135,7 +136,7 @@ impl TransferConclusion {
     }
 }
 
-/// Logs the facts of a record.
+/// Writes a log entry for the finished transfer.
 pub(super) fn log(record: &TransferRecord) {
     info!(
         session = record.session,
@@ -163,5 +164,5 @@ pub(super) fn log(record: &TransferRecord) {
     );
 }
 
-/// Finished transfers that are kept for display.
+/// Maximum number of finished transfers that are kept for display.
 const KEPT: usize = 100;

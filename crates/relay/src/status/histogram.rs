@@ -1,18 +1,18 @@
-//! Distribution of values, in steps of about three.
+//! Histograms. Each bound is about three times the bound before it.
 
 use serde::{Deserialize, Serialize};
 
-/// Number of values in each interval of a scale.
+/// Histogram: the number of values in each interval of a scale.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Number of values between the preceding bound and the bound with the same index. The last
-    /// count is of values above all bounds.
+    /// Number of values in each interval. An interval ends at the bound with the same index, and
+    /// starts at the bound before it. The last count is for values above all bounds.
     pub counts: [u64; BOUNDS + 1],
     /// Sum of all values.
     pub sum: f64,
 }
 
-/// The bounds of a histogram, ascending.
+/// Bounds of a histogram's intervals, in ascending order.
 pub(crate) type HistogramScale = [f64; BOUNDS];
 
 impl Histogram {
@@ -21,7 +21,8 @@ impl Histogram {
         self.sum += value;
     }
 
-    /// Returns each bound with the number of values up to it, and finally infinity with all values.
+    /// Returns each bound with the number of values that do not exceed it. The last item is
+    /// infinity with the number of all values.
     pub(super) fn cumulated(&self, scale: &HistogramScale) -> impl Iterator<Item = (f64, u64)> {
         let bounds = scale.iter().copied().chain([f64::INFINITY]);
         bounds.zip(self.counts).scan(0, |below, (bound, count)| {
@@ -33,12 +34,13 @@ impl Histogram {
 
 const BOUNDS: usize = 11;
 
-/// Times of transfers, in seconds: from a small file to most of a disk.
+/// Bounds for the durations of transfers, in seconds. They range from a small file to most of a
+/// disk.
 pub(super) const SECONDS: HistogramScale = [
     0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0, 36000.0,
 ];
 
-/// Rates of transfers, in bits per second.
+/// Bounds for the rates of transfers, in bits per second.
 pub(super) const BITS_PER_S: HistogramScale =
     [1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8, 3e8, 1e9, 3e9, 1e10];
 

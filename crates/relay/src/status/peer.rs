@@ -1,4 +1,4 @@
-//! Status of a peer, from the link's snapshot.
+//! Status of a peer, computed from the link's snapshot.
 
 use std::time::Duration;
 

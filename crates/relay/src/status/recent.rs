@@ -1,5 +1,5 @@
-//! The last finished transfers, in a compact form for the dashboard. Each has the duration that a
-//! formula predicts for plain TCP.
+//! Latest finished transfers in a compact format, for the dashboard. Each record also contains the
+//! duration that a formula predicts for plain TCP.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,12 +11,12 @@ use units::{BitRate, ByteCount, calc};
 
 use crate::transfer_log::{TransferDirection, TransferRecord};
 
-/// A finished transfer.
+/// Compact record of a finished transfer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct RecentTransfer {
-    /// Number of the transfer, counted from 1 since the gateway's start.
+    /// Number of the transfer, counted from 1 at the gateway's start.
     number: u64,
-    /// Unix time of the transfer's end, in milliseconds.
+    /// Unix time of the end of the transfer, in milliseconds.
     ended_unix_ms: u64,
     user: Box<str>,
     client: Box<str>,
@@ -26,16 +26,17 @@ pub(crate) struct RecentTransfer {
     path: Box<str>,
     direction: Option<TransferDirection>,
     bytes: u64,
-    /// Bytes of the transfer's streams on the link.
+    /// Number of bytes in the transfer's link streams.
     wan_bytes: u64,
     duration_s: f64,
     reply_code: Option<u16>,
     succeeded: bool,
     limited_by: Option<&'static str>,
-    /// Duration of FTP over one plain TCP connection on the path at that time, in seconds. `None`
-    /// if the path was unknown.
+    /// Predicted duration over one plain TCP connection on the same path, in seconds. `None` if the
+    /// path was unknown.
     ///
-    /// For a download this is the least time, since the loss from the peer is unknown here.
+    /// For a download, the value is a lower bound: the loss of packets from the peer is unknown at
+    /// this gateway, and the formula assumes none.
     plain_tcp_s: Option<f64>,
 }
 
@@ -49,47 +50,48 @@ impl FoundTransfers {
     }
 }
 
-/// Properties of the path to a peer.
+/// Measured properties of the path to a peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KnownPath {
-    /// The highest rate that the link has measured recently.
+    /// Highest rate that the link has measured recently.
     pub rate: BitRate,
-    /// Least round-trip time.
+    /// Base round-trip time of the path.
     pub rtt: std::time::Duration,
-    /// Share of our packets lost.
+    /// Fraction of this gateway's packets that were lost, from 0 to 1.
     pub loss: f64,
 }
 
-/// A query for transfers.
+/// A search for finished transfers.
 #[derive(Debug, Clone, Default)]
 pub struct TransferSearch {
-    /// Words that must all occur, in any field and case.
+    /// Words that a matching transfer must contain. Each word may occur in any field, in upper or
+    /// lower case.
     pub words: String,
     /// Whether only failed transfers match.
     pub failed: bool,
-    /// Upper bound of the numbers of matching transfers, exclusive.
+    /// If set, only transfers with lower numbers are returned.
     pub before: Option<u64>,
     /// Maximum number of transfers to return.
     pub count_max: usize,
 }
 
-/// Matching transfers, the newest first.
+/// Transfers that match a search, the newest first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FoundTransfers {
     transfers: Vec<RecentTransfer>,
-    /// Number of matching transfers, including those not returned.
+    /// Number of matching transfers, including transfers that are not returned.
     matching: usize,
-    /// Number of transfers in memory.
+    /// Number of transfers kept in memory.
     kept: usize,
 }
 
-/// The last finished transfers.
+/// Latest finished transfers, and the paths to the peers.
 #[derive(Debug, Default)]
 pub(super) struct RecentTransfers {
     total: u64,
-    /// Ordered by time, the newest last.
+    /// Records, sorted by time. The newest is last.
     kept: VecDeque<RecentTransfer>,
-    /// Paths by the names of peers.
+    /// Path to each peer, by the name of the peer.
     paths: BTreeMap<String, KnownPath>,
 }
 
@@ -190,8 +192,8 @@ impl RecentTransfer {
 }
 
 impl KnownPath {
-    /// Describes a file on this path for the formula of `longhaul calc time`: CUBIC, with windows
-    /// that fill the path.
+    /// Returns the input for the formula of `longhaul calc time`: a file of this size on this path.
+    /// The formula models CUBIC with windows that fill the path.
     pub fn transfer(&self, size: ByteCount) -> calc::Transfer {
         calc::Transfer {
             size,
@@ -216,22 +218,25 @@ fn plain_tcp_s(record: &TransferRecord, mut path: KnownPath) -> Option<f64> {
     is_known.then(|| transfer.plain().time.as_secs_f64())
 }
 
-/// Returns at most the first [`TEXT_BYTES_MAX`] bytes of a text, in whole characters.
+/// Returns the longest prefix of at most [`TEXT_BYTES_MAX`] bytes that ends at a character
+/// boundary.
 fn short(text: &str) -> Box<str> {
     let end = text.floor_char_boundary(TEXT_BYTES_MAX);
     text[..end].into()
 }
 
-/// Transfers in memory. A dashboard can search them quickly, and usual names need 3 MB.
+/// Maximum number of transfers kept in memory. A dashboard can search them quickly, and usual names
+/// need 3 MB.
 const KEPT: usize = 10_000;
 
-/// Longest text in bytes. Longer ones are cut, so that the memory has a bound.
+/// Maximum length of a stored text, in bytes. Longer texts are cut, so that the memory is limited.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Maximum number of paths: a link has no more peers.
+/// Maximum number of stored paths. A link has no more peers.
 const PATHS_MAX: usize = 4096;
 
-/// Upper bound of the loss, since the formulas divide by the delivered share.
+/// Upper limit of the loss in the formula. The formula divides by the fraction of delivered
+/// packets, which must not be zero.
 const LOSS_MAX: f64 = 0.99;
 
 #[cfg(test)]

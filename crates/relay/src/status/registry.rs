@@ -1,4 +1,5 @@
-//! Counters of open and finished sessions and transfers, and the snapshot of them.
+//! Registry of open and finished sessions and transfers: their counters, and the snapshot of all
+//! counters.
 #![allow(
     clippy::disallowed_methods,
     reason = "the gateway's own clock: rates and ages"
@@ -30,13 +31,14 @@ use crate::{
     wire::TransferBottleneck,
 };
 
-/// Counters of the bytes and the waiting time of one direction of a transfer.
+/// Meter of one direction of a transfer: its bytes, and the times of waiting for TCP and for the
+/// link.
 #[derive(Debug)]
 pub struct DirectionMeter {
     started: Instant,
     bytes: AtomicU64,
     is_on_link: AtomicBool,
-    /// Start of the current wait.
+    /// Start of the present wait, in nanoseconds since `started`.
     since_ns: AtomicU64,
     tcp_ns: AtomicU64,
     link_ns: AtomicU64,
@@ -58,12 +60,12 @@ impl DirectionMeter {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Records that the transfer now waits for the TCP connection.
+    /// Records that this direction now waits for the TCP connection.
     pub(crate) fn start_tcp_wait(&self) {
         self.switch_wait(false);
     }
 
-    /// Records that the transfer now waits for the link.
+    /// Records that this direction now waits for the link.
     pub fn start_link_wait(&self) {
         self.switch_wait(true);
     }
@@ -81,13 +83,14 @@ impl DirectionMeter {
         self.bytes.load(Relaxed)
     }
 
-    /// Returns whether the transfer has waited longer for TCP than for the link, up to the last
-    /// byte.
+    /// Returns whether this direction has waited longer for TCP than for the link. The present wait
+    /// does not count.
     fn waited_for_tcp(&self) -> bool {
         self.tcp_ns.load(Relaxed) > self.link_ns.load(Relaxed)
     }
 
-    /// Returns the bytes, and the times of waiting for TCP and for the link until now.
+    /// Returns three totals: the number of bytes, the time of waiting for TCP, and the time of
+    /// waiting for the link. The times are in nanoseconds and include the present wait.
     fn totals(&self) -> [u64; 3] {
         let waits_ns = self.now_ns().saturating_sub(self.since_ns.load(Relaxed));
         let is_on_link = self.is_on_link.load(Relaxed);
@@ -108,7 +111,7 @@ impl DirectionMeter {
     }
 }
 
-/// An open transfer. Dropping it removes it from the registry.
+/// Handle of an open transfer. Dropping the handle removes the transfer from the registry.
 #[derive(Debug)]
 pub struct OpenTransfer {
     id: u64,
@@ -124,27 +127,26 @@ struct TransferEntry {
     peer: String,
     client: String,
     target: String,
-    /// Towards the server and towards the client, in the order of [`OpenTransfer::meters`] on the
-    /// near side.
+    /// Meters of both directions: from TCP to the link, and from the link to TCP.
     meters: (DirectionMeter, DirectionMeter),
     coding_counters: Arc<CodingCounters>,
     started: Instant,
-    /// One of the constants below.
+    /// Outcome of the transfer: `OPEN`, `COMPLETED` or `FAILED`.
     outcome: AtomicU8,
     sample: Mutex<Sample>,
-    /// The peer's report, see [`bottleneck_code`].
+    /// Bottleneck that the peer has reported, as a code of [`bottleneck_code`].
     peer_bottleneck: AtomicU8,
     requested: Mutex<RequestedFile>,
     stop: Notify,
     conclusion: Mutex<Option<TransferConclusion>>,
 }
 
-/// The file that the client has requested.
+/// File that the client has requested.
 #[derive(Debug, Default)]
 struct RequestedFile {
-    /// Argument of the command.
+    /// Argument of the transfer command.
     path: String,
-    /// Size that the server has announced.
+    /// Size that the server has announced, in bytes.
     size_bytes: Option<u64>,
 }
 
@@ -156,7 +158,7 @@ struct Sample {
     limit: Option<TransferBottleneck>,
 }
 
-/// All counters of the gateway.
+/// Registry of all sessions and transfers of the gateway.
 #[derive(Debug)]
 pub struct Registry {
     started: SystemTime,
@@ -174,7 +176,7 @@ pub struct Registry {
     log: TransferLog,
 }
 
-/// Counts an open session until it is dropped.
+/// Guard of an open session. The registry counts the session as open until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionGuard(Arc<Registry>);
 
@@ -190,25 +192,25 @@ impl OpenTransfer {
         &self.entry.meters
     }
 
-    /// Returns the bytes that the TCP connection has accepted from the link, and the time that this
-    /// took.
+    /// Returns the number of bytes that the TCP connection has accepted from the link, and the time
+    /// spent on waiting for it.
     pub(crate) fn tcp_progress(&self) -> (u64, Duration) {
         let [bytes, tcp_ns, _] = self.entry.meters.1.totals();
         (bytes, Duration::from_nanos(tcp_ns))
     }
 
-    /// Returns the counters of its coding.
+    /// Returns the coding counters of the transfer.
     pub fn coding_counters(&self) -> &Arc<CodingCounters> {
         &self.entry.coding_counters
     }
 
-    /// Counts the transfer as completed in an orderly way.
+    /// Marks the transfer as completed without an error.
     pub(crate) fn mark_completed(&self) {
         self.entry.outcome.store(COMPLETED, Relaxed);
     }
 
-    /// Concludes the session's part of an FTP transfer. The transfer is counted and logged once its
-    /// data connection ends, too.
+    /// Records the outcome of an FTP transfer. The registry counts and logs the transfer when its
+    /// data connection ends.
     pub fn conclude(&self, conclusion: TransferConclusion) {
         let outcome = match conclusion.succeeded {
             true => COMPLETED,
@@ -218,29 +220,29 @@ impl OpenTransfer {
         *lock(&self.entry.conclusion) = Some(conclusion);
     }
 
-    /// Stores the peer's report of the bottleneck.
+    /// Stores the bottleneck of the transfer that the peer has reported.
     pub(crate) fn record_peer_bottleneck(&self, limit: TransferBottleneck) {
         self.entry
             .peer_bottleneck
             .store(bottleneck_code(limit), Relaxed);
     }
 
-    /// Stores the path that the client requests.
+    /// Stores the path that the client has requested.
     pub fn set_requested_path(&self, path: String) {
         lock(&self.entry.requested).path = path;
     }
 
-    /// Stores the size that the server has announced.
+    /// Stores the size of the file that the server has announced.
     pub fn set_announced_size(&self, size_bytes: u64) {
         lock(&self.entry.requested).size_bytes = Some(size_bytes);
     }
 
-    /// Resolves once the operator stops the transfer.
+    /// Waits until the operator stops the transfer.
     pub async fn wait_for_stop(&self) {
         self.entry.stop.notified().await;
     }
 
-    /// Returns the bottleneck at this gateway since the last call or tick.
+    /// Returns the bottleneck at this gateway, measured over the latest interval between ticks.
     pub(crate) fn bottleneck(&self) -> Option<TransferBottleneck> {
         lock(&self.entry.sample).limit
     }
@@ -265,7 +267,8 @@ impl Drop for OpenTransfer {
 }
 
 impl TransferEntry {
-    /// Returns the totals of the direction that moves. The opposite direction waits for its end.
+    /// Returns the totals of the direction with more bytes. In the opposite direction, the transfer
+    /// only waits for the end.
     fn totals(&self) -> [u64; 3] {
         let (a, b) = &self.meters;
         if a.bytes() > b.bytes() {
@@ -297,7 +300,7 @@ impl TransferEntry {
         sample.totals = totals;
     }
 
-    /// Returns the bottleneck of the whole transfer, at its end.
+    /// Returns the bottleneck over the duration of the transfer. The caller calls this at the end.
     fn bottleneck(&self) -> Option<TransferBottleneck> {
         let (a, b) = &self.meters;
         let meter = if a.bytes() > b.bytes() { a } else { b };
@@ -309,8 +312,8 @@ impl TransferEntry {
         }
     }
 
-    /// Returns the bytes from the client's side to the server's, and the bytes in the other
-    /// direction.
+    /// Returns the number of bytes from client to server, and the number of bytes from server to
+    /// client.
     fn up_and_down(&self) -> (u64, u64) {
         let (to_link, from_link) = (self.meters.0.bytes(), self.meters.1.bytes());
         if self.near {
@@ -360,7 +363,7 @@ impl TransferEntry {
 }
 
 impl Registry {
-    /// Creates counters at zero. Finished transfers go to `log`.
+    /// Creates a registry whose counters are zero. It writes finished transfers to `log`.
     pub(crate) fn new(log: TransferLog) -> Arc<Self> {
         Arc::new(Self {
             started: SystemTime::now(),
@@ -381,7 +384,7 @@ impl Registry {
         })
     }
 
-    /// Returns the control connections and forwards that are open now.
+    /// Returns the number of open control connections and forwards.
     pub fn sessions_open(&self) -> u64 {
         self.sessions_open.load(Relaxed)
     }
@@ -392,14 +395,14 @@ impl Registry {
         SessionGuard(self.clone())
     }
 
-    /// Returns the number of open data connections of listeners.
+    /// Returns the number of open data connections of this gateway's own clients.
     pub(crate) fn client_transfers_open(&self) -> usize {
         let transfers = lock(&self.transfers);
         let of_doors = transfers.values().filter(|t| t.near && t.kind == "ftp");
         of_doors.count()
     }
 
-    /// Counts a log-on that the gateway has refused.
+    /// Counts a client or log-on that the gateway has refused.
     pub fn count_refusal(&self) {
         self.refused_total.fetch_add(1, Relaxed);
     }
@@ -408,7 +411,7 @@ impl Registry {
         self.logins_failed_total.fetch_add(1, Relaxed);
     }
 
-    /// Registers a transfer.
+    /// Registers a transfer as open. Returns its handle.
     pub fn transfer(
         self: &Arc<Self>,
         kind: &'static str,
@@ -472,22 +475,23 @@ impl Registry {
         self.log.write(record);
     }
 
-    /// Stores the properties of the path to a peer, for the estimate of plain TCP.
+    /// Stores the properties of the path to a peer. The registry uses them to predict the duration
+    /// over plain TCP.
     pub fn record_path(&self, peer: &str, path: KnownPath) {
         lock(&self.recent).record_path(peer, path);
     }
 
-    /// Returns the matching transfers among the last finished ones.
+    /// Returns the transfers that match the search, among the latest finished transfers.
     pub fn recent(&self, search: &TransferSearch) -> FoundTransfers {
         lock(&self.recent).find(search)
     }
 
-    /// Returns the number of finished transfers since the start.
+    /// Returns the number of finished transfers since the gateway's start.
     pub fn recent_total(&self) -> u64 {
         lock(&self.recent).total()
     }
 
-    /// Stops an open transfer. Returns whether a transfer with this number exists.
+    /// Stops an open transfer. Returns whether an open transfer has this number.
     pub fn stop(&self, id: u64) -> bool {
         let entry = lock(&self.transfers).get(&id).cloned();
         let entry = entry.inspect(|entry| entry.stop.notify_one());
@@ -499,7 +503,8 @@ impl Registry {
         &self.log
     }
 
-    /// Updates rates and limits. Called once a second.
+    /// Updates the rates and bottlenecks of all open transfers. The caller calls this once a
+    /// second.
     pub(crate) fn tick(&self) {
         let now = Instant::now();
         for entry in lock(&self.transfers).values() {
@@ -507,7 +512,7 @@ impl Registry {
         }
     }
 
-    /// Returns the transfers that are open now.
+    /// Returns the state of each open transfer.
     pub fn open_transfers(&self) -> Vec<TransferStatus> {
         let now = Instant::now();
         lock(&self.transfers)
@@ -516,7 +521,7 @@ impl Registry {
             .collect()
     }
 
-    /// Returns the state of the gateway at this moment.
+    /// Returns the present state of the gateway.
     pub fn snapshot(&self, link: &LinkSnapshot, link_listen: String) -> GatewaySnapshot {
         // All values are of one moment. The lock is released before the link's state is formatted.
         let (totals, histograms, finished) = {
@@ -574,7 +579,7 @@ impl Registry {
     }
 }
 
-/// Returns the bytes on the link. Bytes without coding count as they are.
+/// Returns the number of bytes on the link. Uncoded bytes have the same number on the link.
 fn wan_bytes(coded: &CodingSnapshot, bytes: u64) -> u64 {
     coded.wan_bytes + bytes.saturating_sub(coded.bytes)
 }
@@ -589,7 +594,7 @@ fn optimiser_totals(seen: CodingSnapshot) -> OptimiserTotals {
     }
 }
 
-/// Outcomes of a transfer.
+/// Codes for the outcome of a transfer.
 const OPEN: u8 = 0;
 const COMPLETED: u8 = 1;
 const FAILED: u8 = 2;
@@ -619,7 +624,7 @@ fn bottleneck_name(limit: TransferBottleneck) -> &'static str {
     }
 }
 
-/// Locks the mutex. A counter remains valid if a thread panics.
+/// Locks the mutex. The value is valid even if a thread has panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The snapshot as Prometheus text, and as text for a terminal.
+//! Formats a snapshot as Prometheus text, and as text for a terminal.
 
 use std::fmt::{self, Write as _};
 
@@ -11,8 +11,8 @@ use super::{
 use crate::{time, transfer_log::TransferRecord};
 
 impl GatewaySnapshot {
-    /// Renders the text format of Prometheus, version 0.0.4. Transfers are left out: their labels
-    /// would never end.
+    /// Returns the snapshot in the text format of Prometheus, version 0.0.4. The text contains no
+    /// single transfers, because the number of their labels would have no limit.
     pub fn to_metrics(&self) -> String {
         let mut out = Metrics(String::new());
         out.gauge(
@@ -471,7 +471,8 @@ impl fmt::Display for OlderProcess {
         )
     }
 }
-/// Finished transfers in the text. More would make the peers scroll away.
+/// Maximum number of finished transfers in the terminal text. With more, the peers would scroll off
+/// the screen.
 const FINISHED_SHOWN: usize = 10;
 
 impl fmt::Display for OptimiserTotals {
@@ -488,7 +489,8 @@ impl fmt::Display for OptimiserTotals {
     }
 }
 
-/// Returns the final path of a file. The mover uploads `a/film` as `a/film.0123abcd.part`.
+/// Returns the final path of a file that the mover uploads under a temporary name. For example,
+/// `a/film.0123abcd.part` becomes `a/film`.
 pub fn final_path(path: &str) -> &str {
     let without_digits = |text: &str, count: usize| {
         let (rest, digits) = text.split_at_checked(text.len().checked_sub(count)?)?;
@@ -533,8 +535,8 @@ impl fmt::Display for FinishedLine<'_> {
     }
 }
 
-/// Bytes of the application, and bytes on the link. They are printed only if the link has fewer. A
-/// gateway that does not count them reports zero.
+/// Number of application bytes, and number of bytes on the link. The text is empty unless the link
+/// carried fewer bytes. A gateway that does not count link bytes reports zero.
 struct WanBytes(u64, u64);
 
 impl fmt::Display for WanBytes {

@@ -4,40 +4,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::optimise::Stores;
 
-/// An open chunk store. Counts begin when it was opened.
+/// State of an open chunk store. Counters start at zero when the gateway opens the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStatus {
-    /// The name of its folder.
+    /// Name of the store's folder.
     pub store: String,
     /// Name of the peer.
     pub peer: String,
-    /// Empty for chunks of no tenant.
+    /// Name of the tenant. Empty for chunks that belong to no tenant.
     pub tenant: String,
-    /// Chunks in the store, lists of chunks included.
+    /// Number of chunks in the store, including lists of chunks.
     pub chunks: u64,
-    /// Number of segments.
+    /// Number of segments (append-only files) of the store.
     pub segments: u64,
-    /// Bytes of the segments on the disk.
+    /// Size of all segments on the disk, in bytes.
     pub disk_bytes: u64,
-    /// Maximum number of bytes of the segments on the disk.
+    /// Maximum size of all segments on the disk, in bytes.
     pub size_max_bytes: u64,
-    /// Memory of the index.
+    /// Memory that the index of chunks uses, in bytes.
     pub index_bytes: u64,
-    /// Chunks that were read.
+    /// Number of chunks read from the store.
     pub hits: u64,
-    /// Chunks that were looked up, and not found.
+    /// Number of chunks that were looked up and not found.
     pub misses: u64,
-    /// Damaged chunks and segments. They cost time, never a byte.
+    /// Number of damaged chunks and segments. Damage costs time, but never corrupts transferred
+    /// data.
     pub damaged: u64,
-    /// Chunks that were not stored, since the queue to the disk or the disk was full.
+    /// Number of chunks that were not stored, because the write queue or the disk was full.
     pub dropped: u64,
-    /// Segments removed to make room.
+    /// Number of segments removed in order to free disk space.
     pub evicted_segments: u64,
-    /// Writes and removals of files that failed.
+    /// Number of failed writes and removals of files.
     pub write_errors: u64,
-    /// Whether chunks of earlier runs may still be unknown.
+    /// Whether the index may still lack chunks from earlier runs.
     pub is_rebuilding: bool,
-    /// Reason why the store accepts no new chunks at the moment.
+    /// Reason why the store accepts no new chunks at present. `None` if it accepts chunks.
     #[serde(default)]
     pub trouble: Option<String>,
 }
