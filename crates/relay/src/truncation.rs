@@ -1,11 +1,11 @@
-//! Truncated data: data under TLS that end with a FIN without close_notify. Anyone on the path can
-//! send such a FIN. The data end in the same way on the peer's TLS connection. Client and server
-//! then decide by themselves whether the data are complete.
+//! Truncation: a TLS connection ends with a FIN but without close_notify. Anyone on the path can
+//! send such a FIN. The peer gateway therefore ends its TLS connection in the same way. Client and
+//! server then decide themselves whether the data are complete.
 //!
-//! Both kinds of end look the same on a link stream. The gateway that detects a truncation
-//! therefore first reports it to the peer. The report uses its own stream, since the session's
-//! stream may have ended already. The gateway ends the data stream only after the peer has
-//! confirmed the report.
+//! On a link stream, both kinds of end look the same. If a gateway detects a truncation, it
+//! therefore first reports the truncation to its peer. The report uses a separate stream, because
+//! the session's stream may have ended already. The gateway ends the data stream only after the
+//! peer has confirmed the report.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,32 +22,34 @@ use tokio::time::timeout;
 
 use crate::wire::{Service, StreamHello, encode};
 
-/// A session, as one gateway identifies it.
+/// Identifies a session at one gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SessionKey {
     pub(crate) peer: PeerId,
-    /// Whether this gateway has the client, and chose the session's number.
+    /// Whether this gateway is the near gateway of the session. The near gateway chooses the
+    /// session's number.
     pub(crate) is_near: bool,
     pub(crate) session: u64,
 }
 
-/// The sessions of a gateway, and their data connections that the peer reported as truncated.
+/// Sessions of a gateway. For each data connection, the value stores whether the peer has reported
+/// a truncation.
 #[derive(Debug, Default)]
 pub(crate) struct Truncations(Mutex<HashMap<SessionKey, SessionTruncations>>);
 
 #[derive(Debug, Default)]
 struct SessionTruncations {
-    /// Whether further data connections may come.
+    /// Whether the session may still open data connections.
     is_open: bool,
     connections: HashMap<TransferId, Arc<AtomicBool>>,
-    /// Reports that precede the data connection. In fast mode the peer's data connection may be
-    /// over by then.
+    /// Data connections whose truncation was reported before they were registered. In fast mode,
+    /// the peer's data connection may end that early.
     early: BTreeSet<TransferId>,
 }
 
 impl Truncations {
-    /// Records the peer's report of a truncation. False if the session is unknown: the data must
-    /// then not seem to have ended.
+    /// Records the peer's report of a truncation. Returns `false` if the session is unknown. The
+    /// peer must then reset the stream, so that the data do not appear complete.
     pub(crate) fn record(&self, key: SessionKey, transfer: TransferId) -> bool {
         let mut sessions = self.lock();
         let Some(known) = sessions.get_mut(&key) else {
@@ -73,7 +75,8 @@ impl Truncations {
     }
 }
 
-/// A session that accepts reports about its data connections, until it is dropped.
+/// Registration of a session. The session accepts reports of truncations until this value is
+/// dropped.
 pub(crate) struct KnownSession {
     truncations: Arc<Truncations>,
     key: SessionKey,
@@ -99,19 +102,20 @@ impl Drop for KnownSession {
     }
 }
 
-/// The truncation of one data connection with TLS, as reported by this gateway or by the peer.
+/// State of one data connection with TLS: whether this gateway or the peer has reported a
+/// truncation.
 pub(crate) struct Truncation {
     truncations: Arc<Truncations>,
     link: Link,
     session: SessionKey,
-    /// A stream of the session. The process that has it receives the report.
+    /// A stream of the session. The report goes to the process of the peer that has this stream.
     beside: StreamKey,
     transfer: TransferId,
     reported: Arc<AtomicBool>,
 }
 
 impl Truncation {
-    /// Creates a truncation, with the report that preceded the data connection, if any.
+    /// Creates the state. If the peer's report has already arrived, the state contains it.
     pub(crate) fn new(
         truncations: Arc<Truncations>,
         link: Link,
@@ -136,10 +140,12 @@ impl Truncation {
         }
     }
 
-    /// Reports to the peer that the data were truncated here. Waits for the confirmation.
+    /// Reports to the peer that the data connection at this gateway was truncated. Waits for the
+    /// confirmation.
     ///
     /// # Errors
-    /// The reason why the report failed. The data must then not seem to have ended.
+    /// The reason why the report failed. The caller must then reset the stream, so that the data do
+    /// not appear complete.
     pub(crate) async fn report(&self) -> Result<(), String> {
         tracing::info!("the data has ended without close_notify");
         let failed =
@@ -166,7 +172,7 @@ impl Truncation {
         }
     }
 
-    /// Whether the peer has reported that its data were truncated.
+    /// Whether the peer has reported that its data connection was truncated.
     pub(crate) fn is_reported(&self) -> bool {
         self.reported.load(Ordering::Relaxed)
     }
@@ -184,9 +190,10 @@ impl Drop for Truncation {
     }
 }
 
-/// Timeout of the peer's confirmation: some round trips of a bad path, and shorter than clients
-/// wait for a final reply.
+/// Time limit for the peer's confirmation. It allows several round trips on a bad path, and is
+/// shorter than a client's timeout for the final reply.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Early reports of one session: as many as a client may request data connections ahead.
+/// Maximum number of early reports of one session. The limit equals the number of commands that a
+/// client may pipeline.
 const EARLY_MAX: usize = PIPELINED_MAX;

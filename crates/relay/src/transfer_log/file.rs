@@ -1,4 +1,4 @@
-//! The file of a transfer log: opened for appending, written line by line.
+//! File of a transfer log, opened for appending.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,15 +12,16 @@ use nix::fcntl::OFlag;
 #[derive(Debug)]
 pub(super) struct LogFile {
     file: File,
-    /// Whether the disk accepted only a part of the last line.
+    /// Whether the last line in the file is incomplete.
     is_torn: bool,
 }
 
 impl LogFile {
-    /// Opens the file. A new file is writable for its owner, and readable for its group.
+    /// Opens the file, and creates it if necessary. The owner may write a new file, and its group
+    /// may read it.
     ///
     /// # Errors
-    /// The errors of the system. A named pipe without a reader is one.
+    /// The errors of the system. A named pipe without a reader is an error.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .append(true)
@@ -32,11 +33,11 @@ impl LogFile {
         Ok(Self { file, is_torn })
     }
 
-    /// Writes `line`, which ends with a newline. If the line before was written only in part, a
-    /// newline precedes `line`.
+    /// Writes `line`, which must end with a newline. If the line before is incomplete, the function
+    /// first writes a newline.
     ///
     /// # Errors
-    /// The line, or its end, is not in the file.
+    /// The errors of the system. The file then lacks the line, or the end of the line.
     pub(super) fn write_line(&mut self, line: &str) -> io::Result<()> {
         if self.is_torn {
             self.file.write_all(b"\n")?;
@@ -58,5 +59,5 @@ impl LogFile {
     }
 }
 
-/// Paths and user names must not be public.
+/// Mode of a new file. Other users must not read it, because it contains paths and user names.
 const MODE: u32 = 0o640;

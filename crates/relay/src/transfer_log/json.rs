@@ -1,9 +1,9 @@
-//! A record as one line of JSON.
+//! Formats a record of the transfer log as one line of JSON.
 
 use super::TransferRecord;
 
-/// Returns the line with its newline. Characters that some programs treat as the end of a line are
-/// escaped.
+/// Returns the line, including its newline. Characters that some programs interpret as a line end
+/// are escaped.
 pub(super) fn line(record: &TransferRecord) -> String {
     let json = serde_json::to_string(record).expect("strings and numbers can be written");
     let mut line = String::with_capacity(json.len() + 1);

@@ -1,9 +1,9 @@
-//! The transfer log. One task receives the records of finished FTP transfers, and writes a line for
-//! each to a file.
+//! The transfer log. One thread receives the records of finished FTP transfers, and writes one line
+//! for each record to a file.
 //!
-//! A finished transfer never waits for the disk. Records pass through a bounded channel. A record
-//! that does not fit, or that cannot be written, is counted as dropped. On a reload the caller
-//! opens the new file, so that an error in its path is reported at once.
+//! A finished transfer never waits for the disk. Records pass through a channel of limited size. If
+//! the channel is full, or a write fails, the record is dropped and counted. On a reload, the
+//! caller opens the new file, so that an error in its path is reported immediately.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the file and the clock of its warnings"
@@ -37,22 +37,23 @@ use tracing::warn;
 
 use self::file::LogFile;
 
-/// Path of the log, and the format of its lines.
+/// Path of the transfer log, and the format of its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferLogSettings {
-    /// Path of the log.
+    /// Path of the log file.
     pub path: PathBuf,
     /// Format of the lines.
     pub format: TransferLogFormat,
 }
 
-/// Format of a line.
+/// Format of the lines in the transfer log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TransferLogFormat {
-    /// One JSON object.
+    /// Each line is one JSON object.
     #[default]
     Json,
-    /// The format of wu-ftpd, which vsftpd and ProFTPD write, too: downloads and uploads only.
+    /// Each line has the format of wu-ftpd, which vsftpd and ProFTPD also write. The log contains
+    /// only downloads and uploads.
     Xferlog,
 }
 
@@ -64,7 +65,7 @@ pub struct TransferLogError {
     source: io::Error,
 }
 
-/// A log that is open and not in use yet.
+/// A transfer log that is open but not in use yet.
 #[derive(Debug)]
 pub struct PreparedTransferLog(Option<OpenLog>);
 
@@ -74,11 +75,11 @@ struct OpenLog {
     format: TransferLogFormat,
 }
 
-/// The log of a running gateway.
+/// The transfer log of a running gateway.
 #[derive(Debug)]
 pub struct TransferLog {
     messages: mpsc::Sender<Message>,
-    /// File that the task takes before it writes the next line.
+    /// New file. The thread switches to it before it writes the next line.
     next: Arc<Mutex<Option<PreparedTransferLog>>>,
     is_on: AtomicBool,
     dropped: Arc<DroppedLines>,
@@ -87,15 +88,15 @@ pub struct TransferLog {
 #[derive(Debug)]
 enum Message {
     Line(Arc<TransferRecord>),
-    /// A request for an answer once all earlier lines are written.
+    /// A request for a signal once the thread has written all earlier lines.
     Flush(oneshot::Sender<()>),
 }
 
 impl PreparedTransferLog {
-    /// Opens the file. Without settings there is no log.
+    /// Opens the log file. If `settings` is `None`, the log has no file.
     ///
     /// # Errors
-    /// [`TransferLogError`] names the file.
+    /// [`TransferLogError`] if the file cannot be opened.
     pub fn open(settings: Option<&TransferLogSettings>) -> Result<Self, TransferLogError> {
         let open = |settings: &TransferLogSettings| {
             let file = LogFile::open(&settings.path).map_err(|source| TransferLogError {
@@ -110,7 +111,7 @@ impl PreparedTransferLog {
 }
 
 impl TransferLog {
-    /// Creates a log without a file.
+    /// Creates a log that writes nothing.
     pub fn disabled() -> Self {
         Self {
             messages: mpsc::channel(1).0,
@@ -120,10 +121,10 @@ impl TransferLog {
         }
     }
 
-    /// Starts the task. It ends when the log is dropped.
+    /// Starts the thread that writes the log. The thread ends when the log is dropped.
     ///
     /// # Errors
-    /// The system cannot start a thread.
+    /// An error of the system if it cannot start a thread.
     pub fn start(opened: PreparedTransferLog) -> io::Result<Self> {
         let (messages, received) = mpsc::channel(LINES_MAX);
         let log = Self {
@@ -139,25 +140,26 @@ impl TransferLog {
         Ok(log)
     }
 
-    /// Continues in another file, or in the same one opened again.
+    /// Continues the log in another file. The file may also be the same file, opened again.
     pub fn continue_in(&self, opened: PreparedTransferLog) {
         self.is_on.store(opened.0.is_some(), Relaxed);
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
     }
 
-    /// Queues a line for `record`. Never waits.
+    /// Queues a line for `record`. The function never waits: if the queue is full, it drops the
+    /// line.
     pub(crate) fn write(&self, record: Arc<TransferRecord>) {
         if self.is_on.load(Relaxed) && self.messages.try_send(Message::Line(record)).is_err() {
             self.dropped.count(&"the disk is slower than the transfers");
         }
     }
 
-    /// Returns the number of lines since the start that could not be written.
+    /// Returns the number of lines since the start that were dropped.
     pub(crate) fn dropped_total(&self) -> u64 {
         self.dropped.total.load(Relaxed)
     }
 
-    /// Waits until all logged records are written, for at most `time_max`.
+    /// Waits until the thread has written all queued records, for at most `time_max`.
     pub async fn flush(&self, time_max: Duration) {
         let (written, is_written) = oneshot::channel();
         let flush = async {
@@ -171,7 +173,7 @@ impl TransferLog {
     }
 }
 
-/// Counts dropped lines, and logs a warning occasionally.
+/// Counter of dropped lines. It logs a warning at most once a minute.
 #[derive(Debug, Default)]
 struct DroppedLines {
     total: AtomicU64,
@@ -190,7 +192,7 @@ impl DroppedLines {
     }
 }
 
-/// Runs the task that writes.
+/// Main function of the thread that writes the log.
 fn write_all(
     mut messages: mpsc::Receiver<Message>,
     next: &Mutex<Option<PreparedTransferLog>>,
@@ -222,8 +224,9 @@ fn write_all(
     }
 }
 
-/// Lines that wait for the disk. A thousand transfers may end at once. A line has at most 6 KiB.
+/// Maximum number of queued lines. A thousand transfers may end at the same moment. A line has at
+/// most 6 KiB.
 const LINES_MAX: usize = 4096;
 
-/// Interval of warnings about a full disk.
+/// Minimum interval between warnings about dropped lines.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);

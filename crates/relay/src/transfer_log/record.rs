@@ -1,57 +1,60 @@
-//! A finished transfer, as the transfer log, the log and `status` report it.
+//! Record of a finished transfer, for the transfer log, the program's log and `longhaul status`.
 
 use serde::{Deserialize, Serialize};
 
-/// A finished FTP transfer. As JSON it is a line of the transfer log.
+/// Record of a finished FTP transfer. In JSON, it is one line of the transfer log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TransferRecord {
-    /// Raised when a field changes its meaning or disappears.
+    /// Version of the record's format. The version increases when a field changes its meaning or is
+    /// removed.
     pub schema: u32,
-    /// End of the transfer, in UTC (RFC 3339).
+    /// Time of the transfer's end, in UTC (RFC 3339).
     pub time: String,
-    /// Number of the transfer's session.
+    /// Number of the session to which the transfer belongs.
     pub session: u64,
     /// Address and port of the client's control connection.
     pub client: String,
-    /// User name of the session.
+    /// User name in the client's log-in.
     pub user: String,
     /// Address of the listener.
     pub door: String,
     /// Name of the peer.
     pub peer: String,
-    /// The server, as the configuration or the client names it.
+    /// Server of the transfer, as the configuration or the client names it.
     pub server: String,
-    /// The FTP command. Empty if the gateway does not know it.
+    /// Verb of the transfer command. Empty if the gateway does not know the verb.
     pub verb: String,
-    /// The argument of the command. Bytes that are not UTF-8 are written `\xNN`.
+    /// Argument of the transfer command. Bytes that are not UTF-8 are written as `\xNN`.
     pub path: String,
-    /// `None` if the command is unknown.
+    /// Kind and direction of the transfer. `None` if the verb is unknown.
     pub direction: Option<TransferDirection>,
-    /// Representation type of the session.
+    /// Representation type (ASCII or binary) of the transfer.
     pub transfer_type: TransferType,
-    /// Payload that has moved between client and gateway.
+    /// Number of payload bytes moved between client and gateway.
     pub bytes: u64,
-    /// From the command to the end of the transfer, in seconds.
+    /// Time from the transfer command to the end of the transfer, in seconds.
     pub duration_s: f64,
-    /// Mean rate over the duration.
+    /// Mean rate over the duration, in bits per second.
     pub rate_bit_per_s: u64,
-    /// Code of the final reply to the client. `None` if there was none.
+    /// Code of the final reply to the client. `None` if the client received no final reply.
     pub reply_code: Option<u16>,
-    /// Whether all bytes have arrived, and the server has confirmed it.
+    /// Whether all bytes have arrived, and the server has replied with a success.
     pub succeeded: bool,
-    /// Whether the client's data connection has TLS.
+    /// Whether the client's data connection used TLS.
     pub client_tls: bool,
-    /// Whether the server's data connection has TLS.
+    /// Whether the server's data connection used TLS.
     pub server_tls: bool,
-    /// The bottleneck for most of the time: `client`, `WAN` or `server`; `None` if no byte moved.
+    /// Bottleneck during most of the transfer: `client`, `WAN` or `server`. `None` if no byte
+    /// moved.
     pub limited_by: Option<String>,
-    /// Payload of its streams on the link, without headers and retransmissions.
+    /// Number of payload bytes in the transfer's link streams, without headers and retransmissions.
     #[serde(default)]
     pub wan_bytes: u64,
-    /// Payload bytes saved by compression.
+    /// Number of payload bytes saved by compression.
     #[serde(default)]
     pub compression_saved_bytes: u64,
-    /// Payload bytes saved by references to chunks that the peer has.
+    /// Number of payload bytes saved because the gateway sent references to chunks that the peer
+    /// has.
     #[serde(default)]
     pub deduplication_saved_bytes: u64,
     /// Processor time of this gateway for coding or decoding the payload, in seconds.
@@ -59,7 +62,7 @@ pub struct TransferRecord {
     pub coding_processor_s: f64,
 }
 
-/// Kind and direction of a transfer's bytes.
+/// Kind and direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransferDirection {
@@ -67,23 +70,23 @@ pub enum TransferDirection {
     Upload,
     /// A file from server to client.
     Download,
-    /// From server to client, without a file.
+    /// A listing of files, from server to client.
     Listing,
 }
 
-/// The `TYPE` of a transfer.
+/// Representation type of a transfer, as set by `TYPE`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransferType {
-    /// The type of a session that has requested none (RFC 959).
+    /// ASCII type, the default of a session (RFC 959).
     #[default]
     Ascii,
-    /// Image type: bytes without a change.
+    /// Image type: the bytes are transferred without changes.
     Binary,
 }
 
 impl TransferDirection {
-    /// Returns the name as text.
+    /// Returns the name that the logs use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Upload => "upload",
@@ -101,11 +104,11 @@ impl TransferRecord {
         self.path.clear();
     }
 
-    /// The present [`schema`](Self::schema).
+    /// Present value of [`schema`](Self::schema).
     pub const SCHEMA: u32 = 1;
 }
 
-/// Returns a path as text. Bytes that are not UTF-8 are written `\xNN`.
+/// Converts a path to text. Bytes that are not UTF-8 are written as `\xNN`.
 pub(crate) fn path_text(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes[..bytes.len().min(PATH_MAX_BYTES)].utf8_chunks() {
@@ -115,7 +118,7 @@ pub(crate) fn path_text(bytes: &[u8]) -> String {
     text
 }
 
-/// Longest path that is reported in full: the limit of Linux.
+/// Maximum length of a path in a record, in bytes. Linux has the same limit for paths.
 const PATH_MAX_BYTES: usize = 4096;
 
 #[cfg(test)]

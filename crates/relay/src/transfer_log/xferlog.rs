@@ -1,13 +1,14 @@
-//! A record as a line of xferlog, the format of wu-ftpd.
+//! Formats a record as a line of xferlog, the format of wu-ftpd.
 //!
-//! Source: `xferlog(5)` of wu-ftpd and ProFTPD. Times are in UTC.
+//! The format is described in `xferlog(5)` of wu-ftpd and ProFTPD. Times are in UTC.
 
 use std::net::SocketAddr;
 
 use super::{TransferDirection, TransferRecord, TransferType};
 use crate::time;
 
-/// Returns the line with its newline. Listings have no line.
+/// Returns the line, including its newline. Returns `None` for a listing, because xferlog contains
+/// no listings.
 pub(super) fn line(record: &TransferRecord) -> Option<String> {
     let direction = match record.direction {
         Some(TransferDirection::Upload) => 'i',
@@ -37,7 +38,7 @@ pub(super) fn line(record: &TransferRecord) -> Option<String> {
     ))
 }
 
-/// Returns the text as a field: without blanks, and never empty.
+/// Formats a text as a field of the line. A field contains no blanks and is never empty.
 fn word(text: &str) -> String {
     if text.is_empty() {
         return "?".to_owned();
