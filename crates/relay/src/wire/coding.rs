@@ -1,35 +1,37 @@
-//! Messages about coded streams: the coding, the cutting, and missing chunks.
+//! Messages for coded streams: the offer of a coding, the parameters of chunking, and requests for
+//! missing chunks.
 
 use codec::{BodyError, Reader, Version, put_flags, put_text};
 
 use super::{WireError, WireMessage};
 
-/// Coding of bytes. Both directions then consist of frames of `optimiser`.
+/// Offer of a coding (compression and deduplication). With an accepted offer, both directions of
+/// the stream consist of frames of the crate `optimiser`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodingOffer {
-    /// Both gateways may compress.
+    /// Whether both gateways may compress.
     pub compresses: bool,
-    /// The opening gateway has a chunk store for these bytes.
+    /// Terms of the opening gateway's chunk store. `None` if it has no store for these bytes.
     pub store: Option<StoreTerms>,
 }
 
-/// Properties of a gateway's chunk store.
+/// Terms on which a gateway offers to use its chunk store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreTerms {
-    /// The tenant that owns the chunks. Empty for chunks of no tenant.
+    /// Name of the tenant that owns the chunks. Empty for chunks that belong to no tenant.
     pub tenant: String,
-    /// Whether bytes from the far gateway may refer to chunks, too.
+    /// Whether the far gateway may also send references to chunks.
     pub downloads: bool,
-    /// Cutting that the gateway proposes.
+    /// Parameters by which the gateway proposes to cut bytes into chunks.
     pub cutting: CutParameters,
 }
 
-/// Parameters by which bytes are cut into chunks.
+/// Parameters by which a gateway cuts bytes into chunks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CutParameters {
-    /// Number of the algorithm. Gateways with different numbers do not share chunks.
+    /// Number of the cutting algorithm. Gateways with different numbers cannot deduplicate.
     pub id: u8,
-    /// Secret of the store. Both gateways use the smaller one of their secrets.
+    /// Secret of the gateway's store. Both gateways use the smaller of their two secrets.
     pub secret: [u8; 32],
 }
 
@@ -39,13 +41,12 @@ impl std::fmt::Debug for CutParameters {
     }
 }
 
-/// A message from the receiver of references to chunks. The first reference of a stream has the
-/// number 0.
+/// A message from the receiver of references to chunks. References on a stream are numbered from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkRequest {
-    /// The chunks of all references below this number are available.
+    /// The receiver has the chunks of all references below this number.
     Acknowledged(u64),
-    /// The chunk of this reference is missing.
+    /// The receiver lacks the chunk of this reference, and requests it.
     Missing(u64),
 }
 

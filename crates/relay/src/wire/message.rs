@@ -1,4 +1,4 @@
-//! The messages, with one enum for each place in which they occur.
+//! Messages between gateways. Each kind of stream and direction has its own enum.
 
 use codec::{BodyError, Reader, Version, put_flags, put_text};
 use ftp::session::{
@@ -19,129 +19,131 @@ use net::{
     tls::ServerTls,
 };
 
-/// The first message of a stream, from the side that opened it.
+/// The first message of a stream. The gateway that opens the stream sends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamHello {
-    /// The purpose of the stream.
+    /// Service that the stream requests.
     pub service: Service,
 }
 
-/// The purpose of a stream.
+/// Service that a stream requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Service {
-    /// Bytes to and from a TCP service.
+    /// Relaying of bytes to and from a TCP service.
     Forward {
-        /// The address to connect to.
+        /// Address to which the far gateway connects.
         target: Endpoint,
-        /// Coding of the bytes in both directions. `None` for raw bytes.
+        /// Offered coding of both directions. `None` if the bytes are not coded.
         coding: Option<CodingOffer>,
     },
-    /// An FTP session; messages follow.
+    /// An FTP session. Messages of the session follow on the stream.
     FtpSession {
-        /// Version of the messages that follow.
+        /// Protocol version of the messages that follow.
         version: Version,
-        /// Number of the session, unique among the sessions of the opening gateway.
+        /// Number of the session. The number is unique within the opening gateway.
         session: u64,
-        /// The server.
+        /// Server of the session.
         target: Endpoint,
-        /// `USER name`, if the gateway greeted the client, and the client named its server.
+        /// Number and line of the client's `USER name` command. `None` if the client has not named
+        /// its server, and receives the server's own greeting.
         logon: Option<(CommandId, Vec<u8>)>,
-        /// Requests that the far gateway may make ahead of the client.
+        /// Session mode. In fast mode, the far gateway may send commands before the client sends
+        /// them.
         mode: SessionMode,
-        /// Which side opens the server's data connections.
+        /// Host that opens the server's data connections.
         server_data: DataOpener,
-        /// TLS with the server.
+        /// TLS between the far gateway and the server. `None` disables TLS.
         tls: Option<ServerTls>,
-        /// Coding of the bytes of its data connections. `None` for raw bytes.
+        /// Offered coding of the session's data connections. `None` if their bytes are not coded.
         coding: Option<CodingOffer>,
     },
-    /// The bytes of a data connection.
+    /// A data connection. Its bytes follow on the stream.
     FtpData {
         /// Number of the session.
         session: u64,
         /// Number of the data connection within the session.
         transfer: TransferId,
     },
-    /// Report of a truncation, without bytes. The data of a data connection ended without
-    /// close_notify at the sender, and will end in the same way here. Finishing this stream in
-    /// return confirms the report.
+    /// Report of a truncation: at the sender, a data connection ended without close_notify. The
+    /// receiver ends its data connection in the same way. To confirm the report, the receiver
+    /// finishes this stream.
     Truncated {
-        /// Number of the session, chosen by the near gateway.
+        /// Number of the session, which the near gateway has chosen.
         session: u64,
         /// Number of the data connection within the session.
         transfer: TransferId,
-        /// Whether the client truncated the data, and the near gateway opened the stream. Otherwise
-        /// the server truncated them.
+        /// Whether the truncation occurred at the near gateway, which opened this stream.
+        /// Otherwise, it occurred at the far gateway.
         by_client: bool,
     },
-    /// Requests for chunks that the data of a data connection referred to. The requests are
-    /// [`ChunkRequest`](super::ChunkRequest)s. The answers are coded bytes: the missing chunks, one
-    /// after the other.
+    /// Requests for missing chunks to which the data of a data connection have referred. The
+    /// requests are [`ChunkRequest`](super::ChunkRequest)s. The replies are the chunks in order, as
+    /// coded bytes.
     Chunks {
         /// Number of the session.
         session: u64,
         /// Number of the data connection within the session.
         transfer: TransferId,
-        /// Whether the near gateway, which opened the session, sends the data.
+        /// Whether the near gateway sends the data of the data connection. The near gateway opened
+        /// the session.
         of_near: bool,
     },
-    /// A service by its name. The following bytes belong to the service.
+    /// A service with this name. The following bytes belong to the service.
     Named(String),
-    /// Request of a gateway with an invite to become a peer with this key. One [`EnrolReply`]
-    /// follows.
+    /// Request of a gateway with an invite to become a peer. The reply is one [`EnrolReply`].
     Enrol {
-        /// The token of the invite.
+        /// Secret token of the invite.
         token: [u8; TOKEN_BYTES],
-        /// Public key of the gateway.
+        /// Public key of the requesting gateway.
         public_key: PublicKey,
-        /// Name that it suggests for itself.
+        /// Name that the requesting gateway suggests for itself.
         name: String,
     },
 }
 
-/// Bytes of the token of an invite. Guessing 128 bits is infeasible.
+/// Length of the token of an invite. A token of 128 bits cannot be guessed.
 pub const TOKEN_BYTES: usize = 16;
 
-/// The reply to [`Service::Enrol`].
+/// Reply to [`Service::Enrol`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnrolReply {
-    /// The gateway is a peer.
+    /// The requesting gateway is now a peer.
     Enrolled {
-        /// Name of the new peer at this gateway.
+        /// Name of the new peer at the replying gateway.
         name: String,
     },
-    /// The gateway is not a peer.
+    /// The requesting gateway has not become a peer.
     Refused {
-        /// The reason.
+        /// Reason for the refusal.
         text: String,
     },
 }
 
-/// A message from the near gateway, on the stream of an FTP session.
+/// A message from the near gateway on the stream of an FTP session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NearMessage {
-    /// A message of the session.
+    /// A message of the FTP session.
     Session(MessageToFar),
-    /// The bottleneck of a transfer at the near gateway.
+    /// Report of a transfer's bottleneck, as measured at the near gateway.
     Waiting(TransferId, TransferBottleneck),
 }
 
-/// A message from the far gateway, on the stream of an FTP session.
+/// A message from the far gateway on the stream of an FTP session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FarMessage {
-    /// A message of the session.
+    /// A message of the FTP session.
     Session(MessageToNear),
-    /// The bottleneck of a transfer at the far gateway.
+    /// Report of a transfer's bottleneck, as measured at the far gateway.
     Waiting(TransferId, TransferBottleneck),
-    /// Bytes of an upload that the server has accepted. Version 5 has this message in place of
-    /// grants.
+    /// Number of bytes of an upload that the server has accepted. Protocol version 5 uses this
+    /// message instead of grants.
     Delivered(TransferId, DeliveryReport),
-    /// Grant of an upload: its permitted bytes in flight.
+    /// Grant of an upload: the maximum number of bytes in flight.
     Granted(TransferId, Grant),
-    /// Permitted bytes in flight of each further upload until its first grant.
+    /// Maximum number of bytes in flight of each later upload, until its first grant arrives.
     FirstBudget(u64),
-    /// Cutting of the far gateway, which has a chunk store for the data of this session. It is the
-    /// first message.
+    /// Parameters by which the far gateway cuts bytes into chunks. A far gateway with a chunk store
+    /// for this session sends them as its first message.
     Store(CutParameters),
 }
 
@@ -405,7 +407,8 @@ impl WireMessage for FarMessage {
     }
 }
 
-/// Returns the remaining bytes as one line. A newline inside would become another command.
+/// Returns the remaining bytes as one line. A line with a newline is an error, because the text
+/// after the newline would be another command.
 fn line(reader: &mut Reader<'_>) -> Result<Vec<u8>, BodyError> {
     let line = reader.rest();
     if line.contains(&b'\n') {
@@ -433,7 +436,7 @@ fn endpoint(reader: &mut Reader<'_>) -> Result<Endpoint, BodyError> {
     }
 }
 
-/// Type of the [`StreamHello`] of an FTP session. It is the same in all versions. A gateway of
-/// another version can thus recognise streams on which its reply is understood. On a stream of raw
-/// bytes a reply would count as data.
+/// Type of the [`StreamHello`] of an FTP session. The type is the same in all protocol versions. A
+/// gateway of another version can therefore detect on which streams a reply is understood. On a
+/// stream of raw bytes, the reply would be treated as data.
 const FTP_SESSION: u8 = 2;

@@ -1,12 +1,13 @@
-//! The messages between two gateways on a link stream, as values and bytes.
+//! Messages between two gateways on a link stream, and their encoding.
 //!
-//! A stream begins with a [`StreamHello`], which carries the [`Version`]. The streams of forwards
-//! and of data connections carry bytes after it, raw or [coded](CodingOffer). The stream of an FTP
-//! session carries [`NearMessage`]s in one direction, and [`FarMessage`]s in the other. These are
-//! the messages of [`ftp::session`], and reports of the gateways.
+//! A stream begins with a [`StreamHello`], which contains the [`Version`]. On streams of forwards
+//! and of data connections, bytes follow, raw or [coded](CodingOffer). On the stream of an FTP
+//! session, the near gateway sends [`NearMessage`]s, and the far gateway sends [`FarMessage`]s.
+//! These are the messages of [`ftp::session`] and the gateways' own reports.
 //!
-//! A message is a type byte, a length in four bytes (big endian), and a body of that length. Every
-//! length has a bound. Decoding accepts any bytes: `decode` is the target of a fuzzer.
+//! A message consists of a type byte, a length of four bytes (big endian), and a body of that
+//! length. Every length is limited. The decoder accepts arbitrary input, and a fuzzer tests
+//! `decode`.
 #![deny(clippy::disallowed_methods)]
 
 mod coding;
@@ -21,22 +22,23 @@ use bytes::{Bytes, BytesMut};
 use codec::BodyError;
 pub use codec::Version;
 
-/// Reason why bytes are no message.
+/// Reason why bytes are not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The length field is above [`BODY_MAX`].
+    /// The length field exceeds [`BODY_MAX`].
     #[error("a message of {0} bytes is above the bound")]
     TooLong(u32),
-    /// The body is no message.
+    /// The body is malformed.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// The peer has another version.
+    /// The peer uses another protocol version.
     #[error("the peer speaks version {peer} of the gateway protocol, this gateway {}", Version::LATEST.byte())]
     Version {
-        /// Version of the peer.
+        /// Protocol version of the peer.
         peer: u8,
-        /// Whether the stream belongs to an FTP session: messages follow, and not raw bytes.
+        /// Whether the stream belongs to an FTP session. On other streams, raw bytes follow instead
+        /// of messages.
         is_session: bool,
     },
     /// The stream ended inside a message.
@@ -44,30 +46,30 @@ pub enum WireError {
     Truncated,
 }
 
-/// A value that is sent as one message.
+/// A value that gateways send as one message.
 pub trait WireMessage: Sized {
-    /// Whether `version` has the message.
+    /// Whether the protocol version `version` contains this message.
     fn is_in(&self, _version: Version) -> bool {
         true
     }
 
-    /// Encodes the message's body in the form of `version`, which has the message. Returns the type
-    /// byte.
+    /// Appends the encoded body to `body`, and returns the type byte. `version` must contain this
+    /// message.
     fn encode_body(&self, version: Version, body: &mut Vec<u8>) -> u8;
 
-    /// Reads a body of type `kind` in the form of `version`.
+    /// Decodes a body of type `kind`, encoded in `version`.
     ///
     /// # Errors
-    /// [`WireError`] if the type is unknown or the body malformed.
+    /// [`WireError`] if the type is unknown, or if the body is malformed.
     fn decode_body(version: Version, kind: u8, body: &[u8]) -> Result<Self, WireError>;
 }
 
-/// Encodes the message in the form of the latest version. That version must have the message.
+/// Encodes the message in the latest protocol version, which must contain this message.
 pub fn encode(message: &impl WireMessage) -> Bytes {
     bytes_of(Version::LATEST, message)
 }
 
-/// Encodes the message in the form of `version`. `None` if the version does not have it.
+/// Encodes the message in `version`. Returns `None` if `version` does not contain this message.
 pub fn encode_in(version: Version, message: &impl WireMessage) -> Option<Bytes> {
     message.is_in(version).then(|| bytes_of(version, message))
 }
@@ -87,19 +89,20 @@ fn bytes_of(version: Version, message: &impl WireMessage) -> Bytes {
     bytes.into()
 }
 
-/// Decodes the message at the start of `bytes`. Returns its length, too. `None` if it is
-/// incomplete.
+/// Decodes the message at the start of `bytes`, in the latest protocol version. Returns the message
+/// and its length. Returns `None` if the message is incomplete.
 ///
 /// # Errors
-/// [`WireError`] as soon as the bytes cannot be the beginning of a message.
+/// [`WireError`] if the bytes cannot be the start of a message.
 pub fn decode<M: WireMessage>(bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
     decode_in(Version::LATEST, bytes)
 }
 
-/// Decodes a message in the form of `version`, like [`decode`].
+/// Decodes the message at the start of `bytes`, in `version`. Returns the message and its length,
+/// like [`decode`].
 ///
 /// # Errors
-/// [`WireError`] as soon as the bytes cannot be the beginning of a message.
+/// [`WireError`] if the bytes cannot be the start of a message.
 pub fn decode_in<M: WireMessage>(
     version: Version,
     bytes: &[u8],
@@ -118,30 +121,30 @@ pub fn decode_in<M: WireMessage>(
         .map(|message| Some((message, HEADER_BYTES + body.len())))
 }
 
-/// Decoder of messages in bytes that arrive in arbitrary parts.
+/// Decoder of messages. The bytes may arrive in parts of any size.
 #[derive(Debug, Default)]
 pub struct MessageDecoder {
-    /// Form of the messages.
+    /// Protocol version of the messages.
     version: Version,
     buffer: BytesMut,
 }
 
 impl MessageDecoder {
-    /// Reads all further messages in the form of `version`.
+    /// Sets the protocol version of all further messages.
     pub fn set_version(&mut self, version: Version) {
         self.version = version;
     }
 
-    /// Adds received bytes. Callers drain [`next_message`](Self::next_message) before the next
-    /// push.
+    /// Adds received bytes. Callers must call [`next_message`](Self::next_message) until it returns
+    /// `None` before the next push.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next message, if it is complete.
+    /// Returns the next message. Returns `None` if no complete message has arrived.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes so far are no message.
+    /// [`WireError`] if the received bytes are not a valid message.
     pub fn next_message<M: WireMessage>(&mut self) -> Result<Option<M>, WireError> {
         let Some((message, length)) = decode_in(self.version, &self.buffer)? else {
             return Ok(None);
@@ -150,39 +153,41 @@ impl MessageDecoder {
         Ok(Some(message))
     }
 
-    /// Returns the bytes after the last message: the raw bytes after a [`StreamHello`].
+    /// Returns the bytes that follow the last message. After a [`StreamHello`], these are the raw
+    /// bytes of the stream.
     pub fn into_rest(self) -> Bytes {
         self.buffer.freeze()
     }
 
-    /// Whether the stream may end here.
+    /// Whether no incomplete message is buffered, so that the stream may end.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 }
 
-/// Returns the version of a gateway that has refused a session with the text of
-/// [`WireError::Version`].
+/// Returns the protocol version of a gateway that has refused a session. `text` is the text of the
+/// refusal, which contains [`WireError::Version`].
 pub fn version_of_refusal(text: &str) -> Option<Version> {
     let rest = text.strip_prefix("the peer speaks version ")?;
     let (_, theirs) = rest.split_once(" of the gateway protocol, this gateway ")?;
     Version::from_byte(theirs.parse().ok()?)
 }
 
-/// Longest body of a message: the longest reply line, with room for its other fields.
+/// Maximum length of a message body, in bytes: the longest reply line, and space for the other
+/// fields.
 pub const BODY_MAX: usize = ftp::line::REPLY_MAX + 1024;
 
-/// Codes with which gateways reset link streams, for logs.
+/// Codes with which gateways reset link streams. They are used only in logs.
 pub mod reset {
-    /// The TCP connection at the sender's side was reset or broke.
+    /// The TCP connection at the sender was reset or broke.
     pub const ABORTED: u32 = 1;
     /// The target is not allowed.
     pub const NOT_ALLOWED: u32 = 2;
-    /// The target could not be connected.
+    /// The connection to the target failed.
     pub const UNREACHABLE: u32 = 3;
-    /// The session that the stream belongs to has ended.
+    /// The session to which the stream belongs has ended.
     pub const SESSION_ENDED: u32 = 4;
-    /// The peer broke the gateway protocol.
+    /// The peer violated the gateway protocol.
     pub const PROTOCOL: u32 = 5;
 }
 

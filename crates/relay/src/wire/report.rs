@@ -1,33 +1,34 @@
-//! Periodic reports of gateways about a transfer.
+//! Periodic reports about a transfer between the two gateways.
 
 use codec::{BodyError, Reader};
 
-/// Permitted bytes in flight of an upload. Both fields count bytes of the file.
+/// Limit of an upload's bytes in flight. Both fields count bytes of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grant {
-    /// Bytes that the server has accepted since the upload began.
+    /// Number of bytes that the server has accepted since the start of the upload.
     pub accepted_bytes: u64,
-    /// Bytes beyond `accepted_bytes` that the near gateway may have read from the client.
+    /// Maximum number of bytes that the near gateway may read from the client beyond
+    /// `accepted_bytes`.
     pub budget_bytes: u64,
 }
 
-/// Bytes of an upload that the server has accepted.
+/// Report of the bytes of an upload that the server has accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeliveryReport {
-    /// Bytes since the upload began.
+    /// Number of bytes accepted since the start of the upload.
     pub bytes: u64,
-    /// Time for which the far gateway waited for the server.
+    /// Total time for which the far gateway waited for the server, in microseconds.
     pub waited_us: u64,
 }
 
-/// The bottleneck of a transfer.
+/// Bottleneck of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransferBottleneck {
-    /// The client reads or writes slowly.
+    /// The client reads or writes more slowly than the link and the server.
     Client,
-    /// The link is slow.
+    /// The link is slower than the client and the server.
     Wan,
-    /// The server reads or writes slowly.
+    /// The server reads or writes more slowly than the link and the client.
     Server,
 }
 

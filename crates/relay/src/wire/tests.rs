@@ -182,7 +182,7 @@ fn a_refusal_names_the_version_that_the_refusing_gateway_speaks() {
     }
 }
 
-/// The bytes come from the last release of version 5.
+/// Checks the bytes that the last release with protocol version 5 sends.
 #[test]
 fn version_5_has_reports_of_delivered_bytes_in_place_of_grants() {
     let transfer = TransferId(7);
@@ -212,7 +212,7 @@ fn version_5_has_reports_of_delivered_bytes_in_place_of_grants() {
     }
 }
 
-/// The last release of version 5 sends both messages.
+/// Checks two messages that the last release with protocol version 5 sends.
 #[test]
 fn version_5_has_limits_of_the_near_gateway_and_commands_left_unanswered() {
     let waiting = NearMessage::Waiting(TransferId(7), TransferBottleneck::Client);
