@@ -1,4 +1,4 @@
-//! Two relays on loopback.
+//! Two relays on the loopback interface, for tests.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -14,12 +14,12 @@ use tokio::sync::watch;
 pub(crate) struct Pair {
     pub(crate) near: Relay,
     pub(crate) far: Relay,
-    /// Sessions of both relays, the near one's first. Dropping them ends them.
+    /// Sessions of the near relay and of the far relay. Dropping a value ends its sessions.
     pub(crate) sessions: [Sessions; 2],
 }
 
-/// Starts two relays. The far one may connect to the servers in `allow`, and has `service` in
-/// addition.
+/// Starts two relays that are peers. The far relay may connect to the servers in `allow`. If
+/// `service` is given, the far relay also offers this service.
 pub(crate) fn pair(allow: AllowList, service: Option<Arc<dyn FarService>>) -> Pair {
     let [near, far] = [(); 2].map(|()| Identity::generate());
     let keys = (near.public_key(), far.public_key());

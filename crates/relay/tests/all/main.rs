@@ -1,4 +1,4 @@
-//! Tests of relays that other programs embed.
+//! Tests of the relay as a library in other programs.
 
 mod common;
 mod pipes;

@@ -1,5 +1,5 @@
-//! A session whose client is in this process: the control connection and all data connections are
-//! pipes.
+//! Tests of a session whose client is in the same process. The control connection and all data
+//! connections are pipes.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -89,7 +89,7 @@ async fn an_upload_that_the_client_resets_is_reset_at_the_server() {
     client.expect("4").await;
 }
 
-/// A near gateway without sockets for clients, a far one, and a server.
+/// A near gateway without client sockets, a far gateway, and a server.
 struct World {
     network: PipeNetwork,
     door: SocketAddr,
@@ -97,7 +97,7 @@ struct World {
     _pair: Pair,
 }
 
-/// The client's control connection.
+/// Control connection of the client.
 struct Client(BufReader<Pipe>);
 
 impl World {
@@ -157,7 +157,7 @@ impl Client {
         line
     }
 
-    /// Requests a passive port of the session.
+    /// Requests a passive data connection. Returns the address in the reply.
     async fn passive(&mut self) -> SocketAddr {
         self.send("PASV").await;
         let reply = self.expect("227").await;
@@ -167,7 +167,7 @@ impl Client {
         SocketAddr::from((ip, u16::from_be_bytes([numbers[4], numbers[5]])))
     }
 
-    /// Announces an active port of the client to the session.
+    /// Listens on a port for an active data connection, and sends its address to the session.
     async fn active(&mut self, network: &PipeNetwork) -> PipeListener {
         let listener = network.listen().expect("a port");
         let [high, low] = listener.local_addr().port().to_be_bytes();
@@ -177,7 +177,7 @@ impl Client {
     }
 }
 
-/// Generates more bytes than all buffers of the path hold.
+/// Generates more bytes than all buffers on the path can hold.
 fn pattern() -> Vec<u8> {
     (0..3_000_000_u32)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
@@ -188,5 +188,5 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(TIMEOUT, future).await.expect("it takes too long")
 }
 
-/// Longest wait for an expected event.
+/// Time limit for an expected event.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,4 +1,5 @@
-//! A service outside both gateways: both its ends are in this module.
+//! Test of a service that is not part of the relay crate. This module contains both halves of the
+//! service.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the clients around two relays"
@@ -32,11 +33,11 @@ use tracing::{Span, info_span};
 
 use crate::common::{self, Pair};
 
-/// Near end of an echo service. It connects each client to the far end at the only peer.
+/// Near half of an echo service. It connects each client with the far half at the only peer.
 #[derive(Debug)]
 struct EchoDoor;
 
-/// Far end of an echo service. It sends all received bytes back.
+/// Far half of an echo service. It returns all received bytes.
 #[derive(Debug)]
 struct Echo;
 
@@ -120,8 +121,8 @@ impl FarService for Echo {
     }
 }
 
-/// Starts two relays, the far one with or without the echo service. Returns the address of the near
-/// listener, too.
+/// Starts two relays. If `service` is given, the far relay offers this service. Also returns the
+/// address of the near listener.
 async fn pair(service: Option<Arc<dyn FarService>>) -> (SocketAddr, Pair) {
     let pair = common::pair(AllowList::default(), service);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -196,5 +197,5 @@ async fn a_client_of_a_service_that_waits_for_nothing_ends_with_its_relay() {
     ended.expect("no session is left");
 }
 
-/// Timeout that is longer than any step on a busy machine.
+/// Time limit for a test step. Every step is shorter, even on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
