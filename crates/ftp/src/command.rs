@@ -431,7 +431,7 @@ mod tests {
         Telnet,
         /// Telnet options and interrupts, but no subnegotiation. ProFTPD removes these bytes.
         Options,
-        /// IAC and the byte that follows it.
+        /// An IAC byte (255) and the next byte.
         Pairs,
         /// All bytes except printable ASCII.
         Unprintable,

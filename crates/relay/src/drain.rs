@@ -89,7 +89,7 @@ impl DrainBudget {
         }
     }
 
-    /// Creates an unlimited budget. It is for uploads for whose end no client waits.
+    /// Creates an unlimited budget, for an upload whose end no client waits for.
     pub(crate) fn unlimited() -> Self {
         Self {
             buffered_bytes: u64::MAX,

@@ -46,11 +46,11 @@ pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) enum StreamSource {
     /// The stream is already open.
     Open(StreamHalves),
-    /// The peer opens the stream. The pump receives it through this channel.
+    /// The peer opens the stream. The pump receives the stream through this channel.
     Awaited(oneshot::Receiver<StreamHalves>),
 }
 
-/// Function that performs the TLS handshake on a connected leg.
+/// Function that performs the TLS handshake on a connected leg (TCP connection or pipe).
 pub(crate) type SecureLeg =
     Box<dyn FnOnce(Connection) -> BoxedFuture<Result<Leg, DataInput>> + Send>;
 
@@ -65,17 +65,18 @@ pub(crate) struct Grants {
 /// Components from which a pump is built.
 pub(crate) struct PumpParts<M: DataMachine> {
     pub(crate) machine: M,
-    /// Future that connects the leg. Its error is an input for the state machine.
+    /// Future that connects the leg (TCP connection or pipe). Its error is an input for the state
+    /// machine.
     pub(crate) connect: BoxedFuture<Result<Leg, DataInput>>,
     pub(crate) secure: Option<SecureLeg>,
     pub(crate) stream: StreamSource,
     /// Coding of the stream. `None` if the stream is not coded.
     pub(crate) stream_coding: Option<StreamCoding>,
-    /// Time for which the pump waits for further bytes from the leg before it sends an incomplete
-    /// block.
+    /// Time for which the pump waits for further bytes from the leg (TCP connection or pipe) before
+    /// it sends an incomplete block.
     pub(crate) flush_delay: FlushDelay,
-    /// Position in a spool. If it is set, the spool stores the bytes of the stream and supplies the
-    /// bytes for the leg.
+    /// Position in a spool. If the position is set, the spool stores the bytes of the stream and
+    /// supplies the bytes for the leg (TCP connection or pipe).
     pub(crate) spool: Option<SpoolPosition>,
     pub(crate) orders: mpsc::UnboundedReceiver<M::Order>,
     /// Callback for the events of the state machine.
@@ -132,7 +133,8 @@ pub(crate) async fn run<M: DataMachine>(parts: PumpParts<M>) -> Result<(), Strin
 struct Pump<M: DataMachine> {
     machine: M,
     started: Instant,
-    /// Future that connects the leg. `None` once the connection has been started.
+    /// Future that connects the leg (TCP connection or pipe). `None` once the connection has been
+    /// started.
     connect: Option<BoxedFuture<Result<Leg, DataInput>>>,
     connecting: Option<BoxedFuture<Result<Leg, DataInput>>>,
     secure: Option<SecureLeg>,
@@ -145,9 +147,9 @@ struct Pump<M: DataMachine> {
     outbound: Outbound,
     inbound: Inbound,
     reporting: Option<BoxedFuture<Result<(), String>>>,
-    /// Whether the TLS handshake on the connected leg is running.
+    /// Whether the TLS handshake on the connected leg (TCP connection or pipe) is running.
     is_securing: bool,
-    /// Whether the pump is sending the end of file on the leg.
+    /// Whether the pump is sending the end of file on the leg (TCP connection or pipe).
     is_ending: bool,
     /// Orders of the session. `None` once the session has ended.
     orders: Option<mpsc::UnboundedReceiver<M::Order>>,

@@ -2,8 +2,8 @@
 //! listener. The far half serves the streams that peers open.
 //!
 //! A new service implements both traits in its own module. FTP sessions and forwards implement
-//! [`NearService`]. Their far halves are older than [`FarService`]. They do not implement that
-//! trait, and use their own messages in the hello of a stream.
+//! [`NearService`]. The far halves of FTP sessions and forwards do not implement [`FarService`],
+//! which was added later.
 
 use std::{
     fmt,

@@ -61,9 +61,10 @@ pub struct PeerSettings {
 pub enum PeerOrigin {
     /// The operator has added the peer to the configuration file.
     File,
-    /// The register of peers contains the peer. It was added by an invite or by a command.
+    /// The register of peers contains the peer. An invite or a command has added the peer to the
+    /// register.
     Register,
-    /// The other gateway may use an invite. It may become a peer, but has no other permission.
+    /// The other gateway may use an invite in order to become a peer, but has no other permission.
     Invite,
     /// The register contains the other gateway as a removed peer. This gateway reports the removal
     /// to the other gateway.
@@ -346,8 +347,8 @@ pub const MEMORY_MAX: ByteCount = ByteCount::gibibytes(1);
 /// buffers.
 pub const MEMORY_PER_PEER_MIB: u64 = 16;
 
-/// Default time of silence after which a connection to a peer ends. The time exceeds the restart of
-/// a router.
+/// Default time without packets after which the streams to a peer are abandoned. The restart of a
+/// router takes less time.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 fn admits(clients: Option<&[Network]>, ip: IpAddr) -> bool {

@@ -115,7 +115,8 @@ impl GatewaySnapshot {
     }
 }
 
-/// A process that a newer process has replaced. It still serves its open sessions, and then exits.
+/// A process that a newer process has replaced. The older process still serves its open sessions,
+/// and then exits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OlderProcess {
     /// Process identifier.
@@ -166,8 +167,8 @@ pub struct DroppedDatagrams {
     pub bad_mac: u64,
     /// Hellos that had already arrived before.
     pub replayed: u64,
-    /// Hellos during other handshakes of the same peer. The gateway answers them with a cookie, or
-    /// drops them.
+    /// Hellos that arrive during other handshakes of the same peer. The gateway replies with a
+    /// cookie, or drops the hello.
     pub crowded: u64,
     /// Datagrams that are not in the link's format.
     pub malformed: u64,

@@ -2,10 +2,10 @@
 //! send such a FIN. The peer gateway therefore ends its TLS connection in the same way. Client and
 //! server then decide themselves whether the data are complete.
 //!
-//! On a link stream, both kinds of end look the same. If a gateway detects a truncation, it
-//! therefore first reports the truncation to its peer. The report uses a separate stream, because
-//! the session's stream may have ended already. The gateway ends the data stream only after the
-//! peer has confirmed the report.
+//! On a link stream, an end with close_notify and an end without close_notify look the same. If a
+//! gateway detects a truncation, it therefore first reports the truncation to its peer. The report
+//! uses a separate stream, because the session's stream may have ended already. The gateway ends
+//! the data stream only after the peer has confirmed the report.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -190,8 +190,8 @@ impl Drop for Truncation {
     }
 }
 
-/// Time limit for the peer's confirmation. It allows several round trips on a bad path, and is
-/// shorter than a client's timeout for the final reply.
+/// Time limit for the peer's confirmation. The limit allows several round trips on a bad path, and
+/// is shorter than a client's timeout for the final reply.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of early reports of one session. The limit equals the number of commands that a

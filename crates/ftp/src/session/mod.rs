@@ -23,10 +23,10 @@ use crate::{
 /// Mode of a pair of gateways: fast (fewer round trips) or strict (only relaying).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SessionMode {
-    /// The near gateway itself replies to safe commands. The far gateway sends the server some
-    /// commands that clients usually send next, before the client sends them. If the server refuses
-    /// `PASV`, `PORT` or `TYPE`, the client receives the refusal as the reply to its transfer
-    /// command.
+    /// The near gateway itself replies to safe commands. The far gateway prefetches replies: it
+    /// sends commands such as `PWD` to the server before the client sends them. If the server
+    /// refuses `PASV`, `PORT` or `TYPE`, the client receives the refusal as the reply to its
+    /// transfer command.
     #[default]
     Fast,
     /// The gateways relay each command to the server and each reply to the client.

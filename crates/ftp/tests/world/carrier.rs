@@ -52,7 +52,8 @@ struct Lane {
     has_ended: bool,
     /// Whether the reader has read a reset.
     is_reset: bool,
-    /// Request of the reader that the writer stop. It arrives after the delay of the carrier.
+    /// Request of the reader that the writer stop. The request arrives after the delay of the
+    /// carrier.
     stop: Channel<()>,
     is_stopped: bool,
 }

@@ -1,4 +1,5 @@
-//! A simulated client. It mostly behaves as real clients do, and sometimes misbehaves.
+//! A simulated client. Most of its behaviour is that of real clients, but the client sometimes
+//! misbehaves.
 
 use std::{collections::VecDeque, time::Duration};
 

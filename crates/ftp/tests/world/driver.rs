@@ -1,5 +1,5 @@
-//! Driver of one state machine between a TCP connection (the leg) and a link stream. It acts like
-//! the gateway's pump.
+//! Driver of one state machine between a TCP connection (the leg) and a link stream. The driver
+//! acts like the gateway's pump.
 
 use std::time::Duration;
 

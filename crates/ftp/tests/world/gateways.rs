@@ -1,5 +1,5 @@
-//! The two gateways of a simulated session. They pass the events of each data connection to its
-//! driver.
+//! The two gateways of a simulated session. The gateways pass the events of each data connection to
+//! its driver.
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -1,4 +1,5 @@
-//! A simulated server. It mostly behaves as real servers do, and sometimes misbehaves.
+//! A simulated server. Most of its behaviour is that of real servers, but the server sometimes
+//! misbehaves.
 
 use std::{
     collections::{BTreeMap, VecDeque},

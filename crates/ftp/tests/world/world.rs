@@ -410,8 +410,8 @@ fn check_ends(id: u32, conn: &Conn, complaint: &mut Option<String>) -> bool {
     upload || download
 }
 
-/// Maximum length of a session in virtual time. It exceeds the sum of all time limits within a
-/// session.
+/// Maximum length of a session in virtual time. The value exceeds the sum of all time limits within
+/// a session.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const STEPS_MAX: u64 = 1_000_000;

@@ -1,5 +1,5 @@
-//! The far gateway's half of an FTP session. It runs the state machine [`ftp::session::far`]
-//! between the server's control connection and a link stream.
+//! The far gateway's half of an FTP session. The module runs the state machine
+//! [`ftp::session::far`] between the server's control connection and a link stream.
 
 mod reconnection;
 mod reports;

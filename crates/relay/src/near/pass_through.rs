@@ -324,8 +324,8 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Maximum number of data connections for each control connection. Clients use one at a time, but
-/// earlier ones may still be closing.
+/// Maximum number of data connections for each control connection. Clients use one data connection
+/// at a time, but earlier data connections may still be closing.
 const DATA_PER_CONTROL_MAX: usize = 4;
 
 /// Assumed number of control connections that a client has in older processes.

@@ -1,5 +1,5 @@
-//! The near gateway's half of an FTP session. It runs the state machine [`ftp::session::near`]
-//! between the client's control connection and link streams.
+//! The near gateway's half of an FTP session. The module runs the state machine
+//! [`ftp::session::near`] between the client's control connection and link streams.
 
 mod data_connections;
 mod far_half;

@@ -225,7 +225,7 @@ impl ChunkReceiver {
     }
 }
 
-/// Time limit for the link to permit another stream.
+/// Time limit for opening the request stream. At first, the link may have no free stream.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
 

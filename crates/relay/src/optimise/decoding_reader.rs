@@ -474,5 +474,5 @@ impl StreamDecoder {
 /// this limit by one list. The reader requests all missing chunks in the queue together.
 const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// Maximum number of chunks that one call loads from the store. They contain about 1 MiB.
+/// Maximum number of chunks that one call loads from the store. 64 chunks contain about 1 MiB.
 const LOADED_TOGETHER: usize = 64;

@@ -1,14 +1,14 @@
 //! Coded streams. Coding (compression and deduplication) reduces the number of bytes on the link.
 //!
 //! The crate `optimiser` contains the coding itself. This module contains the writer
-//! (`EncodingWriter`) and the reader (`DecodingReader`) of a coded link stream. Both add to the
-//! `CodingCounters`.
+//! (`EncodingWriter`) and the reader (`DecodingReader`) of a coded link stream. Writer and reader
+//! add to the `CodingCounters`.
 //!
-//! Two gateways can deduplicate if both have chunk stores (`Stores`). They negotiate the coding of
-//! each session (`NegotiatedCoding`). The writer then sends references to chunks in its own store.
-//! The reader loads these chunks from its store, and requests missing chunks (`ChunkFetcher`). The
-//! writer's gateway keeps referenced chunks in memory until they are acknowledged
-//! (`ReferenceStore`), and replies to requests (`chunk_server`).
+//! Two gateways can deduplicate if both have chunk stores (`Stores`). The gateways negotiate the
+//! coding of each session (`NegotiatedCoding`). The writer then sends references to chunks in its
+//! own store. The reader loads these chunks from its store, and requests missing chunks
+//! (`ChunkFetcher`). The writer's gateway keeps referenced chunks in memory until they are
+//! acknowledged (`ReferenceStore`), and replies to requests (`chunk_server`).
 #![allow(
     clippy::disallowed_methods,
     reason = "measures how long coding takes, and what else is waited for"

@@ -402,15 +402,16 @@ const OUTSTANDING_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// round trip, so the sender stops sending references.
 const MISSING_LEAST: u64 = 256;
 
-/// Maximum number of outstanding bytes before the receiver's first acknowledgement. They correspond
-/// to about three lists.
+/// Maximum number of outstanding bytes before the receiver's first acknowledgement. 4 MiB
+/// correspond to about three lists.
 const BOUND_MIN_BYTES: usize = 4 * 1024 * 1024;
 
 /// Number of outstanding bytes above which a stream waits. One more list may exceed this limit, but
 /// stays below [`OUTSTANDING_OF_STREAM_MAX_BYTES`].
 const BOUND_MAX_BYTES: usize = 48 * 1024 * 1024;
 
-/// Period over which acknowledged bytes count. It is longer than a round trip over a satellite.
+/// Period over which acknowledged bytes count. The period is longer than a round trip over a
+/// satellite.
 const RECENT_TIME: Duration = Duration::from_secs(2);
 const RECENT_STEP: Duration = Duration::from_millis(50);
 
@@ -419,8 +420,8 @@ const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SWEEP_PAUSE: Duration = Duration::from_secs(60);
 
-/// Time limit for requests after the end of a stream. It equals the longest silence after which a
-/// peer's session ends.
+/// Time limit for requests after the end of a stream. The link abandons a silent peer after the
+/// same time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Chunk stores of a gateway. Each peer has its own store, and so has each tenant of a peer.
 //!
-//! A peer or tenant must not detect which files another one has moved. The gateway therefore
-//! searches and evicts chunks only within one store.
+//! A peer or tenant must not detect which files another peer or tenant has moved. The gateway
+//! therefore searches and evicts chunks only within one store.
 
 use std::{
     collections::BTreeMap,

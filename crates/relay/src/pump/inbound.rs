@@ -29,12 +29,13 @@ pub(super) enum LegTask {
     Acknowledge,
 }
 
-/// State of the inbound direction: bytes read from the stream and not yet written to the leg.
+/// State of the inbound direction: bytes read from the stream and not yet written to the leg (TCP
+/// connection or pipe).
 pub(super) struct Inbound {
     unsent: KernelBuffer,
     /// Grants that limit the bytes in the kernel's send buffer. `None` without a limit.
     grants: Option<watch::Receiver<Grant>>,
-    /// Bytes read from the stream and not yet written to the leg.
+    /// Bytes read from the stream and not yet written to the leg (TCP connection or pipe).
     unwritten: Bytes,
     /// Number of bytes written and possibly not flushed. TLS buffers bytes that the socket has not
     /// accepted.
@@ -148,7 +149,7 @@ impl Inbound {
     }
 }
 
-/// Reason why bytes could not be moved to the leg.
+/// Reason why bytes could not be moved to the leg (TCP connection or pipe).
 #[derive(Debug, thiserror::Error)]
 enum InboundError {
     #[error("data connection: {0}")]

@@ -16,14 +16,15 @@ use crate::{
 };
 use net::{socket::KernelBuffer, tls::LegReader};
 
-/// State of the outbound direction: bytes read from the leg and not yet written to the stream.
+/// State of the outbound direction: bytes read from the leg (TCP connection or pipe) and not yet
+/// written to the stream.
 pub(super) struct Outbound {
     buffer: BytesMut,
     unread: KernelBuffer,
     /// Bytes of the buffer that must be sent before the next read. `None` if the next step is a
     /// read.
     scope: Option<EncodeScope>,
-    /// Number of bytes read from the leg so far.
+    /// Number of bytes read from the leg (TCP connection or pipe) so far.
     read_bytes: u64,
     /// Grants that limit the bytes in flight to the server. `None` without a limit.
     grants: Option<watch::Receiver<Grant>>,
@@ -156,8 +157,8 @@ impl Outbound {
         }
     }
 
-    /// Returns the number of bytes that the pump may read from the leg. Waits until the grant
-    /// permits a read of useful size. Cancel safe.
+    /// Returns the number of bytes that the pump may read from the leg (TCP connection or pipe).
+    /// Waits until the grant permits a read of useful size. Cancel safe.
     async fn room(&mut self) -> usize {
         let Some(grants) = &mut self.grants else {
             return usize::MAX;
@@ -185,7 +186,7 @@ fn read_failed(error: &io::Error) -> DataInput {
     }
 }
 
-/// Reads and discards bytes until the leg ends.
+/// Reads and discards bytes until the leg (TCP connection or pipe) ends.
 async fn discard(leg: &mut LegReader) -> DataInput {
     let mut buffer = vec![0; DISCARD_BYTES];
     loop {
@@ -201,7 +202,7 @@ async fn discard(leg: &mut LegReader) -> DataInput {
     }
 }
 
-/// Error of the leg or of the stream.
+/// Error of the leg (TCP connection or pipe) or of the stream.
 #[derive(Debug, thiserror::Error)]
 enum OutboundError {
     #[error("data connection: {0}")]

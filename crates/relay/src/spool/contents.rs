@@ -35,7 +35,8 @@ pub(super) struct SpoolContents {
     state: watch::Sender<SpoolState>,
     /// Lock that a writer holds until the disk operation is complete.
     writing: Arc<Mutex<()>>,
-    /// Reserved disk space. It is released when the last reader and the last writer are dropped.
+    /// Reserved disk space. The space is released when the last reader and the last writer are
+    /// dropped.
     _room: SpaceReservation,
 }
 

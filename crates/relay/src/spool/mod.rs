@@ -86,7 +86,7 @@ impl Spools {
     /// reply to the client.
     ///
     /// # Errors
-    /// [`SpoolRefusal`]. Its text is the reply to the client.
+    /// [`SpoolRefusal`]. The error text is the reply to the client.
     pub(crate) async fn open_position(
         self: &Arc<Self>,
         peer: PeerId,

@@ -1,4 +1,4 @@
-//! Ring buffer on the disk. It holds the newest bytes of a longer file.
+//! Ring buffer on the disk, which holds the newest bytes of a longer file.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 

@@ -34,8 +34,8 @@ impl Histogram {
 
 const BOUNDS: usize = 11;
 
-/// Bounds for the durations of transfers, in seconds. They range from a small file to most of a
-/// disk.
+/// Bounds for the durations of transfers, in seconds. The range covers small files and the contents
+/// of a large disk.
 pub(super) const SECONDS: HistogramScale = [
     0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0, 36000.0,
 ];

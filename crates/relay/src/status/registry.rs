@@ -363,7 +363,7 @@ impl TransferEntry {
 }
 
 impl Registry {
-    /// Creates a registry whose counters are zero. It writes finished transfers to `log`.
+    /// Creates a registry whose counters are zero. The registry writes finished transfers to `log`.
     pub(crate) fn new(log: TransferLog) -> Arc<Self> {
         Arc::new(Self {
             started: SystemTime::now(),

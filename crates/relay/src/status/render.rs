@@ -11,8 +11,8 @@ use super::{
 use crate::{time, transfer_log::TransferRecord};
 
 impl GatewaySnapshot {
-    /// Returns the snapshot in the text format of Prometheus, version 0.0.4. The text contains no
-    /// single transfers, because the number of their labels would have no limit.
+    /// Returns the snapshot in the text format of Prometheus, version 0.0.4. The text does not list
+    /// the transfers. Each transfer would add labels, and their number would have no limit.
     pub fn to_metrics(&self) -> String {
         let mut out = Metrics(String::new());
         out.gauge(

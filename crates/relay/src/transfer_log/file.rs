@@ -59,5 +59,6 @@ impl LogFile {
     }
 }
 
-/// Mode of a new file. Other users must not read it, because it contains paths and user names.
+/// Mode of a new file. Other users must not read the file, because it contains paths and user
+/// names.
 const MODE: u32 = 0o640;

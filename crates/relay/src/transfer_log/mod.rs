@@ -173,7 +173,7 @@ impl TransferLog {
     }
 }
 
-/// Counter of dropped lines. It logs a warning at most once a minute.
+/// Counter of dropped lines. The counter logs a warning at most once a minute.
 #[derive(Debug, Default)]
 struct DroppedLines {
     total: AtomicU64,

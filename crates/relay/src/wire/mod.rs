@@ -177,7 +177,7 @@ pub fn version_of_refusal(text: &str) -> Option<Version> {
 /// fields.
 pub const BODY_MAX: usize = ftp::line::REPLY_MAX + 1024;
 
-/// Codes with which gateways reset link streams. They are used only in logs.
+/// Codes with which gateways reset link streams. Gateways use the codes only in logs.
 pub mod reset {
     /// The TCP connection at the sender was reset or broke.
     pub const ABORTED: u32 = 1;

@@ -33,11 +33,11 @@ use tracing::{Span, info_span};
 
 use crate::common::{self, Pair};
 
-/// Near half of an echo service. It connects each client with the far half at the only peer.
+/// Near half of an echo service, which connects each client with the far half at the only peer.
 #[derive(Debug)]
 struct EchoDoor;
 
-/// Far half of an echo service. It returns all received bytes.
+/// Far half of an echo service, which returns all received bytes.
 #[derive(Debug)]
 struct Echo;
 

@@ -3,8 +3,9 @@
 //!
 //! A gateway joins a TCP connection, the *leg*, with a link stream. Bytes move in two directions:
 //! *outbound* from the leg to the stream, *inbound* from the stream to the leg. A machine handles
-//! no bytes. It receives events of the leg and the stream, and orders of its session. It decides
-//! which direction moves, when an end of file is passed on, and when both connections are reset.
+//! no bytes. A machine receives events of the leg and the stream, and orders of its session. The
+//! machine decides which direction moves, when an end of file is passed on, and when both
+//! connections are reset.
 //!
 //! The caller owns sockets, streams and the clock. After each call, the caller calls `poll` until
 //! it returns `None`. The caller moves bytes as `outbound` and `inbound` demand. At the time of
@@ -17,77 +18,77 @@ mod timers;
 
 use std::{collections::VecDeque, time::Duration};
 
-/// Event of the leg (TCP connection) or of the link stream.
+/// Event of the TCP connection or of the link stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataInput {
-    /// The leg is connected. TLS has not begun.
+    /// The TCP connection is open. TLS has not begun.
     Connected,
-    /// The leg could not be connected. The text is the reason.
+    /// The TCP connection could not be opened. The text is the reason.
     NotConnected(String),
-    /// The TLS handshake of the leg failed. The text is the reason.
+    /// The TLS handshake failed. The text is the reason.
     NotSecured(String),
-    /// The TLS handshake of the leg has succeeded.
+    /// The TLS handshake has succeeded.
     Secured,
     /// The link stream is open.
     StreamOpened,
-    /// Outbound: the leg has ended, and all bytes before the end have been written to the stream.
+    /// The TCP connection has ended, and all bytes before the end have been written to the stream.
     LegEnded {
-        /// Whether the leg uses TLS and ended without close_notify.
+        /// Whether the TCP connection uses TLS and ended without close_notify.
         is_truncated: bool,
     },
-    /// Outbound: reading from the leg failed. The text is the reason.
+    /// Reading from the TCP connection failed. The text is the reason.
     ReadFailed(String),
-    /// Outbound: reading from the leg failed before the first byte. The text is the reason.
+    /// Reading from the TCP connection failed before the first byte. The text is the reason.
     BrokenUnused(String),
-    /// Outbound: the client or server ended TLS with a fatal alert. The text is the reason. The TCP
+    /// The client or server ended TLS with a fatal alert. The text is the reason. The TCP
     /// connection is still open.
     Alerted(String),
     /// The session has ended, and sends no further orders.
     SessionEnded,
-    /// Outbound: the peer stopped reading the stream.
+    /// The peer stopped reading the stream.
     StreamStopped,
-    /// Outbound: the link lost the stream. The text is the reason.
+    /// The link lost the stream. The text is the reason.
     StreamLost(String),
     /// The peer has confirmed the report of a truncation. An error contains the reason why the peer
     /// has not.
     TruncationReported(Result<(), String>),
-    /// Inbound: the stream has ended, and all bytes before the end have been written to the leg.
+    /// The stream has ended, and all bytes before the end have been written to the TCP connection.
     StreamEnded,
-    /// Inbound: the peer reset the stream, or the link lost the stream. The text is the reason.
+    /// The peer reset the stream, or the link lost the stream. The text is the reason.
     StreamBroken(String),
-    /// Inbound: a write to the leg failed. The text is the reason.
+    /// A write to the TCP connection failed. The text is the reason.
     WriteFailed(String),
-    /// Inbound: the end of file has been sent on the leg.
+    /// The end of file has been sent on the TCP connection.
     EndWritten,
-    /// Inbound: the client or server has acknowledged all bytes and the end of file on the leg.
+    /// The client or server has acknowledged all bytes and the end of file on the TCP connection.
     Acknowledged,
-    /// Inbound: the leg broke before all bytes were acknowledged. The text is the reason.
+    /// The TCP connection broke before all bytes were acknowledged. The text is the reason.
     NotAcknowledged(String),
 }
 
 /// An action for the driver. `E` is the type of events for the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataOutput<E> {
-    /// Connect the leg, or accept its connection.
+    /// Open the TCP connection: connect, or accept the connection.
     Connect,
-    /// Start the TLS handshake on the leg.
+    /// Start the TLS handshake on the TCP connection.
     Secure,
     /// Report to the peer that the data connection ended without close_notify.
     ReportTruncation,
-    /// Outbound: send the end of file on the stream.
+    /// Send the end of file on the stream.
     Finish,
-    /// Reset both directions of the stream.
+    /// Reset both directions of the stream, for this reason.
     Reset(ResetCause),
-    /// Inbound: stop reading the stream.
+    /// Stop reading the stream.
     Stop,
-    /// Inbound: send the end of file on the leg.
+    /// Send the end of file on the TCP connection.
     EndLeg,
-    /// Reset the leg (TCP connection).
+    /// Reset the TCP connection.
     ResetLeg,
-    /// Pass an event to the session.
+    /// Pass this event to the session.
     Event(E),
-    /// Release the leg and the stream. No further action follows. If the end of file has been sent
-    /// on the leg, the leg closes without a reset.
+    /// Release the TCP connection and the stream. No further action follows. If the end of file has
+    /// been sent on the TCP connection, the TCP connection closes without a reset.
     Done {
         /// The error that broke the data connection. `None` if both directions have ended without
         /// an error.
@@ -98,11 +99,11 @@ pub enum DataOutput<E> {
 /// Reason why the gateway resets a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetCause {
-    /// The leg broke, or the transfer was aborted.
+    /// The TCP connection broke, or the transfer was aborted.
     Aborted,
     /// The transfer is over.
     Ended,
-    /// The leg could not be connected.
+    /// The TCP connection could not be opened.
     Unreachable,
 }
 
@@ -120,11 +121,11 @@ pub enum DataFlow {
 /// Number of bytes moved in each direction so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DataProgress {
-    /// Bytes from the leg to the stream.
+    /// Number of bytes moved from the TCP connection to the stream.
     pub outbound_bytes: u64,
-    /// Bytes from the stream to the leg.
+    /// Number of bytes moved from the stream to the TCP connection.
     pub inbound_bytes: u64,
-    /// Whether unread bytes, or an unread end of file, wait on the leg.
+    /// Whether unread bytes, or an unread end of file, wait on the TCP connection.
     pub has_unread: bool,
 }
 
@@ -140,7 +141,7 @@ pub trait DataMachine {
     /// Handles an order of the session.
     fn order(&mut self, now: Duration, order: Self::Order);
 
-    /// Handles an event of the leg or of the stream.
+    /// Handles an event of the TCP connection or of the stream.
     fn handle(&mut self, now: Duration, input: DataInput);
 
     /// Handles the timers that have expired.
@@ -153,19 +154,19 @@ pub trait DataMachine {
     /// Returns the time at which the driver must call [`expire`](Self::expire).
     fn deadline(&self) -> Option<Duration>;
 
-    /// Returns whether the bytes from the leg to the stream wait, move or are discarded.
+    /// Returns whether the bytes from the TCP connection to the stream wait, move or are discarded.
     fn outbound(&self) -> DataFlow;
 
-    /// Returns whether the bytes from the stream to the leg wait, move or are discarded.
+    /// Returns whether the bytes from the stream to the TCP connection wait, move or are discarded.
     fn inbound(&self) -> DataFlow;
 
-    /// Whether the stream is open and waits for the leg to connect. The driver must then detect the
-    /// end of the stream.
+    /// Whether the stream is open and waits for the TCP connection to connect. The driver must then
+    /// detect the end of the stream.
     fn awaits_leg(&self) -> bool {
         false
     }
 
-    /// Whether the machine waits until the other host acknowledges all bytes on the leg.
+    /// Whether the machine waits until the other host acknowledges all bytes on the TCP connection.
     fn awaits_acknowledgement(&self) -> bool {
         false
     }

@@ -38,7 +38,8 @@ pub struct NearDataSetup {
 /// An order from the session to its data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NearDataOrder {
-    /// The client has received the port to which it must connect. Its time limit starts now.
+    /// The client has received the port to which it must connect. The time limit for the connection
+    /// starts now.
     Announced,
     /// The client has requested a transfer. The value is the direction of the transfer, or `None`
     /// if the verb is unknown.
@@ -329,9 +330,8 @@ impl NearData {
         }
     }
 
-    /// Handles the end of the session. If the client never received a port, or the gateway never
-    /// received permission to connect, the data connection cannot open any more. The machine then
-    /// ends it.
+    /// Ends a data connection that can no longer open after the end of the session. In this case,
+    /// the client never received a port, or the gateway never received permission to connect.
     fn on_session_ended(&mut self) {
         let is_hopeless = match self.leg {
             Leg::Waiting => true,

@@ -65,11 +65,11 @@ pub(super) enum ExpectedReply {
     /// attempt.
     Pause(Duration),
     /// A reply for which the session no longer waits. If the reply still arrives, the session drops
-    /// it.
+    /// the reply.
     Late(OverdueReply),
-    /// A second reply to a prefetched command, whose lines are arriving. The session drops it.
+    /// A second reply to a prefetched command. The session drops all lines of this reply.
     Duplicate,
-    /// A second reply to the repeated log-in. The session drops it.
+    /// A second reply to the repeated log-in. The session drops all lines of this reply.
     DuplicateLogIn,
     Transfer {
         transfer: TransferId,

@@ -2,8 +2,8 @@
 //!
 //! A refusal of `PASV` or `EPSV` may apply only to one user or one moment. The session concludes
 //! that the server lacks these commands under two conditions. The server must reply that it does
-//! not know them, and a transfer over a connection from the server must succeed. If the server
-//! later fails to connect, the session drops this conclusion.
+//! not know the commands, and a transfer over a connection from the server must succeed. If the
+//! server later fails to connect, the session drops this conclusion.
 
 use super::LearnedTrait;
 use crate::session::TransferId;
@@ -22,7 +22,7 @@ struct Connection {
     is_unknown: bool,
 }
 
-/// Degree of certainty that the server lacks `PASV` and `EPSV`.
+/// Level of certainty that the server lacks `PASV` and `EPSV`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingPassive {
     None,

@@ -1,5 +1,5 @@
-//! Reply lines that the near gateway holds back. They follow the final reply of a transfer whose
-//! data have not been delivered.
+//! Reply lines that the near gateway holds back because they follow the final reply of a transfer.
+//! The data of that transfer have not been delivered.
 
 use std::collections::VecDeque;
 

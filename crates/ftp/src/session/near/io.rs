@@ -89,8 +89,8 @@ pub enum NearOutput {
     Dial {
         /// Number of the data connection.
         transfer: TransferId,
-        /// Address of the client's listening socket. It has the client's own IP address, and a port
-        /// from 1024.
+        /// Address of the client's listening socket: the client's own IP address, and a port from
+        /// 1024.
         at: SocketAddr,
         /// Whether the data connection uses TLS.
         is_private: bool,

@@ -5,7 +5,7 @@
 //!
 //! The caller owns sockets and link streams. After each [`NearSession::handle`], the caller must
 //! call [`NearSession::poll`] until it returns `None`. The caller must pass client lines only while
-//! [`NearSession::wants_client`] is true. It must pass messages only while
+//! [`NearSession::wants_client`] is true. The caller must pass messages only while
 //! [`NearSession::wants_far`] is true.
 //!
 //! Two barriers protect the order. The client receives data only after the `1yz` reply to the
@@ -158,8 +158,8 @@ impl NearSession {
 
     /// Whether the session accepts the next message from the far gateway.
     ///
-    /// The session accepts no message while it holds back too many reply lines. It holds back the
-    /// replies that follow the final reply of a transfer until the client has read the data.
+    /// The session accepts no message while it holds back too many reply lines. The session holds
+    /// back replies that follow the final reply of a transfer until the client has read the data.
     pub fn wants_far(&self) -> bool {
         // The final reply at the front may wait for a message behind it.
         let waits_for = self.held.next().and_then(|tag| tag.transfer);
@@ -604,7 +604,7 @@ impl NearSession {
         }
     }
 
-    /// Ends transfers. `code` is the code of their final reply to the client. It is `None` if the
+    /// Ends transfers. `code` is the code of their final reply to the client. `None` means that the
     /// client receives no final reply.
     fn give_up(
         &mut self,

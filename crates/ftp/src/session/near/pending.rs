@@ -30,7 +30,7 @@ enum PendingEntry {
     Remote(CommandId, PendingRequest),
     /// A request for a data connection whose listening socket is being opened.
     Listener(TransferId, PassiveForm),
-    /// The gateway's own reply. It waits for the replies to earlier commands.
+    /// A reply of the gateway itself, which waits for the replies to earlier commands.
     Local(Vec<u8>),
     /// The gateway's own reply, which contains a port to which the client connects.
     Port(TransferId, Vec<u8>),

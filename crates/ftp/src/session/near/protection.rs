@@ -130,8 +130,8 @@ impl ClientProtection {
     }
 }
 
-/// Commands that the gateway accepts before TLS starts. They reveal no user and no file. Most
-/// clients send some of them before `AUTH`.
+/// Commands that the gateway accepts before TLS starts. These commands reveal no user and no file.
+/// Most clients send some of the commands before `AUTH`.
 const BEFORE_TLS: [&str; 7] = ["FEAT", "QUIT", "HELP", "NOOP", "SYST", "OPTS", "HOST"];
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ pub(super) enum Admission {
 pub(super) struct ServerSelection {
     server_source: ServerSource,
     has_server: bool,
-    /// Server that the client named with `OPEN`, `HOST` or `SITE`. It applies to all later `USER`
-    /// commands, whose accounts may contain an `@`.
+    /// Server that the client named with `OPEN`, `HOST` or `SITE`. All later `USER` commands log in
+    /// to this server. Their account names may contain an `@`.
     named: Option<NamedServer>,
 }
 

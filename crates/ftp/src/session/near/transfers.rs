@@ -77,7 +77,8 @@ impl Transfer {
         self.is_used && !self.answered
     }
 
-    /// Returns the outcome of the data: delivered or failed. Returns `None` while it is unknown.
+    /// Returns the outcome of the data: delivered or failed. Returns `None` while the outcome is
+    /// unknown.
     fn end(&self) -> Option<Result<(), TransferFailure>> {
         match (&self.ended, self.has_arrived) {
             (Some(Err(broken)), _) => Some(Err(broken.clone())),
@@ -222,9 +223,9 @@ impl Transfers {
         record
     }
 
-    /// Returns the outcome of the data: delivered or failed. Returns `None` while it is unknown. If
-    /// the data connection does not exist any more, the function returns `Ok`, because its failure
-    /// was already reported.
+    /// Returns the outcome of the data: delivered or failed. Returns `None` while the outcome is
+    /// unknown. If the data connection does not exist any more, the function returns `Ok`, because
+    /// its failure was already reported.
     pub(super) fn end(&self, id: TransferId) -> Option<Result<(), TransferFailure>> {
         self.open.get(&id).map_or(Some(Ok(())), Transfer::end)
     }

@@ -228,8 +228,8 @@ impl Session {
     }
 }
 
-/// Opens a listening socket for one data connection. It has the local address of the control
-/// connection.
+/// Opens a listening socket for one data connection. The socket has the local address of the
+/// control connection.
 fn bind(ip: IpAddr, listener: &FtpListener, network: Option<&PipeNetwork>) -> io::Result<Listener> {
     if let Some(network) = network {
         return network.listen().map(Listener::from);
