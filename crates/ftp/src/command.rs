@@ -261,7 +261,8 @@ fn is_white(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
-/// Replaces each pair of bytes 255 by one byte. Telnet (RFC 854) sends a data byte 255 twice.
+/// Replaces each pair of bytes with the value 255 by one such byte. Telnet (RFC 854) sends a data
+/// byte 255 twice.
 fn undouble_iac(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.windows(2).any(|pair| pair == [0xff, 0xff]) {
         return Cow::Borrowed(bytes);

@@ -1,6 +1,6 @@
 //! Proxy logons. A proxy logon names an account and the server of the account. `USER
-//! name@host[:port]` names both. Alternatively, `HOST`, `OPEN` or `SITE` names the server, and
-//! `USER` names the account.
+//! name@host[:port]` names the account and the server. Alternatively, `HOST`, `OPEN` or `SITE`
+//! names the server, and `USER` names the account.
 //!
 //! The last `@` separates account and server, because account names may contain `@`. If the text
 //! contains no `@`, the last `%` separates them. The gateway then checks that the host is a valid

@@ -1,4 +1,5 @@
-//! `SITE LONGHAUL`: commands to which the far gateway itself replies. No server receives them.
+//! `SITE LONGHAUL`: commands to which the far gateway itself replies. No server receives these
+//! commands.
 
 use std::str::SplitAsciiWhitespace;
 

@@ -11,7 +11,8 @@ use net::{Connection, socket, tls::Leg};
 /// A control connection, and the bytes read from it that do not form a complete line yet.
 #[derive(Debug)]
 pub(crate) struct ControlConnection {
-    /// The TCP or TLS connection. `None` after it was closed, or after the start of TLS has failed.
+    /// The TCP or TLS connection. `None` after the connection was closed, or after the start of TLS
+    /// has failed.
     leg: Option<Leg>,
     lines: LineSplitter,
     buffer: Box<[u8]>,

@@ -89,7 +89,7 @@ impl DrainBudget {
         }
     }
 
-    /// Creates an unlimited budget, for an upload whose end no client waits for.
+    /// Creates an unlimited budget, for an upload without a waiting client.
     pub(crate) fn unlimited() -> Self {
         Self {
             buffered_bytes: u64::MAX,
@@ -257,7 +257,7 @@ pub(crate) fn limit(wait: Duration) -> Duration {
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
 /// Divisor of the client's timeout: the bytes in flight must reach the server within one third of
-/// it. The remaining time is a reserve, because the server may become slower.
+/// that timeout. The remaining time is a reserve, because the server may become slower.
 const WAIT_SHARE: u32 = 3;
 /// Maximum time limit. A longer limit makes no upload faster, and uses more memory.
 const LIMIT_MAX: Duration = Duration::from_secs(60);
@@ -349,7 +349,8 @@ const LIMITED_SHARE: f64 = 0.75;
 /// Number of grants per budget. The gateway sends a grant each time the server has accepted one
 /// eighth of the budget.
 const GRANTS_PER_BUDGET: u64 = 8;
-/// Maximum interval between grants while they change, in seconds.
+/// Maximum interval between two grants, in seconds. While the values are unchanged, no grant is
+/// sent.
 const GRANT_INTERVAL_S: f64 = 0.1;
 /// Interval between observations. The interval is shorter at the start of an upload, and longer
 /// while no bytes arrive.

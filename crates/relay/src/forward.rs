@@ -1,5 +1,6 @@
 //! State machine of a forwarded connection. If one side closes its sending direction, the gateway
-//! closes the same direction at the other side. Any other end becomes a reset.
+//! closes the same direction at the other side. If one side breaks, the gateway resets the other
+//! side.
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 

@@ -76,7 +76,7 @@ pub enum ReachError {
     PeerDown {
         /// Name of the peer.
         name: String,
-        /// Endpoint of the peer. If the endpoint is unknown, a text that states this.
+        /// Endpoint of the peer, or a text which states that the endpoint is unknown.
         endpoint: String,
         /// Time of the peer's latest answer, as text.
         last_answer: String,
@@ -88,7 +88,7 @@ pub enum ReachError {
     Dismissed {
         /// Name of the peer.
         name: String,
-        /// Endpoint of the peer. If the endpoint is unknown, a text that states this.
+        /// Endpoint of the peer, or a text which states that the endpoint is unknown.
         endpoint: String,
     },
     /// No peer that serves the host has answered within the time limit of this request.

@@ -39,7 +39,7 @@ pub struct RelayLimits {
 impl RelayLimits {
     /// Returns the default limits for a link with `streams` streams. Each session, transfer and
     /// forward uses one stream. Each kind has a fixed share of the streams, so no kind can use up
-    /// all of them. The timeouts are longer than those of common servers.
+    /// all streams. The timeouts are longer than those of common servers.
     pub fn fitting(streams: usize) -> Self {
         let share = |eighths: usize| (streams * eighths / SHARES).max(1);
         let sessions_max = share(SESSIONS_SHARES);
@@ -120,7 +120,7 @@ pub enum PermitPurpose {
     Forward,
 }
 
-/// Permit of one session or forward. Usage counts the session or forward until the permit is
+/// Permit of one session or forward. [`Usage`] counts the session or forward until the permit is
 /// dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {

@@ -281,7 +281,7 @@ impl Sessions {
 }
 
 /// Logs a warning about small socket buffers. Small buffers drop packets at high rates. Two kernel
-/// settings limit their size.
+/// settings limit the size of the buffers.
 fn warn_about_buffers(link: &Link) {
     let buffers = link.snapshot().socket_buffers;
     let asked = buffers.asked.bytes();

@@ -73,7 +73,7 @@ pub struct ServiceStream {
     pub peer: PeerId,
     /// Sending half of the stream.
     pub send: SendStream,
-    /// Receiving half of the stream. Its bytes follow those in `first`.
+    /// Receiving half of the stream. The bytes read from it follow the bytes in `first`.
     pub recv: RecvStream,
     /// Bytes that arrived together with the hello (the first message).
     pub first: Bytes,

@@ -49,8 +49,8 @@ pub struct PeerSettings {
     pub allow: AllowList,
     /// Whether the gateway may compress bytes to this peer.
     pub compresses: bool,
-    /// Whether the gateway stores chunks that it sends to or receives from this peer. This requires
-    /// a configured store folder.
+    /// Whether the gateway stores chunks that it sends to or receives from this peer. A store
+    /// folder must be configured.
     pub deduplicates: bool,
     /// Tenants of this peer. The gateway stores the chunks of each tenant separately.
     pub tenants: Vec<String>,
@@ -115,11 +115,11 @@ pub struct FtpListener {
     pub server_tls: Option<ServerTls>,
     /// Whether the gateways may compress data on the link.
     pub compresses: bool,
-    /// Whether the gateways may deduplicate uploads: store their chunks and send references to
-    /// them.
+    /// Whether the gateways may deduplicate uploads. If so, they store the chunks of uploads and
+    /// send references to these chunks.
     pub deduplicates: bool,
-    /// Whether the gateways may deduplicate downloads: store their chunks and send references to
-    /// them.
+    /// Whether the gateways may deduplicate downloads. If so, they store the chunks of downloads
+    /// and send references to these chunks.
     pub caches: bool,
     /// Tenant that owns the transferred data. `None` if the data belong to no tenant.
     pub tenant: Option<String>,

@@ -88,8 +88,8 @@ impl Default for FtpClient {
 }
 
 impl FtpClient {
-    /// Appends a command to `out`, the bytes for the server. If the argument is empty, the command
-    /// has no argument.
+    /// Appends a command to `out`, the bytes for the server. If `argument` is empty, the command
+    /// consists only of the verb.
     ///
     /// # Errors
     /// [`UnsendableError`] if `argument` cannot be part of a command. `out` is then unchanged.
@@ -160,13 +160,13 @@ impl FtpClient {
         Ok(None)
     }
 
-    /// Whether the final reply to every command has arrived, and no further bytes.
+    /// Whether every command has received its final reply, and no further bytes have arrived.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.open.is_empty() && self.lines.is_empty()
     }
 
-    /// Returns the number of commands without a final reply. The server's greeting counts as a
-    /// reply to a command.
+    /// Returns the number of commands without a final reply. The server's expected greeting counts
+    /// as one command.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }

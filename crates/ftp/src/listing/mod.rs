@@ -219,8 +219,8 @@ impl fmt::Display for TimePrecision {
     }
 }
 
-/// Maximum length of a listing line, in bytes. The name has at most 4,096 bytes, and so has the
-/// path in a link.
+/// Maximum length of a listing line, in bytes. The name and the target of a link have at most 4,096
+/// bytes each.
 const ENTRY_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

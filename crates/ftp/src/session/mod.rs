@@ -33,8 +33,8 @@ pub enum SessionMode {
     Strict,
 }
 
-/// Command that the gateway may prefetch: send to the server before the client does. These commands
-/// do not change the server's state.
+/// Command that the gateway may prefetch. Prefetching means that the gateway sends the command to
+/// the server before the client sends it. These commands do not change the server's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuestionSubject {
     /// `SYST`: the server's operating system.
@@ -130,8 +130,8 @@ fn refusal(command: &Command<'_>) -> Option<&'static str> {
 }
 
 /// Whether the command selects a transfer mode in which transfers do not end with their data
-/// connection. In block mode and compressed mode, a marker in the data is the end (RFC 959 section
-/// 3.4). The gateways wait for the end of the connection instead.
+/// connection. In block mode and compressed mode, a marker in the data shows the end of a transfer
+/// (RFC 959 section 3.4). The gateways wait for the end of the connection instead.
 fn keeps_data_open(command: &Command<'_>) -> bool {
     let mode = command.argument().trim_ascii().first();
     command.verb() == "MODE" && matches!(mode, Some(b'B' | b'b' | b'C' | b'c'))
@@ -145,7 +145,7 @@ pub const PIPELINED_MAX: usize = 256;
 /// Maximum number of pipelined commands if one of them is longer than [`LINE_USUAL_BYTES`].
 const PIPELINED_LONG_MAX: usize = 64;
 
-/// Length in bytes up to which a command counts as usual. A verb and a path are rarely longer.
+/// Maximum length of a usual command, in bytes. A verb and a path are rarely longer.
 const LINE_USUAL_BYTES: usize = COMMAND_MAX / 4;
 
 /// Maximum total size of the pipelined commands, in bytes. The near gateway never exceeds this

@@ -87,7 +87,7 @@ pub(crate) struct Client {
     numbered: u32,
     outstanding: VecDeque<Sent>,
     transfers_left: u64,
-    /// Time at which the client disconnects without `QUIT`. `None` if it does not.
+    /// Time at which the client disconnects without `QUIT`. `None` if the client sends `QUIT`.
     leaves_at: Option<Duration>,
     current: Option<Current>,
     wake: Option<Duration>,

@@ -18,7 +18,7 @@ pub(crate) struct Driver<M: DataMachine> {
     leg_end: End,
     stream_end: End,
     pub(crate) orders: Channel<M::Order>,
-    /// Whether the machine has requested the connection of its leg.
+    /// Whether the machine has requested its TCP connection.
     pub(crate) is_connecting: bool,
     is_securing: bool,
     pub(crate) has_leg: bool,

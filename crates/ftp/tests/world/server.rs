@@ -162,7 +162,8 @@ impl Server {
         format!("{:?} {:?}", self.busy, self.lines)
     }
 
-    /// Handles a close of the control connection by the gateway. The gateway will connect again.
+    /// Handles the case that the gateway closes the control connection. The gateway will connect
+    /// again.
     pub(crate) fn left(&mut self, now: Duration) {
         self.lines.clear();
         self.out.clear();

@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// Whether the server has the deviation because of which its session once failed.
+    /// Whether the server has a deviation that once made such a session fail.
     pub(crate) fn has_quirk(&self) -> bool {
         let quirks = &self.server.quirks;
         quirks.at_question != AtQuestion::Answers

@@ -1,5 +1,5 @@
-//! Simulated uploads in virtual time. Each upload has a client that is faster than the path, a
-//! path, both gateways, and a server.
+//! Simulated uploads in virtual time. Each upload has a client, a path, both gateways and a server.
+//! The client is always faster than the path.
 
 use std::collections::VecDeque;
 

@@ -38,7 +38,7 @@ impl ClientLeg {
 /// Properties that the client's data connections share with its control connection.
 pub(super) struct DataClient {
     /// Local address of the control connection. Data connections use the same address, because
-    /// clients compare the two.
+    /// clients compare the two addresses.
     pub(super) local: IpAddr,
     /// Whether `local` is an address of the server (transparent listener).
     pub(super) is_transparent: bool,

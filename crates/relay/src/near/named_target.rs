@@ -1,6 +1,6 @@
-//! `USER name@host:port` at a listener with a fixed server. A client may name that server although
-//! the listener is configured for it: `longhaul copy --gateway` always does. An account name may
-//! contain an `@`, so host and port must both match the fixed server.
+//! `USER name@host:port` at a listener with a fixed server. A client may name that server, although
+//! the listener does not need the name. `longhaul copy --gateway` always names the server. An
+//! account name may contain an `@`, so host and port must both match the fixed server.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use ftp::command::{Command, CommandKind};
 
 use net::target::Endpoint;
 
-/// Removes `@host:port` from a `USER` line if it names the server `target`. Returns any other line
-/// unchanged.
+/// Removes `@host:port` from a `USER` line if the line names the server `target`. Returns any other
+/// line unchanged.
 pub(super) fn without_target<'a>(
     line: &'a [u8],
     target: impl FnOnce() -> Option<Endpoint>,

@@ -180,7 +180,7 @@ struct Session {
     /// Start of the time limit for the client's log-in.
     logon_since: Instant,
     closing: bool,
-    /// Whether the client has received or sent any bytes.
+    /// Whether the client has sent any bytes.
     has_spoken: bool,
     /// Whether the gateway relays the client directly to its server, without the link.
     is_passing: bool,

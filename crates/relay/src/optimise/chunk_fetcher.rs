@@ -36,8 +36,8 @@ pub(super) struct FetchedChunk {
 /// Requests for the missing chunks of one data stream. Dropping the value ends the requests.
 #[derive(Debug)]
 pub(super) struct ChunkFetcher {
-    /// Reference number to acknowledge to the sender. The chunks of all references below it are
-    /// available.
+    /// Reference number to acknowledge to the sender. The chunks of all references below this
+    /// number are available.
     acknowledged: watch::Sender<u64>,
     /// Chunks to request. The receiver stops reading the data stream while it waits for a chunk, so
     /// the channel stays small.

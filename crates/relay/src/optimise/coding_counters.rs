@@ -68,7 +68,7 @@ impl CodingCounters {
     /// later in a frame.
     ///
     /// The function subtracts the lost saving only from the counters of the transfer. The counters
-    /// of all transfers keep it, because counters must never decrease.
+    /// of all transfers keep the saving, because counters must never decrease.
     pub(super) fn count_missing(&self, chunk_bytes: usize, frame_bytes: usize) {
         self.each(|sums| {
             sums.wan_bytes.fetch_add(frame_bytes as u64, Relaxed);

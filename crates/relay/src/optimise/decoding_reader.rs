@@ -53,12 +53,12 @@ struct StreamDecoder {
     queue: VecDeque<DecodedItem>,
     queued_bytes: usize,
     loading: Option<JoinHandle<Vec<Option<Bytes>>>>,
-    /// Builder of lists: sequences of references to the returned chunks.
+    /// Builder of lists. A list is a sequence of references to chunks that the reader has returned.
     list_builder: ListBuilder,
     /// Requests for missing chunks. `None` before the first request or acknowledgement.
     fetcher: Option<ChunkFetcher>,
     /// Reference number in the latest acknowledgement to the sender. The chunks of all references
-    /// below it are available.
+    /// below this number are available.
     reported: u64,
 }
 

@@ -217,7 +217,7 @@ impl StreamReferences {
     }
 
     /// Waits until the stream may send references. Also returns when the receiver has acknowledged
-    /// nothing for the timeout. Cancel safe.
+    /// nothing until a timeout. Cancel safe.
     async fn has_room(&self) {
         loop {
             {

@@ -44,7 +44,7 @@ struct OpenStores {
     is_retired: bool,
 }
 
-/// Name of a store's folder, and the owner of the chunks that the name contains.
+/// Name of a store's folder. The name identifies the owner of the chunks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoreName {
     /// Name of the folder.

@@ -298,7 +298,8 @@ impl SpoolReader {
         Ok(Some(Bytes::from(bytes)))
     }
 
-    /// Waits until bytes after the reader's offset are available. Returns the offset of their end.
+    /// Waits until bytes after the reader's offset are available. Returns the offset at which the
+    /// available bytes end.
     async fn wait(&mut self) -> Result<u64, SpoolError> {
         let at = self.at_bytes;
         let has_news = |state: &SpoolState| {

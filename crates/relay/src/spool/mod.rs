@@ -1,8 +1,8 @@
 //! Spools. A spool is a file that crosses the WAN once and is uploaded to several servers behind
 //! this gateway.
 //!
-//! Each upload that names the spool reads its bytes, at the rate of its own server. On the disk, a
-//! spool is a file without a name, so it disappears when the process ends.
+//! Each upload that names the spool reads the bytes of the spool, at the rate of its own server. On
+//! the disk, a spool is a file without a name, so it disappears when the process ends.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns files, and the clock that ends them"

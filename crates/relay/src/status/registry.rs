@@ -193,7 +193,7 @@ impl OpenTransfer {
     }
 
     /// Returns the number of bytes that the TCP connection has accepted from the link, and the time
-    /// spent on waiting for it.
+    /// spent on waiting for the TCP connection.
     pub(crate) fn tcp_progress(&self) -> (u64, Duration) {
         let [bytes, tcp_ns, _] = self.entry.meters.1.totals();
         (bytes, Duration::from_nanos(tcp_ns))
@@ -300,7 +300,8 @@ impl TransferEntry {
         sample.totals = totals;
     }
 
-    /// Returns the bottleneck over the duration of the transfer. The caller calls this at the end.
+    /// Returns the bottleneck over the complete transfer. Callers use this function when the
+    /// transfer ends.
     fn bottleneck(&self) -> Option<TransferBottleneck> {
         let (a, b) = &self.meters;
         let meter = if a.bytes() > b.bytes() { a } else { b };
@@ -411,7 +412,7 @@ impl Registry {
         self.logins_failed_total.fetch_add(1, Relaxed);
     }
 
-    /// Registers a transfer as open. Returns its handle.
+    /// Registers a transfer as open. Returns a handle of the transfer.
     pub fn transfer(
         self: &Arc<Self>,
         kind: &'static str,
@@ -579,7 +580,7 @@ impl Registry {
     }
 }
 
-/// Returns the number of bytes on the link. Uncoded bytes have the same number on the link.
+/// Returns the number of bytes on the link. Bytes that were not coded count unchanged.
 fn wan_bytes(coded: &CodingSnapshot, bytes: u64) -> u64 {
     coded.wan_bytes + bytes.saturating_sub(coded.bytes)
 }

@@ -79,7 +79,7 @@ struct OpenLog {
 #[derive(Debug)]
 pub struct TransferLog {
     messages: mpsc::Sender<Message>,
-    /// New file. The thread switches to it before it writes the next line.
+    /// New log file, to which the thread switches before it writes the next line.
     next: Arc<Mutex<Option<PreparedTransferLog>>>,
     is_on: AtomicBool,
     dropped: Arc<DroppedLines>,
@@ -146,8 +146,8 @@ impl TransferLog {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
     }
 
-    /// Queues a line for `record`. The function never waits: if the queue is full, it drops the
-    /// line.
+    /// Queues a line for `record`. The function never waits: if the queue is full, the line is
+    /// dropped.
     pub(crate) fn write(&self, record: Arc<TransferRecord>) {
         if self.is_on.load(Relaxed) && self.messages.try_send(Message::Line(record)).is_err() {
             self.dropped.count(&"the disk is slower than the transfers");

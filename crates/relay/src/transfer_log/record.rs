@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Record of a finished FTP transfer. In JSON, it is one line of the transfer log.
+/// Record of a finished FTP transfer. As JSON, a record is one line of the transfer log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TransferRecord {
     /// Version of the record's format. The version increases when a field changes its meaning or is

@@ -11,7 +11,8 @@ use super::{WireError, WireMessage};
 pub struct CodingOffer {
     /// Whether both gateways may compress.
     pub compresses: bool,
-    /// Terms of the opening gateway's chunk store. `None` if it has no store for these bytes.
+    /// Terms of the opening gateway's chunk store. `None` if that gateway has no store for these
+    /// bytes.
     pub store: Option<StoreTerms>,
 }
 

@@ -44,8 +44,8 @@ pub enum Service {
         session: u64,
         /// Server of the session.
         target: Endpoint,
-        /// Number and line of the client's `USER name` command. `None` if the client has not named
-        /// its server, and receives the server's own greeting.
+        /// Number and line of the client's `USER name` command. `None` if the client does not name
+        /// its server. The client then receives the server's own greeting.
         logon: Option<(CommandId, Vec<u8>)>,
         /// Session mode. In fast mode, the far gateway may send commands before the client sends
         /// them.
@@ -143,7 +143,7 @@ pub enum FarMessage {
     /// Maximum number of bytes in flight of each later upload, until its first grant arrives.
     FirstBudget(u64),
     /// Parameters by which the far gateway cuts bytes into chunks. A far gateway with a chunk store
-    /// for this session sends them as its first message.
+    /// for this session sends these parameters as its first message.
     Store(CutParameters),
 }
 

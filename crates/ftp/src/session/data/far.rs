@@ -16,8 +16,8 @@ pub struct FarDataSetup {
     pub is_accepted: bool,
     /// Time without a moved byte after which the gateway resets the data connection.
     pub stall_timeout: Duration,
-    /// Whether the data connection uses TLS. If it ends without close_notify, the gateway reports
-    /// the truncation to the near gateway.
+    /// Whether the data connection uses TLS. If the data connection ends without close_notify, the
+    /// gateway reports the truncation to the near gateway.
     pub has_tls: bool,
 }
 
@@ -41,7 +41,7 @@ pub enum FarDataOrder {
     },
 }
 
-/// Event of the data connection that the session receives.
+/// Event that a data connection reports to its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FarDataEvent {
     /// The data connection failed to open: the server did not accept it, or did not connect.

@@ -52,13 +52,13 @@ pub enum NearDataOrder {
         succeeded: bool,
     },
     /// The client has closed its control connection during an upload. The machine continues while
-    /// the client's bytes or end of file arrive. Otherwise, it resets the data connection.
+    /// the client's bytes or end of file arrive. Otherwise, the machine resets the data connection.
     ClientGone,
     /// Reset the client's data connection and the stream now.
     Kill,
 }
 
-/// Event of the data connection that the session receives.
+/// Event that a data connection reports to its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NearDataEvent {
     /// The client has sent all bytes and the end of file.
@@ -124,7 +124,8 @@ enum Outbound {
 /// State of the direction from the link to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inbound {
-    /// The gateway passes no byte and no end of file before the reply that announces the transfer.
+    /// The gateway sends the client no byte and no end of file before the reply that announces the
+    /// transfer.
     Held,
     Relaying,
     /// The gateway is sending the end of file to the client.
@@ -408,8 +409,9 @@ impl NearData {
         self.finish_if_over();
     }
 
-    /// Whether the client may still connect to read bytes that the server sent before a download
-    /// failed. The server's reply can arrive before the client's connection is open.
+    /// Whether the client of a failed download may still connect. The client can then read the
+    /// bytes that the server sent before the failure. The server's reply can arrive before the
+    /// client's connection is open.
     fn may_still_connect(&self) -> bool {
         let is_connecting = matches!(self.leg, Leg::Connecting | Leg::Securing);
         let is_download = self.direction == Some(DataDirection::Download);
@@ -545,7 +547,7 @@ impl NearData {
     }
 
     /// Checks whether a client that closed its control connection still sends bytes. The client's
-    /// kernel may still hold bytes and an end of file that the client wrote before.
+    /// kernel may still hold bytes and an end of file that the client wrote before the close.
     fn check_quiet(&mut self, now: Duration, progress: DataProgress) {
         if matches!(self.outbound, Outbound::Telling | Outbound::Finished) {
             return;

@@ -10,7 +10,8 @@ use super::DataProgress;
 pub(super) struct StallDetector {
     timeout: Duration,
     since: DataProgress,
-    /// Number of checks without a moved byte, of an upload whose bytes the peer still has to write.
+    /// Number of checks that found no moved byte. Only checks of an upload whose bytes the peer
+    /// still has to write count.
     rests: u32,
 }
 

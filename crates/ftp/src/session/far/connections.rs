@@ -57,7 +57,7 @@ impl DataConnections {
     }
 
     /// Records the server's final reply to the transfer. For a successful upload, returns whether
-    /// all bytes were written. Returns `None` if that is unknown, or no report is needed.
+    /// all bytes were written. Returns `None` if the result is unknown, or if no report is needed.
     pub(super) fn answered(&mut self, id: TransferId, succeeded: bool) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
         if connection.worth == SuccessReport::None {

@@ -76,7 +76,7 @@ impl FarSession {
     }
 
     /// Handles the reply to a request for a data connection. Returns the next expected reply.
-    /// Returns `None` if the server owes no further reply.
+    /// Returns `None` if the server will send no further reply.
     pub(super) fn on_data_reply(
         &mut self,
         id: Option<CommandId>,

@@ -104,8 +104,8 @@ impl OverdueReply {
     /// Whether a reply with `code` is this overdue reply. Otherwise, it is the reply to the later
     /// command `next`.
     ///
-    /// Servers reply in order. The next reply is therefore the overdue one, or the overdue one
-    /// never arrives.
+    /// Servers reply in order. If the next reply is not the overdue reply, the overdue reply never
+    /// arrives.
     fn is_answered_by(self, code: ReplyCode, next: Option<&CommandInFlight>) -> bool {
         if code.0 == 421 {
             return false;
@@ -168,7 +168,7 @@ impl InFlight {
         self.entries.iter().all(CommandInFlight::is_late)
     }
 
-    /// Returns the oldest entry for whose reply the session waits.
+    /// Returns the oldest command whose reply the session still expects.
     pub(super) fn awaited(&self) -> Option<&CommandInFlight> {
         self.entries.iter().find(|entry| !entry.is_late())
     }
@@ -181,7 +181,7 @@ impl InFlight {
         entry.id.take()
     }
 
-    /// Removes and returns the oldest entry for whose reply the session waits.
+    /// Removes and returns the oldest command whose reply the session still expects.
     pub(super) fn take_awaited(&mut self) -> Option<CommandInFlight> {
         let at = self.entries.iter().position(|entry| !entry.is_late())?;
         if self.answering == Some(at) {
@@ -190,8 +190,8 @@ impl InFlight {
         self.entries.remove(at)
     }
 
-    /// If the oldest awaited reply is the reply to an `ABOR`, stops waiting for it. Returns the
-    /// number of the `ABOR`.
+    /// If the oldest awaited reply is the reply to an `ABOR`, stops waiting for that reply. Returns
+    /// the number of the `ABOR`.
     pub(super) fn pass_abort(&mut self) -> Option<CommandId> {
         match self.awaited()?.expect {
             ExpectedReply::Abort => self.stop_waiting(OverdueReply::Abort),
@@ -339,8 +339,8 @@ impl InFlight {
         }
     }
 
-    /// Whether `line` begins the reply to another command. The line before had another code than
-    /// `open`, the code of the open reply.
+    /// Whether `line` begins the reply to another command. The preceding line may have ended the
+    /// open reply, whose code is `open`.
     pub(super) fn begins_next(&self, line: &[u8], open: Option<ReplyCode>) -> bool {
         let awaited = self.entries.iter().filter(|entry| !entry.is_late());
         let code = leading_code(line);
@@ -392,8 +392,8 @@ impl InFlight {
     }
 }
 
-/// Whether a reply to `ABOR` may have this code. The codes of other successful commands do not
-/// count.
+/// Whether a reply to `ABOR` may have this code. A code that reports the success of another command
+/// is excluded.
 fn may_answer_abort(code: ReplyCode) -> bool {
     code.class() != ReplyClass::Completed || matches!(code.0, 225 | 226 | 250)
 }

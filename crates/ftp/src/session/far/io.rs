@@ -67,8 +67,8 @@ pub enum FarOutput {
     /// Attach a spool (a file for one upload to several servers) to the next data connection.
     /// Return the reply for the client.
     Spool(SpoolRequest),
-    /// The client has changed its time limit: how long it waits for the reply to an upload after
-    /// the last byte. The duration is the new limit.
+    /// The client has announced how long it waits for the reply to an upload after the last byte.
+    /// The value is that time.
     Wait(Duration),
     /// Start TLS with the server. If the server has already sent unread bytes, those bytes are not
     /// TLS, and the session must end.

@@ -34,7 +34,7 @@ pub(super) struct LogInStep {
 }
 
 impl LogInStep {
-    /// Returns the reply class that the command must have on another connection.
+    /// Returns the class that the reply to this command must have on another connection.
     pub(super) fn needs(&self) -> ReplyClass {
         self.reply.unwrap_or(ReplyClass::Completed)
     }

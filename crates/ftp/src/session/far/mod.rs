@@ -65,7 +65,8 @@ pub struct FarSession {
     setup: FarSetup,
     prefetch: Prefetch,
     protection: ServerProtection,
-    /// The client's first command, a `USER`. The gateway sends it after the negotiation of TLS.
+    /// The client's first command, a `USER`. The gateway sends this command after the negotiation
+    /// of TLS.
     account: Option<(Option<CommandId>, Vec<u8>)>,
     /// A request for a data connection whose listening socket is being opened.
     unbound: Option<(Option<CommandId>, TransferId, bool)>,
@@ -418,8 +419,8 @@ impl FarSession {
     }
 
     /// Aborts the newest transfer after an `ABOR`. The gateway also closes its data connection,
-    /// because vsftpd reads `ABOR` only after that. A data connection without a transfer is closed
-    /// after the reply, so that the server first receives the `ABOR`.
+    /// because vsftpd reads `ABOR` only after that close. A data connection without a transfer is
+    /// closed after the reply, so that the server first receives the `ABOR`.
     fn abort_transfer(&mut self) {
         let newest = self.in_flight.transfers().next_back();
         if let Some(transfer) = newest {

@@ -1,5 +1,5 @@
 //! Prefetched commands of fast mode. After a log-in or a change of directory, the far gateway sends
-//! them before the client requests them.
+//! these commands before the client does.
 
 use std::collections::VecDeque;
 

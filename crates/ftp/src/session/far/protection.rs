@@ -79,8 +79,8 @@ impl ServerProtection {
     }
 
     /// Records that the server may have lost its protection settings. pyftpdlib loses them after
-    /// `REIN` or another `USER`. The session negotiates later, because commands must not come
-    /// between `USER` and `PASS`.
+    /// `REIN` or another `USER`. The session negotiates later, because no command may separate
+    /// `USER` and `PASS`.
     pub(super) fn forget(&mut self) {
         self.is_forgotten |= self.is_private() && self.is_done();
     }

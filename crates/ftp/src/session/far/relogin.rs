@@ -81,8 +81,8 @@ impl FarSession {
     }
 
     /// Returns `request` and the present log-in record, if the session may send both on another
-    /// connection. Returns `None` if it may not, or if no second reply to a prefetched command can
-    /// arrive.
+    /// connection. Returns `None` if the session may not send them again, or if no second reply to
+    /// a prefetched command can arrive.
     pub(super) fn resendable_with(
         &self,
         request: &ServerRequest,

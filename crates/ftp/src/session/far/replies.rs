@@ -107,8 +107,8 @@ impl FarSession {
     }
 
     /// Whether the gateway must hold back the reply to `ABOR`. The reply must follow the replies to
-    /// earlier commands. A reply that no transfer is running must also follow the reply to each
-    /// transfer.
+    /// earlier commands. A reply which states that no transfer is running must also follow the
+    /// reply to each transfer.
     fn is_early(&self, id: CommandId, tag: &ReplyTag) -> bool {
         self.queue.has_earlier(id)
             || self.in_flight.has_earlier(id)

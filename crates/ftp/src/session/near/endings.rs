@@ -46,8 +46,8 @@ impl NearSession {
         self.server_gone = true;
     }
 
-    /// Handles the end of the client's input. During a transfer, the end is an abort (RFC 959).
-    /// Otherwise, the session first waits for the replies to earlier commands.
+    /// Handles the end of the client's input. During a transfer, the end aborts the transfer (RFC
+    /// 959). Otherwise, the session first waits for the replies to earlier commands.
     pub(super) fn on_client_ended(&mut self) {
         if self.client_ended {
             return;

@@ -182,7 +182,7 @@ impl NearSession {
         self.transfers.is_running()
     }
 
-    /// Whether no command waits for its reply, and no transfer for its final reply.
+    /// Whether no command and no transfer waits for its final reply.
     pub fn is_idle(&self) -> bool {
         self.pending.is_empty() && !self.is_transferring()
     }

@@ -184,8 +184,8 @@ impl PendingCommands {
         self.begun = Some(id);
     }
 
-    /// Handles the client's next command. If an earlier command has received a `1yz` reply and no
-    /// other, that reply was its last one.
+    /// Handles the client's next command. If an earlier command has received only a `1yz` reply,
+    /// the session expects no other reply to that command.
     pub(super) fn note_client_command(&mut self, line: &[u8]) {
         let is_first = self.entries.is_empty() && self.ahead == 0;
         self.has_long = line.len() > LINE_USUAL_BYTES || self.has_long && !is_first;

@@ -19,7 +19,7 @@ pub enum ServerSource {
 pub(super) enum Admission {
     /// The server must receive the command.
     Server,
-    /// The command is a proxy logon. The session must connect to the server in it.
+    /// The command is a proxy logon. The session must connect to the server in the logon.
     LogOn(Logon),
     /// The gateway itself sends this reply.
     Answer(&'static str),
@@ -32,7 +32,7 @@ pub(super) struct ServerSelection {
     server_source: ServerSource,
     has_server: bool,
     /// Server that the client named with `OPEN`, `HOST` or `SITE`. All later `USER` commands log in
-    /// to this server. Their account names may contain an `@`.
+    /// to this server. The account names in these commands may contain an `@`.
     named: Option<NamedServer>,
 }
 

@@ -1,5 +1,5 @@
-//! Data connections of a session. For each, the module stores its transfer command, the end of its
-//! data, and whether the final reply was relayed.
+//! Data connections of a session. For each data connection, the module stores its transfer command,
+//! the end of its data, and whether the final reply was relayed.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ struct Transfer {
     is_aborting: bool,
     client_ended: bool,
     ended: Option<Result<(), TransferFailure>>,
-    /// Whether the far gateway has written all bytes of the upload to the server. `None` before its
-    /// report.
+    /// Whether the far gateway has written all bytes of the upload to the server. `None` before the
+    /// far gateway's report.
     has_arrived: Option<bool>,
     /// Whether the server's final reply has been relayed to the client.
     answered: bool,
@@ -313,8 +313,8 @@ impl Transfers {
     }
 
     /// Removes all data connections after the client has closed its control connection. Returns an
-    /// order for each. The close aborts a transfer unless the client has already sent all bytes
-    /// (RFC 959). The client receives no final replies.
+    /// order for each data connection. The close aborts a transfer unless the client has already
+    /// sent all bytes (RFC 959). The client receives no final replies.
     pub(super) fn client_gone(
         &mut self,
     ) -> Vec<(TransferId, Option<NearDataOrder>, Option<TransferSummary>)> {

@@ -84,7 +84,7 @@ impl Session {
     }
 
     /// Handles an unreachable peer. The gateway can relay a client of a transparent listener
-    /// directly to its server, if the client has exchanged no message yet.
+    /// directly to its server, if the client has not sent any bytes yet.
     pub(super) fn handle_unreachable(&mut self, error: &ReachError) {
         let is_down = matches!(
             error,
@@ -403,8 +403,8 @@ const EARLY_COMMANDS_MAX: usize = 64;
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
 
-/// Time limit for the first message from the far gateway if the gateway can relay the client
-/// directly to its server. Such a client need not wait long for a silent peer.
+/// Shorter time limit for the first message from the far gateway. The limit applies to clients that
+/// the near gateway can relay directly to their server.
 const PASS_TIMEOUT: Duration = Duration::from_millis(300);
 const PASS_CHECK: Duration = Duration::from_millis(20);
 

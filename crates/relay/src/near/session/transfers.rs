@@ -97,7 +97,8 @@ impl Session {
         }
     }
 
-    /// Records the outcome of a transfer. Its bytes count until the data connection ends.
+    /// Records the outcome of a transfer. The registry counts the bytes of the transfer until the
+    /// data connection ends.
     pub(super) fn transferred(&mut self, record: TransferSummary) {
         let data = self.data.get_mut(&record.transfer);
         let (transfer, has_tls, commanded) = match data {
