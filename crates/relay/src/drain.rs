@@ -175,8 +175,8 @@ impl DrainBudget {
     /// Returns the estimated rate at which the server accepts bytes.
     ///
     /// The estimate is the average over all spans in which the server limited the transfer. In
-    /// other spans, the server kept up with the sender. The highest rate of those spans is a lower
-    /// bound of the estimate. Each later span that the server limits halves this bound.
+    /// other spans, the server kept up with the sender. The highest rate of these other spans is a
+    /// lower bound of the estimate. Each later span that the server limits halves this bound.
     fn bytes_per_s(&self) -> f64 {
         let mut kept_up: f64 = 0.0;
         if self.spans.len() < 2 {

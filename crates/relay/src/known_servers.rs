@@ -20,7 +20,7 @@ pub(crate) enum ServerTrait {
     DislikesQuestions,
     /// The server has the trait [`ServerTraits::lacks_passive`].
     LacksPassive,
-    /// The server supports only TLS 1.3. To other servers, the gateway first offers TLS 1.2.
+    /// The server supports only TLS 1.3. With other servers, the gateway first tries TLS 1.2.
     LacksTls12,
 }
 

@@ -221,9 +221,9 @@ impl RelayBuilder {
     /// Builds the relay.
     ///
     /// If the system grants smaller socket buffers than requested, the function logs a warning.
-    /// Listeners work immediately. To serve peers, the caller must run
-    /// [`far::serve`](crate::far::serve). That function also updates the rates in the status, and
-    /// drops outstanding references.
+    /// Listeners work immediately. The caller must run [`far::serve`](crate::far::serve), which
+    /// serves peers. That function also updates the rates in the status, and drops outstanding
+    /// references.
     pub fn build(self) -> (Relay, Sessions) {
         warn_about_buffers(&self.link);
         let (abort, abort_seen) = watch::channel(false);

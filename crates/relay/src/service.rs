@@ -41,8 +41,8 @@ pub trait NearService: fmt::Debug + Send + Sync + 'static {
 
     /// Serves a client until the client disconnects.
     ///
-    /// When [`Relay::wait_for_abort`] resolves, the returned future is dropped one second later. To
-    /// open streams to a far half, the service calls [`Relay::open`].
+    /// When [`Relay::wait_for_abort`] resolves, the returned future is dropped one second later.
+    /// The service calls [`Relay::open`] in order to open streams to a far half.
     fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()>;
 }
 
@@ -62,7 +62,8 @@ pub trait FarService: fmt::Debug + Send + Sync + 'static {
     /// Returns the name by which near halves request this service.
     fn name(&self) -> &'static str;
 
-    /// Serves a stream until it ends. To connect to servers, the service calls [`Relay::dial`].
+    /// Serves a stream until it ends. The service calls [`Relay::dial`] in order to connect to
+    /// servers.
     fn serve(self: Arc<Self>, stream: ServiceStream, relay: Relay) -> BoxFuture<'static, ()>;
 }
 

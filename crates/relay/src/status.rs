@@ -56,8 +56,8 @@ pub struct GatewaySnapshot {
     pub older_processes: Vec<OlderProcess>,
     /// Peers, in the order of the configuration file.
     pub peers: Vec<PeerStatus>,
-    /// Number of open control connections and forwards. The number includes those that this gateway
-    /// serves as the far gateway.
+    /// Number of open control connections and forwards. The number includes sessions that this
+    /// gateway serves as the far gateway.
     pub sessions_open: u64,
     /// Number of sessions since the start, including open sessions.
     pub sessions_total: u64,
@@ -126,8 +126,8 @@ pub struct OlderProcess {
     pub version: String,
     /// Unix time from which the process serves no new sessions, in seconds.
     pub since_unix_s: u64,
-    /// Number of open control connections and forwards. The number includes those that the process
-    /// serves as the far gateway.
+    /// Number of open control connections and forwards. The number includes sessions that the
+    /// process serves as the far gateway.
     pub sessions_open: u64,
     /// Number of open transfers and forwards.
     pub transfers_open: u64,

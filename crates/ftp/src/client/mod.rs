@@ -117,8 +117,8 @@ impl FtpClient {
         Ok(ticket)
     }
 
-    /// Adds bytes from the server. To limit the memory, callers must call
-    /// [`next_reply`](Self::next_reply) until it returns `None` before they add more bytes.
+    /// Adds bytes from the server. Callers must call [`next_reply`](Self::next_reply) until it
+    /// returns `None` before they add more bytes. This limits the memory.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
     }

@@ -65,8 +65,8 @@ pub enum Service {
         transfer: TransferId,
     },
     /// Report of a truncation: at the sender, a data connection ended without close_notify. The
-    /// receiver ends its data connection in the same way. To confirm the report, the receiver
-    /// finishes this stream.
+    /// receiver ends its data connection in the same way. The receiver finishes this stream in
+    /// order to confirm the report.
     Truncated {
         /// Number of the session, which the near gateway has chosen.
         session: u64,

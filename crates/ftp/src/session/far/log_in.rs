@@ -8,7 +8,7 @@ use crate::{
 
 #[derive(Debug, Clone)]
 pub(super) enum LogInRecord {
-    /// Commands recorded so far, without those that failed.
+    /// Successful commands recorded so far.
     Recorded(Vec<LogInStep>),
     /// State of the repeated log-in: all commands, the number of commands already repeated, and the
     /// number of retries.

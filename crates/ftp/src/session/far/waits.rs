@@ -167,7 +167,7 @@ const ABORT_OVERTAKEN_TIMEOUT: Duration = Duration::from_secs(2);
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// Time limit for the reply to any other command, without a byte on a data connection. Checksums of
-/// large files, virus scans after uploads, and files on tape take so long.
+/// large files, virus scans after uploads, and files on tape may take up to this time.
 pub const LONG_REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Commands that every server executes quickly.
