@@ -97,7 +97,8 @@ impl ReplyTracker {
         }
     }
 
-    /// Records that the last line with [`in_doubt`](LinePosition::in_doubt) ended the open reply.
+    /// Records that the last line ended its reply, although [`in_doubt`](LinePosition::in_doubt)
+    /// was set for that line.
     pub fn end_in_doubt(&mut self) {
         self.open = None;
     }

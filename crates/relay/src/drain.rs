@@ -32,12 +32,12 @@ pub(crate) struct DrainBudget {
     /// Number of first bytes that are still excluded from the measurement. Buffers in front of the
     /// server's program absorb these bytes, so they do not show the server's rate.
     buffered_bytes: u64,
-    /// Assumed rate of the server until the first spans have been measured.
+    /// Assumed rate of the server, in use until two spans (measuring periods) are complete.
     expected_bytes_per_s: f64,
-    /// Totals of the upload at the start of the present span.
+    /// Totals of the upload at the start of the present span (measuring period).
     began: UploadTotals,
     latest: UploadTotals,
-    /// Measured spans, the oldest first.
+    /// Complete spans (measuring periods), the oldest first.
     spans: VecDeque<MeasuredSpan>,
     budget_bytes: u64,
     /// Latest grant sent to the near gateway, and the time of that grant.
@@ -220,9 +220,9 @@ impl DrainBudget {
         }
     }
 
-    /// Returns the required length of the present span, in seconds. Before the first measurement,
-    /// spans are very short while the server keeps up. Otherwise their length is a fraction of a
-    /// round trip.
+    /// Returns the required length of the present span (measuring period), in seconds. Before the
+    /// first measurement, spans are very short while the server keeps up. Otherwise the length is a
+    /// fraction of a round trip.
     fn span_s(&self, is_server_limited: bool) -> f64 {
         match self.spans.is_empty() && !is_server_limited {
             true => SPAN_FIRST_S,
@@ -337,14 +337,14 @@ const BUDGET_TIME_MAX_S: f64 = 2.0;
 const BUFFERED_BYTES: u64 = 256 << 10;
 /// Minimum size of an upload from which the server's rate can be measured.
 const MEASURED_BYTES: u64 = 3 * BUFFERED_BYTES;
-/// Number of spans over which the rate is measured. 16 spans last 1.6 s, or more than two round
-/// trips on long paths.
+/// Number of spans (measuring periods) over which the rate is averaged. 16 spans last 1.6 s, or
+/// more than two round trips on long paths.
 const SPANS_MAX: usize = 16;
 const SPAN_FIRST_S: f64 = 0.02;
 const SPAN_MIN_S: f64 = 0.1;
 const SPANS_PER_ROUND_TRIP: f64 = 6.0;
-/// Fraction of a span. If the gateway waits for the server for a larger fraction, the server limits
-/// the span.
+/// Fraction of a span (measuring period). If the gateway waits for the server for a larger
+/// fraction, the server limits the transfer in this span.
 const LIMITED_SHARE: f64 = 0.75;
 /// Number of grants per budget. The gateway sends a grant each time the server has accepted one
 /// eighth of the budget.

@@ -54,8 +54,8 @@ pub(crate) enum StreamSource {
 pub(crate) type SecureLeg =
     Box<dyn FnOnce(Connection) -> BoxedFuture<Result<Leg, DataInput>> + Send>;
 
-/// Grants that limit a pump, one for each direction. A grant also limits the size of the kernel's
-/// buffer.
+/// Grants (limits of the bytes in flight) of a pump, one for each direction. A grant also limits
+/// the size of the kernel's buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     pub(crate) to_link: Option<watch::Receiver<Grant>>,

@@ -163,14 +163,14 @@ pub struct OptimiserTotals {
 /// Numbers of datagrams dropped without a reply, by reason.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct DroppedDatagrams {
-    /// Hellos whose key identifier belongs to no peer.
+    /// Handshake datagrams (hellos) whose key identifier belongs to no peer.
     pub unknown_key: u64,
-    /// Hellos with a wrong authentication code.
+    /// Handshake datagrams (hellos) with a wrong authentication code.
     pub bad_mac: u64,
-    /// Hellos that had already arrived before.
+    /// Handshake datagrams (hellos) that had already arrived before.
     pub replayed: u64,
-    /// Hellos that arrive during other handshakes of the same peer. The gateway replies with a
-    /// cookie, or drops the hello.
+    /// Handshake datagrams (hellos) that arrive during other handshakes of the same peer. The
+    /// gateway replies with a cookie, or drops the hello.
     pub crowded: u64,
     /// Datagrams that are not in the link's format.
     pub malformed: u64,

@@ -35,8 +35,8 @@ pub(crate) struct RecentTransfer {
     /// Predicted duration over one plain TCP connection on the same path, in seconds. `None` if the
     /// path was unknown.
     ///
-    /// For a download, the value is a lower bound: the loss of packets from the peer is unknown at
-    /// this gateway, and the formula assumes none.
+    /// For a download, the value is a lower bound. This gateway does not measure the loss of
+    /// packets from the peer, so the formula assumes none.
     plain_tcp_s: Option<f64>,
 }
 

@@ -18,8 +18,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct InFlight {
     entries: VecDeque<CommandInFlight>,
-    /// Index of the entry to which the open reply belongs. `None` if the reply belongs to no entry,
-    /// or no reply is open.
+    /// Index of the command to whose reply the arriving lines belong. `None` if the lines belong to
+    /// no command, or if no reply is arriving.
     answering: Option<usize>,
     tracker: ReplyTracker,
     duplicate: DuplicateDetector,
@@ -32,7 +32,7 @@ pub(super) struct CommandInFlight {
     /// Number of the client's command. `None` if the gateway sent the command itself, or the client
     /// already has the reply.
     pub(super) id: Option<CommandId>,
-    /// Verb of the command. The verb of the entry for the greeting is empty.
+    /// Verb of the command. Empty for the server's greeting.
     pub(super) verb: String,
     pub(super) expect: ExpectedReply,
 }
@@ -130,7 +130,7 @@ impl OverdueReply {
 }
 
 impl CommandInFlight {
-    /// Returns the subject of a prefetched command. Returns `None` for any other entry.
+    /// Returns the subject of a prefetched command. Returns `None` for any other command.
     fn question(&self) -> Option<QuestionSubject> {
         match &self.expect {
             ExpectedReply::Question(question) => Some(question.subject),
@@ -218,7 +218,7 @@ impl InFlight {
         })
     }
 
-    /// Whether a reply to an entry has begun and not ended.
+    /// Whether a reply to a command has begun and not ended.
     pub(super) fn is_answering(&self) -> bool {
         self.answering.is_some()
     }
@@ -291,19 +291,19 @@ impl InFlight {
         self.duplicate.is_possible()
     }
 
-    /// Whether the open reply may be a second reply to a prefetched command.
+    /// Whether the reply that is arriving may be a second reply to a prefetched command.
     pub(super) fn is_duplicate(&self) -> bool {
         let open = self.answering.and_then(|index| self.entries.get(index));
         open.is_some_and(|entry| matches!(entry.expect, ExpectedReply::Duplicate))
     }
 
-    /// Returns the entry to which the open reply belongs.
+    /// Returns the command to which the arriving reply belongs.
     pub(super) fn answering(&mut self) -> Option<&mut CommandInFlight> {
         self.entries.get_mut(self.answering?)
     }
 
-    /// Ends the open reply. Removes and returns its entry, and returns the index at which
-    /// [`Self::keep`] can insert the entry again.
+    /// Ends the arriving reply. Removes and returns its command. Also returns the index at which
+    /// [`Self::keep`] can insert the command again.
     pub(super) fn end_reply(&mut self) -> Option<(usize, CommandInFlight)> {
         let index = self.answering.take()?;
         let entry = self.entries.remove(index)?;
@@ -318,18 +318,18 @@ impl InFlight {
         Some((index - (before - self.entries.len()), entry))
     }
 
-    /// Whether an entry before `index` still waits for its reply.
+    /// Whether a command before `index` still waits for its reply.
     pub(super) fn is_passed_over(&self, index: usize) -> bool {
         let mut before = self.entries.iter().take(index);
         before.any(|entry| !entry.is_late())
     }
 
-    /// Inserts an entry again, because another reply to the same command follows.
+    /// Inserts a command again, because another reply to the same command follows.
     pub(super) fn keep(&mut self, index: usize, entry: CommandInFlight) {
         self.entries.insert(index, entry);
     }
 
-    /// Removes an entry whose `1yz` reply was the only reply. The caller calls this when the
+    /// Removes a command whose only reply was a `1yz` reply. The caller calls this when the
     /// client's next command arrives.
     pub(super) fn drop_begun(&mut self) {
         let is_begun =
@@ -339,8 +339,8 @@ impl InFlight {
         }
     }
 
-    /// Whether `line` begins the reply to another command. The preceding line may have ended the
-    /// open reply, whose code is `open`.
+    /// Whether `line` begins the reply to another command. The preceding line may have ended a
+    /// reply with the code `open`.
     pub(super) fn begins_next(&self, line: &[u8], open: Option<ReplyCode>) -> bool {
         let awaited = self.entries.iter().filter(|entry| !entry.is_late());
         let code = leading_code(line);
@@ -348,7 +348,7 @@ impl InFlight {
         awaited.count() > 1 && code.is_some() && !is_end
     }
 
-    /// Records that the last line, whose code differs from the reply's code, ended the open reply.
+    /// Records that the last line ended the reply, although its code differs from the reply's code.
     pub(super) fn end_in_doubt(&mut self) {
         self.tracker.end_in_doubt();
     }

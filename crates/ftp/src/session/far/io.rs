@@ -141,11 +141,11 @@ pub enum LearnedTrait {
 /// Time limit of a session's wait for its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerWait {
-    /// Number of the wait. When the number changes, the time starts again.
+    /// Number that identifies the wait. When the number changes, the time limit starts again.
     pub number: u64,
     /// Maximum time without a reply line from the server.
     pub time: Duration,
-    /// Whether bytes on a data connection of the session also restart the time.
+    /// Whether bytes on a data connection of the session also restart the time limit.
     pub counts_data: bool,
 }
 

@@ -16,7 +16,8 @@ pub(super) enum LogInRecord {
         steps: Vec<LogInStep>,
         repeated: usize,
         attempts: u32,
-        /// Number of the wait. All attempts share one wait.
+        /// Number that identifies the wait for the server. All log-in attempts share one wait, and
+        /// thus one time limit.
         wait: u64,
     },
     /// The log-in cannot be repeated any more, or was already repeated.
@@ -111,7 +112,8 @@ impl LogInRecord {
         matches!(self, Self::Relogin { .. })
     }
 
-    /// Starts to repeat the recorded commands. `wait` is the number of the wait that starts now.
+    /// Starts to repeat the recorded commands. `wait` is the number that identifies the wait that
+    /// starts now.
     pub(super) fn begin_relogin(&mut self, wait: u64) {
         let now = std::mem::replace(self, Self::Past);
         if let Self::Recorded(steps) = now {
@@ -124,8 +126,8 @@ impl LogInRecord {
         }
     }
 
-    /// Returns the number of the wait for the repeated log-in. Returns `None` if no log-in is being
-    /// repeated.
+    /// Returns the number that identifies the wait for the repeated log-in. Returns `None` if no
+    /// log-in is being repeated.
     pub(super) fn wait(&self) -> Option<u64> {
         match self {
             Self::Relogin { wait, .. } => Some(*wait),

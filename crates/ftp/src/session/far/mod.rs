@@ -100,7 +100,8 @@ pub struct FarSession {
     /// A line that may be the last line of its reply. The next line, or a timeout, shows whether it
     /// is.
     doubtful: Option<(Vec<u8>, LinePosition)>,
-    /// Number of lines and commands exchanged with the server so far.
+    /// Number of lines and commands exchanged with the server so far. The count identifies waits
+    /// for the server.
     heard: u64,
     /// Lines of replies to `ABOR` that arrived before the replies to earlier commands. The gateway
     /// holds these lines back.

@@ -28,7 +28,7 @@ pub(super) struct Question {
     pub(super) subject: QuestionSubject,
     cause: QuestionCause,
     pub(super) held: ReplyBuffer,
-    /// Number of the wait for the reply to this command.
+    /// Number that identifies the wait for the reply to this command.
     pub(super) wait: u64,
     /// Whether the server ended the session instead of replying to the command.
     pub(super) is_farewell: bool,

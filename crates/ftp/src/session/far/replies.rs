@@ -98,8 +98,8 @@ impl FarSession {
         }
     }
 
-    /// Returns the number of the `ABOR` to which the open reply belongs. Returns `None` if the
-    /// gateway may relay the reply now, because it follows the replies to all earlier commands.
+    /// Returns the number of the `ABOR` to which the arriving reply belongs, if the gateway must
+    /// hold this reply back. Returns `None` if the gateway may relay the reply now.
     pub(super) fn overtaking(&mut self, tag: &ReplyTag) -> Option<CommandId> {
         let is_abort = matches!(self.in_flight.answering()?.expect, ExpectedReply::Abort);
         let id = tag.command.filter(|_| is_abort)?;
@@ -157,8 +157,8 @@ impl FarSession {
         }
     }
 
-    /// Whether the session sends prefetched commands after the open reply. `code` is the code of
-    /// that reply.
+    /// Whether the session sends prefetched commands after the reply that is arriving. `code` is
+    /// the code of that reply.
     pub(super) fn prefetches(&mut self, code: ReplyCode) -> bool {
         match self.in_flight.answering().map(|entry| &entry.expect) {
             Some(ExpectedReply::Plain(cause)) => self.prefetch.answered(*cause, code),
@@ -203,7 +203,7 @@ impl FarSession {
         true
     }
 
-    /// Returns the command to which the open reply belongs, and the transfer of that command.
+    /// Returns the command to which the arriving reply belongs, and the transfer of that command.
     /// `code` is the code of the reply.
     pub(super) fn answered_by(
         &mut self,

@@ -21,7 +21,7 @@ impl HeldReplies {
         self.lines.push_back((tag, line.to_vec()));
     }
 
-    /// Returns the tag of the first held line.
+    /// Returns the tag of the first held reply line.
     pub(super) fn next(&self) -> Option<ReplyTag> {
         self.lines.front().map(|(tag, _)| *tag)
     }
@@ -37,7 +37,7 @@ impl HeldReplies {
         self.bytes = 0;
     }
 
-    /// Whether a held line belongs to this transfer.
+    /// Whether a held reply line belongs to this transfer.
     pub(super) fn reports_on(&self, transfer: TransferId) -> bool {
         let mut tags = self.lines.iter().map(|(tag, _)| tag);
         tags.any(|tag| tag.transfer == Some(transfer))
