@@ -72,7 +72,7 @@ pub enum PeerOrigin {
 }
 
 impl PeerSettings {
-    /// Returns whether the other gateway is not a peer. Such a gateway may become a peer by an
+    /// Whether the other gateway is a guest. A guest is not a peer, but may become a peer by an
     /// invite, or was a peer before.
     pub fn is_guest(&self) -> bool {
         matches!(self.origin, PeerOrigin::Invite | PeerOrigin::Dismissed)
