@@ -36,8 +36,8 @@ const STREAMS_MAX: u32 = 4096;
 /// Divisor of the memory limit. The quotient is the memory that is reserved for sending. The same
 /// amount is reserved for receiving.
 pub(super) const FLOOR_SHARE: u64 = 4;
-/// Divisor of the memory limit. A connection always keeps the quotient, however much memory the
-/// peer's other connections use.
+/// Divisor of the memory limit. A connection keeps at least the quotient, however much memory the
+/// peer's other connections use. With more than eight other connections it keeps less.
 const BESIDE_SHARE: u64 = 16;
 /// Size of the pool for peer-opened streams, in sixteenths of the memory. With 1 GiB of memory the
 /// first stream has 160 MiB. That is enough to fill 1 Gbit/s over a round trip of 1 s until the
@@ -403,7 +403,7 @@ pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
 /// Returns how many streams a peer may open at once without waiting for a higher limit.
 ///
 /// `peers` is the number of links that share `memory_max`. A gateway raises a peer's stream limit
-/// in steps of a quarter. One quarter of the limit is therefore left out of the result.
+/// only in steps, so the result leaves out a quarter of the limit.
 pub fn streams_at_once(memory_max: ByteCount, peers: usize) -> usize {
     let of_peer = streams_max(memory_max.bytes() / peers.max(1) as u64);
     (of_peer - of_peer / 4) as usize

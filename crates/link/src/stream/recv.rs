@@ -27,8 +27,8 @@ pub(crate) enum SlotFate {
     /// No memory is free. The caller must treat the packet as lost, so that the peer retransmits
     /// the slot.
     NoMemory,
-    /// The slot lies outside the credit or behind the end of the stream. The peer violates the
-    /// protocol.
+    /// The slot lies outside the credit or behind the end of the stream, or has a wrong length. The
+    /// peer violates the protocol.
     Violation,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct RecvHalf {
     state: RecvState,
     /// Number of slots that the peer may send beyond the slots already read.
     window: u64,
-    /// Highest slot index up to which the peer has received credit.
+    /// Credit that was sent to the peer: the peer may send slots below this index.
     announced_credit: u64,
     /// Highest credit that the peer may have assumed when the stream began.
     limit_at_first: u64,

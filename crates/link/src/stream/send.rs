@@ -173,7 +173,8 @@ impl SendHalf {
     }
 
     /// Raises the credit: slots below index `credit` may be sent. Returns whether this unblocks any
-    /// bytes.
+    /// bytes. After the first call of [`set_paced_credit`](Self::set_paced_credit), it changes
+    /// nothing.
     pub(crate) fn set_credit(&mut self, credit: u64) -> bool {
         let was_blocked = self.is_blocked();
         if !self.is_paced {
@@ -201,7 +202,7 @@ impl SendHalf {
     /// Whether an application may be waiting for the bytes of this stream.
     ///
     /// This is possible if the stream is finished, if no bytes were written for a while, or if few
-    /// bytes are in flight.
+    /// bytes are unsent or unacknowledged.
     pub(crate) fn is_tail(&self) -> bool {
         self.state != SendState::Open || self.idle.is_long() || self.buffered_bytes() <= TAIL_BYTES
     }
@@ -461,8 +462,8 @@ impl SendHalf {
     /// Returns the next slot to repeat in this pass while the path is idle, and the length of the
     /// slot.
     ///
-    /// The slot has not arrived and has fewer than `copies_max` packets in flight. The method
-    /// returns the same slot until [`take_again`](Self::take_again) sends it.
+    /// The slot has not arrived, and at least one but fewer than `copies_max` packets in flight
+    /// carry it. The method returns the same slot until [`take_again`](Self::take_again) sends it.
     ///
     /// Passes go from the newest slot to the oldest. A pass in sending order would advance as fast
     /// as the reports arrive, and would repeat each slot just before its acknowledgement.

@@ -409,7 +409,7 @@ impl StreamTable {
     /// lost.
     ///
     /// Later retransmission rounds send more copies, one every `spacing_s` seconds. At the tail of
-    /// a stream, at least `tail_copies` copies are sent.
+    /// a stream, at least `tail_copies` copies are sent if no stream has new bytes to send.
     pub(crate) fn on_lost(
         &mut self,
         chunk: ChunkRef,

@@ -1,8 +1,8 @@
 //! Window growth of CUBIC (RFC 9438). The sender uses this growth while it competes with loss-based
 //! flows, and at policers.
 //!
-//! The input is acknowledged bytes, cuts and the time. The output is a window. The caller decides
-//! when to cut the window.
+//! The input is bytes acknowledged or declared lost, cuts and the time. The output is a window. The
+//! caller decides when to cut the window.
 
 use crate::congestion::knee::Mechanism;
 /// State of a CUBIC window, in bytes.

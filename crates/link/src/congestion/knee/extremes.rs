@@ -67,8 +67,8 @@ pub(super) fn path_window_s(base_s: f64) -> f64 {
 /// as long as the window counts as a part of the path's delay.
 pub(super) const PATH_WINDOW_S: f64 = 30.0;
 pub(super) const WINDOW_ROUND_TRIPS: f64 = 20.0;
-/// Number of sub-windows in a time window. An extreme therefore expires up to 7 % of the window
-/// late.
+/// Number of sub-windows in a time window. An extreme may therefore expire too early, by up to 7 %
+/// of the window.
 const WINDOW_PARTS: f64 = 15.0;
 
 #[cfg(test)]

@@ -15,11 +15,11 @@
     allow(unreachable_pub, reason = "only a bench names the parts from outside")
 )]
 pub enum Mechanism {
-    /// While the application leaves the link idle, the controller stops running tests.
+    /// While the application leaves the link idle, the controller suspends its drains and tests.
     IdleRest,
     /// While no reports arrive, the time does not count for the growth of CUBIC's window.
     GrowthPause,
-    /// A report on more bytes than the window grows the window only as for one window of bytes.
+    /// One report grows the window by the growth for at most one window of bytes.
     GrowthBound,
     /// More bytes may be in flight on a path that loses packets.
     InFlightForLoss,
@@ -100,7 +100,7 @@ pub enum Mechanism {
     FastReturn,
     /// Well above the capacity of the last drain, the gain doubles each round.
     FastBeyond,
-    /// The growth of one round builds no longer queue than the queue threshold.
+    /// The growth of one round builds at most a queue as long as the queue threshold.
     GainCap,
     /// If losses continue soon after a cut, the controller cuts the window again.
     CutAgain,
@@ -138,7 +138,7 @@ pub enum Mechanism {
     LearnInStart,
     /// Start-up ends when the delivery rate stops growing.
     FlatRounds,
-    /// One round without growth of the delivery rate ends start-up if the round has losses.
+    /// One round without growth of the delivery rate ends start-up if losses exceed the loss floor.
     FlatWithLoss,
     /// Many losses end start-up before the end of the round.
     LossEndsStart,

@@ -295,7 +295,8 @@ mod tests {
         /// Each report contains a round-trip time, delays of four packets, and whether the link is
         /// idle. The values are random, as from a hostile peer.
         ///
-        /// No report acknowledges a packet, so the window has no reason to grow.
+        /// No report resolves a packet as acknowledged or lost, so the window has no reason to
+        /// grow.
         #[test]
         fn no_order_of_round_trip_times_and_delays_pumps_the_window_up(
             reports in prop::collection::vec((0.001..5.0_f64, 0.0..10.0_f64, any::<bool>()), 1..200),

@@ -55,7 +55,8 @@ impl ReportTimes {
         }
     }
 
-    /// Discards the gaps between reports, because they are older than a long time without reports.
+    /// Discards the gaps between reports after a long time without reports. That time itself does
+    /// not count as a gap.
     pub(super) fn forget_gaps(&mut self) {
         self.gap_has_begun = false;
         self.gap = WindowedMax::default();

@@ -55,7 +55,8 @@ impl CapacityEstimate {
         }
     }
 
-    /// Adds an arrival. The caller passes only arrivals that say something about the path.
+    /// Adds an arrival. The caller passes no packets that overtook others or arrived after later
+    /// packets.
     pub(super) fn on_arrival(&mut self, arrival: &PacketArrival, base_s: f64) {
         let paused_s = |last: &PacketArrival| arrival.sent_s - last.sent_s;
         let pause_s = self.points.back().map_or(0.0, paused_s);

@@ -136,7 +136,7 @@ impl TrainCapacity {
     /// are at least [`APART_MIN`] packet numbers apart.
     ///
     /// Each pair of arrivals shows a rate, and the function uses the median. If a quarter of the
-    /// pairs shows at least twice the median, jitter has spread the packets. The median is then
+    /// pairs shows more than twice the median, jitter has spread the packets. The median is then
     /// only a lower limit of the capacity.
     ///
     /// The function also returns `None` if one packet is in more than half of the pairs and one gap
@@ -214,8 +214,8 @@ const ARRIVALS_MAX: usize = 48;
 /// Least time from the first to the last arrival of a train. A shorter time comes from the
 /// resolution of the receiver's timer, not from the path.
 const SPREAD_MIN_S: f64 = 0.000_5;
-/// Multiple of the median rate that shows jitter if a quarter of the pairs reaches the multiple.
-/// Without jitter, a bottleneck spreads all pairs equally.
+/// Multiple of the median rate. If a quarter of the pairs exceeds the multiple, jitter has spread
+/// the packets. Without jitter, a bottleneck spreads all pairs equally.
 const FASTER_BY_JITTER: f64 = 2.0;
 /// Fraction of a train's spread. A bottleneck spaces packets evenly, so a gap longer than this
 /// fraction has another cause.

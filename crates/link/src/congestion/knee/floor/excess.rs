@@ -48,8 +48,8 @@ impl LossFloor {
             && 1.0 - self.since_cut.loss_fraction() < RESORT_ARRIVING * (1.0 - self.loss())
     }
 
-    /// Returns the fraction of packets that the bottleneck does not drop. Losses within the loss
-    /// floor do not count as dropped.
+    /// Returns the fraction of packets that are not dropped before the bottleneck. Losses within
+    /// the loss floor do not count as dropped.
     pub(in super::super) fn passed(&self) -> f64 {
         (1.0 - self.since_cut.loss_fraction()) / (1.0 - self.loss())
     }

@@ -4,9 +4,9 @@
 //! flow would have. If the queue is empty although this sender did not drain it, normal growth
 //! resumes.
 //!
-//! The mode tests regularly whether the competing flows are still present. During a test the sender
-//! keeps one bandwidth-delay product in flight for about two rounds. If the sender is alone, the
-//! queue becomes empty.
+//! The mode tests regularly whether the competing flows are still present. During a test of about
+//! two rounds, the sender keeps slightly less in flight than its own rate times the base round-trip
+//! time. If the sender is alone, the queue becomes empty.
 
 use super::{
     super::{
@@ -121,8 +121,8 @@ impl CompeteMode {
         Transition::Stay
     }
 
-    /// Starts a test of the queue. The window becomes slightly less than one bandwidth-delay
-    /// product. The queue then becomes empty if no other flow fills it.
+    /// Starts a test of the queue. The window becomes slightly less than this sender's rate times
+    /// the base round-trip time. The queue then becomes empty if no other flow fills it.
     fn begin_test(&mut self, path: &mut PathModel, now_s: f64) {
         self.test = Some(QueueTest {
             window_bytes: path.window_bytes,

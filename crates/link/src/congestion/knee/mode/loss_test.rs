@@ -338,8 +338,8 @@ fn delivered(loss: f64) -> f64 {
     (1.0 - loss).max(FRACTION_MIN)
 }
 
-/// Window after a cut, as a fraction of the window that passes. The remaining tenth empties a queue
-/// of one bandwidth-delay product within ten round trips.
+/// Window after a cut, as a fraction of the window that passes. At a tenth less, a queue of one
+/// bandwidth-delay product becomes empty within ten round trips.
 const OF_PASSED: f64 = 0.9;
 
 /// Fraction of the losses in excess of the floor. If a cut removes at least this fraction, the cut

@@ -101,8 +101,8 @@ impl KneeMode {
         }
     }
 
-    /// Handles an idle application. Running tests stop, because they would measure only the queue
-    /// of other flows.
+    /// Handles an idle application, which leaves only the queue of other flows to measure. A route
+    /// test ends, a drain restarts its timeout, and competition ends if its next test is due.
     pub(super) fn rest(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         match self {
             Self::Drain(drain) => drain.rest(now_s),

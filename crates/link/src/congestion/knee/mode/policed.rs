@@ -15,7 +15,7 @@ use crate::congestion::knee::Mechanism;
 pub(in super::super) struct PolicedMode;
 
 impl PolicedMode {
-    /// Updates CUBIC's window after `acked` more bytes were acknowledged.
+    /// Updates CUBIC's window after `acked` more bytes were acknowledged or declared lost.
     pub(super) fn grow(&self, path: &mut PathModel, acked: f64, now_s: f64) {
         let (rtt_s, packet_bytes) = (path.rtt_s(), path.packet_bytes);
         if let Some(law) = path.policer.law() {

@@ -449,8 +449,7 @@ mod tests {
         assert_eq!(knee.state(), "drain");
     }
 
-    /// The test covers the second route test, because growth makes the first route test before any
-    /// drain.
+    /// Growth makes the first route test before any drain. A drain precedes the second route test.
     #[test]
     fn the_second_test_without_a_train_believes_only_a_queue_that_stays() {
         for (delay_s, state) in [(0.06, "drain"), (0.1, "grow")] {

@@ -17,7 +17,7 @@ pub(in super::super) enum Transition {
     /// Empty the queue at a path capacity of `capacity` bytes per second. Lost packets count as
     /// passed.
     Drain { capacity: f64, series: DrainSeries },
-    /// Continue after drains that did not empty the queue. No longer route was found.
+    /// Continue after drains that did not empty the queue. A longer route is not the reason.
     DrainFailed(DrainSeries),
     /// Test whether an apparent queue is in fact a longer route.
     TestRoute(ApparentQueue),
@@ -37,7 +37,7 @@ pub(in super::super) struct DrainSeries {
     pub(in super::super) tested: Option<RouteFinding>,
 }
 
-/// Finding of a route test that found no longer route.
+/// Finding of a route test that did not find a longer route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum RouteFinding {
     /// The test found a queue, or had no result. It was too slow, or no reports on its packets

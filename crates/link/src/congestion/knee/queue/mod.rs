@@ -111,8 +111,8 @@ impl QueueEstimate {
 
     /// Adds the arrival of a packet. `base_s` is the base round-trip time.
     ///
-    /// Returns whether the arrival says something about the path. A packet that overtook others
-    /// does not.
+    /// Returns whether the arrival is evidence about the path. A packet that overtook others, or
+    /// arrived after later packets, is no evidence.
     pub(super) fn on_arrival(&mut self, arrival: &PacketArrival, base_s: f64, now_s: f64) -> bool {
         let is_telling = self.delays.is_telling(arrival, base_s);
         if is_telling && !arrival.in_train {
