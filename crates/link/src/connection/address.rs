@@ -14,10 +14,10 @@ use crate::{
     wire::{frame::Frame, packet::OVERHEAD},
 };
 
-/// Maximum number of challenges to one address. After that the address is ignored.
+/// Maximum number of challenges that are sent to one candidate address.
 const CHALLENGES_MAX: u32 = 8;
-/// Pause after the first challenge. Each further pause is twice the previous pause, but at least
-/// one round trip of the former path.
+/// Pause after the first challenge. Each further pause is twice the previous pause. Every pause is
+/// at least one round trip of the former path.
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
 /// Time for which the token of a challenge stays valid. It is long because the new path may have a
 /// much longer round trip. The token also stays valid until the pause after the last challenge

@@ -16,7 +16,8 @@ const DOUBT_SLACK: Duration = Duration::from_millis(10);
 /// After an ICMP error, the peer must reply to a ping within one round trip and this margin. On a
 /// slow and short path, reports may be up to 75 ms apart.
 const DENIED_SLACK: Duration = Duration::from_millis(100);
-/// Time without packets during a transfer after which a receiver sends a ping.
+/// Least time without packets during a transfer after which a receiver sends a ping. On long paths
+/// the time is one and a half round trips.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// If this process was suspended for longer than the idle timeout, the peer must reply within four
 /// round trips and this time.
@@ -39,10 +40,10 @@ pub(super) struct Liveness {
     last_sent: Time,
     /// Time at which this side last sent a packet that the peer must report.
     last_eliciting: Time,
-    /// Time at which a report last acknowledged a new packet.
+    /// Time at which a report last showed the arrival or the loss of a packet.
     last_progress: Time,
     /// Time of the last ping because of an overdue packet. `doubts` is the number of such pings
-    /// since a report last acknowledged a new packet.
+    /// since a report last showed the arrival or the loss of a packet.
     last_doubt: Time,
     doubts: u8,
     /// Time of an ICMP error that caused a ping, if no packet has arrived since. Until a packet
@@ -61,7 +62,7 @@ pub(super) struct Liveness {
     outage_end: Time,
 }
 
-/// State after this process was suspended for longer than the idle timeout of the peer.
+/// State after this process was suspended, without packets for at least the idle timeout.
 #[derive(Debug, Clone, Copy)]
 struct SuspensionRecovery {
     /// Time at which the connection ends unless a packet of the peer arrives before.
@@ -116,8 +117,8 @@ impl Liveness {
         self.outage_end
     }
 
-    /// Returns the number of pings because of overdue packets since a report last acknowledged a
-    /// new packet.
+    /// Returns the number of pings because of overdue packets since a report last showed the
+    /// arrival or the loss of a packet.
     pub(super) fn doubts(&self) -> u8 {
         self.doubts
     }

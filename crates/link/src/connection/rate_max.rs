@@ -39,7 +39,8 @@ impl RateMax {
         self.for_peer.map_or(0, |rate| rate.as_bits_per_s() / 8)
     }
 
-    /// Returns the lower of the two caps on this side's sending rate, in bytes per second.
+    /// Returns the lower of the two caps on this side's sending rate, in bytes per second. Returns
+    /// infinity without a cap.
     pub(super) fn bytes_per_s(&self) -> f64 {
         let ours = self.ours.map_or(f64::INFINITY, BitRate::as_bytes_per_s);
         match self.by_peer {

@@ -85,7 +85,7 @@ impl TailRepeater {
     }
 
     /// Begins a pass if one is due. Returns whether a pass began. While the present pass still
-    /// finds slots, it continues for at least one round trip.
+    /// finds slots, a new pass begins only one round trip after the start of the present pass.
     fn begin_pass(&mut self, interval: Duration, rtt: Duration, now: Time) -> bool {
         let age = now.since(self.began);
         let begins = match self.left {

@@ -32,8 +32,8 @@ pub struct Transmit {
 }
 
 /// Minimum number of packets of a packet train. The time in which the packets of a train arrive
-/// shows the capacity of the path. Fewer packets, such as commands and keep-alives, are not sent
-/// together.
+/// shows the capacity of the path. The few commands and keep-alives before the first data are not
+/// sent together, so they must not count as a train.
 ///
 /// At 384 Mbit/s or less, a train of this length takes longer than the receiver's timer of 0.5 ms.
 /// On a faster path, such a train gives only a lower bound of the capacity.

@@ -35,8 +35,9 @@ pub struct PeerView {
     pub silent: Option<Instant>,
     /// Arrival time of the last authentic datagram.
     pub last_heard: Option<Instant>,
-    /// Whether an ICMP error recently reported that no program listens at the peer's address. Any
-    /// host on the path can forge such an error, so it affects only the displayed status.
+    /// Whether an ICMP error has reported the peer's address as closed or unreachable since the
+    /// last authentic datagram. Anyone can forge such an error, so only the displayed status
+    /// depends on this field.
     pub is_refused: bool,
     /// Whether the peer has closed the last connection because it no longer accepts this gateway's
     /// key.

@@ -13,7 +13,7 @@ pub(super) struct EndpointPair {
     under_way: BTreeMap<(Instant, u64), (bool, Vec<u8>)>,
     order: u64,
     delay: Duration,
-    /// Number of datagrams of which one is lost each time.
+    /// Number of datagrams sent for each lost datagram. With 1, all datagrams are lost.
     pub(super) lost_each: u64,
     /// Whether the name of B can be resolved.
     pub(super) names_resolve: bool,
