@@ -74,13 +74,13 @@ const COMPARED: usize = 64;
 /// Least number of delays for a result on a path without a known base delay.
 const COMPARED_MIN: usize = 16;
 /// Divisor of the number of compared packets. If at least as many packets as the quotient are
-/// early, the shorter delay counts as the delay of the path.
+/// early, the shorter delay may be the delay of the path ([`ALONE_MAX`]).
 ///
 /// If one packet in ten overtakes in each direction, one round-trip time in five is shorter. Such a
 /// path must stay below the limit.
 const OVERTAKERS_EACH: usize = 3;
-/// Multiple of the time by which packets are early. If only early packets arrive for longer, their
-/// delay counts as the delay of the path.
+/// Multiple of the time by which packets are early. If more than a few packets are early for
+/// longer, their delay counts as the delay of the path.
 ///
 /// After a pause, overtaking packets arrive first, without other packets, for as long as they are
 /// early. The rule therefore also needs [`COMPARED`] packets.
@@ -112,7 +112,8 @@ impl OvertakingDetector {
     /// others.
     ///
     /// `base_s` is the base delay of the path, if it is known. A packet is early if its delay is
-    /// shorter than the base delay by more than `least_s`.
+    /// shorter than the base delay by more than `least_s`. Without a base delay, the median of the
+    /// recent delays replaces it, and the first [`COMPARED_MIN`] - 1 packets count as overtaking.
     pub(crate) fn is_overtaking(
         &mut self,
         delay_s: f64,
@@ -189,7 +190,7 @@ impl FirstSamples {
     /// there are enough samples.
     ///
     /// The base is the median of the samples. If a queue of this sender's packets of at most
-    /// `queue_max_s` explains the difference, the base is nearly the least sample.
+    /// `queue_max_s` explains the difference, the base is the second shortest sample.
     pub(crate) fn base_with(&mut self, sample_s: f64, queue_max_s: f64) -> Option<f64> {
         if self.is_over() {
             return None;
@@ -212,7 +213,7 @@ mod tests {
     /// Returns the packets that are detected as overtaking, among 4000 packets. The sender sends
     /// one packet each 100 us.
     ///
-    /// Packets that are not detected define the base delay. The first 16 packets are always
+    /// Packets that are not detected define the base delay. The first 15 packets are always
     /// detected, because no base delay is known.
     fn detected(delay_s: impl Fn(u32) -> f64) -> Vec<u32> {
         let mut detector = OvertakingDetector::new();

@@ -38,8 +38,8 @@ struct SentPacket {
     bytes_before: u64,
     bytes: u16,
     state: PacketState,
-    /// Whether the packet counts for bytes in flight and for loss. Packets that contain only
-    /// feedback do not count.
+    /// Whether the packet counts for bytes in flight and for loss. Packets without data or a ping
+    /// do not count, and MTU probes do not count either.
     eliciting: bool,
     in_train: bool,
     /// Whether the packet was declared lost because no report covered it. Such a packet may have
@@ -76,7 +76,8 @@ pub(crate) struct SentLog {
     /// Lower limit for the number of the oldest packet in flight. No packet with a lower number
     /// counts as in flight.
     oldest_open: u64,
-    /// Number of packets in flight that contain only feedback.
+    /// Number of sent packets that are not eliciting, and neither acknowledged nor lost. Most of
+    /// them contain only feedback.
     reports_open: u64,
     /// Latest sending time for which the path has certainly had time to deliver the packet, see
     /// [`SentLog::on_report`].

@@ -44,7 +44,7 @@ pub struct PeerSnapshot {
     pub is_guest: bool,
     /// State of the connection to the peer.
     pub state: PeerState,
-    /// Address from which the peer's packets arrive. If none has arrived, the address to which the
+    /// Address from which the peer's packets arrive. Without a connection, the address to which the
     /// endpoint sends hellos.
     pub endpoint: Option<SocketAddr>,
     /// Arrival time of the last authenticated packet from the peer.
@@ -67,7 +67,7 @@ pub struct PeerSnapshot {
     pub sent: TrafficCounters,
     /// Totals of traffic from the peer.
     pub received: TrafficCounters,
-    /// Number of packets to the peer that were lost.
+    /// Number of packets to the peer that were lost on the present connection.
     pub packets_lost: u64,
     /// Payload bytes that were retransmitted to the peer.
     pub payload_retransmitted: ByteCount,

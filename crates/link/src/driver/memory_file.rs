@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The numbers in a `path` line are the capacity in bytes per second and the fraction of lost
-//! packets. The file is replaced after each new connection, and when the program ends. A separate
-//! thread writes the file, since disks are slow.
+//! packets. The file is replaced after each new connection, after changes of the measured paths,
+//! and when the program ends. A separate thread writes the file, since disks are slow.
 //!
 //! Without the file, the endpoint would reply once to a hello that was recorded before a restart.
 //! The first transfer would also start slowly. An unreadable or unwritable file therefore only

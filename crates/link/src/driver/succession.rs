@@ -56,7 +56,7 @@ pub enum HandOverError {
 }
 
 /// Maximum number of earlier processes that share the socket with the newest process. A peer keeps
-/// up to this number of retired connections.
+/// enough retired connections for this number.
 pub(super) const OLDER_MAX: usize = 31;
 
 /// Earlier processes that still have connections.

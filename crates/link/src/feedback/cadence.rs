@@ -40,8 +40,8 @@ const INTERVAL_MAX: Duration = Duration::from_millis(50);
 /// The first value applies to paths that lose no reports, and the second value to all other paths.
 const SHARE_CLEAN: f64 = 0.000_2;
 const SHARE: f64 = 0.000_5;
-/// Size limit of all reports together, as a fraction of the arriving bytes. Five reports per round
-/// trip are always permitted.
+/// Size limit of all reports together on a path that loses no reports, as a fraction of the
+/// arriving bytes. Five reports per round trip are always permitted.
 const SHARE_MAX: f64 = 0.000_9;
 /// Number of packets in a round trip below which a path is short. On a short path, the receiver
 /// sends one report for this number of packets.

@@ -1,7 +1,7 @@
 //! History of the highest packet number that has arrived.
 //!
 //! The input is the highest number and its time. The output is the highest number at a past time,
-//! and the time at which the highest number exceeded a given number.
+//! and the time at which the highest number reached a given number.
 //!
 //! At that time the packet with the given number had certainly been sent, even if it arrived later.
 

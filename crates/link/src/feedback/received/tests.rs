@@ -330,7 +330,7 @@ fn who_sends_old_numbers_again_and_again_gets_few_reports() {
 /// gateway's reports.
 ///
 /// Regression test: each time the number rose, the reports covered a million packets for a while.
-/// The reports had 13 MB in 0.6 s.
+/// The reports took 13 MB in 0.6 s.
 #[test]
 fn a_loss_that_comes_and_goes_makes_no_long_reports() {
     let mut log = ReceivedLog::new(Duration::from_millis(20));
