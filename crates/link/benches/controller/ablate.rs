@@ -163,8 +163,8 @@ fn changes_of_row(
     (0..count).map(change).collect()
 }
 
-/// Returns the value of a figure, scaled so that a larger value is better. A figure with a large
-/// upper limit is divided by the limit.
+/// Returns the value of a figure, scaled so that a larger value is better. A figure with an upper
+/// limit of at least 1 is divided by the limit.
 fn goodness(figure: &Figure) -> f64 {
     let value = figure.value.min(FIGURE_MAX);
     match figure.bound {

@@ -8,8 +8,8 @@
 //! addresses belong to the sites or to strangers.
 //!
 //! The adversary also counts the bytes that strangers may receive. A stranger may receive three
-//! times the bytes of new datagrams that arrived from its address. Invented datagrams and second
-//! deliveries of a datagram do not count.
+//! times the bytes of new datagrams that arrived from its address. Invented datagrams do not count.
+//! Replayed datagrams count only if the site may have lost its record of them.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},

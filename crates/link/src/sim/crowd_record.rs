@@ -138,8 +138,8 @@ impl CrowdRecord {
         (self.drops[to] - self.drops[from]) as f64 / sent.max(1) as f64
     }
 
-    /// Returns the fraction of packets lost at random during `span`. Packets that the queue or the
-    /// policer dropped do not count.
+    /// Returns the fraction of packets lost at random during `span`, among the packets that the
+    /// queue and the policer did not drop.
     pub fn path_loss(&self, span: &Range<Duration>) -> f64 {
         let (from, to) = self.indices(span);
         let sent = self.sent[to] - self.sent[from];

@@ -262,8 +262,8 @@ impl World {
         }
     }
 
-    /// Sets the maximum sending rates of one site: `all` for all traffic, and `peer` for traffic to
-    /// the other site.
+    /// Sets the rate limits of one site. `all` limits its sending rate to all peers, and `peer`
+    /// limits the rate in each direction between the two sites.
     pub fn set_rate_max(&mut self, side: SimSite, all: Option<BitRate>, peer: Option<BitRate>) {
         self.pair.set_rate_max(side, all, peer);
     }

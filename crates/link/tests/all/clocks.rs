@@ -140,7 +140,7 @@ fn after_a_long_sleep_the_link_is_up_within_two_seconds() {
     }
 }
 
-/// The system time matters only when a gateway starts that initiates handshakes.
+/// The system time matters only at the start of a gateway that initiates handshakes.
 #[test]
 fn a_time_of_day_that_was_a_year_ahead_locks_nobody_out() {
     const NOW_NS: u64 = 1_700_000_000_000_000_000;
