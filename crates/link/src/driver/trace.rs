@@ -346,9 +346,9 @@ const TRACES_MAX: usize = 4;
 /// Maximum number of events in the queue of a reader. This suffices for ten seconds of one
 /// connection, and takes a quarter of a megabyte.
 const EVENTS_MAX: usize = 1024;
-/// Interval between samples of a connection while its state changes.
+/// Interval between samples of a connection while its measurements change.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval between samples of a connection while its state does not change.
+/// Interval between samples of a connection while its measurements do not change.
 const SAMPLE_INTERVAL_IDLE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

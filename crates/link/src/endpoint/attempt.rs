@@ -118,9 +118,11 @@ impl Attempt {
         }
     }
 
-    /// Handles a handshake packet after decryption, and sends to its source address from now on. An
-    /// attacker can copy a hello and send it from another address. But only the peer can create a
-    /// handshake packet, so the peer uses the source address of the newest such packet.
+    /// Handles a handshake packet after decryption. If it is the newest such packet, a responder
+    /// sends to its source address from now on.
+    ///
+    /// An attacker can copy a hello and send it from another address. But only the peer can create
+    /// a handshake packet, so the peer uses the source address of the newest such packet.
     pub(crate) fn on_opened(&mut self, number: u32, len: usize, from: SocketAddr) {
         if number >= self.next_number {
             self.next_number = number.saturating_add(1);

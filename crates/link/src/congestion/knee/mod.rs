@@ -251,7 +251,8 @@ const WINDOW_MIN_PACKETS: f64 = 4.0;
 /// Limit of bytes in flight, as a multiple of the window. Pacing sets the rate, so the limit
 /// matters only if reports are missing.
 const IN_FLIGHT_MAX: f64 = 1.25;
-/// Additional bytes in flight, as a fraction of the part of the window that the path loses.
+/// Relative increase of the limit [`IN_FLIGHT_MAX`] on a path that loses all packets. The actual
+/// increase is this value multiplied by the loss floor.
 ///
 /// A lost packet counts as in flight until it is declared lost. That takes longer than the report
 /// about an arrived packet.

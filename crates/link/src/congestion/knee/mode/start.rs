@@ -228,6 +228,9 @@ impl StartMode {
 /// Up to nine tenths of the train's rate, the window grows up to eightfold per round trip. Above
 /// that rate growth is slow. Growth becomes faster again the further the rate exceeds the train's
 /// rate.
+///
+/// Without a train, the window doubles per round trip. If the train shows only a lower limit of the
+/// capacity, the window at least doubles.
 pub(super) fn grow(path: &mut PathModel, bytes: f64) {
     let Some(train) = path.capacity.trains.newest() else {
         path.window_bytes += GAIN_DOUBLING * bytes;
