@@ -98,8 +98,9 @@ fn alone_cell(line: &SymmetricPath, seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// Returns the number of round trips from the connection's start until the flow reaches 90 % of the
-/// capacity. The rate is measured over a quarter of a round trip.
+/// Returns the number of round trips until 90 % of the capacity arrives, without the random losses
+/// of the path. The time starts when the connection is established. The rate is measured over a
+/// quarter of a round trip.
 fn rtts_to_capacity(crowd: &Crowd, line: &SymmetricPath, flow: usize) -> f64 {
     let record = crowd.record();
     let Some(first) = crowd.connected(flow) else {

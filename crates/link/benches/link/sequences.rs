@@ -22,7 +22,7 @@ pub struct SequenceRow {
 
 const RATE: BitRate = BitRate::mbit(270);
 const RTT: Duration = Duration::from_millis(180);
-/// Size of a transfer: the bytes of 1.5 s at the rate of the line, or eight round trips.
+/// Size of a transfer. At the rate of the line it takes 1.5 s, which is eight round trips.
 const SIZE: ByteCount = ByteCount::megabytes(50);
 const TRANSFERS: usize = 3;
 /// Time for which the link is idle after each transfer.
