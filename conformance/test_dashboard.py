@@ -6,6 +6,7 @@ With `--write` the pictures go into docs/.
 import contextlib
 import http.server
 import json
+import math
 import os
 import re
 import shutil
@@ -39,6 +40,8 @@ PATIENCE_MS = 10_000
 # An hour of changes, and how much the page may keep of one.
 CHANGES_PER_S, HOUR_CHANGES, GROWTH_MAX_KB = 3, 3 * 3600, 600
 SCHEMES, WIDTHS = ("light", "dark"), (1300, 400)
+# The narrowest phone, and the tables of the page.
+PHONE, TABLES = {"width": 360, "height": 740}, ("peers", "running", "recent", "stores")
 
 
 def until(condition, what, seconds=10):
@@ -105,6 +108,52 @@ def opened(chromium, gateways, path="/", headers=OWNER, **settings):
 def live(page):
     page.get_by_text("live", exact=True).wait_for()
     return page
+
+
+class Player:
+    """A tab that holds the stream of events, and sends changed ones to the page of its context."""
+
+    def __init__(self, context, gateways):
+        self.tab = context.new_page()
+        self.tab.goto(gateways.url + "/dashboard/icon.svg")
+        self.tab.evaluate("""async () => {
+            await new Promise((done) => navigator.locks.request('longhaul-events', () => { done(); return new Promise(() => {}); }));
+            globalThis.first = await new Promise((done) => {
+                const source = new EventSource('/dashboard/events');
+                const got = {};
+                for (const name of ['gateway', 'transfers']) source.addEventListener(name, (event) => {
+                    got[name] ??= JSON.parse(event.data);
+                    if (got.gateway && got.transfers) { source.close(); done(got); }
+                });
+            });
+            globalThis.channel = new BroadcastChannel('longhaul');
+        }""")
+
+    def play(self, gateway=None, peers=({},), transfers=()):
+        """Sends a state: fields of the gateway, of each peer, and of each transfer replace the real ones."""
+        self.tab.evaluate("""([gateway, peers, transfers]) => {
+            const real = first.gateway.peers[0];
+            const data = {...first.gateway, ...gateway, peers: peers.map((it) => ({...real, ...it}))};
+            const opened = transfers.map((it, at) => ({...first.transfers.opened[at], ...it}));
+            channel.postMessage({name: 'gateway', data});
+            channel.postMessage({name: 'transfers', data: {is_all: true, opened, moved: [], closed: []}});
+        }""", [gateway or {}, list(peers), list(transfers)])
+
+
+@contextlib.contextmanager
+def played(chromium, gateways, prepare=lambda page: None, **settings):
+    """A page, and the player of its events."""
+    context = chromium.new_context(extra_http_headers=OWNER, **settings)
+    context.set_default_timeout(PATIENCE_MS)
+    player = Player(context, gateways)
+    page = context.new_page()
+    prepare(page)
+    page.goto(gateways.url)
+    page.locator("#plots figure").first.wait_for()
+    try:
+        yield page, player
+    finally:
+        context.close()
 
 
 def test_first_paint_with_many_transfers(chromium, busy):
@@ -231,6 +280,122 @@ def test_tables_are_searched_ordered_and_paged(chromium, busy):
         sync_api.expect(recent.first).to_contain_text("failed (426)")
 
 
+def test_overview_and_running_transfers_come_first(chromium, busy):
+    with opened(chromium, busy) as page:
+        live(page)
+        headings = [text.split("\n")[0] for text in page.locator("main h2").all_text_contents()]
+        headings = [re.sub(r" [\d,]+$", "", text.strip()) for text in headings]
+        assert headings == ["Now", "Running transfers", "Peers", "A peer over time", "Recent transfers", "Optimiser", "Controls"]
+        tops = [it.bounding_box()["y"] for it in page.locator("main h2").all()]
+        assert tops == sorted(tops)
+        labels = page.locator("#overview dt").all_inner_texts()
+        assert labels == ["Running transfers", "Total rate", "Limited by", "Plain TCP would reach"]
+        sync_api.expect(page.locator("#now-transfers")).to_have_text("1,000")
+        sync_api.expect(page.locator("#now-limit")).to_have_text("WAN")
+        sync_api.expect(page.locator("#now-plain")).to_have_text(re.compile("bit/s$"))
+    with opened(chromium, busy, viewport=PHONE) as page:
+        live(page)
+        last = page.locator("#now-path").bounding_box()
+        assert last["y"] + last["height"] < PHONE["height"], "the overview fits on a phone's first screen"
+
+
+def test_overview_compares_the_total_rate_with_the_line(chromium, quiet):
+    quiet.fill(running=2)
+    until(lambda: len(quiet.status()["transfers"]) == 2, "transfers run")
+    fast = {"send_bits_per_s": 640e6, "receive_bits_per_s": 8e6, "line_bits_per_s": 1e9, "limit": "WAN",
+            "plain_tcp_bits_per_s": 12.3e6, "base_rtt_ms": 80.0, "loss": 0.0005}
+    slow = {"name": "site-c", "send_bits_per_s": 60e6, "receive_bits_per_s": 2e6, "line_bits_per_s": 100e6,
+            "limit": "client", "plain_tcp_bits_per_s": 55e6, "base_rtt_ms": 9.0, "loss": 0.0}
+    idle = {"send_bits_per_s": 0, "receive_bits_per_s": 0, "line_bits_per_s": None, "limit": "",
+            "plain_tcp_bits_per_s": None}
+    with played(chromium, quiet) as (page, player):
+        has = lambda name, text: sync_api.expect(page.locator(f"#now-{name}")).to_have_text(text)
+        share = page.locator("#now-share")
+        player.play(peers=[fast], transfers=[{"bits_per_s": 400e6}, {"bits_per_s": 500e6}])
+        has("transfers", "2")
+        sync_api.expect(page.locator("#now-sessions")).to_contain_text("900 Mbit/s of content")
+        has("rate", "640 Mbit/s of 1.00 Gbit/s")
+        has("directions", "sends 640 Mbit/s, receives 8.00 Mbit/s")
+        assert abs(share.evaluate("(it) => it.value") - 0.64) < 1e-6
+        has("limit", "WAN")
+        has("plain", "12.3 Mbit/s")
+        has("path", "one connection to site-b, 80.0 ms and 0.05 % loss; calculated")
+        player.play(peers=[slow, fast])
+        has("transfers", "0")
+        has("rate", "700 Mbit/s of 1.10 Gbit/s")
+        has("limit", "WAN")
+        has("plain", "12.3 Mbit/s")
+        player.play(peers=[idle])
+        has("rate", "0 bit/s")
+        sync_api.expect(share).to_be_hidden()
+        has("limit", "–")
+        has("cause", "No transfer moves bytes.")
+        has("plain", "–")
+
+
+def test_numbers_have_the_right_plural(chromium, quiet):
+    with played(chromium, quiet) as (page, player):
+        totals = lambda number: {"transfers": number, "bytes": 0, "seconds": 0}
+        for number, s in [(0, "s"), (1, ""), (2, "s"), (1000, "s")]:
+            text = f"{number:,}"
+            player.play({"sessions_open": number, "ftp_succeeded": totals(number), "peers_left_out": number,
+                         "stores_left_out": number})
+            has = lambda name, pattern: sync_api.expect(page.locator(f"#{name}")).to_have_text(re.compile(pattern))
+            has("gateway", rf"; {text} session{s}; {text} transfer{s} ok, ")
+            has("now-sessions", rf"^{text} session{s}; ")
+            if number:
+                has("peers-note", rf"^{text} further peer{s}: ")
+                has("stores-note", rf"^{text} further store{s}: ")
+
+
+def test_explanations_fold_away(chromium, busy):
+    with opened(chromium, busy) as page:
+        live(page).locator("#controls").wait_for()
+        explanations = page.locator("details.about")
+        assert explanations.count() == 7
+        assert "calculated" not in page.locator("main").inner_text().replace("; calculated", "")
+        for explanation in explanations.all():
+            paragraph = explanation.locator("p").first
+            sync_api.expect(paragraph).to_be_hidden()
+            explanation.locator("summary").click()
+            sync_api.expect(paragraph).to_be_visible()
+        sync_api.expect(page.locator("main")).to_contain_text("calculated, not measured", use_inner_text=True)
+
+
+def test_tables_are_cards_on_a_phone(chromium, busy):
+    with opened(chromium, busy, viewport=PHONE) as page:
+        live(page)
+        page.locator("#recent tbody tr").first.wait_for()
+        page.locator("#stores tbody tr").first.wait_for()
+        for summary in page.locator("summary").all():
+            summary.click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], "the page scrolls sideways"
+        for name in TABLES:
+            table = page.locator(f"#{name}")
+            wide = table.evaluate("""(table) => [table, table.parentElement, ...table.querySelectorAll('tbody *')]
+                .filter((it) => it.scrollWidth > it.clientWidth && getComputedStyle(it).overflowX !== 'visible' || it.getBoundingClientRect().right > 360)
+                .map((it) => it.outerHTML.slice(0, 200))""")
+            assert not wide, (name, wide)
+            heads = table.locator("thead th").all_text_contents()
+            row = table.locator("tbody tr").first
+            labels = row.evaluate("(row) => [...row.cells].map((it) => it.dataset.label)")
+            assert labels == heads, name
+            shown = row.evaluate("""(row) => [...row.cells].filter((it) => it.localName === 'td')
+                .map((it) => [getComputedStyle(it, '::before').content, `"${it.dataset.label}"`])""")
+            assert len(shown) == len(heads) - 1 and all(text == label for text, label in shown), (name, shown)
+            tops = row.evaluate("(row) => [...row.cells].map((it) => it.getBoundingClientRect().top)")
+            assert len(set(tops)) == len(tops), "each value has a line of its own"
+            assert row.evaluate("(row) => row.querySelector('th').getBoundingClientRect().top") == min(tops)
+            # The roles outlast the display of a card.
+            assert row.get_attribute("role") == "row" and table.get_attribute("role") == "table"
+        sync_api.expect(page.locator("#running tbody tr")).to_have_count(5)
+        page.set_viewport_size({"width": 1300, "height": 900})
+        sync_api.expect(page.locator("#running tbody tr")).to_have_count(20)
+        sync_api.expect(page.locator("#running thead")).to_be_visible()
+        tops = page.locator("#running tbody tr").first.evaluate("(row) => [...row.cells].map((it) => it.getBoundingClientRect().top)")
+        assert len(set(tops)) == 1, "a wide screen shows a table"
+
+
 def test_what_was_saved_is_told(chromium, busy):
     with opened(chromium, busy) as page:
         live(page)
@@ -343,7 +508,7 @@ def violations(page, where):
     assert not found, (where, [(it["id"], [node["target"] for node in it["nodes"]][:3]) for it in found])
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [*WIDTHS, PHONE["width"]])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_axe_finds_nothing(chromium, busy, scheme, width):
     with opened(chromium, busy, viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
@@ -358,13 +523,43 @@ def test_axe_finds_nothing(chromium, busy, scheme, width):
         violations(page, "dialog")
 
 
+def invented_history(route):
+    """Ten minutes of a peer whose path is 1 Gbit/s, 80 ms and 0.05 % loss."""
+    now, samples = int(time.time()), []
+    for second in range(600):
+        wave = math.sin(second / 40) + 0.5 * math.sin(second / 7)
+        rate = 600e6 + 30e6 * wave if second > 90 else 0.0
+        limit = "" if rate == 0 else "client" if second < 140 else "WAN"
+        queue_ms = 0.8 + 0.3 * wave if rate else 0.0
+        samples.append([now - 600 + second, rate, rate / 60, 700e6, 80 + queue_ms, 80.0, queue_ms, 0.0005, limit])
+    route.fulfill(json={"columns": [], "samples": samples})
+
+
+def play_invented(player):
+    """A busy gateway at one moment, for pictures."""
+    peer = {"send_bits_per_s": 640e6, "receive_bits_per_s": 10.6e6, "allowed_bits_per_s": 700e6, "line_bits_per_s": 950e6,
+            "rtt_ms": 80.9, "base_rtt_ms": 80.0, "queue_delay_ms": 0.9, "loss": 0.0005, "limit": "WAN",
+            "plain_tcp_bits_per_s": 7.93e6, "transfers_open": 12}
+    transfers = []
+    for number in range(12):
+        done, rate = 400_000_000 * (9 - number % 9), (64 - number) * 1e6
+        transfers.append({"up_bytes": done, "down_bytes": 0, "wan_bytes": done * (10 - number % 3) // 10, "bits_per_s": rate,
+                          "limit": "client" if number == 4 else "WAN"})
+    player.play({"now_unix_s": int(time.time()), "sessions_open": 9}, [peer], transfers)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_pictures(chromium, busy, options, tmp_path, scheme, width):
-    with opened(chromium, busy, viewport={"width": width, "height": 1200}, color_scheme=scheme) as page:
-        live(page)
+    view = {"viewport": {"width": width, "height": 1200}, "color_scheme": scheme}
+    prepare = lambda page: page.route("**/dashboard/history*", invented_history)
+    with played(chromium, busy, prepare, **view) as (page, player):
+        play_invented(player)
         page.locator("#recent tbody tr").first.wait_for()
         page.locator("#plots canvas").first.wait_for()
+        play_invented(player)
+        sync_api.expect(page.locator("#now-rate")).to_have_text("640 Mbit/s of 950 Mbit/s")
+        live(page)
         picture = tmp_path / "page.png"
         page.screenshot(path=picture)
         assert os.path.getsize(picture) > 20_000

@@ -17,7 +17,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 /// Name, media type and content of each file.
-const ASSETS: [(&str, &str, &str); 16] = [
+const ASSETS: [(&str, &str, &str); 18] = [
     ("page.css", STYLE, include_str!("assets/page.css")),
     ("uPlot.min.css", STYLE, include_str!("assets/uPlot.min.css")),
     ("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
@@ -32,12 +32,14 @@ const ASSETS: [(&str, &str, &str); 16] = [
     ("ask.js", SCRIPT, include_str!("assets/ask.js")),
     ("feed.js", SCRIPT, include_str!("assets/feed.js")),
     ("format.js", SCRIPT, include_str!("assets/format.js")),
+    ("overview.js", SCRIPT, include_str!("assets/overview.js")),
     ("peers.js", SCRIPT, include_str!("assets/peers.js")),
     ("plots.js", SCRIPT, include_str!("assets/plots.js")),
     ("running.js", SCRIPT, include_str!("assets/running.js")),
     ("controls.js", SCRIPT, include_str!("assets/controls.js")),
     ("recent.js", SCRIPT, include_str!("assets/recent.js")),
     ("stores.js", SCRIPT, include_str!("assets/stores.js")),
+    ("table.js", SCRIPT, include_str!("assets/table.js")),
 ];
 
 pub(super) async fn page() -> impl IntoResponse {

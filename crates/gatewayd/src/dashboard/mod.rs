@@ -164,7 +164,7 @@ impl Dashboard {
             let Some(path) = history.path(&peer.status.name) else {
                 continue;
             };
-            peer.set_plain_tcp(path);
+            peer.set_path(path);
             if is_second {
                 running
                     .relay

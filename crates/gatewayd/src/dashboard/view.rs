@@ -52,6 +52,8 @@ pub(super) struct DashboardPeer {
     transfers_open: usize,
     /// Estimated rate of one plain TCP connection on the same path. `None` if the path is unknown.
     plain_tcp_bits_per_s: Option<u64>,
+    /// Highest rate that the link has reached in the last minutes. `None` if the path is unknown.
+    line_bits_per_s: Option<u64>,
 }
 
 /// A rate limit: the configured value and the present value.
@@ -110,6 +112,7 @@ impl DashboardGateway {
                 rate_max,
                 transfers_open: transfers.len(),
                 plain_tcp_bits_per_s: None,
+                line_bits_per_s: None,
             }
         });
         Self {
@@ -138,12 +141,16 @@ impl DashboardGateway {
 }
 
 impl DashboardPeer {
-    pub(super) fn set_plain_tcp(&mut self, path: KnownPath) {
+    /// Sets the values that depend on the path to the peer.
+    pub(super) fn set_path(&mut self, path: KnownPath) {
         let goodput = path
             .transfer(ByteCount::megabytes(1000))
             .plain()
             .goodput_bits_per_s;
-        self.plain_tcp_bits_per_s = (path.rate.as_bits_per_s() > 0).then_some(goodput as u64);
+        let line_bits_per_s = path.rate.as_bits_per_s();
+        let is_known = line_bits_per_s > 0;
+        self.plain_tcp_bits_per_s = is_known.then_some(goodput as u64);
+        self.line_bits_per_s = is_known.then_some(line_bits_per_s);
     }
 }
 

@@ -2,6 +2,7 @@
 import { follow } from "./feed.js";
 import * as controls from "./controls.js";
 import * as format from "./format.js";
+import * as overview from "./overview.js";
 import * as peers from "./peers.js";
 import * as plots from "./plots.js";
 import * as recent from "./recent.js";
@@ -37,6 +38,7 @@ follow({
   },
   changed({ gateway, transfers }) {
     showGateway(gateway);
+    overview.show({ gateway, transfers });
     peers.show(gateway);
     plots.show(gateway);
     running.show({ transfers });

@@ -1,8 +1,10 @@
 // The table of peers.
 import * as format from "./format.js";
+import { label, prepare } from "./table.js";
 
 const rows = new Map();
-const body = document.querySelector("#peers tbody");
+const table = document.getElementById("peers");
+const body = table.tBodies[0];
 const note = document.getElementById("peers-note");
 const CELLS = 12;
 
@@ -20,8 +22,10 @@ function row(name) {
   head.textContent = name;
   element.append(head);
   for (let at = 1; at < CELLS; at += 1) element.append(document.createElement("td"));
-  return element;
+  return label(table, element);
 }
+
+prepare(table);
 
 export function show(gateway) {
   const names = new Set();

@@ -1,8 +1,10 @@
 // The table of transfers that have ended. The gateway searches; a page of the table comes at a time.
 import { get } from "./ask.js";
 import * as format from "./format.js";
+import { label, prepare } from "./table.js";
 
-const body = document.querySelector("#recent tbody");
+const table = document.getElementById("recent");
+const body = table.tBodies[0];
 const count = document.getElementById("recent-count");
 const words = document.getElementById("recent-words");
 const failed = document.getElementById("recent-failed");
@@ -21,22 +23,23 @@ function plain(it) {
 
 function row(it) {
   const made = document.createElement("tr");
-  const result = it.succeeded ? "ok" : `failed${it.reply_code ? ` (${it.reply_code})` : ""}`;
+  const outcome = it.succeeded ? "ok" : `failed${it.reply_code ? ` (${it.reply_code})` : ""}`;
   const rate = it.duration_s > 0 ? format.rate((it.bytes * 8) / it.duration_s) : "–";
   const file = it.path || it.verb;
-  const texts = [format.time(it.ended_unix_ms), result, file, it.direction ?? it.verb, it.user, it.client, it.peer,
+  const texts = [format.time(it.ended_unix_ms), outcome, file, it.direction ?? it.verb, it.user, it.client, it.peer,
     format.shrunk(it.bytes, it.wan_bytes), format.duration(it.duration_s), rate, it.limited_by ?? "–", plain(it)];
   texts.forEach((text, at) => {
-    const cell = document.createElement("td");
+    const cell = document.createElement(at === 2 ? "th" : "td");
     cell.textContent = text;
     if (at === 1) cell.className = it.succeeded ? "good" : "bad";
     if (at === 2) {
+      cell.scope = "row";
       cell.className = "file";
       cell.title = file;
     }
     made.append(cell);
   });
-  return made;
+  return label(table, made);
 }
 
 async function load() {
@@ -62,6 +65,7 @@ const fromTheStart = () => {
 };
 
 export function start() {
+  prepare(table);
   words.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(fromTheStart, 200);

@@ -1,9 +1,11 @@
 // The table of running transfers, a page at a time.
 import { post } from "./ask.js";
 import * as format from "./format.js";
+import { label, narrow, prepare } from "./table.js";
 
-const PAGE = 20;
-const body = document.querySelector("#running tbody");
+const ROWS = 20, CARDS = 5;
+const table = document.getElementById("running");
+const body = table.tBodies[0];
 const count = document.getElementById("running-count");
 const words = document.getElementById("running-words");
 const order = document.getElementById("running-order");
@@ -12,6 +14,7 @@ const dialog = document.getElementById("ask");
 const rows = new Map();
 let page = 0, state = null, may = false, tell = () => {};
 
+const pageSize = () => (narrow.matches ? CARDS : ROWS);
 const moved = (it) => Math.max(it.up_bytes, it.down_bytes);
 const left = (it) => (it.size_bytes == null || !it.bits_per_s ? Infinity : (Math.max(0, it.size_bytes - moved(it)) * 8) / it.bits_per_s);
 const ORDERS = { age: (a, b) => a.id - b.id, rate: (a, b) => b.bits_per_s - a.bits_per_s || a.id - b.id, left: (a, b) => left(a) - left(b) || a.id - b.id };
@@ -33,7 +36,7 @@ function row(it) {
   bar.max = 1;
   bar.hidden = true;
   made.cells[2].append(bar, document.createElement("span"));
-  return made;
+  return label(table, made);
 }
 
 function fill(made, it) {
@@ -77,9 +80,10 @@ function draw() {
   let found = [...state.transfers.values()];
   if (wanted.length) found = found.filter((it) => wanted.every((word) => text(it).includes(word)));
   found.sort(ORDERS[order.value]);
-  const last = Math.max(0, Math.ceil(found.length / PAGE) - 1);
+  const size = pageSize();
+  const last = Math.max(0, Math.ceil(found.length / size) - 1);
   page = Math.min(page, last);
-  const shown = found.slice(page * PAGE, (page + 1) * PAGE);
+  const shown = found.slice(page * size, (page + 1) * size);
   const ids = new Set(shown.map((it) => it.id));
   for (const [id, made] of rows) {
     if (!ids.has(id)) {
@@ -95,19 +99,20 @@ function draw() {
   });
   const all = format.count(state.transfers.size);
   format.put(count, wanted.length ? `${format.count(found.length)} of ${all}` : all);
-  drawPages(last, found.length);
+  drawPages(last, found.length, size);
 }
 
-function drawPages(last, total) {
+function drawPages(last, total, size) {
   const [before, where, after] = pages.children;
   pages.hidden = last === 0;
   before.disabled = page === 0;
   after.disabled = page === last;
-  format.put(where, `${format.count(page * PAGE + 1)} to ${format.count(Math.min(total, (page + 1) * PAGE))} of ${format.count(total)}`);
+  format.put(where, `${format.count(page * size + 1)} to ${format.count(Math.min(total, (page + 1) * size))} of ${format.count(total)}`);
 }
 
 export function start(say) {
   tell = say;
+  prepare(table);
   for (const [label, step] of [["Previous", -1], ["", 0], ["Next", 1]]) {
     const made = document.createElement(step ? "button" : "span");
     if (step) {
@@ -126,6 +131,7 @@ export function start(say) {
     draw();
   });
   order.addEventListener("change", draw);
+  narrow.addEventListener("change", draw);
 }
 
 export function allow(change) {

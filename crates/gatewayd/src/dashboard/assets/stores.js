@@ -1,18 +1,20 @@
 // What the optimiser has saved, and the table of its chunk stores.
 import * as format from "./format.js";
+import { label, prepare } from "./table.js";
 
 const rows = new Map();
 const saved = document.getElementById("saved");
 const note = document.getElementById("stores-note");
 const region = document.getElementById("stores-region");
-const body = document.querySelector("#stores tbody");
+const table = document.getElementById("stores");
+const body = table.tBodies[0];
 const CELLS = 10;
 
 function row() {
   const made = document.createElement("tr");
   for (let at = 0; at < CELLS; at += 1) made.append(document.createElement(at === 0 ? "th" : "td"));
   made.cells[0].scope = "row";
-  return made;
+  return label(table, made);
 }
 
 function showSaved({ bytes, wan_bytes, compression_saved_bytes, deduplication_saved_bytes, processor_s }) {
@@ -24,6 +26,8 @@ function showSaved({ bytes, wan_bytes, compression_saved_bytes, deduplication_sa
   ];
   format.put(saved, parts.join(" "));
 }
+
+prepare(table);
 
 export function show(gateway) {
   showSaved(gateway.optimiser);

@@ -1,0 +1,59 @@
+// The gateway at a glance: running transfers, the total rate against the line, its limit, and plain TCP.
+import * as format from "./format.js";
+
+const byId = (id) => document.getElementById(id);
+const share = byId("now-share");
+
+const CAUSES = {
+  client: "Clients send or read more slowly than the link.",
+  WAN: "The path between the gateways has no more capacity.",
+  server: "Servers send or read more slowly than the link.",
+  "rate limit": "The configuration or this page sets the limit.",
+};
+
+const sum = (items, value) => items.reduce((total, it) => total + value(it), 0);
+const busier = (peer) => Math.max(peer.send_bits_per_s, peer.receive_bits_per_s);
+const busiest = (peers) => peers.reduce((best, it) => (best && busier(best) >= busier(it) ? best : it), null);
+
+function showTransfers(gateway, transfers) {
+  const rate = sum([...transfers.values()], (it) => it.bits_per_s);
+  format.put(byId("now-transfers"), format.count(transfers.size));
+  format.put(byId("now-sessions"), `${format.counted(gateway.sessions_open, "session")}; ${format.rate(rate)} of content`);
+}
+
+function showRate(peers) {
+  const sends = sum(peers, (it) => it.send_bits_per_s);
+  const receives = sum(peers, (it) => it.receive_bits_per_s);
+  const line = sum(peers, (it) => it.line_bits_per_s ?? 0);
+  const rate = Math.max(sends, receives);
+  const [value, of] = byId("now-rate").children;
+  format.put(value, format.rate(rate));
+  format.put(of, line ? `of ${format.rate(line)}` : "");
+  format.put(byId("now-directions"), `sends ${format.rate(sends)}, receives ${format.rate(receives)}`);
+  share.hidden = !line;
+  if (line) share.value = Math.min(1, rate / line);
+}
+
+function showLimit(peers) {
+  const limited = peers.filter((it) => it.limit);
+  const names = [...new Set(limited.map((it) => it.limit))];
+  const totals = names.map((name) => [name, sum(limited.filter((it) => it.limit === name), busier)]);
+  const [limit] = totals.reduce((best, it) => (best[1] >= it[1] ? best : it), ["", -1]);
+  format.put(byId("now-limit"), limit || "–");
+  format.put(byId("now-cause"), limit ? CAUSES[limit] ?? "" : "No transfer moves bytes.");
+}
+
+function showPlainTcp(peers) {
+  const peer = busiest(peers.filter((it) => it.plain_tcp_bits_per_s != null));
+  format.put(byId("now-plain"), peer ? format.rate(peer.plain_tcp_bits_per_s) : "–");
+  format.put(byId("now-path"), peer
+    ? `one connection to ${peer.name}, ${format.ms(peer.base_rtt_ms)} and ${format.percent(peer.loss)} loss; calculated`
+    : "No path has been measured yet.");
+}
+
+export function show({ gateway, transfers }) {
+  showTransfers(gateway, transfers);
+  showRate(gateway.peers);
+  showLimit(gateway.peers);
+  showPlainTcp(gateway.peers);
+}
