@@ -280,6 +280,18 @@ def test_tables_are_searched_ordered_and_paged(chromium, busy):
         sync_api.expect(recent.first).to_contain_text("failed (426)")
 
 
+def test_search_finds_the_words_of_the_column_outcome(chromium, busy):
+    with opened(chromium, busy) as page:
+        live(page)
+        outcomes = page.locator("#recent tbody td[data-label=Outcome]")
+        shown = set(outcomes.all_inner_texts()) | {"failed (426)"}
+        assert shown == {"completed", "failed (426)"}
+        for outcome, found in [("completed", "9,565"), ("failed (426)", "435"), ("FAILED", "435")]:
+            page.locator("#recent-words").fill(outcome)
+            sync_api.expect(page.locator("#recent-count")).to_have_text(f"{found} of 10,000")
+            assert all(outcome.lower() in text for text in outcomes.all_inner_texts()), outcome
+
+
 def test_overview_and_running_transfers_come_first(chromium, busy):
     with opened(chromium, busy) as page:
         live(page)
@@ -341,7 +353,7 @@ def test_numbers_have_the_right_plural(chromium, quiet):
             player.play({"sessions_open": number, "ftp_succeeded": totals(number), "peers_left_out": number,
                          "stores_left_out": number})
             has = lambda name, pattern: sync_api.expect(page.locator(f"#{name}")).to_have_text(re.compile(pattern))
-            has("gateway", rf"; {text} session{s}; {text} transfer{s} ok, ")
+            has("gateway", rf"; {text} session{s}; {text} transfer{s} completed, ")
             has("now-sessions", rf"^{text} session{s}; ")
             if number:
                 has("peers-note", rf"^{text} further peer{s}: ")

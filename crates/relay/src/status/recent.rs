@@ -2,6 +2,7 @@
 //! duration that a formula predicts for plain TCP.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, VecDeque},
     time::SystemTime,
 };
@@ -173,7 +174,7 @@ impl RecentTransfer {
             return true;
         }
         text.clear();
-        let outcome = if self.succeeded { "ok" } else { "failed" };
+        let outcome = self.outcome();
         let fields = [
             &*self.path,
             &*self.user,
@@ -181,13 +182,22 @@ impl RecentTransfer {
             &*self.peer,
             &*self.server,
             &*self.verb,
-            outcome,
+            &outcome,
         ];
         for field in fields {
             text.push('\n');
             text.extend(field.chars().flat_map(char::to_lowercase));
         }
         words.iter().all(|word| text.contains(word))
+    }
+
+    /// Returns the outcome in the words of the dashboard's table.
+    fn outcome(&self) -> Cow<'static, str> {
+        match (self.succeeded, self.reply_code) {
+            (true, _) => "completed".into(),
+            (false, None) => "failed".into(),
+            (false, Some(code)) => format!("failed ({code})").into(),
+        }
     }
 }
 
@@ -263,7 +273,7 @@ mod tests {
             bytes: 1_000_000_000,
             duration_s: 9.0,
             rate_bit_per_s: 888_000_000,
-            reply_code: Some(226),
+            reply_code: Some(if succeeded { 226 } else { 426 }),
             succeeded,
             client_tls: false,
             server_tls: false,
@@ -301,7 +311,11 @@ mod tests {
         };
         assert_eq!(numbers(&recent, &search("")), [3, 2, 1]);
         assert_eq!(numbers(&recent, &search("REEL anna")), [2, 1]);
-        assert_eq!(numbers(&recent, &search("failed")), [2]);
+        for outcome in ["failed", "426", "failed (426)", "Reel FAILED"] {
+            assert_eq!(numbers(&recent, &search(outcome)), [2], "{outcome}");
+        }
+        assert_eq!(numbers(&recent, &search("completed")), [3, 1]);
+        assert_eq!(numbers(&recent, &search("completed 426")), [0; 0]);
         assert_eq!(numbers(&recent, &search("reel notes")), [0; 0]);
         let failed = TransferSearch {
             failed: true,

@@ -21,7 +21,7 @@ const tell = (text) => {
 };
 
 function showGateway(gateway) {
-  const ended = `${format.counted(gateway.ftp_succeeded.transfers, "transfer")} ok, ${format.count(gateway.ftp_failed.transfers)} failed`;
+  const ended = `${format.counted(gateway.ftp_succeeded.transfers, "transfer")} completed, ${format.count(gateway.ftp_failed.transfers)} failed`;
   const sessions = format.counted(gateway.sessions_open, "session");
   format.put(document.getElementById("gateway"),
     `${gateway.version} on ${gateway.link_listen}, up for ${format.duration(gateway.now_unix_s - gateway.started_unix_s)}; ${sessions}; ${ended}`);

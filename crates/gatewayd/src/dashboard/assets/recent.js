@@ -23,7 +23,8 @@ function plain(it) {
 
 function row(it) {
   const made = document.createElement("tr");
-  const outcome = it.succeeded ? "ok" : `failed${it.reply_code ? ` (${it.reply_code})` : ""}`;
+  // The gateway searches for the same words.
+  const outcome = it.succeeded ? "completed" : `failed${it.reply_code ? ` (${it.reply_code})` : ""}`;
   const rate = it.duration_s > 0 ? format.rate((it.bytes * 8) / it.duration_s) : "–";
   const file = it.path || it.verb;
   const texts = [format.time(it.ended_unix_ms), outcome, file, it.direction ?? it.verb, it.user, it.client, it.peer,
