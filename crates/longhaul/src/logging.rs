@@ -127,11 +127,11 @@ fn messages(format: Format, place: &str) -> anyhow::Result<Messages> {
 ///
 /// # Errors
 /// An error with exit code 2 if the journal is not available.
-pub(crate) fn take_form(format: Option<LogFormat>) -> anyhow::Result<()> {
+pub(crate) fn take_form(format: LogFormat) -> anyhow::Result<()> {
     let format = match format {
-        None | Some(LogFormat::Text) => return Ok(()),
-        Some(LogFormat::Json) => Format::Json,
-        Some(LogFormat::Journald) => Format::Journald,
+        LogFormat::Text => return Ok(()),
+        LogFormat::Json => Format::Json,
+        LogFormat::Journald => Format::Journald,
     };
     let form = LOG.get().and_then(|log| log.form.as_ref());
     form.map_or(Ok(()), |form| {
@@ -141,10 +141,9 @@ pub(crate) fn take_form(format: Option<LogFormat>) -> anyhow::Result<()> {
 
 /// Sets the log filter from the command line or the environment. Without such a filter, uses the
 /// level of the configuration file. Any temporary change by [`set`] ends.
-pub(crate) fn follow(level: Option<LogLevel>) {
+pub(crate) fn follow(level: LogLevel) {
     let Some(log) = LOG.get() else { return };
-    let level = level.map_or("info", LogLevel::name);
-    let of_file = || format!("{level},{LIBRARIES}");
+    let of_file = || format!("{},{LIBRARIES}", level.name());
     let directives = log.started.clone().unwrap_or_else(of_file);
     if let Err(error) = log.filter.reload(filter_of(&directives)) {
         tracing::warn!(%error, "the log filter stays as it is");

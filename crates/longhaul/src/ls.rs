@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     )?;
     let filter = args.filters.read()?;
     // Messages of the gateway in this process are no concern of a user who lists files.
-    logging::follow(Some(LogLevel::Error));
+    logging::follow(LogLevel::Error);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

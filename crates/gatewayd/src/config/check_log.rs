@@ -36,10 +36,10 @@ pub(super) fn transfer_log(
     }
 }
 
-/// Returns the log level, if the section sets a level.
-pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
+/// Returns the log level of the section, sets a level.
+pub(super) fn level(section: &LogSection) -> Result<LogLevel, Problem> {
     let Some(name) = &section.level else {
-        return Ok(None);
+        return Ok(LogLevel::default());
     };
     let all = [
         LogLevel::Error,
@@ -48,7 +48,7 @@ pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
         LogLevel::Debug,
     ];
     let found = all.into_iter().find(|level| level.name() == name.get_ref());
-    found.map(Some).ok_or_else(|| {
+    found.ok_or_else(|| {
         let message = format!(
             "unknown level {:?}, expected \"error\", \"warn\", \"info\" or \"debug\"",
             name.get_ref()
@@ -57,15 +57,15 @@ pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
     })
 }
 
-/// Returns the format of log messages, if the section sets a format.
-pub(super) fn format(section: &LogSection) -> Result<Option<LogFormat>, Problem> {
+/// Returns the format of log messages in the section, sets a format.
+pub(super) fn format(section: &LogSection) -> Result<LogFormat, Problem> {
     let Some(name) = &section.format else {
-        return Ok(None);
+        return Ok(LogFormat::default());
     };
     match name.get_ref().as_str() {
-        "text" => Ok(Some(LogFormat::Text)),
-        "json" => Ok(Some(LogFormat::Json)),
-        "journald" => Ok(Some(LogFormat::Journald)),
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        "journald" => Ok(LogFormat::Journald),
         other => {
             let message =
                 format!("unknown format {other:?}, expected \"text\", \"json\" or \"journald\"");

@@ -68,9 +68,9 @@ pub struct Config {
     /// The transfer log, if configured.
     pub transfer_log: Option<transfer_log::TransferLogSettings>,
     /// Log level. The command line and the environment override this value.
-    pub log_level: Option<LogLevel>,
+    pub log_level: LogLevel,
     /// Format of log messages. The command line overrides this value.
-    pub log_format: Option<LogFormat>,
+    pub log_format: LogFormat,
     /// Address of the admin interface.
     pub admin_listen: SocketAddr,
     /// Additional host names of the admin interface.
@@ -93,13 +93,14 @@ pub struct Config {
 }
 
 /// Level of logging.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogLevel {
     /// Only errors.
     Error,
     /// Errors and warnings.
     Warn,
     /// Errors, warnings and normal events.
+    #[default]
     Info,
     /// All messages, including details for debugging.
     Debug,
@@ -118,9 +119,10 @@ impl LogLevel {
 }
 
 /// The format of log messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines of text for people.
+    #[default]
     Text,
     /// Lines with one JSON object each.
     Json,

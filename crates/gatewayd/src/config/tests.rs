@@ -104,8 +104,11 @@ listen = "127.0.0.1:9811"
     let spool = config.spool.as_ref().expect("a spool");
     assert_eq!(spool.size_max.bytes(), 1 << 30);
     assert_eq!(config.drain_max.as_secs(), 30);
-    assert_eq!(config.log_level, Some(LogLevel::Debug));
-    assert_eq!(config.log_format, Some(LogFormat::Json));
+    assert_eq!(config.log_level, LogLevel::Debug);
+    assert_eq!(config.log_format, LogFormat::Json);
+    let defaults = folder.parse(&with_peer("")).expect("a valid configuration");
+    assert_eq!(defaults.log_level, LogLevel::Info);
+    assert_eq!(defaults.log_format, LogFormat::Text);
     let log = config.transfer_log.as_ref().expect("a transfer log");
     assert_eq!(log.path, folder.0.join("transfers.log"));
     assert_eq!(log.format, transfer_log::TransferLogFormat::Xferlog);

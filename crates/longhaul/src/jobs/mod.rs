@@ -77,7 +77,7 @@ struct CancelArgs {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // A worker reports by its log. Other subcommands log only errors.
     if !matches!(args.command, Command::Worker(_)) {
-        logging::follow(Some(LogLevel::Error));
+        logging::follow(LogLevel::Error);
     }
     open_files::raise_limit(open_files::MOVERS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -38,7 +38,7 @@ pub(crate) fn pour_stdin(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     )?;
     let mut settings = Settings::read_all(orders)?;
     ask_passwords(&mut settings)?;
-    logging::follow(Some(LogLevel::Error));
+    logging::follow(LogLevel::Error);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -7,10 +7,7 @@ use link::Identity;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use toml::{Table, Value};
 
-use crate::{
-    config::{Config, LogFormat, LogLevel},
-    reload,
-};
+use crate::{config::Config, reload};
 
 /// A configuration with every section. Its files are in a separate temporary folder.
 pub(super) struct Trial {
@@ -68,10 +65,8 @@ impl Trial {
         let text = toml::to_string(table).expect("TOML");
         let config = Config::parse(&text, &self.folder.join("a.toml"));
         let mut config = config.map_err(|error| error.to_string())?;
-        // The configuration stores whether the file has these keys. Others have the same default.
+        // The configuration stores whether the file has the key `listen`, which has a default.
         config.admin_explicit = true;
-        config.log_level.get_or_insert(LogLevel::Info);
-        config.log_format.get_or_insert(LogFormat::Text);
         Ok(config)
     }
 
