@@ -30,12 +30,64 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
             ));
         }
     }
+    for path in files_with_images(root)? {
+        let name = path.strip_prefix(root).unwrap_or(&path).display();
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let faults = faults_of_images(&text, &rust);
+        complaints.extend(faults.iter().map(|fault| format!("{name}: {fault}")));
+    }
     Ok(complaints)
 }
 
-/// The manifests of the workspace's crates.
-fn members(root: &Path) -> Result<Vec<PathBuf>> {
+/// The files that name images of Rust: the container file, and all workflows.
+fn files_with_images(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = vec![root.join("Containerfile")];
+    for entry in fs::read_dir(root.join(WORKFLOWS)).context(WORKFLOWS)? {
+        paths.push(entry?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// The faults of the images of Rust in a file. Each image must have the version `rust`, and one at
+/// least must exist. An image without a version has the newest one.
+fn faults_of_images(text: &str, rust: &str) -> Vec<String> {
+    let current = image(rust);
+    let words = text.split(|c: char| c.is_whitespace() || "\"'".contains(c));
+    let images = words.filter(|word| {
+        let name = word.rsplit('/').next().unwrap_or_default();
+        name.len() > "rust:".len() && name.starts_with("rust:")
+    });
+    let (is_newest, images): (Vec<_>, Vec<_>) = images.partition(|it| *it == NEWEST_IMAGE);
+    let others = images.iter().filter(|it| **it != current);
+    let mut faults: Vec<_> = others
+        .map(|it| format!("has the image {it}, needs {current}"))
+        .collect();
+    if images.is_empty() {
+        let newest = is_newest.len();
+        faults.push(format!(
+            "lacks the image {current}, has {newest} without a version"
+        ));
+    }
+    faults
+}
+
+/// The image of a version of Rust.
+fn image(rust: &str) -> String {
+    format!("docker.io/library/rust:{rust}-bookworm")
+}
+
+/// The manifests of the manifest of the crate in this folder.
+fn members(root: &Table, folder: &str) -> Result<Vec<PathBuf>> {
     let mut folders = vec![root.join("xtask")];
+    let name = at(manifest, &["package", "name"]).and_then(Value::as_str);
+    let needed = match folder {
+        "longhaul" | "xtask" => folder.to_owned(),
+        _ => format!("{NAME_PREFIX}{folder}"),
+    };
+    if name != Some(&needed) {
+        faults.push(format!("package.name must be {needed:?}"));
+    }
     for entry in fs::read_dir(root.join("crates")).context("crates")? {
         folders.push(entry?.path());
     }
@@ -60,28 +112,16 @@ fn rust_version(root: &Path) -> Result<String> {
 }
 
 /// Files with the version of Rust, and the text that each must contain.
-fn uses(rust: &str) -> [(&'static str, String); 5] {
-    let image = format!("docker.io/library/rust:{rust}-bookworm");
+fn uses(rust: &str) -> [(&'static str, String); 2] {
     [
         ("rust-toolchain.toml", format!("channel = \"{rust}.")),
         ("fuzz/Cargo.toml", format!("rust-version = \"{rust}\"")),
-        ("Containerfile", image.clone()),
-        (".github/workflows/ci.yml", image.clone()),
-        (".github/workflows/nightly.yml", image),
     ]
 }
 
-/// The faults of the manifest of the crate in this folder.
-fn faults(manifest: &Table, folder: &str) -> Vec<String> {
+/// The faults of a crate's manifest.
+fn faults(manifest: &Table) -> Vec<String> {
     let mut faults = Vec::new();
-    let name = at(manifest, &["package", "name"]).and_then(Value::as_str);
-    let needed = match folder {
-        "longhaul" | "xtask" => folder.to_owned(),
-        _ => format!("{NAME_PREFIX}{folder}"),
-    };
-    if name != Some(&needed) {
-        faults.push(format!("package.name must be {needed:?}"));
-    }
     for path in INHERITED {
         let path = [path, &["workspace"]].concat();
         if at(manifest, &path) != Some(&Value::Boolean(true)) {
@@ -93,32 +133,7 @@ fn faults(manifest: &Table, folder: &str) -> Vec<String> {
         faults.push("has no description".to_owned());
     }
     for key in ["keywords", "categories"] {
-        let words = at(manifest, &["package", key]).and_then(Value::as_array);
-        let count = words.map_or(0, Vec::len);
-        if !(1..=WORDS_MAX).contains(&count) {
-            faults.push(format!("has {count} {key}, needs 1 to {WORDS_MAX}"));
-        }
-    }
-    faults
-}
-
-/// The value at a path of keys.
-fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Value> {
-    let (first, rest) = path.split_first()?;
-    let value = table.get(*first);
-    rest.iter().fold(value, |value, key| value?.get(key))
-}
-
-/// Keys that every crate takes from the workspace.
-const INHERITED: [&[&str]; 7] = [
-    &["package", "version"],
-    &["package", "edition"],
-    &["package", "rust-version"],
-    &["package", "license"],
-    &["package", "publish"],
-    &["package", "readme"],
-    &["lints"],
-];
+        let words = at(manifest, &["package", key];
 
 /// Beginning of the names of library crates, since other projects publish crates called `link` or
 /// `ftp`. The code uses the name without it, which is the name of the library and of the folder.
@@ -129,13 +144,41 @@ const WORDS_MAX: usize = 5;
 
 #[cfg(test)]
 mod tests {
-    use super::{complaints, faults};
+    use super::{complaints, faults, faults_of_images};
     use crate::shell::root;
 
     #[test]
     fn manifests_of_the_tree_have_no_fault() {
         let complaints = complaints(root()).expect("the tree can be read");
         assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    }
+
+    #[test]
+    fn each_image_of_rust_is_current() {
+        let faults = |images: &[&str]| {
+            let lines = images
+                .iter()
+                .map(|it| format!("    container:\n      image: {it}\n"));
+            faults_of_images(&lines.collect::<String>(), "1.95")
+        };
+        let (current, newest) = (
+            "docker.io/library/rust:1.95-bookworm",
+            "docker.io/library/rust:bookworm",
+        );
+        assert_eq!(faults(&[current, newest, current]), [""; 0]);
+        for old in [
+            "docker.io/library/rust:1.94-bookworm",
+            "'docker.io/library/rust:1.950-bookworm'",
+            "docker.io/library/rust:1.95-trixie",
+            "rust:1.95-bookworm",
+            "rust:latest",
+        ] {
+            let found = faults(&[current, old]).join("\n");
+            let image = old.trim_matches('\'');
+            assert_eq!(found, format!("has the image {image}, needs {current}"));
+        }
+        assert!(faults(&[newest])[0].starts_with("lacks the image"));
+        assert!(faults(&["debian:12"])[0].contains("has 0 without a version"));
     }
 
     #[test]
