@@ -120,13 +120,19 @@ fn archive(staged: &Path, out: &Path) -> Result<()> {
         env!("CARGO_PKG_VERSION"),
         std::env::consts::ARCH
     );
-    let folder = staged.join(&name);
+    let program = target.join(triple).join("release/longhaul");
+    pack(&program, staged, &name, out)
+}
+
+/// Writes the archive `name` of a program, with the man pages and completions in `staged`, into the
+/// folder `out`.
+fn pack(program: &Path, staged: &Path, name: &str, out: &Path) -> Result<()> {
+    let folder = staged.join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
-    let program = target.join(triple).join("release/longhaul");
-    copy(&program, &folder.join("longhaul"))?;
+    copy(program, &folder.join("longhaul"))?;
     for file in ARCHIVED {
         let to = folder.join(file);
         fs::create_dir_all(to.parent().expect("a folder"))?;
@@ -149,7 +155,7 @@ fn archive(staged: &Path, out: &Path) -> Result<()> {
     let mut pack = Command::new("tar");
     pack.args(["--owner=0", "--group=0", "--sort=name", "-C"]);
     pack.arg(staged).arg("-czf");
-    pack.arg(out.join(format!("{name}.tar.gz"))).arg(&name);
+    pack.arg(out.join(format!("{name}.tar.gz"))).arg(name);
     anyhow::ensure!(succeeds(&mut pack)?, "{name} cannot be packed");
     Ok(())
 }
@@ -173,4 +179,103 @@ fn production(features: &[&str], target: &Path) -> Command {
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).with_context(|| to.display().to_string())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path, process::Command};
+
+    use tempfile::TempDir;
+    use toml::{Table, Value};
+
+    use super::{ARCHIVED, PACKAGES, pack};
+    use crate::shell::root;
+
+    /// Writes a file below a folder.
+    fn write(folder: &Path, name: &str, text: &str) {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("room");
+    }
+
+    #[test]
+    fn archive_has_the_program_its_pages_and_the_documents() {
+        let (staged, out) = (TempDir::new(), TempDir::new());
+        let (staged, out) = (staged.expect("a folder"), out.expect("a folder"));
+        let program = out.path().join("built");
+        fs::write(&program, "program").expect("room");
+        write(staged.path(), "man/longhaul.1", "page");
+        write(staged.path(), "completions/longhaul.bash", "complete");
+        // A file of an earlier archive does not stay.
+        write(staged.path(), "longhaul-1/old", "old");
+        pack(&program, staged.path(), "longhaul-1", out.path()).expect("an archive");
+        let mut tar = Command::new("tar");
+        tar.args(["--numeric-owner", "-tvzf"]);
+        let listed = tar.arg(out.path().join("longhaul-1.tar.gz")).output();
+        let listed = String::from_utf8(listed.expect("tar runs").stdout).expect("names");
+        let names: Vec<_> = listed
+            .lines()
+            .filter_map(|line| line.rsplit_once(" longhaul-1/").map(|(_, name)| name))
+            .collect();
+        let others = [
+            "longhaul",
+            "man/longhaul.1",
+            "completions/longhaul.bash",
+            "docs/operating.md",
+            "docs/how-to/monitoring.md",
+        ];
+        for name in others.iter().chain(&ARCHIVED) {
+            assert!(names.contains(name), "{name} is not in {names:?}");
+        }
+        assert!(!names.contains(&"old"));
+        assert!(
+            listed.lines().all(|line| line.contains(" 0/0 ")),
+            "{listed}"
+        );
+    }
+
+    #[test]
+    fn debian_packages_have_files_that_exist_and_variants_of_their_programs() {
+        let folder = root().join("crates/longhaul");
+        let text = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        let manifest: Table = text.parse().expect("TOML");
+        let deb = &manifest["package"]["metadata"]["deb"];
+        let mut checked = 0;
+        for package in &PACKAGES {
+            let section = match package.name {
+                "longhaul" => deb,
+                _ => &deb["variants"][package.program],
+            };
+            assert_eq!(section["name"].as_str(), Some(package.name));
+            let assets = section["assets"].as_array().expect("a list").iter();
+            let sources = assets.map(|it| it[0].as_str().expect("a path"));
+            let sources: Vec<_> = sources.collect();
+            let program = format!("../../target/package/{}", package.program);
+            assert!(sources.contains(&&*program), "{sources:?}");
+            let bill = format!("../../target/package/{}.cdx.json", package.name);
+            assert!(sources.contains(&&*bill), "{sources:?}");
+            // The command makes the others.
+            let kept = sources.iter().filter(|it| !it.contains("/target/"));
+            for source in kept {
+                let (path, name) = source.rsplit_once('/').expect("a folder");
+                let suffix = name.strip_prefix('*').unwrap_or(name);
+                let mut entries = fs::read_dir(folder.join(path)).expect(source);
+                let exists = entries.any(|entry| {
+                    let name = entry.expect("an entry").file_name();
+                    name.to_string_lossy().ends_with(suffix)
+                });
+                assert!(exists, "{source} does not exist");
+                checked += 1;
+            }
+        }
+        let units = deb["systemd-units"].as_array().expect("a list");
+        for unit in units.iter().filter_map(|it| it["unit-name"].as_str()) {
+            let file = root().join(format!("packaging/{unit}.service"));
+            assert!(file.exists(), "{}", file.display());
+        }
+        assert!(
+            checked > 8 && units.iter().all(Value::is_table),
+            "{checked}"
+        );
+    }
 }

@@ -7,10 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{
-    shell::{require, target_folder},
-    version::Version,
-};
+use crate::{shell::require, version::Version};
 
 /// Returns the reason why the tree at `tree` cannot become a release, if there is one: changes
 /// without a commit, or a tag of this version.
@@ -47,11 +44,12 @@ pub(super) fn commit(tree: &Path, version: Version, is_rehearsal: bool) -> Resul
         .context("the commit failed; `git restore --staged --worktree .` undoes the changes")
 }
 
-/// Copies the newest commit of `tree` into the clone for rehearsals. Returns its folder.
+/// Copies the newest commit of `tree` into the clone for rehearsals below the target folder
+/// `target`. Returns the folder of the clone.
 ///
 /// The clone keeps its build products, so that the next rehearsal builds only the differences.
-pub(super) fn rehearsal(tree: &Path) -> Result<PathBuf> {
-    let folder = target_folder().join("rehearsal");
+pub(super) fn rehearsal(tree: &Path, target: &Path) -> Result<PathBuf> {
+    let folder = target.join("rehearsal");
     if !folder.join(".git").exists() {
         init(&folder, &[])?;
     }
@@ -96,12 +94,12 @@ pub(super) fn command(folder: &Path) -> Command {
 }
 
 /// Runs git in a folder.
-fn run(folder: &Path, arguments: &[&str]) -> Result<()> {
+pub(super) fn run(folder: &Path, arguments: &[&str]) -> Result<()> {
     require(command(folder).args(arguments))
 }
 
 /// Runs git in a folder, and returns its output.
-fn read(folder: &Path, arguments: &[&str]) -> Result<String> {
+pub(super) fn read(folder: &Path, arguments: &[&str]) -> Result<String> {
     let mut git = command(folder);
     let output = git.args(arguments).output().context("git")?;
     let reason = String::from_utf8_lossy(&output.stderr);

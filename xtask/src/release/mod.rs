@@ -7,6 +7,8 @@
 mod changes;
 mod git;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::{
     fs,
@@ -41,17 +43,22 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
+    release(root(), &target_folder(), arguments)
+}
+
+/// Makes a release of the tree at `root`, with cargo's target folder `target`.
+fn release(root: &Path, target: &Path, arguments: &Arguments) -> Result<Result<(), Failure>> {
     let version = arguments.version;
-    if let Some(reason) = objection(root(), version)? {
+    if let Some(reason) = objection(root, version)? {
         eprintln!("error: {reason}");
         return Ok(Err(Failure::Missing));
     }
     let tree = if arguments.dry_run {
-        git::rehearsal(root())?
+        git::rehearsal(root, target)?
     } else {
-        root().to_owned()
+        root.to_owned()
     };
-    let out = out_folder(arguments)?;
+    let out = out_folder(arguments, target)?;
     let is_committed = cut(&tree, version, arguments.dry_run)?;
     if !arguments.no_packages && !package(&tree, &out, arguments.dry_run)? {
         eprintln!("the packages were not built; the command may be repeated");
@@ -108,13 +115,13 @@ fn package(tree: &Path, out: &Path, is_rehearsal: bool) -> Result<bool> {
 }
 
 /// Makes the folder of the files. The default one is emptied, and another one must be empty.
-fn out_folder(arguments: &Arguments) -> Result<PathBuf> {
+fn out_folder(arguments: &Arguments, target: &Path) -> Result<PathBuf> {
     let folder = if let Some(folder) = &arguments.out {
         std::path::absolute(folder)?
     } else {
         let kind = if arguments.dry_run { "-dry-run" } else { "" };
         let name = format!("{}{kind}", arguments.version);
-        let folder = target_folder().join("releases").join(name);
+        let folder = target.join("releases").join(name);
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
         }
@@ -177,104 +184,3 @@ fn summary(arguments: &Arguments, out: &Path, is_committed: bool) -> String {
 }
 
 const CHECKSUMS: &str = "SHA256SUMS";
-
-#[cfg(test)]
-mod tests {
-    use std::{fs, process::Command};
-
-    use clap::Parser;
-    use tempfile::TempDir;
-
-    use super::{
-        CHECKSUMS, changelog,
-        git::tests::{repository, version, write},
-        objection, write_checksums,
-    };
-    use crate::{Arguments, shell::root};
-
-    #[test]
-    fn checksums_name_all_files_and_can_be_verified() {
-        let folder = TempDir::new().expect("a folder");
-        for name in ["b.deb", "a.tar.gz"] {
-            write(folder.path(), name, name);
-        }
-        write_checksums(folder.path()).expect("sha256sum runs");
-        let text = fs::read_to_string(folder.path().join(CHECKSUMS)).expect("checksums");
-        let names: Vec<_> = text
-            .lines()
-            .filter_map(|it| it.split("  ").nth(1))
-            .collect();
-        assert_eq!(names, ["a.tar.gz", "b.deb"]);
-        let verified = || {
-            let mut verify = Command::new("sha256sum");
-            verify.args(["--check", "--quiet", CHECKSUMS]);
-            let output = verify.current_dir(folder.path()).output();
-            output.expect("sha256sum runs").status.success()
-        };
-        assert!(verified());
-        write(folder.path(), "b.deb", "other");
-        assert!(!verified(), "a changed file is detected");
-    }
-
-    #[test]
-    fn summary_offers_to_undo_only_a_commit_that_was_made() {
-        let out = TempDir::new().expect("a folder");
-        let summary = |dry_run, is_committed| {
-            let arguments = super::Arguments {
-                version: version("0.2.0"),
-                dry_run,
-                no_packages: true,
-                out: None,
-            };
-            super::summary(&arguments, out.path(), is_committed)
-        };
-        let undo = "git reset --keep HEAD~";
-        assert!(summary(false, true).contains(undo));
-        assert!(!summary(false, false).contains(undo));
-        assert!(summary(false, false).contains("git tag --sign v0.2.0"));
-        let rehearsed = summary(true, true);
-        assert!(rehearsed.contains("rehearsal") && !rehearsed.contains("git "));
-    }
-
-    #[test]
-    fn release_needs_a_clean_tree_a_successor_and_fragments() {
-        let folder = repository(&[("Cargo.toml", "[workspace.package]\nversion = \"0.1.0\"\n")]);
-        let tree = folder.path();
-        let reason = |text| objection(tree, version(text)).expect("the tree can be read");
-        assert_eq!(reason("0.1.0"), None);
-        let reason_of_none = reason("0.2.0").expect("no fragments");
-        assert!(reason_of_none.contains("no change to release"));
-        write(
-            tree,
-            &format!("{}/fixed-a.md", changelog::FOLDER),
-            "It is.\n",
-        );
-        let reason = reason("0.2.0").expect("the fragment is not committed");
-        assert!(reason.contains("without a commit"), "{reason}");
-    }
-
-    #[test]
-    fn command_lines_of_workflows_and_of_the_page_exist() {
-        let mut paths = vec![root().join("RELEASING.md")];
-        for entry in fs::read_dir(root().join(".github/workflows")).expect("workflows") {
-            paths.push(entry.expect("an entry").path());
-        }
-        let mut checked = 0;
-        for path in paths {
-            let text = fs::read_to_string(&path).expect("it can be read");
-            // In the page they are indented, and in a workflow everything is.
-            for line in text.lines().filter(|line| line.starts_with("    ")) {
-                let Some((_, command)) = line.split_once("cargo xtask ") else {
-                    continue;
-                };
-                let command = command.replace("VERSION", "0.2.0");
-                let words = ["xtask"].into_iter().chain(command.split_whitespace());
-                if let Err(error) = Arguments::try_parse_from(words) {
-                    panic!("{}: {line}: {error}", path.display());
-                }
-                checked += 1;
-            }
-        }
-        assert!(checked > 6, "{checked} command lines were found");
-    }
-}
