@@ -15,7 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use link::{Class, Endpoint, EndpointEvent, Identity, StreamKey, StreamRead};
+use link::{Endpoint, EndpointEvent, Identity, StreamClass, StreamKey, StreamRead};
 
 use crate::{Tape, link_datagrams::endpoint};
 
@@ -270,9 +270,9 @@ impl World {
 
     fn open(&mut self, side: usize, tape: &mut Tape<'_>) {
         let class = if tape.byte() & 1 == 0 {
-            Class::Bulk
+            StreamClass::Bulk
         } else {
-            Class::Control
+            StreamClass::Control
         };
         if self.streams.len() >= 255 {
             return;

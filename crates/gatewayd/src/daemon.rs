@@ -157,14 +157,14 @@ pub async fn run(
     let log = Predecessor::report_failure(&mut predecessor, log)?;
     let older = predecessor.as_mut().map(Predecessor::take_older_sockets);
     let older = OlderProcesses::new(older.unwrap_or_default())?;
-    let (predecessor, succession) = match predecessor {
+    let (predecessor, link_handover) = match predecessor {
         Some(predecessor) => {
             let tables = intercept::tables(&config);
             predecessor.report_ready(tables).await?.unzip()
         }
         None => (None, None),
     };
-    let link = Link::start_behind(bound.link, config.relay.link.clone(), succession)?;
+    let link = Link::start_behind(bound.link, config.relay.link.clone(), link_handover)?;
     let mut interception = match &predecessor {
         None => Interception::start(&config, &link)?,
         Some(predecessor) => {

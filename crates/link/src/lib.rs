@@ -55,8 +55,8 @@ pub use config::{LinkConfig, PeerConfig, PeerId, Policy};
 pub use connection::Forger;
 pub use connection::{ConnectionCounters, Transmit};
 pub use driver::{
-    HandOverError, Incoming, Link, LinkError, OpenError, RecvStream, Sample, SendStream,
-    StreamError, Succession, Trace, TraceError, TraceEvent, Traced,
+    ConnectionTrace, HandoverError, IncomingStream, Link, LinkError, LinkHandover, RecvStream,
+    Sample, SendStream, StreamError, StreamOpenError, TraceError, TraceEvent, TraceObservation,
 };
 #[cfg(feature = "sim")]
 pub use endpoint::Footprint;
@@ -66,4 +66,4 @@ pub use endpoint::{
 };
 pub use identity::{Identity, IdentityError, PublicKey, PublicKeyError};
 pub use snapshot::{LinkSnapshot, PeerSnapshot, PeerState, SocketBuffers, TrafficCounters};
-pub use stream::{Class, memory::streams_at_once};
+pub use stream::{StreamClass, memory::streams_at_once};

@@ -4,7 +4,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use crate::{
-    Class, Identity,
+    Identity, StreamClass,
     feedback::received::{ContentKind, ReceivedLog},
     handshake::{
         envelope::{CookieReply, EnvelopeKey, Hello, HelloSender, KeyId},
@@ -214,11 +214,11 @@ fn the_protocol_document_prints_what_this_code_makes() {
 #[test]
 fn stream_numbers_carry_count_class_and_opener() {
     for (count, class, by_initiator, number) in [
-        (0, Class::Control, true, 1),
-        (0, Class::Bulk, true, 3),
-        (0, Class::Control, false, 0),
-        (0, Class::Bulk, false, 2),
-        (7, Class::Bulk, true, 31),
+        (0, StreamClass::Control, true, 1),
+        (0, StreamClass::Bulk, true, 3),
+        (0, StreamClass::Control, false, 0),
+        (0, StreamClass::Bulk, false, 2),
+        (7, StreamClass::Bulk, true, 31),
     ] {
         let parts = StreamNumber {
             count,

@@ -16,7 +16,7 @@ use std::{
 
 use bytes::Bytes;
 use common::{config, socket};
-use link::{Class, Link, LinkConfig, PeerId};
+use link::{Link, LinkConfig, PeerId, StreamClass};
 use tokio::time::timeout;
 use units::ByteCount;
 
@@ -77,7 +77,7 @@ async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
     let b = link(socket_b, 2, 1, None);
     let a = link(socket(), 1, 2, Some(endpoint));
     let (mut send, _recv) = a
-        .open(PeerId(0), Class::Bulk)
+        .open(PeerId(0), StreamClass::Bulk)
         .await
         .expect("the peer is up");
     // All pieces are parts of one buffer, so the writer itself needs no memory.

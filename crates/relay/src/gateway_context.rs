@@ -8,7 +8,9 @@ use std::{
     },
 };
 
-use link::{Class, Link, OpenError, PeerId, PeerState, RecvStream, SendStream, StreamKey};
+use link::{
+    Link, PeerId, PeerState, RecvStream, SendStream, StreamClass, StreamKey, StreamOpenError,
+};
 use optimiser::store::Store;
 use tokio::{
     net::TcpStream,
@@ -138,7 +140,7 @@ impl GatewayContext {
         &self,
         host: &Host,
         via: Option<usize>,
-        class: Class,
+        class: StreamClass,
         service: impl Fn(PeerId) -> (Service, T),
     ) -> Result<(PeerId, T, SendStream, RecvStream), ReachError> {
         let mut peers = self.settings.peers_for(host, via);
@@ -172,7 +174,7 @@ impl GatewayContext {
     pub(crate) async fn open(
         &self,
         peer: PeerId,
-        class: Class,
+        class: StreamClass,
     ) -> Result<(SendStream, RecvStream), ReachError> {
         let opened = self.link.open(peer, class).await;
         opened.map_err(|error| self.not_opened(peer, error))
@@ -184,16 +186,16 @@ impl GatewayContext {
         &self,
         peer: PeerId,
         beside: StreamKey,
-        class: Class,
+        class: StreamClass,
     ) -> Result<(SendStream, RecvStream), ReachError> {
         let opened = self.link.open_beside(peer, beside, class).await;
         opened.map_err(|error| self.not_opened(peer, error))
     }
 
-    fn not_opened(&self, peer: PeerId, error: OpenError) -> ReachError {
+    fn not_opened(&self, peer: PeerId, error: StreamOpenError) -> ReachError {
         match error {
-            OpenError::PeerDown { last_answer, .. } => self.down(peer, last_answer),
-            OpenError::TooManyStreams { .. } => {
+            StreamOpenError::PeerDown { last_answer, .. } => self.down(peer, last_answer),
+            StreamOpenError::TooManyStreams { .. } => {
                 ReachError::TooMany(self.peer_name(peer).to_owned())
             }
             _ => ReachError::Closed,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use link::{Class, Link, PeerId, RecvStream, SendStream};
+use link::{Link, PeerId, RecvStream, SendStream, StreamClass};
 use net::{
     dial::DialError,
     target::{Endpoint, Host},
@@ -145,7 +145,7 @@ impl Relay {
         name: &'static str,
         host: &Host,
         via: Option<usize>,
-        class: Class,
+        class: StreamClass,
     ) -> Result<(PeerId, SendStream, RecvStream), ReachError> {
         let service = |_| (Service::Named(name.to_owned()), ());
         let (peer, (), send, recv) = self.0.reach(host, via, class, service).await?;

@@ -17,7 +17,7 @@ use std::{
 };
 
 use ftp::session::{PIPELINED_MAX, TransferId};
-use link::{Class, Link, PeerId, StreamKey};
+use link::{Link, PeerId, StreamClass, StreamKey};
 use tokio::time::timeout;
 
 use crate::wire::{Service, StreamHello, encode};
@@ -151,7 +151,10 @@ impl Truncation {
         let failed =
             |why: String| format!("no close_notify, and the report to the peer failed: {why}");
         let (peer, beside) = (self.session.peer, self.beside);
-        let opened = self.link.open_beside(peer, beside, Class::Control).await;
+        let opened = self
+            .link
+            .open_beside(peer, beside, StreamClass::Control)
+            .await;
         let (mut send, mut recv) = opened.map_err(|error| failed(error.to_string()))?;
         let service = Service::Truncated {
             session: self.session.session,

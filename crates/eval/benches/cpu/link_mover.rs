@@ -4,7 +4,7 @@ use std::{net::UdpSocket, time::Duration};
 
 use anyhow::Context;
 use bytes::Bytes;
-use link::{Class, Identity, Link, LinkConfig, PeerConfig, PeerId, Policy};
+use link::{Identity, Link, LinkConfig, PeerConfig, PeerId, Policy, StreamClass};
 use units::ByteCount;
 
 use crate::{MoverTask, UsageMeter, say_listening};
@@ -12,7 +12,7 @@ use crate::{MoverTask, UsageMeter, say_listening};
 pub fn send(job: &MoverTask) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let link = start(job, 0)?;
-        let (mut send, _recv) = link.open(PeerId(0), Class::Bulk).await?;
+        let (mut send, _recv) = link.open(PeerId(0), StreamClass::Bulk).await?;
         let block = Bytes::from_static(&BLOCK);
         let write = async |send: &mut link::SendStream, size: ByteCount| {
             let mut left = size.bytes() as usize;

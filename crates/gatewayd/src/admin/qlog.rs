@@ -7,7 +7,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use link::{ConnectionState, Sample, TraceEvent, Traced};
+use link::{ConnectionState, Sample, TraceEvent, TraceObservation};
 use serde_json::{Value, json};
 
 use crate::VERSION;
@@ -37,22 +37,24 @@ pub(super) fn header(peer: &str, begun: SystemTime) -> String {
 /// Returns the records of one event.
 pub(super) fn records(event: &TraceEvent) -> String {
     let one = |name: &str, data: Value| record(&object(event, name, data));
-    match &event.what {
-        Traced::Attempts(count) => one("longhaul:handshakes_begun", json!({ "count": count })),
-        Traced::State { old, new } => one(
+    match &event.observation {
+        TraceObservation::Attempts(count) => {
+            one("longhaul:handshakes_begun", json!({ "count": count }))
+        }
+        TraceObservation::State { old, new } => one(
             "connectivity:connection_state_updated",
             change(old.map(state), state(*new)),
         ),
-        Traced::Silence(is_silent) => one(
+        TraceObservation::Silence(is_silent) => one(
             "longhaul:silence_updated",
             json!({ "is_silent": is_silent }),
         ),
-        Traced::Retired => one("longhaul:connection_retired", json!({})),
-        Traced::Controller { old, new } => {
+        TraceObservation::Retired => one("longhaul:connection_retired", json!({})),
+        TraceObservation::Controller { old, new } => {
             one("recovery:congestion_state_updated", change(*old, new))
         }
-        Traced::Lost(count) => one("longhaul:samples_lost", json!({ "count": count })),
-        Traced::Sample(sample) => {
+        TraceObservation::Lost(count) => one("longhaul:samples_lost", json!({ "count": count })),
+        TraceObservation::Sample(sample) => {
             let records = sample_fields(sample).into_iter();
             records.map(|(name, data)| one(name, data)).collect()
         }
@@ -181,7 +183,7 @@ mod tests {
         let event = TraceEvent {
             at: Duration::from_micros(10_001),
             connection: Some(0xa),
-            what: Traced::Sample(Box::new(sample)),
+            observation: TraceObservation::Sample(Box::new(sample)),
         };
         let text = records(&event);
         let records = text.split_terminator('\n').map(|line| {

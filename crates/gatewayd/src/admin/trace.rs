@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
-use link::{PeerId, Trace, TraceError, TraceEvent};
+use link::{ConnectionTrace, PeerId, TraceError, TraceEvent};
 use serde::Deserialize;
 use tracing::info;
 
@@ -65,7 +65,7 @@ fn refused(error: TraceError) -> (StatusCode, String) {
 
 /// Returns a response body that streams the records as they arrive. If the client reads slowly,
 /// events wait in the link's queue, whose length is limited.
-fn body(first: String, trace: Trace) -> Body {
+fn body(first: String, trace: ConnectionTrace) -> Body {
     let events: Vec<TraceEvent> = Vec::with_capacity(EVENTS_AT_ONCE);
     let begun = (Some(first), trace, events);
     let records = stream::unfold(begun, |(first, mut trace, mut events)| async move {

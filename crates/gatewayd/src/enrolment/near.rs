@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use link::{Class, Link, LinkConfig, LinkError, PeerConfig, PeerId, Policy, PublicKey};
+use link::{Link, LinkConfig, LinkError, PeerConfig, PeerId, Policy, PublicKey, StreamClass};
 use tokio::{net::lookup_host, time::timeout};
 use units::ByteCount;
 
@@ -80,7 +80,7 @@ async fn request_enrolment(
     // One or two lost packets do not mean that it is silent.
     let mut tries = TRIES;
     let (mut send, mut recv) = loop {
-        match link.open(PeerId(0), Class::Control).await {
+        match link.open(PeerId(0), StreamClass::Control).await {
             Ok(opened) => break opened,
             Err(_) if tries > 1 => tries -= 1,
             Err(_) => return Err(EnrolError::Silent(invite.endpoint.clone())),

@@ -38,7 +38,7 @@ pub(super) enum SuccessorMessage {
 /// attached.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HandoverMessage {
-    /// Generation number of the new process, as in [`link::Succession`].
+    /// Generation number of the new process, as in [`link::LinkHandover`].
     pub(super) generation: u8,
     pub(super) instance: u64,
     pub(super) remembered: String,

@@ -100,7 +100,7 @@ pub(crate) enum UpgradeError {
     #[error("the new process sent an unexpected message: {0}")]
     Unexpected(String),
     #[error(transparent)]
-    Link(#[from] link::HandOverError),
+    Link(#[from] link::HandoverError),
     #[error("a socket could not be handed over: {0}")]
     Socket(std::io::Error),
 }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use link::Succession;
+use link::LinkHandover;
 use tracing::{info, warn};
 
 use super::{
@@ -141,7 +141,7 @@ impl Predecessor {
     pub(crate) async fn report_ready(
         mut self,
         tables: Vec<String>,
-    ) -> io::Result<Option<(Inherited, Succession)>> {
+    ) -> io::Result<Option<(Inherited, LinkHandover)>> {
         let received = tokio::task::spawn_blocking(move || {
             let ready = SuccessorMessage::Ready {
                 pid: std::process::id(),
@@ -194,7 +194,7 @@ impl Inherited {
         channel: HandoverChannel,
         message: HandoverMessage,
         sockets: Vec<OwnedFd>,
-    ) -> (Self, Succession) {
+    ) -> (Self, LinkHandover) {
         let HandoverMessage {
             generation,
             instance,
@@ -209,13 +209,13 @@ impl Inherited {
             pass_through,
         };
         let sockets = sockets.into_iter().map(UnixDatagram::from);
-        let succession = Succession {
+        let link_handover = LinkHandover {
             generation,
             instance,
             remembered,
             older: older.into_iter().zip(sockets).collect(),
         };
-        (inherited, succession)
+        (inherited, link_handover)
     }
 
     /// Reports that this process serves clients, and waits until it is the gateway.

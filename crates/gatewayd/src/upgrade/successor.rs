@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use link::{Link, Succession};
+use link::{Link, LinkHandover};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -140,7 +140,7 @@ impl Successor {
 
     /// Permits the new process to start, and waits until it serves clients.
     async fn begin(&mut self, input: &HandoverInput<'_>) -> Result<(), UpgradeError> {
-        let Succession {
+        let LinkHandover {
             generation,
             instance,
             remembered,

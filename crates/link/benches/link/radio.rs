@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bench_kit::{jobs, stats::Summary};
 use link::{
-    Class, Policy, congestion,
+    Policy, StreamClass, congestion,
     sim::{Crowd, CrowdConfig, FlowKind, SimSite, World, WorldConfig},
 };
 use units::ByteCount;
@@ -146,7 +146,7 @@ fn link(seed: u64) -> RadioRun {
         },
         profile.radio,
     );
-    let id = world.send(SimSite::A, Class::Bulk, SIZE);
+    let id = world.send(SimSite::A, StreamClass::Bulk, SIZE);
     let time = world.run_to_end(id, LIMIT).unwrap_or(LIMIT);
     let [forward, backward] = [SimSite::A, SimSite::B].map(|side| world.path_counters(side));
     RadioRun {

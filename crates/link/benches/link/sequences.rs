@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bench_kit::jobs;
 use link::{
-    Class,
+    StreamClass,
     sim::{SimSite, World},
 };
 use units::{BitRate, ByteCount};
@@ -124,7 +124,7 @@ fn watched_sequence(trial: &Trial, watch: &mut dyn FnMut(&World)) -> [f64; TRANS
     let ideal_s = SIZE.bytes() as f64 / trial.goodput_bytes_per_s() + RTT.as_secs_f64();
     let mut reached = [0.0; TRANSFERS];
     for reached in &mut reached {
-        let id = world.send(SimSite::A, Class::Bulk, SIZE);
+        let id = world.send(SimSite::A, StreamClass::Bulk, SIZE);
         world.run_until(LIMIT, |world| {
             watch(world);
             let progress = world.progress(id);

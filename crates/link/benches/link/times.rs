@@ -8,7 +8,7 @@ use bench_kit::{
     stats::{Summary, median},
 };
 use link::{
-    Class,
+    StreamClass,
     sim::{SimSite, World},
 };
 use units::{BitRate, ByteCount};
@@ -154,8 +154,8 @@ fn dialogues(trial: &Trial, is_busy: bool) -> f64 {
     let mut world = trial.world();
     trial.warm(&mut world, &mut |_| {});
     if is_busy {
-        world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20_000));
-        world.send(SimSite::B, Class::Bulk, ByteCount::megabytes(20_000));
+        world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(20_000));
+        world.send(SimSite::B, StreamClass::Bulk, ByteCount::megabytes(20_000));
         world.run_for(20 * trial.rtt);
     }
     let mut times: Vec<f64> = (0..60)
@@ -172,7 +172,7 @@ fn dialogues(trial: &Trial, is_busy: bool) -> f64 {
 }
 
 fn one_way(world: &mut World, from: SimSite) {
-    let id = world.send(from, Class::Bulk, ByteCount::new(10_000));
+    let id = world.send(from, StreamClass::Bulk, ByteCount::new(10_000));
     world.run_until(Duration::from_secs(60), |world| {
         world.progress(id).arrived.is_some()
     });
@@ -192,7 +192,7 @@ fn first_contact(seeds: u64) -> Vec<MissedFigure> {
             .collect();
         let mut times = jobs::map(&trials, |trial| {
             let mut world = trial.world();
-            let id = world.send(SimSite::A, Class::Bulk, ByteCount::new(100));
+            let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::new(100));
             world.run_until(Duration::from_secs(60), |world| {
                 world.progress(id).arrived.is_some()
             });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use link::{
-    Class, Policy, congestion,
+    Policy, StreamClass, congestion,
     sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -111,7 +111,7 @@ impl Trial {
             .map_or(0, |rate| rate.bytes_in(self.rtt).bytes());
         let id = world.send(
             SimSite::A,
-            Class::Bulk,
+            StreamClass::Bulk,
             ByteCount::new(4 * bdp.max(1_000_000)),
         );
         world.run_until(LIMIT, |world| {
@@ -138,7 +138,7 @@ impl Trial {
         let before = world.view(SimSite::A);
         let feedback_before = world.view(SimSite::B).stats.feedback_bytes;
         let drops_before = *world.path_counters(SimSite::A);
-        let id = world.send(SimSite::A, Class::Bulk, self.size);
+        let id = world.send(SimSite::A, StreamClass::Bulk, self.size);
         let mut last_sent = None;
         world.run_until(LIMIT, |world| {
             watch(world);

@@ -7,7 +7,7 @@ use super::Connection;
 use crate::{
     control_frame::{ControlFrame, ECHOES_PER_REPORT},
     recovery::{Item, PacketContents},
-    stream::{Class, credit_pool::Announcement, recv::RecvState, send::SendState},
+    stream::{StreamClass, credit_pool::Announcement, recv::RecvState, send::SendState},
     version::FrameVersion,
     wire::frame::{CONTROL_SIZE_MAX, Frame},
 };
@@ -122,7 +122,7 @@ impl Connection {
         let is_paced = self.version == FrameVersion::V2 && self.streams.is_by_peer(number);
         let stream = self.streams.get(number)?;
         stream.credit_queued = false;
-        let is_paced = is_paced && stream.class == Class::Bulk;
+        let is_paced = is_paced && stream.class == StreamClass::Bulk;
         if is_paced {
             stream.recv.pace();
         }

@@ -51,7 +51,7 @@ use crate::{
     recovery::{ReportOutcome, SentLog, SkippedPacketNumbers},
     secret::Secret,
     stream::{
-        Class,
+        StreamClass,
         recv::RecvState,
         table::{StreamEvent, StreamLimits, StreamTable},
     },
@@ -357,7 +357,7 @@ impl Connection {
     // Calls of the application.
 
     /// Opens a stream and returns its number, or `None` if no further stream is permitted.
-    pub(crate) fn open(&mut self, class: Class, now: Time) -> Option<u32> {
+    pub(crate) fn open(&mut self, class: StreamClass, now: Time) -> Option<u32> {
         self.streams.open(class, now.seconds_since(Time::default()))
     }
 
@@ -372,13 +372,13 @@ impl Connection {
         };
         // Commands and replies are short, and bulk data must not delay them.
         let unsent_max = match stream.class {
-            Class::Control => UNSENT_MAX,
+            StreamClass::Control => UNSENT_MAX,
             // Streams that the peer does not read must not stop the others for good.
-            Class::Bulk if is_full => {
+            StreamClass::Bulk if is_full => {
                 return BUFFERED_MIN
                     .saturating_sub(stream.send.buffered_bytes() + stream.send.excess_bytes());
             }
-            Class::Bulk => {
+            StreamClass::Bulk => {
                 let credit = stream.send.credit_bytes();
                 share.min(credit.saturating_add(UNSENT_BEYOND_CREDIT))
             }

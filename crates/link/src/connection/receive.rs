@@ -12,7 +12,7 @@ use crate::{
     feedback::received::ContentKind,
     recovery::{FrontTiming, Item, ReportOutcome},
     stream::{
-        Class,
+        StreamClass,
         credit_pool::Announcement,
         recv::{RecvState, SlotFate},
         send::SendState,
@@ -351,7 +351,7 @@ impl Connection {
             .streams
             .get_with_pool(number)
             .expect("it was just found");
-        if stream.class == Class::Bulk {
+        if stream.class == StreamClass::Bulk {
             self.liveness.expect_until(now + KEEP_ALIVE);
         }
         let insert = if stream.stop_code.is_some() {

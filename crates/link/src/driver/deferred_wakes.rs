@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Class, StreamKey};
+use crate::{StreamClass, StreamKey};
 
 /// Readers for which bytes are available and which have not been woken yet.
 #[derive(Debug, Default)]
@@ -28,10 +28,10 @@ const READER_TURNS: u32 = 4;
 ///
 /// `None` means that the reader is woken at once. This applies to control streams, because other
 /// traffic may depend on their readers.
-pub(super) fn pause(class: Class, turn: Option<Duration>) -> Option<Duration> {
+pub(super) fn pause(class: StreamClass, turn: Option<Duration>) -> Option<Duration> {
     match class {
-        Class::Control => None,
-        Class::Bulk => turn.map(|turn| turn * READER_TURNS),
+        StreamClass::Control => None,
+        StreamClass::Bulk => turn.map(|turn| turn * READER_TURNS),
     }
 }
 
@@ -89,8 +89,11 @@ mod tests {
     #[test]
     fn control_streams_and_sparse_traffic_defer_no_wake_up() {
         let turn = Duration::from_millis(1);
-        assert_eq!(pause(Class::Control, Some(turn)), None);
-        assert_eq!(pause(Class::Bulk, None), None);
-        assert_eq!(pause(Class::Bulk, Some(turn)), Some(turn * READER_TURNS));
+        assert_eq!(pause(StreamClass::Control, Some(turn)), None);
+        assert_eq!(pause(StreamClass::Bulk, None), None);
+        assert_eq!(
+            pause(StreamClass::Bulk, Some(turn)),
+            Some(turn * READER_TURNS)
+        );
     }
 }

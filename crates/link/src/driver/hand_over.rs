@@ -6,28 +6,28 @@ use std::{io, time::Instant};
 use super::{
     memory_file,
     run::{Driver, RECEIVE_BATCHES_MAX},
-    succession::{self, DatagramFeed, FeedResult, HandOverError, OLDER_MAX, Succession},
+    socket_handover::{self, DatagramFeed, FeedResult, HandoverError, LinkHandover, OLDER_MAX},
 };
 
 impl Driver {
     /// Stops reading the socket, and returns the state for the successor process.
-    pub(super) fn hand_over(&mut self, now: Instant) -> Result<Succession, HandOverError> {
+    pub(super) fn hand_over(&mut self, now: Instant) -> Result<LinkHandover, HandoverError> {
         if self.feed.is_some() || self.stopping.is_some() {
-            return Err(HandOverError::Gone);
+            return Err(HandoverError::Gone);
         }
-        let of_socket = |error: io::Error| HandOverError::Socket(error.kind());
+        let of_socket = |error: io::Error| HandoverError::Socket(error.kind());
         let mut older = self.older.living().map_err(of_socket)?;
         if older.len() >= OLDER_MAX {
-            return Err(HandOverError::TooManyOlder);
+            return Err(HandoverError::TooManyOlder);
         }
-        let (channel, feed) = succession::datagram_channel().map_err(of_socket)?;
+        let (channel, feed) = socket_handover::datagram_channel().map_err(of_socket)?;
         older.push((self.generation, channel));
         let taken = |generation: &u8| older.iter().any(|(it, _)| it == generation);
         let after = (1..=u8::MAX).map(|step| self.generation.wrapping_add(step));
         let generation = after.into_iter().find(|it| !taken(it));
-        let (instance, remembered) = self.endpoint.succession(now);
+        let (instance, remembered) = self.endpoint.handover_state(now);
         self.feed = Some(DatagramFeed::new(feed));
-        Ok(Succession {
+        Ok(LinkHandover {
             generation: generation.expect("there are more generations than processes"),
             instance,
             remembered: memory_file::print(&remembered),

@@ -14,8 +14,8 @@ mod report;
 mod resolve;
 mod run;
 mod socket;
+mod socket_handover;
 mod stream;
-mod succession;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -41,11 +41,11 @@ use tokio::{
 use units::BitRate;
 
 pub use self::{
+    socket_handover::{HandoverError, LinkHandover},
     stream::{RecvStream, SendStream, StreamError},
-    succession::{HandOverError, Succession},
-    trace::{Sample, Trace, TraceError, TraceEvent, Traced},
+    trace::{ConnectionTrace, Sample, TraceError, TraceEvent, TraceObservation},
 };
-use crate::{Class, LinkConfig, LinkSnapshot, PeerConfig, PeerId, StreamKey};
+use crate::{LinkConfig, LinkSnapshot, PeerConfig, PeerId, StreamClass, StreamKey};
 
 /// Handle of a running link endpoint with one UDP socket and one driver thread.
 ///
@@ -58,18 +58,18 @@ pub struct Link {
 #[derive(Debug)]
 struct Handle {
     bell: Arc<Doorbell>,
-    incoming: AsyncMutex<async_mpsc::Receiver<Incoming>>,
+    incoming: AsyncMutex<async_mpsc::Receiver<IncomingStream>>,
     snapshot: Arc<Mutex<LinkSnapshot>>,
     local_addr: SocketAddr,
 }
 
 /// Stream that a peer opened.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingStream {
     /// Peer that opened the stream.
     pub peer: PeerId,
     /// Priority class of the stream.
-    pub class: Class,
+    pub class: StreamClass,
     /// Handle for sending bytes to the peer.
     pub send: SendStream,
     /// Handle for receiving bytes from the peer.
@@ -91,7 +91,7 @@ pub enum LinkError {
 /// Reason why a stream could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum StreamOpenError {
     /// The peer does not respond.
     #[error("gateway {name} does not answer")]
     PeerDown {
@@ -132,7 +132,7 @@ impl Link {
     pub fn start_behind(
         socket: UdpSocket,
         config: LinkConfig,
-        succession: Option<Succession>,
+        handover: Option<LinkHandover>,
     ) -> Result<Self, LinkError> {
         let local_addr = socket.local_addr()?;
         let (commands, command_queue) = mpsc::channel();
@@ -151,7 +151,7 @@ impl Link {
             command_queue,
             incoming_sender,
             snapshot.clone(),
-            succession,
+            handover,
         )?;
         let handle = Handle {
             bell,
@@ -174,12 +174,12 @@ impl Link {
     /// If the peer is still being connected or does not respond, the method waits up to 3 s.
     ///
     /// # Errors
-    /// Returns [`OpenError::PeerDown`] if the peer does not respond within 3 s.
+    /// Returns [`StreamOpenError::PeerDown`] if the peer does not respond within 3 s.
     pub async fn open(
         &self,
         peer: PeerId,
-        class: Class,
-    ) -> Result<(SendStream, RecvStream), OpenError> {
+        class: StreamClass,
+    ) -> Result<(SendStream, RecvStream), StreamOpenError> {
         self.open_at(peer, None, class).await
     }
 
@@ -193,8 +193,8 @@ impl Link {
         &self,
         peer: PeerId,
         beside: StreamKey,
-        class: Class,
-    ) -> Result<(SendStream, RecvStream), OpenError> {
+        class: StreamClass,
+    ) -> Result<(SendStream, RecvStream), StreamOpenError> {
         self.open_at(peer, Some(beside), class).await
     }
 
@@ -202,8 +202,8 @@ impl Link {
         &self,
         peer: PeerId,
         beside: Option<StreamKey>,
-        class: Class,
-    ) -> Result<(SendStream, RecvStream), OpenError> {
+        class: StreamClass,
+    ) -> Result<(SendStream, RecvStream), StreamOpenError> {
         let (reply, answer) = oneshot::channel();
         self.handle.bell.command(DriverCommand::Open {
             peer,
@@ -211,7 +211,7 @@ impl Link {
             class,
             reply,
         });
-        answer.await.unwrap_or(Err(OpenError::Closed))
+        answer.await.unwrap_or(Err(StreamOpenError::Closed))
     }
 
     /// Hands the socket over to another process, and returns the state that the other process
@@ -221,11 +221,11 @@ impl Link {
     /// of the present connections, which therefore continue.
     ///
     /// # Errors
-    /// Returns a [`HandOverError`] if the handover fails. In that case nothing has changed.
-    pub async fn hand_over(&self) -> Result<Succession, HandOverError> {
+    /// Returns a [`HandoverError`] if the handover fails. In that case nothing has changed.
+    pub async fn hand_over(&self) -> Result<LinkHandover, HandoverError> {
         let (reply, answer) = oneshot::channel();
         self.handle.bell.command(DriverCommand::HandOver(reply));
-        answer.await.unwrap_or(Err(HandOverError::Gone))
+        answer.await.unwrap_or(Err(HandoverError::Gone))
     }
 
     /// Reads the socket again after the other process has ended.
@@ -240,7 +240,7 @@ impl Link {
     }
 
     /// Waits for the next stream that a peer opens, and returns it. Returns `None` after shutdown.
-    pub async fn accept(&self) -> Option<Incoming> {
+    pub async fn accept(&self) -> Option<IncomingStream> {
         self.handle.incoming.lock().await.recv().await
     }
 
@@ -290,7 +290,7 @@ impl Link {
     ///
     /// # Errors
     /// Returns a [`TraceError`] if there is no such peer, or if too many traces are active.
-    pub async fn trace(&self, peer: PeerId) -> Result<Trace, TraceError> {
+    pub async fn trace(&self, peer: PeerId) -> Result<ConnectionTrace, TraceError> {
         let (reply, answer) = oneshot::channel();
         self.handle
             .bell
@@ -347,13 +347,13 @@ enum DriverCommand {
     Echo(oneshot::Sender<()>),
     Trace {
         peer: PeerId,
-        reply: oneshot::Sender<Result<Trace, TraceError>>,
+        reply: oneshot::Sender<Result<ConnectionTrace, TraceError>>,
     },
     Open {
         peer: PeerId,
         /// Existing stream whose connection the new stream must use.
         beside: Option<StreamKey>,
-        class: Class,
+        class: StreamClass,
         reply: oneshot::Sender<OpenResult>,
     },
     /// The state that a stream handle shares with the driver has changed.
@@ -362,7 +362,7 @@ enum DriverCommand {
         peer: usize,
         address: Option<SocketAddr>,
     },
-    HandOver(oneshot::Sender<Result<Succession, HandOverError>>),
+    HandOver(oneshot::Sender<Result<LinkHandover, HandoverError>>),
     TakeBack,
     Retire,
     Shutdown {
@@ -374,7 +374,7 @@ enum DriverCommand {
     Panic,
 }
 
-type OpenResult = Result<(SendStream, RecvStream), OpenError>;
+type OpenResult = Result<(SendStream, RecvStream), StreamOpenError>;
 
 /// Sender of commands to the driver. It wakes the driver if the driver sleeps.
 #[derive(Debug)]

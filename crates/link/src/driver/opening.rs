@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{OpenError, report::wall, run::Driver};
+use super::{StreamOpenError, report::wall, run::Driver};
 
 impl Driver {
     /// Opens streams for waiting handles. A handle that has waited too long receives an error.
@@ -10,12 +10,12 @@ impl Driver {
         let mut still_pending = Vec::new();
         for pending in std::mem::take(&mut self.pending_opens) {
             let Some(name) = self.config.peers.get(pending.peer.0).map(|peer| &peer.name) else {
-                let _ = pending.reply.send(Err(OpenError::Closed));
+                let _ = pending.reply.send(Err(StreamOpenError::Closed));
                 continue;
             };
             let is_gone = |key| !self.endpoint.has_connection(key);
             if self.stopping.is_some() || pending.beside.is_some_and(is_gone) {
-                let _ = pending.reply.send(Err(OpenError::Closed));
+                let _ = pending.reply.send(Err(StreamOpenError::Closed));
                 continue;
             }
             let is_up = self.endpoint.is_up(pending.peer.0);
@@ -35,10 +35,10 @@ impl Driver {
             }
             let name = name.clone();
             let error = if is_up {
-                OpenError::TooManyStreams { name }
+                StreamOpenError::TooManyStreams { name }
             } else {
                 let last_heard = self.endpoint.peer_view(pending.peer.0).last_heard;
-                OpenError::PeerDown {
+                StreamOpenError::PeerDown {
                     name,
                     last_answer: last_heard.map(|at| wall(at, now)),
                 }

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::OpenResult;
-use crate::{Class, PeerId, StreamKey};
+use crate::{PeerId, StreamClass, StreamKey};
 
 /// Request of a handle that waits for a stream. The peer is not connected, or permits no further
 /// stream at the moment.
 pub(super) struct PendingOpen {
     pub(super) peer: PeerId,
     pub(super) beside: Option<StreamKey>,
-    pub(super) class: Class,
+    pub(super) class: StreamClass,
     pub(super) reply: oneshot::Sender<OpenResult>,
     pub(super) deadline: Instant,
 }
@@ -21,7 +21,7 @@ impl PendingOpen {
     pub(super) fn new(
         peer: PeerId,
         beside: Option<StreamKey>,
-        class: Class,
+        class: StreamClass,
         reply: oneshot::Sender<OpenResult>,
         now: Instant,
     ) -> Self {

@@ -23,7 +23,7 @@ use nix::{
 use tokio::sync::{mpsc as async_mpsc, oneshot};
 
 use super::{
-    Doorbell, DriverCommand, Incoming, LinkError,
+    Doorbell, DriverCommand, IncomingStream, LinkError,
     clock::DriverClock,
     deferred_wakes::DeferredWakes,
     memory_file::{self, MemoryFile},
@@ -33,13 +33,13 @@ use super::{
     report::{LOG_INTERVAL, Reporter},
     resolve,
     socket::{ReceiveResult, Socket},
+    socket_handover::{DatagramFeed, EarlierProcesses, LinkHandover},
     stream::{RecvShared, SendShared, StreamError},
-    succession::{DatagramFeed, EarlierProcesses, Succession},
     trace::Tracers,
 };
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointEvent, LinkConfig, LinkSnapshot, PeerId, StreamKey,
-    Transmit, congestion, id_map::IdMap,
+    Endpoint, EndpointConfig, EndpointEvent, LinkConfig, LinkSnapshot, PeerId, StreamClass,
+    StreamKey, Transmit, congestion, id_map::IdMap,
 };
 
 /// Starts the driver thread.
@@ -48,13 +48,11 @@ pub(super) fn spawn(
     config: LinkConfig,
     bell: Arc<Doorbell>,
     commands: mpsc::Receiver<DriverCommand>,
-    incoming: async_mpsc::Sender<Incoming>,
+    incoming: async_mpsc::Sender<IncomingStream>,
     snapshot: Arc<Mutex<LinkSnapshot>>,
-    succession: Option<Succession>,
+    handover: Option<LinkHandover>,
 ) -> Result<(), LinkError> {
-    let driver = Driver::new(
-        socket, config, bell, commands, incoming, snapshot, succession,
-    )?;
+    let driver = Driver::new(socket, config, bell, commands, incoming, snapshot, handover)?;
     std::thread::Builder::new()
         .name("longhaul-link".into())
         .spawn(move || driver.run())?;
@@ -78,7 +76,7 @@ pub(super) struct Driver {
     commands: mpsc::Receiver<DriverCommand>,
     /// Command that was already read from the channel and must be executed first.
     next_command: Option<DriverCommand>,
-    pub(super) incoming: async_mpsc::Sender<Incoming>,
+    pub(super) incoming: async_mpsc::Sender<IncomingStream>,
     pub(super) streams: IdMap<StreamKey, StreamEntry>,
     /// Streams whose handles have bytes that the endpoint could not accept.
     pub(super) blocked: HashSet<StreamKey>,
@@ -98,7 +96,7 @@ pub(super) struct Driver {
 }
 
 pub(super) struct StreamEntry {
-    pub(super) class: Class,
+    pub(super) class: StreamClass,
     pub(super) send: Arc<SendShared>,
     pub(super) recv: Arc<RecvShared>,
     pub(super) send_over: bool,
@@ -137,9 +135,9 @@ impl Driver {
         config: LinkConfig,
         bell: Arc<Doorbell>,
         commands: mpsc::Receiver<DriverCommand>,
-        incoming: async_mpsc::Sender<Incoming>,
+        incoming: async_mpsc::Sender<IncomingStream>,
         snapshot: Arc<Mutex<LinkSnapshot>>,
-        succession: Option<Succession>,
+        handover: Option<LinkHandover>,
     ) -> Result<Self, LinkError> {
         let clock = DriverClock::new();
         let alarm = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC);
@@ -159,10 +157,10 @@ impl Driver {
         let (memory_file, mut remembered) = memory.transpose()?.unzip();
         let mut instance = random("the system's randomness works");
         let (mut generation, mut older) = (0, EarlierProcesses::default());
-        if let Some(succession) = succession {
-            (instance, generation) = (succession.instance, succession.generation);
-            older = EarlierProcesses::new(succession.older)?;
-            match memory_file::parse(&succession.remembered) {
+        if let Some(handover) = handover {
+            (instance, generation) = (handover.instance, handover.generation);
+            older = EarlierProcesses::new(handover.older)?;
+            match memory_file::parse(&handover.remembered) {
                 Ok(told) => remembered = Some(told),
                 Err(line) => {
                     tracing::warn!(line, "the earlier process passed on a malformed line")

@@ -31,15 +31,15 @@ fn link(us: u8, other: u8, endpoint: Option<SocketAddr>) -> Link {
 async fn nobody_waits_for_a_driver_that_has_died() {
     let b = link(2, 1, None);
     let a = link(1, 2, Some(b.local_addr()));
-    let opened = a.open(PeerId(0), Class::Bulk).await;
+    let opened = a.open(PeerId(0), StreamClass::Bulk).await;
     let (mut send, mut recv) = opened.expect("B answers");
     a.handle.bell.command(DriverCommand::Panic);
     let wait = async {
         assert_eq!(recv.read().await, Err(StreamError::Closed));
         assert_eq!(send.closed().await, Err(StreamError::Closed));
         assert!(a.accept().await.is_none(), "nothing more comes");
-        let opened = a.open(PeerId(0), Class::Bulk).await;
-        assert_eq!(opened.err(), Some(OpenError::Closed));
+        let opened = a.open(PeerId(0), StreamClass::Bulk).await;
+        assert_eq!(opened.err(), Some(StreamOpenError::Closed));
     };
     let waited = timeout(TIMEOUT, wait).await;
     waited.expect("nobody waits for long");

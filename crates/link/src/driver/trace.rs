@@ -15,7 +15,7 @@ use crate::{
 
 /// Trace of the connections to a peer. Dropping it ends the trace.
 #[derive(Debug)]
-pub struct Trace {
+pub struct ConnectionTrace {
     events: mpsc::Receiver<TraceEvent>,
     /// System time at which the trace began. Times of events are relative to it.
     pub begun: SystemTime,
@@ -45,13 +45,13 @@ pub struct TraceEvent {
     /// whole.
     pub connection: Option<u32>,
     /// Content of the event.
-    pub what: Traced,
+    pub observation: TraceObservation,
 }
 
 /// Content of a trace event.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Traced {
+pub enum TraceObservation {
     /// Number of handshakes with the peer that began since the last such event.
     Attempts(u64),
     /// The state of a connection has changed, or is reported for the first time.
@@ -103,7 +103,7 @@ pub struct Sample {
     pub counts: ConnectionCounters,
 }
 
-impl Trace {
+impl ConnectionTrace {
     /// Waits for events, and appends at most `limit` of them to `events`. Returns `false` if no
     /// more events will follow.
     pub async fn next(&mut self, events: &mut Vec<TraceEvent>, limit: usize) -> bool {
@@ -148,7 +148,7 @@ impl Tracers {
         PeerId(peer): PeerId,
         peers: usize,
         now: Instant,
-    ) -> Result<Trace, TraceError> {
+    ) -> Result<ConnectionTrace, TraceError> {
         self.tracers.retain(|it| !it.queue.is_closed());
         if peer >= peers {
             return Err(TraceError::NoPeer);
@@ -167,7 +167,7 @@ impl Tracers {
         });
         // The first sample is due now.
         self.sampled = None;
-        Ok(Trace {
+        Ok(ConnectionTrace {
             events,
             begun: SystemTime::now(),
         })
@@ -229,13 +229,13 @@ impl Tracer {
         emitted?;
         let before = *self.attempts.get_or_insert(attempts);
         if attempts > before {
-            self.emit(None, Traced::Attempts(attempts - before), now)?;
+            self.emit(None, TraceObservation::Attempts(attempts - before), now)?;
             self.attempts = Some(attempts);
         }
         while let Some(gone) = self.seen.iter().position(|it| !of_now.contains(&it.id)) {
             let (id, old) = (self.seen[gone].id, self.seen[gone].state);
             let new = ConnectionState::Closed;
-            self.emit(Some(id), Traced::State { old, new }, now)?;
+            self.emit(Some(id), TraceObservation::State { old, new }, now)?;
             self.seen.swap_remove(gone);
         }
         Ok(())
@@ -246,21 +246,29 @@ impl Tracer {
         let old = self.seen[index].state;
         if old != Some(view.state) {
             let new = view.state;
-            self.emit(Some(view.id), Traced::State { old, new }, now)?;
+            self.emit(Some(view.id), TraceObservation::State { old, new }, now)?;
             self.seen[index].state = Some(new);
         }
         let old = self.seen[index].controller;
         if old != Some(view.controller_state) {
             let new = view.controller_state;
-            self.emit(Some(view.id), Traced::Controller { old, new }, now)?;
+            self.emit(
+                Some(view.id),
+                TraceObservation::Controller { old, new },
+                now,
+            )?;
             self.seen[index].controller = Some(new);
         }
         if self.seen[index].is_silent != view.is_silent {
-            self.emit(Some(view.id), Traced::Silence(view.is_silent), now)?;
+            self.emit(
+                Some(view.id),
+                TraceObservation::Silence(view.is_silent),
+                now,
+            )?;
             self.seen[index].is_silent = view.is_silent;
         }
         if view.is_retired && !self.seen[index].is_retired {
-            self.emit(Some(view.id), Traced::Retired, now)?;
+            self.emit(Some(view.id), TraceObservation::Retired, now)?;
             self.seen[index].is_retired = true;
         }
         Ok(())
@@ -290,7 +298,11 @@ impl Tracer {
             packets_late: view.packets_late.saturating_sub(before.packets_late),
             counts: view.stats.since(&before.stats),
         };
-        let emitted = self.emit(Some(view.id), Traced::Sample(Box::new(sample)), now);
+        let emitted = self.emit(
+            Some(view.id),
+            TraceObservation::Sample(Box::new(sample)),
+            now,
+        );
         match emitted {
             Ok(()) => self.seen[index].sample = Some((now, view)),
             Err(QueueFull) => self.lost += 1,
@@ -312,7 +324,7 @@ impl Tracer {
     fn emit(
         &mut self,
         connection: Option<u32>,
-        what: Traced,
+        observation: TraceObservation,
         now: Instant,
     ) -> Result<(), QueueFull> {
         let at = now.saturating_duration_since(self.begun);
@@ -320,7 +332,7 @@ impl Tracer {
             let lost = TraceEvent {
                 at,
                 connection: None,
-                what: Traced::Lost(self.lost),
+                observation: TraceObservation::Lost(self.lost),
             };
             self.send(lost)?;
             self.lost = 0;
@@ -328,7 +340,7 @@ impl Tracer {
         self.send(TraceEvent {
             at,
             connection,
-            what,
+            observation,
         })
     }
 
@@ -378,13 +390,13 @@ mod tests {
         }
     }
 
-    fn taken(trace: &mut Trace) -> Vec<TraceEvent> {
+    fn taken(trace: &mut ConnectionTrace) -> Vec<TraceEvent> {
         std::iter::from_fn(|| trace.events.try_recv().ok()).collect()
     }
 
     fn bytes(events: &[TraceEvent]) -> u64 {
-        let of = |event: &TraceEvent| match &event.what {
-            Traced::Sample(sample) => sample.counts.bytes_sent,
+        let of = |event: &TraceEvent| match &event.observation {
+            TraceObservation::Sample(sample) => sample.counts.bytes_sent,
             _ => 0,
         };
         events.iter().map(of).sum()
@@ -407,7 +419,10 @@ mod tests {
         let _ = tracer.look([view(30_000)].into_iter(), 0, true, now);
         let later = taken(&mut trace);
         // Two of the first 1024 events are of states.
-        assert_eq!(later[0].what, Traced::Lost(3000 + 2 - EVENTS_MAX as u64));
+        assert_eq!(
+            later[0].observation,
+            TraceObservation::Lost(3000 + 2 - EVENTS_MAX as u64)
+        );
         events.extend(later);
         assert_eq!(bytes(&events), 30_000, "since the first sample");
         assert!(events.is_sorted_by_key(|event| event.at));
@@ -425,9 +440,9 @@ mod tests {
         let events = taken(&mut trace);
         assert_eq!(events.len(), 2 + 3, "{events:?}");
         let _ = tracers.tracers[0].look(std::iter::empty(), 2, false, begun);
-        let closed = &taken(&mut trace)[1].what;
+        let closed = &taken(&mut trace)[1].observation;
         let (old, new) = (Some(ConnectionState::Confirmed), ConnectionState::Closed);
-        assert_eq!(*closed, Traced::State { old, new });
+        assert_eq!(*closed, TraceObservation::State { old, new });
     }
 
     #[test]

@@ -3,20 +3,20 @@
 use std::{task::Waker, time::Instant};
 
 use super::{
-    Incoming, deferred_wakes,
+    IncomingStream, deferred_wakes,
     run::{Driver, StreamEntry},
     stream::{QueueShare, RecvShared, RecvStream, SendShared, SendStream, StreamError},
 };
-use crate::{Class, PeerId, StreamKey, StreamRead};
+use crate::{PeerId, StreamClass, StreamKey, StreamRead};
 
 /// Maximum number of bytes in one read from the endpoint to a handle.
 const READ_BYTES: usize = 256 * 1024;
 
 impl Driver {
-    pub(super) fn accept(&mut self, key: StreamKey, peer: PeerId, class: Class) {
+    pub(super) fn accept(&mut self, key: StreamKey, peer: PeerId, class: StreamClass) {
         let (send, recv) = self.add_stream(key, class);
         // Refused streams are reset by the drop of their handles.
-        if let Err(error) = self.incoming.try_send(Incoming {
+        if let Err(error) = self.incoming.try_send(IncomingStream {
             peer,
             class,
             send,
@@ -26,7 +26,11 @@ impl Driver {
         }
     }
 
-    pub(super) fn add_stream(&mut self, key: StreamKey, class: Class) -> (SendStream, RecvStream) {
+    pub(super) fn add_stream(
+        &mut self,
+        key: StreamKey,
+        class: StreamClass,
+    ) -> (SendStream, RecvStream) {
         let send = SendShared::new(key, self.bell.clone());
         let recv = RecvShared::new(key, self.bell.clone());
         let share = QueueShare::new(self.config.memory_max, self.streams.len() + 1);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::StreamKey;
-use crate::stream::Class;
+use crate::stream::StreamClass;
 
 /// Event for the user of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum EndpointEvent {
         /// Index of the peer.
         peer: usize,
         /// Priority class of the stream.
-        class: Class,
+        class: StreamClass,
     },
     /// A stream has bytes to read, has ended, or has failed.
     Readable {

@@ -449,7 +449,7 @@ impl Endpoint {
     }
 
     /// Returns the state that the successor process must keep after an upgrade.
-    pub fn succession(&mut self, now: Instant) -> (u64, RestartState) {
+    pub fn handover_state(&mut self, now: Instant) -> (u64, RestartState) {
         (self.config.instance, self.remembered(now))
     }
 

@@ -13,7 +13,7 @@ use crate::connection::Forger;
 pub use crate::connection::StreamRead;
 use crate::{
     connection::{Connection, ConnectionCounters},
-    stream::Class,
+    stream::StreamClass,
     wire::packet::ConnectionId,
 };
 
@@ -153,7 +153,7 @@ pub struct Footprint {
 impl Endpoint {
     /// Opens a stream to `peer`. Returns `None` if there is no connection, or if no further stream
     /// is permitted.
-    pub fn open(&mut self, peer: usize, class: Class, now: Instant) -> Option<StreamKey> {
+    pub fn open(&mut self, peer: usize, class: StreamClass, now: Instant) -> Option<StreamKey> {
         let now = self.time(now);
         let id = self.peers[peer].current?;
         let stream = self.connections.get_mut(&id)?.open(class, now)?;
@@ -169,7 +169,7 @@ impl Endpoint {
     pub fn open_beside(
         &mut self,
         beside: StreamKey,
-        class: Class,
+        class: StreamClass,
         now: Instant,
     ) -> Option<StreamKey> {
         let time = self.time(now);

@@ -24,7 +24,7 @@ use units::ByteCount;
 
 use super::{Endpoint, EndpointConfig, EndpointPeer, RestartState};
 use crate::{
-    AMPLIFICATION_MAX, Class, Identity,
+    AMPLIFICATION_MAX, Identity, StreamClass,
     congestion::FixedRate,
     handshake::envelope::{CookieReply, EnvelopeKey, Hello},
     version::FrameVersion,
@@ -499,7 +499,10 @@ fn who_says_that_nobody_listens_there_makes_us_ask_and_no_more() {
 fn slots_of_one_byte_fill_a_stream_by_the_memory_of_their_records() {
     let mut sites = SitePair::new();
     sites.exchange(20);
-    let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
+    let key = sites
+        .a
+        .open(0, StreamClass::Bulk, sites.now)
+        .expect("B is up");
     let at_first = sites.a.writable(key);
     let mut written = 0;
     // Each byte is sent in a slot of its own, with unlimited credit, and no slot arrives.

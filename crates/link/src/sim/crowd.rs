@@ -23,7 +23,7 @@ use super::{
     inbox::Datagram,
     pair::{PairConfig, SimPair},
 };
-use crate::{Class, PeerView};
+use crate::{PeerView, StreamClass};
 
 /// Configuration of a simulation with several flows.
 #[derive(Debug, Clone)]
@@ -481,7 +481,7 @@ impl Traffic {
                     idle_timeout: Duration::from_secs(600),
                 };
                 let mut pair = SimPair::new(config, now);
-                pair.send(SimSite::A, Class::Bulk, ENDLESS, now);
+                pair.send(SimSite::A, StreamClass::Bulk, ENDLESS, now);
                 Self::Longhaul(Box::new(pair))
             }
             FlowKind::Tcp {

@@ -34,7 +34,7 @@ use self::{
     pair::{PairConfig, SimPair},
 };
 use crate::{
-    Class, Endpoint, PeerView, Policy,
+    Endpoint, PeerView, Policy, StreamClass,
     congestion::{self, Controller, PathMemory},
 };
 
@@ -137,13 +137,13 @@ impl World {
     }
 
     /// Starts a transfer of `size` bytes from one site to the other, on a new stream.
-    pub fn send(&mut self, from: SimSite, class: Class, size: ByteCount) -> SimTransferId {
+    pub fn send(&mut self, from: SimSite, class: StreamClass, size: ByteCount) -> SimTransferId {
         self.pair.send(from, class, size, self.now)
     }
 
     /// Starts a transfer of `size` bytes that the receiver requests. The receiver opens the stream,
     /// and site `from` sends the bytes on this stream.
-    pub fn request(&mut self, from: SimSite, class: Class, size: ByteCount) -> SimTransferId {
+    pub fn request(&mut self, from: SimSite, class: StreamClass, size: ByteCount) -> SimTransferId {
         let id = self.pair.send(from, class, size, self.now);
         self.pair.await_request(id);
         id

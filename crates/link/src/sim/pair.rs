@@ -21,7 +21,8 @@ use super::{
     reading_schedule::ReadingSchedule,
 };
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Identity, LostReason, RestartState, StreamKey,
+    Endpoint, EndpointConfig, EndpointPeer, Identity, LostReason, RestartState, StreamClass,
+    StreamKey,
     congestion::{Controller, PathMemory},
 };
 
@@ -113,7 +114,7 @@ struct Site {
 
 struct PairTransfer {
     from: SimSite,
-    class: Class,
+    class: StreamClass,
     total: u64,
     key: Option<StreamKey>,
     written: u64,
@@ -161,7 +162,7 @@ impl SimPair {
     pub(super) fn send(
         &mut self,
         from: SimSite,
-        class: Class,
+        class: StreamClass,
         size: ByteCount,
         now: Instant,
     ) -> SimTransferId {

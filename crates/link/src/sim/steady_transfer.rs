@@ -19,8 +19,8 @@ use bytes::Bytes;
 use units::{BitRate, ByteCount};
 
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointEvent, EndpointPeer, Identity, Policy, RestartState,
-    StreamKey, StreamRead, congestion,
+    Endpoint, EndpointConfig, EndpointEvent, EndpointPeer, Identity, Policy, RestartState,
+    StreamClass, StreamKey, StreamRead, congestion,
 };
 
 /// Sender, receiver, and the datagrams in flight between them.
@@ -220,7 +220,7 @@ fn take_turn(site: &mut SteadySite, now: Instant, is_sender: bool) {
     }
     if is_sender && site.endpoint.is_up(0) {
         if site.stream.is_none() {
-            site.stream = site.endpoint.open(0, Class::Bulk, now);
+            site.stream = site.endpoint.open(0, StreamClass::Bulk, now);
         }
         let key = site.stream.expect("a peer that is up takes a stream");
         while site.endpoint.writable(key) > 0 {

@@ -34,7 +34,7 @@ pub(crate) struct ChunkRef {
 
 /// Priority class of a stream. Each class has its own send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum StreamClass {
     /// Streams with commands and replies. They are sent before all bulk streams.
     Control,
     /// Streams with bulk data. They share the remaining capacity evenly.
@@ -45,7 +45,7 @@ pub enum Class {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamNumber {
     pub(crate) count: u32,
-    pub(crate) class: Class,
+    pub(crate) class: StreamClass,
     /// Whether the stream was opened by the initiator of the handshake.
     pub(crate) by_initiator: bool,
 }
@@ -56,16 +56,18 @@ pub(crate) const COUNT_MAX: u32 = (1 << 30) - 1;
 
 impl StreamNumber {
     pub(crate) fn encode(self) -> u32 {
-        self.count << 2 | u32::from(self.class == Class::Bulk) << 1 | u32::from(self.by_initiator)
+        self.count << 2
+            | u32::from(self.class == StreamClass::Bulk) << 1
+            | u32::from(self.by_initiator)
     }
 
     pub(crate) fn decode(number: u32) -> Self {
         Self {
             count: number >> 2,
             class: if number & 2 == 0 {
-                Class::Control
+                StreamClass::Control
             } else {
-                Class::Bulk
+                StreamClass::Bulk
             },
             by_initiator: number & 1 == 1,
         }

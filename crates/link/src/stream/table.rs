@@ -12,7 +12,7 @@ use std::{
 
 use self::repeats::RepeatQueue;
 use super::{
-    COUNT_MAX, ChunkRef, Class, StreamNumber,
+    COUNT_MAX, ChunkRef, StreamClass, StreamNumber,
     copies::copies_in_round,
     credit_pool::{InitialWindow, WINDOW_FLOOR},
     memory::{CONTROL_WINDOW, StreamMemory, streams_at_first, streams_max},
@@ -30,7 +30,7 @@ use crate::{
 /// One stream with its sending half and its receiving half.
 pub(crate) struct Stream {
     pub(crate) number: u32,
-    pub(crate) class: Class,
+    pub(crate) class: StreamClass,
     pub(crate) send: SendHalf,
     pub(crate) recv: RecvHalf,
     /// Whether the peer has received everything that this side sent, or both sides abandoned the
@@ -57,7 +57,7 @@ pub(crate) struct Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamEvent {
     /// The peer opened a stream.
-    Incoming { stream: u32, class: Class },
+    Incoming { stream: u32, class: StreamClass },
     /// The stream has bytes to read, has ended, or has failed.
     Readable { stream: u32 },
     /// The peer's application read all bytes up to the end.
@@ -210,9 +210,9 @@ impl StreamTable {
     /// memory permits no further stream.
     ///
     /// The memory check is needed because a peer may keep finished streams open for a long time.
-    pub(crate) fn open(&mut self, class: Class, now_s: f64) -> Option<u32> {
+    pub(crate) fn open(&mut self, class: StreamClass, now_s: f64) -> Option<u32> {
         let open = self.by_number.len() as u32 - self.peer_open;
-        let fits = class == Class::Control || self.memory.fits_own_stream();
+        let fits = class == StreamClass::Control || self.memory.fits_own_stream();
         if self.next_count >= self.peer_limit.min(COUNT_MAX) || open >= self.streams_max || !fits {
             return None;
         }
@@ -297,8 +297,8 @@ impl StreamTable {
         if stream.in_ready_queue {
             // Otherwise the next stream in this position would be queued twice.
             let queue = match stream.class {
-                Class::Control => &mut self.ready_control,
-                Class::Bulk => &mut self.ready_bulk,
+                StreamClass::Control => &mut self.ready_control,
+                StreamClass::Bulk => &mut self.ready_bulk,
             };
             queue.retain(|ready| *ready != place);
         }
@@ -335,21 +335,21 @@ impl StreamTable {
         }
         stream.in_ready_queue = true;
         match stream.class {
-            Class::Control => self.ready_control.push_back(place),
-            Class::Bulk => self.ready_bulk.push_back(place),
+            StreamClass::Control => self.ready_control.push_back(place),
+            StreamClass::Bulk => self.ready_bulk.push_back(place),
         }
     }
 
     /// Returns the stream that sends the next new slot. Control streams are selected before bulk
     /// streams.
     pub(crate) fn next_new(&mut self) -> Option<&mut Stream> {
-        let mut place = self.first_ready(Class::Control);
+        let mut place = self.first_ready(StreamClass::Control);
         if place.is_none() {
-            place = self.first_ready(Class::Bulk);
+            place = self.first_ready(StreamClass::Bulk);
             if place.is_some() && self.quantum_left == 0 && self.ready_bulk.len() > 1 {
                 self.ready_bulk.rotate_left(1);
                 self.quantum_left = QUANTUM_SLOTS;
-                place = self.first_ready(Class::Bulk);
+                place = self.first_ready(StreamClass::Bulk);
             }
         }
         self.places[place? as usize].as_mut()
@@ -357,10 +357,10 @@ impl StreamTable {
 
     /// Returns the table index of the first stream in the queue of `class` that has new bytes.
     /// Streams before it have no new bytes and are removed from the queue.
-    fn first_ready(&mut self, class: Class) -> Option<u32> {
+    fn first_ready(&mut self, class: StreamClass) -> Option<u32> {
         let queue = match class {
-            Class::Control => &mut self.ready_control,
-            Class::Bulk => &mut self.ready_bulk,
+            StreamClass::Control => &mut self.ready_control,
+            StreamClass::Bulk => &mut self.ready_bulk,
         };
         loop {
             let place = *queue.front()?;
@@ -387,7 +387,7 @@ impl StreamTable {
             self.repeats.begin(slot);
         }
         let index = stream.send.take_new(len_max, out);
-        if stream.class == Class::Bulk {
+        if stream.class == StreamClass::Bulk {
             self.quantum_left = self.quantum_left.saturating_sub(1);
         }
         self.make_ready(number);
@@ -517,7 +517,7 @@ impl StreamTable {
 
     /// Whether a control stream has new bytes to send.
     pub(crate) fn has_new_control(&mut self) -> bool {
-        self.first_ready(Class::Control).is_some()
+        self.first_ready(StreamClass::Control).is_some()
     }
 
     /// Returns the time at which the next delayed copy is due. Copies of slots that have arrived
@@ -545,15 +545,15 @@ impl StreamTable {
         }
     }
 
-    fn insert(&mut self, number: u32, class: Class, now_s: f64) {
+    fn insert(&mut self, number: u32, class: StreamClass, now_s: f64) {
         // Both directions of a stream get a window. Each side grants slots for its own receiving.
         let parts = StreamNumber::decode(number);
         let by_peer = parts.by_initiator != self.we_initiated;
-        let share = (class == Class::Bulk).then(|| self.memory.promise_stream(by_peer));
+        let share = (class == StreamClass::Bulk).then(|| self.memory.promise_stream(by_peer));
         let credit = match class {
-            Class::Control => CONTROL_WINDOW,
-            Class::Bulk if by_peer => WINDOW_FLOOR,
-            Class::Bulk => self.memory.take_peer_credit(parts.count),
+            StreamClass::Control => CONTROL_WINDOW,
+            StreamClass::Bulk if by_peer => WINDOW_FLOOR,
+            StreamClass::Bulk => self.memory.take_peer_credit(parts.count),
         };
         let recv = match share {
             None => RecvHalf::new(CONTROL_WINDOW, CONTROL_WINDOW, CONTROL_WINDOW, now_s),

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use link::{
-    Class, Policy, congestion,
+    Policy, StreamClass, congestion,
     sim::{Adversary, AdversaryConfig, SimSite, SimTransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -107,7 +107,7 @@ impl Siege {
             }
             self.turn += 1;
             let size = ByteCount::kibibytes([1, 40, 300, 700, 2000][self.turn as usize % 5]);
-            *running = Some(self.world.send(side, Class::Bulk, size));
+            *running = Some(self.world.send(side, StreamClass::Bulk, size));
         }
     }
 
@@ -152,7 +152,9 @@ impl Siege {
                 progress.confirmed.is_some() || progress.lost.is_some(),
                 "seed {seed}: a transfer hangs: {progress:?}"
             );
-            let again = self.world.send(side, Class::Bulk, ByteCount::megabytes(1));
+            let again = self
+                .world
+                .send(side, StreamClass::Bulk, ByteCount::megabytes(1));
             let took = self.world.run_to_end(again, Duration::from_secs(30));
             assert!(
                 took.is_some(),
@@ -265,7 +267,7 @@ fn what_an_adversary_adds_costs_no_time() {
         if let Some(adversary) = adversary {
             world.admit_adversary(adversary);
         }
-        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
+        let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(20));
         let took = world.run_to_end(id, Duration::from_secs(60));
         let deeds = world.adversary().map_or(0, Adversary::deeds_in_all);
         (took.expect("it ends").as_secs_f64(), deeds)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use link::{
-    Class, LostReason, Policy, congestion,
+    LostReason, Policy, StreamClass, congestion,
     sim::{SimSite, SimTransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -34,7 +34,7 @@ fn config(seed: u64) -> WorldConfig {
 /// Starts a transfer of 40 MB and returns when a quarter has been delivered. Undisturbed, the whole
 /// transfer takes four seconds.
 fn under_way(world: &mut World) -> SimTransferId {
-    let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(40));
+    let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(40));
     let quarter = ByteCount::megabytes(10);
     let reached = world.run_until(Duration::from_secs(60), |w| {
         w.progress(id).delivered > quarter
@@ -120,7 +120,7 @@ fn who_slept_for_longer_than_its_peer_waits_learns_that_in_seconds() {
                 other => panic!("{what}: {other:?}"),
             };
             assert!(!clock_runs_on || silence > HOUR, "{what}: {silence:?}");
-            let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
+            let again = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(1));
             let took = world.run_to_end(again, Duration::from_secs(5));
             assert!(took.is_some(), "{what}: {:?}", world.progress(again));
         }
@@ -152,7 +152,7 @@ fn a_time_of_day_that_was_a_year_ahead_locks_nobody_out() {
         world.set_time_of_day(SimSite::A, unix_ns);
         world.restart(SimSite::A, &config);
         world.run_for(Duration::from_secs(1));
-        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
+        let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(1));
         let took = world.run_to_end(id, Duration::from_secs(5));
         assert!(took.is_some(), "start {start}: {:?}", world.progress(id));
         // The time of day of the waiting side does not matter.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use link::{
-    Class, Policy, congestion,
+    Policy, StreamClass, congestion,
     sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -32,7 +32,7 @@ fn config(seed: u64) -> WorldConfig {
 /// it takes longer than the ideal time.
 fn surplus_rtts(world: &mut World) -> f64 {
     world.run_for(Duration::from_secs(2));
-    let id = world.send(SimSite::A, Class::Bulk, SIZE);
+    let id = world.send(SimSite::A, StreamClass::Bulk, SIZE);
     let took = world.run_to_end(id, Duration::from_secs(60));
     let ideal_s = SIZE.bytes() as f64 / (PAYLOAD * RATE.as_bytes_per_s()) + RTT.as_secs_f64();
     let took_s = took.map_or(f64::INFINITY, |took| took.as_secs_f64());
@@ -74,7 +74,7 @@ fn a_path_that_was_ten_times_faster_loses_next_to_nothing() {
     world.restart(SimSite::A, &config);
     let before = *world.path_counters(SimSite::A);
     world.run_for(Duration::from_secs(2));
-    let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
+    let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(20));
     world
         .run_to_end(id, Duration::from_secs(60))
         .expect("it arrives");
@@ -115,9 +115,9 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
             });
             let size = ByteCount::new((3.0 * PAYLOAD * rate.as_bytes_per_s()) as u64);
             world.run_for(Duration::from_millis(up_for_ms));
-            let id = world.send(SimSite::A, Class::Bulk, size);
+            let id = world.send(SimSite::A, StreamClass::Bulk, size);
             if is_both_ways {
-                world.send(SimSite::B, Class::Bulk, size);
+                world.send(SimSite::B, StreamClass::Bulk, size);
             }
             let took = world.run_to_end(id, Duration::from_secs(60));
             let took_s = took.map_or(f64::INFINITY, |took| took.as_secs_f64());
@@ -158,7 +158,7 @@ fn packets_that_overtake_the_first_train_do_not_end_a_cold_start() {
         });
         let size = ByteCount::new((PAYLOAD * rate.as_bytes_per_s()) as u64);
         world.run_for(Duration::from_secs(2));
-        let id = world.send(SimSite::A, Class::Bulk, size);
+        let id = world.send(SimSite::A, StreamClass::Bulk, size);
         let took = world.run_to_end(id, Duration::from_secs(60));
         let took_s = took.map_or(f64::INFINITY, |took| took.as_secs_f64());
         assert!(world.path_counters(SimSite::A).reordered > 0, "seed {seed}");
@@ -205,7 +205,7 @@ fn small_files_take_up_the_rate_of_a_known_path() {
     world.restart(SimSite::B, &config);
     world.run_for(Duration::from_secs(2));
     for _ in 0..5 {
-        let id = world.send(SimSite::A, Class::Bulk, ByteCount::new(30_000));
+        let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::new(30_000));
         let took = world.run_to_end(id, Duration::from_secs(5));
         assert!(took.is_some(), "the path is in order");
     }
@@ -217,7 +217,7 @@ fn small_files_take_up_the_rate_of_a_known_path() {
 /// Exchanges commands and replies for two seconds.
 fn exchange_commands(world: &mut World) {
     let sessions = [SimSite::A, SimSite::B].map(|side| {
-        let id = world.send(side, Class::Control, ByteCount::new(20));
+        let id = world.send(side, StreamClass::Control, ByteCount::new(20));
         world.keep_open(id);
         id
     });
@@ -235,7 +235,7 @@ fn write_as_a_socket_does(world: &mut World, size: ByteCount) -> Duration {
     let began = world.now();
     let mut at_once = ByteCount::new(14_000);
     let mut written = at_once;
-    let id = world.send(SimSite::A, Class::Bulk, written);
+    let id = world.send(SimSite::A, StreamClass::Bulk, written);
     world.keep_open(id);
     while written < size {
         world.run_for(Duration::from_micros(200));
@@ -266,7 +266,7 @@ fn most_cold_starts_do_not_take_two_lost_packets_of_three_for_a_full_line() {
     for seed in 1..=80 {
         let mut world = World::new(&WorldConfig::symmetric(lossy.clone(), seed));
         world.run_for(Duration::from_secs(2));
-        let id = world.send(SimSite::A, Class::Bulk, size);
+        let id = world.send(SimSite::A, StreamClass::Bulk, size);
         let took = world.run_to_end(id, Duration::from_secs(60));
         assert!(
             world.path_counters(SimSite::A).random_losses > 0,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use link::{
-    Class, Policy, congestion,
+    Policy, StreamClass, congestion,
     sim::{Crowd, CrowdConfig, FlowKind, SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -164,7 +164,7 @@ fn links_over_a_radio_share_it_between_the_directions() {
     };
     let mut world = World::with_radio(&config, Some(radio));
     let size = ByteCount::megabytes(3);
-    let ids = [SimSite::A, SimSite::B].map(|from| world.send(from, Class::Bulk, size));
+    let ids = [SimSite::A, SimSite::B].map(|from| world.send(from, StreamClass::Bulk, size));
     let is_done = |world: &World| ids.iter().all(|id| world.progress(*id).confirmed.is_some());
     assert!(world.run_until(60 * S, is_done));
     let [a, b] = ids.map(|id| world.progress(id).arrived.expect("all is confirmed"));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use link::{
-    Class,
+    StreamClass,
     sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -21,7 +21,7 @@ fn delivered(line: BitRate, loss: f64, is_forged: bool) -> (u64, f64) {
         ..PathConfig::line(line, Duration::from_millis(20))
     };
     let mut world = World::new(&WorldConfig::symmetric(path, 1));
-    let id = world.send(SimSite::A, Class::Bulk, ByteCount::gibibytes(1));
+    let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::gibibytes(1));
     world.run_for(Duration::from_secs(2));
     let before = world.progress(id).delivered.bytes();
     let mut silent = 0;

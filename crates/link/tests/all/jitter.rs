@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use link::{
-    Class,
+    StreamClass,
     sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -45,7 +45,7 @@ fn a_delay_that_rises_with_the_rate_and_stays_there_ends_no_start_up() {
         let size = ByteCount::megabytes(50);
         let ideal = Duration::from_secs_f64(size.bytes() as f64 * 8.0 / 270e6 / 0.95) + RTT;
         for number in 0..3 {
-            let id = world.send(SimSite::A, Class::Bulk, size);
+            let id = world.send(SimSite::A, StreamClass::Bulk, size);
             let took = world.run_to_end(id, Duration::from_secs(100));
             let share = took.map_or(0.0, |took| ideal.as_secs_f64() / took.as_secs_f64());
             println!("seed {seed}, both ways {is_both_ways}, transfer {number}: {share:.3}");

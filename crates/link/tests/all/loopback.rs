@@ -7,7 +7,7 @@
 use std::{fs, net::UdpSocket, path::Path, time::Duration};
 
 use bytes::Bytes;
-use link::{Class, Link, OpenError, PeerConfig, PeerId, PeerState, StreamError};
+use link::{Link, PeerConfig, PeerId, PeerState, StreamClass, StreamError, StreamOpenError};
 use tokio::time::timeout;
 
 use crate::common::{config, socket};
@@ -28,7 +28,10 @@ fn pair() -> (Link, Link) {
 #[tokio::test]
 async fn the_last_bytes_go_although_the_queue_is_full() {
     let (a, b) = pair();
-    let (mut send, _recv) = a.open(PeerId(0), Class::Bulk).await.expect("it is up");
+    let (mut send, _recv) = a
+        .open(PeerId(0), StreamClass::Bulk)
+        .await
+        .expect("it is up");
     let block = Bytes::from(vec![7; 100_000]);
     let mut written = 0;
     // The application does not read, so a write waits in the end.
@@ -69,7 +72,7 @@ async fn bytes_written_at_one_end_are_read_at_the_other_and_answered() {
         (count, b)
     });
     let (mut send, mut recv) = a
-        .open(PeerId(0), Class::Bulk)
+        .open(PeerId(0), StreamClass::Bulk)
         .await
         .expect("the peer is up");
     let data = Bytes::from(
@@ -140,7 +143,7 @@ async fn little_at_the_end_of_dense_traffic_is_read_though_nothing_follows() {
     const LITTLE: usize = 1000;
     let (a, b) = pair();
     let (mut send, _recv) = a
-        .open(PeerId(0), Class::Bulk)
+        .open(PeerId(0), StreamClass::Bulk)
         .await
         .expect("the peer is up");
     let (tell, mut counts) = tokio::sync::watch::channel(0);
@@ -168,7 +171,7 @@ async fn little_at_the_end_of_dense_traffic_is_read_though_nothing_follows() {
 async fn a_reset_and_a_stop_reach_the_other_side_with_their_code() {
     let (a, b) = pair();
     let (mut send, mut recv) = a
-        .open(PeerId(0), Class::Control)
+        .open(PeerId(0), StreamClass::Control)
         .await
         .expect("the peer is up");
     send.write(Bytes::from_static(b"hello"))
@@ -178,7 +181,7 @@ async fn a_reset_and_a_stop_reach_the_other_side_with_their_code() {
         .await
         .expect("in time")
         .expect("a stream");
-    assert_eq!(incoming.class, Class::Control);
+    assert_eq!(incoming.class, StreamClass::Control);
     assert_eq!(
         incoming.recv.read().await,
         Ok(Some(Bytes::from_static(b"hello")))
@@ -199,7 +202,7 @@ async fn a_reset_and_a_stop_reach_the_other_side_with_their_code() {
 async fn a_reader_that_does_not_read_holds_the_writer_back() {
     let (a, b) = pair();
     let (mut send, _recv) = a
-        .open(PeerId(0), Class::Bulk)
+        .open(PeerId(0), StreamClass::Bulk)
         .await
         .expect("the peer is up");
     let chunk = Bytes::from(vec![1; 1 << 20]);
@@ -234,12 +237,12 @@ async fn a_peer_that_never_answered_is_reported_down() {
         .to_string();
     let a = Link::start(socket(), config(1, 2, Some(endpoint))).expect("the link starts");
     let error = a
-        .open(PeerId(0), Class::Bulk)
+        .open(PeerId(0), StreamClass::Bulk)
         .await
         .expect_err("nobody is there");
     assert_eq!(
         error,
-        OpenError::PeerDown {
+        StreamOpenError::PeerDown {
             name: "site-2".into(),
             last_answer: None
         }
@@ -257,12 +260,15 @@ async fn peers_come_and_go_and_what_was_under_way_to_one_ends_with_it() {
     let at_c = socket_c.local_addr().expect("a bound socket").to_string();
     let (a, b) = pair();
     let c = Link::start(socket_c, config(3, 1, None)).expect("the link starts");
-    let (mut to_b, _) = a.open(PeerId(0), Class::Bulk).await.expect("b is up");
+    let (mut to_b, _) = a.open(PeerId(0), StreamClass::Bulk).await.expect("b is up");
     to_b.write(Bytes::from_static(b"before"))
         .await
         .expect("open");
     let mut at_b = b.accept().await.expect("a stream comes");
-    assert!(a.open(PeerId(1), Class::Bulk).await.is_err(), "unknown");
+    assert!(
+        a.open(PeerId(1), StreamClass::Bulk).await.is_err(),
+        "unknown"
+    );
 
     // b is removed, c is added.
     let of_b = config(1, 2, None).peers.remove(0);
@@ -272,7 +278,7 @@ async fn peers_come_and_go_and_what_was_under_way_to_one_ends_with_it() {
     };
     let of_c = config(1, 3, Some(at_c)).peers.remove(0);
     a.set_peers(vec![gone, of_c.clone()], None);
-    let opened = a.open(PeerId(1), Class::Bulk).await;
+    let opened = a.open(PeerId(1), StreamClass::Bulk).await;
     let (mut to_c, _) = opened.expect("c is up");
     to_c.write(Bytes::from_static(b"c")).await.expect("open");
     let from_a = c.accept().await.expect("a stream comes");
@@ -300,7 +306,7 @@ async fn peers_come_and_go_and_what_was_under_way_to_one_ends_with_it() {
         }
     };
     timeout(TIMEOUT, ends).await.expect("the connection ends");
-    let refused = b.open(PeerId(0), Class::Bulk).await;
+    let refused = b.open(PeerId(0), StreamClass::Bulk).await;
     assert!(refused.is_err(), "it is not admitted again");
 
     // Named again it is admitted again.
@@ -309,7 +315,9 @@ async fn peers_come_and_go_and_what_was_under_way_to_one_ends_with_it() {
         ..of_b
     };
     a.set_peers(vec![of_b, of_c], None);
-    a.open(PeerId(0), Class::Bulk).await.expect("b is up again");
+    a.open(PeerId(0), StreamClass::Bulk)
+        .await
+        .expect("b is up again");
 }
 
 #[tokio::test]
@@ -340,7 +348,7 @@ mod real_time {
         let (a, b) = pair();
         let address = b.local_addr();
         let (mut send, mut recv) = a
-            .open(PeerId(0), Class::Bulk)
+            .open(PeerId(0), StreamClass::Bulk)
             .await
             .expect("the peer is up");
         send.write(Bytes::from_static(b"half a file"))
@@ -365,7 +373,7 @@ mod real_time {
         };
         let socket = timeout(TIMEOUT, bound).await.expect("the port is free");
         let _b = Link::start(socket, config(2, 1, None)).expect("the link starts");
-        timeout(TIMEOUT, a.open(PeerId(0), Class::Bulk))
+        timeout(TIMEOUT, a.open(PeerId(0), StreamClass::Bulk))
             .await
             .expect("in time")
             .expect("up again");

@@ -13,6 +13,7 @@ mod cold;
 mod common;
 #[cfg(feature = "sim")]
 mod crowd;
+mod handover;
 #[cfg(feature = "sim")]
 mod icmp;
 mod jitter;
@@ -25,7 +26,6 @@ mod overtaking;
 mod routes;
 #[cfg(feature = "sim")]
 mod stalled;
-mod succession;
 mod tails;
 #[cfg(feature = "sim")]
 mod transfer;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use link::{
-    Class, LostReason, Policy,
+    LostReason, Policy, StreamClass,
     congestion::{self, FixedRate},
     sim::{SimSite, World, WorldConfig},
 };
@@ -37,7 +37,7 @@ fn config(seed: u64) -> WorldConfig {
 
 /// Starts a transfer of `size` bytes and returns when a quarter has been delivered.
 fn under_way(world: &mut World, size: ByteCount) -> link::sim::SimTransferId {
-    let id = world.send(SimSite::A, Class::Bulk, size);
+    let id = world.send(SimSite::A, StreamClass::Bulk, size);
     let quarter = ByteCount::new(size.bytes() / 4);
     let reached = world.run_until(Duration::from_secs(60), |w| {
         w.progress(id).delivered > quarter
@@ -137,7 +137,7 @@ fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
         if side == SimSite::B {
             assert_eq!(world.progress(id).lost, Some(LostReason::PeerRestarted));
         }
-        let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
+        let again = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(1));
         world
             .run_to_end(again, Duration::from_secs(20))
             .expect("new streams work");
@@ -152,7 +152,7 @@ fn a_receiver_learns_within_two_seconds_that_the_sender_has_restarted() {
         let config = config(seed);
         let mut world = World::new(&config);
         world.run_for(Duration::from_secs(2));
-        let id = world.send(SimSite::B, Class::Bulk, ByteCount::megabytes(40));
+        let id = world.send(SimSite::B, StreamClass::Bulk, ByteCount::megabytes(40));
         let half = ByteCount::megabytes(20);
         world.run_until(Duration::from_secs(60), |w| w.progress(id).delivered > half);
         // Only A has the peer's address. Credit in flight has arrived before B dies.
@@ -180,7 +180,7 @@ fn a_peer_gone_for_the_idle_timeout_is_given_up() {
         matches!(world.progress(id).lost, Some(LostReason::Silence(time)) if time >= Duration::from_secs(120))
     );
     world.change_paths(|path| path.outage = false);
-    let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
+    let again = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(1));
     world
         .run_to_end(again, Duration::from_secs(30))
         .expect("the link comes back by itself");
@@ -203,7 +203,7 @@ fn a_new_address_of_the_peer_is_followed_after_a_challenge() {
 #[test]
 fn a_peer_that_moves_to_another_host_is_measured_anew() {
     let mut world = World::new(&config(1));
-    let id = world.send(SimSite::B, Class::Bulk, ByteCount::megabytes(200));
+    let id = world.send(SimSite::B, StreamClass::Bulk, ByteCount::megabytes(200));
     world.run_for(Duration::from_secs(5));
     let before = world.view(SimSite::B).base_rtt.expect("it was measured");
     assert!(before < Duration::from_millis(110), "{before:?}");
@@ -225,7 +225,7 @@ fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
     for from in [SimSite::A, SimSite::B] {
         let mut world = World::new(&config(1));
         world.change_paths(|path| path.delay = Duration::from_micros(500));
-        let id = world.send(from, Class::Bulk, ByteCount::megabytes(100));
+        let id = world.send(from, StreamClass::Bulk, ByteCount::megabytes(100));
         world.run_for(Duration::from_secs(3));
         assert!(world.progress(id).arrived.is_none(), "it is under way");
         world.change_paths(|path| path.delay = Duration::from_millis(300));
@@ -270,7 +270,7 @@ fn a_first_flight_recorded_before_a_restart_is_not_answered_after_it() {
     world.set_stopped(SimSite::A, false);
     // The site detects that its connection has ended.
     world.run_for(Duration::from_secs(5));
-    let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
+    let again = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(1));
     world
         .run_to_end(again, Duration::from_secs(20))
         .expect("the peer itself is let in");
@@ -286,7 +286,7 @@ fn a_clock_set_back_between_two_starts_locks_nobody_out() {
         .run_to_end(id, Duration::from_secs(30))
         .expect("it ends");
     world.restart(SimSite::A, &config);
-    let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
+    let again = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(1));
     world
         .run_to_end(again, Duration::from_secs(20))
         .expect("its timestamps go on from where they were");
@@ -337,7 +337,7 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
         dropped.replayed > 0 && dropped.bad_mac > 0 && dropped.malformed > 0,
         "{dropped:?}"
     );
-    let again = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(1));
+    let again = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(1));
     world
         .run_to_end(again, Duration::from_secs(20))
         .expect("the connection is unharmed");
@@ -351,7 +351,7 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
 fn a_seed_gives_the_same_run_every_time() {
     let run = || {
         let mut world = World::new(&config(42));
-        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
+        let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(20));
         let time = world
             .run_to_end(id, Duration::from_secs(60))
             .expect("it ends");
@@ -375,17 +375,17 @@ fn readers_that_stall_leave_room_for_others() {
         };
         let mut world = World::new(&config);
         for _ in 0..stalled {
-            let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(50));
+            let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(50));
             world.leave_unread(id);
         }
         world.run_for(Duration::from_secs(20));
         let what = format!("{memory_mebibytes} MiB, {stalled} stalled");
-        let command = world.send(SimSite::A, Class::Control, ByteCount::new(100));
+        let command = world.send(SimSite::A, StreamClass::Control, ByteCount::new(100));
         let answered = world.run_to_end(command, Duration::from_secs(5));
         assert!(answered.is_some(), "{what}: a command must get through");
         // Unread data must not use up the memory for sending, in either direction.
         for from in [SimSite::A, SimSite::B] {
-            let id = world.send(from, Class::Bulk, ByteCount::megabytes(1));
+            let id = world.send(from, StreamClass::Bulk, ByteCount::megabytes(1));
             let took = world.run_to_end(id, Duration::from_secs(30));
             assert!(
                 took.is_some(),
@@ -451,7 +451,7 @@ fn long_bursts_of_losses_cost_no_stream() {
             path.bursts = Some(GilbertElliott::bursts_of(50.0, 0.3));
         }
         let mut world = World::new(&config);
-        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(2));
+        let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(2));
         world.run_until(Duration::from_secs(300), |w| {
             let progress = w.progress(id);
             progress.confirmed.is_some() || progress.lost.is_some()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use link::{
-    Class,
+    StreamClass,
     sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -29,7 +29,7 @@ fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
     let size = ByteCount::megabytes(50);
     let ideal = Duration::from_secs_f64(size.bytes() as f64 * 8.0 / 270e6 / 0.95) + RTT;
     for number in 0..transfers {
-        let id = world.send(SimSite::A, Class::Bulk, size);
+        let id = world.send(SimSite::A, StreamClass::Bulk, size);
         let took = world.run_to_end(id, Duration::from_secs(100));
         let share = took.map_or(0.0, |took| ideal.as_secs_f64() / took.as_secs_f64());
         let least = if number == 0 { 0.6 } else { 0.85 };
@@ -59,7 +59,7 @@ fn overtakers_of_a_burst_behind_lone_ones_do_not_make_the_base() {
     });
     world.run_for(Duration::from_millis(2435));
     for number in 0..5 {
-        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(25));
+        let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(25));
         let took = world.run_to_end(id, Duration::from_secs(100));
         let share = took.map_or(0.0, |took| 0.968 / took.as_secs_f64());
         let least = if number == 0 { 0.6 } else { 0.85 };
@@ -131,7 +131,7 @@ fn one_in_five_that_is_ahead_of_the_others_is_the_path() {
     };
     for seed in 1..=3 {
         let mut world = World::new(&WorldConfig::symmetric(path.clone(), seed));
-        let id = world.send(SimSite::A, Class::Bulk, ByteCount::gibibytes(1));
+        let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::gibibytes(1));
         world.run_for(Duration::from_secs(5));
         let before = world.progress(id).delivered;
         world.run_for(Duration::from_secs(10));

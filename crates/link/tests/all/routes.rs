@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use link::{
-    Class, Policy, congestion,
+    Policy, StreamClass, congestion,
     sim::{SimSite, SimTransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -45,15 +45,15 @@ fn check(rate: BitRate, idle: Option<Duration>, changes_ms: &[(u64, u64)]) {
         let [before, after] = [before_ms, after_ms].map(Duration::from_millis);
         let mut world = world(before, before_ms + after_ms);
         let id = if let Some(idle) = idle {
-            let first = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(150));
+            let first = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(150));
             let ended = world.run_to_end(first, Duration::from_secs(60));
             assert!(ended.is_some(), "the path is in order");
             world.run_for(idle / 2);
             world.change_paths(|config| *config = PathConfig::line(rate, after));
             world.run_for(idle / 2);
-            world.send(SimSite::A, Class::Bulk, ENDLESS)
+            world.send(SimSite::A, StreamClass::Bulk, ENDLESS)
         } else {
-            let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
+            let id = world.send(SimSite::A, StreamClass::Bulk, ENDLESS);
             world.run_for(Duration::from_secs(15));
             world.change_paths(|config| *config = PathConfig::line(rate, after));
             id
@@ -88,7 +88,7 @@ fn a_shorter_route_is_not_flooded() {
     for (before_ms, after_ms) in [(1000, 40), (400, 20)] {
         let [before, after] = [before_ms, after_ms].map(Duration::from_millis);
         let mut world = world_at(rate, before, 1);
-        let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
+        let id = world.send(SimSite::A, StreamClass::Bulk, ENDLESS);
         world.run_for(Duration::from_secs(10));
         let dropped = world.path_counters(SimSite::A).queue_drops;
         world.change_paths(|config| *config = PathConfig::line(rate, after));
@@ -135,7 +135,7 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     };
     let in_use = |moment: u32| {
         let mut world = world(before, 640);
-        let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
+        let id = world.send(SimSite::A, StreamClass::Bulk, ENDLESS);
         world.run_for(Duration::from_secs(15) + moment * Duration::from_millis(170));
         world.change_paths(|config| *config = PathConfig::line(rate, after));
         judge(&mut world, id)
@@ -143,13 +143,13 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     let idle = |moment: u32| {
         let mut world = world(before, 640);
         let size = ByteCount::megabytes(150 + 2 * u64::from(moment));
-        let first = world.send(SimSite::A, Class::Bulk, size);
+        let first = world.send(SimSite::A, StreamClass::Bulk, size);
         let ended = world.run_to_end(first, Duration::from_secs(60));
         assert!(ended.is_some(), "the path is in order");
         world.run_for(Duration::from_secs(2));
         world.change_paths(|config| *config = PathConfig::line(rate, after));
         world.run_for(Duration::from_secs(2));
-        let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
+        let id = world.send(SimSite::A, StreamClass::Bulk, ENDLESS);
         judge(&mut world, id)
     };
     // During a transfer, the link reaches 0.91 on average and at least 0.85. After an idle time, it
@@ -181,7 +181,7 @@ fn who_leaves_everything_to_others_finds_a_longer_and_slower_route_too() {
         controller: |memory, rate_max| congestion::for_policy(Policy::Background, memory, rate_max),
         ..WorldConfig::symmetric(path, 640)
     });
-    let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
+    let id = world.send(SimSite::A, StreamClass::Bulk, ENDLESS);
     world.run_for(Duration::from_secs(15));
     world.change_paths(|config| *config = PathConfig::line(rate, after));
     let used = used_after_change(&mut world, id, rate, after);
@@ -196,7 +196,7 @@ fn who_leaves_everything_to_others_finds_a_longer_and_slower_route_too() {
 fn both_sides_of_an_idle_link_know_its_round_trip_time() {
     let [before, after] = [40, 200].map(Duration::from_millis);
     let mut world = world(before, 1);
-    let first = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
+    let first = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(20));
     let ended = world.run_to_end(first, Duration::from_secs(60));
     assert!(ended.is_some(), "the path is in order");
     world.run_for(Duration::from_secs(3));

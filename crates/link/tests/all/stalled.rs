@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use link::{
-    Class,
+    StreamClass,
     sim::{SimSite, SimTransferId, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -62,8 +62,8 @@ struct Figures {
 
 fn begin(world: &mut World, opener: Opener, size: ByteCount) -> SimTransferId {
     match opener {
-        Opener::Sender => world.send(SimSite::A, Class::Bulk, size),
-        Opener::Receiver => world.request(SimSite::A, Class::Bulk, size),
+        Opener::Sender => world.send(SimSite::A, StreamClass::Bulk, size),
+        Opener::Receiver => world.request(SimSite::A, StreamClass::Bulk, size),
     }
 }
 
@@ -99,7 +99,7 @@ fn figures(kind: ReaderKind, arrival: StartOrder, opener: Opener, readers: usize
     world.run_for(Duration::from_secs(60));
     let healthy = begin(&mut world, opener, HEALTHY);
     world.run_for(Duration::from_secs(3));
-    let message = world.send(SimSite::A, Class::Control, ByteCount::new(500));
+    let message = world.send(SimSite::A, StreamClass::Control, ByteCount::new(500));
     let dialogue = world.run_to_end(message, LIMIT);
     let transfer = world.run_to_end(healthy, LIMIT);
     let memory =
@@ -184,7 +184,7 @@ fn credit_comes_back_however_often_a_reader_stalls() {
             ..PathConfig::line(BitRate::mbit(50), rtt)
         };
         let mut world = World::new(&WorldConfig::symmetric(path, seed));
-        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
+        let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(20));
         let mut state = seed;
         while world.progress(id).arrived.is_none() {
             state = state

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use link::{
-    Class,
+    StreamClass,
     sim::{SimSite, World, WorldConfig},
 };
 use units::{BitRate, ByteCount};
@@ -36,10 +36,10 @@ fn sent_again(world: &World) -> f64 {
 /// Another transfer runs before, so that the link has measured the path.
 fn tail_round_trips(rtt: Duration, loss: f64, stays_open: bool, seed: u64) -> f64 {
     let mut world = world(rtt, loss, ByteCount::gibibytes(1), seed);
-    let first = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(40));
+    let first = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(40));
     world.run_to_end(first, TIMEOUT).expect("it ends");
     let size = ByteCount::megabytes(30);
-    let id = world.send(SimSite::A, Class::Bulk, size);
+    let id = world.send(SimSite::A, StreamClass::Bulk, size);
     if stays_open {
         world.keep_open(id);
     }
@@ -72,7 +72,7 @@ fn who_writes_in_bursts_does_not_pay_for_each_pause() {
     for (rtt_ms, burst_bytes, pause_ms) in [(20, 100_000, 16), (100, 1_000_000, 100)] {
         let (rtt, burst) = (Duration::from_millis(rtt_ms), ByteCount::new(burst_bytes));
         let mut world = world(rtt, loss, ByteCount::gibibytes(1), 1);
-        let id = world.send(SimSite::A, Class::Bulk, burst);
+        let id = world.send(SimSite::A, StreamClass::Bulk, burst);
         world.keep_open(id);
         for _ in 0..200 {
             world.run_for(Duration::from_millis(pause_ms));
@@ -92,7 +92,7 @@ fn who_writes_in_bursts_does_not_pay_for_each_pause() {
 fn who_writes_to_a_slow_reader_does_not_repeat_what_waits_for_it() {
     let loss = 0.1;
     let mut world = world(Duration::from_millis(100), loss, ByteCount::mebibytes(8), 1);
-    let id = world.send(SimSite::A, Class::Bulk, ByteCount::gibibytes(1));
+    let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::gibibytes(1));
     world.set_reading_rate(id, BitRate::mbit(100));
     world.run_for(Duration::from_secs(6));
     let again = sent_again(&world);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use link::{
-    Class,
+    StreamClass,
     congestion::FixedRate,
     sim::{SimSite, World, WorldConfig},
 };
@@ -35,7 +35,7 @@ fn world(rtt: Duration, loss: f64, seed: u64) -> World {
 #[test]
 fn a_transfer_arrives_over_a_clean_path() {
     let mut world = world(Duration::from_millis(50), 0.0, 1);
-    let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
+    let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(20));
     let time = world
         .run_to_end(id, Duration::from_secs(20))
         .expect("it ends");
@@ -47,7 +47,7 @@ fn a_transfer_arrives_over_a_clean_path() {
 fn a_transfer_arrives_over_lossy_paths() {
     for loss in [0.001, 0.01, 0.1, 0.3, 0.5, 0.64] {
         let mut world = world(Duration::from_millis(50), loss, 1);
-        let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(20));
+        let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(20));
         let time = world
             .run_to_end(id, Duration::from_secs(60))
             .expect("it ends");
@@ -78,7 +78,7 @@ fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
             idle_timeout: Duration::from_secs(600),
         });
         for size in [60, 5, 60, 5] {
-            let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(size));
+            let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(size));
             let ended = world.run_to_end(id, Duration::from_secs(60));
             assert!(ended.is_some(), "seed {seed}, {size} MB");
         }
@@ -101,7 +101,7 @@ fn a_report_that_comes_two_seconds_late_does_no_harm() {
         memory_max: ByteCount::mebibytes(512),
         idle_timeout: Duration::from_secs(600),
     });
-    let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(60));
+    let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(60));
     assert!(world.run_to_end(id, Duration::from_secs(60)).is_some());
     let late = world.path_counters(SimSite::B).reordered;
     assert!(late > 10, "{late} reports were late");
@@ -116,7 +116,7 @@ fn first_words_arrive_within_five_round_trips_at_half_loss() {
     let mut times: Vec<_> = (1..=40)
         .map(|seed| {
             let mut world = world(rtt, 0.5, seed);
-            let id = world.send(SimSite::A, Class::Bulk, ByteCount::new(100));
+            let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::new(100));
             world.run_until(Duration::from_secs(60), |w| {
                 w.progress(id).arrived.is_some()
             });
@@ -139,7 +139,7 @@ fn a_cap_set_before_the_first_byte_holds_on_a_much_faster_path() {
     let path = PathConfig::line(rate, Duration::from_millis(200));
     let mut world = World::new(&WorldConfig::symmetric(path, 1));
     world.set_rate_max(SimSite::A, None, Some(BitRate::mbit(10)));
-    world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(500));
+    world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(500));
     world.run_for(Duration::from_secs(5));
     let before = world.path_counters(SimSite::A).sent_bytes;
     world.run_for(Duration::from_secs(10));
@@ -152,7 +152,7 @@ fn a_cap_set_before_the_first_byte_holds_on_a_much_faster_path() {
 #[test]
 fn a_cap_set_by_either_side_holds_at_once() {
     let mut world = world(Duration::from_millis(50), 0.01, 1);
-    let id = world.send(SimSite::A, Class::Bulk, ByteCount::megabytes(500));
+    let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(500));
     world.run_for(Duration::from_secs(2));
     let cap = Some(BitRate::mbit(20));
     let caps = [

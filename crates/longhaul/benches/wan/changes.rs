@@ -10,7 +10,7 @@ use std::{
 };
 
 use link::{
-    Class,
+    StreamClass,
     sim::{SimSite, World},
 };
 use units::{BitRate, ByteCount};
@@ -120,7 +120,7 @@ impl Row {
             self.change(&mut world);
             world.run_for(PAUSE / 2);
         }
-        let id = world.send(SimSite::A, Class::Bulk, ENDLESS);
+        let id = world.send(SimSite::A, StreamClass::Bulk, ENDLESS);
         if !self.is_idle {
             world.run_for(BEFORE);
             self.change(&mut world);

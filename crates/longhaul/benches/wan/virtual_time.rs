@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bench_kit::jobs;
 use link::{
-    Class,
+    StreamClass,
     sim::{SimSite, World, WorldConfig},
 };
 use units::ByteCount;
@@ -45,7 +45,7 @@ pub fn settle(world: &mut World) {
 
 /// Returns the duration of a transfer in seconds. Returns infinity if the transfer fails.
 pub fn transfer_s(world: &mut World, size: ByteCount) -> f64 {
-    let id = world.send(SimSite::A, Class::Bulk, size);
+    let id = world.send(SimSite::A, StreamClass::Bulk, size);
     let took = world.run_to_end(id, LIMIT);
     took.map_or(f64::INFINITY, |took| took.as_secs_f64())
 }

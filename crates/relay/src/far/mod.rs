@@ -14,7 +14,7 @@ use std::{
 
 use ftp::session::MessageToNear;
 use futures_util::future::BoxFuture;
-use link::{Incoming, Link, PublicKey, RecvStream, SendStream};
+use link::{IncomingStream, Link, PublicKey, RecvStream, SendStream};
 use tokio::{sync::watch, time::timeout};
 use tracing::{Instrument, debug, info_span, warn};
 
@@ -94,8 +94,8 @@ async fn accept(link: &Link, current: watch::Receiver<Relay>, ends: Arc<FarServi
     }
 }
 
-async fn serve_stream(incoming: Incoming, shared: &Arc<GatewayContext>, ends: &FarServices) {
-    let Incoming {
+async fn serve_stream(incoming: IncomingStream, shared: &Arc<GatewayContext>, ends: &FarServices) {
+    let IncomingStream {
         peer,
         mut send,
         mut recv,

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use link::Class;
+use link::StreamClass;
 use tracing::{Span, debug, info, info_span, warn};
 
 use crate::{
@@ -59,7 +59,7 @@ impl NearService for Forward {
 pub(super) struct ForwardOptions<'a> {
     /// Kind of the connection, as `longhaul status` shows it.
     pub(super) kind: &'static str,
-    pub(super) class: Class,
+    pub(super) class: StreamClass,
     /// Time without a byte after which the gateway resets the connection, unless `is_needed`
     /// returns true.
     pub(super) timeout: Option<Duration>,
@@ -71,7 +71,7 @@ impl ForwardOptions<'_> {
     /// connection may be idle.
     const FORWARD: ForwardOptions<'static> = ForwardOptions {
         kind: "forward",
-        class: Class::Bulk,
+        class: StreamClass::Bulk,
         timeout: None,
         is_needed: &|| false,
     };

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use link::Class;
+use link::StreamClass;
 use tokio::{net::TcpListener, task::JoinSet, time::Instant};
 use tracing::{Instrument, info, info_span};
 
@@ -200,9 +200,9 @@ impl PassThroughListener {
             let options = ForwardOptions {
                 kind: if held.is_data { "ftp" } else { "forward" },
                 class: if held.is_data {
-                    Class::Bulk
+                    StreamClass::Bulk
                 } else {
-                    Class::Control
+                    StreamClass::Control
                 },
                 timeout: Some(if held.is_data {
                     limits.stall_timeout

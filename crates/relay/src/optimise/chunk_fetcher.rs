@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use link::{Class, OpenError, RecvStream, SendStream, StreamError};
+use link::{RecvStream, SendStream, StreamClass, StreamError, StreamOpenError};
 use optimiser::{
     chunk::ChunkName,
     decoder::{DecodeError, Decoder, DecoderEvent},
@@ -148,12 +148,12 @@ async fn open(dedup: &DedupContext) -> Result<(SendStream, RecvStream), FetchErr
     let (mut send, recv) = loop {
         let opened = dedup
             .link
-            .open_beside(session.peer, dedup.beside, Class::Bulk)
+            .open_beside(session.peer, dedup.beside, StreamClass::Bulk)
             .await;
         match opened {
             Ok(opened) => break opened,
             // Other streams may end meanwhile.
-            Err(OpenError::TooManyStreams { .. }) if Instant::now() < deadline => {
+            Err(StreamOpenError::TooManyStreams { .. }) if Instant::now() < deadline => {
                 sleep(OPEN_PAUSE).await;
             }
             Err(error) => return Err(FetchError::Open(error.to_string())),

@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use link::Class;
+use link::StreamClass;
 use net::{
     Connection, socket,
     target::{AllowList, Host},
@@ -63,7 +63,9 @@ impl NearService for EchoDoor {
     fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let anywhere = Host::parse("echo.invalid").expect("a name");
-            let opened = relay.open(NAME, &anywhere, Some(0), Class::Bulk).await;
+            let opened = relay
+                .open(NAME, &anywhere, Some(0), StreamClass::Bulk)
+                .await;
             let Ok((_, mut send, mut recv)) = opened else {
                 return socket::abort(client.connection);
             };

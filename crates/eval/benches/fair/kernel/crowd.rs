@@ -13,7 +13,8 @@ use bytes::Bytes;
 use emulator::{Site, Wan, WanConfig, WanReport};
 use eval::bulk::{BulkSender, ByteSink};
 use link::{
-    Class, Identity, Link, LinkConfig, LinkSnapshot, PeerConfig, PeerId, PeerSnapshot, Policy,
+    Identity, Link, LinkConfig, LinkSnapshot, PeerConfig, PeerId, PeerSnapshot, Policy,
+    StreamClass,
     sim::{CrowdRecord, FlowSample, PACKET_WIRE_BYTES, SymmetricPath},
 };
 use units::ByteCount;
@@ -295,7 +296,7 @@ fn send_by_link([sender, receiver]: &[Link; 2], time: Duration) -> anyhow::Resul
             anyhow::Ok(())
         };
         let writing = async {
-            let (mut send, _recv) = sender.open(PeerId(0), Class::Bulk).await?;
+            let (mut send, _recv) = sender.open(PeerId(0), StreamClass::Bulk).await?;
             let block = Bytes::from(vec![7; BLOCK_BYTES]);
             loop {
                 send.write(block.clone()).await?;

@@ -13,7 +13,7 @@ use gatewayd::{
     enrolment::{EnrolError, Invite, enrol},
     register::{OpenInvite, Register},
 };
-use link::{Class, Identity, Link, LinkConfig, PeerConfig, PeerId, Policy, PublicKey};
+use link::{Identity, Link, LinkConfig, PeerConfig, PeerId, Policy, PublicKey, StreamClass};
 use relay::wire::{Service, StreamHello, encode};
 use tokio::runtime::Runtime;
 use units::ByteCount;
@@ -145,7 +145,7 @@ fn one_gateway_becomes_a_peer_and_is_one_after_a_restart() {
     let at = Invite::new(invite.far, &endpoint);
     let opened = world.runtime.block_on(async {
         let link = link(&at, ours);
-        link.open(PeerId(0), Class::Bulk).await.is_ok()
+        link.open(PeerId(0), StreamClass::Bulk).await.is_ok()
     });
     assert!(opened, "it is a peer by its own key");
 }
@@ -238,7 +238,10 @@ fn who_comes_with_an_invite_reaches_no_server() {
     let invite = world.invite();
     world.runtime.block_on(async {
         let link = link(&invite, invite.identity());
-        let (mut send, mut recv) = link.open(PeerId(0), Class::Bulk).await.expect("a stream");
+        let (mut send, mut recv) = link
+            .open(PeerId(0), StreamClass::Bulk)
+            .await
+            .expect("a stream");
         let target = target.to_string().parse().expect("an endpoint");
         let service = Service::Forward {
             target,
@@ -318,7 +321,9 @@ fn invites_are_nobody_s_peers_in_what_operators_see() {
     let invite = world.invite();
     let link = world.runtime.block_on(async {
         let link = link(&invite, invite.identity());
-        link.open(PeerId(0), Class::Bulk).await.expect("a stream");
+        link.open(PeerId(0), StreamClass::Bulk)
+            .await
+            .expect("a stream");
         link
     });
     let names: Vec<_> = world

@@ -13,8 +13,8 @@ use ftp::session::{
     CommandId, MessageToNear, ServerRequest, SessionMode, TransferId, far::DataOpener,
 };
 use link::{
-    Class, Identity, Incoming, Link, LinkConfig, PeerConfig, PeerId, Policy, RecvStream,
-    SendStream, StreamError,
+    Identity, IncomingStream, Link, LinkConfig, PeerConfig, PeerId, Policy, RecvStream, SendStream,
+    StreamClass, StreamError,
 };
 use net::target::Endpoint;
 use optimiser::{
@@ -153,7 +153,11 @@ impl Peer {
 
     pub(crate) fn open(&self, service: Service) -> (SendStream, RecvStream) {
         self.wait(async {
-            let (mut send, recv) = self.link.open(PeerId(0), Class::Bulk).await.expect("up");
+            let (mut send, recv) = self
+                .link
+                .open(PeerId(0), StreamClass::Bulk)
+                .await
+                .expect("up");
             send.write(encode(&StreamHello { service }))
                 .await
                 .expect("room");
@@ -163,7 +167,7 @@ impl Peer {
 
     /// Accepts the next stream that the attacked gateway opens.
     pub(crate) fn accept(self: &Arc<Self>) -> (Service, Messages) {
-        let Incoming { send, recv, .. } = self.wait(self.link.accept()).expect("a stream");
+        let IncomingStream { send, recv, .. } = self.wait(self.link.accept()).expect("a stream");
         let mut messages = Messages::new(self, send, recv);
         let StreamHello { service } = messages.next();
         (service, messages)

@@ -125,7 +125,7 @@ fn deadlines_of_pending_opens_and_of_the_end_wake_the_driver() {
     driver.pending_opens.push(PendingOpen {
         beside: None,
         peer: PeerId(0),
-        class: Class::Bulk,
+        class: StreamClass::Bulk,
         reply: oneshot::channel().0,
         deadline: soon,
     });
@@ -157,7 +157,7 @@ fn a_reader_who_waits_for_more_is_woken_in_time_though_nothing_more_comes() {
         connection: Default::default(),
         stream: 0,
     };
-    let _handles = driver.add_stream(key, Class::Bulk);
+    let _handles = driver.add_stream(key, StreamClass::Bulk);
     let sleeper = Arc::new(Sleeper::default());
     let recv = driver.streams[&key].recv.clone();
     recv.lock().push(vec![1; 1000].into());
@@ -194,7 +194,7 @@ fn the_state_of_a_stream_without_room_is_left_alone() {
         connection: Default::default(),
         stream: 0,
     };
-    let _handles = driver.add_stream(key, Class::Bulk);
+    let _handles = driver.add_stream(key, StreamClass::Bulk);
     let send = driver.streams[&key].send.clone();
     let mut state = send.lock();
     state.queue.push(bytes::Bytes::from_static(b"waits"));

@@ -126,7 +126,11 @@ fn a_peer_that_is_removed_and_comes_back_at_once_has_a_connection_of_its_own() {
 fn a_peer_that_is_removed_loses_its_streams_at_once_and_hears_why() {
     let mut pair = EndpointPair::new(DELAY);
     let now = pair.sites.now;
-    let key = pair.sites.b.open(0, Class::Bulk, now).expect("A is up");
+    let key = pair
+        .sites
+        .b
+        .open(0, StreamClass::Bulk, now)
+        .expect("A is up");
     pair.sites.b.write(key, vec![7; 100_000].into());
     pair.run(Duration::from_millis(100));
     assert_eq!(pair.sites.a.streams_of(0), 1, "a transfer is under way");
@@ -177,7 +181,11 @@ fn a_connection_whose_numbers_come_to_an_end_makes_way_in_time() {
         .expect("it is current");
     old.streams.wear_out();
     let now = pair.sites.now;
-    let key = pair.sites.a.open(0, Class::Bulk, now).expect("B is up");
+    let key = pair
+        .sites
+        .a
+        .open(0, StreamClass::Bulk, now)
+        .expect("B is up");
     pair.run(Duration::from_secs(10));
     let after = current(&pair.sites);
     assert!(
@@ -234,7 +242,11 @@ fn who_was_stopped_for_longer_than_the_peer_waits_doubts_the_connection_whatever
 fn a_connection_that_the_peer_retires_keeps_its_streams_and_gets_a_successor() {
     let mut pair = EndpointPair::new(DELAY);
     let now = pair.sites.now;
-    let held = pair.sites.a.open(0, Class::Bulk, now).expect("B is up");
+    let held = pair
+        .sites
+        .a
+        .open(0, StreamClass::Bulk, now)
+        .expect("B is up");
     pair.sites.a.write(held, Bytes::from_static(b"before"));
     pair.run(Duration::from_millis(100));
     // In this test the endpoint acts as its own successor.
@@ -242,9 +254,13 @@ fn a_connection_that_the_peer_retires_keeps_its_streams_and_gets_a_successor() {
     pair.sites.b.take_back();
     pair.run(Duration::from_millis(200));
     let now = pair.sites.now;
-    let fresh = pair.sites.a.open(0, Class::Bulk, now).expect("B is up");
+    let fresh = pair
+        .sites
+        .a
+        .open(0, StreamClass::Bulk, now)
+        .expect("B is up");
     assert_ne!(fresh.connection, held.connection, "within five round trips");
-    let beside = pair.sites.a.open_beside(held, Class::Bulk, now);
+    let beside = pair.sites.a.open_beside(held, StreamClass::Bulk, now);
     let beside = beside.expect("it is there");
     assert_eq!(beside.connection, held.connection);
     pair.run(Duration::from_secs(60));
@@ -269,7 +285,11 @@ fn retired_connections_are_kept_up_to_a_bound() {
     let mut pair = EndpointPair::new(DELAY);
     for round in 0..40 {
         let now = pair.sites.now;
-        let held = pair.sites.a.open(0, Class::Bulk, now).expect("B is up");
+        let held = pair
+            .sites
+            .a
+            .open(0, StreamClass::Bulk, now)
+            .expect("B is up");
         pair.sites.a.write(held, Bytes::from_static(b"kept open"));
         pair.run(Duration::from_millis(100));
         for endpoint in [&mut pair.sites.a, &mut pair.sites.b] {

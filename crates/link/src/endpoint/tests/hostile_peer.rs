@@ -43,7 +43,10 @@ fn sent_by_a_in(sites: &mut SitePair, rounds: u32) -> HashMap<SocketAddr, usize>
 
 /// Opens a bulk stream from A and writes a megabyte to it.
 fn a_sends_much(sites: &mut SitePair) -> super::super::StreamKey {
-    let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
+    let key = sites
+        .a
+        .open(0, StreamClass::Bulk, sites.now)
+        .expect("B is up");
     sites.a.write(key, Bytes::from(vec![1; 1_000_000]));
     key
 }
@@ -146,7 +149,10 @@ fn a_last_flight_from_elsewhere_sends_no_data_there() {
         }
     }
     assert!(has_moved && !sites.b.connections.is_empty(), "B is up");
-    let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
+    let key = sites
+        .b
+        .open(0, StreamClass::Bulk, sites.now)
+        .expect("A is up");
     sites.b.write(key, Bytes::from(vec![1; 500_000]));
     for _ in 0..200 {
         sites.pass(Duration::from_millis(10));

@@ -17,7 +17,10 @@ fn connected(of_a: FrameVersion, of_b: FrameVersion) -> SitePair {
 
 /// Sends an upload from B to A. Returns the number of bytes that A has read after two seconds.
 fn upload_of_b(sites: &mut SitePair) -> usize {
-    let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
+    let key = sites
+        .b
+        .open(0, StreamClass::Bulk, sites.now)
+        .expect("A is up");
     sites.b.write(key, Bytes::from(vec![1; UPLOAD_BYTES]));
     let mut read_bytes = 0;
     for _ in 0..200 {
@@ -44,7 +47,10 @@ fn an_upload_of_a_peer_of_version_2_is_granted_by_paced_credit() {
     ] {
         let mut sites = connected(of_a, of_b);
         assert_eq!(upload_of_b(&mut sites), UPLOAD_BYTES);
-        let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
+        let key = sites
+            .b
+            .open(0, StreamClass::Bulk, sites.now)
+            .expect("A is up");
         sites.b.write(key, Bytes::from(vec![1; 1000]));
         sites.exchange(10);
         let frame = connection_of_a(&mut sites).credit_frame(key.stream);
@@ -69,7 +75,10 @@ fn both_ends_of_a_connection_have_the_version_of_the_older_one() {
 /// Sends bytes from B to A faster than A's slow reader reads them. Returns the stream, and the
 /// largest number of unread bytes at A.
 fn slow_reader(sites: &mut SitePair) -> (StreamKey, usize) {
-    let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
+    let key = sites
+        .b
+        .open(0, StreamClass::Bulk, sites.now)
+        .expect("A is up");
     sites.b.write(key, Bytes::from(vec![1; 3_000_000]));
     let (mut read_bytes, mut most_bytes) = (0, 0);
     for _ in 0..300 {
@@ -127,7 +136,10 @@ fn an_upload_of_a_peer_of_the_latest_version_is_granted_by_credit() {
 #[test]
 fn paced_credit_of_a_peer_of_version_2_withdraws_unused_slots() {
     let mut sites = connected(FrameVersion::V3, FrameVersion::V2);
-    let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
+    let key = sites
+        .a
+        .open(0, StreamClass::Bulk, sites.now)
+        .expect("B is up");
     let paced = |limit| Frame::PacedCredit {
         stream: key.stream,
         limit,
@@ -157,7 +169,10 @@ fn paced_credit_of_a_peer_of_version_2_withdraws_unused_slots() {
 #[test]
 fn paced_credit_ends_a_connection_of_the_latest_version() {
     let mut sites = connected(FrameVersion::LATEST, FrameVersion::LATEST);
-    let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
+    let key = sites
+        .a
+        .open(0, StreamClass::Bulk, sites.now)
+        .expect("B is up");
     let paced = payload(&Frame::PacedCredit {
         stream: key.stream,
         limit: 5,

@@ -60,7 +60,11 @@ fn an_upload_that_waits_for_credit_wakes_us_twenty_times_a_second_at_most() {
     for delay_ms in [1, 10, 100] {
         let mut pair = EndpointPair::new(Duration::from_millis(delay_ms));
         let now = pair.sites.now;
-        let key = pair.sites.a.open(0, Class::Bulk, now).expect("B is up");
+        let key = pair
+            .sites
+            .a
+            .open(0, StreamClass::Bulk, now)
+            .expect("B is up");
         pair.lost_each = 50;
         for _ in 0..100 {
             if pair.sites.a.writable(key) > 0 {

@@ -290,7 +290,7 @@ impl World {
         let stream = (streams > 0).then(|| site.streams[random.below(streams)]);
         match (random.below(40), stream) {
             (0..10, _) => {
-                let class = random.pick(&[Class::Control, Class::Bulk]);
+                let class = random.pick(&[StreamClass::Control, StreamClass::Bulk]);
                 if let Some(key) = site.endpoint.open(0, class, now) {
                     let len = random.pick(&[100, 3000, 300_000]);
                     site.endpoint.write(key, Bytes::from(vec![1; len]));

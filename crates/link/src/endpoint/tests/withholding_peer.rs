@@ -15,7 +15,10 @@ use crate::{
 
 /// Returns a bulk stream of A with unlimited credit, so that only the congestion window limits it.
 fn unbounded_stream(sites: &mut SitePair) -> StreamKey {
-    let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
+    let key = sites
+        .a
+        .open(0, StreamClass::Bulk, sites.now)
+        .expect("B is up");
     let connection = connection_of_a(sites);
     let stream = connection.streams.get(key.stream).expect("it is open");
     stream.send.set_credit(1 << 30);

@@ -16,8 +16,8 @@ use units::ByteCount;
 
 use super::super::inbox::Datagram;
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointEvent, EndpointPeer, Identity, Policy, RestartState,
-    StreamKey, StreamRead, congestion,
+    Endpoint, EndpointConfig, EndpointEvent, EndpointPeer, Identity, Policy, RestartState,
+    StreamClass, StreamKey, StreamRead, congestion,
 };
 
 /// Request of a stream whose opener uploads bytes. The peer reads the bytes after the request.
@@ -62,7 +62,7 @@ pub(super) struct Node {
 
 struct PeerStream {
     peer: usize,
-    class: Class,
+    class: StreamClass,
     is_known: bool,
 }
 
@@ -111,7 +111,7 @@ impl Node {
     ///
     /// Returns whether the stream was opened.
     pub(super) fn open(&mut self, peer: usize, kind: u8, len: Option<usize>, now: Instant) -> bool {
-        let Some(key) = self.endpoint.open(peer, Class::Bulk, now) else {
+        let Some(key) = self.endpoint.open(peer, StreamClass::Bulk, now) else {
             return false;
         };
         self.endpoint.write(key, Bytes::copy_from_slice(&[kind]));
@@ -119,7 +119,7 @@ impl Node {
             key,
             PeerStream {
                 peer,
-                class: Class::Bulk,
+                class: StreamClass::Bulk,
                 is_known: true,
             },
         );
@@ -230,10 +230,10 @@ impl Node {
         };
         self.delivered[stream.peer] += data.len() as u64;
         match stream.class {
-            Class::Control if self.endpoint.writable(key) >= data.len() => {
+            StreamClass::Control if self.endpoint.writable(key) >= data.len() => {
                 self.endpoint.write(key, data.clone());
             }
-            Class::Bulk if !stream.is_known => {
+            StreamClass::Bulk if !stream.is_known => {
                 stream.is_known = true;
                 if data[0] == DOWNLOAD && self.endless.len() < ENDLESS_MAX {
                     self.endless.push(key);
@@ -241,7 +241,7 @@ impl Node {
                     self.endpoint.finish(key);
                 }
             }
-            Class::Control | Class::Bulk => {}
+            StreamClass::Control | StreamClass::Bulk => {}
         }
     }
 

@@ -16,13 +16,13 @@ pub(super) fn streams(memory_max: u64) -> StreamTable {
 fn a_quarter_of_the_memory_is_left_for_sending_however_many_streams_are_open() {
     for memory_max in [16 << 20, 64 << 20, 1 << 30] {
         let mut streams = streams(memory_max);
-        let first = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+        let first = streams.open(StreamClass::Bulk, 0.0).expect("it is allowed");
         while streams.widen(first, |_| {
             Some(WindowShortage::Hole {
                 highest: u64::MAX / 8,
             })
         }) {}
-        while streams.open(Class::Bulk, 0.0).is_some() {
+        while streams.open(StreamClass::Bulk, 0.0).is_some() {
             assert!(streams.memory.send_buffer_max() >= memory_max / FLOOR_SHARE);
         }
     }
@@ -32,21 +32,21 @@ fn a_quarter_of_the_memory_is_left_for_sending_however_many_streams_are_open() {
 fn however_many_streams_the_peer_allows_no_more_are_open_than_fit_our_memory() {
     let memory_max = 16 << 20;
     let mut streams = streams(memory_max);
-    let numbers: Vec<_> = std::iter::from_fn(|| streams.open(Class::Bulk, 0.0)).collect();
+    let numbers: Vec<_> = std::iter::from_fn(|| streams.open(StreamClass::Bulk, 0.0)).collect();
     assert_eq!(numbers.len() as u32, streams_max(memory_max));
     for number in numbers {
         let stream = streams.get(number).expect("it is open");
         (stream.send_done, stream.recv_done) = (true, true);
         streams.remove_if_done(number);
     }
-    assert!(streams.open(Class::Bulk, 0.0).is_some(), "room again");
+    assert!(streams.open(StreamClass::Bulk, 0.0).is_some(), "room again");
 }
 
 #[test]
 fn new_bytes_are_those_that_credit_lets_go_of_as_many_streams_as_are_looked_at() {
     let mut streams = streams(16 << 20);
     for _ in 0..3 {
-        let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+        let number = streams.open(StreamClass::Bulk, 0.0).expect("it is allowed");
         let stream = streams.get(number).expect("it is open");
         stream.send.set_credit(64);
         stream.send.write(vec![0; 70 * SLOT_SIZE].into());
@@ -61,7 +61,7 @@ fn new_bytes_are_those_that_credit_lets_go_of_as_many_streams_as_are_looked_at()
 fn new_bytes_of_a_stream_in_the_place_of_a_reset_one_count_once() {
     let mut streams = streams(16 << 20);
     let mut open = || {
-        let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+        let number = streams.open(StreamClass::Bulk, 0.0).expect("it is allowed");
         let stream = streams.get(number).expect("it is open");
         stream.send.set_credit(64);
         stream.send.write(vec![0; 8 * SLOT_SIZE].into());
@@ -84,12 +84,12 @@ fn numbers_end_before_they_come_again() {
     streams.set_peer_limit(u32::MAX);
     streams.next_count = COUNT_MAX / 2 - 1;
     assert!(!streams.is_wearing_out());
-    streams.open(Class::Bulk, 0.0).expect("it is allowed");
+    streams.open(StreamClass::Bulk, 0.0).expect("it is allowed");
     assert!(streams.is_wearing_out());
     streams.next_count = COUNT_MAX - 1;
-    let last = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+    let last = streams.open(StreamClass::Bulk, 0.0).expect("it is allowed");
     assert_eq!(StreamNumber::decode(last).count, COUNT_MAX - 1);
-    assert_eq!(streams.open(Class::Bulk, 0.0), None);
+    assert_eq!(streams.open(StreamClass::Bulk, 0.0), None);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_peer_opens_what_it_may_in_any_order_and_no_more() {
     let mut streams = streams(16 << 20);
     let limit = streams.stream_limit();
     let number = |count| {
-        let (class, by_initiator) = (Class::Bulk, false);
+        let (class, by_initiator) = (StreamClass::Bulk, false);
         StreamNumber {
             count,
             class,
@@ -124,7 +124,7 @@ fn up_to_the_streams_at_once_a_peer_can_always_open_one_more() {
         let mut streams = streams(memory_max);
         let at_once = streams_at_once(units::ByteCount::new(memory_max), 1) as u32;
         let number = |count| {
-            let (class, by_initiator) = (Class::Bulk, false);
+            let (class, by_initiator) = (StreamClass::Bulk, false);
             StreamNumber {
                 count,
                 class,
@@ -150,7 +150,7 @@ fn up_to_the_streams_at_once_a_peer_can_always_open_one_more() {
 #[test]
 fn a_credit_waits_once_however_often_it_changes() {
     let mut streams = streams(1 << 30);
-    let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+    let number = streams.open(StreamClass::Bulk, 0.0).expect("it is allowed");
     while streams.controls.pop().is_some() {}
     for _ in 0..100 {
         streams.queue_credit(number);
@@ -163,7 +163,7 @@ fn a_credit_waits_once_however_often_it_changes() {
 fn each_pass_repeats_every_stream() {
     let mut streams = streams(1 << 30);
     for _ in 0..2 {
-        let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
+        let number = streams.open(StreamClass::Bulk, 0.0).expect("it is allowed");
         let stream = streams.get(number).expect("it is open");
         stream.send.write(vec![1; 1000].into());
         streams.take_new(number, 1000, &mut Vec::new());
@@ -246,7 +246,7 @@ fn an_end_is_repeated_until_it_has_arrived() {
 }
 
 pub(super) fn bulk(streams: &mut StreamTable) -> u32 {
-    streams.open(Class::Bulk, 0.0).expect("it is allowed")
+    streams.open(StreamClass::Bulk, 0.0).expect("it is allowed")
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn the_memory_of_streams_comes_back_when_they_are_over() {
 pub(super) fn opened_by_peer(streams: &mut StreamTable, count: u32) -> u32 {
     let number = StreamNumber {
         count,
-        class: Class::Bulk,
+        class: StreamClass::Bulk,
         by_initiator: false,
     }
     .encode();

@@ -13,7 +13,7 @@ use ftp::session::{
     data::near::{NearData, NearDataEvent, NearDataOrder, NearDataSetup},
     near::NearInput,
 };
-use link::Class;
+use link::StreamClass;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -64,7 +64,7 @@ impl Session {
         let has_grants = far.version >= Version::V6;
         match self
             .shared
-            .open_beside(far.peer, control, Class::Bulk)
+            .open_beside(far.peer, control, StreamClass::Bulk)
             .await
         {
             Ok((mut send, recv)) => {

@@ -6,7 +6,7 @@ use ftp::{
     logon::Logon,
     session::{CommandId, MessageToFar, MessageToNear, ServerRequest, near::NearInput},
 };
-use link::{Class, PeerId, RecvStream, SendStream, StreamError};
+use link::{PeerId, RecvStream, SendStream, StreamClass, StreamError};
 use tokio::time::{Instant, Interval, interval_at, timeout};
 use tracing::{debug, info, warn};
 
@@ -256,7 +256,7 @@ impl Session {
         let reach = self.shared.reach(
             &target.host,
             self.listener.config.via,
-            Class::Control,
+            StreamClass::Control,
             service,
         );
         let reached = if self.listener.config.transparent {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::stream::{
-    Class, SLOT_SIZE,
+    SLOT_SIZE, StreamClass,
     memory::{FLOOR_SHARE, streams_max},
     slab::SLAB_SLOTS,
     table::tests::{bulk, opened_by_peer, streams},
@@ -27,7 +27,7 @@ fn least_windows_fit_the_memory_beside_a_window_that_has_grown() {
         }
         let by_peer = numbers.len() as u32;
         assert!(by_peer >= streams_max(memory_max) / 8, "{by_peer}");
-        numbers.extend(std::iter::from_fn(|| streams.open(Class::Bulk, 0.0)));
+        numbers.extend(std::iter::from_fn(|| streams.open(StreamClass::Bulk, 0.0)));
         assert!(numbers.len() as u32 - by_peer >= streams_max(memory_max) / 24);
         for number in &numbers {
             streams.widen(*number, hole);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use link::{Class, Incoming, Link, LinkConfig, PeerId, RecvStream, SendStream};
+use link::{IncomingStream, Link, LinkConfig, PeerId, RecvStream, SendStream, StreamClass};
 use tokio::time::timeout;
 
 use crate::common::{config, socket};
@@ -44,9 +44,9 @@ impl Sites {
 
     /// Upgrades the far gateway to a new process, and returns the old process.
     async fn upgrade(&mut self) -> Link {
-        let succession = self.far.hand_over().await.expect("nothing prevents it");
+        let handover = self.far.hand_over().await.expect("nothing prevents it");
         let socket = clone(&self.far_socket);
-        let fresh = Link::start_behind(socket, self.far_config.clone(), Some(succession));
+        let fresh = Link::start_behind(socket, self.far_config.clone(), Some(handover));
         let old = std::mem::replace(&mut self.far, fresh.expect("the link starts"));
         old.retire();
         old
@@ -54,8 +54,8 @@ impl Sites {
 
     /// Opens a stream from the near gateway. Returns the handles at the near gateway, and the
     /// incoming stream at `far`.
-    async fn open_to(&self, far: &Link) -> ((SendStream, RecvStream), Incoming) {
-        let opened = self.near.open(PeerId(0), Class::Bulk).await;
+    async fn open_to(&self, far: &Link) -> ((SendStream, RecvStream), IncomingStream) {
+        let opened = self.near.open(PeerId(0), StreamClass::Bulk).await;
         let mut ours = opened.expect("the peer is up");
         let sent = ours.0.write(Bytes::from_static(b"hello")).await;
         sent.expect("the stream is open");
@@ -67,7 +67,7 @@ impl Sites {
     async fn moved(&self) -> Duration {
         let began = Instant::now();
         loop {
-            let opened = self.near.open(PeerId(0), Class::Bulk).await;
+            let opened = self.near.open(PeerId(0), StreamClass::Bulk).await;
             let mut stream = opened.expect("the peer is up");
             let sent = stream.0.write(Bytes::from_static(b"whose?")).await;
             sent.expect("the stream is open");
@@ -131,7 +131,10 @@ async fn streams_stay_with_their_process_through_upgrade_after_upgrade() {
     }
     // A stream of the second process selects that process.
     let beside = held[1].0.0.key();
-    let opened = sites.near.open_beside(PeerId(0), beside, Class::Bulk).await;
+    let opened = sites
+        .near
+        .open_beside(PeerId(0), beside, StreamClass::Bulk)
+        .await;
     let mut opened = opened.expect("the process is there");
     let sent = opened.0.write(Bytes::from_static(b"beside")).await;
     sent.expect("the stream is open");

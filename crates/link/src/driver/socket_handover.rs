@@ -27,7 +27,7 @@ use crate::wire::packet;
 
 /// State that a process needs to take over the socket from another process.
 #[derive(Debug)]
-pub struct Succession {
+pub struct LinkHandover {
     /// Number that identifies the process and its connections.
     pub generation: u8,
     /// Instance number of the gateway. The new process keeps this number, so that the peers keep
@@ -43,7 +43,7 @@ pub struct Succession {
 /// Reason why a link cannot be handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HandOverError {
+pub enum HandoverError {
     /// Too many earlier processes still have transfers.
     #[error("{OLDER_MAX} earlier processes still have transfers")]
     TooManyOlder,
