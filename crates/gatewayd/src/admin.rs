@@ -295,12 +295,12 @@ async fn readiness(State(current): State<CurrentGateway>) -> (StatusCode, &'stat
         return no("shutting down\n");
     }
     let config = &running.config;
-    let has_doors =
+    let has_listeners =
         !(config.ftp.is_empty() && config.pass_through.is_empty() && config.forwards.is_empty());
     let peers = running.relay.link().snapshot().peers;
     let is_up =
         |peer: &link::PeerSnapshot| !peer.is_guest && matches!(peer.state, PeerState::Up { .. });
-    match has_doors && !peers.iter().any(is_up) {
+    match has_listeners && !peers.iter().any(is_up) {
         true => no("no peer answers\n"),
         false => health(State(current)).await,
     }

@@ -60,7 +60,7 @@ pub(crate) struct Access {
     credentials: Credentials,
     verify_tls: CertificateCheck,
     /// Listener of a gateway that leads to the servers. `None` means direct connections.
-    door: Option<GatewayListener>,
+    listener: Option<GatewayListener>,
     /// The far gateway, and the file of this process's private key.
     peer: Option<(FarGateway, PathBuf)>,
     /// Text that distinguishes this gateway from others. `None` unless the command line names
@@ -107,7 +107,7 @@ impl ConnectionArgs {
         Ok(Access {
             credentials: self.credentials(has_server)?,
             verify_tls: self.verify_tls()?,
-            door: gateway.map(door).transpose()?,
+            listener: gateway.map(listener).transpose()?,
             peer,
             gateway: named.filter(|_| is_one_of_several),
             is_active: self.active,
@@ -170,7 +170,7 @@ fn one_of<'a>(
     Ok(values.get(number).or(values.first()).map(String::as_str))
 }
 
-fn door(text: &str) -> anyhow::Result<GatewayListener> {
+fn listener(text: &str) -> anyhow::Result<GatewayListener> {
     let wrong = || exit::misuse(format!("{text:?} is no gateway: expected HOST:PORT"));
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -212,7 +212,7 @@ pub(crate) fn start_near(
         let number = peers
             .iter()
             .position(|it| access.peer.as_ref().is_some_and(|(own, _)| own == it));
-        access.door = number.map(|it| near.door(it));
+        access.listener = number.map(|it| near.listener(it));
     }
     Ok(Some(near))
 }
@@ -239,8 +239,8 @@ impl Access {
     }
 
     /// Returns the gateway listener that leads to the servers. `None` means direct connections.
-    pub(crate) fn door(&self) -> Option<&GatewayListener> {
-        self.door.as_ref()
+    pub(crate) fn listener(&self) -> Option<&GatewayListener> {
+        self.listener.as_ref()
     }
 
     /// Returns the rule by which the process checks certificates of servers.
@@ -249,8 +249,8 @@ impl Access {
     }
 
     /// Makes this access use a listener of a running near gateway.
-    pub(crate) fn use_listener(&mut self, door: GatewayListener) {
-        self.door = Some(door);
+    pub(crate) fn use_listener(&mut self, listener: GatewayListener) {
+        self.listener = Some(listener);
     }
 
     /// Returns the user name for a server.
@@ -301,7 +301,7 @@ impl Access {
         }
         JobSite::Server(Box::new(Dial {
             server: server.clone(),
-            route: self.door.clone().map_or(Route::Direct, Route::Gateway),
+            route: self.listener.clone().map_or(Route::Direct, Route::Gateway),
             user: account.user,
             password: account.password.unwrap_or(Password(Vec::new())),
             verify: self.verify_tls.clone(),

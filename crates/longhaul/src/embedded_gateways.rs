@@ -15,7 +15,7 @@ pub(crate) struct EmbeddedGateways(HashMap<(String, PathBuf), EmbeddedGateway>);
 impl EmbeddedGateways {
     /// Returns the listener of a job's near gateway. Starts the near gateway unless an earlier job
     /// has started it. Returns `None` if the job names no far gateway.
-    pub(crate) fn door(
+    pub(crate) fn listener(
         &mut self,
         settings: &mut Settings,
     ) -> anyhow::Result<Option<GatewayListener>> {
@@ -32,13 +32,13 @@ impl EmbeddedGateways {
                 is_same,
                 "another job uses the same far gateway with another kind of TLS: give this job a key of its own",
             )?;
-            return Ok(Some(near.door(0)));
+            return Ok(Some(near.listener(0)));
         }
         let near = settings.access.start_near(scheme)?;
         let near = near.expect("a far gateway is named");
-        let door = near.door(0);
+        let listener = near.listener(0);
         self.0.insert(id, near);
-        Ok(Some(door))
+        Ok(Some(listener))
     }
 
     /// Ends all near gateways.

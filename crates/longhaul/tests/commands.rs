@@ -353,14 +353,14 @@ fn a_running_gateway_takes_on_its_changed_file() {
     assert_ends(&["reload", "--admin", &at], 2, "a.toml:10:1");
     assert_ends(&["reload", "--config", &file], 2, "a.toml:10:1");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let door = taken.local_addr().expect("bound").to_string();
+    let listener = taken.local_addr().expect("bound").to_string();
     let forward = format!(
         "{config}[[peer]]\nname = \"b\"\npublic_key = \"{}\"\n\
-         [[forward]]\nlisten = \"{door}\"\ntarget = \"192.0.2.1:1\"\n",
+         [[forward]]\nlisten = \"{listener}\"\ntarget = \"192.0.2.1:1\"\n",
         link::Identity::generate().public_key()
     );
     fs::write(&file, &forward).expect("room");
-    assert_ends(&["reload", "--config", &file], 1, &door);
+    assert_ends(&["reload", "--config", &file], 1, &listener);
 
     drop(taken);
     let process = nix::unistd::Pid::from_raw(gateway.id().try_into().expect("a number"));
@@ -372,7 +372,7 @@ fn a_running_gateway_takes_on_its_changed_file() {
         // Such a program may hold the listener's port as well.
         thread::sleep(Duration::from_millis(10));
     }
-    std::net::TcpStream::connect(&door).expect("the forward listens");
+    std::net::TcpStream::connect(&listener).expect("the forward listens");
     gateway.kill().expect("it runs until now");
     gateway.wait().expect("it has ended");
     assert_ends(&["reload", "--admin", &at], 1, "no gateway answers");

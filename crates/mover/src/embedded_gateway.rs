@@ -44,7 +44,7 @@ pub struct FarGateway {
 pub struct EmbeddedGateway {
     network: PipeNetwork,
     /// Addresses of the listeners in the in-memory network, in the order of the peers.
-    doors: Vec<SocketAddr>,
+    listeners: Vec<SocketAddr>,
     manner: (Scheme, CertificateCheck),
     relay: Relay,
     sessions: Sessions,
@@ -152,18 +152,22 @@ impl EmbeddedGateway {
         serving.spawn(far::serve(current, None, []));
         let network = PipeNetwork::new();
         let server_tls = server_tls(scheme, verify);
-        let mut doors = Vec::new();
+        let mut listeners = Vec::new();
         for peer in 0..peers.len() {
             let listener = network.listen()?;
             let at = listener.local_addr();
             let settings = FtpListener::within_process(at, peer, server_tls.clone());
-            let door = FtpService::new(settings, at, None);
-            serving.spawn(near::serve(listener.into(), Arc::new(door), relay.clone()));
-            doors.push(at);
+            let service = FtpService::new(settings, at, None);
+            serving.spawn(near::serve(
+                listener.into(),
+                Arc::new(service),
+                relay.clone(),
+            ));
+            listeners.push(at);
         }
         Ok(Self {
             network,
-            doors,
+            listeners,
             manner: (scheme, verify.clone()),
             relay,
             sessions,
@@ -176,11 +180,11 @@ impl EmbeddedGateway {
     ///
     /// # Panics
     /// If the number is not below the number of peers.
-    pub fn door(&self, peer: usize) -> GatewayListener {
-        let door = self.doors[peer];
+    pub fn listener(&self, peer: usize) -> GatewayListener {
+        let listener = self.listeners[peer];
         GatewayListener {
-            host: door.ip().to_string(),
-            port: door.port(),
+            host: listener.ip().to_string(),
+            port: listener.port(),
             has_tls: true,
             is_ours: true,
             network: Some(self.network.clone()),
@@ -376,7 +380,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_door_within_the_process_greets_and_ends_with_the_gateway() {
+    async fn a_listener_within_the_process_greets_and_ends_with_the_gateway() {
         let folder = tempfile::tempdir().expect("room");
         let key = folder.path().join("key");
         Identity::generate().write_new(&key).expect("room");
@@ -384,9 +388,9 @@ mod tests {
         let peers = [peer(&far, "127.0.0.1:1")];
         let near = EmbeddedGateway::start(&peers, &key, Scheme::Ftp, &CertificateCheck::Off)
             .expect("a link");
-        let door = near.door(0);
-        let network = door.network.expect("its own network");
-        let at = format!("{}:{}", door.host, door.port);
+        let listener = near.listener(0);
+        let network = listener.network.expect("its own network");
+        let at = format!("{}:{}", listener.host, listener.port);
         let pipe = network.connect(at.parse().expect("an address"));
         let mut leg = net::tls::Leg::plain(pipe.expect("it listens"));
         let mut greeting = [0; 4];

@@ -234,8 +234,8 @@ impl RelaySettings {
 
     /// Whether the gateway compresses bytes to `peer`. `door_compresses` is the setting of the
     /// listener.
-    pub fn compresses(&self, peer: PeerId, door_compresses: bool) -> bool {
-        door_compresses && self.peer(peer).is_some_and(|peer| peer.compresses)
+    pub fn compresses(&self, peer: PeerId, listener_compresses: bool) -> bool {
+        listener_compresses && self.peer(peer).is_some_and(|peer| peer.compresses)
     }
 
     /// Returns the coding that this gateway accepts from a peer's offer for a forward.

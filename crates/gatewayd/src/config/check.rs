@@ -17,8 +17,8 @@ use super::{
     Config, Forward, FtpListener, ListenerTls, PeerOrigin, PeerSettings, RelaySettings,
     check_admin, check_limits, check_log, check_optimise, check_pass_through, check_spool,
     check_tls, check_transparent,
-    door_keys::{passive_ports, served, via},
     file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
+    listener_keys::{passive_ports, served, via},
     peer_name::{PEER_NAME_MAX, may_be_name},
     problem::{Problem, problem},
     registered,
@@ -127,11 +127,11 @@ pub(super) fn check(
     for section in file.ftp {
         listen_once(&section.listen, &config, &mut listens)?;
         if check_pass_through::is_asked(&section) {
-            let door = check_pass_through::door(section, &config, &mut listens)?;
-            config.pass_through.push(door);
+            let listener = check_pass_through::listener(section, &config, &mut listens)?;
+            config.pass_through.push(listener);
         } else {
-            let door = ftp_door(section, folder, &config)?;
-            config.ftp.push(door);
+            let listener = ftp_listener(section, folder, &config)?;
+            config.ftp.push(listener);
         }
     }
     for section in file.forwards {
@@ -294,7 +294,11 @@ fn link_peer(
     })
 }
 
-fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpListener, Problem> {
+fn ftp_listener(
+    section: FtpSection,
+    folder: &Path,
+    config: &Config,
+) -> Result<FtpListener, Problem> {
     if section.target.is_none() && section.clients.is_none() {
         return Err(problem(
             &section.listen,
@@ -313,12 +317,12 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpLi
         .transpose()?;
     let mode = mode(section.mode.as_ref())?;
     let server_data = server_data(section.server_data.as_ref())?;
-    let tls = check_tls::door(&section, folder, &config.key_file)?;
+    let tls = check_tls::listener(&section, folder, &config.key_file)?;
     let tls_rules = check_tls::rules(&section, folder)?;
     let server_tls = check_tls::server(&section, folder)?;
-    let transparent = check_transparent::door(&section, via, config)?;
+    let transparent = check_transparent::listener(&section, via, config)?;
     let optimised =
-        check_optimise::door(&section, tls != ListenerTls::Off, config.store.is_some())?;
+        check_optimise::listener(&section, tls != ListenerTls::Off, config.store.is_some())?;
     let tenant = check_optimise::tenant(section.tenant.as_ref(), via, config)?;
     Ok(FtpListener {
         mode,

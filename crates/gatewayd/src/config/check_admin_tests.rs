@@ -137,8 +137,8 @@ fn an_address_with_tls_that_cannot_work_names_its_place() {
         let error = error.expect_err(https);
         assert!(error.contains(expected), "{https}: {error}");
     }
-    let door = "[[ftp]]\nlisten = \"10.0.0.1:9443\"\nclients = []\n";
-    let error = folder.parse(TOKEN, &format!("{LISTEN}{door}"));
+    let listener = "[[ftp]]\nlisten = \"10.0.0.1:9443\"\nclients = []\n";
+    let error = folder.parse(TOKEN, &format!("{LISTEN}{listener}"));
     let error = error.expect_err("taken");
     assert!(error.contains("9:10: another section listens"), "{error}");
 }

@@ -40,7 +40,7 @@ pub(super) fn is_auto(text: Option<&Spanned<String>>) -> Result<Option<bool>, Pr
 /// With coding, the number of bytes on the link reveals some of the content. Users of TLS want to
 /// hide their content from everyone on the path. With TLS, the operator must therefore permit
 /// coding explicitly.
-pub(super) fn door(
+pub(super) fn listener(
     section: &FtpSection,
     has_tls: bool,
     has_store: bool,
@@ -158,14 +158,14 @@ mod tests {
             "[identity]\nkey_file = \"a.key\"\n[[ftp]]\nlisten = \"127.0.0.1:21\"\ntarget = \"10.0.0.1\"\n{rest}"
         );
         let file: File = toml::from_str(&text).expect("well-formed");
-        door(&file.ftp[0], has_tls, true).map_err(|problem| {
+        listener(&file.ftp[0], has_tls, true).map_err(|problem| {
             assert!(text[problem.span.clone()].len() > 1, "it has a place");
             problem.message
         })
     }
 
     #[test]
-    fn a_door_optimises_unless_it_has_tls() {
+    fn a_listener_optimises_unless_it_has_tls() {
         assert_eq!(read("", false), Ok(BOTH));
         assert_eq!(read("compress = \"auto\"", false), Ok(BOTH));
         let compressed = Optimised {

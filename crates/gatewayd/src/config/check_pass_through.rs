@@ -8,8 +8,8 @@ use toml::Spanned;
 
 use super::{
     Config, PassThrough, check_tls,
-    door_keys::{passive_ports, served, via},
     file::FtpSection,
+    listener_keys::{passive_ports, served, via},
     problem::{Problem, problem},
 };
 
@@ -20,7 +20,7 @@ pub(super) fn is_asked(section: &FtpSection) -> bool {
 }
 
 /// Checks an `[[ftp]]` section with `mode = "pass-through"`.
-pub(super) fn door(
+pub(super) fn listener(
     section: FtpSection,
     config: &Config,
     listens: &mut HashSet<SocketAddr>,

@@ -17,7 +17,7 @@ use net::tls::{
 };
 
 /// Returns the settings of TLS between clients and this gateway.
-pub(super) fn door(
+pub(super) fn listener(
     section: &FtpSection,
     folder: &Path,
     key_file: &Path,
@@ -27,10 +27,10 @@ pub(super) fn door(
     };
     match tls.mode.get_ref().as_str() {
         "explicit" => Ok(ListenerTls::Explicit(
-            of_door(tls).source(folder, key_file)?,
+            listener_certificate(tls).source(folder, key_file)?,
         )),
         "implicit" => Ok(ListenerTls::Implicit(
-            of_door(tls).source(folder, key_file)?,
+            listener_certificate(tls).source(folder, key_file)?,
         )),
         "off" => no_tls_keys(tls).map(|()| ListenerTls::Off),
         other => Err(problem(
@@ -102,7 +102,7 @@ pub(super) fn server(section: &FtpSection, folder: &Path) -> Result<Option<Serve
     Ok(Some(ServerTls { mode, verify }))
 }
 
-fn of_door(tls: &TlsSection) -> Certificate<'_> {
+fn listener_certificate(tls: &TlsSection) -> Certificate<'_> {
     Certificate {
         cert: ("cert_file", tls.cert_file.as_ref()),
         key: ("key_file", tls.key_file.as_ref()),

@@ -52,8 +52,8 @@ impl Folder {
         let identity = self.0.join("site-a.key");
         let both = || {
             let section = &file.ftp[0];
-            let door = door(section, &self.0, &identity)?;
-            Ok((door, server(section, &self.0)?))
+            let listener = listener(section, &self.0, &identity)?;
+            Ok((listener, server(section, &self.0)?))
         };
         both().map_err(|problem: Problem| {
             let (line, column) = place(text, problem.span.start);

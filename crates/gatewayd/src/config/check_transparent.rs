@@ -14,7 +14,7 @@ use super::Intercepted;
 
 /// Returns whether the section configures a transparent listener. Refuses a section with
 /// contradicting keys.
-pub(super) fn door(
+pub(super) fn listener(
     section: &FtpSection,
     via: Option<usize>,
     config: &Config,
@@ -29,8 +29,8 @@ pub(super) fn door(
             format!("expected a fixed port other than {FTP_PORT}: the kernel's rules name it");
         return Err(problem(&section.listen, message));
     }
-    let mut doors = config.ftp.iter().filter(|door| door.transparent);
-    if doors.any(|door| door.listen.port() == listen.port()) {
+    let mut listeners = config.ftp.iter().filter(|listener| listener.transparent);
+    if listeners.any(|listener| listener.listen.port() == listen.port()) {
         return Err(problem(
             &section.listen,
             "another transparent listener has this port, and the port names its rules: expected another port",

@@ -3,7 +3,7 @@ use link::Identity;
 
 /// Parses a file with two peers. `serves` is a key of the first peer. The second peer serves all
 /// servers.
-fn parse(name: &str, serves: &str, door: &str) -> Result<Config, ConfigError> {
+fn parse(name: &str, serves: &str, listener: &str) -> Result<Config, ConfigError> {
     let folder = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
     let _ = std::fs::remove_file(folder.join("a.key"));
@@ -14,7 +14,7 @@ fn parse(name: &str, serves: &str, door: &str) -> Result<Config, ConfigError> {
     let text = format!(
         "[identity]\nkey_file = \"a.key\"\n\
          [[peer]]\nname = \"site-b\"\npublic_key = \"{}\"\n{serves}\n\
-         [[peer]]\nname = \"site-c\"\npublic_key = \"{}\"\n{door}",
+         [[peer]]\nname = \"site-c\"\npublic_key = \"{}\"\n{listener}",
         keys[0], keys[1]
     );
     let parsed = Config::parse(&text, &folder.join("a.toml"));
@@ -52,7 +52,7 @@ fn a_listener_tells_its_tls() {
 }
 
 #[test]
-fn a_transparent_door_tells_what_it_takes() {
+fn a_transparent_listener_tells_what_it_takes() {
     let config = parse("transparent", SERVES, DOOR).expect("a valid configuration");
     assert!(config.ftp[0].transparent);
     let shown = config.to_string();
@@ -70,7 +70,7 @@ fn a_transparent_door_tells_what_it_takes() {
 #[test]
 fn what_cannot_be_intercepted_is_an_error_with_its_place() {
     let names = "serves = [\"ftp.example.com\", \"*.example.com\"]";
-    for (serves, door, at, expected) in [
+    for (serves, listener, at, expected) in [
         (names, DOOR.to_owned(), (12, 15), "nothing to intercept"),
         ("", DOOR.to_owned(), (12, 15), "nothing to intercept"),
         (
@@ -128,12 +128,12 @@ fn what_cannot_be_intercepted_is_an_error_with_its_place() {
             "needs clients",
         ),
     ] {
-        let error = parse("not-transparent", serves, &door).expect_err("it is wrong");
+        let error = parse("not-transparent", serves, &listener).expect_err("it is wrong");
         let text = error.to_string();
         let place = format!(":{}:{}: ", at.0, at.1);
         assert!(
             text.contains(&place) && text.contains(expected),
-            "{door}: {text}"
+            "{listener}: {text}"
         );
     }
 }

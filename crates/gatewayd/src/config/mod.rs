@@ -14,9 +14,9 @@ mod check_pass_through;
 mod check_spool;
 mod check_tls;
 mod check_transparent;
-mod door_keys;
 mod file;
 mod intercepted;
+mod listener_keys;
 mod peer_name;
 mod problem;
 mod registered;
@@ -207,9 +207,9 @@ impl Config {
 
 impl Config {
     /// Returns the servers whose connections a transparent listener intercepts.
-    pub(crate) fn intercepted(&self, door: &FtpListener) -> Intercepted {
-        let clients = door.clients.as_deref().unwrap_or_default();
-        Intercepted::new(&self.relay.peers, door.via, door.listen, clients)
+    pub(crate) fn intercepted(&self, listener: &FtpListener) -> Intercepted {
+        let clients = listener.clients.as_deref().unwrap_or_default();
+        Intercepted::new(&self.relay.peers, listener.via, listener.listen, clients)
     }
 }
 
@@ -251,25 +251,25 @@ impl fmt::Display for Config {
                 PeerOrigin::Invite => writeln!(f, "invites: {}", link.public_keys.len())?,
             }
         }
-        for door in &self.ftp {
-            let tls = match (&door.tls, door.tls_rules.is_required) {
+        for listener in &self.ftp {
+            let tls = match (&listener.tls, listener.tls_rules.is_required) {
                 (ListenerTls::Off, _) => "",
                 (ListenerTls::Explicit(_), true) => ", with required TLS",
                 (ListenerTls::Explicit(_), false) => ", with optional TLS",
                 (ListenerTls::Implicit(_), _) => ", with TLS from the first byte",
             };
-            match &door.target {
-                Some(target) => writeln!(f, "ftp on {} to {target}{tls}", door.listen)?,
-                None if door.transparent => {
-                    let intercepted = self.intercepted(door);
-                    writeln!(f, "ftp on {} to {intercepted}{tls}", door.listen)?;
+            match &listener.target {
+                Some(target) => writeln!(f, "ftp on {} to {target}{tls}", listener.listen)?,
+                None if listener.transparent => {
+                    let intercepted = self.intercepted(listener);
+                    writeln!(f, "ftp on {} to {intercepted}{tls}", listener.listen)?;
                 }
-                None => writeln!(f, "ftp on {} to USER name@server{tls}", door.listen)?,
+                None => writeln!(f, "ftp on {} to USER name@server{tls}", listener.listen)?,
             }
         }
-        for door in &self.pass_through {
-            let PassThrough { listen, target, .. } = door;
-            let (low, high) = (door.data_ports.start(), door.data_ports.end());
+        for listener in &self.pass_through {
+            let PassThrough { listen, target, .. } = listener;
+            let (low, high) = (listener.data_ports.start(), listener.data_ports.end());
             writeln!(
                 f,
                 "ftp on {listen} to {target}, TLS passed through, data on {low}-{high}"

@@ -197,10 +197,10 @@ fn tls_passes_through_to_one_target_on_known_ports() {
     let target = "target = \"10.0.0.1:990\"\n";
     let ports = "passive_ports = \"50000-50099\"\n";
     let config = folder.parse(&with_peer(&format!("{base}{target}{ports}")));
-    let door = &config.expect("complete").pass_through[0];
-    assert_eq!(door.target.to_string(), "10.0.0.1:990");
-    assert_eq!(door.data_ports, 50_000..=50_099);
-    assert!(door.admits([10, 1, 2, 3].into()) && !door.admits([192, 0, 2, 1].into()));
+    let listener = &config.expect("complete").pass_through[0];
+    assert_eq!(listener.target.to_string(), "10.0.0.1:990");
+    assert_eq!(listener.data_ports, 50_000..=50_099);
+    assert!(listener.admits([10, 1, 2, 3].into()) && !listener.admits([192, 0, 2, 1].into()));
 
     for (rest, line, expected) in [
         (
@@ -392,7 +392,7 @@ fn limits_that_no_peer_has_streams_for_name_what_would_fit() {
 }
 
 #[test]
-fn a_forward_has_the_same_clients_as_other_doors() {
+fn a_forward_has_the_same_clients_as_other_listeners() {
     let folder = Folder::new("forward-clients");
     let text = with_peer("[[forward]]\nlisten = \"127.0.0.1:1\"\ntarget = \"10.0.0.1:873\"\n");
     let forward = |text: &str| {
@@ -456,7 +456,7 @@ fn a_token_that_others_can_read_or_guess_is_refused() {
 fn the_default_clients_are_loopback_and_private_ranges() {
     let folder = Folder::new("clients");
     let text = with_peer("[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntarget = \"10.0.0.1\"\n");
-    let door = folder
+    let listener = folder
         .parse(&text)
         .expect("a valid configuration")
         .ftp
@@ -469,10 +469,10 @@ fn the_default_clients_are_loopback_and_private_ranges() {
         "fd00::1",
         "::ffff:10.0.0.1",
     ] {
-        assert!(door.admits(ip.parse().expect("an address")), "{ip}");
+        assert!(listener.admits(ip.parse().expect("an address")), "{ip}");
     }
     for ip in ["203.0.113.1", "2001:db8::1", "::ffff:8.8.8.8"] {
-        assert!(!door.admits(ip.parse().expect("an address")), "{ip}");
+        assert!(!listener.admits(ip.parse().expect("an address")), "{ip}");
     }
 }
 

@@ -77,7 +77,7 @@ fn a_data_connection_with_a_tls_session_of_its_own_is_reset() {
 }
 
 #[test]
-fn a_data_connection_of_another_session_of_the_same_door_is_reset() {
+fn a_data_connection_of_another_session_of_the_same_listener_is_reset() {
     let (world, runtime) = (World::start_with("", EXPLICIT), runtime());
     let (own, other) = (trusting(), trusting());
     let (mut client, mut server) = secured_client(&world, &runtime, &own);
@@ -101,9 +101,9 @@ fn a_data_connection_of_another_session_of_the_same_door_is_reset() {
 }
 
 #[test]
-fn a_door_may_take_data_connections_that_do_not_resume() {
-    let door = "tls = { mode = \"explicit\", require_reuse = false }";
-    let (world, runtime) = (World::start_with("", door), runtime());
+fn a_listener_may_take_data_connections_that_do_not_resume() {
+    let listener = "tls = { mode = \"explicit\", require_reuse = false }";
+    let (world, runtime) = (World::start_with("", listener), runtime());
     let (mut client, mut server) = secured_client(&world, &runtime, &trusting());
     let (data, _listener) = downloading(&mut client, &mut server);
     let other = trusting();
@@ -121,8 +121,8 @@ fn a_door_may_take_data_connections_that_do_not_resume() {
 
 #[test]
 fn where_tls_is_required_a_client_without_gets_nowhere() {
-    let door = "tls = { mode = \"explicit\", required = true }";
-    let (world, runtime) = (World::start_with("", door), runtime());
+    let listener = "tls = { mode = \"explicit\", required = true }";
+    let (world, runtime) = (World::start_with("", listener), runtime());
     let (mut client, mut server) = world.session();
     client.send("USER joe");
     client.expect("530 gateway: TLS is required here, AUTH TLS comes first");
@@ -185,8 +185,8 @@ fn begin(
 
 /// Returns the TLS keys of a listener. `authority` signs the listener's certificate, and `keys` are
 /// further keys.
-fn door(folder: &Folder, authority: &Authority, keys: &str) -> String {
-    let (cert, key) = (folder.path("door.pem"), folder.path("door.key"));
+fn listener(folder: &Folder, authority: &Authority, keys: &str) -> String {
+    let (cert, key) = (folder.path("listener.pem"), folder.path("listener.key"));
     authority.issue().write(&cert, &key);
     std::fs::write(folder.path("roots.pem"), authority.pem()).expect("a file");
     format!(
@@ -200,8 +200,8 @@ fn door(folder: &Folder, authority: &Authority, keys: &str) -> String {
 #[test]
 fn clients_without_a_certificate_of_the_roots_get_an_alert() {
     let (folder, authority, runtime) = (Folder::new("client-cert"), Authority::new(), runtime());
-    let door = door(&folder, &authority, "client_roots_file = \"ROOTS\"");
-    let world = World::start_with("", &door);
+    let listener = listener(&folder, &authority, "client_roots_file = \"ROOTS\"");
+    let world = World::start_with("", &listener);
     for versions in [&[&TLS12][..], &[&TLS13]] {
         let config = client_of(&authority, versions, false);
         let error = begin(&runtime, world.session().0, &config).expect_err("no certificate");
@@ -222,10 +222,10 @@ fn clients_without_a_certificate_of_the_roots_get_an_alert() {
 }
 
 #[test]
-fn a_door_may_ask_for_tls_1_3() {
+fn a_listener_may_ask_for_tls_1_3() {
     let (folder, authority, runtime) = (Folder::new("min-version"), Authority::new(), runtime());
-    let door = door(&folder, &authority, "min_version = \"1.3\"");
-    let world = World::start_with("", &door);
+    let listener = listener(&folder, &authority, "min_version = \"1.3\"");
+    let world = World::start_with("", &listener);
     let config = client_of(&authority, &[&TLS12], false);
     let error = begin(&runtime, world.session().0, &config).expect_err("too old");
     let text = format!("{error:?}");
@@ -241,7 +241,7 @@ fn clients_get_the_version_whose_session_resumes_any_number_of_times() {
         ("require_reuse = true", true, true),
         ("require_reuse = false", false, true),
     ] {
-        let world = World::start_with("", &door(&folder, &authority, keys));
+        let world = World::start_with("", &listener(&folder, &authority, keys));
         let version = |versions: tls_common::Versions<'_>| {
             let config = client_of(&authority, versions, false);
             let tls = begin(&runtime, world.session().0, &config).expect("TLS");

@@ -34,9 +34,10 @@ struct Private {
 
 impl Private {
     fn start(name: &str) -> Self {
-        let door = format!("{EXPLICIT}\nserver_tls = {{ mode = \"explicit\", verify = false }}");
+        let listener =
+            format!("{EXPLICIT}\nserver_tls = {{ mode = \"explicit\", verify = false }}");
         Self {
-            world: World::start_with("", &door),
+            world: World::start_with("", &listener),
             acceptor: server_end(&Folder::new(name), &Authority::new()),
             connector: trusting(),
             runtime: runtime(),

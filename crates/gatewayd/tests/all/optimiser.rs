@@ -129,7 +129,7 @@ fn an_empty_file_is_one() {
 }
 
 #[test]
-fn a_door_may_leave_bytes_as_they_are() {
+fn a_listener_may_leave_bytes_as_they_are() {
     let world = World::start_with("", "compress = \"off\"");
     let bytes = text(1_000_000);
     for record in [upload(&world, &bytes), download(&world, &bytes)] {
@@ -184,8 +184,8 @@ fn a_forward_compresses_if_it_is_to_and_answers_each_word() {
 }
 
 /// Starts two gateways that both store chunks. `door` contains further keys of the first listener.
-fn with_stores(door: &str) -> World {
-    World::start_with("\n[store]\nfolder = \".\"\n", door)
+fn with_stores(listener: &str) -> World {
+    World::start_with("\n[store]\nfolder = \".\"\n", listener)
 }
 
 /// Returns the folders of all stores whose names start with `begin`.
@@ -365,9 +365,9 @@ fn tenants_do_not_find_chunks_of_each_other() {
         text.replace(&name, &format!("{name}\ntenants = [\"news\"]"))
     };
     let outcome = world.near.reload_and_tell(|text| {
-        let door = "[[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget";
-        let of_tenant = door.replace("target", "tenant = \"news\"\ntarget");
-        of_peer(text, "site-b").replace(door, &of_tenant)
+        let listener = "[[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget";
+        let of_tenant = listener.replace("target", "tenant = \"news\"\ntarget");
+        of_peer(text, "site-b").replace(listener, &of_tenant)
     });
     assert_eq!(outcome.error, None);
     // The far gateway has no such tenant, and stores no chunks of it.
@@ -384,7 +384,7 @@ fn tenants_do_not_find_chunks_of_each_other() {
 }
 
 #[test]
-fn a_door_may_keep_no_chunks() {
+fn a_listener_may_keep_no_chunks() {
     let world = with_stores("dedup = \"off\"");
     let bytes = noise(7, 1_000_000);
     for _ in 0..2 {

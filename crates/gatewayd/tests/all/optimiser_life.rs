@@ -130,11 +130,11 @@ fn with_stores() -> World {
 
 /// Returns the configuration with coding disabled at the first listener.
 fn uncoded(text: &str) -> String {
-    let door = "[[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget";
-    assert!(text.contains(door), "{text}");
+    let listener = "[[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget";
+    assert!(text.contains(listener), "{text}");
     text.replace(
-        door,
-        &door.replace("target", "compress = \"off\"\ndedup = \"off\"\ntarget"),
+        listener,
+        &listener.replace("target", "compress = \"off\"\ndedup = \"off\"\ntarget"),
     )
 }
 
@@ -333,13 +333,13 @@ fn a_gateway_that_shuts_down_refuses_new_clients_while_it_drains() {
     let mut world = with_stores();
     drain_for_long(&world);
     let transfer = Transfer::begin(&world, Direction::Up);
-    let (socket, door) = (world.near.socket.clone(), world.near.ftp[0]);
+    let (socket, listener) = (world.near.socket.clone(), world.near.ftp[0]);
     thread::scope(|scope| {
         let near = &mut world.near;
         let stopped = scope.spawn(|| near.shut_down());
         wait_until("the shutdown", || takes_no_orders(&socket));
-        let refused = || TcpStream::connect(door).is_err();
-        wait_until("the end of the doors", refused);
+        let refused = || TcpStream::connect(listener).is_err();
+        wait_until("the end of the listeners", refused);
         assert!(!stopped.is_finished(), "it waits for the transfer");
         transfer.finish(b"the rest");
     });

@@ -20,7 +20,7 @@ struct Passed {
     _far: Gateway,
     control: TcpListener,
     data: TcpListener,
-    door: SocketAddr,
+    listener: SocketAddr,
 }
 
 /// Address of the server. The next constant is the IP address of the listener. Both use the same
@@ -60,13 +60,13 @@ impl Passed {
                 far.link
             ),
         );
-        let door = near.pass_through[0];
+        let listener = near.pass_through[0];
         Self {
             near,
             _far: far,
             control,
             data,
-            door,
+            listener,
         }
     }
 
@@ -90,7 +90,7 @@ impl Passed {
 #[test]
 fn what_client_and_server_say_passes_unread() {
     let passed = Passed::start();
-    let mut client = TcpStream::connect(passed.door).expect("the gateway listens");
+    let mut client = TcpStream::connect(passed.listener).expect("the gateway listens");
     let mut server = accept(&passed.control);
     // The bytes are not FTP, and the gateway does not parse them.
     let spoken = pattern(5000);
@@ -123,7 +123,7 @@ fn nobody_without_a_control_connection_gets_at_the_data_ports() {
     let stranger = passed.connect_data("127.0.0.1");
     common::expect_reset(&stranger);
 
-    let client = TcpStream::connect(passed.door).expect("the gateway listens");
+    let client = TcpStream::connect(passed.listener).expect("the gateway listens");
     let server = accept(&passed.control);
     let other = passed.connect_data("127.0.0.9");
     common::expect_reset(&other);
@@ -143,7 +143,7 @@ fn nobody_without_a_control_connection_gets_at_the_data_ports() {
 #[test]
 fn one_client_has_few_data_connections_for_each_control_connection() {
     let passed = Passed::start();
-    let _client = TcpStream::connect(passed.door).expect("the gateway listens");
+    let _client = TcpStream::connect(passed.listener).expect("the gateway listens");
     let _server = accept(&passed.control);
     let open: Vec<_> = (0..4)
         .map(|_| (passed.connect_data("127.0.0.1"), accept(&passed.data)))
@@ -160,12 +160,12 @@ fn one_client_has_few_data_connections_for_each_control_connection() {
 #[test]
 fn limits_hold_by_a_reset() {
     let reset = |passed: &Passed| {
-        common::expect_reset(&TcpStream::connect(passed.door).expect("the gateway listens"));
+        common::expect_reset(&TcpStream::connect(passed.listener).expect("the gateway listens"));
     };
     reset(&Passed::start_with("clients = [\"10.0.0.0/8\"]", ""));
 
     let passed = Passed::start_with("", "[limits]\nsessions_per_client_max = 1");
-    let _client = TcpStream::connect(passed.door).expect("the gateway listens");
+    let _client = TcpStream::connect(passed.listener).expect("the gateway listens");
     let _server = accept(&passed.control);
     reset(&passed);
 
@@ -173,7 +173,7 @@ fn limits_hold_by_a_reset() {
         "",
         "[limits]\nidle_timeout = \"1 s\"\nstall_timeout = \"1 s\"",
     );
-    let client = TcpStream::connect(passed.door).expect("the gateway listens");
+    let client = TcpStream::connect(passed.listener).expect("the gateway listens");
     let _server = accept(&passed.control);
     let data = passed.connect_data("127.0.0.1");
     let _server_data = accept(&passed.data);

@@ -84,7 +84,7 @@ fn finish_upload(prepared: Prepared) {
 }
 
 #[test]
-fn doors_come_and_go_and_sessions_go_on() {
+fn listeners_come_and_go_and_sessions_go_on() {
     let world = World::start();
     let upload = world.mid_upload();
     let (mut client, mut server) = world.session();
@@ -106,7 +106,7 @@ fn doors_come_and_go_and_sessions_go_on() {
         format!("[[forward]] {forward} added"),
     ];
     expect_taken(&outcome, &names);
-    assert!(is_refused(world.near.ftp[1]), "a door less");
+    assert!(is_refused(world.near.ftp[1]), "a listener less");
     exchange(&mut client, &mut server);
     let mut new = Control::connect(ftp);
     let mut new_server = world.accept();
@@ -125,7 +125,7 @@ fn doors_come_and_go_and_sessions_go_on() {
 }
 
 #[test]
-fn a_changed_door_has_its_new_settings_for_new_sessions_only() {
+fn a_changed_listener_has_its_new_settings_for_new_sessions_only() {
     let world = World::start();
     let (mut client, mut server) = world.session();
     let outcome = world.near.reload_and_tell(|text| {
@@ -167,9 +167,10 @@ fn limits_hold_for_new_sessions() {
 fn a_wrong_file_is_refused_whole_with_its_place() {
     let world = World::start();
     let upload = world.mid_upload();
-    let door = free();
-    let added =
-        |text: &str| format!("{text}[[forward]]\nlisten = \"{door}\"\ntarget = \"127.0.0.9:1\"\n");
+    let listener = free();
+    let added = |text: &str| {
+        format!("{text}[[forward]]\nlisten = \"{listener}\"\ntarget = \"127.0.0.9:1\"\n")
+    };
     let outcome = world
         .near
         .reload_and_tell(|text| added(text) + "[limits]\nsesions_max = 1\n");
@@ -177,7 +178,7 @@ fn a_wrong_file_is_refused_whole_with_its_place() {
     let line = added(&world.near.text).lines().count() + 2;
     assert!(error.contains(&format!("test.toml:{line}:1: ")), "{error}");
     assert!(outcome.is_wrong && outcome.taken.is_empty());
-    assert!(is_refused(door), "nothing of it was taken on");
+    assert!(is_refused(listener), "nothing of it was taken on");
 
     // An address in use causes a refusal, too, but is no mistake of the file.
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -190,9 +191,9 @@ fn a_wrong_file_is_refused_whole_with_its_place() {
         error.contains(&at.to_string()) && !outcome.is_wrong,
         "{error}"
     );
-    assert!(is_refused(door), "nothing of it was taken on");
+    assert!(is_refused(listener), "nothing of it was taken on");
     let outcome = world.near.reload_and_tell(added);
-    expect_taken(&outcome, &[format!("[[forward]] {door} added")]);
+    expect_taken(&outcome, &[format!("[[forward]] {listener} added")]);
     finish_upload(upload);
 }
 
@@ -254,13 +255,13 @@ fn peers_come_and_go_and_their_sessions_with_them() {
             "[[peer]]\nname = \"site-a\"\npublic_key = \"{of_near}\"\n[far]\nallow = [\"{target}\"]\n"
         ),
     );
-    let door = free();
+    let listener = free();
     let peer = format!(
         "[[peer]]\nname = \"site-c\"\npublic_key = \"{key_far}\"\nendpoint = \"{}\"\n\
-         [[ftp]]\nlisten = \"{door}\"\ntarget = \"{target}\"\nvia = \"site-c\"\n",
+         [[ftp]]\nlisten = \"{listener}\"\ntarget = \"{target}\"\nvia = \"site-c\"\n",
         third.link
     );
-    let (before, after) = world.near.text.split_once("[[ftp]]").expect("a door");
+    let (before, after) = world.near.text.split_once("[[ftp]]").expect("a listener");
     let with_both = format!("{before}{peer}[[ftp]]{after}");
     let outcome = world.near.reload_and_tell(|_| with_both.clone());
     assert!(
@@ -269,7 +270,7 @@ fn peers_come_and_go_and_their_sessions_with_them() {
             .contains(&"[[peer]] \"site-c\" added".to_owned()),
         "{outcome:?}"
     );
-    let mut client = Control::connect(door);
+    let mut client = Control::connect(listener);
     let mut server = world.accept();
     server.send("220 by way of site-c");
     client.expect("220 by way of site-c");
@@ -387,23 +388,23 @@ fn a_key_that_is_taken_away_ends_what_was_begun_with_it() {
 }
 
 #[test]
-fn a_removed_pass_through_door_has_its_data_ports_until_its_clients_leave() {
+fn a_removed_pass_through_listener_has_its_data_ports_until_its_clients_leave() {
     let world = World::start();
     let target = target(&world);
-    let (door, data) = (free(), free());
+    let (listener, data) = (free(), free());
     let port = data.port();
     let added = format!(
-        "[[ftp]]\nlisten = \"{door}\"\ntarget = \"{target}\"\n\
+        "[[ftp]]\nlisten = \"{listener}\"\ntarget = \"{target}\"\n\
          tls = {{ mode = \"pass-through\" }}\npassive_ports = \"{port}-{port}\"\n"
     );
     let outcome = world.near.reload_and_tell(|text| format!("{text}{added}"));
-    expect_taken(&outcome, &[format!("[[ftp]] {door} added")]);
-    let mut client = Control::connect(door);
+    expect_taken(&outcome, &[format!("[[ftp]] {listener} added")]);
+    let mut client = Control::connect(listener);
     let mut server = world.accept();
     server.send("220 ready");
     client.expect("220 ready");
     world.near.reload_and_tell(str::to_owned);
-    assert!(is_refused(door));
+    assert!(is_refused(listener));
     exchange(&mut client, &mut server);
     // A new client may still be relayed. The far gateway does not allow this port of the server.
     let connected = TcpStream::connect(data);
@@ -491,29 +492,29 @@ fn changed(text: &str, round: usize, target: SocketAddr, free: [SocketAddr; 4]) 
         500 + round,
         round % 2,
     );
-    let mut doors = String::new();
+    let mut listeners = String::new();
     if round.is_multiple_of(2) {
         let key = link::Identity::from_seed([9; 32]).public_key();
-        doors += &format!(
+        listeners += &format!(
             "[[peer]]\nname = \"site-x\"\npublic_key = \"{key}\"\nserves = [\"192.0.2.0/24\"]\n"
         );
-        doors +=
+        listeners +=
             &format!("[[ftp]]\nlisten = \"{ftp}\"\ntarget = \"{target}\"\nmode = \"{mode}\"\n");
     }
     if round % 4 < 2 {
-        doors += &format!("[[forward]]\nlisten = \"{forward}\"\ntarget = \"{target}\"\n");
+        listeners += &format!("[[forward]]\nlisten = \"{forward}\"\ntarget = \"{target}\"\n");
         let port = data.port();
-        doors += &format!(
+        listeners += &format!(
             "[[ftp]]\nlisten = \"{passing}\"\ntarget = \"{target}\"\n\
              tls = {{ mode = \"pass-through\" }}\npassive_ports = \"{port}-{port}\"\n"
         );
     }
     if round.is_multiple_of(5) {
         // This is the listener of the transfers.
-        let door = format!("target = \"{target}\"\n");
-        text = text.replacen(&door, &format!("{door}mode = \"{mode}\"\n"), 1);
+        let listener = format!("target = \"{target}\"\n");
+        text = text.replacen(&listener, &format!("{listener}mode = \"{mode}\"\n"), 1);
     }
-    text + &doors + &tail
+    text + &listeners + &tail
 }
 
 fn reloads_harm_no_transfer(transfers: usize, rounds: usize) {

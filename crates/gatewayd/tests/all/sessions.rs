@@ -159,10 +159,10 @@ fn a_target_that_is_not_allowed_is_refused_with_5yz_and_says_so() {
 }
 
 #[test]
-fn a_door_lets_its_clients_name_only_what_it_allows() {
-    let door = "[[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.0/8\"]\n\
+fn a_listener_lets_its_clients_name_only_what_it_allows() {
+    let listener = "[[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.0/8\"]\n\
                 allow = [\"127.0.0.1:1-65535\", \"ftp.example.com\"]";
-    let world = World::start_with("", door);
+    let world = World::start_with("", listener);
     let target = world.server.local_addr().expect("a bound socket");
     let mut client = Control::connect(world.near.ftp[1]);
     client.expect_code("220 ");

@@ -25,7 +25,7 @@ pub struct Setting {
     // Fields are dropped in this order, so the gateways end before their sites.
     gateways: Gateways,
     sink: ByteSink,
-    door: SocketAddr,
+    listener: SocketAddr,
     wan: Wan,
 }
 
@@ -45,13 +45,13 @@ impl Setting {
         wan.prepare_tcp(TCP_BUFFER)?;
         let sink = ByteSink::start(&wan, Site::B, 6200)?;
         let [a, b] = Site::BOTH.map(|site| wan.address(site));
-        let door = SocketAddr::from((a, 6201));
+        let listener = SocketAddr::from((a, 6201));
         let target = sink.address();
         let plan = GatewayPlan {
             listen_a: SocketAddr::from((a, 4810)),
             listen_b: SocketAddr::from((b, 4810)),
             endpoint_b: SocketAddr::from((b, 4810)),
-            listeners: format!("[[forward]]\nlisten = \"{door}\"\ntarget = \"{target}\"\n"),
+            listeners: format!("[[forward]]\nlisten = \"{listener}\"\ntarget = \"{target}\"\n"),
             allow: vec![target.to_string()],
             serves: Vec::new(),
             admin: ADMIN,
@@ -61,10 +61,10 @@ impl Setting {
         let mut setting = Self {
             gateways,
             sink,
-            door,
+            listener,
             wan,
         };
-        setting.wait_for_door()?;
+        setting.wait_for_listener()?;
         Ok(setting)
     }
 
@@ -78,17 +78,17 @@ impl Setting {
             let command = self.wan.command(site, program())?;
             self.gateways.launch(site, command)?;
         }
-        self.wait_for_door()
+        self.wait_for_listener()
     }
 
-    fn wait_for_door(&mut self) -> anyhow::Result<()> {
+    fn wait_for_listener(&mut self) -> anyhow::Result<()> {
         let Self {
             gateways,
             wan,
-            door,
+            listener,
             ..
         } = self;
-        gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(*door).is_ok())?))
+        gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(*listener).is_ok())?))
     }
 
     /// Waits until the link is connected. Then waits for the additional time [`SETTLE`].
@@ -121,7 +121,7 @@ impl Setting {
     pub fn bulk(&self, size: ByteCount, limit: Duration) -> BulkSender {
         BulkSender {
             limit,
-            ..BulkSender::new(self.door, size)
+            ..BulkSender::new(self.listener, size)
         }
     }
 

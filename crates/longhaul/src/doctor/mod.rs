@@ -1,8 +1,8 @@
 //! `longhaul doctor`: search for common faults. Each fault is printed with a recommended action.
 
-mod doors;
 mod files;
 mod finding;
+mod listeners;
 mod machine;
 mod peers;
 mod running;
@@ -64,8 +64,8 @@ fn examine(config: &Config, findings: &mut Findings) {
     stores::examine(config, snapshot.as_ref(), findings);
     peers::examine(config, snapshot.as_ref(), findings);
     if snapshot.is_some() {
-        doors::examine_near(config, findings);
+        listeners::examine_near(config, findings);
     }
-    doors::examine_passive_ports(config, findings, snapshot.is_some());
-    doors::examine_far(config, findings);
+    listeners::examine_passive_ports(config, findings, snapshot.is_some());
+    listeners::examine_far(config, findings);
 }

@@ -75,11 +75,11 @@ fn stopped(config: &Config, findings: &mut Findings) {
     );
     let link = config.link_listen;
     listen("UDP", link, UdpSocket::bind(link).err(), findings);
-    let doors = config.ftp.iter().map(|it| it.listen);
+    let listeners = config.ftp.iter().map(|it| it.listen);
     let passed = config.pass_through.iter().map(|it| it.listen);
     let forwards = config.forwards.iter().map(|it| it.listen);
-    for door in doors.chain(passed).chain(forwards) {
-        listen("TCP", door, TcpListener::bind(door).err(), findings);
+    for listener in listeners.chain(passed).chain(forwards) {
+        listen("TCP", listener, TcpListener::bind(listener).err(), findings);
     }
 }
 

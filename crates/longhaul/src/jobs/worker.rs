@@ -71,8 +71,8 @@ fn make(words: &[OsString], gateways: &Mutex<EmbeddedGateways>) -> anyhow::Resul
     order.check_for_workers()?;
     let mut settings = Settings::read(&order)?;
     let mut gateways = gateways.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(door) = gateways.door(&mut settings)? {
-        settings.access.use_listener(door);
+    if let Some(listener) = gateways.listener(&mut settings)? {
+        settings.access.use_listener(listener);
     }
     Ok(settings.job(&order))
 }

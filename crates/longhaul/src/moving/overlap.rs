@@ -26,7 +26,7 @@ pub(super) async fn check(order: &Order<'_>, settings: &Settings) -> anyhow::Res
     let (sources, destination) = settings.locations();
     let source = &sources[0];
     let deletes = matches!(&order.purpose, JobPurpose::Sync { deletion: Some(_) });
-    let is_direct = settings.access.door().is_none();
+    let is_direct = settings.access.listener().is_none();
     let is_same = match (source.server(), destination.server()) {
         (Some(ours), Some(theirs)) if ours.scheme.is_ftp() && order.writing.is_some() => {
             let is_same_user = settings.access.user(ours) == settings.access.user(theirs);

@@ -296,9 +296,9 @@ pub(super) fn ask_passwords(jobs: &mut [Settings]) -> anyhow::Result<()> {
 pub(super) fn share_gateways(jobs: &mut [Settings]) {
     let mut behind: HashMap<(String, u16), Vec<&mut Settings>> = HashMap::new();
     for job in jobs {
-        let door = job.access.door().map(|it| (it.host.clone(), it.port));
-        if let (Some(door), Some(_)) = (door, job.destination.server()) {
-            behind.entry(door).or_default().push(job);
+        let listener = job.access.listener().map(|it| (it.host.clone(), it.port));
+        if let (Some(listener), Some(_)) = (listener, job.destination.server()) {
+            behind.entry(listener).or_default().push(job);
         }
     }
     for jobs in behind.into_values().filter(|it| it.len() > 1) {

@@ -146,14 +146,14 @@ fn add(
         document.add_table("peer", &peer)?;
         name
     };
-    let mut door = vec![("listen", listen.to_string().into())];
+    let mut listener = vec![("listen", listen.to_string().into())];
     match target {
-        Some(target) => door.push(("target", target.to_string().into())),
+        Some(target) => listener.push(("target", target.to_string().into())),
         // If clients name servers, the file lists the permitted clients.
-        None => door.push(("clients", Array::from_iter(PRIVATE).into())),
+        None => listener.push(("clients", Array::from_iter(PRIVATE).into())),
     }
-    door.push(("via", via.into()));
-    document.add_table("ftp", &door)
+    listener.push(("via", via.into()));
+    document.add_table("ftp", &listener)
 }
 
 /// Whether the far gateway's endpoint has only IPv6 addresses.
@@ -374,7 +374,7 @@ mod tests {
         // Another far gateway gets a listener of its own, and nothing else.
         let other = Invite::new(link::Identity::generate().public_key(), &endpoint);
         let told = add(&mut document, &other, "far", listen, Some(&endpoint));
-        let told = told.expect_err("the door has a peer").to_string();
+        let told = told.expect_err("the listener has a peer").to_string();
         assert!(told.contains("another via"), "{told}");
         let mut document = Document::open(&path, TITLE).expect("TOML");
         let second = SocketAddr::from(([0, 0, 0, 0], 2121));
@@ -388,7 +388,7 @@ mod tests {
         );
         let elsewhere: Endpoint = "other.example:21".parse().expect("an endpoint");
         let told = add(&mut document, &other, "far", listen, Some(&elsewhere));
-        let told = told.expect_err("the door has a target").to_string();
+        let told = told.expect_err("the listener has a target").to_string();
         assert!(told.contains("another target"), "{told}");
     }
 }

@@ -34,8 +34,8 @@ fn refusing_server() -> SocketAddr {
 }
 
 /// Performs a log-in that the server refuses.
-fn fail_to_log_in(door: SocketAddr, user: &str) {
-    let mut stream = TcpStream::connect(door).expect("the door");
+fn fail_to_log_in(listener: SocketAddr, user: &str) {
+    let mut stream = TcpStream::connect(listener).expect("the listener");
     stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let mut lines = BufReader::new(stream.try_clone().expect("a handle")).lines();
     let mut next = || lines.next().expect("a line").expect("in time");

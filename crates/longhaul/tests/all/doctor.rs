@@ -216,12 +216,12 @@ fn a_gateway_without_peers_and_one_with_taken_ports_are_found() {
     let port = taken.local_addr().expect("bound").port();
     printed(&side.far(&["--allow", "127.0.0.1:1"]));
     printed(&side.run(&["peer", "rm", "--invites"], &[], ""));
-    let door = format!(
+    let listener = format!(
         "\n[[ftp]]\nlisten = \"{}\"\nclients = [\"127.0.0.0/8\"]\npassive_ports = \"{port}-{port}\"\n",
         side.ftp
     );
     let text = fs::read_to_string(side.config()).expect("there");
-    fs::write(side.config(), text + &door).expect("room");
+    fs::write(side.config(), text + &listener).expect("room");
     assert_finds(&side, "there is none", "longhaul peer invite");
     assert_finds(
         &side,

@@ -58,7 +58,7 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
     let near_runs = near.start();
     near.wait("a link", |it| is_up(it, "far"));
     far.wait("a link", |it| is_up(it, "oslo"));
-    let client = TcpStream::connect(near.ftp).expect("the door");
+    let client = TcpStream::connect(near.ftp).expect("the listener");
     client.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let mut line = String::new();
     BufReader::new(client).read_line(&mut line).expect("a line");
@@ -85,7 +85,7 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
     far.wait("no peer", |it| !is_up(it, "oslo"));
     let _near = near.start();
     near.wait("the reason", |it| it["peers"][0]["state"] == "dismissed");
-    let client = TcpStream::connect(near.ftp).expect("the door");
+    let client = TcpStream::connect(near.ftp).expect("the listener");
     client.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let mut line = String::new();
     BufReader::new(client).read_line(&mut line).expect("a line");
@@ -233,11 +233,11 @@ fn no_command_leaves_a_register_that_a_gateway_cannot_start_with() {
     let listed = printed(&side.run(&["peer", "ls"], &[], ""));
     assert!(listed.contains("serves 10.0.0.1 *.example"), "{listed}");
     let text = fs::read_to_string(side.config()).expect("there");
-    let door = format!(
+    let listener = format!(
         "\n[[ftp]]\nlisten = \"{}\"\ntarget = \"10.0.0.1:21\"\n",
         side.ftp
     );
-    fs::write(side.config(), text.clone() + &door).expect("room");
+    fs::write(side.config(), text.clone() + &listener).expect("room");
     assert_refused(
         &side.run(&["peer", "rm", "oslo"], &[], ""),
         2,

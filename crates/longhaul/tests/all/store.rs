@@ -212,7 +212,7 @@ fn open(name: &str, token: Option<&str>) -> Open {
     }
     printed(&near.near(&invite, &["--target", &target]));
     let come = || {
-        let client = TcpStream::connect(near.ftp).expect("the door");
+        let client = TcpStream::connect(near.ftp).expect("the listener");
         client.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let mut line = String::new();
         let mut reader = BufReader::new(client.try_clone().expect("a socket"));

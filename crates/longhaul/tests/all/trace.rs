@@ -53,8 +53,8 @@ impl Pair {
         printed(&near.near(&invite, &[]));
         let forward = free();
         let text = fs::read_to_string(near.config()).expect("it was written");
-        let door = format!("\n[[forward]]\nlisten = \"{forward}\"\ntarget = \"{target}\"\n");
-        fs::write(near.config(), text + &door).expect("room");
+        let listener = format!("\n[[forward]]\nlisten = \"{forward}\"\ntarget = \"{target}\"\n");
+        fs::write(near.config(), text + &listener).expect("room");
         let near_runs = near.start();
         near.wait("a link", |it| is_up(it, "far"));
         Self {

@@ -135,8 +135,8 @@ impl Pair {
         printed(&near.near(&invite, &[]));
         let config = near.config();
         let text = fs::read_to_string(&config).expect("it was written");
-        let door = format!("\n[[forward]]\nlisten = \"{forward}\"\ntarget = \"{echo}\"\n");
-        fs::write(&config, text + &door).expect("room");
+        let listener = format!("\n[[forward]]\nlisten = \"{forward}\"\ntarget = \"{echo}\"\n");
+        fs::write(&config, text + &listener).expect("room");
         let near = Gateway::start(near);
         Self { near, far, forward }
     }
@@ -332,7 +332,10 @@ fn an_order_to_reload_that_comes_to_the_earlier_process_is_not_lost() {
     kill(Pid::from_raw(old), Signal::SIGHUP).expect("it is still there");
     let begun = Instant::now();
     while TcpStream::connect(after).is_err() {
-        assert!(begun.elapsed() < TIMEOUT, "the front door has not moved");
+        assert!(
+            begun.elapsed() < TIMEOUT,
+            "the front listener has not moved"
+        );
         thread::sleep(Duration::from_millis(20));
     }
 }

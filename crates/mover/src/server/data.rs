@@ -259,10 +259,10 @@ mod tests {
     /// Creates a session with a simulated gateway in this process. The gateway accepts every
     /// command.
     async fn session(network: &PipeNetwork) -> Session {
-        let door = network.listen().expect("a port");
-        let at = door.local_addr();
+        let listener = network.listen().expect("a port");
+        let at = listener.local_addr();
         tokio::spawn(async move {
-            let mut control = BufReader::new(door.accept().await);
+            let mut control = BufReader::new(listener.accept().await);
             let mut reply = &b"220 hello\r\n"[..];
             while control.write_all(reply).await.is_ok() {
                 if control.read_line(&mut String::new()).await.unwrap_or(0) == 0 {
@@ -310,8 +310,8 @@ mod tests {
     async fn an_absent_gateway_within_the_process_is_reported_with_its_address() {
         let network = PipeNetwork::new();
         let mut dial = Dial::clone(&session(&network).await.dial);
-        if let Route::Gateway(door) = &mut dial.route {
-            door.network = Some(PipeNetwork::new());
+        if let Route::Gateway(listener) = &mut dial.route {
+            listener.network = Some(PipeNetwork::new());
         }
         let refused = Session::open(&dial).await.err().expect("nobody listens");
         assert!(matches!(refused, ServerError::Connect { .. }), "{refused}");

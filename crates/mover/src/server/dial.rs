@@ -128,14 +128,16 @@ impl Dial {
     /// server, the listener leads to one fixed server. The new error then names the listener as the
     /// cause.
     pub(super) fn explain(&self, error: ServerError, greeting: &ftp::client::Reply) -> ServerError {
-        let Route::Gateway(door) = &self.route else {
+        let Route::Gateway(listener) = &self.route else {
             return error;
         };
         let takes_names = greeting.to_string().contains("Longhaul gateway");
         match error {
-            ServerError::LogIn(reply) if !reply.is_temporary() && !door.is_ours && !takes_names => {
+            ServerError::LogIn(reply)
+                if !reply.is_temporary() && !listener.is_ours && !takes_names =>
+            {
                 ServerError::FixedServer {
-                    listener: format!("{}:{}", door.host, door.port),
+                    listener: format!("{}:{}", listener.host, listener.port),
                     reply,
                 }
             }
@@ -146,7 +148,7 @@ impl Dial {
     /// Returns the TLS mode of the connection that the mover opens. Returns `None` if that
     /// connection is not encrypted.
     pub(super) fn tls(&self) -> Option<TlsStart> {
-        if matches!(&self.route, Route::Gateway(door) if door.has_tls) {
+        if matches!(&self.route, Route::Gateway(listener) if listener.has_tls) {
             return None;
         }
         match self.server.scheme {
@@ -218,7 +220,7 @@ impl Dial {
     /// must be no secret, or the route to the server must use TLS.
     pub(super) fn may_hurry_password(&self) -> bool {
         let is_private = self.server.scheme != Scheme::Ftp
-            && matches!(&self.route, Route::Gateway(door) if door.has_tls);
+            && matches!(&self.route, Route::Gateway(listener) if listener.has_tls);
         self.password.is_guests() || is_private
     }
 
@@ -232,9 +234,14 @@ impl Dial {
         let server = format!("the server {}", self.server.place());
         match &self.route {
             Route::Direct => server,
-            Route::Gateway(door) if door.is_ours => format!("{server} behind the far gateway"),
-            Route::Gateway(door) => {
-                format!("{server} behind the gateway {}:{}", door.host, door.port)
+            Route::Gateway(listener) if listener.is_ours => {
+                format!("{server} behind the far gateway")
+            }
+            Route::Gateway(listener) => {
+                format!(
+                    "{server} behind the gateway {}:{}",
+                    listener.host, listener.port
+                )
             }
         }
     }
@@ -244,14 +251,14 @@ impl Dial {
     pub(super) fn network(&self) -> Option<&PipeNetwork> {
         match &self.route {
             Route::Direct => None,
-            Route::Gateway(door) => door.network.as_ref(),
+            Route::Gateway(listener) => listener.network.as_ref(),
         }
     }
 
     fn next_hop(&self) -> (&str, u16) {
         match &self.route {
             Route::Direct => (&self.server.host, self.server.port),
-            Route::Gateway(door) => (&door.host, door.port),
+            Route::Gateway(listener) => (&listener.host, listener.port),
         }
     }
 }

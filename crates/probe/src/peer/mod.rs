@@ -267,16 +267,16 @@ fn tcp_control(
     else {
         unreachable!("it was made so");
     };
-    let door = task
+    let stream_port = task
         .window_bytes
         .map(|_| StreamPort::open(stream, task, shared, test));
-    let door = door.transpose()?;
-    let port = door.as_ref().map(StreamPort::port).transpose()?;
+    let stream_port = stream_port.transpose()?;
+    let port = stream_port.as_ref().map(StreamPort::port).transpose()?;
     line::write(stream, &TestReady { id: test.id, port })?;
     let count = task.all_streams();
     let have_joined = |_: &RunningTest| lock(streams).ends.len() == count;
     attend(stream, shared, test, have_joined, tcp::STALL_MAX)?;
-    drop(door);
+    drop(stream_port);
     let unusable = lock(streams).ends.values().flatten().next().cloned();
     let failure = unusable.and_then(|end| end.failure);
     let is_usable = failure.is_none();
@@ -318,12 +318,12 @@ impl StreamPort {
         let _ = task.prepare(&socket);
         socket.listen(task.all_streams() as i32)?;
         let listener = TcpListener::from(socket);
-        let door = Self(listener.try_clone()?);
+        let stream_port = Self(listener.try_clone()?);
         let (shared, test) = (shared.clone(), test.clone());
         thread::Builder::new()
             .name("probe-streams".to_owned())
             .spawn(move || accept(&listener, &shared, || test.is_over()))?;
-        Ok(door)
+        Ok(stream_port)
     }
 
     fn port(&self) -> io::Result<u16> {

@@ -232,8 +232,14 @@ impl PassThroughListener {
         let most = self.shared.settings.limits.transfers_max;
         let mut open = self.lock();
         // Some connections of this listener are not in the registry yet.
-        let of_door: usize = open.values().map(|open| open.data).sum();
-        if self.shared.registry.client_transfers_open().max(of_door) >= most {
+        let of_listener: usize = open.values().map(|open| open.data).sum();
+        if self
+            .shared
+            .registry
+            .client_transfers_open()
+            .max(of_listener)
+            >= most
+        {
             return None;
         }
         let is_inherited = self.is_inherited(client);

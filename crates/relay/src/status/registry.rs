@@ -399,8 +399,8 @@ impl Registry {
     /// Returns the number of open data connections of this gateway's own clients.
     pub(crate) fn client_transfers_open(&self) -> usize {
         let transfers = lock(&self.transfers);
-        let of_doors = transfers.values().filter(|t| t.near && t.kind == "ftp");
-        of_doors.count()
+        let of_listeners = transfers.values().filter(|t| t.near && t.kind == "ftp");
+        of_listeners.count()
     }
 
     /// Counts a client or log-on that the gateway has refused.

@@ -92,7 +92,7 @@ async fn an_upload_that_the_client_resets_is_reset_at_the_server() {
 /// A near gateway without client sockets, a far gateway, and a server.
 struct World {
     network: PipeNetwork,
-    door: SocketAddr,
+    address: SocketAddr,
     server: FakeServer,
     _pair: Pair,
 }
@@ -113,20 +113,20 @@ impl World {
         let pair = common::pair(AllowList(vec![allow]), None);
         let network = PipeNetwork::new();
         let listener = network.listen().expect("a port");
-        let door = listener.local_addr();
-        let settings = FtpListener::within_process(door, 0, None);
-        let front = Arc::new(FtpService::new(settings, door, None));
+        let address = listener.local_addr();
+        let settings = FtpListener::within_process(address, 0, None);
+        let front = Arc::new(FtpService::new(settings, address, None));
         tokio::spawn(near::serve(listener.into(), front, pair.near.clone()));
         Self {
             network,
-            door,
+            address,
             server,
             _pair: pair,
         }
     }
 
     async fn logged_in(&self) -> Client {
-        let control = self.network.connect(self.door).expect("a door");
+        let control = self.network.connect(self.address).expect("a listener");
         let mut client = Client(BufReader::new(control));
         client.expect("220").await;
         let user = format!("USER joe@{}", self.server.address());

@@ -136,16 +136,19 @@ async fn pair(service: Option<Arc<dyn FarService>>) -> (SocketAddr, Pair) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_of_its_own_crosses_the_link() {
-    let (door, _pair) = pair(Some(Arc::new(Echo))).await;
+    let (listener, _pair) = pair(Some(Arc::new(Echo))).await;
     let sent: Vec<u8> = (0..3_000_000_u32).map(|it| (it % 251) as u8).collect();
-    let (mut from_door, mut to_door) = TcpStream::connect(door).await.expect("open").into_split();
+    let (mut from_listener, mut to_listener) = TcpStream::connect(listener)
+        .await
+        .expect("open")
+        .into_split();
     let expected = sent.clone();
     tokio::spawn(async move {
-        to_door.write_all(&sent).await.expect("it is read");
-        to_door.shutdown().await.expect("open");
+        to_listener.write_all(&sent).await.expect("it is read");
+        to_listener.shutdown().await.expect("open");
     });
     let mut read = Vec::new();
-    let all = timeout(TIMEOUT, from_door.read_to_end(&mut read)).await;
+    let all = timeout(TIMEOUT, from_listener.read_to_end(&mut read)).await;
     all.expect("in time").expect("an orderly end");
     assert!(
         read == expected,
@@ -157,8 +160,8 @@ async fn a_service_of_its_own_crosses_the_link() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_the_far_end_does_not_have_is_refused() {
-    let (door, _pair) = pair(None).await;
-    let mut client = TcpStream::connect(door).await.expect("open");
+    let (listener, _pair) = pair(None).await;
+    let mut client = TcpStream::connect(listener).await.expect("open");
     let mut read = Vec::new();
     let ended = timeout(TIMEOUT, client.read_to_end(&mut read)).await;
     let _ = ended.expect("the client hears of it");
@@ -167,13 +170,13 @@ async fn a_service_that_the_far_end_does_not_have_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replaced_process_takes_no_streams_of_a_service() {
-    let (door, pair) = pair(Some(Arc::new(Echo))).await;
-    let mut before = TcpStream::connect(door).await.expect("open");
+    let (listener, pair) = pair(Some(Arc::new(Echo))).await;
+    let mut before = TcpStream::connect(listener).await.expect("open");
     before.write_all(b"a").await.expect("it is read");
     let echoed = timeout(TIMEOUT, before.read_u8()).await;
     assert_eq!(echoed.expect("in time").expect("a byte"), b'a');
     pair.far.retire();
-    let mut client = TcpStream::connect(door).await.expect("open");
+    let mut client = TcpStream::connect(listener).await.expect("open");
     let mut read = Vec::new();
     let ended = timeout(TIMEOUT, client.read_to_end(&mut read)).await;
     let _ = ended.expect("the client hears of it");
@@ -185,8 +188,8 @@ async fn a_replaced_process_takes_no_streams_of_a_service() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_a_service_that_waits_for_nothing_ends_with_its_relay() {
-    let (door, mut pair) = pair(Some(Arc::new(Echo))).await;
-    let mut client = TcpStream::connect(door).await.expect("open");
+    let (listener, mut pair) = pair(Some(Arc::new(Echo))).await;
+    let mut client = TcpStream::connect(listener).await.expect("open");
     client.write_all(b"a").await.expect("it is read");
     let echoed = timeout(TIMEOUT, client.read_u8()).await;
     assert_eq!(echoed.expect("in time").expect("a byte"), b'a');

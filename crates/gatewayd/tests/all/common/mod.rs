@@ -250,8 +250,8 @@ impl World {
         Self::start_with("", "")
     }
 
-    pub fn start_with(link: &str, door: &str) -> Self {
-        Self::start_in(folder(), link, door)
+    pub fn start_with(link: &str, listener: &str) -> Self {
+        Self::start_in(folder(), link, listener)
     }
 
     /// Starts a world in a folder with two identities. If the folder contains `admin.token`, the
@@ -259,7 +259,7 @@ impl World {
     pub fn start_in(
         (folder, key_a, key_b): (PathBuf, String, String),
         link: &str,
-        door: &str,
+        listener: &str,
     ) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = server.local_addr().expect("a bound socket");
@@ -270,7 +270,7 @@ impl World {
         let far = Gateway::start(&folder, "b.key", &far);
         let near = format!(
             "{link}\n[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n\
-             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n{door}\n\
+             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n{listener}\n\
              [[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.0/8\"]\n\
              [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n\
              [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.9:1\"\n",

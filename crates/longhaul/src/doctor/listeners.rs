@@ -14,17 +14,19 @@ use super::Findings;
 
 /// Connects to each listener as a client, and checks the greeting of its server.
 pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
-    for door in &config.ftp {
-        let Some(target) = &door.target else { continue };
-        let what = format!("listener {}", door.listen);
-        let local = local(door.listen);
-        if !door.admits(local.ip()) || matches!(door.tls, ListenerTls::Implicit(_)) {
+    for listener in &config.ftp {
+        let Some(target) = &listener.target else {
+            continue;
+        };
+        let what = format!("listener {}", listener.listen);
+        let local = local(listener.listen);
+        if !listener.admits(local.ip()) || matches!(listener.tls, ListenerTls::Implicit(_)) {
             findings.doubtful(
                 what,
                 format!("{target} cannot be tested from this machine"),
                 format!(
                     "connect from a client that the listener accepts: {}",
-                    door.listen
+                    listener.listen
                 ),
             );
             continue;
@@ -83,11 +85,11 @@ pub(super) fn examine_far(config: &Config, findings: &mut Findings) {
 
 /// Checks that the passive ports are free, and that there are enough.
 pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is_running: bool) {
-    for door in &config.ftp {
-        let Some(ports) = &door.passive_ports else {
+    for listener in &config.ftp {
+        let Some(ports) = &listener.passive_ports else {
             continue;
         };
-        let what = format!("passive ports of {}", door.listen);
+        let what = format!("passive ports of {}", listener.listen);
         let count = ports.clone().count();
         if count < PASSIVE_PORTS_FEW {
             findings.doubtful(
@@ -100,7 +102,7 @@ pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is
         }
         // Ports that the gateway itself uses at the moment are no finding.
         let is_taken = |port: &u16| {
-            let at = SocketAddr::new(door.listen.ip(), *port);
+            let at = SocketAddr::new(listener.listen.ip(), *port);
             TcpListener::bind(at).is_err_and(|it| it.kind() == io::ErrorKind::AddrInUse)
         };
         match ports.clone().find(is_taken) {
