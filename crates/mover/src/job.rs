@@ -52,10 +52,10 @@ pub enum JobSite {
 
 impl JobSite {
     /// Returns the server and the route to it, for display. Returns `None` for this machine.
-    pub(crate) fn whom(&self) -> Option<String> {
+    pub(crate) fn describe(&self) -> Option<String> {
         match self {
             Self::Local => None,
-            Self::Server(dial) => Some(dial.whom()),
+            Self::Server(dial) => Some(dial.describe()),
             Self::Web(dial) => Some(format!("the server {}", dial.server.place())),
         }
     }

@@ -175,9 +175,9 @@ fn refusal(shared: &JobContext, error: &ServerError) -> TaskFailure {
 /// Returns a text that names the servers from which a lane is waiting for a reply, with possible
 /// reasons. `is_in` is true if a session is already open.
 fn awaited(source: &JobSite, destination: &JobSite, is_in: bool) -> String {
-    let whom: Vec<String> = [source, destination]
+    let servers: Vec<String> = [source, destination]
         .into_iter()
-        .filter_map(JobSite::whom)
+        .filter_map(JobSite::describe)
         .collect();
     let what = if is_in { "answered" } else { "let us in" };
     let question = match source.is_behind_gateway() || destination.is_behind_gateway() {
@@ -186,7 +186,7 @@ fn awaited(source: &JobSite, destination: &JobSite, is_in: bool) -> String {
     };
     format!(
         "{} has not {what} for {} s ({question}); still waiting",
-        whom.join(" or "),
+        servers.join(" or "),
         SLOW_AFTER.as_secs()
     )
 }

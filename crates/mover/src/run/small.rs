@@ -139,7 +139,7 @@ impl<'a> SmallFiles<'a> {
                 },
                 Some(written) = self.writing.join_next() => {
                     let (id, result) = written.expect("disk work does not panic");
-                    self.told(id, result);
+                    self.report(id, result);
                 }
             }
         }
@@ -167,7 +167,7 @@ impl<'a> SmallFiles<'a> {
                     backlog.alone.insert(id);
                     backlog.put_back(id, Task::Move(file));
                 }
-                Err(error) if error.keeps_connection() => self.told(id, Err(error)),
+                Err(error) if error.keeps_connection() => self.report(id, Err(error)),
                 Err(error) => return Err((id, error)),
             }
         }
@@ -218,10 +218,10 @@ impl<'a> SmallFiles<'a> {
     ) {
         let file = self.files.remove(&id.0).expect("it is under way");
         match result {
-            Ok(CompletedFile::Stored { .. }) => self.told(id, Ok(moved(&file, self.shared))),
+            Ok(CompletedFile::Stored { .. }) => self.report(id, Ok(moved(&file, self.shared))),
             Ok(CompletedFile::Retrieved(content)) => match self.check(&file, &content) {
                 Ok(()) => self.write(id, &file, content.bytes),
-                Err(error) => self.told(id, Err(error)),
+                Err(error) => self.report(id, Err(error)),
             },
             Err(error) => {
                 if self.pipeline.port_owner() == PortOwner::Ours && is_out_of_reach(&error) {
@@ -289,7 +289,7 @@ impl<'a> SmallFiles<'a> {
         });
     }
 
-    fn told(&self, id: TaskId, result: Result<TaskResult, TaskError>) {
+    fn report(&self, id: TaskId, result: Result<TaskResult, TaskError>) {
         (self.tell)(match result {
             Ok(outcome) => LaneEvent::Done(id, outcome),
             Err(TaskError::Busy) => LaneEvent::Done(id, TaskResult::Unsettled),

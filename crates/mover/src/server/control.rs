@@ -20,7 +20,7 @@ pub(super) struct ControlConnection {
     io: Option<Leg>,
     peer: SocketAddr,
     /// The server and its route, for display.
-    whom: String,
+    server: String,
     client: FtpClient,
     /// Bytes for the server that are not yet written to the connection.
     out: Vec<u8>,
@@ -54,13 +54,13 @@ impl ControlConnection {
     /// Creates a control connection whose greeting has not been read yet.
     pub(super) fn new(
         io: Leg,
-        (peer, whom): (SocketAddr, String),
+        (peer, server): (SocketAddr, String),
         reply_timeout: Duration,
     ) -> Self {
         Self {
             io: Some(io),
             peer,
-            whom,
+            server,
             client: FtpClient::default(),
             out: Vec::new(),
             needs_flush: false,
@@ -324,14 +324,14 @@ impl ControlConnection {
 
     fn lost(&self, source: io::Error) -> ServerError {
         ServerError::Lost {
-            peer: self.whom.clone(),
+            peer: self.server.clone(),
             source,
         }
     }
 
     fn silent(&self, command: &'static str, reply_timeout: Duration) -> ServerError {
         ServerError::Silent {
-            peer: self.whom.clone(),
+            peer: self.server.clone(),
             command,
             reply_timeout,
         }

@@ -230,7 +230,7 @@ impl Dial {
     }
 
     /// Returns the server and the route to it, for display.
-    pub(crate) fn whom(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let server = format!("the server {}", self.server.place());
         match &self.route {
             Route::Direct => server,

@@ -57,7 +57,7 @@ impl Session {
         self.settled(settings).await?;
         let (utf8, status) = (self.features.utf8, !self.features.machine_listings);
         let extras = self.ask_extras(utf8, status)?;
-        self.told(extras).await
+        self.read_optional_replies(extras).await
     }
 
     async fn begin_at_once(&mut self) -> Result<(), ServerError> {
@@ -109,7 +109,7 @@ impl Session {
             let utf8 = self.control.send("OPTS", b"UTF8 ON")?;
             self.control.disregard(utf8);
         }
-        self.told(extras).await?;
+        self.read_optional_replies(extras).await?;
         if self.features.utf8 && !self.home.as_ref().is_none_or(|it| it.is_ascii()) {
             // The directory of the log-in may have another name since.
             self.home = None;
@@ -163,7 +163,7 @@ impl Session {
         Ok(OptionalCommands { utf8, status, home })
     }
 
-    async fn told(&mut self, extras: OptionalCommands) -> Result<(), ServerError> {
+    async fn read_optional_replies(&mut self, extras: OptionalCommands) -> Result<(), ServerError> {
         if let Some(utf8) = extras.utf8 {
             self.control.last(utf8).await?;
         }

@@ -101,7 +101,7 @@ impl Session {
             }
             _ => Leg::plain(connection),
         };
-        let mut control = ControlConnection::new(leg, (peer, dial.whom()), dial.reply_timeout);
+        let mut control = ControlConnection::new(leg, (peer, dial.describe()), dial.reply_timeout);
         let greeting = greet(&mut control).await?;
         if let (Some(connector), Some(TlsStart::Explicit)) = (&connector, tls) {
             let reply = control.ask("AUTH", b"TLS").await?;

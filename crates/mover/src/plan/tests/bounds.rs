@@ -399,7 +399,7 @@ fn a_destination_that_does_not_list_takes_everything() {
 }
 
 #[test]
-fn what_has_the_name_of_a_file_or_directory_is_told() {
+fn an_entry_with_the_name_of_a_file_or_directory_is_reported() {
     let mut desk = PlannerHarness::new(1, lanes(1));
     desk.enter(true);
     let there = |name: &str, kind| entry(name.as_bytes(), kind, None, 0);

@@ -183,7 +183,7 @@ fn sources_that_look_alike_are_all_moved_where_the_destination_tells_them_apart(
 }
 
 #[test]
-fn a_name_that_the_server_changes_is_told_and_its_file_is_kept() {
+fn a_name_that_the_server_changes_is_reported_and_its_file_is_kept() {
     for seed in 0..20 {
         let source = ["take 1 ", "b"];
         let mut trees = Trees::of(tree(&source), tree(&[]), deleting(true), seed);

@@ -38,7 +38,7 @@ fn shift(source: &mut Files, by_s: i64) {
 }
 
 #[test]
-fn when_all_times_have_moved_by_quarter_hours_nothing_is_moved_and_it_is_told_once() {
+fn a_shift_of_all_times_by_quarter_hours_copies_nothing_and_is_reported_once() {
     for (by_s, words) in [
         (3600, "+1 h"),
         (-3600, "-1 h"),

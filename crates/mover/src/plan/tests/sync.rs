@@ -158,20 +158,21 @@ fn a_dry_run_tells_what_a_run_does_and_changes_nothing() {
         assert_eq!(trees.destination, destination, "seed {seed}");
         assert_eq!((trees.moved, trees.deleted.len()), (0, 0), "seed {seed}");
         let planned = |is_it: fn(&DryRunStep) -> bool| {
-            let mut told = trees.told(|it| matches!(it, FileOutcome::Planned(step) if is_it(step)));
+            let mut told =
+                trees.paths_of(|it| matches!(it, FileOutcome::Planned(step) if is_it(step)));
             told.sort();
             told
         };
         let mut real = Trees::of(source, destination.clone(), options, seed);
         real.run();
-        let mut moved = real.told(|it| matches!(it, FileOutcome::Moved(..)));
+        let mut moved = real.paths_of(|it| matches!(it, FileOutcome::Moved(..)));
         moved.sort();
         assert_eq!(
             planned(|it| matches!(it, DryRunStep::Move(_))),
             moved,
             "seed {seed}"
         );
-        let mut deleted = real.told(|it| *it == FileOutcome::Deleted);
+        let mut deleted = real.paths_of(|it| *it == FileOutcome::Deleted);
         deleted.sort();
         assert_eq!(
             planned(|it| *it == DryRunStep::Delete),
@@ -191,7 +192,7 @@ fn without_deletion_what_only_the_destination_has_stays_and_is_counted() {
     let mut trees = Trees::new(&["a", "new/b"], &["a", "x", "old/y"], sync());
     let tally = trees.run();
     assert_eq!((tally.moved, tally.same, tally.surplus), (1, 1, 2));
-    assert_eq!(trees.told(|it| *it == FileOutcome::Extra), ["old", "x"]);
+    assert_eq!(trees.paths_of(|it| *it == FileOutcome::Extra), ["old", "x"]);
     assert!(trees.deleted.is_empty());
     assert!(trees.destination.contains_key("old/y"));
 }
@@ -414,15 +415,18 @@ fn a_check_tells_what_differs_and_changes_nothing() {
         (1, 3, 2, 2)
     );
     assert_eq!(tally.failed, 0);
-    let mut differ = trees.told(|it| matches!(it, FileOutcome::Differs(_)));
+    let mut differ = trees.paths_of(|it| matches!(it, FileOutcome::Differs(_)));
     differ.sort();
     assert_eq!(differ, ["kind", "size", "time"]);
     assert_eq!(
-        trees.told(|it| *it == FileOutcome::Missing).len(),
+        trees.paths_of(|it| *it == FileOutcome::Missing).len(),
         2,
         "files, not directories"
     );
-    assert_eq!(trees.told(|it| *it == FileOutcome::Extra), ["more", "only"]);
+    assert_eq!(
+        trees.paths_of(|it| *it == FileOutcome::Extra),
+        ["more", "only"]
+    );
 }
 
 #[test]

@@ -289,7 +289,7 @@ impl Trees {
     }
 
     /// Returns the paths of all file events whose result satisfies `is_it`, in order.
-    pub(super) fn told(&self, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String> {
+    pub(super) fn paths_of(&self, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String> {
         let notes = self.notes.iter().filter(|it| is_it(&it.result));
         notes.map(|it| it.path.to_string()).collect()
     }
