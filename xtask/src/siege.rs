@@ -27,7 +27,7 @@ const ATTEMPTS: [(&str, [&str; 3]); 18] = [
         [
             "longhaul",
             "hostile_local",
-            "who_listens_in_the_gateway_s_place_gets_no_orders",
+            "a_process_that_listens_at_the_gateways_address_gets_no_requests",
         ],
     ),
     (
@@ -51,7 +51,7 @@ const ATTEMPTS: [(&str, [&str; 3]); 18] = [
         [
             "longhaul-gatewayd",
             "dashboard",
-            "who_comes_by_a_proxy_is_no_program_on_this_machine",
+            "a_client_behind_a_proxy_is_no_program_on_this_machine",
         ],
     ),
     (

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_have_their_position() {
         for (text, place, part) in [
             ("", "1:1", "at least one"),
             (

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_malformed_server_is_told_apart() {
+    fn missing_and_malformed_servers_are_distinguished() {
         assert_eq!(parse("joe"), Err(LogonError::NoServer));
         for text in [
             "joe@",

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_is_told_a_round_trip_time_that_differs_by_a_tenth() {
+    fn a_round_trip_time_that_differs_by_a_tenth_is_sent_to_the_peer() {
         let mut queue = ControlQueue::default();
         let ms = Duration::from_millis;
         for (rtt, is_told) in [

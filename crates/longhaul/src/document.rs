@@ -316,7 +316,7 @@ public_key = \"K\"
     }
 
     #[test]
-    fn what_is_no_toml_is_told_with_its_place() {
+    fn invalid_toml_is_reported_with_its_position() {
         let folder = tempfile::tempdir().expect("room");
         let path = folder.path().join("gateway.toml");
         fs::write(&path, "[identity]\nkey_file = \n").expect("room");

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_use_is_told_from_failed_work() {
+    fn wrong_use_differs_from_failed_work() {
         let failed = anyhow::anyhow!("no room").context("writing records");
         assert_eq!(code(&failed), 1);
         let wrong = wrong_use(failed);

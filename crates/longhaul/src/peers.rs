@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_have_their_position() {
         let told = |name, text| found(name, text).expect_err("no peer");
         let cases = [
             (

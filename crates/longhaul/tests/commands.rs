@@ -409,7 +409,7 @@ fn a_tcp_test_takes_the_letters_of_iperf3() {
 }
 
 #[test]
-fn every_command_logs_as_it_is_told() {
+fn every_command_logs_by_its_options() {
     let calc = ["calc", "rate", "--window", "64K", "--rtt", "1ms"];
     for options in [&["-q"][..], &["-vv"], &["--log", "link=debug,info"]] {
         assert_ends(&[&calc, options].concat(), 0, "");
@@ -466,7 +466,7 @@ fn wrong_use_ends_with_2() {
 
 #[cfg(feature = "laboratory")]
 #[test]
-fn a_script_that_cannot_be_read_is_told_with_the_reason() {
+fn a_script_that_cannot_be_read_is_reported_with_the_reason() {
     let script = ["wan", "script", "/nonexistent.toml"];
     assert_ends(&script, 2, "reading /nonexistent.toml: No such file");
 }

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_first_wins_and_the_others_are_closed() {
+    fn the_first_connection_wins_and_the_others_are_closed() {
         struct Open(Arc<Mutex<i32>>);
         impl Drop for Open {
             fn drop(&mut self) {

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn newcomers_get_the_places_of_those_who_say_nothing() {
+    async fn new_connections_get_the_permits_of_silent_ones() {
         let permits = ConnectionPermits::new(4, 4);
         let client = IpAddr::from([127, 0, 0, 1]);
         let mut held = Vec::new();

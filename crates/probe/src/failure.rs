@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_sockets_are_told_apart() {
+    fn errors_of_sockets_are_distinguished() {
         for (error, kind) in [
             (io::ErrorKind::ConnectionRefused, FailureKind::Refused),
             (io::ErrorKind::ConnectionReset, FailureKind::Reset),

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_port_is_told() {
+    fn a_closed_port_is_reported() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = closed.local_addr().expect("bound");
         drop(closed);

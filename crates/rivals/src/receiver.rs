@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_told_newest_first_and_close() {
+    fn gaps_are_reported_newest_first_and_close() {
         let mut receiver = Receiver::default();
         let mut take = |number| receiver.handle_segment(Segment { number });
         assert_eq!(take(0).cumulative, 1);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn our_mover_is_told_the_way() {
+    fn our_mover_gets_the_route() {
         let route_arguments = ["--gateway", "10.0.0.1:2121"];
         assert_eq!(
             line(Side::MoverGateway, 1, &route_arguments),

@@ -50,7 +50,7 @@ fn figures_are_medians_of_the_records() {
 }
 
 #[test]
-fn what_is_left_to_a_neighbour_is_told() {
+fn the_goodput_of_a_competing_connection_is_reported() {
     let mut records = records();
     for record in &mut records {
         record.cell.work.beside = Some(crate::cell::CompetingConnection::Cubic);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_told_apart_from_a_foreign_protocol() {
+    fn a_malformed_address_differs_from_a_foreign_protocol() {
         use ActiveForm::{Eprt, Lprt, Port};
         for text in [
             "",

@@ -52,7 +52,7 @@ fn a_listener_tells_its_tls() {
 }
 
 #[test]
-fn a_transparent_listener_tells_what_it_takes() {
+fn a_transparent_listener_shows_the_destinations_that_it_intercepts() {
     let config = parse("transparent", SERVES, DOOR).expect("a valid configuration");
     assert!(config.ftp[0].transparent);
     let shown = config.to_string();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_vain_is_told_so() {
+    fn a_wait_in_vain_ends_with_an_error() {
         let (_one, mut other) = pair();
         let late = other.receive::<String>(Duration::from_millis(20));
         let late = late.expect_err("nothing comes");

@@ -79,7 +79,7 @@ fn a_server_that_ends_a_download_in_order_and_says_426_is_believed() {
 }
 
 #[test]
-fn a_server_that_dies_mid_download_is_told_with_421_and_a_reset() {
+fn the_death_of_a_server_during_a_download_causes_421_and_a_reset() {
     let world = World::start();
     let (mut client, server, client_data, _server_data) = world.mid_download();
     drop(server);
@@ -259,7 +259,7 @@ mod real_time {
     }
 
     #[test]
-    fn a_full_disk_is_told_at_once_and_the_client_can_read_it() {
+    fn a_full_disk_is_reported_at_once_and_the_client_can_read_the_reply() {
         let world = World::start();
         let (mut client, mut server, mut client_data, server_data) = world.uploading();
         let writer = thread::spawn(move || {

@@ -126,7 +126,7 @@ fn before_the_far_side_reads_little_of_an_upload_is_on_its_way() {
 }
 
 #[test]
-fn a_refused_data_port_is_told_at_the_transfer() {
+fn a_refused_data_port_is_reported_at_the_transfer() {
     let world = World::start();
     let (mut client, mut server) = logged_in(&world);
     client.send("PASV");

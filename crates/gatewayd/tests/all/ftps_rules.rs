@@ -101,7 +101,7 @@ fn a_data_connection_of_another_session_of_the_same_listener_is_reset() {
 }
 
 #[test]
-fn a_listener_may_take_data_connections_that_do_not_resume() {
+fn a_listener_can_accept_data_connections_without_resumption() {
     let listener = "tls = { mode = \"explicit\", require_reuse = false }";
     let (world, runtime) = (World::start_with("", listener), runtime());
     let (mut client, mut server) = secured_client(&world, &runtime, &trusting());
@@ -222,7 +222,7 @@ fn clients_without_a_certificate_of_the_roots_get_an_alert() {
 }
 
 #[test]
-fn a_listener_may_ask_for_tls_1_3() {
+fn a_listener_can_require_tls_1_3() {
     let (folder, authority, runtime) = (Folder::new("min-version"), Authority::new(), runtime());
     let listener = listener(&folder, &authority, "min_version = \"1.3\"");
     let world = World::start_with("", &listener);

@@ -186,7 +186,7 @@ fn a_server_that_takes_tls_1_2_the_second_time_is_offered_that_first_again() {
 }
 
 #[test]
-fn a_server_that_will_not_be_connected_again_is_told_of() {
+fn a_server_that_refuses_a_second_connection_is_reported() {
     let (world, runtime, tls) = (world_with_tls("verify = false"), runtime(), tls13_server());
     let mut client = Control::connect(world.near.ftp[0]);
     let mut first = world.accept();

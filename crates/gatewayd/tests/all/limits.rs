@@ -19,7 +19,7 @@ fn from_elsewhere(world: &World) -> Control {
 }
 
 #[test]
-fn one_client_too_many_is_told_and_a_place_that_is_left_can_be_had() {
+fn one_client_too_many_is_refused_and_a_freed_permit_can_be_used() {
     let world = World::start_with("", "[limits]\nsessions_per_client_max = 2");
     let first = world.session();
     let (_client, _server) = world.session();
@@ -79,7 +79,7 @@ fn forwards_have_a_limit_of_their_own() {
 }
 
 #[test]
-fn who_guesses_passwords_is_kept_out() {
+fn a_client_that_guesses_passwords_is_refused() {
     let world = World::start_with("", "[limits]\nfailed_logins_per_minute_max = 2");
     let (mut client, mut server) = world.session();
     for _ in 0..2 {

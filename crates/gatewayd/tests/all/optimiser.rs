@@ -129,7 +129,7 @@ fn an_empty_file_is_one() {
 }
 
 #[test]
-fn a_listener_may_leave_bytes_as_they_are() {
+fn a_listener_can_leave_bytes_as_they_are() {
     let world = World::start_with("", "compress = \"off\"");
     let bytes = text(1_000_000);
     for record in [upload(&world, &bytes), download(&world, &bytes)] {
@@ -384,7 +384,7 @@ fn tenants_do_not_find_chunks_of_each_other() {
 }
 
 #[test]
-fn a_listener_may_keep_no_chunks() {
+fn a_listener_can_store_no_chunks() {
     let world = with_stores("dedup = \"off\"");
     let bytes = noise(7, 1_000_000);
     for _ in 0..2 {

@@ -84,7 +84,7 @@ fn finish_upload(prepared: Prepared) {
 }
 
 #[test]
-fn listeners_come_and_go_and_sessions_go_on() {
+fn a_reload_opens_and_closes_listeners_and_sessions_go_on() {
     let world = World::start();
     let upload = world.mid_upload();
     let (mut client, mut server) = world.session();
@@ -324,7 +324,7 @@ fn expect_cut(stream: &TcpStream) {
 }
 
 #[test]
-fn a_peer_that_the_other_side_removes_ends_at_once_and_is_told_so() {
+fn a_removed_peer_is_disconnected_at_once_and_gets_the_reason() {
     let world = World::start();
     let (mut client, mut server, client_data, server_data) = world.mid_upload();
     let removed = |text: &str| {

@@ -159,7 +159,7 @@ fn a_target_that_is_not_allowed_is_refused_with_5yz_and_says_so() {
 }
 
 #[test]
-fn a_listener_lets_its_clients_name_only_what_it_allows() {
+fn clients_of_a_listener_can_name_only_allowed_servers() {
     let listener = "[[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.0/8\"]\n\
                 allow = [\"127.0.0.1:1-65535\", \"ftp.example.com\"]";
     let world = World::start_with("", listener);

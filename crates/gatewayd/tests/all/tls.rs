@@ -244,7 +244,7 @@ async fn clients_get_tickets_on_the_control_connection_and_none_on_data_connecti
 }
 
 #[tokio::test]
-async fn both_ways_to_end_are_told_apart_and_mirrored() {
+async fn both_kinds_of_close_are_distinguished_and_mirrored() {
     let folder = Folder::new("ends");
     let authority = Authority::new();
     let acceptor = acceptor(&folder, &authority);

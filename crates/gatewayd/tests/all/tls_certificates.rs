@@ -48,7 +48,7 @@ fn rejection(result: Result<(), io::Error>) -> CertificateRejection {
 }
 
 #[tokio::test]
-async fn roots_decide_whom_to_trust() {
+async fn roots_decide_the_trusted_servers() {
     let (ours, other) = (Authority::new(), Authority::new());
     let issued = ours.issue();
     let roots = |authority: &Authority| CertificateCheck::Roots(Some(vec![authority.root()]));

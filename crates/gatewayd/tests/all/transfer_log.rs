@@ -102,7 +102,7 @@ fn log_in(client: &mut Control, server: &mut Control) {
 }
 
 #[test]
-fn a_line_tells_who_what_how_and_how_it_ended() {
+fn a_line_has_client_file_protocol_and_outcome() {
     let world = World::start_with("", JSON);
     let (mut client, mut server) = world.session();
     let at = client.stream.local_addr().expect("a connection");

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peer_is_told_three_times_and_then_the_connection_is_over() {
+    fn the_close_is_sent_three_times_and_then_the_connection_is_over() {
         let mut closing = Closing::default();
         assert_eq!(closing.due(), None);
         closing.begin(7);

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_loses_samples_and_no_bytes_and_is_told() {
+    fn a_slow_reader_loses_samples_and_no_bytes_and_gets_their_number() {
         let mut tracers = Tracers::default();
         let begun = Instant::now();
         let mut trace = tracers.begin(PeerId(0), 1, begun).expect("the first");

@@ -395,7 +395,7 @@ fn a_host_that_shows_cookies_takes_one_place() {
 }
 
 #[test]
-fn a_cookie_is_taken_from_nobody_but_the_one_who_was_asked() {
+fn a_cookie_with_a_wrong_key_time_or_connection_is_ignored() {
     let mut sites = SitePair::new();
     sites.pass(Duration::from_millis(10));
     let sent = sites.sent_by_a();
@@ -465,7 +465,7 @@ fn an_idle_peer_that_dies_is_found_out_as_soon_as_the_keep_alive_says() {
 }
 
 #[test]
-fn who_says_that_nobody_listens_there_makes_us_ask_and_no_more() {
+fn an_unreachable_error_causes_one_probe_and_closes_nothing_by_itself() {
     let mut sites = SitePair::new();
     sites.exchange(50);
     sites.pass(Duration::from_millis(130));

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_far_behind_the_newest_is_still_told_from_a_duplicate() {
+    fn a_packet_far_behind_the_newest_still_differs_from_a_duplicate() {
         let mut window = ReplayWindow::new();
         window.insert(0);
         window.insert(WINDOW - 1);

@@ -222,7 +222,7 @@ fn a_report_older_than_anything_remembered_changes_nothing() {
 }
 
 #[test]
-fn what_a_report_told_to_be_missing_needs_no_further_report() {
+fn packets_that_a_report_declares_missing_need_no_further_report() {
     let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 400);
     for number in (0..300u64).filter(|number| *number != 3) {
@@ -321,7 +321,7 @@ fn lie(sent: &mut SentLog, low: u64, high: u64, now: Time) -> Result<ReportOutco
 }
 
 #[test]
-fn who_reports_what_was_never_sent_breaks_the_protocol() {
+fn a_report_of_packets_never_sent_violates_the_protocol() {
     let mut sent = log_with_omissions();
     let mut skipped = Vec::new();
     let mut now = Time::default();
@@ -418,7 +418,7 @@ fn a_sample_of_what_was_never_sent_breaks_the_protocol() {
 /// Regression test: the log of a connection could hold four gigabytes of small frames, because they
 /// were not counted.
 #[test]
-fn who_reports_nothing_makes_us_remember_no_more_than_so_many_small_frames() {
+fn memory_for_small_frames_has_a_limit_without_reports() {
     const EACH: u64 = 100;
     let mut sent = log();
     let mut packets = 0;

@@ -103,7 +103,7 @@ fn two_machines_suspended_for_an_hour_go_on_where_they_were() {
 
 /// During the suspension of one site, the other site ends the connection after two minutes.
 #[test]
-fn who_slept_for_longer_than_its_peer_waits_learns_that_in_seconds() {
+fn a_process_suspended_for_longer_than_the_timeout_of_its_peer_detects_that_in_seconds() {
     for side in [SimSite::A, SimSite::B] {
         // A clock that has stopped does not show the duration of the suspension.
         for (clock_runs_on, bound_s) in [(true, 6), (false, 25)] {

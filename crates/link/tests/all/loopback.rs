@@ -321,7 +321,7 @@ async fn peers_come_and_go_and_what_was_under_way_to_one_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_told_from_one_where_packets_vanish() {
+async fn a_closed_port_differs_from_one_where_packets_vanish() {
     let dead = socket();
     let endpoint = dead
         .local_addr()

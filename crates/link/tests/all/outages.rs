@@ -110,7 +110,7 @@ fn a_site_stopped_for_longer_than_the_peer_waits_learns_within_seconds_that_its_
 }
 
 #[test]
-fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
+fn a_restarted_peer_differs_from_a_silent_one_within_two_seconds() {
     for side in [SimSite::A, SimSite::B] {
         let config = config(1);
         let mut world = World::new(&config);

@@ -173,7 +173,7 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
 /// Regression test: such a link tested the route only once, and then used no capacity. Its base
 /// round-trip time stayed at 40 ms.
 #[test]
-fn who_leaves_everything_to_others_finds_a_longer_and_slower_route_too() {
+fn a_sender_that_leaves_everything_to_others_finds_a_longer_and_slower_route_too() {
     let rate = BitRate::mbit(20);
     let [before, after] = [40, 600].map(Duration::from_millis);
     let path = PathConfig::line(RATE, before);

@@ -67,7 +67,7 @@ fn a_stream_that_stays_open_has_no_longer_tail() {
 }
 
 #[test]
-fn who_writes_in_bursts_does_not_pay_for_each_pause() {
+fn a_sender_of_bursts_loses_no_time_at_each_pause() {
     let loss = 0.01;
     for (rtt_ms, burst_bytes, pause_ms) in [(20, 100_000, 16), (100, 1_000_000, 100)] {
         let (rtt, burst) = (Duration::from_millis(rtt_ms), ByteCount::new(burst_bytes));
@@ -89,7 +89,7 @@ fn who_writes_in_bursts_does_not_pay_for_each_pause() {
 }
 
 #[test]
-fn who_writes_to_a_slow_reader_does_not_repeat_what_waits_for_it() {
+fn a_sender_to_a_slow_reader_does_not_repeat_unread_data() {
     let loss = 0.1;
     let mut world = world(Duration::from_millis(100), loss, ByteCount::mebibytes(8), 1);
     let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::gibibytes(1));

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rewritten_scales_and_smaller_buffers_are_told() {
+    fn rewritten_scales_and_smaller_buffers_are_reported() {
         let end = |port: u16, other: u16, sent, received| StreamEnd {
             index: 0,
             local: Some(([10, 0, 0, 1], port).into()),

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_with_its_reason() {
+    fn a_refusal_is_reported_with_its_reason() {
         let at = AdminPlace::Address(([127, 0, 0, 1], 9810).into());
         let told = |code, body: &str| {
             let answer = Answer {

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_is_told_with_its_places_and_what_it_costs() {
+    fn damage_is_reported_with_its_positions_and_its_cost() {
         let damage = |number: u64| Damage {
             segment: "1.segment".to_owned(),
             offset_bytes: number * 64,

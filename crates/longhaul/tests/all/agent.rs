@@ -187,7 +187,7 @@ fn mistakes_in_the_file_are_named_with_line_and_column() {
 }
 
 #[test]
-fn a_file_is_checked_and_its_jobs_are_told() {
+fn a_file_is_checked_and_its_jobs_are_listed() {
     let world = World::new(
         "[[job]]\nname = \"many\"\nfrom = \"in\"\nto = [\"out\", \"out2\"]\nevery = \"10 min\"\n\
          keep_history = \"90 days\"\nexclude = [\"*.tmp\"]\ntransfers = 8\non_file = [\"/bin/true\"]\n\

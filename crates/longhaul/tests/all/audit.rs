@@ -76,7 +76,7 @@ fn banned(expressions: &[Regex], line: &str) -> Option<String> {
 }
 
 #[test]
-fn failed_log_ins_are_told_to_who_watches_the_log_and_no_filter_hides_them() {
+fn failed_log_ins_are_logged_and_no_filter_hides_them() {
     for form in ["text", "json"] {
         let (far, near) = (
             Side::new(&format!("audit-far-{form}")),

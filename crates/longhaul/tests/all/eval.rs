@@ -158,7 +158,7 @@ fn reports_and_comparisons_are_subcommands_with_json() {
 }
 
 #[test]
-fn a_plan_is_told_from_a_subcommand() {
+fn a_plan_differs_from_a_subcommand() {
     for arguments in [
         &[][..],
         &["plans/smoke.toml", "compare", "a.jsonl", "b.jsonl"],
@@ -176,7 +176,7 @@ fn a_plan_is_told_from_a_subcommand() {
 /// If a program is missing, the record states this, and a later run repeats the trial. The test
 /// hides the program `uftpd` with an empty search path.
 #[test]
-fn a_missing_program_is_told() {
+fn a_missing_program_is_reported() {
     let folder = Folder::new("missing");
     let plan = folder.file("plan.toml", PLAN);
     let out = folder.0.display().to_string();

@@ -44,7 +44,7 @@ fn squat(listener: TcpListener, status: String) -> Arc<Mutex<Vec<String>>> {
 const KEY: &str = "rCW9n4E3pZ3Eo0UO4C1xOHxpSrHiVTmSlrOqDGpJcnE=";
 
 #[test]
-fn who_listens_in_the_gateway_s_place_gets_no_orders() {
+fn a_process_that_listens_at_the_gateways_address_gets_no_requests() {
     let side = Side::new("squatted");
     printed(&side.far(&["--allow", "127.0.0.1:1"]));
     let token = side.folder.path("admin.token");

@@ -314,7 +314,7 @@ fn wrong_use_says_what_is_wrong() {
 }
 
 #[test]
-fn a_server_without_jetstream_is_told_from_one_that_is_away() {
+fn a_server_without_jetstream_differs_from_an_unreachable_one() {
     let ports = tempfile::tempdir().expect("room");
     let nats = Command::new("nats-server")
         .args(["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir"])

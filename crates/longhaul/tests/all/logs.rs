@@ -158,7 +158,7 @@ fn wrong_filters_are_refused() {
 }
 
 #[test]
-fn a_machine_without_a_journal_is_told() {
+fn a_machine_without_a_journal_is_reported() {
     if fs::exists("/run/systemd/journal/socket").unwrap_or(true) {
         return;
     }

@@ -213,7 +213,7 @@ fn one_directory_of_a_pattern_goes_where_two_would_go() {
 }
 
 #[test]
-fn progress_within_a_file_is_told_as_json() {
+fn progress_within_a_file_is_reported_as_json() {
     let folder = Folder::new("progress");
     let (from, to) = (folder.path("from"), folder.path("to"));
     fs::write(&from, vec![1; 8_000_000]).expect("room");

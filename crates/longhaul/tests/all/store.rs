@@ -136,7 +136,7 @@ fn stores_are_listed_and_cleared_without_a_gateway() {
 }
 
 #[test]
-fn damage_is_told_with_its_place_and_is_exit_code_1() {
+fn damage_is_reported_with_its_position_and_exit_code_1() {
     let (side, stores) = alone("store-damage");
     fill(&stores.join(OSLO), 100);
     fill(&stores.join(NEWS), 10);
@@ -269,7 +269,7 @@ fn a_gateway_that_has_a_store_open_clears_it_itself() {
 }
 
 #[test]
-fn a_gateway_that_cannot_be_asked_is_told() {
+fn an_unreachable_gateway_is_reported() {
     let mut world = open("store-deaf", None);
     // The socket is another one, where no process listens.
     let config = fs::read_to_string(world.near.config()).expect("there");

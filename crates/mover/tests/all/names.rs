@@ -118,7 +118,7 @@ fn a_file_without_end_fails_and_is_not_taken() {
 }
 
 #[test]
-fn a_server_that_replaces_blanks_is_told_of_and_loses_nothing() {
+fn a_server_that_replaces_blanks_is_reported_and_loses_nothing() {
     let world = World::new();
     let server = FakeServer::start(Behaviour {
         trailing_blank: Some('_'),

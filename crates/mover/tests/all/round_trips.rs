@@ -105,7 +105,7 @@ fn a_password_in_the_clear_is_not_sent_before_the_server_asks_for_it() {
 
 /// At a gateway, the reply to a log-in and the end of the connection may arrive together.
 #[test]
-fn a_wrong_password_is_told_to_the_server_once() {
+fn a_wrong_password_is_sent_to_the_server_once() {
     for reply in ["530 wrong", "530 wrong\r\n421 gateway: the server closed"] {
         let world = World::new();
         let server = FakeServer::start(Behaviour {
@@ -124,7 +124,7 @@ fn a_wrong_password_is_told_to_the_server_once() {
 }
 
 #[test]
-fn a_guest_whom_the_name_lets_in_is_in() {
+fn a_guest_admitted_without_a_password_is_logged_in() {
     let world = World::new();
     let server = FakeServer::start(Behaviour {
         is_gateway: true,

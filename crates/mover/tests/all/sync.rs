@@ -26,7 +26,7 @@ fn checking(mut job: Job, compares_content: bool) -> Job {
 }
 
 /// Returns the sorted paths of file events whose result satisfies `is_it`.
-fn told(copied: &CopyResult, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String> {
+fn paths_of(copied: &CopyResult, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String> {
     let notes = copied.notes.iter().filter(|it| is_it(&it.result));
     let mut paths: Vec<String> = notes.map(|it| it.path.to_string()).collect();
     paths.sort();
@@ -96,7 +96,10 @@ fn without_deletion_nothing_goes_but_an_empty_directory() {
     );
     assert!(there.join("file or folder/was/here").exists());
     assert_eq!(fs::read(there.join("was empty")).expect("a file"), b"file");
-    assert_eq!(told(&up, |it| *it == FileOutcome::Extra), ["extra", "old"]);
+    assert_eq!(
+        paths_of(&up, |it| *it == FileOutcome::Extra),
+        ["extra", "old"]
+    );
     assert_eq!(
         fs::read(there.join("folder or file/x")).expect("a file"),
         b"folder or file/x"
@@ -145,16 +148,16 @@ fn a_dry_run_changes_nothing_and_tells_all() {
     assert_eq!(tree(&there), before);
     assert_eq!(dry.moved_bytes, 0);
     assert_eq!(
-        told(&dry, |it| matches!(
+        paths_of(&dry, |it| matches!(
             it,
             FileOutcome::Planned(DryRunStep::Move(_))
         ))
         .len(),
         5
     );
-    let doomed = told(&dry, |it| *it == FileOutcome::Planned(DryRunStep::Delete));
+    let doomed = paths_of(&dry, |it| *it == FileOutcome::Planned(DryRunStep::Delete));
     assert_eq!(doomed.len(), 9, "{doomed:?}");
-    let made = told(&dry, |it| *it == FileOutcome::Planned(DryRunStep::Make));
+    let made = paths_of(&dry, |it| *it == FileOutcome::Planned(DryRunStep::Make));
     assert_eq!(
         made,
         ["empty", "empty/inside", "folder or file", "sub", "sub/deep"]
@@ -172,14 +175,14 @@ fn a_check_tells_what_differs() {
     write_trees(&here, &there);
     let checked = world.run(checking(world.upload(&here, "tree"), false));
     let tally = checked.summary.tally;
-    let differ = told(&checked, |it| matches!(it, FileOutcome::Differs(_)));
+    let differ = paths_of(&checked, |it| matches!(it, FileOutcome::Differs(_)));
     assert_eq!(differ, ["a", "file or folder", "folder or file"]);
     assert_eq!(
-        told(&checked, |it| *it == FileOutcome::Missing),
+        paths_of(&checked, |it| *it == FileOutcome::Missing),
         ["sub/b", "sub/deep/c"]
     );
     assert_eq!(
-        told(&checked, |it| *it == FileOutcome::Extra),
+        paths_of(&checked, |it| *it == FileOutcome::Extra),
         ["extra", "old"]
     );
     assert_eq!(tally.failed, 0);
@@ -193,11 +196,11 @@ fn a_check_tells_what_differs() {
     write(&world.at_server("pair/y"), &bytes);
     let checked = world.run(checking(world.upload(&world.here("pair"), "pair"), true));
     assert_eq!(
-        told(&checked, |it| matches!(it, FileOutcome::Same(_))),
+        paths_of(&checked, |it| matches!(it, FileOutcome::Same(_))),
         ["x"]
     );
     assert_eq!(
-        told(&checked, |it| *it == FileOutcome::Differs("the content")),
+        paths_of(&checked, |it| *it == FileOutcome::Differs("the content")),
         ["y"]
     );
     assert_eq!(checked.summary.tally.failed, 0);

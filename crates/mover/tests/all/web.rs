@@ -113,7 +113,7 @@ fn what_broke_off_is_gone_on_with() {
 }
 
 #[test]
-fn a_length_that_is_not_told_before_is_no_harm() {
+fn an_unannounced_length_does_no_harm() {
     let film = content(100_000);
     for (is_chunked, ends_by_close) in [(true, false), (false, true)] {
         let manners = WebBehaviour {
@@ -167,7 +167,7 @@ fn a_server_may_lead_to_another_one_which_hears_no_password() {
 }
 
 #[test]
-fn where_no_file_is_fetched_from_is_told() {
+fn a_redirect_without_tls_or_in_a_circle_is_reported() {
     let led = |place: &str| {
         let manners = WebBehaviour {
             leads_to: Some(place.to_owned()),
@@ -206,7 +206,7 @@ fn an_account_is_asked_for_and_given() {
 }
 
 #[test]
-fn what_is_not_there_and_what_is_refused_is_told() {
+fn missing_and_refused_files_are_reported() {
     let (world, web) = start(WebBehaviour::default(), b"");
     let copied = world.run(job(&world, web.dial(), "nothing"));
     assert!(!copied.failures().is_empty());
@@ -381,20 +381,20 @@ fn an_empty_file_comes_from_a_server_that_forbids_to_ask() {
 /// sessions to another server, an impostor could receive the first server's password.
 #[test]
 fn a_password_goes_to_nobody_with_the_tls_session_of_another_server() {
-    let (heard, failures) = told_to_an_impostor(true);
+    let (heard, failures) = passwords_sent_to_an_impostor(true);
     assert_eq!(heard, 1, "the impostor was told it; failures: {failures:?}");
 }
 
 #[test]
 fn a_password_goes_to_nobody_with_the_certificate_of_another_server() {
-    let (heard, failures) = told_to_an_impostor(false);
+    let (heard, failures) = passwords_sent_to_an_impostor(false);
     assert_eq!(heard, 1, "{failures:?}");
     assert!(failures.join(" ").contains("certificate"), "{failures:?}");
 }
 
 /// Returns how often the password was sent, and the failures. Sending the password once, to the
 /// real server, is correct.
-fn told_to_an_impostor(has_session: bool) -> (usize, Vec<String>) {
+fn passwords_sent_to_an_impostor(has_session: bool) -> (usize, Vec<String>) {
     let film = content(100_000);
     let (ours, our_root) = tls_of("127.0.0.1");
     let (theirs, their_root) = tls_of("127.0.0.2");

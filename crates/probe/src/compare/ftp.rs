@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_stand_beside_each_other_and_what_failed_is_told() {
+    fn both_sides_are_compared_and_failures_are_reported() {
         let failure = Failure::new(FailureKind::Reset, "PWD", "<gone>");
         let sessions = [
             session("direct", 4000, None),

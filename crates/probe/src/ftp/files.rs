@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_who_sees_a_strangers_file_decides() {
+    fn the_first_session_that_sees_a_strangers_file_decides() {
         let strangers = ForeignFiles::default();
         assert!(strangers.is_same("a".into(), b"x"));
         assert!(strangers.is_same("a".into(), b"x"));

@@ -63,7 +63,7 @@ fn a_session_notes_each_event_in_order() {
 }
 
 #[test]
-fn failures_are_told_apart() {
+fn failures_are_distinguished() {
     let script = "USER a\nNOOP";
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
     let nobody = closed.local_addr().expect("bound");

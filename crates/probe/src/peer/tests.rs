@@ -214,7 +214,7 @@ fn streams_with_a_window_pass_a_forward() {
 }
 
 #[test]
-fn an_unknown_congestion_control_is_told() {
+fn an_unknown_congestion_control_is_reported() {
     let peer = peer();
     let task = tcp::TcpTask {
         congestion: Some("nonesuch".to_owned()),
@@ -356,7 +356,7 @@ mod real_time {
     }
 
     #[test]
-    fn a_stream_that_the_peer_cannot_use_is_told_at_once() {
+    fn a_stream_that_the_peer_cannot_use_is_reported_at_once() {
         let peer = peer();
         let task = tcp::TcpTask {
             congestion: Some("nonesuch".to_owned()),

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_tcp_is_told_where_the_path_is_known() {
+    fn plain_tcp_is_calculated_where_the_path_is_known() {
         let mut recent = RecentTransfers::default();
         add(&mut recent, "a", true);
         let path = KnownPath {

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_told_once_and_not_after_what_may_change_it() {
+    fn the_directory_is_reported_once_and_not_after_commands_that_may_change_it() {
         let mut prefetched = logged_in();
         prefetched.learn(QuestionSubject::Directory, Some(b"257 \"/\""), true);
         ask(&mut prefetched, "NOOP");

@@ -218,7 +218,7 @@ fn a_refusal_is_relayed_at_once() {
 }
 
 #[test]
-fn a_lost_link_resets_the_data_before_it_is_told() {
+fn a_lost_link_resets_data_connections_before_it_is_reported() {
     let mut near = downloading();
     reply(&mut near, 2, 1, "226 done");
     near.handle(NearInput::LinkLost("peer b restarted"));
@@ -471,7 +471,7 @@ fn quit_before_the_logon_closes() {
 }
 
 #[test]
-fn a_server_that_closes_is_told_apart_from_goodbye() {
+fn a_close_by_the_server_differs_from_goodbye() {
     let mut near = fixed();
     client(&mut near, "QUIT");
     reply(&mut near, 1, 0, "221 bye");
@@ -573,7 +573,7 @@ fn features_of_the_servers_control_connection_are_not_the_clients() {
 }
 
 #[test]
-fn refused_passwords_are_told_and_other_refusals_are_not() {
+fn refused_passwords_are_reported_and_other_refusals_are_not() {
     let mut near = fixed();
     client(&mut near, "CWD x");
     assert_eq!(reply(&mut near, 1, 0, "530 no"), ["> 530 no"]);

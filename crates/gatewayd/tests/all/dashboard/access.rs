@@ -320,7 +320,7 @@ fn names_take_the_token_and_changes_too() {
 }
 
 #[test]
-fn who_comes_by_a_proxy_is_no_program_on_this_machine() {
+fn a_client_behind_a_proxy_is_no_program_on_this_machine() {
     let (folder, ..) = folder();
     let keys = "listen = \"127.0.0.1:0\"\nhosts = [\"gw.example\"]\n";
     let (open, at) = alone(&folder, keys);

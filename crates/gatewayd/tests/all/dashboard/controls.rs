@@ -134,7 +134,7 @@ fn a_forward_can_be_stopped_at_either_gateway() {
 }
 
 #[test]
-fn progress_is_told_where_the_server_announces_a_size() {
+fn progress_is_shown_where_the_server_announces_a_size() {
     let world = guarded_world("");
     for (command, reply, size) in [
         (

@@ -300,7 +300,7 @@ fn orders_of_programs_are_not_there() {
 }
 
 #[test]
-fn who_speaks_no_tls_or_nothing_holds_nobody_up() {
+fn a_client_without_tls_or_without_bytes_delays_no_others() {
     let site = Site::with_both();
     let connect = || {
         let stream = TcpStream::connect(site.at).expect("the gateway listens");

@@ -269,7 +269,7 @@ mod real_time {
     }
 
     #[test]
-    fn pages_have_a_bound_and_others_are_told() {
+    fn open_pages_have_a_limit_and_further_ones_are_refused() {
         let world = World::start();
         let admin = world.near.admin;
         let mut pages: Vec<_> = (0..32).map(|_| Page::open(admin)).collect();

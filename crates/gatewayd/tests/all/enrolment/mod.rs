@@ -230,7 +230,7 @@ fn a_peer_that_cannot_be_taken_on_leaves_the_invite_as_it_was() {
 }
 
 #[test]
-fn who_comes_with_an_invite_reaches_no_server() {
+fn a_gateway_with_an_invite_reaches_no_server() {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     server.set_nonblocking(true).expect("a socket");
     let target = server.local_addr().expect("bound");

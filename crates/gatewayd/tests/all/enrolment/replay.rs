@@ -120,7 +120,7 @@ fn a_replayed_enrolment_changes_nothing_and_is_counted() {
 }
 
 #[test]
-fn an_enrolment_that_was_kept_from_the_far_gateway_is_of_no_use_to_who_has_it() {
+fn an_enrolment_withheld_from_the_far_gateway_is_useless_to_its_holder() {
     let world = World::start("");
     let eavesdropper = Eavesdropper::start(world.far.link, false);
     let mut open = invite(&world.folder.join("b.key"), eavesdropper.address);

@@ -519,7 +519,7 @@ fn a_tenant_that_is_not_configured_has_no_store() {
 }
 
 #[test]
-fn who_fills_its_store_fills_no_other_one() {
+fn a_peer_that_fills_its_store_fills_no_other_one() {
     const SIZE_MAX_BYTES: u64 = 64 << 20;
     let world = World::start_with("size_max = \"64 MiB\"");
     let (peer, other) = (world.peer("a"), world.peer("c"));

@@ -106,7 +106,7 @@ fn known(world: &World, peer: &Arc<Peer>, content: &[u8]) -> (Session, Data, Got
 }
 
 #[test]
-fn what_was_lent_is_told_once_and_only_to_whom_it_was_lent() {
+fn referenced_chunks_are_sent_once_and_only_to_the_peer_of_the_reference() {
     let world = World::start();
     let (peer, other) = (world.peer("a"), world.peer("c"));
     let content = noise(1, 1_000_000);
@@ -170,7 +170,7 @@ fn a_number_that_was_never_given_out_is_answered_by_a_reset() {
 }
 
 #[test]
-fn who_takes_nothing_is_lent_little_and_gets_bytes_and_others_go_on() {
+fn a_peer_that_acknowledges_nothing_gets_few_references_then_bytes_and_others_go_on() {
     let world = World::start();
     let (peer, other) = (world.peer("a"), world.peer("c"));
     let content = noise(1, 2 << 20);

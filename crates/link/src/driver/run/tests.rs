@@ -150,7 +150,7 @@ impl Wake for Sleeper {
 }
 
 #[test]
-fn a_reader_who_waits_for_more_is_woken_in_time_though_nothing_more_comes() {
+fn a_reader_that_waits_for_more_is_woken_in_time_though_nothing_more_arrives() {
     let mut driver = driver();
     let now = driver.clock.now();
     let key = StreamKey {

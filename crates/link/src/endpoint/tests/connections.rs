@@ -210,7 +210,7 @@ fn a_connection_whose_numbers_come_to_an_end_makes_way_in_time() {
 /// B ends the connection while the process of A is stopped. B's earlier packets wait in A's socket,
 /// each with its arrival time.
 #[test]
-fn who_was_stopped_for_longer_than_the_peer_waits_doubts_the_connection_whatever_has_come() {
+fn a_process_stopped_for_longer_than_the_timeout_doubts_the_connection_despite_arrivals() {
     let mut pair = EndpointPair::new(DELAY);
     let sites = &mut pair.sites;
     let start = sites.now;

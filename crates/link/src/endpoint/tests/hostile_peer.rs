@@ -80,7 +80,7 @@ fn a_peer_cannot_answer_a_challenge_that_it_did_not_receive() {
 }
 
 #[test]
-fn who_reports_everything_unseen_is_found_out_within_a_thousand_packets() {
+fn a_peer_that_reports_everything_unseen_is_detected_within_a_thousand_packets() {
     let mut sites = SitePair::new();
     sites.exchange(50);
     let key = a_sends_much(&mut sites);

@@ -77,7 +77,7 @@ fn frames_of_control_let_no_bulk_pass_the_window() {
 /// Regression test: B left an address, and A sent 24 times as many bytes to that address as it
 /// received from that address.
 #[test]
-fn who_reports_nothing_aims_no_bulk_at_an_address_that_he_has_left() {
+fn a_peer_that_reports_nothing_directs_no_bulk_at_an_address_that_it_has_left() {
     let mut sites = SitePair::new();
     sites.exchange(50);
     let key = unbounded_stream(&mut sites);

@@ -296,7 +296,7 @@ fn reports_are_as_many_as_are_cheap_and_few_on_a_short_path() {
 }
 
 #[test]
-fn who_sends_old_numbers_again_and_again_gets_few_reports() {
+fn repeated_old_packet_numbers_cause_few_reports() {
     let mut log = ReceivedLog::new(Duration::from_millis(20));
     let mut now = Time::default();
     let reported_bytes = |log: &mut ReceivedLog, now: Time| {
@@ -372,7 +372,7 @@ fn a_loss_that_comes_and_goes_makes_no_long_reports() {
 }
 
 #[test]
-fn who_asks_before_anything_has_arrived_is_told_nothing() {
+fn a_report_before_any_arrival_is_empty() {
     let mut log = ReceivedLog::new(Duration::from_millis(20));
     log.report_again_from(0, Time::default());
     assert_eq!(log.report_due(), None);

@@ -131,7 +131,7 @@ fn on_a_full_disk_the_oldest_chunks_make_room_for_new_ones() {
 }
 
 #[test]
-fn a_disk_without_room_is_told_until_there_is_some() {
+fn a_full_disk_is_reported_until_space_is_free() {
     let files = FaultyFiles::new(1);
     let patient = StoreSettings {
         pause: Duration::from_secs(1),

@@ -15,7 +15,7 @@ fn active() -> FarSession {
 }
 
 #[test]
-fn the_server_is_told_where_the_gateway_listens() {
+fn the_server_gets_the_address_on_which_the_gateway_listens() {
     let mut far = active();
     assert_eq!(pasv(&mut far, 1, 1), ["listen 1"]);
     assert!(client(&mut far, 2, "LIST").is_empty());
@@ -59,7 +59,7 @@ fn a_refused_transfer_is_not_waited_for() {
 }
 
 #[test]
-fn without_a_port_to_listen_on_the_client_is_told() {
+fn without_a_port_to_listen_on_the_client_gets_an_error() {
     let mut far = active();
     pasv(&mut far, 1, 1);
     assert!(listening(&mut far, None)[0].starts_with("> 425 gateway"));

@@ -20,7 +20,7 @@ fn settled() -> FarSession {
     far
 }
 
-fn told(far: &mut FarSession, id: u32, line: &str) -> Vec<String> {
+fn command_output(far: &mut FarSession, id: u32, line: &str) -> Vec<String> {
     command(far, id, line.as_bytes(), true).expect("no limit is hit");
     drain(far)
 }
@@ -59,7 +59,7 @@ fn each_new_directory_is_asked_for_its_name() {
 }
 
 #[test]
-fn a_refused_data_port_is_told_at_the_transfer() {
+fn a_refused_data_port_is_reported_at_the_transfer() {
     let mut far = settled();
     assert_eq!(data(&mut far, 3, 1, true), ["< PASV"]);
     assert!(server(&mut far, "421-no").is_empty());
@@ -83,7 +83,7 @@ fn abor_closes_a_data_connection_that_was_promised() {
 #[test]
 fn with_the_wrong_type_nothing_is_transferred() {
     let mut far = settled();
-    assert_eq!(told(&mut far, 3, "TYPE I"), ["< TYPE I"]);
+    assert_eq!(command_output(&mut far, 3, "TYPE I"), ["< TYPE I"]);
     data(&mut far, 4, 1, true);
     assert_eq!(server(&mut far, "504 no"), ["taken", "< PASV"]);
     let out = server(&mut far, "227 ok (1,2,3,4,4,1)");
@@ -95,7 +95,7 @@ fn with_the_wrong_type_nothing_is_transferred() {
     client(&mut far, 7, "TYPE E");
     assert_eq!(server(&mut far, "504 no"), ["> 504 no"]);
     assert!(client(&mut far, 6, "SIZE a")[0].starts_with("> 451 gateway"));
-    told(&mut far, 7, "TYPE A");
+    command_output(&mut far, 7, "TYPE A");
     assert_eq!(server(&mut far, "200 ok"), ["taken"]);
     assert_eq!(client(&mut far, 8, "SIZE a"), ["< SIZE a"]);
 }

@@ -22,7 +22,7 @@ fn logged_in() -> FarSession {
 }
 
 #[test]
-fn who_has_not_logged_in_has_no_spool() {
+fn a_session_without_login_has_no_spool() {
     let mut far = session();
     let said = client(&mut far, 1, REQUEST);
     assert_eq!(said, ["> 530 gateway: log in first"]);

@@ -91,7 +91,7 @@ fn data_connections_are_promised_at_once_in_the_order_of_commands() {
 }
 
 #[test]
-fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
+fn a_data_port_without_a_connection_is_reported_at_epsv() {
     let mut near = logged_in();
     client(&mut near, "EPSV");
     near.handle(NearInput::NoData(TransferId(1)));

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_everything_to_others_tests_the_route_more_and_more_rarely() {
+    fn a_sender_that_leaves_everything_to_others_tests_the_route_more_and_more_rarely() {
         let tests = |policy| {
             let is_tested = |failed: &u32| {
                 let mut path = PathModel::new(policy, 2e6, None);

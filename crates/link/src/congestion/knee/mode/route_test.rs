@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_everything_to_others_drains_on() {
+    fn a_sender_that_leaves_everything_to_others_drains_on() {
         let mut knee = draining(KneePolicy::Background);
         for fails in 1..=5_u32 {
             let at_s = 2.0 * f64::from(fails);

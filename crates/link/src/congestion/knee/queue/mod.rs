@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_route_is_told_of_once_and_has_no_queue() {
+    fn a_longer_route_is_reported_once_and_has_no_queue() {
         let waits = |number| if number < 500 { 10.0 } else { 60.0 };
         let mut queue = queue(1000, waits);
         queue.adopt_longer_route(1.0);

@@ -418,7 +418,7 @@ fn a_script_changes_the_path_under_traffic() {
 /// If namespaces are not permitted, each command that needs them prints the setting that forbids
 /// them. The command leaves no files.
 #[test]
-fn a_system_that_forbids_namespaces_is_told_by_its_setting() {
+fn a_system_that_forbids_namespaces_is_detected_by_its_setting() {
     // A user namespace of its own limits the setting to this test.
     let wan = TestWan::of_ordinary_user();
     let folder = std::env::temp_dir().join(format!("{}-forbidden", wan.name));
