@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Radio, Reordering, profile::Profile};
 
-pub use crate::ftp::TransferDirection;
+pub use crate::ftp::TrialDirection;
 
 use units::calc::Transfer;
 
@@ -50,7 +50,7 @@ pub struct CellWork {
     #[serde(default)]
     pub job: WorkKind,
     /// Direction of the payload.
-    pub direction: TransferDirection,
+    pub direction: TrialDirection,
     /// Bytes of each file, or of each answer of a transaction.
     pub size_bytes: u64,
     /// Number of files, sessions or transactions. Files move one after the other, unless there are
@@ -186,8 +186,8 @@ impl Cell {
     pub fn transfer(&self) -> Transfer {
         let path = &self.path;
         let rate = match self.work.direction {
-            TransferDirection::Down => path.rate_bits_per_s,
-            TransferDirection::Up => path.rate_back_bits_per_s.unwrap_or(path.rate_bits_per_s),
+            TrialDirection::Down => path.rate_bits_per_s,
+            TrialDirection::Up => path.rate_back_bits_per_s.unwrap_or(path.rate_bits_per_s),
         };
         Transfer {
             size: self.work.bytes(),

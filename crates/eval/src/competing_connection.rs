@@ -16,7 +16,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::SockRef;
 use units::ByteCount;
 
-use super::cell::{CompetingConnection, TransferDirection};
+use super::cell::{CompetingConnection, TrialDirection};
 use crate::bulk::ByteSink;
 use emulator::{Site, Wan};
 
@@ -35,12 +35,12 @@ impl RunningConnection {
     pub(crate) fn start(
         wan: &Wan,
         neighbour: CompetingConnection,
-        direction: TransferDirection,
+        direction: TrialDirection,
         head_start: Duration,
     ) -> anyhow::Result<Self> {
         let to = match direction {
-            TransferDirection::Down => Site::A,
-            TransferDirection::Up => Site::B,
+            TrialDirection::Down => Site::A,
+            TrialDirection::Up => Site::B,
         };
         let sink = ByteSink::start(wan, to, 0)?;
         let stop = Arc::new(AtomicBool::new(false));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::cell::{CellWork, PathSpec, TransferDirection};
+use crate::cell::{CellWork, PathSpec, TrialDirection};
 
 pub(crate) fn record(side: Side, repetition: u32) -> TrialRecord {
     TrialRecord {
@@ -14,7 +14,7 @@ pub(crate) fn record(side: Side, repetition: u32) -> TrialRecord {
             },
             work: CellWork {
                 job: WorkKind::Files,
-                direction: TransferDirection::Down,
+                direction: TrialDirection::Down,
                 size_bytes: 100_000_000,
                 files: 1,
                 clients: 1,

@@ -16,7 +16,7 @@ use units::ByteCount;
 use wansim::PathConfig;
 
 use super::{
-    cell::{Cell, TransferDirection, WorkKind},
+    cell::{Cell, TrialDirection, WorkKind},
     installed,
     server::RunningServer,
 };
@@ -142,10 +142,9 @@ impl Stage {
         let size = ByteCount::new(cell.work.size_bytes);
         if cell.work.threads.is_some() {
             self.prepare_folder(cell, size)?;
-        } else if cell.work.job == WorkKind::Files && cell.work.direction == TransferDirection::Down
-        {
+        } else if cell.work.job == WorkKind::Files && cell.work.direction == TrialDirection::Down {
             for number in 0..cell.work.files {
-                let path = self.server_file(&name(TransferDirection::Down, number));
+                let path = self.server_file(&name(TrialDirection::Down, number));
                 let written = self.content.write(&path, size);
                 written.with_context(|| path.display().to_string())?;
             }
@@ -159,11 +158,11 @@ impl Stage {
     fn prepare_folder(&self, cell: &Cell, size: ByteCount) -> anyhow::Result<()> {
         let folder = self.server_file(MOVER_FOLDER);
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-        let first = folder.join(name(TransferDirection::Down, 0));
+        let first = folder.join(name(TrialDirection::Down, 0));
         let written = self.content.write(&first, size);
         written.with_context(|| first.display().to_string())?;
         for number in 1..cell.work.files {
-            let path = folder.join(name(TransferDirection::Down, number));
+            let path = folder.join(name(TrialDirection::Down, number));
             let linked = fs::hard_link(&first, &path);
             linked.with_context(|| path.display().to_string())?;
         }
@@ -192,7 +191,7 @@ impl Stage {
 
     /// Path of a cell's file at its sender. Files for uploads are made here.
     pub(crate) fn source(&self, name: &str, cell: &Cell) -> anyhow::Result<PathBuf> {
-        if cell.work.direction == TransferDirection::Down {
+        if cell.work.direction == TrialDirection::Down {
             return Ok(self.server_file(name));
         }
         let path = self.client_file(name);
@@ -325,7 +324,7 @@ impl CounterReading {
 }
 
 /// Name of a trial's file.
-pub(crate) fn name(direction: TransferDirection, number: u32) -> String {
+pub(crate) fn name(direction: TrialDirection, number: u32) -> String {
     format!("{direction}-{number}.bin")
 }
 

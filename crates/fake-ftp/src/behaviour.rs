@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
     /// Replies in a fixed order, in place of everything else.
-    pub script: Option<Script>,
+    pub script: Option<ReplyScript>,
     /// Greeting. The default is that of vsftpd, or that of a gateway.
     pub greeting: Option<&'static str>,
     /// Greets with `220 client` and the client's address.
@@ -101,7 +101,7 @@ pub enum Overwrites {
 
 /// Replies that do not depend on the commands.
 #[derive(Debug, Clone)]
-pub struct Script {
+pub struct ReplyScript {
     /// The greeting, and then the reply to each command in turn. Without a greeting the server is
     /// silent.
     replies: Vec<String>,
@@ -117,7 +117,7 @@ pub(crate) enum ScriptEnd {
     Silence,
 }
 
-impl Script {
+impl ReplyScript {
     /// Script after which the server closes the connection.
     pub fn then_close(replies: &[&str]) -> Self {
         Self::new(replies, ScriptEnd::Close)

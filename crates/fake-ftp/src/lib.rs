@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use behaviour::{Behaviour, Overwrites, Script};
+pub use behaviour::{Behaviour, Overwrites, ReplyScript};
 use session::Session;
 
 /// A running server. Clones share its state; it runs until the process ends.
@@ -232,8 +232,8 @@ mod tests {
     fn a_script_ends_in_a_close_or_in_silence() {
         let script = ["220 a", "550 b"];
         for (script, is_silent) in [
-            (Script::then_close(&script), false),
-            (Script::then_silence(&script), true),
+            (ReplyScript::then_close(&script), false),
+            (ReplyScript::then_silence(&script), true),
         ] {
             let server = FakeServer::start(Behaviour {
                 script: Some(script),

@@ -14,7 +14,7 @@ use md5::{Digest as _, Md5};
 
 use crate::{
     Behaviour, State,
-    behaviour::{Script, ScriptEnd},
+    behaviour::{ReplyScript, ScriptEnd},
 };
 
 /// The server's end of a control session.
@@ -84,7 +84,7 @@ impl Session {
     }
 
     /// Sends the replies of a script, and waits for the client to leave.
-    fn follow(&mut self, script: &Script) {
+    fn follow(&mut self, script: &ReplyScript) {
         for (index, reply) in script.replies().iter().enumerate() {
             let is_greeting = index == 0;
             if !is_greeting && self.next_verb().is_none() {

@@ -7,7 +7,7 @@ use ftp::session::{
 };
 use gatewayd::enrolment::Invite;
 use net::{
-    target::{Endpoint, Host},
+    target::{Host, HostPort},
     tls::{CertificateCheck, ServerTls, TlsStart},
 };
 use relay::wire::{
@@ -94,7 +94,7 @@ const OLDER: u8 = 130;
 
 /// One of each message.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let target = |host: &str| Endpoint {
+    let target = |host: &str| HostPort {
         host: Host::parse(host).expect("a proper host"),
         port: 21,
     };

@@ -45,7 +45,7 @@ struct Stream {
     has_ended: bool,
 }
 
-struct World {
+struct SimWorld {
     now: Instant,
     sides: [Endpoint; 2],
     addresses: [SocketAddr; 2],
@@ -69,7 +69,7 @@ pub fn run(data: &[u8]) {
 pub(crate) fn play(data: &[u8]) -> usize {
     let mut tape = Tape::new(data);
     let options = tape.byte();
-    let mut world = World::new(options & 2 != 0);
+    let mut world = SimWorld::new(options & 2 != 0);
     if options & 1 == 0 {
         // Most worthwhile inputs need a connection.
         world.settle(60, |world| world.sides[0].is_up(0));
@@ -81,7 +81,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
         world.step(&mut tape);
     }
     if !world.is_tainted {
-        let done = world.settle(STEPS_MAX, World::is_done);
+        let done = world.settle(STEPS_MAX, SimWorld::is_done);
         assert!(done, "a finished stream has not arrived");
     }
     world
@@ -91,7 +91,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
         .count()
 }
 
-impl World {
+impl SimWorld {
     fn new(has_version_2: bool) -> Self {
         let now = Instant::now();
         let addresses = [([10, 77, 0, 1], 4810).into(), ([10, 77, 0, 2], 4810).into()];

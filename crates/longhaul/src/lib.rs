@@ -63,7 +63,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 )]
 struct CommandLine {
     #[command(flatten)]
-    logging: logging::Options,
+    logging: logging::LogOptions,
     #[command(subcommand)]
     command: Command,
 }

@@ -15,7 +15,7 @@ use crate::{exit, output};
 
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Global options")]
-pub(crate) struct Options {
+pub(crate) struct LogOptions {
     /// Log more: -v for debug, -vv for trace
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
@@ -42,7 +42,7 @@ enum Format {
     Journald,
 }
 
-impl Options {
+impl LogOptions {
     /// Starts logging to standard error or to the systemd journal.
     ///
     /// The function refuses `-v` together with `-q`. Clap itself accepts them if one is before the
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn log_beats_verbosity_beats_the_environment_beats_info() {
-        let options = |log: Option<&str>, verbose, quiet| Options {
+        let options = |log: Option<&str>, verbose, quiet| LogOptions {
             verbose,
             quiet,
             log: log.map(str::to_owned),

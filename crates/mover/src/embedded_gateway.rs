@@ -18,7 +18,7 @@ use std::{
 use link::{Identity, IdentityError, Link, LinkError, PeerConfig, PublicKey};
 use net::{
     pipe::PipeNetwork,
-    target::Endpoint,
+    target::HostPort,
     tls::{CertificateCheck, ServerTls, TlsStart},
 };
 use relay::{
@@ -250,7 +250,7 @@ fn of_link(peers: &[FarGateway], own: PublicKey) -> Result<Vec<PeerConfig>, Embe
         if !keys.insert(key) {
             return Err(EmbeddedGatewayError::SameKey(key));
         }
-        if Endpoint::with_port(&peer.endpoint).is_none() {
+        if HostPort::with_port(&peer.endpoint).is_none() {
             return Err(EmbeddedGatewayError::Endpoint(peer.endpoint.clone()));
         }
         Ok(PeerConfig {

@@ -19,7 +19,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::target::{AllowList, DialRefusal, Endpoint, Host};
+use crate::target::{AllowList, DialRefusal, Host, HostPort};
 
 /// Reason of a failed connection. The text is fit for users.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum DialError {
     #[error("{target} is {denied}")]
     Denied {
         /// The target.
-        target: Endpoint,
+        target: HostPort,
         /// Reason of the refusal.
         denied: DialRefusal,
     },
@@ -37,7 +37,7 @@ pub enum DialError {
     #[error("the name in {target} is unknown: {source}")]
     Unknown {
         /// The target.
-        target: Endpoint,
+        target: HostPort,
         /// Error of the resolver.
         source: io::Error,
     },
@@ -45,7 +45,7 @@ pub enum DialError {
     #[error("server {target} cannot be reached: {source}")]
     Unreachable {
         /// The target.
-        target: Endpoint,
+        target: HostPort,
         /// Error of the last attempt.
         source: io::Error,
     },
@@ -66,7 +66,7 @@ impl DialError {
 /// # Errors
 /// [`DialError`], after at most 20 s.
 pub async fn dial(
-    target: &Endpoint,
+    target: &HostPort,
     allow: &AllowList,
     own: &[SocketAddr],
 ) -> Result<TcpStream, DialError> {
@@ -97,7 +97,7 @@ pub async fn dial(
 /// [`DialRefusal`] if no address may be dialled.
 fn allowed(
     allow: &AllowList,
-    target: &Endpoint,
+    target: &HostPort,
     addresses: Vec<IpAddr>,
     is_own: impl Fn(SocketAddr) -> bool,
 ) -> Result<Vec<SocketAddr>, DialRefusal> {
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn what_is_not_allowed_is_never_tried() {
         let list = AllowList(vec!["ftp.example.com".parse().expect("an entry")]);
-        let target: Endpoint = "ftp.example.com".parse().expect("a target");
+        let target: HostPort = "ftp.example.com".parse().expect("a target");
         let ips = |texts: &[&str]| addresses(texts).iter().map(SocketAddr::ip).collect();
         let found = allowed(
             &list,

@@ -34,7 +34,7 @@ pub enum Host {
 
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Endpoint {
+pub struct HostPort {
     /// The host.
     pub host: Host,
     /// The TCP port, never zero.
@@ -110,7 +110,7 @@ pub enum DialRefusal {
     /// contains. The owner of the name must not choose among the servers in that network.
     #[error(
         "not allowed: the name leads to {address}, a {kind} address; a name does not open such addresses, \
-         add \"{}\" to allow", Endpoint { host: Host::Ip(*address), port: *port }
+         add \"{}\" to allow", HostPort { host: Host::Ip(*address), port: *port }
     )]
     Internal {
         /// Kind of the internal network.
@@ -157,13 +157,13 @@ impl fmt::Display for Host {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-impl FromStr for Endpoint {
+impl FromStr for HostPort {
     type Err = TargetSyntaxError;
 
     /// Parses `host`, `host:port` and `[v6]:port`. The default port is 21.
@@ -184,7 +184,7 @@ impl FromStr for Endpoint {
     }
 }
 
-impl Endpoint {
+impl HostPort {
     /// Parses a host with its port, which is optional in [`from_str`](FromStr::from_str).
     pub fn with_port(text: &str) -> Option<Self> {
         let (_, port) = text.rsplit_once(':')?;
@@ -360,13 +360,13 @@ pub fn choose<'a>(
 
 impl AllowEntry {
     /// Returns the server that the entry names. `None` if the entry covers several.
-    pub fn server(&self) -> Option<Endpoint> {
+    pub fn server(&self) -> Option<HostPort> {
         let host = match &self.host {
             AllowHost::Name(name) => Host::Name(name.clone()),
             AllowHost::Network(network) => Host::Ip(network.only()?),
         };
         let (first, last) = (*self.ports.start(), *self.ports.end());
-        (first == last).then_some(Endpoint { host, port: first })
+        (first == last).then_some(HostPort { host, port: first })
     }
 }
 
@@ -418,7 +418,7 @@ fn ends_in_a_port(text: &str) -> bool {
 impl AllowList {
     /// Whether the name in `target` is worth resolving, since some entry may then permit it. An
     /// address is always worth a check.
-    pub fn may_resolve(&self, target: &Endpoint) -> bool {
+    pub fn may_resolve(&self, target: &HostPort) -> bool {
         match &target.host {
             Host::Ip(_) => true,
             Host::Name(_) => self.0.iter().any(|entry| {
@@ -430,7 +430,7 @@ impl AllowList {
 
     /// Whether `target` itself is listed. A name needs an entry with that name, and is not
     /// resolved.
-    pub fn lists(&self, target: &Endpoint) -> bool {
+    pub fn lists(&self, target: &HostPort) -> bool {
         match target.host {
             Host::Ip(ip) => self.check(target, ip, false).is_ok(),
             Host::Name(_) => self.names(target),
@@ -442,7 +442,7 @@ impl AllowList {
     ///
     /// # Errors
     /// [`DialRefusal`] with the reason.
-    pub fn check(&self, target: &Endpoint, address: IpAddr, own: bool) -> Result<(), DialRefusal> {
+    pub fn check(&self, target: &HostPort, address: IpAddr, own: bool) -> Result<(), DialRefusal> {
         let networks = || {
             self.0
                 .iter()
@@ -473,7 +473,7 @@ impl AllowList {
         }
     }
 
-    fn names(&self, target: &Endpoint) -> bool {
+    fn names(&self, target: &HostPort) -> bool {
         let Host::Name(name) = &target.host else {
             return false;
         };
@@ -550,7 +550,7 @@ macro_rules! deserialize_from_str {
         }
     )*};
 }
-deserialize_from_str!(Endpoint, Network, ServesPattern, AllowEntry);
+deserialize_from_str!(HostPort, Network, ServesPattern, AllowEntry);
 
 /// Networks that no general entry of `allow` opens.
 const SPECIAL: [(&str, &str); 10] = [

@@ -12,7 +12,7 @@ fn allow(entries: &[&str]) -> AllowList {
 
 /// Checks a target that is an address.
 fn check(list: &AllowList, target: &str) -> Result<(), DialRefusal> {
-    let asked: Endpoint = target.parse().expect("a valid target");
+    let asked: HostPort = target.parse().expect("a valid target");
     let Host::Ip(ip) = asked.host else {
         panic!("{target} is no address")
     };
@@ -132,7 +132,7 @@ fn an_entry_may_hold_a_range_of_ports() {
     ] {
         assert_eq!(check(&list, target).is_ok(), expected, "{target}");
     }
-    let named: Endpoint = "a-b.example:8".parse().expect("a target");
+    let named: HostPort = "a-b.example:8".parse().expect("a target");
     assert!(list.may_resolve(&named));
     for text in [
         "fd00::1-50",
@@ -151,8 +151,8 @@ fn an_entry_may_hold_a_range_of_ports() {
 #[test]
 fn a_name_permits_that_name_and_not_its_address() {
     let list = allow(&["ftp.example.com:21"]);
-    let by_name: Endpoint = "FTP.example.com".parse().expect("a target");
-    let other: Endpoint = "www.example.com".parse().expect("a target");
+    let by_name: HostPort = "FTP.example.com".parse().expect("a target");
+    let other: HostPort = "www.example.com".parse().expect("a target");
     let address = IpAddr::from([192, 0, 2, 1]);
     assert_eq!(list.check(&by_name, address, false), Ok(()));
     assert_eq!(check(&list, "192.0.2.1"), Err(DialRefusal::NotListed));
@@ -171,7 +171,7 @@ fn a_name_permits_that_name_and_not_its_address() {
 #[test]
 fn a_name_does_not_open_internal_networks() {
     let list = allow(&["ftp.example.com:21"]);
-    let by_name: Endpoint = "ftp.example.com".parse().expect("a target");
+    let by_name: HostPort = "ftp.example.com".parse().expect("a target");
     let at = |list: &AllowList, address: &str| {
         list.check(&by_name, address.parse().expect("an address"), false)
     };
@@ -204,7 +204,7 @@ fn a_name_does_not_open_internal_networks() {
         );
         let ip: IpAddr = address.parse().expect("an address");
         let text = denied.expect_err("it is denied").to_string();
-        let entry = Endpoint {
+        let entry = HostPort {
             host: Host::Ip(ip),
             port: 21,
         };
@@ -240,7 +240,7 @@ fn a_name_does_not_open_internal_networks() {
 
 #[test]
 fn the_gateways_own_listener_needs_its_very_address() {
-    let asked: Endpoint = "10.0.0.1:21".parse().expect("a target");
+    let asked: HostPort = "10.0.0.1:21".parse().expect("a target");
     let ip = IpAddr::from([10, 0, 0, 1]);
     assert_eq!(
         allow(&["10.0.0.0/8:21"]).check(&asked, ip, true),
@@ -309,14 +309,14 @@ fn networks_without_host_bits_only() {
 proptest! {
     #[test]
     fn any_text_can_be_read(text in ".{0,60}") {
-        let _ = text.parse::<Endpoint>();
+        let _ = text.parse::<HostPort>();
         let _ = text.parse::<AllowEntry>();
         let _ = text.parse::<ServesPattern>();
     }
 
     #[test]
     fn printed_endpoints_read_back(ip in any::<IpAddr>(), port in 1u16..) {
-        let endpoint = Endpoint { host: Host::Ip(ip), port };
+        let endpoint = HostPort { host: Host::Ip(ip), port };
         prop_assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
     }
 }

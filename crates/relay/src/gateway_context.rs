@@ -33,7 +33,7 @@ use crate::{
 };
 use net::{
     dial::{self, DialError},
-    target::{AllowList, Endpoint, Host},
+    target::{AllowList, Host, HostPort},
 };
 
 /// State of a running gateway that its sessions share. A reload creates another context with new
@@ -125,7 +125,7 @@ impl GatewayContext {
     pub(crate) async fn dial(
         &self,
         peer: PeerId,
-        target: &Endpoint,
+        target: &HostPort,
     ) -> Result<TcpStream, DialError> {
         let none = AllowList::default();
         let allow = self.settings.peer(peer).map_or(&none, |p| &p.allow);

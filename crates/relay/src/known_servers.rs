@@ -11,7 +11,7 @@ use std::{
 use ftp::session::far::{LearnedTrait, ServerTraits};
 use tokio::time::Instant;
 
-use net::target::Endpoint;
+use net::target::HostPort;
 
 /// A deviation of a server from the standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,11 +26,11 @@ pub(crate) enum ServerTrait {
 
 /// Detected traits of servers, and the time at which each trait was detected.
 #[derive(Debug, Default)]
-pub(crate) struct KnownServers(Mutex<HashMap<(Endpoint, ServerTrait), Instant>>);
+pub(crate) struct KnownServers(Mutex<HashMap<(HostPort, ServerTrait), Instant>>);
 
 impl KnownServers {
     /// Whether an earlier session has detected the trait, and the trait has not expired.
-    pub(crate) fn has(&self, server: &Endpoint, which: ServerTrait, now: Instant) -> bool {
+    pub(crate) fn has(&self, server: &HostPort, which: ServerTrait, now: Instant) -> bool {
         let mut traits = self.lock();
         let key = (server.clone(), which);
         let learned_at = traits.get(&key).copied();
@@ -42,7 +42,7 @@ impl KnownServers {
     }
 
     /// Returns the server's known traits for a new FTP session.
-    pub(crate) fn ftp(&self, server: &Endpoint, now: Instant) -> ServerTraits {
+    pub(crate) fn ftp(&self, server: &HostPort, now: Instant) -> ServerTraits {
         ServerTraits {
             dislikes_questions: self.has(server, ServerTrait::DislikesQuestions, now),
             lacks_passive: self.has(server, ServerTrait::LacksPassive, now),
@@ -50,7 +50,7 @@ impl KnownServers {
     }
 
     /// Stores a trait that was detected at `now`.
-    pub(crate) fn learn(&self, server: &Endpoint, which: ServerTrait, now: Instant) {
+    pub(crate) fn learn(&self, server: &HostPort, which: ServerTrait, now: Instant) {
         let mut traits = self.lock();
         let key = (server.clone(), which);
         if traits.len() >= TRAITS_MAX && !traits.contains_key(&key) {
@@ -64,7 +64,7 @@ impl KnownServers {
     }
 
     /// Stores or removes a trait that an FTP session has detected.
-    pub(crate) fn learn_ftp(&self, server: &Endpoint, lesson: LearnedTrait, now: Instant) {
+    pub(crate) fn learn_ftp(&self, server: &HostPort, lesson: LearnedTrait, now: Instant) {
         match lesson {
             LearnedTrait::DislikesQuestions => {
                 self.learn(server, ServerTrait::DislikesQuestions, now)
@@ -77,7 +77,7 @@ impl KnownServers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Endpoint, ServerTrait), Instant>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(HostPort, ServerTrait), Instant>> {
         // No code here panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
     use net::target::Host;
 
-    fn server(port: u16) -> Endpoint {
-        Endpoint {
+    fn server(port: u16) -> HostPort {
+        HostPort {
             host: Host::parse("192.0.2.1").expect("an address"),
             port,
         }

@@ -12,7 +12,7 @@ use std::{
 use link::{Link, PeerId, RecvStream, SendStream, StreamClass};
 use net::{
     dial::DialError,
-    target::{Endpoint, Host},
+    target::{Host, HostPort},
 };
 use optimiser::store::Store;
 use tokio::{
@@ -157,7 +157,7 @@ impl Relay {
     /// # Errors
     /// [`DialError`] if the allow list does not permit the server, or if the server does not
     /// answer.
-    pub async fn dial(&self, peer: PeerId, target: &Endpoint) -> Result<TcpStream, DialError> {
+    pub async fn dial(&self, peer: PeerId, target: &HostPort) -> Result<TcpStream, DialError> {
         self.0.dial(peer, target).await
     }
 

@@ -13,7 +13,7 @@ use ftp::{
 };
 use link::{Identity, LinkConfig, PeerConfig, PeerId, Policy, PublicKey};
 use net::{
-    target::{AllowList, Endpoint, Host, Network, ServesPattern},
+    target::{AllowList, Host, HostPort, Network, ServesPattern},
     tls::{self, CertSource, ServerTls},
 };
 
@@ -86,7 +86,7 @@ pub struct FtpListener {
     pub listen: SocketAddr,
     /// Server of all clients. `None` if each client names its server in `USER name@host[:port]`, or
     /// if the listener intercepts connections to servers.
-    pub target: Option<Endpoint>,
+    pub target: Option<HostPort>,
     /// Whether the listener intercepts connections that clients open to the servers' own addresses.
     pub transparent: bool,
     /// Networks of the permitted clients. `None` stands for loopback addresses and private
@@ -144,7 +144,7 @@ pub struct PassThrough {
     /// Address on which the gateway listens for clients.
     pub listen: SocketAddr,
     /// Address of the server.
-    pub target: Endpoint,
+    pub target: HostPort,
     /// Networks of the permitted clients. `None` stands for loopback addresses and private
     /// networks.
     pub clients: Option<Vec<Network>>,
@@ -162,7 +162,7 @@ pub struct Forward {
     /// Address on which the gateway listens for clients.
     pub listen: SocketAddr,
     /// Address to which the far gateway connects.
-    pub target: Endpoint,
+    pub target: HostPort,
     /// Networks of the permitted clients. `None` stands for loopback addresses and private
     /// networks.
     pub clients: Option<Vec<Network>>,
@@ -290,8 +290,8 @@ impl FtpListener {
 
     /// Returns the server of a client that connected to the address `local`. Returns `None` if the
     /// client must name its server.
-    pub fn target_of(&self, local: SocketAddr) -> Option<Endpoint> {
-        let original = Endpoint {
+    pub fn target_of(&self, local: SocketAddr) -> Option<HostPort> {
+        let original = HostPort {
             host: Host::Ip(local.ip()),
             port: local.port(),
         };
@@ -310,7 +310,7 @@ impl FtpListener {
     }
 
     /// Whether clients may name this server.
-    pub fn may_name(&self, server: &Endpoint) -> bool {
+    pub fn may_name(&self, server: &HostPort) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.lists(server))
     }
 

@@ -28,7 +28,7 @@ use clap::{Parser, value_parser};
 /// How the link shares a bottleneck: required and reached, and a page of plots
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench fair --")]
-pub struct Options {
+pub struct FairOptions {
     /// Only rows whose name, with that of their group, contains this
     #[arg(long, value_name = "TEXT")]
     row: Option<String>,
@@ -46,11 +46,11 @@ pub struct Options {
     #[arg(long)]
     kernel: bool,
     #[command(flatten)]
-    of_kernel: kernel::Options,
+    of_kernel: kernel::KernelOptions,
 }
 
 fn main() -> ExitCode {
-    let options: Options = options::read();
+    let options: FairOptions = options::read();
     let result = if options.kernel {
         kernel::run(&options)
     } else {
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-impl Options {
+impl FairOptions {
     /// Whether a row is to be run.
     fn wants(&self, group: &str, row: &str) -> bool {
         let wanted = self.row.as_ref();

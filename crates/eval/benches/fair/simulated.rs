@@ -22,7 +22,7 @@ use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Policer};
 
 use crate::{
-    MS, Options, S,
+    FairOptions, MS, S,
     report::{FairnessReport, RowOutcome},
     shares::{least, rates, seconds_to_converge},
 };
@@ -34,7 +34,7 @@ struct Group {
 }
 
 /// Runs the rows that are wanted with all seeds, prints the table and writes the page.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub fn run(options: &FairOptions) -> anyhow::Result<()> {
     let mut groups = groups();
     for group in &mut groups {
         group

@@ -9,7 +9,7 @@ use anyhow::Context;
 use units::ByteCount;
 
 use super::DemoConfig;
-use crate::ftp::TransferDirection;
+use crate::ftp::TrialDirection;
 use bench_kit::{
     content::{Content, hash_file},
     scratch,
@@ -29,8 +29,8 @@ impl DemoFiles {
         let content = Content::generate();
         let files = Self { folder, content };
         for (size, name) in [
-            (config.warm_up, files.warm_up_name(TransferDirection::Down)),
-            (config.size, files.measured_name(TransferDirection::Down)),
+            (config.warm_up, files.warm_up_name(TrialDirection::Down)),
+            (config.size, files.measured_name(TrialDirection::Down)),
         ] {
             let path = files.folder.join(name);
             let written = files.content.write(&path, size);
@@ -48,26 +48,26 @@ impl DemoFiles {
         &self.content
     }
 
-    pub(super) fn measured_name(&self, direction: TransferDirection) -> String {
+    pub(super) fn measured_name(&self, direction: TrialDirection) -> String {
         format!("{direction}.bin")
     }
 
-    pub(super) fn warm_up_name(&self, direction: TransferDirection) -> String {
+    pub(super) fn warm_up_name(&self, direction: TrialDirection) -> String {
         format!("{direction}-warm-up.bin")
     }
 
     /// How much of the measured upload has reached the server's disk.
     pub(super) fn uploaded_bytes(&self) -> io::Result<ByteCount> {
-        let path = self.folder.join(self.measured_name(TransferDirection::Up));
+        let path = self.folder.join(self.measured_name(TrialDirection::Up));
         fs::metadata(path).map(|metadata| ByteCount::new(metadata.len()))
     }
 
     /// The hash of an uploaded file as it lies on the server's disk.
     pub(super) fn uploaded_hash(&self, is_measured: bool) -> io::Result<u64> {
         let name = if is_measured {
-            self.measured_name(TransferDirection::Up)
+            self.measured_name(TrialDirection::Up)
         } else {
-            self.warm_up_name(TransferDirection::Up)
+            self.warm_up_name(TrialDirection::Up)
         };
         hash_file(&self.folder.join(name))
     }

@@ -23,7 +23,7 @@ use self::{
 };
 use crate::gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways};
 use crate::{
-    ftp::TransferDirection,
+    ftp::TrialDirection,
     ftp::client::{self, ClientTransfer},
 };
 use emulator::{
@@ -64,7 +64,7 @@ impl DemoConfig {
         }
     }
 
-    fn progress(&self, label: &str, direction: TransferDirection, size: ByteCount) -> ProgressBar {
+    fn progress(&self, label: &str, direction: TrialDirection, size: ByteCount) -> ProgressBar {
         if !self.shows_progress {
             return ProgressBar::hidden();
         }
@@ -146,7 +146,7 @@ fn plain(
         }
     }
     let server = sites.start_server(files)?;
-    for direction in [TransferDirection::Down, TransferDirection::Up] {
+    for direction in [TrialDirection::Down, TrialDirection::Up] {
         let bar = config.progress(&label, direction, config.size);
         let transfer = ClientTransfer {
             address: server,
@@ -170,7 +170,7 @@ fn plain(
         };
         // Bytes in the client's kernel have not necessarily arrived.
         let bytes = match direction {
-            TransferDirection::Up if !outcome.is_complete => files.uploaded_bytes()?,
+            TrialDirection::Up if !outcome.is_complete => files.uploaded_bytes()?,
             _ => outcome.bytes,
         };
         rows.push(DemoRow::new(
@@ -219,7 +219,7 @@ fn accelerated(
             .run_client(move || TcpStream::connect(front_listener))?
             .is_ok())
     })?;
-    for direction in [TransferDirection::Down, TransferDirection::Up] {
+    for direction in [TrialDirection::Down, TrialDirection::Up] {
         for (size, name, is_measured) in [
             (config.warm_up, files.warm_up_name(direction), false),
             (config.size, files.measured_name(direction), true),
@@ -253,8 +253,8 @@ fn accelerated(
                 gateways.last_words()
             );
             let arrived = match direction {
-                TransferDirection::Down => outcome.hash,
-                TransferDirection::Up => files.uploaded_hash(is_measured)?,
+                TrialDirection::Down => outcome.hash,
+                TrialDirection::Up => files.uploaded_hash(is_measured)?,
             };
             ensure!(
                 arrived == files.content().hash(size),

@@ -6,14 +6,14 @@ use serde::{Serialize, Serializer, ser::SerializeStruct};
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-use crate::ftp::TransferDirection;
+use crate::ftp::TrialDirection;
 use units::calc::Transfer;
 
 /// One transfer.
 #[derive(Debug, Clone)]
 pub(super) struct DemoRow {
     label: String,
-    direction: TransferDirection,
+    direction: TrialDirection,
     bytes: ByteCount,
     elapsed: Duration,
     is_complete: bool,
@@ -22,7 +22,7 @@ pub(super) struct DemoRow {
 impl DemoRow {
     pub(super) fn new(
         label: &str,
-        direction: TransferDirection,
+        direction: TrialDirection,
         bytes: ByteCount,
         elapsed: Duration,
         is_complete: bool,

@@ -12,13 +12,13 @@ use suppaftp::{FtpError, FtpStream, types::FileType};
 use units::ByteCount;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::TransferDirection;
+use super::TrialDirection;
 use bench_kit::content::Content;
 
 #[derive(Debug, Clone)]
 pub(crate) struct ClientTransfer {
     pub(crate) address: SocketAddr,
-    pub(crate) direction: TransferDirection,
+    pub(crate) direction: TrialDirection,
     pub(crate) name: String,
     pub(crate) size: ByteCount,
     /// Longest time for the login, and again for the transfer.
@@ -60,8 +60,8 @@ pub(crate) fn run(
     control.set_read_timeout(Some(watch.left()))?;
     let mut bytes = 0;
     let opened = match transfer.direction {
-        TransferDirection::Down => ftp.retr_as_stream(&transfer.name).context("RETR"),
-        TransferDirection::Up => ftp.put_with_stream(&transfer.name).context("STOR"),
+        TrialDirection::Down => ftp.retr_as_stream(&transfer.name).context("RETR"),
+        TrialDirection::Up => ftp.put_with_stream(&transfer.name).context("STOR"),
     };
     let mut stream = match opened {
         Ok(stream) => stream,
@@ -80,8 +80,8 @@ pub(crate) fn run(
             break false;
         }
         let moved = match transfer.direction {
-            TransferDirection::Down => stream.read(&mut buffer),
-            TransferDirection::Up => {
+            TrialDirection::Down => stream.read(&mut buffer),
+            TrialDirection::Up => {
                 let rest = transfer.size.bytes() - bytes;
                 stream.write(source.at(bytes, rest.min(STEP as u64)))
             }
@@ -89,12 +89,12 @@ pub(crate) fn run(
         match moved {
             Ok(0) => break true,
             Ok(count) => {
-                if transfer.direction == TransferDirection::Down {
+                if transfer.direction == TrialDirection::Down {
                     hash.update(&buffer[..count]);
                 }
                 bytes += count as u64;
                 progress(bytes);
-                if transfer.direction == TransferDirection::Up && bytes == transfer.size.bytes() {
+                if transfer.direction == TrialDirection::Up && bytes == transfer.size.bytes() {
                     break true;
                 }
             }
@@ -104,7 +104,7 @@ pub(crate) fn run(
     };
     if is_complete {
         // Without a shutdown our clone of the socket would keep the data connection open.
-        if transfer.direction == TransferDirection::Up {
+        if transfer.direction == TrialDirection::Up {
             socket
                 .shutdown(Shutdown::Write)
                 .context("ending the data connection")?;
@@ -206,19 +206,19 @@ impl Stopwatch {
 
 #[cfg(test)]
 mod tests {
-    use fake_ftp::{Behaviour, FakeServer, Script};
+    use fake_ftp::{Behaviour, FakeServer, ReplyScript};
 
     use super::*;
 
     /// Downloads from a server that sends these replies and nothing else.
     fn download(replies: &[&str], limit: Duration) -> anyhow::Result<TransferOutcome> {
         let server = FakeServer::start(Behaviour {
-            script: Some(Script::then_silence(replies)),
+            script: Some(ReplyScript::then_silence(replies)),
             ..Behaviour::default()
         });
         let transfer = ClientTransfer {
             address: server.address(),
-            direction: TransferDirection::Down,
+            direction: TrialDirection::Down,
             name: "file".to_owned(),
             size: ByteCount::new(1),
             limit,

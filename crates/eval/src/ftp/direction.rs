@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 /// The direction of a transfer, seen from the client at site A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum TransferDirection {
+pub enum TrialDirection {
     /// From the server at site B to the client.
     Down,
     /// From the client to the server.
     Up,
 }
 
-impl fmt::Display for TransferDirection {
+impl fmt::Display for TrialDirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Down => "download",

@@ -3,4 +3,4 @@
 pub(crate) mod client;
 mod direction;
 
-pub use direction::TransferDirection;
+pub use direction::TrialDirection;

@@ -17,7 +17,7 @@ use super::{
     process::{at, run_limited},
 };
 use crate::{
-    cell::{Cell, TransferDirection},
+    cell::{Cell, TrialDirection},
     side::Side,
     stage::{self, MOVER_FOLDER, Stage},
 };
@@ -31,7 +31,7 @@ pub(super) fn fetch(
 ) -> Result<TrialResult, TrialFailure> {
     let work = cell.work;
     let place = MoverFolder::new()?;
-    let names = (0..work.files).map(|number| stage::name(TransferDirection::Down, number));
+    let names = (0..work.files).map(|number| stage::name(TrialDirection::Down, number));
     let names: Vec<String> = names.collect();
     let order = FetchOrder {
         server: stage.server_address,

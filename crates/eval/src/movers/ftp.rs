@@ -11,7 +11,7 @@ use units::ByteCount;
 
 use super::TrialResult;
 use crate::{
-    cell::{Cell, TransferDirection},
+    cell::{Cell, TrialDirection},
     ftp::client::{self, ClientTransfer},
     stage::{self, Stage, WARM_UP},
 };
@@ -61,11 +61,10 @@ fn transfer_all(
     let work = cell.work;
     let size = ByteCount::new(work.size_bytes);
     for number in 0..work.files {
-        if work.direction == TransferDirection::Up {
+        if work.direction == TrialDirection::Up {
             // An earlier trial may have stored a file of this name.
-            let _ = std::fs::remove_file(
-                stage.server_file(&stage::name(TransferDirection::Up, number)),
-            );
+            let _ =
+                std::fs::remove_file(stage.server_file(&stage::name(TrialDirection::Up, number)));
         }
     }
     let begun = Instant::now();
@@ -109,16 +108,16 @@ fn transfer_all(
     let mut bytes = 0;
     let expected = stage.content.hash(size);
     for (number, outcome) in outcomes {
-        let uploaded = stage.server_file(&stage::name(TransferDirection::Up, number));
+        let uploaded = stage.server_file(&stage::name(TrialDirection::Up, number));
         // Bytes in the client's kernel have not arrived: the server's file counts.
         bytes += match (work.direction, outcome.is_complete) {
-            (TransferDirection::Up, false) => uploaded.metadata().map_or(0, |file| file.len()),
+            (TrialDirection::Up, false) => uploaded.metadata().map_or(0, |file| file.len()),
             _ => outcome.bytes.bytes(),
         };
         if outcome.is_complete {
             let hash = match work.direction {
-                TransferDirection::Down => outcome.hash,
-                TransferDirection::Up => hash_file(&uploaded)?,
+                TrialDirection::Down => outcome.hash,
+                TrialDirection::Up => hash_file(&uploaded)?,
             };
             ensure!(hash == expected, "file {number}: the hashes differ");
         }

@@ -12,7 +12,7 @@ use super::{
     process::{BackgroundProcess, at, run_limited},
 };
 use crate::{
-    cell::{Cell, TransferDirection},
+    cell::{Cell, TrialDirection},
     side::{TFTP_BLOCK_BYTES, TFTP_WINDOW_BLOCKS},
     stage::{self, Stage},
 };
@@ -26,7 +26,7 @@ pub(super) fn lftp_pget(
     limit: Duration,
 ) -> Result<TrialResult, TrialFailure> {
     let work = cell.work;
-    if (work.direction, work.files) != (TransferDirection::Down, 1) {
+    if (work.direction, work.files) != (TrialDirection::Down, 1) {
         let why = "pget downloads single files only";
         return Err(TrialFailure::NotTried(why.to_owned()));
     }
@@ -37,7 +37,7 @@ pub(super) fn lftp_pget(
          set file:use-fallocate no; \
          open ftp://anonymous:eval@{}; cd /; shell date +{MARK}%s.%N; pget -n 8 {} -o {}; shell date +{MARK}%s.%N",
         stage.server_address,
-        stage::name(TransferDirection::Down, 0),
+        stage::name(TrialDirection::Down, 0),
         local.display()
     );
     let mut command = at(stage, Site::A, "lftp")?;
@@ -81,12 +81,12 @@ pub(super) fn iperf3(
     let host = stage.server_address.ip().to_string();
     let mut command = at(stage, Site::A, "iperf3")?;
     command.args(["-c", &host, "-p", &port, "-J", "-n", &bytes.to_string()]);
-    if cell.work.direction == TransferDirection::Down {
+    if cell.work.direction == TrialDirection::Down {
         command.arg("-R");
     }
     let ended = run_limited(command, limit)?;
     if !ended.is_over {
-        let index = usize::from(cell.work.direction == TransferDirection::Down);
+        let index = usize::from(cell.work.direction == TrialDirection::Down);
         let passed = stage.read()?.delivered_bytes[index] - before.delivered_bytes[index];
         let payload = passed * SEGMENT.bytes() / FULL_PACKET_BYTES;
         return Ok(TrialResult::cut_off(payload, ended.time));
@@ -118,8 +118,8 @@ pub(super) fn uftp(
     }
     // The sender runs where the files are.
     let (sender, receiver) = match work.direction {
-        TransferDirection::Down => (Site::B, Site::A),
-        TransferDirection::Up => (Site::A, Site::B),
+        TrialDirection::Down => (Site::B, Site::A),
+        TrialDirection::Up => (Site::A, Site::B),
     };
     let sources = (0..work.files).map(|number| stage::name(work.direction, number));
     let sources: Vec<_> = sources
@@ -179,7 +179,7 @@ pub(super) fn tftp(
     limit: Duration,
 ) -> Result<TrialResult, TrialFailure> {
     let work = cell.work;
-    if (work.direction, work.files) != (TransferDirection::Down, 1) {
+    if (work.direction, work.files) != (TrialDirection::Down, 1) {
         let why = "tried with downloads of single files only";
         return Err(TrialFailure::NotTried(why.to_owned()));
     }
@@ -199,7 +199,7 @@ pub(super) fn tftp(
     command.args(["--get", "--option", &format!("blksize {TFTP_BLOCK_BYTES}")]);
     command.args(["--option", &format!("windowsize {TFTP_WINDOW_BLOCKS}")]);
     command
-        .args(["-r", &stage::name(TransferDirection::Down, 0), "-l"])
+        .args(["-r", &stage::name(TrialDirection::Down, 0), "-l"])
         .arg(&local)
         .args([&host, &port]);
     let ended = run_limited(command, limit)?;
@@ -231,8 +231,8 @@ pub(super) fn quic(
     server.stdout(File::create(&server_said).context("a log")?);
     let _server = BackgroundProcess::serve(server, stage, Site::B, QUIC_PORT)?;
     let what = match cell.work.direction {
-        TransferDirection::Down => "get",
-        TransferDirection::Up => "put",
+        TrialDirection::Down => "get",
+        TrialDirection::Up => "put",
     };
     let bytes = cell.work.bytes().bytes();
     let mut command = example(Site::A)?;
@@ -242,8 +242,8 @@ pub(super) fn quic(
     if !ended.is_over {
         // The receiver reports its progress.
         let said = match cell.work.direction {
-            TransferDirection::Down => ended.said,
-            TransferDirection::Up => std::fs::read_to_string(&server_said).context("a log")?,
+            TrialDirection::Down => ended.said,
+            TrialDirection::Up => std::fs::read_to_string(&server_said).context("a log")?,
         };
         let told = said.lines().rev().find_map(|line| line.parse().ok());
         return Ok(TrialResult::cut_off(told.unwrap_or(0), ended.time));

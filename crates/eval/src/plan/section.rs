@@ -9,7 +9,7 @@ use units::{BitRate, ByteCount};
 use super::{CellTask, EvaluationPlan, PlanProblem};
 use crate::{
     cell::{
-        Cell, CellWork, CompetingConnection, PathSpec, ServerBuffers, TransferDirection, WorkKind,
+        Cell, CellWork, CompetingConnection, PathSpec, ServerBuffers, TrialDirection, WorkKind,
     },
     side::Side,
 };
@@ -184,7 +184,7 @@ impl CellSection {
         }
         let work = CellWork {
             job: self.job,
-            direction: TransferDirection::Down,
+            direction: TrialDirection::Down,
             size_bytes: 0,
             files: *self.files.get_ref(),
             clients,
@@ -389,10 +389,10 @@ fn neighbour(text: &str) -> Result<CompetingConnection, String> {
     }
 }
 
-fn direction(text: &str) -> Result<TransferDirection, String> {
+fn direction(text: &str) -> Result<TrialDirection, String> {
     match text {
-        "down" => Ok(TransferDirection::Down),
-        "up" => Ok(TransferDirection::Up),
+        "down" => Ok(TrialDirection::Down),
+        "up" => Ok(TrialDirection::Up),
         other => Err(format!("{other:?} is not a direction: \"down\" or \"up\"")),
     }
 }

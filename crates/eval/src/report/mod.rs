@@ -267,8 +267,8 @@ impl ReportRow {
             return None;
         }
         let back = match self.cell.work.direction {
-            super::cell::TransferDirection::Down => 0,
-            super::cell::TransferDirection::Up => 1,
+            super::cell::TrialDirection::Down => 0,
+            super::cell::TrialDirection::Up => 1,
         };
         let shares = self.records.iter().filter(|record| record.bytes > 0);
         let shares =

@@ -56,7 +56,7 @@ struct Busy {
 
 /// One simulated server with one control connection.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct SimulatedServer {
     /// Whether the server reads its control connection only between transfers.
     is_serial: bool,
     pub(crate) quirks: Quirks,
@@ -107,7 +107,7 @@ enum Port {
     Active(u32),
 }
 
-impl Server {
+impl SimulatedServer {
     /// Creates a server with random behaviour. The generator `others` chooses the behaviour at
     /// further connections.
     pub(crate) fn new(rng: &mut Rng, others: &mut Rng) -> Self {

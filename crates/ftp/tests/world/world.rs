@@ -19,7 +19,7 @@ use crate::{
     driver::Planted,
     gateways,
     quirks::{AtAbort, AtQuestion},
-    server::Server,
+    server::SimulatedServer,
 };
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(crate) struct World {
     pub(crate) delay_ms: u64,
     pub(crate) conns: Conns,
     pub(crate) client: Client,
-    pub(crate) server: Server,
+    pub(crate) server: SimulatedServer,
     pub(crate) near: NearSession,
     pub(crate) far: FarSession,
     pub(crate) near_closed: bool,
@@ -118,7 +118,7 @@ impl World {
             client: CLIENT,
         };
         let mut client = Client::new(&mut rng);
-        let mut server = Server::new(&mut rng, &mut Rng::new(!seed));
+        let mut server = SimulatedServer::new(&mut rng, &mut Rng::new(!seed));
         if let (SessionMode::Strict, AtQuestion::Twice(_)) = (mode, server.quirks.at_question) {
             // Each reply of the server belongs to the client.
             server.quirks.at_question = AtQuestion::Answers;

@@ -24,7 +24,7 @@ use super::{
     registered,
 };
 use crate::{admin_socket, register::Register};
-use net::target::{AllowEntry, AllowList, Endpoint};
+use net::target::{AllowEntry, AllowList, HostPort};
 use relay::settings::{IDLE_TIMEOUT, MEMORY_MAX, MEMORY_PER_PEER_MIB, memory_least};
 
 /// Checks a file. Uses `register` if given. Otherwise reads the register in the folder of the key
@@ -278,7 +278,7 @@ fn link_peer(
         ));
     }
     if let Some(endpoint) = &section.endpoint
-        && Endpoint::with_port(endpoint.get_ref()).is_none()
+        && HostPort::with_port(endpoint.get_ref()).is_none()
     {
         return Err(problem(
             endpoint,

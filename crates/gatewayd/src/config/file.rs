@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, de::Error};
 use toml::Spanned;
 use units::{BitRate, ByteCount};
 
-use net::target::{AllowEntry, Endpoint, Network, ServesPattern};
+use net::target::{AllowEntry, HostPort, Network, ServesPattern};
 
 /// All keys of the file, by section.
 #[derive(Debug, Deserialize)]
@@ -152,7 +152,7 @@ pub(super) struct FtpSection {
     /// FTP server behind the peer.
     ///
     /// Default: the client names the server.
-    pub(super) target: Option<Spanned<Endpoint>>,
+    pub(super) target: Option<Spanned<HostPort>>,
     /// Networks whose clients are served.
     ///
     /// Default: private ranges; required without `target`.
@@ -279,7 +279,7 @@ pub(super) struct ForwardSection {
     /// Address and port for clients.
     pub(super) listen: Spanned<SocketAddr>,
     /// Server behind the peer, with its port.
-    pub(super) target: Spanned<Endpoint>,
+    pub(super) target: Spanned<HostPort>,
     /// Networks whose clients are served; connections of others are reset.
     ///
     /// Default: private ranges.

@@ -8,7 +8,7 @@ use super::{
     Config, PeerSettings,
     problem::{Problem, problem},
 };
-use net::target::Endpoint;
+use net::target::HostPort;
 
 /// Returns the index of the peer that the key `via` names. Returns `None` if the key is not set.
 pub(super) fn via(
@@ -39,7 +39,7 @@ pub(super) fn via(
 
 /// Refuses a target that no peer serves. If `via` names a peer, that peer must serve the target.
 pub(super) fn served(
-    target: &Spanned<Endpoint>,
+    target: &Spanned<HostPort>,
     via: Option<usize>,
     config: &Config,
 ) -> Result<(), Problem> {

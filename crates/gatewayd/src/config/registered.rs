@@ -11,7 +11,7 @@ use super::{
     peer_name::{GUEST, may_be_name},
 };
 use crate::register::{EnrolledPeer, Register};
-use net::target::{AllowEntry, AllowList, Endpoint, ServesPattern};
+use net::target::{AllowEntry, AllowList, HostPort, ServesPattern};
 
 /// Returns the peers that the register adds to the peers of the configuration file.
 ///
@@ -41,7 +41,7 @@ pub(super) fn peers(
         }
         if endpoint
             .as_deref()
-            .is_some_and(|it| Endpoint::with_port(it).is_none())
+            .is_some_and(|it| HostPort::with_port(it).is_none())
         {
             return Err(format!(
                 "the endpoint of {name:?} is no address with a port"

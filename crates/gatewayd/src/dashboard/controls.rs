@@ -22,7 +22,7 @@ use crate::{
     reload,
     running::RunningGateway,
 };
-use net::target::Endpoint;
+use net::target::HostPort;
 use pages::PageClient;
 
 #[derive(Deserialize)]
@@ -194,7 +194,7 @@ fn create_invite(
     let now = unix_s();
     let changed = Register::change(&path, now, |register| {
         let endpoint = request.endpoint.as_deref().or(register.endpoint.as_deref());
-        let endpoint = endpoint.and_then(Endpoint::with_port).ok_or_else(|| {
+        let endpoint = endpoint.and_then(HostPort::with_port).ok_or_else(|| {
             let expected = "expected where others reach this gateway, such as 203.0.113.9:4810";
             DashboardError::Value(expected.to_owned())
         })?;

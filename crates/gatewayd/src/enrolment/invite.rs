@@ -6,7 +6,7 @@ use aws_lc_rs::{digest, rand};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use link::{Identity, PublicKey};
 
-use net::target::Endpoint;
+use net::target::HostPort;
 use relay::wire::TOKEN_BYTES;
 
 /// An invite with which one gateway becomes a peer of the far gateway. An invite is secret, because
@@ -37,7 +37,7 @@ impl Invite {
     ///
     /// # Panics
     /// If the system provides no random bytes.
-    pub fn new(far: PublicKey, endpoint: &Endpoint) -> Self {
+    pub fn new(far: PublicKey, endpoint: &HostPort) -> Self {
         let mut token = [0; TOKEN_BYTES];
         rand::fill(&mut token).expect("the system's randomness works");
         Self {
@@ -98,7 +98,7 @@ impl FromStr for Invite {
         let (far, bytes) = bytes.split_first_chunk().ok_or(damaged)?;
         let (token, endpoint) = bytes.split_first_chunk().ok_or(damaged)?;
         let endpoint = str::from_utf8(endpoint).map_err(|_| damaged)?;
-        let parsed: Endpoint = endpoint.parse().map_err(|_| damaged)?;
+        let parsed: HostPort = endpoint.parse().map_err(|_| damaged)?;
         #[cfg(fuzz_canary)]
         assert!(
             parsed.port % 64 != 37,

@@ -21,17 +21,17 @@ use tokio_rustls::server::TlsStream;
 use crate::{
     common::{self, Control, World},
     ftps_common::{Secured, runtime, secure, secured_server_by, transferring, world_with_tls},
-    tls_common::{self, Authority, Server},
+    tls_common::{self, Authority, TlsServer},
 };
 
 type Tls = TlsStream<tokio::net::TcpStream>;
 
-fn tls13_server() -> Server {
-    Server::new(&Authority::new().issue(), &[&TLS13])
+fn tls13_server() -> TlsServer {
+    TlsServer::new(&Authority::new().issue(), &[&TLS13])
 }
 
 /// Acts as a server that rejects the TLS handshake of the gateway.
-fn refuse_tls(runtime: &Runtime, tcp: TcpStream, tls: &Server) {
+fn refuse_tls(runtime: &Runtime, tcp: TcpStream, tls: &TlsServer) {
     tcp.set_nonblocking(true).expect("a socket option");
     runtime.block_on(async {
         let tcp = tokio::net::TcpStream::from_std(tcp).expect("a connection");
@@ -46,7 +46,7 @@ fn refuse_tls(runtime: &Runtime, tcp: TcpStream, tls: &Server) {
 fn session_with<'a>(
     world: &World,
     runtime: &'a Runtime,
-    tls: &Server,
+    tls: &TlsServer,
 ) -> (Control, Secured<'a, Tls>) {
     let mut client = Control::connect(world.near.ftp[0]);
     let mut first = world.accept();
@@ -68,7 +68,7 @@ fn upload(
     runtime: &Runtime,
     client: &mut Control,
     server: &mut Secured<'_, Tls>,
-    tls: &Server,
+    tls: &TlsServer,
 ) -> bool {
     let (client_data, server_data) = transferring(client, server, "STOR a");
     drop(client_data);
@@ -164,7 +164,7 @@ fn a_server_that_lacks_suites_or_just_closes_is_connected_again_too() {
 #[test]
 fn a_server_that_takes_tls_1_2_the_second_time_is_offered_that_first_again() {
     let (world, runtime) = (world_with_tls("verify = false"), runtime());
-    let tls = Server::new(&Authority::new().issue(), &[&TLS12]);
+    let tls = TlsServer::new(&Authority::new().issue(), &[&TLS12]);
     let mut client = Control::connect(world.near.ftp[0]);
     let mut first = world.accept();
     first.send("220 ready");
@@ -175,7 +175,7 @@ fn a_server_that_takes_tls_1_2_the_second_time_is_offered_that_first_again() {
         tls.accept(tcp, ConnectionKind::Control)
     });
     client.expect("220 ready");
-    let both = Server::new(&Authority::new().issue(), &[&TLS13, &TLS12]);
+    let both = TlsServer::new(&Authority::new().issue(), &[&TLS13, &TLS12]);
     let mut client = Control::connect(world.near.ftp[0]);
     let server = secured_server_by(world.accept(), &runtime, |tcp| {
         both.accept(tcp, ConnectionKind::Control)

@@ -22,8 +22,8 @@ use rustls::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::tls_common::{
-    self, Authority, Folder, NAME, Server, client, handshake, receive, say, send, server_tls, soon,
-    tcp_pair,
+    self, Authority, Folder, NAME, TlsServer, client, handshake, receive, say, send, server_tls,
+    soon, tcp_pair,
 };
 
 /// Size of a transfer. It is larger than several TLS records and the socket buffers.
@@ -80,7 +80,7 @@ fn tls12_connector(authority: &Authority) -> Connector {
 async fn a_server_sees_every_data_connection_resumed() {
     for versions in [&[&TLS12][..], &[&TLS13]] {
         let authority = Authority::new();
-        let server = Server::new(&authority.issue(), versions);
+        let server = TlsServer::new(&authority.issue(), versions);
         let connector = connector(&authority);
         let (near, far) = tcp_pair().await;
         let both = async {

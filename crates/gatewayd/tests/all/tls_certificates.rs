@@ -10,7 +10,7 @@ use net::tls::{
 use rustls::version::{TLS12, TLS13};
 
 use crate::tls_common::{
-    Authority, Folder, Issued, NAME, Server, acceptor, client, handshake, server_tls, soon,
+    Authority, Folder, Issued, NAME, TlsServer, acceptor, client, handshake, server_tls, soon,
     tcp_pair,
 };
 
@@ -19,7 +19,7 @@ use crate::tls_common::{
 async fn connect(issued: &Issued, verify: CertificateCheck, name: &str) -> Result<(), io::Error> {
     let mut results = Vec::new();
     for version in [&TLS12, &TLS13] {
-        let server = Server::new(issued, &[version]);
+        let server = TlsServer::new(issued, &[version]);
         let connector = Connector::new(&server_tls(verify.clone())).expect("roots");
         let (near, far) = tcp_pair().await;
         let both = async {

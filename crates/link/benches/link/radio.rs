@@ -9,7 +9,7 @@ use std::time::Duration;
 use bench_kit::{jobs, stats::Summary};
 use link::{
     Policy, StreamClass, congestion,
-    sim::{Crowd, CrowdConfig, FlowKind, SimSite, World, WorldConfig},
+    sim::{Crowd, CrowdConfig, FlowKind, SimSite, SimWorld, WorldConfig},
 };
 use units::ByteCount;
 use wansim::{Radio, profile::Profile};
@@ -135,7 +135,7 @@ fn tcp(seed: u64, kind: FlowKind) -> RadioRun {
 /// Runs one transfer over the link until the sender has the confirmation that all bytes arrived.
 fn link(seed: u64) -> RadioRun {
     let profile = Profile::wifi_11b();
-    let mut world = World::with_radio(
+    let mut world = SimWorld::with_radio(
         &WorldConfig {
             forward: profile.forward,
             backward: profile.backward,

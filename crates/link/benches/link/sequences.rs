@@ -8,7 +8,7 @@ use std::time::Duration;
 use bench_kit::jobs;
 use link::{
     StreamClass,
-    sim::{SimSite, World},
+    sim::{SimSite, SimWorld},
 };
 use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, PathConfig, Straggler};
@@ -119,7 +119,7 @@ pub fn trace(name: &str, seed: u64) {
 }
 
 /// Runs the transfers. Calls `watch` after each event of the simulation.
-fn watched_sequence(trial: &Trial, watch: &mut dyn FnMut(&World)) -> [f64; TRANSFERS] {
+fn watched_sequence(trial: &Trial, watch: &mut dyn FnMut(&SimWorld)) -> [f64; TRANSFERS] {
     let mut world = trial.world();
     let ideal_s = SIZE.bytes() as f64 / trial.goodput_bytes_per_s() + RTT.as_secs_f64();
     let mut reached = [0.0; TRANSFERS];

@@ -9,7 +9,7 @@ use bench_kit::{
 };
 use link::{
     StreamClass,
-    sim::{SimSite, World},
+    sim::{SimSite, SimWorld},
 };
 use units::{BitRate, ByteCount};
 
@@ -171,7 +171,7 @@ fn dialogues(trial: &Trial, is_busy: bool) -> f64 {
     times[(times.len() - 1) * 99 / 100]
 }
 
-fn one_way(world: &mut World, from: SimSite) {
+fn one_way(world: &mut SimWorld, from: SimSite) {
     let id = world.send(from, StreamClass::Bulk, ByteCount::new(10_000));
     world.run_until(Duration::from_secs(60), |world| {
         world.progress(id).arrived.is_some()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use link::sim::{SimSite, World};
+use link::sim::{SimSite, SimWorld};
 
 use super::trial::Trial;
 
@@ -40,7 +40,7 @@ impl TraceLines {
         }
     }
 
-    pub fn look(&mut self, world: &World) {
+    pub fn look(&mut self, world: &SimWorld) {
         if world.now() < self.next {
             return;
         }

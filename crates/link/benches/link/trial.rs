@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Policy, StreamClass, congestion,
-    sim::{SimSite, World, WorldConfig},
+    sim::{SimSite, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -91,8 +91,8 @@ impl Trial {
         self
     }
 
-    pub fn world(&self) -> World {
-        World::new(&WorldConfig {
+    pub fn world(&self) -> SimWorld {
+        SimWorld::new(&WorldConfig {
             forward: self.forward.clone(),
             backward: self.backward.clone(),
             seed: self.seed,
@@ -104,7 +104,7 @@ impl Trial {
 
     /// Transfers four bandwidth-delay products before the trial. Returns the duration in seconds,
     /// or `None` if the transfer did not end.
-    pub fn warm(&self, world: &mut World, watch: &mut dyn FnMut(&World)) -> Option<f64> {
+    pub fn warm(&self, world: &mut SimWorld, watch: &mut dyn FnMut(&SimWorld)) -> Option<f64> {
         let bdp = self
             .forward
             .rate
@@ -130,7 +130,7 @@ impl Trial {
     }
 
     /// Runs the trial. Calls `watch` after each event of the simulation.
-    pub fn run_watched(&self, watch: &mut dyn FnMut(&World)) -> TrialOutcome {
+    pub fn run_watched(&self, watch: &mut dyn FnMut(&SimWorld)) -> TrialOutcome {
         let mut world = self.world();
         if self.is_warm && self.warm(&mut world, watch).is_none() {
             return TrialOutcome::default();

@@ -1,6 +1,6 @@
 //! Simulation of two Longhaul endpoints over a WAN, in virtual time.
 //!
-//! A [`World`] holds two sites that a `wansim::Duplex` joins. It moves real datagrams with real
+//! A [`SimWorld`] holds two sites that a `wansim::Duplex` joins. It moves real datagrams with real
 //! encryption, and jumps from one event to the next. The simulation of minutes on a transatlantic
 //! path therefore takes seconds. Every run with the same seed gives the same results.
 //!
@@ -49,7 +49,7 @@ pub use self::{
 };
 
 /// Two sites and the paths between them.
-pub struct World {
+pub struct SimWorld {
     start: Instant,
     now: Instant,
     pair: SimPair,
@@ -98,7 +98,7 @@ impl WorldConfig {
     }
 }
 
-impl World {
+impl SimWorld {
     /// Creates a simulation of two sites. Each site has the public key of the other site.
     ///
     /// Site A has the address of site B, and starts a handshake at once.
@@ -413,9 +413,9 @@ impl WorldConfig {
     }
 }
 
-impl std::fmt::Debug for World {
+impl std::fmt::Debug for SimWorld {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World")
+        f.debug_struct("SimWorld")
             .field("now", &self.now())
             .finish_non_exhaustive()
     }

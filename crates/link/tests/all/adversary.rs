@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use link::{
     Policy, StreamClass, congestion,
-    sim::{Adversary, AdversaryConfig, SimSite, SimTransferId, World, WorldConfig},
+    sim::{Adversary, AdversaryConfig, SimSite, SimTransferId, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -42,7 +42,7 @@ fn config(seed: u64) -> WorldConfig {
 /// Two sites under attack. Each site starts a new transfer whenever its previous transfer has
 /// ended.
 struct Siege {
-    world: World,
+    world: SimWorld,
     config: WorldConfig,
     running: [Option<SimTransferId>; 2],
     turn: u64,
@@ -54,7 +54,7 @@ struct Siege {
 impl Siege {
     fn new(adversary: AdversaryConfig) -> Self {
         let config = config(adversary.seed);
-        let mut world = World::new(&config);
+        let mut world = SimWorld::new(&config);
         world.admit_adversary(adversary);
         Self {
             world,
@@ -263,7 +263,7 @@ fn transfers_end_when_an_adversary_that_meddled_rests() {
 #[test]
 fn what_an_adversary_adds_costs_no_time() {
     let time = |adversary: Option<AdversaryConfig>| {
-        let mut world = World::new(&config(3));
+        let mut world = SimWorld::new(&config(3));
         if let Some(adversary) = adversary {
             world.admit_adversary(adversary);
         }

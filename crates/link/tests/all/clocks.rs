@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     LostReason, Policy, StreamClass, congestion,
-    sim::{SimSite, SimTransferId, World, WorldConfig},
+    sim::{SimSite, SimTransferId, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -33,7 +33,7 @@ fn config(seed: u64) -> WorldConfig {
 
 /// Starts a transfer of 40 MB and returns when a quarter has been delivered. Undisturbed, the whole
 /// transfer takes four seconds.
-fn under_way(world: &mut World) -> SimTransferId {
+fn under_way(world: &mut SimWorld) -> SimTransferId {
     let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(40));
     let quarter = ByteCount::megabytes(10);
     let reached = world.run_until(Duration::from_secs(60), |w| {
@@ -48,7 +48,7 @@ const SIDES: [&[SimSite]; 3] = [&[SimSite::A], &[SimSite::B], &[SimSite::A, SimS
 const REST_MAX: Duration = Duration::from_millis(3300);
 
 /// Runs to the end of the transfer, and returns the time that this takes.
-fn run_to_end(world: &mut World, id: SimTransferId) -> Duration {
+fn run_to_end(world: &mut SimWorld, id: SimTransferId) -> Duration {
     let before = world.now();
     world.run_to_end(id, Duration::from_secs(120));
     let progress = world.progress(id);
@@ -60,7 +60,7 @@ fn run_to_end(world: &mut World, id: SimTransferId) -> Duration {
 fn a_clock_that_jumps_an_hour_ahead_holds_nothing_up() {
     for sides in SIDES {
         for seed in 1..=3 {
-            let mut world = World::new(&config(seed));
+            let mut world = SimWorld::new(&config(seed));
             let id = under_way(&mut world);
             for side in sides {
                 world.jump_clock(*side, HOUR);
@@ -78,7 +78,7 @@ fn a_suspended_machine_goes_on_where_it_was() {
     for sides in SIDES {
         for clock_runs_on in [true, false] {
             for seconds in [5, 100] {
-                let mut world = World::new(&config(1));
+                let mut world = SimWorld::new(&config(1));
                 let id = under_way(&mut world);
                 world.suspend(sides, Duration::from_secs(seconds), clock_runs_on);
                 assert!(world.progress(id).confirmed.is_none());
@@ -93,7 +93,7 @@ fn a_suspended_machine_goes_on_where_it_was() {
 #[test]
 fn two_machines_suspended_for_an_hour_go_on_where_they_were() {
     for clock_runs_on in [true, false] {
-        let mut world = World::new(&config(1));
+        let mut world = SimWorld::new(&config(1));
         let id = under_way(&mut world);
         world.suspend(&[SimSite::A, SimSite::B], HOUR, clock_runs_on);
         let took = run_to_end(&mut world, id);
@@ -108,7 +108,7 @@ fn a_process_suspended_for_longer_than_the_timeout_of_its_peer_detects_that_in_s
         // A clock that has stopped does not show the duration of the suspension.
         for (clock_runs_on, bound_s) in [(true, 6), (false, 25)] {
             let what = format!("{side:?}, {clock_runs_on}");
-            let mut world = World::new(&config(1));
+            let mut world = SimWorld::new(&config(1));
             let id = under_way(&mut world);
             world.suspend(&[side], HOUR, clock_runs_on);
             let bound = Duration::from_secs(bound_s);
@@ -130,11 +130,11 @@ fn a_process_suspended_for_longer_than_the_timeout_of_its_peer_detects_that_in_s
 #[test]
 fn after_a_long_sleep_the_link_is_up_within_two_seconds() {
     for side in [SimSite::A, SimSite::B] {
-        let mut world = World::new(&config(1));
+        let mut world = SimWorld::new(&config(1));
         under_way(&mut world);
         world.suspend(&[side], HOUR, true);
         world.run_for(RTT);
-        let up = |world: &World| world.endpoint(side).is_up(0);
+        let up = |world: &SimWorld| world.endpoint(side).is_up(0);
         assert!(!up(&world), "what it had is in doubt");
         assert!(world.run_until(Duration::from_secs(2), up), "{side:?}");
     }
@@ -146,7 +146,7 @@ fn a_time_of_day_that_was_a_year_ahead_locks_nobody_out() {
     const NOW_NS: u64 = 1_700_000_000_000_000_000;
     const YEAR_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
     let config = config(1);
-    let mut world = World::new(&config);
+    let mut world = SimWorld::new(&config);
     let times = [NOW_NS, NOW_NS + YEAR_NS, NOW_NS, NOW_NS - YEAR_NS, 0];
     for (start, unix_ns) in times.into_iter().enumerate() {
         world.set_time_of_day(SimSite::A, unix_ns);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use link::{
     Policy, StreamClass, congestion,
-    sim::{SimSite, World, WorldConfig},
+    sim::{SimSite, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -30,7 +30,7 @@ fn config(seed: u64) -> WorldConfig {
 
 /// Runs a transfer on a connection that has just been established. Returns by how many round trips
 /// it takes longer than the ideal time.
-fn surplus_rtts(world: &mut World) -> f64 {
+fn surplus_rtts(world: &mut SimWorld) -> f64 {
     world.run_for(Duration::from_secs(2));
     let id = world.send(SimSite::A, StreamClass::Bulk, SIZE);
     let took = world.run_to_end(id, Duration::from_secs(60));
@@ -43,7 +43,7 @@ fn surplus_rtts(world: &mut World) -> f64 {
 fn the_first_transfer_takes_four_round_trips_more_and_two_where_the_last_run_knew_the_path() {
     for seed in 1..=5 {
         let config = config(seed);
-        let mut world = World::new(&config);
+        let mut world = SimWorld::new(&config);
         let unknown = surplus_rtts(&mut world);
         // Regression: the light traffic after a transfer is no evidence about the path. It replaced
         // the known capacity, and the second start was as slow as the first.
@@ -65,7 +65,7 @@ fn the_first_transfer_takes_four_round_trips_more_and_two_where_the_last_run_kne
 #[test]
 fn a_path_that_was_ten_times_faster_loses_next_to_nothing() {
     let config = config(1);
-    let mut world = World::new(&config);
+    let mut world = SimWorld::new(&config);
     surplus_rtts(&mut world);
     world.change_paths(|path| {
         path.rate = Some(BitRate::mbit(30));
@@ -108,7 +108,7 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
         for (is_both_ways, up_for_ms) in [(false, 1000), (true, 1000), (false, 30), (true, 30)] {
             let (rate, rtt) = (BitRate::mbit(mbit), Duration::from_millis(rtt_ms));
             let path = PathConfig::line(rate, rtt);
-            let mut world = World::new(&WorldConfig {
+            let mut world = SimWorld::new(&WorldConfig {
                 forward: path.clone(),
                 backward: path,
                 ..config(1)
@@ -151,7 +151,7 @@ fn packets_that_overtake_the_first_train_do_not_end_a_cold_start() {
     forward.let_overtake(0.03, 1.0);
     let mut worst = f64::INFINITY;
     for seed in 1..=40 {
-        let mut world = World::new(&WorldConfig {
+        let mut world = SimWorld::new(&WorldConfig {
             forward: forward.clone(),
             backward: backward.clone(),
             ..config(seed)
@@ -177,7 +177,7 @@ fn commands_before_the_data_do_not_use_up_the_first_train() {
     let mut path = PathConfig::line(BitRate::mbit(270), Duration::from_millis(180));
     path.let_overtake(0.03, 0.1);
     let took_s = |seed| {
-        let mut world = World::new(&WorldConfig {
+        let mut world = SimWorld::new(&WorldConfig {
             forward: path.clone(),
             backward: path.clone(),
             ..config(seed)
@@ -199,7 +199,7 @@ fn commands_before_the_data_do_not_use_up_the_first_train() {
 #[test]
 fn small_files_take_up_the_rate_of_a_known_path() {
     let config = config(1);
-    let mut world = World::new(&config);
+    let mut world = SimWorld::new(&config);
     surplus_rtts(&mut world);
     world.restart(SimSite::A, &config);
     world.restart(SimSite::B, &config);
@@ -215,7 +215,7 @@ fn small_files_take_up_the_rate_of_a_known_path() {
 }
 
 /// Exchanges commands and replies for two seconds.
-fn exchange_commands(world: &mut World) {
+fn exchange_commands(world: &mut SimWorld) {
     let sessions = [SimSite::A, SimSite::B].map(|side| {
         let id = world.send(side, StreamClass::Control, ByteCount::new(20));
         world.keep_open(id);
@@ -231,7 +231,7 @@ fn exchange_commands(world: &mut World) {
 
 /// Sends `size` bytes from A to B. The writes have the sizes of reads from a TCP socket with a
 /// growing window. Returns the time until B has read all bytes.
-fn write_as_a_socket_does(world: &mut World, size: ByteCount) -> Duration {
+fn write_as_a_socket_does(world: &mut SimWorld, size: ByteCount) -> Duration {
     let began = world.now();
     let mut at_once = ByteCount::new(14_000);
     let mut written = at_once;
@@ -244,7 +244,7 @@ fn write_as_a_socket_does(world: &mut World, size: ByteCount) -> Duration {
         world.write_more(id, more);
         written += more;
     }
-    let is_read = |world: &World| world.progress(id).delivered >= size;
+    let is_read = |world: &SimWorld| world.progress(id).delivered >= size;
     assert!(world.run_until(Duration::from_secs(60), is_read));
     world.now() - began
 }
@@ -264,7 +264,7 @@ fn most_cold_starts_do_not_take_two_lost_packets_of_three_for_a_full_line() {
     let ideal_s = 1.0 + 2.0 * RTT.as_secs_f64();
     let mut slow = 0;
     for seed in 1..=80 {
-        let mut world = World::new(&WorldConfig::symmetric(lossy.clone(), seed));
+        let mut world = SimWorld::new(&WorldConfig::symmetric(lossy.clone(), seed));
         world.run_for(Duration::from_secs(2));
         let id = world.send(SimSite::A, StreamClass::Bulk, size);
         let took = world.run_to_end(id, Duration::from_secs(60));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Policy, StreamClass, congestion,
-    sim::{Crowd, CrowdConfig, FlowKind, SimSite, World, WorldConfig},
+    sim::{Crowd, CrowdConfig, FlowKind, SimSite, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Policer, profile::Profile};
@@ -162,10 +162,10 @@ fn links_over_a_radio_share_it_between_the_directions() {
         memory_max: ByteCount::gibibytes(1),
         idle_timeout: 600 * S,
     };
-    let mut world = World::with_radio(&config, Some(radio));
+    let mut world = SimWorld::with_radio(&config, Some(radio));
     let size = ByteCount::megabytes(3);
     let ids = [SimSite::A, SimSite::B].map(|from| world.send(from, StreamClass::Bulk, size));
-    let is_done = |world: &World| ids.iter().all(|id| world.progress(*id).confirmed.is_some());
+    let is_done = |world: &SimWorld| ids.iter().all(|id| world.progress(*id).confirmed.is_some());
     assert!(world.run_until(60 * S, is_done));
     let [a, b] = ids.map(|id| world.progress(id).arrived.expect("all is confirmed"));
     let alone = radio.airtime(1500).as_secs_f64() * 3e6 / 1448.0;

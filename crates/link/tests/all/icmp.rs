@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use link::{
     StreamClass,
-    sim::{SimSite, World, WorldConfig},
+    sim::{SimSite, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -20,7 +20,7 @@ fn delivered(line: BitRate, loss: f64, is_forged: bool) -> (u64, f64) {
         loss,
         ..PathConfig::line(line, Duration::from_millis(20))
     };
-    let mut world = World::new(&WorldConfig::symmetric(path, 1));
+    let mut world = SimWorld::new(&WorldConfig::symmetric(path, 1));
     let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::gibibytes(1));
     world.run_for(Duration::from_secs(2));
     let before = world.progress(id).delivered.bytes();
@@ -55,7 +55,7 @@ fn forged_errors_do_not_stop_a_transfer() {
 /// seconds. `is_told` adds an ICMP error.
 fn found_out(rtt: Duration, is_told: bool) -> Option<Duration> {
     let path = PathConfig::line(BitRate::mbit(100), rtt);
-    let mut world = World::new(&WorldConfig::symmetric(path, 1));
+    let mut world = SimWorld::new(&WorldConfig::symmetric(path, 1));
     world.run_for(Duration::from_secs(2));
     world.set_stopped(SimSite::B, true);
     if is_told {

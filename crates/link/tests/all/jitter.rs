@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     StreamClass,
-    sim::{SimSite, World, WorldConfig},
+    sim::{SimSite, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::{Jitter, PathConfig};
@@ -41,7 +41,7 @@ fn config(seed: u64, is_both_ways: bool) -> WorldConfig {
 fn a_delay_that_rises_with_the_rate_and_stays_there_ends_no_start_up() {
     let mut bases = Vec::new();
     for (seed, is_both_ways) in [(2, false), (8, false), (16, false), (2, true), (10, true)] {
-        let mut world = World::new(&config(seed, is_both_ways));
+        let mut world = SimWorld::new(&config(seed, is_both_ways));
         let size = ByteCount::megabytes(50);
         let ideal = Duration::from_secs_f64(size.bytes() as f64 * 8.0 / 270e6 / 0.95) + RTT;
         for number in 0..3 {

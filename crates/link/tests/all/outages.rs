@@ -9,7 +9,7 @@ use std::{
 use link::{
     LostReason, Policy, StreamClass,
     congestion::{self, FixedRate},
-    sim::{SimSite, World, WorldConfig},
+    sim::{SimSite, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, PathConfig};
@@ -36,7 +36,7 @@ fn config(seed: u64) -> WorldConfig {
 }
 
 /// Starts a transfer of `size` bytes and returns when a quarter has been delivered.
-fn under_way(world: &mut World, size: ByteCount) -> link::sim::SimTransferId {
+fn under_way(world: &mut SimWorld, size: ByteCount) -> link::sim::SimTransferId {
     let id = world.send(SimSite::A, StreamClass::Bulk, size);
     let quarter = ByteCount::new(size.bytes() / 4);
     let reached = world.run_until(Duration::from_secs(60), |w| {
@@ -49,7 +49,7 @@ fn under_way(world: &mut World, size: ByteCount) -> link::sim::SimTransferId {
 #[test]
 fn a_transfer_goes_on_after_a_twenty_second_outage() {
     for seed in 1..=5 {
-        let mut world = World::new(&config(seed));
+        let mut world = SimWorld::new(&config(seed));
         let id = under_way(&mut world, ByteCount::megabytes(40));
         world.change_paths(|path| path.outage = true);
         world.run_for(Duration::from_secs(20));
@@ -81,7 +81,7 @@ fn a_transfer_goes_on_after_a_twenty_second_outage() {
 
 #[test]
 fn a_peer_stopped_for_twenty_seconds_goes_on() {
-    let mut world = World::new(&config(1));
+    let mut world = SimWorld::new(&config(1));
     let id = under_way(&mut world, ByteCount::megabytes(40));
     world.set_stopped(SimSite::B, true);
     world.run_for(Duration::from_secs(20));
@@ -97,7 +97,7 @@ fn a_peer_stopped_for_twenty_seconds_goes_on() {
 #[test]
 fn a_site_stopped_for_longer_than_the_peer_waits_learns_within_seconds_that_its_stream_is_lost() {
     let config = config(1);
-    let mut world = World::new(&config);
+    let mut world = SimWorld::new(&config);
     under_way(&mut world, ByteCount::megabytes(40));
     world.set_stopped(SimSite::A, true);
     world.run_for(config.idle_timeout + Duration::from_secs(20));
@@ -113,7 +113,7 @@ fn a_site_stopped_for_longer_than_the_peer_waits_learns_within_seconds_that_its_
 fn a_restarted_peer_differs_from_a_silent_one_within_two_seconds() {
     for side in [SimSite::A, SimSite::B] {
         let config = config(1);
-        let mut world = World::new(&config);
+        let mut world = SimWorld::new(&config);
         let id = under_way(&mut world, ByteCount::megabytes(40));
         // Killed, and back after five seconds.
         world.set_stopped(side, true);
@@ -150,7 +150,7 @@ fn a_restarted_peer_differs_from_a_silent_one_within_two_seconds() {
 fn a_receiver_learns_within_two_seconds_that_the_sender_has_restarted() {
     for seed in 1..=4 {
         let config = config(seed);
-        let mut world = World::new(&config);
+        let mut world = SimWorld::new(&config);
         world.run_for(Duration::from_secs(2));
         let id = world.send(SimSite::B, StreamClass::Bulk, ByteCount::megabytes(40));
         let half = ByteCount::megabytes(20);
@@ -171,7 +171,7 @@ fn a_receiver_learns_within_two_seconds_that_the_sender_has_restarted() {
 
 #[test]
 fn a_peer_gone_for_the_idle_timeout_is_given_up() {
-    let mut world = World::new(&config(1));
+    let mut world = SimWorld::new(&config(1));
     let id = under_way(&mut world, ByteCount::megabytes(40));
     world.change_paths(|path| path.outage = true);
     let lost = world.run_until(Duration::from_secs(200), |w| w.progress(id).lost.is_some());
@@ -188,7 +188,7 @@ fn a_peer_gone_for_the_idle_timeout_is_given_up() {
 
 #[test]
 fn a_new_address_of_the_peer_is_followed_after_a_challenge() {
-    let mut world = World::new(&config(1));
+    let mut world = SimWorld::new(&config(1));
     let id = under_way(&mut world, ByteCount::megabytes(40));
     let moved: SocketAddr = "10.77.0.1:60123".parse().expect("an address");
     world.set_address(SimSite::A, moved);
@@ -202,7 +202,7 @@ fn a_new_address_of_the_peer_is_followed_after_a_challenge() {
 /// satellite path.
 #[test]
 fn a_peer_that_moves_to_another_host_is_measured_anew() {
-    let mut world = World::new(&config(1));
+    let mut world = SimWorld::new(&config(1));
     let id = world.send(SimSite::B, StreamClass::Bulk, ByteCount::megabytes(200));
     world.run_for(Duration::from_secs(5));
     let before = world.view(SimSite::B).base_rtt.expect("it was measured");
@@ -223,7 +223,7 @@ fn a_peer_that_moves_to_another_host_is_measured_anew() {
 #[test]
 fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
     for from in [SimSite::A, SimSite::B] {
-        let mut world = World::new(&config(1));
+        let mut world = SimWorld::new(&config(1));
         world.change_paths(|path| path.delay = Duration::from_micros(500));
         let id = world.send(from, StreamClass::Bulk, ByteCount::megabytes(100));
         world.run_for(Duration::from_secs(3));
@@ -246,7 +246,7 @@ fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
 #[test]
 fn a_first_flight_recorded_before_a_restart_is_not_answered_after_it() {
     let config = config(1);
-    let mut world = World::new(&config);
+    let mut world = SimWorld::new(&config);
     world.record(SimSite::B);
     let id = under_way(&mut world, ByteCount::megabytes(1));
     world
@@ -280,7 +280,7 @@ fn a_first_flight_recorded_before_a_restart_is_not_answered_after_it() {
 fn a_clock_set_back_between_two_starts_locks_nobody_out() {
     // In the simulator, the system time is the same at every start.
     let config = config(1);
-    let mut world = World::new(&config);
+    let mut world = SimWorld::new(&config);
     let id = under_way(&mut world, ByteCount::megabytes(1));
     world
         .run_to_end(id, Duration::from_secs(30))
@@ -295,7 +295,7 @@ fn a_clock_set_back_between_two_starts_locks_nobody_out() {
 #[test]
 fn strangers_replays_and_flipped_bits_are_never_answered() {
     let config = config(1);
-    let mut world = World::new(&config);
+    let mut world = SimWorld::new(&config);
     world.record(SimSite::B);
     let id = under_way(&mut world, ByteCount::megabytes(4));
     world
@@ -350,7 +350,7 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
 )]
 fn a_seed_gives_the_same_run_every_time() {
     let run = || {
-        let mut world = World::new(&config(42));
+        let mut world = SimWorld::new(&config(42));
         let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(20));
         let time = world
             .run_to_end(id, Duration::from_secs(60))
@@ -373,7 +373,7 @@ fn readers_that_stall_leave_room_for_others() {
             memory_max: ByteCount::mebibytes(memory_mebibytes),
             ..config(1)
         };
-        let mut world = World::new(&config);
+        let mut world = SimWorld::new(&config);
         for _ in 0..stalled {
             let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(50));
             world.leave_unread(id);
@@ -415,7 +415,7 @@ fn a_transfer_goes_on_when_the_path_comes_to_carry_less() {
         let mut config = config(seed);
         config.forward.loss = loss;
         config.forward.jitter.spread = Duration::from_millis(seed % 3 * 10);
-        let mut world = World::new(&config);
+        let mut world = SimWorld::new(&config);
         let id = under_way(&mut world, ByteCount::megabytes(20));
         world.change_paths(|path| path.mtu = 1400);
         let before = world.now();
@@ -450,7 +450,7 @@ fn long_bursts_of_losses_cost_no_stream() {
             path.delay = Duration::from_millis(100);
             path.bursts = Some(GilbertElliott::bursts_of(50.0, 0.3));
         }
-        let mut world = World::new(&config);
+        let mut world = SimWorld::new(&config);
         let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(2));
         world.run_until(Duration::from_secs(300), |w| {
             let progress = w.progress(id);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     StreamClass,
-    sim::{SimSite, World, WorldConfig},
+    sim::{SimSite, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Reordering, Straggler};
@@ -25,7 +25,7 @@ fn config(seed: u64, change: impl Fn(&mut PathConfig)) -> WorldConfig {
 /// Runs `transfers` transfers of 50 MB, one after the other. The first transfer must reach 0.6 of
 /// the ideal goodput, and each later transfer 0.85.
 fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
-    let mut world = World::new(config);
+    let mut world = SimWorld::new(config);
     let size = ByteCount::megabytes(50);
     let ideal = Duration::from_secs_f64(size.bytes() as f64 * 8.0 / 270e6 / 0.95) + RTT;
     for number in 0..transfers {
@@ -53,7 +53,7 @@ fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
 fn overtakers_of_a_burst_behind_lone_ones_do_not_make_the_base() {
     let mut config = WorldConfig::symmetric(PathConfig::line(BitRate::mbit(270), RTT), 1365);
     config.forward.let_overtake(0.1, 0.5);
-    let mut world = World::new(&config);
+    let mut world = SimWorld::new(&config);
     world.run_until(Duration::from_secs(60), |world| {
         world.endpoint(SimSite::A).is_up(0)
     });
@@ -130,7 +130,7 @@ fn one_in_five_that_is_ahead_of_the_others_is_the_path() {
         ..PathConfig::line(rate, Duration::from_millis(100))
     };
     for seed in 1..=3 {
-        let mut world = World::new(&WorldConfig::symmetric(path.clone(), seed));
+        let mut world = SimWorld::new(&WorldConfig::symmetric(path.clone(), seed));
         let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::gibibytes(1));
         world.run_for(Duration::from_secs(5));
         let before = world.progress(id).delivered;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::{
     Policy, StreamClass, congestion,
-    sim::{SimSite, SimTransferId, World, WorldConfig},
+    sim::{SimSite, SimTransferId, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -16,18 +16,18 @@ const ENDLESS: ByteCount = ByteCount::megabytes(10_000);
 /// Fraction of the line rate that is available for payload. The other bytes are headers.
 const PAYLOAD: f64 = 0.94;
 
-fn world(rtt: Duration, seed: u64) -> World {
+fn world(rtt: Duration, seed: u64) -> SimWorld {
     world_at(RATE, rtt, seed)
 }
 
-fn world_at(rate: BitRate, rtt: Duration, seed: u64) -> World {
-    World::new(&WorldConfig::symmetric(PathConfig::line(rate, rtt), seed))
+fn world_at(rate: BitRate, rtt: Duration, seed: u64) -> SimWorld {
+    SimWorld::new(&WorldConfig::symmetric(PathConfig::line(rate, rtt), seed))
 }
 
 /// Returns the used fraction of the line's payload capacity over ten seconds, or over five round
 /// trips if that is longer. After the route change, the measurement starts with a delay of four
 /// round trips and two seconds.
-fn used_after_change(world: &mut World, id: SimTransferId, rate: BitRate, rtt: Duration) -> f64 {
+fn used_after_change(world: &mut SimWorld, id: SimTransferId, rate: BitRate, rtt: Duration) -> f64 {
     world.run_for(4 * rtt + Duration::from_secs(2));
     let before = world.progress(id).delivered;
     let span = Duration::from_secs(10).max(5 * rtt);
@@ -128,7 +128,7 @@ fn a_route_that_becomes_longer_and_slower_is_found_too() {
 fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     let rate = BitRate::mbit(20);
     let [before, after] = [40, 600].map(Duration::from_millis);
-    let judge = |world: &mut World, id| {
+    let judge = |world: &mut SimWorld, id| {
         let used = used_after_change(world, id, rate, after);
         let base = world.view(SimSite::A).base_rtt.unwrap_or_default();
         (used, base > after && base < after.mul_f64(1.05))
@@ -177,7 +177,7 @@ fn a_sender_that_leaves_everything_to_others_finds_a_longer_and_slower_route_too
     let rate = BitRate::mbit(20);
     let [before, after] = [40, 600].map(Duration::from_millis);
     let path = PathConfig::line(RATE, before);
-    let mut world = World::new(&WorldConfig {
+    let mut world = SimWorld::new(&WorldConfig {
         controller: |memory, rate_max| congestion::for_policy(Policy::Background, memory, rate_max),
         ..WorldConfig::symmetric(path, 640)
     });

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use link::{
     StreamClass,
-    sim::{SimSite, SimTransferId, World, WorldConfig},
+    sim::{SimSite, SimTransferId, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -60,7 +60,7 @@ struct Figures {
     memory: ByteCount,
 }
 
-fn begin(world: &mut World, opener: Opener, size: ByteCount) -> SimTransferId {
+fn begin(world: &mut SimWorld, opener: Opener, size: ByteCount) -> SimTransferId {
     match opener {
         Opener::Sender => world.send(SimSite::A, StreamClass::Bulk, size),
         Opener::Receiver => world.request(SimSite::A, StreamClass::Bulk, size),
@@ -69,7 +69,7 @@ fn begin(world: &mut World, opener: Opener, size: ByteCount) -> SimTransferId {
 
 fn figures(kind: ReaderKind, arrival: StartOrder, opener: Opener, readers: usize) -> Figures {
     let path = PathConfig::line(BitRate::mbit(LINE_MBIT), RTT);
-    let mut world = World::new(&WorldConfig::symmetric(path, 1));
+    let mut world = SimWorld::new(&WorldConfig::symmetric(path, 1));
     let mut paused = Vec::new();
     for _ in 0..readers {
         let size = match kind {
@@ -116,7 +116,7 @@ fn figures(kind: ReaderKind, arrival: StartOrder, opener: Opener, readers: usize
 }
 
 /// Runs until each reader has read its bytes and stalls.
-fn run_until_paused(world: &mut World, readers: &[(SimTransferId, ByteCount)]) {
+fn run_until_paused(world: &mut SimWorld, readers: &[(SimTransferId, ByteCount)]) {
     let have_paused = world.run_until(100 * LIMIT, |world| {
         let mut progress = readers.iter().map(|(id, read)| (world.progress(*id), read));
         progress.all(|(progress, read)| progress.delivered >= *read)
@@ -183,7 +183,7 @@ fn credit_comes_back_however_often_a_reader_stalls() {
             loss: 0.05,
             ..PathConfig::line(BitRate::mbit(50), rtt)
         };
-        let mut world = World::new(&WorldConfig::symmetric(path, seed));
+        let mut world = SimWorld::new(&WorldConfig::symmetric(path, seed));
         let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(20));
         let mut state = seed;
         while world.progress(id).arrived.is_none() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use link::{
     StreamClass,
-    sim::{SimSite, World, WorldConfig},
+    sim::{SimSite, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
@@ -14,12 +14,12 @@ use wansim::PathConfig;
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Returns a world with a path that loses packets in both directions.
-fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> World {
+fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> SimWorld {
     let path = PathConfig {
         loss,
         ..PathConfig::line(BitRate::mbit(300), rtt)
     };
-    World::new(&WorldConfig {
+    SimWorld::new(&WorldConfig {
         memory_max,
         ..WorldConfig::symmetric(path, seed)
     })
@@ -27,7 +27,7 @@ fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> World {
 
 /// Returns the ratio of retransmitted and repeated bytes to bytes sent for the first time, at site
 /// A.
-fn sent_again(world: &World) -> f64 {
+fn sent_again(world: &SimWorld) -> f64 {
     let stats = world.view(SimSite::A).stats;
     stats.payload_again as f64 / stats.payload_sent as f64
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use link::{
     StreamClass,
     congestion::FixedRate,
-    sim::{SimSite, World, WorldConfig},
+    sim::{SimSite, SimWorld, WorldConfig},
 };
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Straggler};
@@ -20,9 +20,9 @@ fn path(rate: BitRate, rtt: Duration, loss: f64) -> PathConfig {
     }
 }
 
-fn world(rtt: Duration, loss: f64, seed: u64) -> World {
+fn world(rtt: Duration, loss: f64, seed: u64) -> SimWorld {
     let path = path(BitRate::mbit(100), rtt, loss);
-    World::new(&WorldConfig {
+    SimWorld::new(&WorldConfig {
         forward: path.clone(),
         backward: path,
         seed,
@@ -68,7 +68,7 @@ fn a_transfer_arrives_over_lossy_paths() {
 fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
     for seed in 1..=4 {
         let path = path(BitRate::mbit(100), Duration::from_millis(200), 0.3);
-        let mut world = World::new(&WorldConfig {
+        let mut world = SimWorld::new(&WorldConfig {
             forward: path.clone(),
             backward: path,
             seed,
@@ -93,7 +93,7 @@ fn a_report_that_comes_two_seconds_late_does_no_harm() {
     let mut backward = path(BitRate::mbit(100), Duration::from_millis(50), 0.0);
     backward.reordering.probability = 0.05;
     backward.reordering.straggler = Straggler::Late(Duration::from_secs(2));
-    let mut world = World::new(&WorldConfig {
+    let mut world = SimWorld::new(&WorldConfig {
         forward: path(BitRate::mbit(100), Duration::from_millis(50), 0.0),
         backward,
         seed: 1,
@@ -137,7 +137,7 @@ fn first_words_arrive_within_five_round_trips_at_half_loss() {
 fn a_cap_set_before_the_first_byte_holds_on_a_much_faster_path() {
     let rate = BitRate::mbit(1000);
     let path = PathConfig::line(rate, Duration::from_millis(200));
-    let mut world = World::new(&WorldConfig::symmetric(path, 1));
+    let mut world = SimWorld::new(&WorldConfig::symmetric(path, 1));
     world.set_rate_max(SimSite::A, None, Some(BitRate::mbit(10)));
     world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(500));
     world.run_for(Duration::from_secs(5));

@@ -7,7 +7,7 @@ use wansim::PathConfig;
 
 /// A path with the same properties in both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Cell {
+pub struct PathCell {
     pub rate: BitRate,
     pub rtt: Duration,
     /// Fraction of packets that each direction loses.
@@ -15,27 +15,27 @@ pub struct Cell {
 }
 
 /// Returns all cells, in the order of the table.
-pub fn all() -> Vec<Cell> {
+pub fn all() -> Vec<PathCell> {
     let mut cells = Vec::new();
     for rtt_ms in [20, 200, 1000] {
         for loss in [0.0, 0.001, 0.1, 0.5] {
-            cells.push(Cell::new(BitRate::mbit(300), rtt_ms, loss));
+            cells.push(PathCell::new(BitRate::mbit(300), rtt_ms, loss));
         }
     }
     for rtt_ms in [200, 1000] {
-        cells.push(Cell::new(BitRate::gbit(1), rtt_ms, 0.001));
+        cells.push(PathCell::new(BitRate::gbit(1), rtt_ms, 0.001));
     }
     cells
 }
 
 /// Returns the few cells of the option `--quick`.
-pub fn quick() -> Vec<Cell> {
+pub fn quick() -> Vec<PathCell> {
     [(20, 0.0), (200, 0.001), (200, 0.1)]
-        .map(|(rtt_ms, loss)| Cell::new(BitRate::mbit(300), rtt_ms, loss))
+        .map(|(rtt_ms, loss)| PathCell::new(BitRate::mbit(300), rtt_ms, loss))
         .into()
 }
 
-impl Cell {
+impl PathCell {
     pub fn new(rate: BitRate, rtt_ms: u64, loss: f64) -> Self {
         let rtt = Duration::from_millis(rtt_ms);
         Self { rate, rtt, loss }
@@ -102,7 +102,7 @@ impl Cell {
     }
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for PathCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rtt_ms, percent) = (self.rtt.as_millis(), self.loss * 100.0);
         write!(f, "{}, {rtt_ms} ms, {percent} %", self.rate)

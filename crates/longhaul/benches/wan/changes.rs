@@ -11,16 +11,16 @@ use std::{
 
 use link::{
     StreamClass,
-    sim::{SimSite, World},
+    sim::{SimSite, SimWorld},
 };
 use units::{BitRate, ByteCount};
 
-use crate::{page::Page, route::Route, setting::Setting, table, virtual_time};
+use crate::{page::ResultsPage, path_pair::PathPair, setting::Setting, table, virtual_time};
 
 struct Row {
     name: String,
-    before: Route,
-    after: Route,
+    before: PathPair,
+    after: PathPair,
     /// Whether the route changes while no transfer runs.
     is_idle: bool,
 }
@@ -45,7 +45,8 @@ const REQUIRED: f64 = 0.9;
 const ENDLESS: ByteCount = ByteCount::megabytes(10_000);
 
 fn rows() -> Vec<Row> {
-    let route = |(mbit, rtt_ms)| Route::plain(BitRate::mbit(mbit), Duration::from_millis(rtt_ms));
+    let route =
+        |(mbit, rtt_ms)| PathPair::plain(BitRate::mbit(mbit), Duration::from_millis(rtt_ms));
     let mut rows = Vec::new();
     for (before, after) in [
         ((300, 40), (300, 1000)),
@@ -132,7 +133,7 @@ impl Row {
         self.fraction(bytes, WINDOW)
     }
 
-    fn change(&self, world: &mut World) {
+    fn change(&self, world: &mut SimWorld) {
         world.set_path(SimSite::A, self.after.forward.clone());
         world.set_path(SimSite::B, self.after.backward.clone());
     }
@@ -151,7 +152,7 @@ impl Outcome {
 }
 
 /// Runs the rows whose names contain `name`. Returns whether all required results were reached.
-pub fn run(name: &str, runs: usize, page: &mut Page) -> anyhow::Result<bool> {
+pub fn run(name: &str, runs: usize, page: &mut ResultsPage) -> anyhow::Result<bool> {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));
     let expected: Duration = rows.iter().map(Row::expected).sum();

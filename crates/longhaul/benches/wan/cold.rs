@@ -6,7 +6,7 @@ use std::time::Duration;
 use link::sim::SimSite;
 use units::{BitRate, ByteCount};
 
-use crate::{page::Page, route::Route, setting::Setting, table, virtual_time};
+use crate::{page::ResultsPage, path_pair::PathPair, setting::Setting, table, virtual_time};
 
 const RATE: BitRate = BitRate::mbit(300);
 const RTT: Duration = Duration::from_millis(200);
@@ -22,12 +22,12 @@ const ROWS: [(&str, f64); 2] = [
 type Excess = [f64; ROWS.len()];
 
 fn excess_rtts(took_s: f64) -> f64 {
-    let ideal = Route::plain(RATE, RTT).ideal(SIZE);
+    let ideal = PathPair::plain(RATE, RTT).ideal(SIZE);
     (took_s - ideal.as_secs_f64()) / RTT.as_secs_f64()
 }
 
 fn over_kernel(seed: u64) -> anyhow::Result<Excess> {
-    let mut setting = Setting::new(Route::plain(RATE, RTT).paths(), seed)?;
+    let mut setting = Setting::new(PathPair::plain(RATE, RTT).paths(), seed)?;
     setting.settle()?;
     let unknown_s = setting.transfer_s(SIZE, LIMIT)?;
     setting.restart_gateways()?;
@@ -37,7 +37,7 @@ fn over_kernel(seed: u64) -> anyhow::Result<Excess> {
 }
 
 fn in_virtual_time(seed: u64) -> Excess {
-    let route = Route::plain(RATE, RTT);
+    let route = PathPair::plain(RATE, RTT);
     let mut world = virtual_time::world(&route, seed);
     let unknown_s = virtual_time::transfer_s(&mut world, SIZE);
     for side in [SimSite::A, SimSite::B] {
@@ -49,7 +49,7 @@ fn in_virtual_time(seed: u64) -> Excess {
 }
 
 /// Runs all rows. Returns whether all required results were reached.
-pub fn run(runs: usize, page: &mut Page) -> anyhow::Result<bool> {
+pub fn run(runs: usize, page: &mut ResultsPage) -> anyhow::Result<bool> {
     page.announce(ROWS.len(), runs, EXPECTED * runs as u32)?;
     let mut found: Vec<Excess> = Vec::new();
     for seed in 1..=runs {

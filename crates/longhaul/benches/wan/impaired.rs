@@ -8,21 +8,21 @@ use wansim::{GilbertElliott, Jitter};
 
 use crate::{
     cell::required,
-    page::Page,
-    route::Route,
-    series::{Run, Series},
+    page::ResultsPage,
+    path_pair::PathPair,
+    series::{SeriesOutcome, TransferSeries},
     table,
 };
 
 struct Row {
     name: String,
-    route: Route,
+    route: PathPair,
     /// Required goodput of the third transfer, as a fraction of the ideal.
     required: f64,
 }
 
 struct Outcome {
-    runs: Vec<Run>,
+    runs: Vec<SeriesOutcome>,
     /// Goodput of each transfer in virtual time, as a fraction of the ideal, one value for each
     /// seed.
     in_virtual_time: [Vec<f64>; TRANSFERS],
@@ -36,8 +36,8 @@ const SENDING_RTTS: u32 = 20;
 
 fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
-    let line = |mbit, rtt_ms| Route::plain(BitRate::mbit(mbit), Duration::from_millis(rtt_ms));
-    let mut add = |what: String, route: Route, required| {
+    let line = |mbit, rtt_ms| PathPair::plain(BitRate::mbit(mbit), Duration::from_millis(rtt_ms));
+    let mut add = |what: String, route: PathPair, required| {
         let rate = route.forward.rate.unwrap_or_default();
         let name = format!("{rate}, {} ms, {what}", route.rtt.as_millis());
         rows.push(Row {
@@ -90,8 +90,8 @@ fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    fn series(&self) -> Series {
-        Series {
+    fn series(&self) -> TransferSeries {
+        TransferSeries {
             transfers: TRANSFERS,
             size: self.route.size(SENDING_RTTS * self.route.rtt),
             pause: PAUSE,
@@ -113,7 +113,7 @@ impl Outcome {
 }
 
 /// Runs the rows whose names contain `name`. Returns whether all required results were reached.
-pub fn run(name: &str, runs: usize, page: &mut Page) -> anyhow::Result<bool> {
+pub fn run(name: &str, runs: usize, page: &mut ResultsPage) -> anyhow::Result<bool> {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));
     let expected: Duration = rows

@@ -21,11 +21,11 @@ mod cell;
 mod changes;
 mod cold;
 mod impaired;
-mod limit;
+mod lost_time;
 mod measure;
 mod page;
+mod path_pair;
 mod plain;
-mod route;
 mod sequences;
 mod series;
 mod setting;
@@ -39,7 +39,7 @@ use clap::{Parser, ValueEnum, value_parser};
 use emulator::privilege;
 use units::{BitRate, ByteCount};
 
-use crate::{cell::Cell, measure::Plan, page::Page};
+use crate::{cell::PathCell, measure::Plan, page::ResultsPage};
 
 /// Bulk transfers through a pair of gateways over an emulated WAN, compared with the ideal and the
 /// kernel's TCP
@@ -140,10 +140,10 @@ impl Options {
         }
     }
 
-    fn cells(&self) -> Vec<Cell> {
+    fn cells(&self) -> Vec<PathCell> {
         if let Some([rtt_ms, loss_percent]) = self.cell.as_deref() {
             let rate = self.rate.unwrap_or(BitRate::mbit(300));
-            return vec![Cell::new(rate, *rtt_ms as u64, loss_percent / 100.0)];
+            return vec![PathCell::new(rate, *rtt_ms as u64, loss_percent / 100.0)];
         }
         let mut cells = if self.quick {
             cell::quick()
@@ -158,7 +158,7 @@ impl Options {
 /// Runs the selected sections. Returns whether all required results were reached.
 fn run(options: &Options) -> anyhow::Result<bool> {
     privilege::acquire()?;
-    let mut page = Page::new(options.out.clone());
+    let mut page = ResultsPage::new(options.out.clone());
     let mut is_reached = true;
     for section in &options.only {
         is_reached &= match section {

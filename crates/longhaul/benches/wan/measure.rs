@@ -13,8 +13,8 @@ use units::ByteCount;
 use wansim::ETHERNET_OVERHEAD;
 
 use crate::{
-    cell::Cell,
-    limit::{Cause, Limit},
+    cell::PathCell,
+    lost_time::{Cause, LostTime},
     setting::Setting,
 };
 
@@ -37,9 +37,9 @@ pub struct Plan {
 /// Results of one cell.
 #[derive(Debug)]
 pub struct Outcome {
-    pub cell: Cell,
+    pub cell: PathCell,
     pub size: ByteCount,
-    pub runs: Vec<Run>,
+    pub runs: Vec<MeasuredTransfer>,
     /// Each congestion control with its result as a fraction of the ideal. `None` if this kernel
     /// lacks the congestion control.
     pub rivals: Vec<(String, Option<f64>)>,
@@ -47,7 +47,7 @@ pub struct Outcome {
 
 /// Result of one transfer through the gateways.
 #[derive(Debug, Clone, Copy)]
-pub struct Run {
+pub struct MeasuredTransfer {
     /// Ideal time divided by the measured time. For an aborted transfer, the time is extrapolated
     /// from its rate.
     pub fraction: f64,
@@ -56,7 +56,7 @@ pub struct Run {
     /// Processor time of the emulator's thread, as a share of one processor.
     pub emulator: f64,
     pub machine: MachineLoad,
-    pub limit: Limit,
+    pub limit: LostTime,
 }
 
 /// The gateways and the emulated path of a cell, and the time until which the link counts as warm.
@@ -77,7 +77,7 @@ struct Start {
 
 /// Measures a cell. Calls `progress` with a text after each finished step.
 pub fn measure(
-    cell: &Cell,
+    cell: &PathCell,
     plan: &Plan,
     mut progress: impl FnMut(&str),
 ) -> anyhow::Result<Outcome> {
@@ -104,7 +104,7 @@ pub fn measure(
                     Err(error) => {
                         let said = stage.setting.said();
                         progress(&format!("run {number} failed: {error:#}\n{said}"));
-                        Run::FAILED
+                        MeasuredTransfer::FAILED
                     }
                 };
                 outcome.runs.push(run);
@@ -122,7 +122,7 @@ pub fn measure(
     Ok(outcome)
 }
 
-impl Run {
+impl MeasuredTransfer {
     /// Result of a transfer that failed. It counts as zero goodput.
     const FAILED: Self = Self {
         fraction: 0.0,
@@ -135,7 +135,7 @@ impl Run {
             busy: 0.0,
             others: 0.0,
         },
-        limit: Limit {
+        limit: LostTime {
             idle: 0.0,
             extra: 0.0,
             cause: Cause::Failed,
@@ -162,7 +162,7 @@ fn steps(plan: &Plan) -> Vec<Step<'_>> {
 
 impl Stage {
     /// Makes one measured transfer through the gateways, after it has warmed up the link.
-    fn run(&mut self, cell: &Cell, size: ByteCount) -> anyhow::Result<Run> {
+    fn run(&mut self, cell: &PathCell, size: ByteCount) -> anyhow::Result<MeasuredTransfer> {
         // A transfer that is cut off still counts at the rate that it reached.
         let limit = 4 * cell.ideal(size) + Duration::from_secs(20);
         if self.warm_until.is_none_or(|until| until < Instant::now()) {
@@ -182,7 +182,7 @@ impl Stage {
     /// kernel lacks the congestion control.
     fn rival(
         &mut self,
-        cell: &Cell,
+        cell: &PathCell,
         size: ByteCount,
         name: &str,
         limit: Duration,
@@ -216,10 +216,10 @@ impl Start {
     fn end(
         &self,
         setting: &Setting,
-        cell: &Cell,
+        cell: &PathCell,
         size: ByteCount,
         ended: &BulkEnd,
-    ) -> anyhow::Result<Run> {
+    ) -> anyhow::Result<MeasuredTransfer> {
         let elapsed = self.at.elapsed();
         let after = setting.cpu_time()?;
         let cpu = [0, 1].map(|site| after[site].since(self.gateways[site]));
@@ -228,8 +228,8 @@ impl Start {
         let report = setting.report();
         let arrived = setting.received().bytes() - self.received.bytes();
         let emulator = report.thread.cpu_time - self.report.thread.cpu_time;
-        let limit = Limit::find(cell, size, ended, [&self.report, &report], &cpu, &machine);
-        Ok(Run {
+        let limit = LostTime::find(cell, size, ended, [&self.report, &report], &cpu, &machine);
+        Ok(MeasuredTransfer {
             fraction: fraction(cell, size, ended, ByteCount::new(arrived)),
             cpu,
             emulator: emulator.as_secs_f64() / elapsed.as_secs_f64(),
@@ -241,7 +241,7 @@ impl Start {
 
 /// Returns the ideal time divided by the measured time. For an incomplete transfer, the time is
 /// extrapolated from its rate.
-fn fraction(cell: &Cell, size: ByteCount, ended: &BulkEnd, arrived: ByteCount) -> f64 {
+fn fraction(cell: &PathCell, size: ByteCount, ended: &BulkEnd, arrived: ByteCount) -> f64 {
     let share = if ended.is_complete {
         1.0
     } else {

@@ -9,14 +9,14 @@ use anyhow::Context;
 use bench_kit::{machine, options};
 
 /// The output file, and the tables of all finished sections.
-pub struct Page {
+pub struct ResultsPage {
     out: Option<PathBuf>,
     began: Instant,
     machine: String,
     text: String,
 }
 
-impl Page {
+impl ResultsPage {
     pub fn new(out: Option<PathBuf>) -> Self {
         let machine = machine::describe();
         println!("{machine}");

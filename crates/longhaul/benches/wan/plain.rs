@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::{
-    cell::Cell,
+    cell::PathCell,
     measure::{self, Outcome, Plan},
-    page::Page,
+    page::ResultsPage,
     table,
 };
 
 /// Measures all cells. Returns whether all required results were reached.
-pub fn run(cells: &[Cell], plan: &Plan, page: &mut Page) -> anyhow::Result<bool> {
+pub fn run(cells: &[PathCell], plan: &Plan, page: &mut ResultsPage) -> anyhow::Result<bool> {
     let expected = cells.iter().map(|cell| expected(cell, plan)).sum();
     page.announce(cells.len(), plan.runs, expected)?;
     let mut outcomes: Vec<Outcome> = Vec::new();
@@ -45,7 +45,7 @@ fn report(plan: &Plan, outcomes: &[Outcome], elapsed: Duration) -> String {
 }
 
 /// Returns the duration of a cell's measurement if no failure occurs.
-fn expected(cell: &Cell, plan: &Plan) -> Duration {
+fn expected(cell: &PathCell, plan: &Plan) -> Duration {
     let run = cell.ideal(cell.size(plan.least));
     let warm_ups = 1 + plan.rivals.len() as u32;
     run * plan.runs as u32

@@ -11,20 +11,20 @@ use bench_kit::stats::Summary;
 use units::{BitRate, ByteCount};
 
 use crate::{
-    page::Page,
-    route::Route,
-    series::{Run, Series},
+    page::ResultsPage,
+    path_pair::PathPair,
+    series::{SeriesOutcome, TransferSeries},
     table,
 };
 
 struct Row {
     name: String,
-    route: Route,
+    route: PathPair,
 }
 
 const RATE: BitRate = BitRate::mbit(270);
 const RTT: Duration = Duration::from_millis(180);
-const SERIES: Series = Series {
+const SERIES: TransferSeries = TransferSeries {
     transfers: 5,
     size: ByteCount::megabytes(25),
     pause: Duration::from_millis(500),
@@ -36,7 +36,7 @@ fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for share in [0.01, 0.03, 0.1] {
         for part in [0.1, 0.5, 1.0] {
-            let plain = || Route::plain(RATE, RTT);
+            let plain = || PathPair::plain(RATE, RTT);
             let forward = plain().with_forward(|path| path.let_overtake(share, part));
             let both_ways = plain().with(|path| path.let_overtake(share, part));
             for (way, route) in [("forward", forward), ("both ways", both_ways)] {
@@ -51,7 +51,7 @@ fn rows() -> Vec<Row> {
 }
 
 /// Results of all sequences of a row. Each run has one result for each transfer.
-struct Outcome(Vec<Run>);
+struct Outcome(Vec<SeriesOutcome>);
 
 impl Outcome {
     fn of(&self, transfer: usize) -> Summary {
@@ -75,7 +75,7 @@ impl Outcome {
 }
 
 /// Runs the rows whose names contain `name`. Returns whether all required results were reached.
-pub fn run(name: &str, sequences: usize, page: &mut Page) -> anyhow::Result<bool> {
+pub fn run(name: &str, sequences: usize, page: &mut ResultsPage) -> anyhow::Result<bool> {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));
     let expected: Duration = rows.iter().map(|row| SERIES.expected(&row.route)).sum();

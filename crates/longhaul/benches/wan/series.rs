@@ -5,11 +5,11 @@ use std::{thread, time::Duration};
 use bench_kit::machine::Moment;
 use units::ByteCount;
 
-use crate::{route::Route, setting::Setting, virtual_time};
+use crate::{path_pair::PathPair, setting::Setting, virtual_time};
 
 /// Number and size of the transfers that a trial makes over a route.
 #[derive(Debug, Clone, Copy)]
-pub struct Series {
+pub struct TransferSeries {
     pub transfers: usize,
     pub size: ByteCount,
     /// Time after each transfer in which the link is idle.
@@ -18,7 +18,7 @@ pub struct Series {
 
 /// Results of a series over the kernel.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct SeriesOutcome {
     /// Ideal time divided by the measured time, for each transfer. Zero if the transfer failed.
     pub fractions: Vec<f64>,
     /// Whether the emulator lost packets outside its model, or delayed more than 1 % of the packets
@@ -28,18 +28,18 @@ pub struct Run {
     pub busy: f64,
 }
 
-impl Series {
+impl TransferSeries {
     /// Runs the series over the kernel. `seed` determines the emulator's random numbers. If a
     /// transfer fails, the function calls `progress`. This transfer and all later transfers count
     /// as zero.
     pub fn over_kernel(
         &self,
-        route: &Route,
+        route: &PathPair,
         seed: u64,
         progress: impl Fn(&str),
-    ) -> anyhow::Result<Run> {
+    ) -> anyhow::Result<SeriesOutcome> {
         let setting = Setting::new(route.paths(), seed)?;
-        let mut run = Run {
+        let mut run = SeriesOutcome {
             fractions: vec![0.0; self.transfers],
             is_distorted: false,
             busy: 0.0,
@@ -50,7 +50,12 @@ impl Series {
         Ok(run)
     }
 
-    fn fill(&self, setting: &Setting, route: &Route, run: &mut Run) -> anyhow::Result<()> {
+    fn fill(
+        &self,
+        setting: &Setting,
+        route: &PathPair,
+        run: &mut SeriesOutcome,
+    ) -> anyhow::Result<()> {
         setting.settle()?;
         let ideal = route.ideal(self.size);
         // A transfer that is cut off still counts at the rate that it reached.
@@ -68,7 +73,7 @@ impl Series {
 
     /// Runs the first `N` transfers in virtual time. Returns the ideal time divided by the measured
     /// time, for each transfer and for several seeds.
-    pub fn in_virtual_time<const N: usize>(&self, route: &Route) -> [Vec<f64>; N] {
+    pub fn in_virtual_time<const N: usize>(&self, route: &PathPair) -> [Vec<f64>; N] {
         let ideal_s = route.ideal(self.size).as_secs_f64();
         virtual_time::by_seeds(|seed| {
             let mut world = virtual_time::world(route, seed);
@@ -81,7 +86,7 @@ impl Series {
     }
 
     /// Returns the duration of the series if no failure occurs.
-    pub fn expected(&self, route: &Route) -> Duration {
+    pub fn expected(&self, route: &PathPair) -> Duration {
         START + (route.ideal(self.size) + self.pause) * self.transfers as u32
     }
 }

@@ -6,7 +6,7 @@ use std::{fmt::Write, time::Duration};
 use bench_kit::stats::{Summary, median};
 use units::ByteCount;
 
-use crate::measure::{Outcome, Plan, Run};
+use crate::measure::{MeasuredTransfer, Outcome, Plan};
 
 /// Returns the table of measured cells as Markdown with aligned columns.
 pub fn render(outcomes: &[Outcome], plan: &Plan) -> String {
@@ -73,13 +73,13 @@ fn row(outcome: &Outcome, plan: &Plan) -> Vec<String> {
 
 /// Returns the run with the median result. The table shows the limit of this run. For an even
 /// number of runs, returns the lower of the two middle runs.
-fn median_run(outcome: &Outcome) -> &Run {
+fn median_run(outcome: &Outcome) -> &MeasuredTransfer {
     let mut runs: Vec<_> = outcome.runs.iter().collect();
     runs.sort_by(|a, b| a.fraction.total_cmp(&b.fraction));
     runs[(runs.len() - 1) / 2]
 }
 
-fn median_of(runs: &[Run], value: impl Fn(&Run) -> f64) -> f64 {
+fn median_of(runs: &[MeasuredTransfer], value: impl Fn(&MeasuredTransfer) -> f64) -> f64 {
     let values: Vec<f64> = runs.iter().map(value).collect();
     middle(&values)
 }

@@ -1,5 +1,5 @@
 //! The trials of the bench in virtual time: two endpoints of the link over the paths of a
-//! [`Route`].
+//! [`PathPair`].
 //!
 //! The simulation has no kernel, sockets, TCP or other load. These cause any difference from the
 //! results over the kernel.
@@ -9,11 +9,11 @@ use std::time::Duration;
 use bench_kit::jobs;
 use link::{
     StreamClass,
-    sim::{SimSite, World, WorldConfig},
+    sim::{SimSite, SimWorld, WorldConfig},
 };
 use units::ByteCount;
 
-use crate::route::Route;
+use crate::path_pair::PathPair;
 
 /// Runs `trial` once for each seed. Returns the results of each figure, one for each seed.
 pub fn by_seeds<const N: usize>(trial: impl Fn(u64) -> [f64; N] + Sync) -> [Vec<f64>; N] {
@@ -22,7 +22,7 @@ pub fn by_seeds<const N: usize>(trial: impl Fn(u64) -> [f64; N] + Sync) -> [Vec<
 }
 
 /// Configures two sites with default gateways.
-pub fn config(route: &Route, seed: u64) -> WorldConfig {
+pub fn config(route: &PathPair, seed: u64) -> WorldConfig {
     WorldConfig {
         backward: route.backward.clone(),
         ..WorldConfig::symmetric(route.forward.clone(), seed)
@@ -31,20 +31,20 @@ pub fn config(route: &Route, seed: u64) -> WorldConfig {
 
 /// Creates a world whose link is connected and has settled, like
 /// [`crate::setting::Setting::settle`].
-pub fn world(route: &Route, seed: u64) -> World {
-    let mut world = World::new(&config(route, seed));
+pub fn world(route: &PathPair, seed: u64) -> SimWorld {
+    let mut world = SimWorld::new(&config(route, seed));
     settle(&mut world);
     world
 }
 
 /// Waits until the link is connected, and then for the same time as the trials over the kernel.
-pub fn settle(world: &mut World) {
+pub fn settle(world: &mut SimWorld) {
     world.run_until(LIMIT, |world| world.endpoint(SimSite::A).is_up(0));
     world.run_for(crate::setting::SETTLE);
 }
 
 /// Returns the duration of a transfer in seconds. Returns infinity if the transfer fails.
-pub fn transfer_s(world: &mut World, size: ByteCount) -> f64 {
+pub fn transfer_s(world: &mut SimWorld, size: ByteCount) -> f64 {
     let id = world.send(SimSite::A, StreamClass::Bulk, size);
     let took = world.run_to_end(id, LIMIT);
     took.map_or(f64::INFINITY, |took| took.as_secs_f64())

@@ -8,7 +8,7 @@ use std::{
 };
 
 use gatewayd::config::{Config, ListenerTls};
-use net::target::{Endpoint, Host};
+use net::target::{Host, HostPort};
 
 use super::Findings;
 
@@ -45,7 +45,7 @@ pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     }
 }
 
-fn cure(line: &str, target: &Endpoint) -> String {
+fn cure(line: &str, target: &HostPort) -> String {
     if line.contains("no longer a peer") {
         "ask the operator of the far gateway for an invite: see above".to_owned()
     } else if line.contains("not allowed") {
@@ -133,7 +133,7 @@ fn greeting(at: SocketAddr) -> io::Result<String> {
     }
 }
 
-fn connect(server: &Endpoint) -> io::Result<()> {
+fn connect(server: &HostPort) -> io::Result<()> {
     let address = match &server.host {
         Host::Ip(ip) => SocketAddr::new(*ip, server.port),
         Host::Name(name) => {

@@ -8,7 +8,7 @@ use gatewayd::{
     enrolment::Invite,
     register::{OpenInvite, Register},
 };
-use net::target::{Endpoint, ServesPattern};
+use net::target::{HostPort, ServesPattern};
 
 use super::{change, report_change, unix_s};
 use crate::{exit, output};
@@ -25,7 +25,7 @@ Examples:
 pub(crate) struct Args {
     /// Reach this gateway from outside at this address and UDP port [default: the last invite's]
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
-    endpoint: Option<Endpoint>,
+    endpoint: Option<HostPort>,
     /// Give the near gateway this name, in place of its own choice
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     name: Option<String>,
@@ -74,7 +74,7 @@ pub(crate) struct InviteOptions {
 pub(crate) fn make(
     config: &Config,
     file: &Path,
-    endpoint: &Endpoint,
+    endpoint: &HostPort,
     wanted: InviteOptions,
 ) -> anyhow::Result<Invite> {
     let invite = Invite::new(config.relay.link.identity.public_key(), endpoint);
@@ -94,10 +94,10 @@ pub(crate) fn make(
     Ok(invite)
 }
 
-/// Parses an endpoint. In contrast to [`Endpoint`] itself, requires a port.
-pub(crate) fn with_port(text: &str) -> Result<Endpoint, &'static str> {
+/// Parses an endpoint. In contrast to [`HostPort`] itself, requires a port.
+pub(crate) fn with_port(text: &str) -> Result<HostPort, &'static str> {
     let expected = "expected an address or name with a port, such as 203.0.113.9:4810";
-    Endpoint::with_port(text).ok_or(expected)
+    HostPort::with_port(text).ok_or(expected)
 }
 
 /// Parses a pattern of the key `serves`.

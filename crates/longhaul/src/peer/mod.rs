@@ -14,7 +14,7 @@ use gatewayd::{
     register::{EnrolledPeer, Register, RegisterChangeError},
 };
 use link::PublicKey;
-use net::target::Endpoint;
+use net::target::HostPort;
 
 use self::invite::{peer_name, served, with_port};
 use crate::{document::Document, exit, places, service};
@@ -59,7 +59,7 @@ struct AddArgs {
     /// Connect to the gateway at this address and UDP port; without it the gateway connects to this
     /// one
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
-    endpoint: Option<Endpoint>,
+    endpoint: Option<HostPort>,
     /// Reach these servers through the gateway: names, *.example.com, addresses or networks.
     /// Without it the peer serves no client of this gateway
     #[arg(long, value_name = "PATTERN", num_args = 1.., value_parser = served)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use net::target::{AllowEntry, Endpoint, Host};
+use net::target::{AllowEntry, Host, HostPort};
 
 use super::{LocationArgs, key};
 use crate::{
@@ -28,7 +28,7 @@ pub(super) struct Args {
     allow: Vec<String>,
     /// Reach this gateway from outside at this address and UDP port
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
-    endpoint: Endpoint,
+    endpoint: HostPort,
     /// Give the near gateway this name, in place of its own choice
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     peer_name: Option<String>,

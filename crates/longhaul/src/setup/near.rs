@@ -15,7 +15,7 @@ use gatewayd::{
     enrolment::{self, Invite},
 };
 use link::PublicKey;
-use net::target::Endpoint;
+use net::target::HostPort;
 use relay::status::GatewaySnapshot;
 use toml_edit::Array;
 
@@ -41,7 +41,7 @@ pub(super) struct Args {
     invite_file: Option<PathBuf>,
     /// Connect clients to this server; without it, clients name a server as USER name@host
     #[arg(long, value_name = "HOST:PORT")]
-    target: Option<Endpoint>,
+    target: Option<HostPort>,
     /// Wait for clients at this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -122,7 +122,7 @@ fn add(
     invite: &Invite,
     peer_name: &str,
     listen: SocketAddr,
-    target: Option<&Endpoint>,
+    target: Option<&HostPort>,
 ) -> anyhow::Result<()> {
     let far = invite.far.to_string();
     let known = document.name_of_peer(&far)?;
@@ -354,7 +354,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("room");
         let path = folder.path().join("gateway.toml");
         let far = link::Identity::generate().public_key();
-        let endpoint: Endpoint = "far.example:4810".parse().expect("an endpoint");
+        let endpoint: HostPort = "far.example:4810".parse().expect("an endpoint");
         let invite = Invite::new(far, &endpoint);
         let listen = SocketAddr::from(([0, 0, 0, 0], 21));
         let mut document = Document::open(&path, TITLE).expect("none");
@@ -386,7 +386,7 @@ mod tests {
             text.contains("serves = []") && text.contains("via = \"far-2\""),
             "{text}"
         );
-        let elsewhere: Endpoint = "other.example:21".parse().expect("an endpoint");
+        let elsewhere: HostPort = "other.example:21".parse().expect("an endpoint");
         let told = add(&mut document, &other, "far", listen, Some(&elsewhere));
         let told = told.expect_err("the listener has a target").to_string();
         assert!(told.contains("another target"), "{told}");

@@ -15,7 +15,8 @@ use crate::{
     job::JobSite,
     names::{local, shown},
     server::{
-        Algorithm, ServerError, Session, SessionPool, Stat, Transfer, TransferResult, TransferVerb,
+        Algorithm, RunningTransfer, ServerError, Session, SessionPool, Stat, TransferResult,
+        TransferVerb,
     },
     web::{Body, WebSession},
 };
@@ -31,14 +32,14 @@ pub(super) enum Backend {
 /// A file that is being read.
 pub(super) enum FileReader<'a> {
     Local(LocalReader),
-    Remote(Transfer<'a>),
+    Remote(RunningTransfer<'a>),
     Web(Body<'a>),
 }
 
 /// A file that is being written.
 pub(super) enum FileWriter<'a> {
     Local(LocalWriter),
-    Remote(Transfer<'a>),
+    Remote(RunningTransfer<'a>),
 }
 
 impl Backend {

@@ -15,12 +15,12 @@ use super::{
     ServerError, Session,
     control::PendingReply,
     stat::time_of,
-    transfer::{Transfer, TransferVerb},
+    transfer::{RunningTransfer, TransferVerb},
 };
 
 /// A listing in progress.
 pub struct RunningListing<'a> {
-    transfer: Transfer<'a>,
+    transfer: RunningTransfer<'a>,
     listing: ListingParser,
     /// Whether the listing must contain an entry for the directory itself.
     shows_itself: bool,

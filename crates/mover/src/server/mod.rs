@@ -31,5 +31,5 @@ pub use self::{
     session_pool::SessionPool,
     spool::SpoolReply,
     stat::Stat,
-    transfer::{Transfer, TransferResult, TransferVerb},
+    transfer::{RunningTransfer, TransferResult, TransferVerb},
 };

@@ -25,7 +25,7 @@ pub enum TransferVerb {
 }
 
 /// A transfer in progress. If it is dropped before its end, the session becomes unusable.
-pub struct Transfer<'a> {
+pub struct RunningTransfer<'a> {
     session: &'a mut Session,
     verb: TransferVerb,
     leg: Leg,
@@ -70,7 +70,7 @@ impl Session {
         argument: &[u8],
         offset_bytes: u64,
         clears: bool,
-    ) -> Result<Transfer<'_>, ServerError> {
+    ) -> Result<RunningTransfer<'_>, ServerError> {
         // An earlier transfer has failed, so its replies are discarded.
         let in_front = self
             .in_front
@@ -130,7 +130,7 @@ impl Session {
                 // command. The command may be late because of a lost packet, or wait for others
                 // before it. Servers with a process for each session read no data before.
                 let may_be_early = !self.is_sequential || clears && !self.takes_any_ahead();
-                let mut transfer = Transfer {
+                let mut transfer = RunningTransfer {
                     session: self,
                     verb,
                     leg,
@@ -240,7 +240,7 @@ impl Session {
     }
 }
 
-impl Transfer<'_> {
+impl RunningTransfer<'_> {
     /// Returns whether the server has confirmed the start of the transfer.
     pub fn has_begun(&self) -> bool {
         self.replies.has_begun

@@ -9,7 +9,7 @@ use crate::FailureKind;
 /// with the next reply, and then closes the connection.
 fn server(replies: &[&str]) -> SocketAddr {
     let server = FakeServer::start(Behaviour {
-        script: Some(fake_ftp::Script::then_close(replies)),
+        script: Some(fake_ftp::ReplyScript::then_close(replies)),
         ..Behaviour::default()
     });
     server.address()

@@ -11,13 +11,13 @@ use crate::{
     pairing::StreamHalves,
     wire::{CodingOffer, reset},
 };
-use net::{Connection, socket, target::Endpoint};
+use net::{Connection, socket, target::HostPort};
 
 /// Connects to the server of a forward, and relays bytes between the stream and the server.
 pub(super) async fn serve(
     shared: &Arc<GatewayContext>,
     peer: PeerId,
-    target: Endpoint,
+    target: HostPort,
     mut stream: StreamHalves,
     coding: Option<CodingOffer>,
 ) {

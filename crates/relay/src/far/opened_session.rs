@@ -9,7 +9,7 @@ use crate::{
     pairing::DataStream,
     wire::{MessageDecoder, Version},
 };
-use net::{target::Endpoint, tls::ServerTls};
+use net::{target::HostPort, tls::ServerTls};
 
 /// A session that a near gateway has requested with the first message of a stream.
 pub(super) struct OpenedSession {
@@ -17,7 +17,7 @@ pub(super) struct OpenedSession {
     /// Protocol version of the messages on the stream.
     pub(super) version: Version,
     pub(super) session: u64,
-    pub(super) target: Endpoint,
+    pub(super) target: HostPort,
     pub(super) logon: Option<(CommandId, Vec<u8>)>,
     pub(super) mode: SessionMode,
     pub(super) server_data: DataOpener,

@@ -60,7 +60,7 @@ use crate::{
 };
 use net::{
     socket,
-    target::Endpoint,
+    target::HostPort,
     tls::{self, ConnectionKind, Connector, Leg},
 };
 
@@ -115,7 +115,7 @@ struct Session<'a> {
     /// Protocol version of the messages on the session's stream.
     version: Version,
     session: u64,
-    target: Endpoint,
+    target: HostPort,
     server: SocketAddr,
     local: SocketAddr,
     control: ControlConnection,

@@ -6,13 +6,13 @@ use std::borrow::Cow;
 
 use ftp::command::{Command, CommandKind};
 
-use net::target::Endpoint;
+use net::target::HostPort;
 
 /// Removes `@host:port` from a `USER` line if the line names the server `target`. Returns any other
 /// line unchanged.
 pub(super) fn without_target<'a>(
     line: &'a [u8],
-    target: impl FnOnce() -> Option<Endpoint>,
+    target: impl FnOnce() -> Option<HostPort>,
 ) -> Cow<'a, [u8]> {
     let command = Command::parse(line);
     if command.kind() != CommandKind::User {
@@ -24,7 +24,7 @@ pub(super) fn without_target<'a>(
     let Some((user, named)) = parts.filter(|(user, _)| !user.is_empty()) else {
         return line.into();
     };
-    let is_named = |it: Endpoint| named.eq_ignore_ascii_case(it.to_string().as_bytes());
+    let is_named = |it: HostPort| named.eq_ignore_ascii_case(it.to_string().as_bytes());
     match target().is_some_and(is_named) {
         true => [b"USER ", user].concat().into(),
         false => line.into(),

@@ -26,7 +26,7 @@ use crate::{
     relay::Relay,
     settings::{Forward, PassThrough},
 };
-use net::{Connection, socket, target::Endpoint};
+use net::{Connection, socket, target::HostPort};
 
 /// A pass-through listener, and the open connections of its clients.
 #[derive(Debug)]
@@ -181,7 +181,7 @@ impl PassThroughListener {
         };
         let forward = Forward {
             listen: self.config.listen,
-            target: Endpoint {
+            target: HostPort {
                 host: self.config.target.host.clone(),
                 port,
             },

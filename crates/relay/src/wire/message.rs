@@ -15,7 +15,7 @@ use super::{
     },
 };
 use net::{
-    target::{Endpoint, Host},
+    target::{Host, HostPort},
     tls::ServerTls,
 };
 
@@ -32,7 +32,7 @@ pub enum Service {
     /// Relaying of bytes to and from a TCP service.
     Forward {
         /// Address to which the far gateway connects.
-        target: Endpoint,
+        target: HostPort,
         /// Offered coding of both directions. `None` if the bytes are not coded.
         coding: Option<CodingOffer>,
     },
@@ -43,7 +43,7 @@ pub enum Service {
         /// Number of the session. The number is unique within the opening gateway.
         session: u64,
         /// Server of the session.
-        target: Endpoint,
+        target: HostPort,
         /// Number and line of the client's `USER name` command. `None` if the client does not name
         /// its server. The client then receives the server's own greeting.
         logon: Option<(CommandId, Vec<u8>)>,
@@ -418,7 +418,7 @@ fn line(reader: &mut Reader<'_>) -> Result<Vec<u8>, BodyError> {
     }
 }
 
-fn put_endpoint(body: &mut Vec<u8>, endpoint: &Endpoint) {
+fn put_endpoint(body: &mut Vec<u8>, endpoint: &HostPort) {
     let host = match &endpoint.host {
         Host::Ip(ip) => ip.to_string(),
         Host::Name(name) => name.clone(),
@@ -427,12 +427,12 @@ fn put_endpoint(body: &mut Vec<u8>, endpoint: &Endpoint) {
     body.extend_from_slice(&endpoint.port.to_be_bytes());
 }
 
-fn endpoint(reader: &mut Reader<'_>) -> Result<Endpoint, BodyError> {
+fn endpoint(reader: &mut Reader<'_>) -> Result<HostPort, BodyError> {
     let host = reader.text()?;
     let host = Host::parse(&host).map_err(|_| reader.malformed())?;
     match reader.u16()? {
         0 => Err(reader.malformed()),
-        port => Ok(Endpoint { host, port }),
+        port => Ok(HostPort { host, port }),
     }
 }
 

@@ -19,7 +19,7 @@ fn round_trip<M: WireMessage + PartialEq + std::fmt::Debug>(message: &M) {
     }
 }
 
-fn endpoint(text: &str) -> net::target::Endpoint {
+fn endpoint(text: &str) -> net::target::HostPort {
     text.parse().expect("a valid endpoint")
 }
 

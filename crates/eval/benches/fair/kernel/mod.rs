@@ -29,7 +29,7 @@ use crate::{
 
 #[derive(Args)]
 #[command(next_help_heading = "With --kernel")]
-pub struct Options {
+pub struct KernelOptions {
     /// One row of each group, 40 s a run
     #[arg(long, requires = "kernel")]
     quick: bool,
@@ -49,7 +49,7 @@ pub struct Options {
     jobs: u32,
 }
 
-impl Options {
+impl KernelOptions {
     fn times(&self) -> Times {
         let end = match (self.seconds, self.full, self.quick) {
             (Some(seconds), ..) => Duration::from_secs(seconds),
@@ -63,7 +63,7 @@ impl Options {
 }
 
 /// Runs the rows that are wanted, prints the table and writes the page.
-pub fn run(all: &crate::Options) -> anyhow::Result<()> {
+pub fn run(all: &crate::FairOptions) -> anyhow::Result<()> {
     let options = &all.of_kernel;
     privilege::acquire()?;
     let times = options.times();
@@ -115,7 +115,11 @@ pub fn run(all: &crate::Options) -> anyhow::Result<()> {
 
 /// Runs all rows, several at once. The outcomes have the order of the rows, and all outcomes of a
 /// row stand together.
-fn measure(groups: &[Group], times: &Times, options: &Options) -> anyhow::Result<Vec<RowOutcome>> {
+fn measure(
+    groups: &[Group],
+    times: &Times,
+    options: &KernelOptions,
+) -> anyhow::Result<Vec<RowOutcome>> {
     let rows = groups.iter().flat_map(|group| &group.rows);
     let mut jobs: Vec<(usize, &Row, u64)> = rows
         .flat_map(|row| (1..=options.runs).map(move |seed| (row, seed)))

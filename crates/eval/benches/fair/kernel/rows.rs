@@ -24,11 +24,11 @@ pub struct Row {
     pub name: String,
     /// How many runs it makes, one after the other.
     pub runs: u32,
-    pub run: Box<Run>,
+    pub run: Box<RowRunner>,
 }
 
 /// Runs a row with a seed.
-pub type Run = dyn Fn(&Times, u64) -> anyhow::Result<RowOutcome> + Send + Sync;
+pub type RowRunner = dyn Fn(&Times, u64) -> anyhow::Result<RowOutcome> + Send + Sync;
 
 /// How long a run lasts, and how much of its beginning is not judged.
 #[derive(Debug, Clone)]

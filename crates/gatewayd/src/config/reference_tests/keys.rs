@@ -165,7 +165,7 @@ impl Shape {
             "ByteCount" => ("size", "sizes"),
             "Duration" => ("time", "times"),
             "NonZeroUsize" | "NonZeroU32" => ("number from 1", ""),
-            "Endpoint" => ("`host:port`", ""),
+            "HostPort" => ("`host:port`", ""),
             "Network" => ("network", "networks"),
             "AllowEntry" => ("server", "servers"),
             "ServesPattern" => ("pattern", "patterns"),

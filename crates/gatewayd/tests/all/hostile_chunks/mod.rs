@@ -14,7 +14,7 @@ use std::{env, io::Read, process::Command, thread, time::Duration};
 
 use optimiser::{chunk::ChunkName, frame::ChunkReference, zstd_block};
 use peer::{
-    MOMENT, Messages, Session, World, body, compressed, end, lists, literal, memory, reference,
+    MOMENT, Messages, PeerWorld, Session, body, compressed, end, lists, literal, memory, reference,
     references, stored, until,
 };
 use relay::wire::{ChunkRequest, reset};
@@ -27,7 +27,7 @@ fn referring(contents: &[&[u8]]) -> Vec<u8> {
     [references(&named), end(&contents.concat())].concat()
 }
 
-fn no_transfers(world: &World) {
+fn no_transfers(world: &PeerWorld) {
     world
         .far
         .wait_for("no transfer", |s| s.transfers.is_empty());
@@ -35,7 +35,7 @@ fn no_transfers(world: &World) {
 
 #[test]
 fn a_name_that_nobody_has_is_waited_for_and_others_go_on() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let (peer, other) = (world.peer("a"), world.peer("c"));
     let mut session = Session::begin(&world, &peer, 7, "");
     let contents = [noise(1, 9_000), noise(2, 70), noise(3, 65_536)];
@@ -62,7 +62,7 @@ fn a_name_that_nobody_has_is_waited_for_and_others_go_on() {
 
 #[test]
 fn chunks_of_an_upload_that_are_missing_are_asked_for_together() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     let mut data = session.transfer("STOR a");
@@ -82,7 +82,7 @@ fn chunks_of_an_upload_that_are_missing_are_asked_for_together() {
 /// Lets a peer send a wrong reply (`answer`) to a request for a chunk. Asserts that the transfer
 /// fails and that the chunk is not stored.
 fn answered(answer: impl FnOnce(&mut Messages, &[u8])) {
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     let content = noise(1, 9_000);
@@ -103,7 +103,7 @@ fn answered(answer: impl FnOnce(&mut Messages, &[u8])) {
 
 #[test]
 fn a_peer_that_gives_up_breaks_the_transfer_while_a_chunk_is_waited_for() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     let mut data = session.transfer("STOR a");
@@ -168,7 +168,7 @@ fn a_bomb_in_place_of_an_answer_breaks_the_transfer() {
 
 #[test]
 fn answers_to_nothing_break_what_is_asked_for_later() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     let (one, other) = (noise(1, 9_000), noise(2, 9_000));
@@ -188,7 +188,7 @@ fn answers_to_nothing_break_what_is_asked_for_later() {
 
 #[test]
 fn a_name_stands_for_its_bytes_whatever_was_sent() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     let (one, other) = (noise(1, 9_000), noise(2, 9_000));
@@ -230,8 +230,8 @@ fn a_name_stands_for_its_bytes_whatever_was_sent() {
 fn listed(
     list: &[u8],
     contents: &[u8],
-) -> (World, std::sync::Arc<peer::Peer>, Session, peer::Data) {
-    let world = World::start();
+) -> (PeerWorld, std::sync::Arc<peer::Peer>, Session, peer::Data) {
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     session.whole_upload([literal(list), end(list)].concat());
@@ -271,7 +271,7 @@ fn a_list_of_more_than_lists_have_breaks_the_transfer() {
 fn a_list_of_lists_is_a_list_of_chunks() {
     let inner = body(&vec![reference(b"nothing"); 32]);
     let outer = body(&vec![reference(&inner); 32]);
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     session.whole_upload([literal(&inner), end(&inner)].concat());
@@ -284,7 +284,7 @@ fn a_list_of_lists_is_a_list_of_chunks() {
 #[test]
 fn a_reference_that_cannot_be_a_list_breaks_the_transfer() {
     for bytes in [33, 35, 34 * 257] {
-        let world = World::start();
+        let world = PeerWorld::start();
         let peer = world.peer("a");
         let mut session = Session::begin(&world, &peer, 1, "");
         let data = session.upload(lists(&[ChunkReference {
@@ -345,7 +345,7 @@ fn amplified(session: &mut Session, content: &[u8], wire: Vec<u8>) {
 #[test]
 fn short_names_of_much_take_no_more_memory() {
     in_own_process("short_names_of_much_take_no_more_memory", || {
-        let world = World::start();
+        let world = PeerWorld::start();
         let peer = world.peer("a");
         let mut session = Session::begin(&world, &peer, 1, "");
         let chunk = noise(1, 65_536);
@@ -361,7 +361,7 @@ fn short_names_of_much_take_no_more_memory() {
 #[test]
 fn short_blocks_of_much_take_no_more_memory() {
     in_own_process("short_blocks_of_much_take_no_more_memory", || {
-        let world = World::start();
+        let world = PeerWorld::start();
         let peer = world.peer("a");
         let mut session = Session::begin(&world, &peer, 1, "");
         let zeros = vec![0; zstd_block::BLOCK_MAX];
@@ -378,7 +378,7 @@ fn short_blocks_of_much_take_no_more_memory() {
 #[test]
 fn small_blocks_take_no_more_memory() {
     in_own_process("small_blocks_take_no_more_memory", || {
-        let world = World::start();
+        let world = PeerWorld::start();
         let peer = world.peer("a");
         let mut session = Session::begin(&world, &peer, 1, "");
         amplified(&mut session, b"x", stored(b"x").repeat(2_000_000));
@@ -387,7 +387,7 @@ fn small_blocks_take_no_more_memory() {
 
 #[test]
 fn lists_that_are_missing_are_asked_for_in_portions() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     let mut data = session.transfer("STOR a");
@@ -431,7 +431,7 @@ fn wrong_ends_break_the_transfer() {
         ("more", [&bytes[..], &right, &stored(b"more")].concat()),
         ("cuts", [&[3, 0, 1, 0, 99][..], &end(b"")].concat()),
     ];
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     for (what, frames) in cases {
@@ -458,7 +458,7 @@ fn blocks_that_stand_for_another_length_break_the_transfer() {
         vec![2, 0, 0, 9, 0, 0, 9],
         vec![1, 4, 0, 1],
     ];
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     for frames in cases {
@@ -471,7 +471,7 @@ fn blocks_that_stand_for_another_length_break_the_transfer() {
 
 #[test]
 fn what_others_have_moved_is_as_unknown_as_what_nobody_has() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let (peer, other) = (world.peer("a"), world.peer("c"));
     let contents: Vec<_> = (0..4).map(|seed| noise(seed, 9_000)).collect();
     let whole = |at: usize| [literal(&contents[at]), end(&contents[at])].concat();
@@ -502,7 +502,7 @@ fn what_others_have_moved_is_as_unknown_as_what_nobody_has() {
 
 #[test]
 fn a_tenant_that_is_not_configured_has_no_store() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     for (number, tenant) in ["invented", "../a", &"x".repeat(500)].iter().enumerate() {
         let mut session = Session::begin(&world, &peer, number as u64, tenant);
@@ -521,7 +521,7 @@ fn a_tenant_that_is_not_configured_has_no_store() {
 #[test]
 fn a_peer_that_fills_its_store_fills_no_other_one() {
     const SIZE_MAX_BYTES: u64 = 64 << 20;
-    let world = World::start_with("size_max = \"64 MiB\"");
+    let world = PeerWorld::start_with("size_max = \"64 MiB\"");
     let (peer, other) = (world.peer("a"), world.peer("c"));
     let content = noise(1, 60_000);
     let mut others = Session::begin(&world, &other, 1, "");
@@ -560,7 +560,7 @@ fn a_peer_that_fills_its_store_fills_no_other_one() {
 
 #[test]
 fn questions_about_what_was_never_lent_are_reset() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     for (number, transfer) in [(1, 1), (u64::MAX, u32::MAX)] {
         let (send, recv) = peer.open(relay::wire::Service::Chunks {

@@ -26,7 +26,7 @@ pub(crate) struct Victim {
 }
 
 /// A transfer after the preliminary reply to the client.
-pub(crate) struct Transfer {
+pub(crate) struct NearTransfer {
     _session: Messages,
     _client: Control,
     pub(crate) client_data: TcpStream,
@@ -51,7 +51,7 @@ impl Victim {
         }
     }
 
-    fn download(&self) -> Transfer {
+    fn download(&self) -> NearTransfer {
         let client = Control::connect(self.near.ftp[0]);
         let (service, session) = self.peer.accept();
         self.transfer(client, service, session, "RETR a")
@@ -64,7 +64,7 @@ impl Victim {
         service: Service,
         mut session: Messages,
         command: &str,
-    ) -> Transfer {
+    ) -> NearTransfer {
         let Service::FtpSession {
             session: number,
             coding: Some(coding),
@@ -136,7 +136,7 @@ impl Victim {
             data = (service == its).then_some(stream);
         }
         client.expect("150 go");
-        Transfer {
+        NearTransfer {
             _session: session,
             _client: client,
             client_data,

@@ -16,7 +16,7 @@ use link::{
     Identity, IncomingStream, Link, LinkConfig, PeerConfig, PeerId, Policy, RecvStream, SendStream,
     StreamClass, StreamError,
 };
-use net::target::Endpoint;
+use net::target::HostPort;
 use optimiser::{
     check::StreamCheck,
     chunk::ChunkName,
@@ -34,13 +34,13 @@ use crate::common::{Control, Gateway, TIMEOUT, accept, folder};
 
 /// A far gateway with a scripted server. The test holds the private keys of its peers `site-a` and
 /// `site-c`.
-pub(crate) struct World {
+pub(crate) struct PeerWorld {
     pub(crate) far: Gateway,
     pub(crate) server: TcpListener,
     pub(crate) folder: PathBuf,
 }
 
-impl World {
+impl PeerWorld {
     pub(crate) fn start() -> Self {
         Self::start_with("")
     }
@@ -101,7 +101,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for PeerWorld {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -287,19 +287,19 @@ pub(crate) struct Data {
 }
 
 impl Session {
-    pub(crate) fn begin(world: &World, peer: &Arc<Peer>, number: u64, tenant: &str) -> Self {
+    pub(crate) fn begin(world: &PeerWorld, peer: &Arc<Peer>, number: u64, tenant: &str) -> Self {
         Self::begin_in(Version::LATEST, world, peer, number, tenant)
     }
 
     pub(crate) fn begin_in(
         version: Version,
-        world: &World,
+        world: &PeerWorld,
         peer: &Arc<Peer>,
         number: u64,
         tenant: &str,
     ) -> Self {
         let target = world.server.local_addr().expect("a bound socket");
-        let target: Endpoint = target.to_string().parse().expect("an endpoint");
+        let target: HostPort = target.to_string().parse().expect("an endpoint");
         let cutting = CutParameters {
             id: optimiser::chunk::CUTTER_ID,
             // The smallest secret is used, so that the peer can compute the victim's cuts.

@@ -12,7 +12,7 @@ use relay::wire::{ChunkRequest, Service, encode, reset};
 
 use crate::{
     common::noise,
-    hostile_chunks::peer::{Data, Messages, Peer, Session, World},
+    hostile_chunks::peer::{Data, Messages, Peer, PeerWorld, Session},
 };
 
 /// Frames and bytes that a download has delivered.
@@ -90,7 +90,7 @@ fn answer(asks: &mut Messages, decoder: &mut Decoder, bytes: usize) -> Vec<u8> {
 
 /// Downloads `content` twice. Returns the session and the second download, which consists of
 /// references.
-fn known(world: &World, peer: &Arc<Peer>, content: &[u8]) -> (Session, Data, Got) {
+fn known(world: &PeerWorld, peer: &Arc<Peer>, content: &[u8]) -> (Session, Data, Got) {
     let mut session = Session::begin(world, peer, 1, "");
     let (_, first) = download(&mut session, content, 1);
     assert_eq!(first.literal_bytes, content.len());
@@ -107,7 +107,7 @@ fn known(world: &World, peer: &Arc<Peer>, content: &[u8]) -> (Session, Data, Got
 
 #[test]
 fn referenced_chunks_are_sent_once_and_only_to_the_peer_of_the_reference() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let (peer, other) = (world.peer("a"), world.peer("c"));
     let content = noise(1, 1_000_000);
     let (session, data, got) = known(&world, &peer, &content);
@@ -151,7 +151,7 @@ fn referenced_chunks_are_sent_once_and_only_to_the_peer_of_the_reference() {
 
 #[test]
 fn a_number_that_was_never_given_out_is_answered_by_a_reset() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let (session, data, _) = known(&world, &peer, &noise(1, 1_000_000));
     for number in [1 << 20, u64::MAX] {
@@ -171,7 +171,7 @@ fn a_number_that_was_never_given_out_is_answered_by_a_reset() {
 
 #[test]
 fn a_peer_that_acknowledges_nothing_gets_few_references_then_bytes_and_others_go_on() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let (peer, other) = (world.peer("a"), world.peer("c"));
     let content = noise(1, 2 << 20);
     let (mut session, _data, _) = known(&world, &peer, &content);

@@ -12,7 +12,7 @@ use crate::{
     common::{Control, noise},
     hostile_chunks::{
         near::Victim,
-        peer::{Session, World, stored},
+        peer::{PeerWorld, Session, stored},
     },
 };
 
@@ -97,7 +97,7 @@ fn a_refusal_of_the_version_5_too_reaches_the_client() {
 
 #[test]
 fn a_far_gateway_speaks_the_version_of_the_hello() {
-    let world = World::start();
+    let world = PeerWorld::start();
     let peer = world.peer("a");
     let mut session = Session::begin_in(Version::V5, &world, &peer, 7, "");
     let mut data = session.transfer("STOR a");

@@ -155,12 +155,12 @@ pub type Versions<'a> = &'a [&'static SupportedProtocolVersion];
 
 /// A server that sends TLS tickets like OpenSSL: two on a control connection, and one on a data
 /// connection.
-pub struct Server {
+pub struct TlsServer {
     control: Arc<ServerConfig>,
     data: Arc<ServerConfig>,
 }
 
-impl Server {
+impl TlsServer {
     pub fn new(issued: &Issued, versions: Versions<'_>) -> Self {
         let mut config =
             ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))

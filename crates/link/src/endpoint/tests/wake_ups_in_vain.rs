@@ -61,7 +61,7 @@ struct Seen {
 }
 
 /// Two sites on a simulated path, with random properties derived from a seed. The first site is A.
-struct World {
+struct SimWorld {
     seed: u64,
     random: Random,
     start: Instant,
@@ -95,7 +95,7 @@ const QUIET_WORLD: u64 = 48;
 /// not wait for a full burst if the site runs for another reason.
 const EARLY_MAX: Duration = Duration::from_millis(2);
 
-impl World {
+impl SimWorld {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
@@ -374,7 +374,7 @@ fn no_wake_up_is_in_vain_whatever_the_path_and_the_applications_do() {
     // Regression: in world 699 a train could begin without a wake-up for it.
     for seed in (0..WORLDS).chain([699]) {
         println!("world {seed}");
-        let mut world = World::new(seed);
+        let mut world = SimWorld::new(seed);
         world.run();
         for site in &world.sites {
             wake_ups += site.wake_ups.all;

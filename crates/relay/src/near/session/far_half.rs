@@ -21,7 +21,7 @@ use crate::{
         version_of_refusal,
     },
 };
-use net::target::{Endpoint, Host};
+use net::target::{Host, HostPort};
 
 /// The far gateway's half of a session, as the near gateway reaches it over a stream.
 pub(super) struct FarHalf {
@@ -35,7 +35,7 @@ pub(super) struct FarHalf {
     early_commands: Option<Vec<MessageToFar>>,
     pub(super) coding: Option<NegotiatedCoding>,
     pub(super) session: u64,
-    pub(super) target: Endpoint,
+    pub(super) target: HostPort,
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
     pub(super) decoder: MessageDecoder,
@@ -206,7 +206,7 @@ impl Session {
                 text: &text,
             });
         };
-        let target = Endpoint {
+        let target = HostPort {
             host,
             port: logon.server.port,
         };
@@ -234,7 +234,7 @@ impl Session {
 
     pub(super) async fn connect(
         &mut self,
-        target: Endpoint,
+        target: HostPort,
         logon: Option<(CommandId, Vec<u8>)>,
     ) -> Result<(), ReachError> {
         let session = self.shared.session_number();

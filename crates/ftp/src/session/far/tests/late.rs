@@ -18,7 +18,7 @@ enum Delay {
 }
 
 /// A scripted server, and the session that uses it.
-struct Script {
+struct ReplyScript {
     far: FarSession,
     now: Duration,
     /// Replies that the server will send, with their times.
@@ -41,7 +41,7 @@ struct Script {
     is_closed: bool,
 }
 
-impl Script {
+impl ReplyScript {
     fn new(slow: &'static str, delay: Delay) -> Self {
         let mut script = Self {
             far: fast_session(),
@@ -214,7 +214,7 @@ fn delays() -> impl Iterator<Item = Delay> {
 
 /// Checks that each command has its own reply, before the time `max`. A command may have no reply
 /// only if the session has ended.
-fn check(script: &Script, commands: &[(u32, &str, u16)], max: Duration) {
+fn check(script: &ReplyScript, commands: &[(u32, &str, u16)], max: Duration) {
     let context = script.context();
     for (id, line, code) in commands {
         let count = script.replies.iter().filter(|it| it.0 == Some(*id)).count();
@@ -242,7 +242,7 @@ fn a_late_answer_to_a_question_is_the_reply_to_no_command() {
     {
         for (line, code) in COMMANDS {
             for at in [0, 4, 120].map(Duration::from_secs) {
-                let mut script = Script::new(slow, delay);
+                let mut script = ReplyScript::new(slow, delay);
                 script.run(at);
                 script.client(3, line);
                 script.client(4, "NOOP");
@@ -259,7 +259,7 @@ fn a_late_answer_to_a_question_is_the_reply_to_no_command() {
 #[test]
 fn a_question_that_is_never_answered_holds_commands_up_for_some_seconds_only() {
     for slow in ["SYST", "FEAT", "PWD"] {
-        let mut script = Script::new(slow, Delay::Never);
+        let mut script = ReplyScript::new(slow, Delay::Never);
         script.client(3, "NOOP");
         script.run(Duration::from_secs(60));
         let (code, at) = script.reply_to(3).expect("a reply");
@@ -273,7 +273,7 @@ fn a_question_that_is_never_answered_holds_commands_up_for_some_seconds_only() {
 fn a_late_answer_in_a_session_that_cannot_be_repeated_is_waited_for() {
     for delay in delays() {
         for (line, code) in COMMANDS {
-            let mut script = Script::new("PWD", delay);
+            let mut script = ReplyScript::new("PWD", delay);
             // The first answer, after the log-in, comes at once.
             script.prompt = 1;
             script.client(3, "CWD a");
@@ -295,7 +295,7 @@ fn a_late_answer_out_of_order_is_the_reply_to_no_command() {
             .into_iter()
             .flat_map(|seconds| COMMANDS.map(|command| (seconds, command)))
         {
-            let mut script = Script::new(slow, Delay::Aside(Duration::from_secs(seconds)));
+            let mut script = ReplyScript::new(slow, Delay::Aside(Duration::from_secs(seconds)));
             script.client(3, line);
             script.client(4, "NOOP");
             script.run(Duration::from_secs(seconds));
@@ -329,7 +329,7 @@ fn a_second_answer_to_a_question_is_the_reply_to_no_command() {
         .flat_map(|(slow, answer)| COMMANDS.map(|command| (slow, answer, command)));
     for (slow, answer, (line, code)) in cases {
         for (before, work) in [(0, 0), (0, 9), (1, 0), (1, 9)] {
-            let mut script = Script::new(slow, Delay::Twice);
+            let mut script = ReplyScript::new(slow, Delay::Twice);
             script.answer = answer;
             script.work = Duration::from_secs(work);
             script.run(Duration::from_secs(before));
@@ -351,7 +351,7 @@ fn a_second_answer_to_a_question_is_the_reply_to_no_command() {
 #[test]
 fn a_second_answer_in_a_session_that_cannot_be_repeated_ends_it() {
     for (line, code) in COMMANDS {
-        let mut script = Script::new("PWD", Delay::Twice);
+        let mut script = ReplyScript::new("PWD", Delay::Twice);
         // The line after the log-in comes once.
         script.prompt = 1;
         script.work = Duration::from_secs(9);
@@ -369,7 +369,7 @@ fn a_second_answer_in_a_session_that_cannot_be_repeated_ends_it() {
 fn an_answer_in_time_costs_no_second_log_in() {
     for slow in ["SYST", "FEAT", "PWD"] {
         for answer in ANSWERS.into_iter().filter(|it| *it != Some("200 ok")) {
-            let mut script = Script::new(slow, Delay::InOrder(Duration::from_millis(20)));
+            let mut script = ReplyScript::new(slow, Delay::InOrder(Duration::from_millis(20)));
             script.answer = answer;
             script.client(3, "NOOP");
             script.client(4, "CWD a");
@@ -392,7 +392,7 @@ fn a_code_of_a_question_is_left_to_commands_that_may_have_it() {
         ("RNFR a", "350 go on"),
         ("REST 5", "350 from there"),
     ] {
-        let mut script = Script::new("SYST", Delay::Never);
+        let mut script = ReplyScript::new("SYST", Delay::Never);
         script.run(Duration::from_secs(60));
         for id in [3, 4] {
             assert_eq!(client(&mut script.far, id, line), [format!("< {line}")]);

@@ -10,7 +10,7 @@ use crate::cell::PAYLOAD_SHARE;
 
 /// The two paths of a trial.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Route {
+pub struct PathPair {
     /// Path from site A to site B, in the direction of the data.
     pub forward: PathConfig,
     pub backward: PathConfig,
@@ -18,7 +18,7 @@ pub struct Route {
     pub rtt: Duration,
 }
 
-impl Route {
+impl PathPair {
     /// Creates a route with the same path in both directions. It has the default queue and no
     /// impairments.
     pub fn plain(rate: BitRate, rtt: Duration) -> Self {

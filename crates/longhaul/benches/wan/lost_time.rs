@@ -7,11 +7,11 @@ use emulator::WanReport;
 use eval::bulk::BulkEnd;
 use units::ByteCount;
 
-use crate::{cell::Cell, measure::wire_bytes};
+use crate::{cell::PathCell, measure::wire_bytes};
 
 /// Time that a transfer needed beyond the ideal time, and the cause.
 #[derive(Debug, Clone, Copy)]
-pub struct Limit {
+pub struct LostTime {
     /// Time in seconds in which the bottleneck was idle, without the round trips that the ideal
     /// includes.
     pub idle: f64,
@@ -39,11 +39,11 @@ pub enum Cause {
     Failed,
 }
 
-impl Limit {
+impl LostTime {
     /// Determines the cause for one transfer of `size`. The two reports of the emulator are from
     /// before and after the transfer.
     pub fn find(
-        cell: &Cell,
+        cell: &PathCell,
         size: ByteCount,
         ended: &BulkEnd,
         [before, after]: [&WanReport; 2],
@@ -72,7 +72,7 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for LostTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cause = match self.cause {
             Cause::Failed => return f.write_str("THE TRANSFER FAILED"),
