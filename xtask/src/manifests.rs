@@ -77,17 +77,9 @@ fn image(rust: &str) -> String {
     format!("docker.io/library/rust:{rust}-bookworm")
 }
 
-/// The manifests of the manifest of the crate in this folder.
-fn members(root: &Table, folder: &str) -> Result<Vec<PathBuf>> {
+/// The manifests of the workspace's crates.
+fn members(root: &Path) -> Result<Vec<PathBuf>> {
     let mut folders = vec![root.join("xtask")];
-    let name = at(manifest, &["package", "name"]).and_then(Value::as_str);
-    let needed = match folder {
-        "longhaul" | "xtask" => folder.to_owned(),
-        _ => format!("{NAME_PREFIX}{folder}"),
-    };
-    if name != Some(&needed) {
-        faults.push(format!("package.name must be {needed:?}"));
-    }
     for entry in fs::read_dir(root.join("crates")).context("crates")? {
         folders.push(entry?.path());
     }
@@ -119,9 +111,17 @@ fn uses(rust: &str) -> [(&'static str, String); 2] {
     ]
 }
 
-/// The faults of a crate's manifest.
-fn faults(manifest: &Table) -> Vec<String> {
+/// The faults of the manifest of the crate in this folder.
+fn faults(manifest: &Table, folder: &str) -> Vec<String> {
     let mut faults = Vec::new();
+    let name = at(manifest, &["package", "name"]).and_then(Value::as_str);
+    let needed = match folder {
+        "longhaul" | "xtask" => folder.to_owned(),
+        _ => format!("{NAME_PREFIX}{folder}"),
+    };
+    if name != Some(&needed) {
+        faults.push(format!("package.name must be {needed:?}"));
+    }
     for path in INHERITED {
         let path = [path, &["workspace"]].concat();
         if at(manifest, &path) != Some(&Value::Boolean(true)) {
@@ -133,7 +133,38 @@ fn faults(manifest: &Table) -> Vec<String> {
         faults.push("has no description".to_owned());
     }
     for key in ["keywords", "categories"] {
-        let words = at(manifest, &["package", key];
+        let words = at(manifest, &["package", key]).and_then(Value::as_array);
+        let count = words.map_or(0, Vec::len);
+        if !(1..=WORDS_MAX).contains(&count) {
+            faults.push(format!("has {count} {key}, needs 1 to {WORDS_MAX}"));
+        }
+    }
+    faults
+}
+
+/// The value at a path of keys.
+fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    let value = table.get(*first);
+    rest.iter().fold(value, |value, key| value?.get(key))
+}
+
+/// Keys that every crate takes from the workspace.
+const INHERITED: [&[&str]; 7] = [
+    &["package", "version"],
+    &["package", "edition"],
+    &["package", "rust-version"],
+    &["package", "license"],
+    &["package", "publish"],
+    &["package", "readme"],
+    &["lints"],
+];
+
+/// The folder of workflows, from the root of the workspace.
+const WORKFLOWS: &str = ".github/workflows";
+
+/// The image without a version, with which a job tests the newest toolchain.
+const NEWEST_IMAGE: &str = "docker.io/library/rust:bookworm";
 
 /// Beginning of the names of library crates, since other projects publish crates called `link` or
 /// `ftp`. The code uses the name without it, which is the name of the library and of the folder.

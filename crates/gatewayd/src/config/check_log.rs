@@ -36,7 +36,7 @@ pub(super) fn transfer_log(
     }
 }
 
-/// Returns the log level of the section, sets a level.
+/// Returns the log level of the section, or the default level if the section names none.
 pub(super) fn level(section: &LogSection) -> Result<LogLevel, Problem> {
     let Some(name) = &section.level else {
         return Ok(LogLevel::default());
@@ -57,7 +57,7 @@ pub(super) fn level(section: &LogSection) -> Result<LogLevel, Problem> {
     })
 }
 
-/// Returns the format of log messages in the section, sets a format.
+/// Returns the format of log messages, or the default format if the section names none.
 pub(super) fn format(section: &LogSection) -> Result<LogFormat, Problem> {
     let Some(name) = &section.format else {
         return Ok(LogFormat::default());
