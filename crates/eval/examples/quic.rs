@@ -1,9 +1,10 @@
-//! A QUIC library with its defaults, as a peer of evaluations: one stream moves bytes to or from a
-//! server.
+//! A QUIC library with its default settings, as a program for evaluations to compare. It moves
+//! bytes to or from a server on one stream.
 //!
-//! `quic serve ADDRESS:PORT CERTIFICATE` writes its certificate. `quic get|put ADDRESS:PORT BYTES
-//! CERTIFICATE` trusts it, and ends when the receiver has all bytes. The receiver prints its number
-//! of bytes from time to time. The client prints the seconds from its request to the end.
+//! `quic serve ADDRESS:PORT CERTIFICATE` writes its certificate to a file. `quic get|put
+//! ADDRESS:PORT BYTES CERTIFICATE` trusts this certificate, and exits when the receiver has all
+//! bytes. The receiver prints its number of received bytes at intervals. The client prints the
+//! seconds from its request to the end.
 #![allow(clippy::disallowed_methods, reason = "a program over real sockets")]
 
 use std::{
@@ -25,12 +26,13 @@ use rustls::{
 
 const NAME: &str = "quic.example";
 
-/// Before the seconds that everything took.
+/// Text before the seconds that the whole transfer took.
 const SECONDS: &str = "seconds: ";
 
 const TELL_EVERY: Duration = Duration::from_millis(20);
 
-/// Otherwise windows limit long paths, and not the controller.
+/// Window of the connection and of each stream. With a smaller window, the window would limit long
+/// paths instead of the congestion controller.
 const WINDOW_BYTES: u32 = 512 << 20;
 
 #[tokio::main]

@@ -66,7 +66,8 @@ fn drive<T: TlsStream>(
     ftp.quit().context("QUIT")
 }
 
-/// Certificates in the tests are self-signed.
+/// Certificate verifier that accepts every certificate, since the tests use self-signed
+/// certificates.
 #[derive(Debug)]
 struct Trusting;
 

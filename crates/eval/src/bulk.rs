@@ -1,8 +1,8 @@
-//! A bulk transfer over TCP with an acknowledgement from end to end. A source sends a number of
-//! bytes. A sink counts the bytes and echoes the last eight.
+//! A bulk transfer over TCP with an acknowledgement from end to end. The sender sends a number of
+//! bytes. A sink counts the bytes and echoes the last eight bytes.
 //!
-//! The last bytes differ from connection to connection, so an echo proves that this very transfer
-//! arrived. The caller provides the path between source and sink: the kernel alone or a pair of
+//! The last bytes differ between connections, so an echo proves that all bytes of this transfer
+//! arrived. The caller provides the path between sender and sink: the kernel alone, or a pair of
 //! gateways.
 
 use std::{
@@ -23,8 +23,8 @@ use units::ByteCount;
 
 use emulator::{Site, Wan};
 
-/// Accepts connections at a site, counts the bytes that arrive, and echoes the last eight bytes of
-/// each connection. A dropped sink accepts no more connections.
+/// A TCP server that counts the bytes that it receives, and echoes the last eight bytes of each
+/// connection. A dropped sink accepts no more connections.
 #[derive(Debug)]
 pub struct ByteSink {
     listener: TcpListener,
@@ -32,27 +32,27 @@ pub struct ByteSink {
     received: Arc<AtomicU64>,
 }
 
-/// The sending end of a transfer.
+/// The sender of a bulk transfer, with its settings.
 #[derive(Debug, Clone)]
 pub struct BulkSender {
-    /// A sink, or a gateway in front of a sink.
+    /// Address of a sink, or of a gateway in front of a sink.
     pub to: SocketAddr,
     /// Bytes to send.
     pub size: ByteCount,
-    /// Longest time from connecting to the echo. A transfer that takes longer is cut off.
-    /// [`ByteSink::received`] returns the bytes that arrived.
+    /// Longest time from connecting until the echo arrives. The sender aborts a transfer that takes
+    /// longer. [`ByteSink::received`] then returns the bytes that arrived.
     pub limit: Duration,
-    /// Congestion control of this connection, by the kernel's name; `None` keeps the system's
-    /// choice.
+    /// Congestion control of this connection, by the kernel's name. With `None` the system's
+    /// default applies.
     pub congestion_control: Option<String>,
 }
 
-/// How a transfer ended.
+/// Duration of a transfer, and whether it completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BulkEnd {
-    /// Time from connecting to the echo, or to the cut.
+    /// Time from connecting until the echo arrived, or until the sender aborted the transfer.
     pub elapsed: Duration,
-    /// Whether the echo came.
+    /// Whether the echo arrived.
     pub is_complete: bool,
 }
 
@@ -60,7 +60,8 @@ impl ByteSink {
     /// Listens at a site's IPv4 address.
     ///
     /// # Errors
-    /// If the kernel does not give the address and port, for example because the port is taken.
+    /// If the kernel cannot bind the address and port, for example because another socket uses the
+    /// port.
     pub fn start(wan: &Wan, site: Site, port: u16) -> anyhow::Result<Self> {
         let address = SocketAddr::from((wan.address(site), port));
         let listener = wan
@@ -83,8 +84,8 @@ impl ByteSink {
         })
     }
 
-    /// Gives later connections a receive buffer of this fixed size, as programs do that set
-    /// `SO_RCVBUF`. Without this call the kernel lets the buffer grow.
+    /// Sets a fixed size for the receive buffers of later connections, like programs that set
+    /// `SO_RCVBUF`. Without this call the kernel enlarges the buffer as needed.
     ///
     /// # Errors
     /// If the kernel refuses the size.
@@ -98,7 +99,7 @@ impl ByteSink {
         self.address
     }
 
-    /// Bytes read from all connections so far.
+    /// Returns the number of bytes read from all connections so far.
     pub fn received(&self) -> ByteCount {
         ByteCount::new(self.received.load(Ordering::Relaxed))
     }
@@ -112,7 +113,7 @@ impl Drop for ByteSink {
 }
 
 impl BulkSender {
-    /// A transfer of `size` bytes to `to` without a time limit.
+    /// Creates a transfer of `size` bytes to `to`, without a time limit.
     pub fn new(to: SocketAddr, size: ByteCount) -> Self {
         Self {
             to,
@@ -122,7 +123,7 @@ impl BulkSender {
         }
     }
 
-    /// Sends from the calling thread's network namespace, and waits for the echo.
+    /// Sends all bytes from the calling thread's network namespace, and waits for the echo.
     ///
     /// # Errors
     /// If the connection fails, or the echo differs from the last bytes.
@@ -193,7 +194,7 @@ impl BulkSender {
     }
 }
 
-/// Reads an announced number of bytes and echoes the last eight.
+/// Reads the announced number of bytes and echoes the last eight bytes.
 fn swallow(mut stream: TcpStream, count: &AtomicU64) -> io::Result<()> {
     let mut size = [0; 8];
     stream.read_exact(&mut size)?;
@@ -213,14 +214,15 @@ fn swallow(mut stream: TcpStream, count: &AtomicU64) -> io::Result<()> {
     stream.write_all(&tail)
 }
 
-/// Updates `tail`, the last bytes of a stream that arrives in parts of any size.
+/// Updates `tail`, the last eight bytes of a stream, with the next bytes of the stream.
 fn push(tail: &mut [u8; 8], bytes: &[u8]) {
     let new = &bytes[bytes.len().saturating_sub(tail.len())..];
     tail.rotate_left(new.len());
     tail[8 - new.len()..].copy_from_slice(new);
 }
 
-/// Bytes that no other transfer sends: D. Knuth's generator (MMIX), begun with the time.
+/// Returns pseudorandom bytes that no other transfer sends. D. Knuth's generator (MMIX) makes the
+/// bytes, with the time as its seed.
 fn noise() -> Vec<u8> {
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut state = time.unwrap_or_default().as_nanos() as u64;
@@ -240,8 +242,8 @@ fn is_timeout(error: &io::Error) -> bool {
 
 /// Bytes of one read or write.
 const STEP_BYTES: usize = 1 << 20;
-/// Longest wait for room or bytes before the source checks its time limit.
+/// Longest time for which one read or write blocks, before the sender checks its time limit.
 const TIMEOUT: Duration = Duration::from_millis(100);
-/// Longest wait for a connection: time for several lost SYNs on any path of a plan.
+/// Timeout for a connection attempt. It leaves time for several lost SYNs on any path of a plan.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 const STREAM: socket2::Type = socket2::Type::STREAM;

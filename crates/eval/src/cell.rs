@@ -1,4 +1,5 @@
-//! A cell of a plan: one combination of path and work. Each trial measures one side in one cell.
+//! A cell of a plan: one combination of an emulated path and work. Each trial measures one compared
+//! program ([`Side`](crate::side::Side)) in one cell.
 
 use std::{fmt, time::Duration};
 
@@ -10,7 +11,7 @@ pub use crate::ftp::TrialDirection;
 
 use units::calc::Transfer;
 
-/// Path with the work of a trial on it.
+/// An emulated path, and the work of a trial over this path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The emulated path.
@@ -19,27 +20,27 @@ pub struct Cell {
     pub work: CellWork,
 }
 
-/// An emulated path. Both directions are alike, except for `rate_back_bits_per_s`.
+/// An emulated path. Both directions have the same values, except for `rate_back_bits_per_s`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathSpec {
     /// Name of a profile with a shared radio medium. Rate and round-trip time then apply to
     /// 1500-byte packets on that medium.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub medium: Option<String>,
-    /// Rate of the bottleneck from B to A, the direction of downloads, in bits per second with
-    /// Ethernet framing.
+    /// Rate of the bottleneck from B to A in bits per second, with Ethernet framing. Downloads use
+    /// this direction.
     pub rate_bits_per_s: u64,
-    /// Rate from A to B, if it differs.
+    /// Rate from A to B in bits per second. `None` means the same rate as from B to A.
     pub rate_back_bits_per_s: Option<u64>,
-    /// Round-trip time of an empty path in milliseconds.
+    /// Round-trip time in milliseconds without queueing delay.
     pub rtt_ms: f64,
-    /// Share of packets lost at random in each direction, from 0 to 1.
+    /// Fraction of packets lost at random in each direction, from 0 to 1.
     pub loss: f64,
-    /// Share of packets with one flipped bit.
+    /// Fraction of packets with one flipped bit, from 0 to 1.
     pub corruption: f64,
-    /// Share of packets that skip the propagation delay and so overtake others.
+    /// Fraction of packets that skip the propagation delay and so overtake others, from 0 to 1.
     pub reordering: f64,
-    /// Share of packets that arrive twice.
+    /// Fraction of packets that arrive twice, from 0 to 1.
     pub duplication: f64,
 }
 
@@ -51,20 +52,21 @@ pub struct CellWork {
     pub job: WorkKind,
     /// Direction of the payload.
     pub direction: TrialDirection,
-    /// Bytes of each file, or of each answer of a transaction.
+    /// Bytes of each file, or of the reply to each transaction.
     pub size_bytes: u64,
-    /// Number of files, sessions or transactions. Files move one after the other, unless there are
-    /// several clients.
+    /// Number of files, sessions or transactions. One client moves its files one after the other.
     pub files: u32,
-    /// Concurrent clients, which share the files.
+    /// Number of concurrent clients. The clients share the files.
     pub clients: u32,
-    /// Maximum number of connections, or files at a time, of a mover. `None` for other sides.
+    /// Maximum number of connections of a mover, or of files that it moves concurrently. `None` for
+    /// programs that are not movers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
     /// Largest TCP window over the WAN; `None` means a window that fills the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_bytes: Option<u64>,
-    /// Fixed buffers at the server; `None` means growing buffers and the embedded server.
+    /// Fixed buffer sizes of the server. With `None`, the embedded server runs, and its buffers
+    /// grow as needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerBuffers>,
     /// A competing flow in the same direction during the whole trial.
@@ -79,31 +81,31 @@ pub struct CellWork {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkKind {
-    /// Files move as fast as possible.
+    /// Files that move as fast as possible.
     #[default]
     Files,
-    /// Users log in and run the script of 35 commands (`longhaul probe ftp`) with small files.
+    /// Users who log in and run the script of 35 commands (`longhaul probe ftp`) with small files.
     Sessions,
-    /// Users send short requests (`longhaul probe transaction`).
+    /// Users who send short requests (`longhaul probe transaction`).
     Transactions,
 }
 
-/// Buffers at the server, as the study of `plans/oodt.toml` varied them.
+/// Buffer sizes of the server. The study that `plans/oodt.toml` repeats varied these sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ServerBuffers {
-    /// Send and receive buffer of each socket.
+    /// Size of each socket's send buffer and receive buffer.
     pub socket_bytes: u64,
     /// Bytes that the server reads from a file and sends with one call.
     pub block_bytes: u64,
 }
 
-/// A competing TCP connection with endless data.
+/// A competing TCP connection that always has data to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CompetingConnection {
-    /// The kernel's CUBIC.
+    /// A connection with the kernel's CUBIC.
     Cubic,
-    /// The kernel's BBR.
+    /// A connection with the kernel's BBR.
     Bbr,
 }
 
@@ -111,8 +113,8 @@ pub enum CompetingConnection {
 pub const OUTAGE_AFTER: Duration = Duration::from_secs(2);
 
 impl PathSpec {
-    /// A lossless path over the medium of a profile; `None` if no profile of this name has a
-    /// medium.
+    /// Returns a lossless path over the radio medium of the profile `name`. Returns `None` if no
+    /// such profile exists, or if it has no medium.
     pub fn of_medium(name: &str) -> Option<Self> {
         let radio = Profile::named(name)?.radio?;
         let airtime_s = radio.airtime(FULL_PACKET_BYTES).as_secs_f64();
@@ -124,7 +126,8 @@ impl PathSpec {
         })
     }
 
-    /// The medium that both directions share, if there is one.
+    /// Returns the radio medium that both directions share. Returns `None` for a path without a
+    /// medium.
     pub fn radio(&self) -> Option<Radio> {
         self.medium
             .as_deref()
@@ -132,7 +135,8 @@ impl PathSpec {
             .and_then(|profile| profile.radio)
     }
 
-    /// Settings of the emulator: from A to B, then from B to A.
+    /// Returns the emulator's settings for the direction from A to B, then for the direction from B
+    /// to A.
     pub fn configs(&self) -> [PathConfig; 2] {
         let rtt = Duration::from_secs_f64(self.rtt_ms / 1e3);
         let config = |bits_per_s: u64| {
@@ -160,20 +164,21 @@ impl PathSpec {
 }
 
 impl CellWork {
-    /// Returns the payload of all files.
+    /// Returns the total payload of all files.
     pub fn bytes(&self) -> ByteCount {
         ByteCount::new(self.size_bytes * u64::from(self.files))
     }
 
-    /// Returns the length of the outage, zero without one.
+    /// Returns the length of the outage, or zero without an outage.
     pub fn outage(&self) -> Duration {
         Duration::from_millis(self.outage_ms.unwrap_or(0))
     }
 }
 
 impl Cell {
-    /// Time that a neighbour sends before a trial begins. Its congestion control has then found its
-    /// rate on a path without loss. `None` without a neighbour.
+    /// Returns the time for which the competing flow sends before a trial begins. On a path without
+    /// loss its congestion control finds its rate in this time. Returns `None` without a competing
+    /// flow.
     pub fn neighbour_head_start(&self) -> Option<Duration> {
         let rtt = Duration::from_secs_f64(self.path.rtt_ms / 1e3);
         self.work
@@ -181,8 +186,8 @@ impl Cell {
             .map(|_| NEIGHBOUR_HEAD_START.max(NEIGHBOUR_HEAD_START_ROUND_TRIPS * rtt))
     }
 
-    /// The cell as one transfer, for the formulas of [`units::calc`]. A packet with a flipped bit
-    /// counts as lost.
+    /// Returns the cell as one transfer, for the formulas of [`units::calc`]. A packet with a
+    /// flipped bit counts as lost.
     pub fn transfer(&self) -> Transfer {
         let path = &self.path;
         let rate = match self.work.direction {
@@ -199,10 +204,10 @@ impl Cell {
     }
 }
 
-/// Shortest head start of a neighbour, for short paths.
+/// Shortest time for which a competing flow sends before a trial, for short paths.
 const NEIGHBOUR_HEAD_START: Duration = Duration::from_secs(3);
-/// Head start of a neighbour in round trips: enough for its congestion control to find its rate
-/// on a path without loss.
+/// Round trips for which a competing flow sends before a trial. They suffice for its congestion
+/// control to find its rate on a path without loss.
 const NEIGHBOUR_HEAD_START_ROUND_TRIPS: u32 = 30;
 
 impl fmt::Display for PathSpec {
@@ -291,7 +296,8 @@ impl fmt::Display for CompetingConnection {
 const FULL_PACKET_BYTES: usize = 1500;
 const ETHERNET_BYTES: usize = 38;
 
-/// A share in percent, rounded to six decimals: shares come from text and keep its digits.
+/// Returns a fraction in percent, rounded to six decimals. The fraction was parsed from text, and
+/// the rounding restores the digits of that text.
 fn percent(share: f64) -> f64 {
     (share * 1e8).round() / 1e6
 }

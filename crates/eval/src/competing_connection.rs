@@ -1,4 +1,4 @@
-//! A competing flow on the path: one TCP connection that sends endless data until it is dropped.
+//! A competing flow on the path: one TCP connection that sends data until it is dropped.
 
 use std::{
     io::{ErrorKind, Write},
@@ -20,18 +20,19 @@ use super::cell::{CompetingConnection, TrialDirection};
 use crate::bulk::ByteSink;
 use emulator::{Site, Wan};
 
-/// A sending connection; drop ends it.
+/// A TCP connection that sends data. Drop ends the connection.
 #[derive(Debug)]
 pub(crate) struct RunningConnection {
     stop: Arc<AtomicBool>,
-    /// Samples of the received bytes, with the time of each.
+    /// Samples of the number of received bytes, each with its time.
     counts: Arc<Mutex<Vec<(Instant, ByteCount)>>>,
     sender: Option<JoinHandle<std::io::Result<anyhow::Result<()>>>>,
     counter: Option<JoinHandle<()>>,
 }
 
 impl RunningConnection {
-    /// Starts a flow in the direction of the work, and waits for its head start.
+    /// Starts a competing flow in the direction of the work. Returns when the cell's head start for
+    /// competing flows has passed.
     pub(crate) fn start(
         wan: &Wan,
         neighbour: CompetingConnection,
@@ -63,7 +64,8 @@ impl RunningConnection {
         })
     }
 
-    /// Rate of the received bytes over the last `time`, in bits per second.
+    /// Returns the rate of the received bytes over the last period of length `time`, in bits per
+    /// second.
     pub(crate) fn bits_per_s(&self, time: Duration) -> f64 {
         let counts = lock(&self.counts);
         let Some(&(end, last)) = counts.last() else {

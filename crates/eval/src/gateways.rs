@@ -1,8 +1,8 @@
-//! A pair of gateways, started as users start them: two key files, two configuration files, two
-//! processes.
+//! A pair of gateways with two key files, two configuration files and two processes, like a user's
+//! installation.
 //!
-//! A [`GatewayPlan`] describes both gateways. The caller brings the command for each process, and
-//! so decides in which network namespace a gateway runs.
+//! A [`GatewayPlan`] describes both gateways. The caller provides the command for each process, and
+//! so chooses the network namespace of each gateway.
 
 use std::{
     ffi::OsString,
@@ -23,41 +23,42 @@ use nix::{
     unistd::Pid,
 };
 
-/// Two gateways, each running or not. Drop ends the running ones.
+/// Two gateways, each of which may be running or stopped. Drop ends the running gateways.
 #[derive(Debug)]
 pub struct Gateways {
     folder: PathBuf,
-    /// Indexed by site.
+    /// Gateway processes, indexed by site. `None` for a gateway that does not run.
     children: [Option<Child>; 2],
-    /// Indexed by site.
+    /// Public keys of the gateways, indexed by site.
     public_keys: [String; 2],
 }
 
-/// The settings of a pair: gateway A is the near one, gateway B the far one.
+/// Settings of a pair of gateways. Gateway A is the near gateway, gateway B the far gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayPlan {
     /// UDP address of gateway A's link.
     pub listen_a: SocketAddr,
     /// UDP address of gateway B's link.
     pub listen_b: SocketAddr,
-    /// UDP address that gateway A uses for gateway B: its own, or that of a relay on the path.
+    /// UDP address to which gateway A sends. It is `listen_b`, or the address of a relay on the
+    /// path.
     pub endpoint_b: SocketAddr,
-    /// Patterns of the servers that gateway B serves; an empty list means every server.
+    /// Patterns of the servers that gateway B serves. An empty list means every server.
     pub serves: Vec<String>,
-    /// Further sections of gateway A's configuration, for its listeners.
+    /// Additional sections of gateway A's configuration, for its listeners.
     pub listeners: String,
-    /// Addresses or patterns with ports that gateway B may dial.
+    /// Servers that gateway B may connect to: addresses or patterns, with ports.
     pub allow: Vec<String>,
-    /// Address of the admin interface of both gateways.
+    /// Address of the admin interface, used by both gateways.
     pub admin: SocketAddr,
-    /// Whether gateway B has a peer that is a mover with its own near gateway, with
-    /// [`Gateways::mover_key`].
+    /// Whether gateway B has a mover with an embedded near gateway as another peer. The mover's key
+    /// is in [`Gateways::mover_key`].
     pub knows_mover: bool,
 }
 
 impl GatewayPlan {
-    /// Returns the configuration files of gateway A and gateway B, with their public keys and a
-    /// mover's.
+    /// Returns the configuration files of gateway A and gateway B. `mover` is the public key of a
+    /// mover that is a peer of gateway B.
     fn files(&self, [key_a, key_b]: &[String; 2], mover: Option<&str>) -> [String; 2] {
         let list = |items: &[String]| {
             let quoted: Vec<_> = items.iter().map(|item| format!("{item:?}")).collect();
@@ -92,7 +93,7 @@ impl GatewayPlan {
 }
 
 impl Gateways {
-    /// Writes keys and configuration files without starting a gateway.
+    /// Writes keys and configuration files, but starts no gateway.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -114,7 +115,7 @@ impl Gateways {
         Ok(gateways)
     }
 
-    /// Writes keys and configuration files, and starts both gateways. `command` makes the command
+    /// Writes keys and configuration files, and starts both gateways. `command` returns the command
     /// that runs the `longhaul` program at a site.
     ///
     /// # Errors
@@ -135,7 +136,7 @@ impl Gateways {
         self.folder.join(format!("{}.toml", NAMES[site as usize]))
     }
 
-    /// The public key of a site's gateway, as text.
+    /// Returns the public key of a site's gateway, as text.
     pub fn public_key(&self, site: Site) -> &str {
         &self.public_keys[site as usize]
     }
@@ -156,12 +157,12 @@ impl Gateways {
         Ok(identity.public_key().to_string())
     }
 
-    /// The arguments of the `longhaul` program that run a site's gateway.
+    /// Returns the arguments with which the `longhaul` program runs a site's gateway.
     pub fn arguments(&self, site: Site) -> [OsString; 3] {
         ["gateway".into(), "--config".into(), self.file(site).into()]
     }
 
-    /// Starts a site's gateway with `command`. Its output goes to its log.
+    /// Starts a site's gateway with `command`. The output of the gateway goes to its log file.
     ///
     /// # Errors
     /// If the process cannot be started.
@@ -185,7 +186,7 @@ impl Gateways {
     /// Sends a signal to a site's gateway.
     ///
     /// # Errors
-    /// If the gateway does not run.
+    /// If the gateway is not running.
     pub fn signal(&self, site: Site, signal: Signal) -> anyhow::Result<()> {
         let child = self.children[site as usize].as_ref();
         let child =
@@ -193,10 +194,10 @@ impl Gateways {
         kill(Pid::from_raw(child.id() as i32), signal).context("sending a signal")
     }
 
-    /// Ends a site's gateway by a signal, and waits for its exit.
+    /// Ends a site's gateway with a signal, and waits until the process has exited.
     ///
     /// # Errors
-    /// If the gateway does not run.
+    /// If the gateway is not running.
     pub fn stop(&mut self, site: Site, signal: Signal) -> anyhow::Result<()> {
         self.signal(site, signal)?;
         if let Some(mut child) = self.children[site as usize].take() {
@@ -205,10 +206,11 @@ impl Gateways {
         Ok(())
     }
 
-    /// Waits until `is_ready`, 10 s at most.
+    /// Waits until `is_ready` returns true, for at most 10 s.
     ///
     /// # Errors
-    /// If a gateway exits, or after 10 s. The message quotes the logs of the gateways.
+    /// If a gateway exits, or `is_ready` is still false after 10 s. The message quotes the logs of
+    /// the gateways.
     pub fn wait_until(
         &mut self,
         mut is_ready: impl FnMut() -> anyhow::Result<bool>,
@@ -235,10 +237,11 @@ impl Gateways {
         )
     }
 
-    /// Processor time of both gateways, indexed by site. The thread of the link is counted apart.
+    /// Returns the processor time of both gateways, indexed by site. The time of the link's thread
+    /// is a separate value.
     ///
     /// # Errors
-    /// If a gateway does not run.
+    /// If a gateway is not running.
     pub fn cpu_time(&self) -> anyhow::Result<[ProcessTime; 2]> {
         let of = |site: Site| -> anyhow::Result<ProcessTime> {
             let child = self.children[site as usize].as_ref();
@@ -248,7 +251,7 @@ impl Gateways {
         Ok([of(Site::A)?, of(Site::B)?])
     }
 
-    /// The last lines of both logs, for error messages.
+    /// Returns the last lines of both gateways' logs, for error messages.
     pub fn last_words(&self) -> String {
         let tail = |name: &&str| {
             let log = fs::read_to_string(self.folder.join(format!("{name}.log")));
@@ -271,15 +274,16 @@ impl Drop for Gateways {
     }
 }
 
-/// Longest wait until the gateways are ready.
+/// Timeout for both gateways to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const READY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Name of the thread that drives a gateway's link.
 const LINK_THREAD: &str = "longhaul-link";
 const NAMES: [&str; 2] = ["site-a", "site-b"];
-/// Name of the mover among gateway B's peers.
+/// Name of the mover in the list of gateway B's peers.
 const MOVER: &str = "mover";
-/// An admin address with any free port, for trials that do not query it.
+/// An admin address with port 0, for trials that do not query the admin interface. The kernel
+/// chooses a free port.
 pub const ADMIN_ANYWHERE: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(
     std::net::Ipv4Addr::LOCALHOST,
     0,

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Path of an installed program. The `sbin` folders count too, although the `PATH` of ordinary
-/// users lacks them.
+/// Returns the path of an installed program. The search includes the `sbin` folders, which the
+/// `PATH` of ordinary users lacks.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = [PathBuf::from("/usr/sbin"), PathBuf::from("/usr/local/sbin")];

@@ -1,5 +1,7 @@
-//! `longhaul eval`: an evaluation in three steps. A plan lists trials. A run measures the trials
-//! over an emulated WAN, and writes a record of each. A report is made from the records alone.
+//! `longhaul eval`: an evaluation in three steps.
+//!
+//! A plan lists trials. A run measures the trials over an emulated WAN, and writes a record of each
+//! trial. A report is computed from the records alone.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,5 @@
-//! Records of trials: one line of JSON each, with all that a figure is made from.
+//! Records of trials, as one line of JSON for each trial. A record holds everything from which a
+//! report computes its figures.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,80 +18,82 @@ use super::{
     side::Side,
 };
 
-/// Record of one trial of one side in one cell.
+/// Record of one trial of one compared program in one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialRecord {
-    /// Version of the program's JSON; 0 in records from before they had one.
+    /// Version of the program's JSON format. It is 0 in records that were written before the format
+    /// had a version.
     #[serde(default)]
     pub schema: u32,
-    /// The plan's name.
+    /// Name of the plan.
     pub plan: String,
-    /// Path and work.
+    /// The emulated path and the work.
     pub cell: Cell,
-    /// The program, or pair of gateways, that did the work.
+    /// The program, or pair of gateways, that moved the files.
     pub side: Side,
-    /// Counts the trials of this side in this cell from 0.
+    /// Number of the trial among all trials of this program in this cell, counted from 0.
     pub repetition: u32,
     /// Seed of the path's impairments.
     pub seed: u64,
-    /// How it ended.
+    /// Outcome of the trial.
     pub outcome: TrialEnd,
-    /// Bytes that arrived.
+    /// Bytes that the receiver stored.
     pub bytes: u64,
-    /// From the command until the final reply, or until it was cut off.
+    /// Seconds from the command until the final reply, or until the trial was aborted.
     pub seconds: f64,
-    /// Time of a perfect sender for all bytes.
+    /// Seconds that a perfect sender would need for all bytes.
     pub ideal_seconds: f64,
-    /// Processor time by process, seconds.
+    /// Processor time of each process, in seconds.
     pub cpu_seconds: BTreeMap<String, f64>,
-    /// IP bytes that were sent from A to B and from B to A.
+    /// IP bytes sent from A to B, then IP bytes sent from B to A.
     pub wire_bytes: [u64; 2],
-    /// Waits of users, for jobs that are not about bytes.
+    /// Waiting times of users, for work that does not measure goodput.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<UserExperience>,
-    /// Rate that a neighbour received in this time, in bits per second.
+    /// Rate that the competing flow reached during the trial, in bits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside_bits_per_s: Option<f64>,
     /// Whether the machine could not keep up with the emulation.
     pub saturated: bool,
-    /// Processors, kernel, load.
+    /// Processors, kernel and load of the machine.
     pub machine: String,
     /// Version and commit of Longhaul.
     pub version: String,
-    /// Seconds since 1970.
+    /// Start of the trial in seconds since 1970.
     pub begun_unix_s: u64,
 }
 
-/// Experience of a server's users: their waits, and the completeness of their results.
+/// Waiting times of a server's users, and the completeness of their results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UserExperience {
-    /// Seconds of each successful wait, by its kind.
+    /// Seconds of each successful wait, by kind of wait.
     pub seconds: BTreeMap<String, Vec<f64>>,
-    /// Numbers of complete results and of all results, by their kind.
+    /// Number of complete results and number of all results, by kind of result.
     pub complete: BTreeMap<String, [u64; 2]>,
-    /// Numbers of failures, by kind.
+    /// Number of failures, by kind of failure.
     pub failures: BTreeMap<String, u64>,
 }
 
-/// How a trial ended.
+/// Outcome of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialEnd {
-    /// Every byte arrived, and the hash is that of the source.
+    /// All bytes arrived, and their hash equals that of the source.
     Complete,
-    /// The limit was reached. The bytes that arrived count.
+    /// The trial reached its time limit. The bytes that arrived until then count.
     CutOff,
     /// The trial failed.
     Failed(String),
-    /// The trial is impossible here: a program is missing, or does not support this work.
+    /// The trial is impossible on this machine: a program is missing, or does not support this
+    /// work.
     NotTried(String),
 }
 
-/// Identity of a trial, without its outcome.
+/// Identity of a trial: the cell, the compared program and the repetition, without the outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TrialKey(String);
 
-/// A file of records that can be added to.
+/// A file of records, open for appending.
 #[derive(Debug)]
 pub struct RecordFile {
     path: PathBuf,
@@ -108,12 +111,12 @@ pub enum RecordsError {
         /// Error of the file system.
         source: io::Error,
     },
-    /// A line is no record.
+    /// A line does not contain a record.
     #[error("{path}:{line}: not a record")]
     Malformed {
         /// Path of the file.
         path: String,
-        /// Counts from 1.
+        /// Number of the line, counted from 1.
         line: usize,
         /// Error of the parser.
         source: serde_json::Error,
@@ -121,12 +124,13 @@ pub enum RecordsError {
 }
 
 impl TrialRecord {
-    /// Returns the trial of the record.
+    /// Returns the identity of the trial.
     pub fn key(&self) -> TrialKey {
         TrialKey::new(&self.cell, self.side, self.repetition)
     }
 
-    /// Returns whether another trial with this limit is unnecessary.
+    /// Returns whether the record is final for the time limit `limit`, so that the trial does not
+    /// run again.
     pub fn is_final(&self, limit: Duration) -> bool {
         match self.outcome {
             TrialEnd::Complete | TrialEnd::Failed(_) => true,
@@ -136,7 +140,7 @@ impl TrialRecord {
         }
     }
 
-    /// Bits per second that arrived; zero without time.
+    /// Returns the goodput in bits per second, or zero if the trial took no time.
     pub fn goodput_bits_per_s(&self) -> f64 {
         if self.seconds > 0.0 {
             self.bytes as f64 * 8.0 / self.seconds
@@ -145,10 +149,10 @@ impl TrialRecord {
         }
     }
 
-    /// Returns the ideal time divided by the measured time. A trial that was cut off counts by its
-    /// rate. Zero for a failed trial.
+    /// Returns the ideal time divided by the measured time. For an aborted trial, projects the time
+    /// from the goodput that it reached. Returns zero for a failed trial.
     ///
-    /// `None` if the trial was not tried, or is not about bytes.
+    /// Returns `None` if the trial was not tried, or does not measure goodput.
     pub fn efficiency(&self) -> Option<f64> {
         if self.cell.work.job != WorkKind::Files {
             return None;
@@ -170,7 +174,7 @@ impl TrialRecord {
 }
 
 impl UserExperience {
-    /// In a line.
+    /// Returns the completeness and the median waits as one line of text.
     pub fn summary(&self) -> String {
         let counts = self.complete.iter().map(|(what, [complete, all])| {
             let median = self
@@ -193,9 +197,10 @@ impl TrialKey {
 }
 
 impl RecordFile {
-    /// Opens a file for further records, and reads the existing ones. The file may not exist yet.
+    /// Opens a file for appending records, and returns the existing records. Creates the file if it
+    /// does not exist.
     ///
-    /// An incomplete last line of an interrupted run is cut away.
+    /// Removes an incomplete last line, which an interrupted run may leave.
     ///
     /// # Errors
     /// [`RecordsError`]. The file is then unchanged.
@@ -226,10 +231,11 @@ impl RecordFile {
         Ok((Self { path, file }, records))
     }
 
-    /// Adds a record; it is on the disk when this returns.
+    /// Appends a record. The record is on the disk when this function returns.
     ///
     /// # Errors
-    /// [`RecordsError::Io`]; a part of the line may be there, which the next opening cuts away.
+    /// [`RecordsError::Io`]. The file may then end with an incomplete line, which the next
+    /// [`RecordFile::open`] removes.
     pub fn add(&mut self, record: &TrialRecord) -> Result<(), RecordsError> {
         let mut line = serde_json::to_vec(record).expect("plain data");
         line.push(b'\n');
@@ -247,7 +253,7 @@ impl RecordFile {
 /// Reads a file of records for a report.
 ///
 /// # Errors
-/// [`RecordsError`], also for a last line that is not whole.
+/// [`RecordsError`], also if the last line is incomplete.
 pub fn read(path: &Path) -> Result<Vec<TrialRecord>, RecordsError> {
     let text = fs::read(path).map_err(|source| RecordsError::Io {
         path: path.display().to_string(),
@@ -256,8 +262,8 @@ pub fn read(path: &Path) -> Result<Vec<TrialRecord>, RecordsError> {
     parse(&text, path)
 }
 
-/// Parses records. A repeated trial, which could not be tried or was cut off early, counts by its
-/// last outcome.
+/// Parses records. If a trial ran several times, only its last record counts. A trial runs again if
+/// it was not tried, or was aborted at a shorter limit.
 fn parse(text: &[u8], path: &Path) -> Result<Vec<TrialRecord>, RecordsError> {
     let lines = text.split(|byte| *byte == b'\n').enumerate();
     let records: Vec<TrialRecord> = lines

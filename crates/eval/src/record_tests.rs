@@ -131,7 +131,7 @@ fn a_full_disk_is_said() {
     assert!(error.starts_with("/dev/full: "), "{error}");
 }
 
-/// The error with its causes, as the program prints it.
+/// Returns the error with its causes, in the form that the program prints.
 fn chain(error: RecordsError) -> String {
     format!("{:#}", anyhow::Error::from(error))
 }

@@ -1,5 +1,5 @@
-//! Runs a plan cell by cell. In a cell the sides alternate. Each trial is recorded as soon as it
-//! ends.
+//! Run of a plan, cell by cell. In a cell, the compared programs run in turn. Each trial is
+//! recorded as soon as it ends.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,12 +24,12 @@ use super::{
 use bench_kit::machine;
 use emulator::WanError;
 
-/// Settings of a run besides its plan.
+/// Settings of a run that the plan does not contain.
 #[derive(Debug, Clone)]
 pub struct RunSettings {
-    /// The `longhaul` program that runs as both gateways.
+    /// Path of the `longhaul` program, which runs as both gateways.
     pub program: PathBuf,
-    /// The file of records. Trials that it already holds are not run again.
+    /// Path of the file of records. Trials with a record in this file do not run again.
     pub records: PathBuf,
     /// Version and commit of the program.
     pub version: String,
@@ -39,13 +39,15 @@ pub struct RunSettings {
     pub shows_progress: bool,
 }
 
-/// Runs the trials that the records lack, and returns all records of the plan. Trials that were not
-/// tried, or that a shorter limit cut off, run again. The process must not have a second thread
-/// yet, since the namespaces of the sites are made here.
+/// Runs the trials that have no record yet, and returns all records of the plan. Trials that were
+/// not tried, or that a shorter limit aborted, run again.
+///
+/// The process must have a single thread when this function is called, since the function creates
+/// the namespaces of the sites.
 ///
 /// # Errors
-/// If the sites cannot be made or the records cannot be written. A failed trial is a record, not an
-/// error.
+/// If the sites cannot be created or the records cannot be written. A failed trial is recorded, and
+/// is not an error.
 pub fn run(plan: &EvaluationPlan, setting: &RunSettings) -> anyhow::Result<Vec<TrialRecord>> {
     let (mut file, known) = RecordFile::open(&setting.records)?;
     let by_others = known
@@ -124,8 +126,8 @@ pub fn run(plan: &EvaluationPlan, setting: &RunSettings) -> anyhow::Result<Vec<T
     Ok(in_order(plan, record::read(&setting.records)?))
 }
 
-/// The records of a plan's trials, in the plan's order. Records of cells that the plan no longer
-/// has are left out.
+/// Returns the records of the plan's trials, in the plan's order. Excludes records of cells that
+/// the plan no longer contains.
 pub fn in_order(plan: &EvaluationPlan, mut records: Vec<TrialRecord>) -> Vec<TrialRecord> {
     let wanted = plan.tasks.iter().flat_map(|task| {
         task.sides.iter().flat_map(move |side| {
@@ -138,7 +140,7 @@ pub fn in_order(plan: &EvaluationPlan, mut records: Vec<TrialRecord>) -> Vec<Tri
     records
 }
 
-/// The outcome of a trial, with the counters of its time.
+/// The outcome of a trial, with the counters for the time of the trial.
 struct TrialMeasurement {
     outcome: TrialEnd,
     moved: TrialResult,
@@ -209,7 +211,8 @@ fn trial(stage: &mut Stage, task: &CellTask, side: Side) -> anyhow::Result<Trial
     })
 }
 
-/// Runs the outage of a cell, unless the trial ends earlier. The path is open again on return.
+/// Waits until the outage begins, and interrupts the path for the cell's outage time. Returns early
+/// if the trial ends. The path delivers packets again on return.
 fn strike(stage: &Stage, cell: &Cell, is_over: &mpsc::Receiver<()>) {
     for (time, outage) in [(OUTAGE_AFTER, true), (cell.work.outage(), false)] {
         let over = is_over.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
@@ -220,7 +223,7 @@ fn strike(stage: &Stage, cell: &Cell, is_over: &mpsc::Receiver<()>) {
     }
 }
 
-/// Prints a line above the progress bar, or to standard error without a bar.
+/// Prints a line above the progress bar. Without a visible bar, prints it on standard error.
 fn say(bar: &ProgressBar, text: &str) {
     if bar.is_hidden() {
         eprintln!("{text}");
@@ -262,5 +265,5 @@ fn progress(trials: usize, is_shown: bool) -> ProgressBar {
     bar
 }
 
-/// Seed of the emulator's impairments, the same for all sides.
+/// Seed of the emulator's impairments. All compared programs have the same seed.
 const SEED: u64 = 1;

@@ -1,5 +1,7 @@
-//! The FTP server at site B: the embedded one, or vsftpd. Some cells need vsftpd for fixed buffers
-//! or a full command set, or as a common server for movers.
+//! The FTP server at site B: the embedded server, or vsftpd.
+//!
+//! Cells that need fixed buffers or a full command set use vsftpd. Cells that compare movers also
+//! use vsftpd, as a common server.
 
 use std::{
     fs,
@@ -21,7 +23,7 @@ use super::{
 use bench_kit::ftp_server;
 use emulator::{Site, Wan};
 
-/// A running server; drop ends it.
+/// A running server. Drop ends the server.
 #[derive(Debug)]
 pub(super) enum RunningServer {
     Embedded {
@@ -34,20 +36,20 @@ pub(super) enum RunningServer {
     },
 }
 
-/// Why this machine cannot run the cell, if it cannot.
+/// Returns the reason why this machine cannot run the cell, or `None` if it can.
 pub(super) fn missing(work: &CellWork) -> Option<String> {
     let needed = needs_vsftpd(work) && installed::find("vsftpd").is_none();
     needed.then(|| "vsftpd is not installed".to_owned())
 }
 
-/// Whether a cell needs vsftpd. The embedded server has no fixed buffers, and lacks commands of the
-/// session script. Movers are measured with a widely used server.
+/// Returns whether a cell needs vsftpd. The embedded server has no fixed buffers, and lacks
+/// commands of the session script. Movers are measured with a widely used server.
 fn needs_vsftpd(work: &CellWork) -> bool {
     work.job == WorkKind::Sessions || work.server.is_some() || work.threads.is_some()
 }
 
 impl RunningServer {
-    /// Serves `folder`, and waits until the server accepts connections.
+    /// Starts a server for `folder`, and waits until it accepts connections.
     pub(super) fn start(
         wan: &Wan,
         folder: &Path,
@@ -139,7 +141,7 @@ impl Drop for RunningServer {
     }
 }
 
-/// Settings of vsftpd, shared with the conformance tests.
+/// Settings of vsftpd. The conformance tests use the same file.
 const VSFTPD: &str = include_str!("vsftpd.conf");
 
 const TIMEOUT: Duration = Duration::from_secs(10);

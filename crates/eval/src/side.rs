@@ -1,4 +1,4 @@
-//! The sides of a comparison: plain FTP, Longhaul, and other movers of files.
+//! The compared programs of an evaluation: plain FTP, Longhaul, and other programs that move files.
 
 use std::time::Duration;
 
@@ -6,46 +6,47 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 
-/// A mover of files. Plans and records use the variant's name in kebab case, as in `ftp-cubic`.
+/// A compared program. Plans and records use the variant's name in kebab case, as in `ftp-cubic`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// FTP over the kernel's CUBIC.
+    /// FTP directly over TCP with the kernel's CUBIC.
     FtpCubic,
-    /// FTP over the kernel's BBR.
+    /// FTP directly over TCP with the kernel's BBR.
     FtpBbr,
     /// FTP through a pair of gateways.
     Longhaul,
-    /// `lftp pget -n 8` over CUBIC: one file in eight concurrent parts. Downloads only.
+    /// `lftp pget -n 8` over CUBIC, which moves one file in eight concurrent parts. Supports
+    /// downloads only.
     LftpPget,
     /// `iperf3` over one CUBIC connection, without files.
     Iperf3,
-    /// UFTP, a paced UDP protocol, set to the rate of the path.
+    /// UFTP, a paced UDP protocol, with its rate set to that of the path.
     Uftp,
     /// TFTP with blocks of 1428 bytes and a window of 64 blocks.
     Tftp,
-    /// One stream of a QUIC library with the library's default controller.
+    /// One stream of a QUIC library with the library's default congestion controller.
     Quic,
-    /// `longhaul copy`, directly from the server.
+    /// `longhaul copy`, with direct connections to the server.
     MoverDirect,
-    /// `longhaul copy --gateway`: through a pair of gateways.
+    /// `longhaul copy --gateway`, through a pair of gateways.
     MoverGateway,
-    /// `longhaul copy --peer`: the mover is the near gateway of a pair.
+    /// `longhaul copy --peer`, with an embedded near gateway.
     MoverPeer,
-    /// `lftp pget` of one file, `lftp mirror` of several.
+    /// `lftp pget` for one file, and `lftp mirror` for several files.
     Lftp,
     /// `rclone copy`.
     Rclone,
     /// `aria2c`, with the names of the files as arguments.
     Aria2,
-    /// `wget`, which has one connection.
+    /// `wget`, which uses one connection.
     Wget,
     /// `curl`, with the names of the files as arguments.
     Curl,
 }
 
 impl Side {
-    /// Name in tables and plots.
+    /// Returns the name in tables and plots.
     pub const fn title(self) -> &'static str {
         match self {
             Self::FtpCubic => "FTP, CUBIC",
@@ -67,7 +68,7 @@ impl Side {
         }
     }
 
-    /// Whether the side is a program that fetches all files of a cell in one run.
+    /// Returns whether this is a mover: a program that fetches all files of a cell in one run.
     pub const fn is_mover(self) -> bool {
         match self {
             Self::MoverDirect
@@ -89,7 +90,7 @@ impl Side {
         }
     }
 
-    /// Whether the side is a part of Longhaul.
+    /// Returns whether this is a variant of Longhaul.
     pub const fn is_ours(self) -> bool {
         matches!(
             self,
@@ -97,12 +98,12 @@ impl Side {
         )
     }
 
-    /// Whether both gateways of the cell carry the side's data.
+    /// Returns whether the data passes through both gateways of the cell.
     pub const fn uses_gateways(self) -> bool {
         matches!(self, Self::Longhaul | Self::MoverGateway)
     }
 
-    /// Expected time of a cell's trial: a guess for the progress display.
+    /// Returns the expected time of a trial in `cell`. The progress display uses this estimate.
     pub fn estimate(self, cell: &Cell) -> Duration {
         let transfer = cell.transfer();
         match self {
@@ -128,8 +129,8 @@ impl Side {
     }
 }
 
-/// Payload of a TFTP block: 1500 less the headers of TFTP (4), UDP (8) and IP (60 at most), as in
-/// RFC 2348.
+/// Payload of a TFTP block: 1500 bytes less the headers of TFTP (4), UDP (8) and IP (at most 60),
+/// as in RFC 2348.
 pub(crate) const TFTP_BLOCK_BYTES: u64 = 1428;
-/// Blocks in flight of a TFTP transfer (RFC 7440).
+/// Number of blocks that a TFTP transfer has in flight (RFC 7440).
 pub(crate) const TFTP_WINDOW_BLOCKS: u64 = 64;

@@ -1,5 +1,5 @@
-//! The set-up for the trials of a cell. It has two sites with the cell's path between them, files
-//! in memory, an FTP server at site B, and a pair of gateways.
+//! The set-up for the trials of a cell. It consists of two sites with the cell's path between them,
+//! files in memory, an FTP server at site B, and a pair of gateways.
 
 use std::{
     collections::BTreeMap,
@@ -25,31 +25,33 @@ use bench_kit::{content::Content, machine::ProcessTime, scratch};
 use emulator::{Site, Wan, WanConfig};
 use probe::peer::ProbePeer;
 
-/// The sites of one cell and the processes there. Drop ends them.
+/// The sites of one cell with their processes. Drop ends the processes.
 #[derive(Debug)]
 pub(crate) struct Stage {
     // Fields drop in this order, so the processes end before the sites.
     gateways: Gateways,
     server: Option<RunningServer>,
-    /// Answers transactions, in cells that measure these.
+    /// Server that answers transactions, in cells that measure transactions.
     _peer: Option<ProbePeer>,
     pub(crate) wan: Wan,
     pub(crate) content: Content,
     folder: PathBuf,
     program: PathBuf,
-    /// The FTP server at site B.
+    /// Address of the FTP server at site B.
     pub(crate) server_address: SocketAddr,
-    /// Address of the near gateway's listener for the FTP server, at site A.
+    /// Address of the near gateway's listener at site A, which forwards to the FTP server.
     pub(crate) front_listener: SocketAddr,
-    /// The probe's peer at site B.
+    /// Address of the server for transactions at site B.
     pub(crate) peer_address: SocketAddr,
-    /// Address of the near gateway's listener for the peer, at site A.
+    /// Address of the near gateway's listener at site A, which forwards to the server for
+    /// transactions.
     pub(crate) peer_listener: SocketAddr,
-    /// Address of the near gateway's listener at which movers name the server, in cells for movers.
+    /// Address of the near gateway's listener for movers at site A. A mover names the server at
+    /// log-in.
     pub(crate) mover_listener: SocketAddr,
 }
 
-/// A reading of all counters.
+/// Values of all counters at one time.
 #[derive(Debug, Clone)]
 pub(crate) struct CounterReading {
     cpu: BTreeMap<String, Duration>,
@@ -58,7 +60,8 @@ pub(crate) struct CounterReading {
     report: emulator::WanReport,
 }
 
-/// Limit of the kernel's TCP buffers: more than the bandwidth-delay product of any path of a plan.
+/// Limit of the kernel's TCP buffers. It exceeds the bandwidth-delay product of every path of a
+/// plan.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 
 const FTP_PORT: u16 = 21;
@@ -137,7 +140,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Makes the files for downloads at the server.
+    /// Creates the files that clients download from the server.
     fn prepare(&self, cell: &Cell) -> anyhow::Result<()> {
         let size = ByteCount::new(cell.work.size_bytes);
         if cell.work.threads.is_some() {
@@ -153,8 +156,8 @@ impl Stage {
         Ok(self.content.write(&warm_up, warm_up_size(cell))?)
     }
 
-    /// Makes the folder that movers fetch. All files have the same content, as links to the first
-    /// one.
+    /// Creates the folder that movers fetch. All files have the same content: they are hard links
+    /// to the first file.
     fn prepare_folder(&self, cell: &Cell, size: ByteCount) -> anyhow::Result<()> {
         let folder = self.server_file(MOVER_FOLDER);
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
@@ -189,7 +192,7 @@ impl Stage {
         self.folder.join("server")
     }
 
-    /// Path of a cell's file at its sender. Files for uploads are made here.
+    /// Returns the path of a cell's file at the sender. Creates the file if it is for an upload.
     pub(crate) fn source(&self, name: &str, cell: &Cell) -> anyhow::Result<PathBuf> {
         if cell.work.direction == TrialDirection::Down {
             return Ok(self.server_file(name));
@@ -206,8 +209,8 @@ impl Stage {
         self.wan.address(site)
     }
 
-    /// An example program beside the `longhaul` program, as a command at a site; `None` if it was
-    /// not built.
+    /// Returns a command that runs an example program at a site. The program is next to the
+    /// `longhaul` program. Returns `None` if the example was not built.
     pub(crate) fn example(&self, site: Site, name: &str) -> anyhow::Result<Option<Command>> {
         let folder = self.program.parent().unwrap_or(Path::new("."));
         let path = folder.join("examples").join(name);
@@ -215,27 +218,28 @@ impl Stage {
         Ok(command.transpose()?)
     }
 
-    /// The `longhaul` program at a site.
+    /// Returns a command that runs the `longhaul` program at a site.
     pub(crate) fn longhaul(&self, site: Site) -> anyhow::Result<Command> {
         Ok(self.wan.command(site, &self.program)?)
     }
 
-    /// Returns the far gateway in the form for a mover with its own near gateway, and the mover's
-    /// key file.
+    /// Returns the far gateway as `KEY@ENDPOINT`, and the key file of a mover. A mover with an
+    /// embedded near gateway needs both values.
     pub(crate) fn far_gateway(&self) -> (String, PathBuf) {
         let key = self.gateways.public_key(Site::B);
         let endpoint = SocketAddr::from((self.address(Site::B), LINK_PORT));
         (format!("{key}@{endpoint}"), self.gateways.mover_key())
     }
 
-    /// A command at a site; `None` if the program is not installed.
+    /// Returns a command that runs `program` at a site. Returns `None` if the program is not
+    /// installed.
     pub(crate) fn command(&self, site: Site, program: &str) -> anyhow::Result<Option<Command>> {
         let program = installed::find(program);
         let command = program.map(|program| self.wan.command(site, program));
         Ok(command.transpose()?)
     }
 
-    /// Whether a program listens at a port of a site, by TCP or UDP.
+    /// Returns whether a process at a site listens at a TCP or UDP port.
     pub(crate) fn is_served(&self, site: Site, port: u16) -> anyhow::Result<bool> {
         let port = format!(":{port:04X}");
         Ok(self.wan.enter(site, || {
@@ -253,7 +257,7 @@ impl Stage {
         })?)
     }
 
-    /// Runs `work` at a site, in a new thread.
+    /// Runs the function `work` at a site, in a new thread.
     pub(crate) fn at<T: Send + 'static>(
         &self,
         site: Site,
@@ -270,7 +274,7 @@ impl Stage {
         }
     }
 
-    /// The last lines of the gateways' logs, for errors.
+    /// Returns the last lines of the gateways' logs, for error messages.
     pub(crate) fn last_words(&self) -> String {
         self.gateways.last_words()
     }
@@ -304,8 +308,8 @@ impl Drop for Stage {
 }
 
 impl CounterReading {
-    /// Processor seconds of each process since `earlier`. Processes that used no measurable time
-    /// are left out.
+    /// Returns the processor seconds of each process since `earlier`. Excludes processes that used
+    /// no measurable time.
     pub(crate) fn cpu_seconds_since(&self, earlier: &Self) -> BTreeMap<String, f64> {
         let used = self.cpu.iter().map(|(process, time)| {
             let before = earlier.cpu.get(process).copied().unwrap_or_default();
@@ -323,12 +327,12 @@ impl CounterReading {
     }
 }
 
-/// Name of a trial's file.
+/// Returns the name of a trial's file.
 pub(crate) fn name(direction: TrialDirection, number: u32) -> String {
     format!("{direction}-{number}.bin")
 }
 
-/// Size of the file for the warm-up of the link: four bandwidth-delay products.
+/// Returns the size of the file that warms up the link: four bandwidth-delay products.
 pub(crate) fn warm_up_size(cell: &Cell) -> ByteCount {
     let transfer = cell.transfer();
     let product = transfer.rate.bytes_in(transfer.rtt).bytes();
@@ -336,7 +340,7 @@ pub(crate) fn warm_up_size(cell: &Cell) -> ByteCount {
 }
 
 pub(crate) const WARM_UP: &str = "warm-up.bin";
-/// Folder of the server in which the files for movers are, and nothing else.
+/// Name of the server's folder that contains only the files for movers.
 pub(crate) const MOVER_FOLDER: &str = "film";
 
 const WARM_UP_MIN_BYTES: u64 = 2_000_000;

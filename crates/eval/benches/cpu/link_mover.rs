@@ -1,4 +1,4 @@
-//! The link with its driver, on one stream.
+//! Transfer of bytes over one stream of the link, with the link's driver.
 
 use std::{net::UdpSocket, time::Duration};
 
@@ -52,7 +52,7 @@ pub fn receive(job: &MoverTask) -> anyhow::Result<()> {
     })
 }
 
-/// The link of one site; the first site's connects.
+/// Starts the link of one site. The link of the first site connects to the second site.
 fn start(job: &MoverTask, side: usize) -> anyhow::Result<Link> {
     let key = |side: usize| Identity::from_seed([1 + side as u8; 32]);
     let other = 1 - side;
@@ -79,5 +79,5 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(builder.enable_all().build()?)
 }
 
-/// Bytes that a gateway reads from a socket at a time.
+/// Bytes that a gateway reads from a socket with one call.
 static BLOCK: [u8; 64 * 1024] = [7; 64 * 1024];

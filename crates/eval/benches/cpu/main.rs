@@ -1,13 +1,14 @@
-//! Processor time of the link for a GB, beside bare UDP and a QUIC library over the same wire.
+//! Processor time per GB of the link, of bare UDP and of a QUIC library over the same paths.
 //!
-//! Two processes, each in its own namespace, move 1 GB over two paths. One path is a veth at 1
-//! Gbit/s, with only the kernel between the processes. The other is an emulated path of 200 ms and
-//! 0.1 % loss at 900 Mbit/s. The three programs take turns, five times.
+//! Two processes, each in its own network namespace, move 1 GB over two paths. One path is a veth
+//! pair at 1 Gbit/s, with only the kernel between the processes. The other path is emulated, with
+//! 200 ms round-trip time, 0.1 % loss and 900 Mbit/s. The bench runs the three programs in turn,
+//! five times.
 //!
 //! The bench measures the user and system time of each process from the start of data flow until
-//! the end of the data. Neither handshakes nor the data that warms up the emulated path count.
+//! the end of the data. Handshakes and the data that warms up the emulated path do not count.
 //! `--help` lists the options. The exit code is 1 if the link takes more than half of QUIC's time
-//! on either side.
+//! at the sender or at the receiver.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"
@@ -66,7 +67,7 @@ struct Options {
     out: Option<PathBuf>,
 }
 
-/// A path of the bench.
+/// Path over which the bench moves data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum BenchPath {
     /// A veth
@@ -75,7 +76,7 @@ enum BenchPath {
     Wan,
 }
 
-/// One of the programs that are compared.
+/// Program that the bench compares with the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ComparedProgram {
     Udp,
@@ -83,15 +84,15 @@ pub enum ComparedProgram {
     Quic,
 }
 
-/// Task of a mover.
+/// Parameters of one transfer, for the process at either site.
 #[derive(Debug, Clone, Copy)]
 pub struct MoverTask {
     pub size: ByteCount,
-    /// At most.
+    /// Highest sending rate.
     pub rate: BitRate,
     /// Round-trip time of the path.
     pub rtt: Duration,
-    /// Uncounted bytes at the start.
+    /// Bytes that the sender sends before the measurement starts.
     pub warm_up: ByteCount,
     /// Addresses of the sender and the receiver.
     pub addresses: [SocketAddr; 2],
@@ -103,18 +104,18 @@ enum SiteConnection {
     Wan(Box<Wan>),
 }
 
-/// Usage of a process since the start of data flow.
+/// Processor usage of a process since the start of data flow.
 #[derive(Debug, Clone, Copy)]
 struct ProcessUsage {
     user_s: f64,
     system_s: f64,
     elapsed_s: f64,
-    /// How often it gave its processor away.
+    /// Number of voluntary context switches.
     sleeps: f64,
     bytes: u64,
 }
 
-/// Begins when data can flow.
+/// Meter of a process's processor usage, started when data can flow.
 #[derive(Debug)]
 pub struct UsageMeter {
     began: Instant,
@@ -137,7 +138,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the bench. Returns whether the requirements are met.
+/// Runs the bench. Returns whether the link meets the requirements.
 fn run(options: &Options) -> anyhow::Result<bool> {
     privilege::acquire()?;
     let machine = machine::describe();
@@ -171,8 +172,8 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     Ok(is_reached)
 }
 
-/// Runs all movers in turn over one path, and appends the table. Returns whether the link meets the
-/// requirements.
+/// Runs all programs in turn over one path, and appends the table to the output. Returns whether
+/// the link meets the requirements.
 fn compare(
     place: &SiteConnection,
     job: &MoverTask,
@@ -278,7 +279,8 @@ impl SiteConnection {
     }
 }
 
-/// Seconds of processor time for a GB, and whether the link keeps within half of QUIC's.
+/// Formats the table of processor seconds per GB. Also returns whether the link takes at most half
+/// of QUIC's time.
 fn table(used: &[(ComparedProgram, [Vec<ProcessUsage>; 2])]) -> (String, bool) {
     let mut text = format!(
         "| {:<4} | {:<9} | {:>8} | {:>6} | {:>6} | {:>6} | {:>16} | {:>6} | {:>9} | {:>6} |\n|{}\n",
@@ -339,7 +341,7 @@ fn table(used: &[(ComparedProgram, [Vec<ProcessUsage>; 2])]) -> (String, bool) {
     (text, is_reached)
 }
 
-/// One transfer: a process at each site.
+/// Measures one transfer, with one process at each site.
 fn measure(
     place: &SiteConnection,
     mover: ComparedProgram,
@@ -384,7 +386,8 @@ fn start(
     command.spawn().context("starting a process")
 }
 
-/// Records both sides of the link with perf, and prints where their time goes.
+/// Records the link's processes at both sites with perf, and prints the functions that take their
+/// time.
 fn profile(place: &SiteConnection, job: &MoverTask, folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let recordings = ["sending", "receiving"].map(|side| folder.join(format!("{side}.perf")));
@@ -432,7 +435,7 @@ fn profile(place: &SiteConnection, job: &MoverTask, folder: &Path) -> anyhow::Re
     Ok(())
 }
 
-/// Runs a process of [`measure`].
+/// Runs the process of one site for [`measure`].
 fn child(arguments: &[String]) -> anyhow::Result<()> {
     let [mover, side, size, rate, rtt_ms, warm_up, ours, theirs, ..] = arguments else {
         bail!("{CHILD} MOVER SIDE BYTES BITS_PER_S RTT_MS WARM_UP_BYTES SENDER RECEIVER");
@@ -455,13 +458,13 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// Reports that a sender may connect to this receiver.
+/// Prints the line that permits the sender to connect to this receiver.
 pub fn say_listening() {
     println!("{LISTENING}");
 }
 
 impl UsageMeter {
-    /// Data can flow now.
+    /// Starts the meter. Call it when data can flow.
     pub fn start() -> anyhow::Result<Self> {
         Ok(Self {
             before: getrusage(UsageWho::RUSAGE_SELF)?,
@@ -469,7 +472,7 @@ impl UsageMeter {
         })
     }
 
-    /// Reports the usage for `bytes` of data.
+    /// Prints the usage since the start, for `bytes` bytes of data.
     pub fn end(&self, bytes: u64) -> anyhow::Result<()> {
         let elapsed_s = self.began.elapsed().as_secs_f64();
         let after = getrusage(UsageWho::RUSAGE_SELF)?;
@@ -532,20 +535,20 @@ impl ComparedProgram {
     }
 }
 
-/// The median over the runs of one side.
+/// Returns the median of one value over all runs.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let values: Vec<f64> = values.collect();
     stats::median(&values).expect("each side has a run at least")
 }
 
 const PORT: u16 = 4810;
-/// Bytes of a UDP datagram in a packet of the wire's MTU, over IPv4.
+/// UDP payload of a packet that fills the MTU, over IPv4.
 pub const DATAGRAM_BYTES: usize = MTU as usize - 28;
 const MTU: u32 = 1500;
 /// Target for the link with segmentation offload, in processor seconds per GB at each endpoint.
 const AIM: f64 = 1.2;
 const WAN_RTT: Duration = Duration::from_millis(200);
-/// Each way.
+/// Fraction of packets lost in each direction.
 const WAN_LOSS: f64 = 0.001;
 const CHILD: &str = "--child";
 const LISTENING: &str = "listening";

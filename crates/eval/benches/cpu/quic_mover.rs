@@ -1,5 +1,7 @@
-//! A QUIC library on four streams of one connection. It has the link's cipher, packet size and
-//! socket buffers. Its windows are as large as the path could need.
+//! Transfer of bytes with a QUIC library, on four streams of one connection.
+//!
+//! The library uses the same cipher, packet size and socket buffers as the link. Its windows exceed
+//! the bandwidth-delay product of the path.
 
 use std::{
     any::Any,
@@ -102,7 +104,7 @@ pub fn receive(job: &MoverTask) -> anyhow::Result<()> {
     })
 }
 
-/// In turn, as fast as the rate allows.
+/// Writes `size` bytes to the streams in turn, as fast as the rate allows.
 async fn write(job: &MoverTask, size: ByteCount, streams: &mut [SendStream]) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut sent = 0;
@@ -157,7 +159,7 @@ fn transport(job: &MoverTask) -> Arc<TransportConfig> {
 }
 
 /// A congestion controller that ignores loss. Its window is the bandwidth-delay product at the
-/// wanted rate, and the library paces it.
+/// configured rate, and the library paces the packets.
 #[derive(Debug, Clone)]
 struct FixedWindow {
     window_bytes: u64,
@@ -191,7 +193,7 @@ impl Controller for FixedWindow {
     }
 }
 
-/// Returns the link's cipher for a processor with AES.
+/// Returns a crypto provider with only the cipher that the link uses on processors with AES.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![rustls_aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],
@@ -199,7 +201,7 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// The same on both sides: its key is no secret.
+/// Returns the same certificate and key at both sites. The key is therefore no secret.
 fn certificate() -> anyhow::Result<(CertificateDer<'static>, PrivateKeyDer<'static>)> {
     let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32])?.to_pkcs8v1()?;
     let key = PrivatePkcs8KeyDer::from(key.as_ref().to_vec());

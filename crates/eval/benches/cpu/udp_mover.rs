@@ -1,5 +1,5 @@
-//! Bare UDP with the batches and the pacing of the link's driver, and nothing else: the cost of the
-//! kernel.
+//! Transfer of bytes over bare UDP, with the batches and the pacing of the link's driver. It shows
+//! the kernel's share of the cost.
 
 use std::{
     io::{self, IoSliceMut},

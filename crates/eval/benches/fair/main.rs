@@ -1,13 +1,14 @@
-//! Sharing of a bottleneck by the link: required and reached figures, and a page of plots.
+//! Bench of how the link shares a bottleneck. It prints required and measured figures, and writes a
+//! page of plots.
 //!
-//! The default is virtual time. The shipped core with its encryption shares a `wansim` path with
-//! the models of TCP in `rivals`, and with itself. With `--kernel` the shipped link with its driver
-//! shares emulated paths with the kernel's TCP. Both have the same figures, the same table and the
-//! same page.
+//! By default the bench runs in virtual time. The shipped core of the link, with its encryption,
+//! shares a `wansim` path with the TCP models of `rivals`, and with other links. With `--kernel`,
+//! the shipped link with its driver shares emulated paths with the kernel's TCP. Both kinds of the
+//! bench have the same figures, table and page.
 //!
-//! All rates count bytes on the wire that arrive. "Fair" is the line's rate divided by the number
-//! of flows. `--help` lists the options. The exit code is 0 for all figures, since the table is the
-//! result.
+//! All rates count the bytes on the wire that arrive. "Fair" is the rate of the bottleneck divided
+//! by the number of flows. `--help` lists the options. The exit code is 0 for all figures, since
+//! the table is the result.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
 }
 
 impl FairOptions {
-    /// Whether a row is to be run.
+    /// Returns whether the options select this row.
     fn wants(&self, group: &str, row: &str) -> bool {
         let wanted = self.row.as_ref();
         wanted.is_none_or(|text| format!("{group}: {row}").contains(text))

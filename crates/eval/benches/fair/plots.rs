@@ -1,11 +1,12 @@
-//! A run over time as plots: the rates of all flows above the delay of the bottleneck's queue.
+//! Plots of one run over time: the rates of all flows, and the delay of the bottleneck's queue
+//! below them.
 
 use std::{ops::Range, time::Duration};
 
 use bench_kit::plot::{Axis, Mark, Plot, Series};
 use link::sim::CrowdRecord;
 
-/// A link controller's view of the path, as far as a plot can show it.
+/// Conclusion of the link's congestion controller about the path, as a class that a plot can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ControllerView {
     Alone,
@@ -13,7 +14,7 @@ enum ControllerView {
     Loss,
 }
 
-/// The plots of a run, with a point for each half second.
+/// Returns the plots of a run, with a point for each half second.
 pub fn of(record: &CrowdRecord, line_bits_per_s: f64) -> Vec<Plot> {
     let end = record.every() * record.len().saturating_sub(1) as u32;
     let count = (end.as_nanos() / POINT_EVERY.as_nanos()) as u32;
@@ -60,8 +61,7 @@ fn rates(record: &CrowdRecord, line_bits_per_s: f64, spans: &[Range<Duration>]) 
     }
 }
 
-/// Plots the delay of the queue, and above it a band of points with the first link's view of the
-/// path.
+/// Plots the delay of the queue. A band of points above it shows the first link's view of the path.
 fn queue(record: &CrowdRecord, spans: &[Range<Duration>]) -> Plot {
     let delay = |span: &Range<Duration>| {
         let delay_ms = record.queue_mean(span).as_secs_f64() * 1e3;
@@ -97,7 +97,8 @@ fn queue(record: &CrowdRecord, spans: &[Range<Duration>]) -> Plot {
 }
 
 impl ControllerView {
-    /// `None` before the link's connection stands.
+    /// Returns the view for a state that the link reports. Returns `None` until the link's
+    /// connection is established.
     fn of(state: &str) -> Option<Self> {
         match state {
             "" | "none" => None,
@@ -108,7 +109,8 @@ impl ControllerView {
     }
 }
 
-/// Whether a flow is a link's. Only a link's controller reports its limit.
+/// Returns whether a flow belongs to a link. Only the congestion controller of a link reports its
+/// limit.
 fn is_link(record: &CrowdRecord, flow: usize) -> bool {
     let mut samples = record.samples(flow).iter();
     samples.any(|sample| sample.allowed_bytes_per_s > 0.0)

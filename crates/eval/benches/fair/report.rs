@@ -1,4 +1,5 @@
-//! The table on the screen and the page of plots, for both kinds of the bench.
+//! Table on the screen and page of plots, for the bench in virtual time and the bench over the
+//! kernel.
 
 use std::{
     fmt::Write,
@@ -21,14 +22,14 @@ pub struct RowOutcome {
     pub figures: Vec<Figure>,
     pub record: CrowdRecord,
     pub line: SymmetricPath,
-    /// Whether the machine was too slow for an emulated path.
+    /// Whether the machine was too slow to emulate the path.
     pub is_distorted: bool,
 }
 
-/// A table that is printed row by row, and a page that grows with it.
+/// Output of the bench: a table that is printed row by row, and a page of plots.
 pub struct FairnessReport {
     page: Page,
-    /// Panels of the present group.
+    /// Panels of the group whose rows are being reported.
     panels: Vec<Panel>,
     is_traced: bool,
     reached: usize,
@@ -36,7 +37,7 @@ pub struct FairnessReport {
 }
 
 impl FairnessReport {
-    /// Prints the head of the table. The note describes the runs on the page.
+    /// Prints the head of the table. `note` describes the runs, and appears on the page.
     pub fn open(note: &str, is_traced: bool) -> Self {
         println!(
             "{:<46} {:<36} {:>8} {:>8} {:>8}",
@@ -64,7 +65,7 @@ impl FairnessReport {
         self.page.heading(name);
     }
 
-    /// Prints the figures of a row, and puts the plots of its first run on the page.
+    /// Prints the figures of a row, and adds the plots of its first run to the page.
     pub fn row(&mut self, name: &str, outcomes: &[RowOutcome]) {
         let mut captions = Vec::new();
         for (index, figure) in outcomes[0].figures.iter().enumerate() {
@@ -114,8 +115,8 @@ impl FairnessReport {
         });
     }
 
-    /// Writes the page to `out`, or under `name` to cargo's target folder. Prints its path and the
-    /// result.
+    /// Writes the page to `out`. Without `out`, writes it under `name` to cargo's target folder.
+    /// Prints the path of the page and the overall result.
     pub fn finish(mut self, out: Option<&Path>, name: &str) -> anyhow::Result<()> {
         self.end_group();
         let out = out.map_or_else(|| target_folder().join(name), Path::to_owned);
@@ -133,8 +134,8 @@ impl FairnessReport {
     }
 }
 
-/// Returns cargo's target folder, or the system's folder for temporary files if this program is not
-/// in one.
+/// Returns cargo's target folder. If this program was not started from such a folder, returns the
+/// system's folder for temporary files.
 fn target_folder() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let found = program

@@ -1,4 +1,4 @@
-//! Shares from a record: the rates of all flows, and the time until they are even.
+//! Shares of the flows in a recorded run: rates, and the time until the rates are even.
 
 use std::{ops::Range, time::Duration};
 
@@ -17,8 +17,9 @@ pub fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the seconds until the first flow stays between half of its fair share and one and a
-/// half. Means of five seconds must do so for twenty seconds. Infinite if they never do.
+/// Returns the seconds until the first flow holds its fair share for twenty seconds. Each mean over
+/// five seconds must then be 0.5 to 1.5 times the fair share. Returns infinity if that never
+/// happens before `end`.
 pub fn seconds_to_fair(record: &CrowdRecord, fair: f64, end: Duration) -> f64 {
     let is_fair = |at: Duration| {
         let share = record.rate(0, &(at..at + 5 * S)) / fair;
@@ -29,8 +30,8 @@ pub fn seconds_to_fair(record: &CrowdRecord, fair: f64, end: Duration) -> f64 {
     })
 }
 
-/// Returns the seconds from `from` until Jain's index stays at 0.95 or more. Means of two seconds
-/// must do so for ten seconds. Infinite if they never do.
+/// Returns the seconds from `from` until the rates stay even for ten seconds. Jain's index of each
+/// two seconds must then be 0.95 or more. Returns infinity if that never happens before `end`.
 pub fn seconds_to_converge(record: &CrowdRecord, from: Duration, end: Duration) -> f64 {
     let is_even = |at: Duration| record.jain(&(at..at + 2 * S)) >= 0.95;
     first(from, end, 10 * S, |at| {
@@ -38,8 +39,8 @@ pub fn seconds_to_converge(record: &CrowdRecord, from: Duration, end: Duration) 
     })
 }
 
-/// Returns the seconds from `from` to the first time at which `holds`. It looks at the time
-/// `ahead`, and is called for every half second.
+/// Returns the seconds from `from` to the first time at which `holds` is true. Calls `holds` for
+/// every half second. `holds` examines the period of length `ahead` after its argument.
 fn first(from: Duration, end: Duration, ahead: Duration, holds: impl Fn(Duration) -> bool) -> f64 {
     (0..)
         .map(|step| from + S / 2 * step)

@@ -1,8 +1,8 @@
-//! The bench in virtual time: cores of the link beside models of TCP, and beside each other.
+//! The bench in virtual time: cores of the link compete with models of TCP, and with other links.
 //!
-//! The line has 100 Mbit/s. A run of 120 s is judged after its first 30 s, unless a row states
-//! otherwise. A row passes if every seed is within the bound. The share that CUBIC keeps is judged
-//! by the mean of the seeds.
+//! The path has 100 Mbit/s. A run takes 120 s, and the figures exclude the first 30 s, unless a row
+//! states otherwise. A row passes if every seed is within the limits. The share that CUBIC keeps
+//! passes if the mean of all seeds is within the limit.
 
 use std::{
     ops::Range,
@@ -27,13 +27,13 @@ use crate::{
     shares::{least, rates, seconds_to_converge},
 };
 
-/// Rows that show one thing together.
+/// Rows that answer the same question, under one heading.
 struct Group {
     name: &'static str,
     rows: Vec<BenchCase<RowOutcome>>,
 }
 
-/// Runs the rows that are wanted with all seeds, prints the table and writes the page.
+/// Runs the selected rows with all seeds, prints the table and writes the page of plots.
 pub fn run(options: &FairOptions) -> anyhow::Result<()> {
     let mut groups = groups();
     for group in &mut groups {
@@ -65,7 +65,7 @@ pub fn run(options: &FairOptions) -> anyhow::Result<()> {
     report.finish(options.out.as_deref(), "fair.html")
 }
 
-/// Returns all rows. A change of the line below judges another policy.
+/// Returns all rows. To bench another policy, change the first line of this function.
 fn groups() -> Vec<Group> {
     let policy = Policy::Fair;
     vec![
@@ -117,12 +117,12 @@ const NOTE: &str = "The core in virtual time beside models of TCP; the first see
 const END: Duration = Duration::from_secs(120);
 const JUDGED: Range<Duration> = Duration::from_secs(30)..END;
 
-/// A flow that begins within the first second, at a time that depends on the seed.
+/// Returns a flow that begins within the first second. The seed determines its exact start time.
 fn soon(kind: FlowKind, seed: u64, which: u64) -> FlowConfig {
     kind.flow().starting_at(offset(seed, which, S))
 }
 
-/// Runs flows over a line until [`END`].
+/// Runs flows over a path until [`END`].
 fn crowd(line: &SymmetricPath, seed: u64, flows: impl IntoIterator<Item = FlowConfig>) -> Crowd {
     let mut crowd = line.shared(seed);
     for flow in flows {
@@ -141,8 +141,10 @@ fn outcome(line: &SymmetricPath, crowd: &Crowd, figures: Vec<Figure>) -> RowOutc
     }
 }
 
-/// Returns cells in which the first flow is a link. CUBIC keeps its mean rate, divided by its mean
-/// rate with one more CUBIC flow in the link's place.
+/// Returns rows in which the first flow is a link, and the other flows are CUBIC.
+///
+/// The share that CUBIC keeps is a quotient. It is CUBIC's mean rate beside the link, divided by
+/// its mean rate beside one more CUBIC flow instead.
 fn beside_cubic(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
@@ -177,8 +179,9 @@ fn beside_cubic(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     rows
 }
 
-/// Returns cells on lossy paths. CUBIC can have the lesser of two rates: its share of the path's
-/// goodput, and its rate alone under this loss.
+/// Returns rows with CUBIC on lossy paths. The share that CUBIC keeps is its rate divided by the
+/// lower of two rates. The first rate is CUBIC's fair share of the path's goodput. The second rate
+/// is that of one CUBIC flow alone on the path.
 fn beside_cubic_with_loss(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
@@ -211,10 +214,13 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     rows
 }
 
-/// Returns cells with other laws. The others keep their mean rate, divided by their mean rate with
-/// one CUBIC flow in the link's place.
+/// Returns rows in which the link competes with Reno or BBR flows.
 ///
-/// Only beside Reno no flow may starve: beside BBR with a short queue CUBIC starves, too.
+/// The share that these flows keep is a quotient. It is their mean rate beside the link, divided by
+/// their mean rate beside one CUBIC flow instead.
+///
+/// The requirement that no flow starves applies only to Reno. BBR with a short queue starves CUBIC,
+/// too.
 fn beside_others(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let kinds = [("Reno", FlowKind::reno()), ("BBR", FlowKind::bbr())];
     let mut rows = Vec::new();
@@ -284,10 +290,10 @@ fn visited(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     rows
 }
 
-/// When the late-comer begins.
+/// Time at which the flow that starts late begins.
 const LATE: Duration = Duration::from_secs(20);
 
-/// The paths on which one comes late: those on which the rates of the second round are required.
+/// Returns the paths of the rows with a flow that starts late.
 fn late_paths() -> impl Iterator<Item = SymmetricPath> {
     [50, 100].into_iter().flat_map(|mbit| {
         [20, 100, 173].into_iter().flat_map(move |rtt_ms| {
@@ -304,7 +310,7 @@ fn path_name(line: &SymmetricPath) -> String {
     format!("{mbit} Mbit/s, {rtt_ms} ms, queue {} BDP", line.queue_bdp)
 }
 
-/// The first flow comes late, to `count` others that have had the path.
+/// Runs a flow that starts late, beside `count` other flows that start at the beginning.
 fn come_late(
     line: &SymmetricPath,
     seed: u64,
@@ -317,7 +323,7 @@ fn come_late(
     crowd(line, seed, [late].into_iter().chain(others))
 }
 
-/// The mean rates of all flows in a span of seconds after the late-comer has come.
+/// Returns the mean rates of all flows in a span. The span is in seconds after [`LATE`].
 fn rates_late(crowd: &Crowd, span_s: Range<u32>) -> Vec<f64> {
     rates(
         crowd.record(),
@@ -325,8 +331,8 @@ fn rates_late(crowd: &Crowd, span_s: Range<u32>) -> Vec<f64> {
     )
 }
 
-/// Returns cells in which the link starts late. A late CUBIC flow beside BBR gets little itself, so
-/// both shares are compared with such a flow.
+/// Returns rows in which the link starts late. A CUBIC flow that starts late beside BBR gets a
+/// small share. Both shares are therefore compared with those of such a CUBIC flow.
 fn late(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     let others = [
@@ -381,7 +387,7 @@ fn late(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     rows
 }
 
-/// Returns cells in which a CUBIC flow starts late beside the link.
+/// Returns rows in which a CUBIC flow starts late beside the link.
 fn early(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     late_paths()
         .map(|line| {

@@ -23,7 +23,7 @@ pub(super) struct DemoFiles {
 }
 
 impl DemoFiles {
-    /// Makes the folder and the files to be downloaded.
+    /// Creates the folder, and the files that clients download.
     pub(super) fn new(config: &DemoConfig) -> anyhow::Result<Self> {
         let folder = scratch::folder("files")?;
         let content = Content::generate();
@@ -56,13 +56,13 @@ impl DemoFiles {
         format!("{direction}-warm-up.bin")
     }
 
-    /// How much of the measured upload has reached the server's disk.
+    /// Returns the number of bytes of the measured upload that have reached the server's disk.
     pub(super) fn uploaded_bytes(&self) -> io::Result<ByteCount> {
         let path = self.folder.join(self.measured_name(TrialDirection::Up));
         fs::metadata(path).map(|metadata| ByteCount::new(metadata.len()))
     }
 
-    /// The hash of an uploaded file as it lies on the server's disk.
+    /// Returns the hash of an uploaded file, as stored on the server's disk.
     pub(super) fn uploaded_hash(&self, is_measured: bool) -> io::Result<u64> {
         let name = if is_measured {
             self.measured_name(TrialDirection::Up)

@@ -1,8 +1,10 @@
-//! `longhaul demo`: the main job on one machine, with nothing installed and nothing configured.
+//! `longhaul demo`: transfers through gateways on one machine, without installation or
+//! configuration.
 //!
-//! Two sites, an emulated transatlantic path between them, an FTP server in one, an FTP client in
-//! the other. The same file goes both ways plainly, with the kernel's congestion controls, and
-//! through a pair of gateways; the user sees both side by side.
+//! The demonstration has two sites with an emulated transatlantic path between them. One site has
+//! an FTP server, the other an FTP client. The client moves the same file in both directions, first
+//! directly with the kernel's congestion controls, then through a pair of gateways. The table at
+//! the end shows all transfers.
 
 mod files;
 mod relay;
@@ -34,25 +36,28 @@ use emulator::{
 /// Size and time limit of the demonstration's transfers.
 #[derive(Debug, Clone)]
 pub struct DemoConfig {
-    /// The `longhaul` program, which the gateways are started from.
+    /// Path of the `longhaul` program, which runs as both gateways.
     pub program: PathBuf,
     /// Size of the measured file.
     pub size: ByteCount,
-    /// Size of the file that goes first, unmeasured, so that the link is warm.
+    /// Size of an unmeasured file. The client moves this file first, so that the link has measured
+    /// the path.
     pub warm_up: ByteCount,
-    /// A plain transfer is cut off after this time and scored at the rate that it reached.
+    /// Time limit of a plain transfer. The demonstration aborts a transfer that takes longer, and
+    /// rates it at the goodput that it reached.
     pub plain_limit: Duration,
-    /// Whether to show how far each transfer is.
+    /// Whether to show the progress of each transfer.
     pub shows_progress: bool,
-    /// Function that receives the events in sentences.
+    /// Function that receives each event as a sentence.
     pub tell: fn(&str),
 }
 
-/// A transfer through the gateways that takes this long has failed.
+/// Time limit of a transfer through the gateways. A transfer that takes longer has failed.
 const ACCELERATED_LIMIT: Duration = Duration::from_secs(60);
 
 impl DemoConfig {
-    /// The demonstration as it is shown: 100 MB after 20 MB, plain transfers bounded to 30 s.
+    /// Creates the standard demonstration: 100 MB after an unmeasured file of 20 MB, and a limit of
+    /// 30 s for plain transfers.
     pub fn new(program: PathBuf) -> Self {
         Self {
             program,
@@ -78,7 +83,8 @@ impl DemoConfig {
     }
 }
 
-/// Runs the demonstration and returns its result. Call it before the process has any thread.
+/// Runs the demonstration and returns its result. Call this function before the process starts any
+/// thread.
 ///
 /// # Errors
 /// If a transfer through the gateways fails, or the sites cannot be set up.
@@ -127,7 +133,7 @@ pub fn run(config: &DemoConfig) -> anyhow::Result<Demonstration> {
     ))
 }
 
-/// Both directions directly, over the kernel's TCP.
+/// Runs the transfers in both directions directly, over the kernel's TCP.
 fn plain(
     config: &DemoConfig,
     sites: &mut DemoSites,
@@ -185,7 +191,7 @@ fn plain(
     Ok(())
 }
 
-/// Both directions through a pair of gateways.
+/// Runs the transfers in both directions through a pair of gateways.
 fn accelerated(
     config: &DemoConfig,
     sites: &DemoSites,

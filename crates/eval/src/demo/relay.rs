@@ -1,4 +1,5 @@
-//! A relay on loopback that treats datagrams like a WAN path, for systems that forbid namespaces.
+//! A relay on loopback that delays and drops datagrams like a WAN path. It serves systems that
+//! forbid namespaces.
 
 use std::{
     io,
@@ -14,8 +15,8 @@ use std::{
 use anyhow::Context;
 use wansim::{Packet, Path, profile::Profile};
 
-/// Two paths between a gateway that sends to [`PathRelay::address`] and a gateway that listens at
-/// another address.
+/// A relay between two gateways, with one emulated path for each direction. One gateway sends to
+/// [`PathRelay::address`], the other gateway listens at its own address.
 #[derive(Debug)]
 pub(super) struct PathRelay {
     address: SocketAddr,
@@ -37,7 +38,7 @@ impl Packet for RelayedDatagram {
     }
 }
 
-/// The largest datagram that the link sends, and more.
+/// Receive buffer for one datagram. It exceeds the largest datagram that the link sends.
 const DATAGRAM_MAX: usize = 2048;
 const TICK: Duration = Duration::from_micros(250);
 
@@ -64,7 +65,7 @@ impl PathRelay {
         })
     }
 
-    /// Where the near gateway sends.
+    /// Returns the address to which the near gateway sends.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,5 +1,7 @@
-//! Where the demonstration runs: two namespaces with an emulated WAN between them, or, where
-//! namespaces are forbidden, the loopback interface with a relay.
+//! The two sites of the demonstration.
+//!
+//! The sites are two namespaces with an emulated WAN between them. On systems that forbid
+//! namespaces, the sites are the loopback interface with a relay.
 
 use std::{
     cell::Cell,
@@ -35,13 +37,13 @@ enum SiteSetup {
     },
 }
 
-/// Result of a request for a congestion control.
+/// Result of an attempt to set a congestion control.
 pub(super) enum CongestionControl {
     Set,
     Missing { available: String },
 }
 
-/// Several times the bandwidth-delay product of the path.
+/// TCP buffer size: several times the bandwidth-delay product of the path.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(64);
 
 impl DemoSites {
@@ -71,7 +73,7 @@ impl DemoSites {
         })
     }
 
-    /// Makes `name` the congestion control of new connections in both sites.
+    /// Sets `name` as the congestion control of new connections at both sites.
     pub(super) fn set_congestion_control(
         &mut self,
         name: &str,
@@ -125,7 +127,7 @@ impl DemoSites {
         }
     }
 
-    /// Runs a client at site A.
+    /// Calls the function `client` at site A, and returns its result.
     pub(super) fn run_client<T: Send + 'static>(
         &self,
         client: impl FnOnce() -> T + Send + 'static,
@@ -133,7 +135,7 @@ impl DemoSites {
         self.at(Site::A, client)
     }
 
-    /// A command that runs at a site.
+    /// Returns a command that runs `program` at a site.
     pub(super) fn command(&self, site: Site, program: &std::path::Path) -> anyhow::Result<Command> {
         match &self.place {
             SiteSetup::Namespaces(wan) => Ok(wan.command(site, program)?),
@@ -141,7 +143,7 @@ impl DemoSites {
         }
     }
 
-    /// Where the gateway of site A listens.
+    /// Returns the address at which the gateway of site A listens.
     pub(super) fn gateway_a(&self) -> SocketAddr {
         match &self.place {
             SiteSetup::Namespaces(wan) => SocketAddr::from((wan.address(Site::A), 4810)),
@@ -149,7 +151,8 @@ impl DemoSites {
         }
     }
 
-    /// Where the gateway of site B listens, and where that of site A finds it.
+    /// Returns the address at which the gateway of site B listens, and the address to which the
+    /// gateway of site A sends.
     pub(super) fn gateway_b(&self) -> (SocketAddr, SocketAddr) {
         match &self.place {
             SiteSetup::Namespaces(wan) => {
@@ -160,7 +163,7 @@ impl DemoSites {
         }
     }
 
-    /// Returns an address for the listener at site A.
+    /// Returns an address for the FTP listener at site A.
     pub(super) fn front_listener(&self) -> anyhow::Result<SocketAddr> {
         match &self.place {
             SiteSetup::Namespaces(wan) => Ok(SocketAddr::from((wan.address(Site::A), 2121))),
@@ -171,7 +174,7 @@ impl DemoSites {
         }
     }
 
-    /// Whether the machine was too slow for the emulation, in words.
+    /// Returns a message if the machine was too slow for the emulation, and `None` otherwise.
     pub(super) fn saturation(&self) -> Option<String> {
         let SiteSetup::Namespaces(wan) = &self.place else {
             return None;

@@ -1,4 +1,4 @@
-//! The table at the end of the demonstration.
+//! The table that the demonstration prints at its end.
 
 use std::{fmt, time::Duration};
 
@@ -9,7 +9,7 @@ use wansim::PathConfig;
 use crate::ftp::TrialDirection;
 use units::calc::Transfer;
 
-/// One transfer.
+/// One transfer as a row of the table.
 #[derive(Debug, Clone)]
 pub(super) struct DemoRow {
     label: String,
@@ -40,7 +40,8 @@ impl DemoRow {
         BitRate::from_transfer(self.bytes, self.elapsed)
     }
 
-    /// The time for all of `size`: measured, or projected at the rate reached.
+    /// Returns the time for all of `size`. For an aborted transfer, the time is projected from the
+    /// rate that the transfer reached.
     fn full_time_s(&self, size: ByteCount) -> f64 {
         if self.is_complete {
             self.elapsed.as_secs_f64()
@@ -91,15 +92,15 @@ impl Serialize for DemoRow {
 #[derive(Debug, Clone, Serialize)]
 pub struct Demonstration {
     size_bytes: ByteCount,
-    /// Time of a perfect sender for a file.
+    /// Time that a perfect sender would need for a file.
     ideal_s: f64,
     transfers: Vec<DemoRow>,
-    /// Message if the machine could not keep up with the emulation.
+    /// Message about a machine that could not keep up with the emulation.
     saturation: Option<String>,
 }
 
 impl Demonstration {
-    /// All transfers of `size` bytes over `path`.
+    /// Creates the results from all transfers of `size` bytes over `path`.
     pub(super) fn new(
         transfers: Vec<DemoRow>,
         size: ByteCount,

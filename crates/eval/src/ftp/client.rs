@@ -21,7 +21,7 @@ pub(crate) struct ClientTransfer {
     pub(crate) direction: TrialDirection,
     pub(crate) name: String,
     pub(crate) size: ByteCount,
-    /// Longest time for the login, and again for the transfer.
+    /// Time limit of the login, and also of the transfer.
     pub(crate) limit: Duration,
 }
 
@@ -34,16 +34,16 @@ pub(crate) struct TransferOutcome {
     pub(crate) hash: u64,
 }
 
-/// Bytes of one read or write.
+/// Bytes that one read or write moves.
 const STEP: usize = 256 * 1024;
-/// Longest wait for a reply or for bytes before the client checks its time limit.
+/// Longest time for which one read blocks, before the client checks its time limit.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// Longest wait for the reply to `QUIT`.
+/// Timeout for the reply to `QUIT`.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs one transfer in a session of its own. An upload sends `source`.
+/// Runs one transfer in its own FTP session. An upload sends the content of `source`.
 ///
-/// A login that exceeds the limit counts as a transfer of zero bytes that was cut off.
+/// A login that exceeds the limit counts as an aborted transfer of zero bytes.
 pub(crate) fn run(
     transfer: &ClientTransfer,
     source: &Content,
@@ -129,7 +129,7 @@ pub(crate) fn run(
     Ok(outcome)
 }
 
-/// Logs in, and returns the session with a clone of its control connection.
+/// Logs in. Returns the session, and a clone of its control connection.
 ///
 /// # Errors
 /// If the login fails, or takes longer than the limit of `watch`.
@@ -163,7 +163,8 @@ fn outcome(bytes: u64, watch: &Stopwatch, is_complete: bool, hash: &Xxh3) -> Tra
     }
 }
 
-/// Resets connections and discards their queued bytes, which would disturb the next transfer.
+/// Resets connections and discards their queued bytes. Bytes that are still queued would slow the
+/// next transfer.
 fn cut_off(connections: &[&TcpStream]) -> anyhow::Result<()> {
     for connection in connections {
         connection.set_read_timeout(Some(Stopwatch::LEAST))?;
@@ -172,7 +173,7 @@ fn cut_off(connections: &[&TcpStream]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measurement of a transfer, with its time limit.
+/// Start time and time limit of a transfer.
 #[derive(Debug, Clone, Copy)]
 struct Stopwatch {
     began: Instant,
@@ -180,7 +181,7 @@ struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Shortest timeout of a socket: a timeout of zero would mean no timeout.
+    /// Shortest timeout of a socket. The kernel takes a timeout of zero as no timeout.
     const LEAST: Duration = Duration::from_millis(10);
 
     fn start(limit: Duration) -> Self {
@@ -194,7 +195,7 @@ impl Stopwatch {
         self.began.elapsed()
     }
 
-    /// Time until the limit, as a socket's timeout: never zero.
+    /// Returns the time until the limit as a timeout for a socket. The timeout is never zero.
     fn left(&self) -> Duration {
         self.limit.saturating_sub(self.elapsed()).max(Self::LEAST)
     }
@@ -210,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Downloads from a server that sends these replies and nothing else.
+    /// Downloads a file from a server that sends only these replies.
     fn download(replies: &[&str], limit: Duration) -> anyhow::Result<TransferOutcome> {
         let server = FakeServer::start(Behaviour {
             script: Some(ReplyScript::then_silence(replies)),

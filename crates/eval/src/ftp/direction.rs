@@ -4,13 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The direction of a transfer, seen from the client at site A.
+/// The direction of a transfer, from the view of the client at site A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrialDirection {
-    /// From the server at site B to the client.
+    /// A download from the server at site B.
     Down,
-    /// From the client to the server.
+    /// An upload to the server at site B.
     Up,
 }
 

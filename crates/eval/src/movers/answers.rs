@@ -19,7 +19,7 @@ use probe::{
     transaction::{self, Transaction, TransactionProbe, TransactionRequest},
 };
 
-/// Users run the script of 35 commands.
+/// Runs the script of 35 commands with concurrent users, and measures their waiting times.
 pub(super) fn sessions(
     side: Side,
     stage: &Stage,
@@ -68,7 +68,8 @@ pub(super) fn sessions(
     Ok(answered(answers, time))
 }
 
-/// Users send a short request each, over a connection of its own.
+/// Runs users who each send a short request over a new connection, and measures their waiting
+/// times.
 pub(super) fn transactions(
     side: Side,
     stage: &Stage,

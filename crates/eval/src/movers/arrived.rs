@@ -1,16 +1,18 @@
-//! Stored bytes at the receiver: their number, and a comparison with the sent ones.
+//! Number of stored bytes at the receiver, and comparison of these bytes with the sent bytes.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use anyhow::Context;
 use bench_kit::content::hash_file;
 
-/// Stored bytes of a file whose parts arrive in any order. The file's length would count holes.
+/// Returns the stored bytes of a file whose parts arrive in any order. The length of such a file
+/// would also count holes.
 pub(super) fn stored_bytes(path: &Path) -> u64 {
     path.metadata().map_or(0, |file| file.blocks() * 512)
 }
 
-/// Returns the stored bytes of all files below a folder. A mover may give its own names to parts.
+/// Returns the stored bytes of all files below a folder. The sum over all files is needed because
+/// movers may store incomplete files under other names.
 pub(super) fn stored_below(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let of = |entry: fs::DirEntry| match entry.file_type() {

@@ -1,7 +1,7 @@
 //! Command lines of movers. Each program fetches the files of a cell from an FTP server with a
 //! number of threads.
 //!
-//! Other options keep the program's defaults.
+//! All other options of a program keep their defaults.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -12,18 +12,19 @@ use crate::side::Side;
 pub(super) struct FetchOrder<'a> {
     /// The FTP server.
     pub(super) server: SocketAddr,
-    /// A folder of the server.
+    /// Folder of the server that contains the files.
     pub(super) folder: &'a str,
-    /// All files of the folder, at least one.
+    /// Names of all files in the folder, at least one.
     pub(super) names: &'a [String],
-    /// An empty folder of this machine.
+    /// Local destination folder, which is empty at first.
     pub(super) into: &'a Path,
-    /// Maximum number of files at a time. For a single file, the number of connections where the
-    /// program supports that.
+    /// Maximum number of files that move concurrently. For a single file, the number of
+    /// connections, if the program supports several.
     pub(super) threads: u32,
 }
 
-/// The name of a side's program; `None` for `longhaul`, and for sides that are no movers.
+/// Returns the name of the program that runs as `side`. Returns `None` for `longhaul`, and for
+/// sides that are not movers.
 pub(super) const fn program(side: Side) -> Option<&'static str> {
     match side {
         Side::Lftp => Some("lftp"),
@@ -36,8 +37,8 @@ pub(super) const fn program(side: Side) -> Option<&'static str> {
 }
 
 impl FetchOrder<'_> {
-    /// The arguments of a side's program. `route_arguments` give the route of `longhaul copy` to
-    /// the server.
+    /// Returns the arguments for the program of `side`. `route_arguments` are the arguments with
+    /// which `longhaul copy` reaches the server.
     pub(super) fn arguments(&self, side: Side, route_arguments: &[String]) -> Vec<String> {
         match side {
             Side::Lftp => self.lftp(),
@@ -159,7 +160,8 @@ fn texts<const N: usize>(all: [&str; N]) -> Vec<String> {
     all.map(str::to_owned).into()
 }
 
-/// The empty password in rclone's obscured form: 16 bytes of an initial value, and no ciphertext.
+/// The empty password in the obscured form that rclone expects. It consists of an initialisation
+/// vector of 16 bytes, without ciphertext.
 const RCLONE_NO_PASSWORD: &str = "AAAAAAAAAAAAAAAAAAAAAA";
 
 #[cfg(test)]
@@ -175,7 +177,7 @@ mod tests {
         Side::Curl,
     ];
 
-    /// Returns the command line of a side that fetches `files` files by eight threads.
+    /// Returns the command line of a mover that fetches `files` files with eight threads.
     fn line(side: Side, files: u32, route_arguments: &[&str]) -> String {
         let names: Vec<String> = (0..files).map(|number| format!("{number}.bin")).collect();
         let order = FetchOrder {

@@ -1,7 +1,7 @@
-//! Movers in the way of users: one program fetches all files of a cell from the server.
+//! Movers as users run them: one program fetches all files of a cell from the server.
 //!
-//! The time covers the program from its start to its end, including connections, log-ins and
-//! listings.
+//! The measured time extends from the start of the program to its exit. It includes connections,
+//! log-ins and listings.
 
 use std::{env, fs, path::PathBuf, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
     stage::{self, MOVER_FOLDER, Stage},
 };
 
-/// Fetches the folder for movers.
+/// Fetches the server's folder of files with the mover `side`.
 pub(super) fn fetch(
     side: Side,
     stage: &Stage,
@@ -71,7 +71,7 @@ pub(super) fn fetch(
     Ok(TrialResult::complete(cell, ended.time))
 }
 
-/// How `longhaul copy` reaches the server.
+/// Returns the arguments with which `longhaul copy` reaches the server.
 fn route_arguments(side: Side, stage: &Stage) -> Vec<String> {
     match side {
         Side::MoverGateway => vec!["--gateway".to_owned(), stage.mover_listener.to_string()],
@@ -84,7 +84,7 @@ fn route_arguments(side: Side, stage: &Stage) -> Vec<String> {
     }
 }
 
-/// Where a mover works; removed on drop.
+/// Temporary folder for one run of a mover. Drop removes the folder.
 struct MoverFolder(PathBuf);
 
 impl MoverFolder {
@@ -96,12 +96,12 @@ impl MoverFolder {
         Ok(place)
     }
 
-    /// The mover's home folder: settings and memory.
+    /// Returns the mover's home folder, for its settings and state.
     fn home(&self) -> PathBuf {
         self.0.join("home")
     }
 
-    /// The destination.
+    /// Returns the destination folder of the files.
     fn destination(&self) -> PathBuf {
         self.0.join("arrived")
     }

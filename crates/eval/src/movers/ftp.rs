@@ -1,4 +1,5 @@
-//! File transfers with this program's FTP client, directly to the server or through the gateways.
+//! File transfers with the FTP client of this crate, directly to the server or through the
+//! gateways.
 
 use std::{
     net::SocketAddr,
@@ -22,7 +23,8 @@ pub(super) fn plain(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Resu
     transfer_all(stage, cell, stage.server_address, limit)
 }
 
-/// Runs one uncounted transfer, which lets the gateways' link measure the path.
+/// Runs one transfer that does not count. The gateways' link measures the path during this
+/// transfer.
 pub(super) fn warm_up(stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
     let warm_up = ClientTransfer {
         address: stage.front_listener,
@@ -51,7 +53,7 @@ pub(super) fn accelerated(
     transfer_all(stage, cell, stage.front_listener, limit).with_context(|| stage.last_words())
 }
 
-/// Moves all files of the cell with the cell's number of clients.
+/// Moves all files of the cell, with the number of clients that the cell states.
 fn transfer_all(
     stage: &Stage,
     cell: &Cell,
@@ -130,5 +132,6 @@ fn transfer_all(
     })
 }
 
-/// Longest warm-up: far more than the time of four bandwidth-delay products on a path of a plan.
+/// Time limit of the warm-up. It far exceeds the time for four bandwidth-delay products on any path
+/// of a plan.
 const WARM_UP_LIMIT: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! The movers: for each side, the programs that move the files of a cell.
+//! Runs of the compared programs: each [`Side`] moves the files of a cell in its own way.
 
 mod answers;
 mod arrived;
@@ -24,14 +24,14 @@ use emulator::Site;
 pub(crate) struct TrialResult {
     pub(crate) bytes: u64,
     pub(crate) time: Duration,
-    /// Whether all bytes arrived with the right hash.
+    /// Whether all bytes arrived with the correct hash.
     pub(crate) is_complete: bool,
-    /// Waiting times, if the cell measures these instead of goodput.
+    /// Waiting times, in cells that measure waiting times instead of goodput.
     pub(crate) answers: Option<UserExperience>,
 }
 
 impl TrialResult {
-    /// All of a cell's files arrived.
+    /// Creates the outcome of a trial in which all files of the cell arrived.
     fn complete(cell: &Cell, time: Duration) -> Self {
         Self {
             bytes: cell.work.bytes().bytes(),
@@ -41,7 +41,7 @@ impl TrialResult {
         }
     }
 
-    /// Creates the outcome of a trial with `bytes` bytes at the limit.
+    /// Creates the outcome of a trial that reached its time limit after `bytes` bytes.
     fn cut_off(bytes: u64, time: Duration) -> Self {
         Self {
             bytes,
@@ -52,12 +52,12 @@ impl TrialResult {
     }
 }
 
-/// Why a trial has no figures.
+/// Reason why a trial has no results.
 #[derive(Debug)]
 pub(crate) enum TrialFailure {
-    /// The side cannot run in this cell or on this machine.
+    /// The compared program cannot run in this cell or on this machine.
     NotTried(String),
-    /// The side ran and failed.
+    /// The compared program ran and failed.
     Failed(anyhow::Error),
 }
 
@@ -67,7 +67,8 @@ impl From<anyhow::Error> for TrialFailure {
     }
 }
 
-/// Prepares the kernel for a side. Returns why the side cannot run in this cell, if it cannot.
+/// Prepares the kernel for the compared program `side`. If the program cannot run in this cell,
+/// returns the reason.
 pub(crate) fn missing(side: Side, stage: &mut Stage, cell: &Cell) -> Option<String> {
     let congestion_control = match side {
         Side::FtpBbr => "bbr",
@@ -81,7 +82,8 @@ pub(crate) fn missing(side: Side, stage: &mut Stage, cell: &Cell) -> Option<Stri
     server::missing(&cell.work).or(missing)
 }
 
-/// The uncounted part of a trial: the warm-up of the link, for sides that use both gateways.
+/// Runs the part of a trial that does not count: the warm-up of the link, for programs that use
+/// both gateways.
 pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> Result<(), TrialFailure> {
     match (side, cell.work.job) {
         (side, WorkKind::Files) if side.uses_gateways() => Ok(ftp::warm_up(stage, cell)?),
@@ -89,7 +91,7 @@ pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> Result<(), Tria
     }
 }
 
-/// Moves the files of `cell`, within `limit`.
+/// Moves the files of `cell`. Aborts when the time exceeds `limit`.
 pub(crate) fn run(
     side: Side,
     stage: &Stage,

@@ -1,4 +1,4 @@
-//! Programs of trials: they run at a site, and end within a limit.
+//! Processes of trials. Each process runs at one site, and is killed at its time limit.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use emulator::Site;
 use super::TrialFailure;
 use crate::stage::Stage;
 
-/// A program that exited, or that was killed at its limit.
+/// Outcome of a process that exited, or that was killed at its time limit.
 pub(super) struct ProcessEnd {
     pub(super) is_over: bool,
     success: bool,
@@ -31,7 +31,7 @@ impl ProcessEnd {
     }
 }
 
-/// A command that runs a program at a site.
+/// Returns a command that runs a program at a site.
 pub(super) fn at(stage: &Stage, site: Site, program: &str) -> Result<Command, TrialFailure> {
     let command = stage.command(site, program)?;
     command.ok_or_else(|| TrialFailure::NotTried(format!("{program} is not installed")))
@@ -77,8 +77,8 @@ impl BackgroundProcess {
         Ok(Self(command.spawn().context(program)?))
     }
 
-    /// Starts a server and waits until it listens. A server that does not come up makes a trial
-    /// that was not tried, not a failed one.
+    /// Starts a server and waits until it listens. If the server does not start, the trial counts
+    /// as not tried instead of failed.
     pub(super) fn serve(
         command: Command,
         stage: &Stage,
@@ -107,8 +107,9 @@ impl Drop for BackgroundProcess {
     }
 }
 
-/// Longest wait until a server listens.
+/// Timeout for a server to start listening.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const READY_CHECK_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval of checks for a program's end, and so the resolution of its time.
+/// Interval of the checks whether a program has exited. It limits the resolution of the measured
+/// time.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);

@@ -19,7 +19,7 @@ use crate::{
 use emulator::Site;
 use units::calc::SEGMENT;
 
-/// Moves one file in eight concurrent parts.
+/// Moves one file with lftp, in eight concurrent parts.
 pub(super) fn lftp_pget(
     stage: &Stage,
     cell: &Cell,
@@ -66,7 +66,7 @@ pub(super) fn lftp_pget(
     ))
 }
 
-/// Sends over one TCP connection, without files.
+/// Sends bytes with iperf3 over one TCP connection, without files.
 pub(super) fn iperf3(
     stage: &Stage,
     cell: &Cell,
@@ -161,8 +161,8 @@ pub(super) fn uftp(
     Ok(TrialResult::complete(cell, ended.time))
 }
 
-/// The rate to set in UFTP: a little less than the path carries of its payload. UFTP's rate counts
-/// payload alone, and a higher rate overflows the queue.
+/// Returns the rate to set in UFTP: slightly less than the payload rate that the path permits. UFTP
+/// counts only payload in its rate, and a higher rate would overflow the queue.
 fn uftp_rate_kbit_per_s(cell: &Cell) -> f64 {
     let wire_bytes = ByteCount::new(UFTP_PACKET_BYTES as u64 + ETHERNET_BYTES);
     let packet_time = match cell.path.radio() {
@@ -261,17 +261,18 @@ pub(super) fn quic(
     ))
 }
 
-/// Stands in front of a time in lftp's output.
+/// Text before a time in lftp's output.
 const MARK: &str = "time:";
-/// UFTP's default block of payload.
+/// Payload bytes of a UFTP block, by UFTP's default.
 const UFTP_BLOCK_BYTES: f64 = 1300.0;
-/// IP packet of a block: 1300 of payload, 28 of UFTP, 8 of UDP, 20 of IP.
+/// Bytes of a block's IP packet: payload 1300, UFTP header 28, UDP header 8, IP header 20.
 const UFTP_PACKET_BYTES: usize = 1356;
-/// Share of the path's rate that UFTP sends at: the rest is for packets in the other direction.
+/// UFTP's sending rate as a fraction of the path's rate. The remaining rate serves packets in the
+/// other direction.
 const UFTP_RATE_SHARE: f64 = 0.97;
-/// Ethernet framing of a packet: header 14, check sequence 4, preamble 8, gap 12.
+/// Ethernet framing bytes of a packet: header 14, check sequence 4, preamble 8, gap 12.
 const ETHERNET_BYTES: u64 = 38;
-/// A full IP packet, whose TCP payload is a [`SEGMENT`].
+/// Bytes of a full IP packet. Its TCP payload is a [`SEGMENT`].
 const FULL_PACKET_BYTES: u64 = 1500;
 const UFTP_PORT: u16 = 1044;
 const QUIC_PORT: u16 = 4433;

@@ -1,8 +1,8 @@
-//! Plans: the cells, the sides and the number of repetitions. A plan is read from a TOML file and
-//! checked once.
+//! Plans: the cells, the programs to compare, and the number of repetitions. A plan is read from a
+//! TOML file and checked once.
 //!
-//! Each `[[cells]]` section stands for all combinations of the values that it lists. A cell that
-//! occurs twice counts once.
+//! Each `[[cells]]` section stands for all combinations of its values. A cell that several sections
+//! contain runs only once.
 
 mod section;
 
@@ -10,33 +10,35 @@ use std::{ops::Range, path::Path, time::Duration};
 
 use super::{cell::Cell, side::Side};
 
-/// Checked plan: all trials of an evaluation.
+/// A checked plan with all trials of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluationPlan {
-    /// Begins the names of the result files: letters, digits and hyphens.
+    /// Name of the plan, and prefix of the names of the result files. It consists of letters,
+    /// digits and hyphens.
     pub name: String,
     /// Heading of the report.
     pub title: String,
-    /// Subject and source of the plan, for the report.
+    /// Description of the plan's subject and source, for the report.
     pub about: String,
-    /// In the order of the trials.
+    /// Cells to measure, in the order of their trials.
     pub tasks: Vec<CellTask>,
 }
 
-/// A cell with the sides that are compared in it.
+/// A cell, and the programs to compare in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellTask {
-    /// Path and work.
+    /// The emulated path and the work.
     pub cell: Cell,
-    /// Movers to compare.
+    /// Programs to compare.
     pub sides: Vec<Side>,
-    /// Trials of each side.
+    /// Number of trials of each program.
     pub repetitions: u32,
-    /// Longest trial. A trial that takes longer is cut off, and its score is the rate until then.
+    /// Time limit of a trial. A trial that takes longer is aborted, and its score is the goodput
+    /// until then.
     pub limit: Duration,
 }
 
-/// A mistake in a plan and its position.
+/// An error in a plan, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {message}")]
 pub struct PlanError {
@@ -46,14 +48,14 @@ pub struct PlanError {
     message: String,
 }
 
-/// A mistake and its byte range in the plan's text.
+/// Message of an error in a plan, after its byte range in the plan's text.
 type PlanProblem = (Range<usize>, String);
 
 impl EvaluationPlan {
-    /// Reads and checks a plan. With `published`, only the subset for publication.
+    /// Reads and checks a plan. If `published` is true, returns only the subset for publication.
     ///
     /// # Errors
-    /// [`PlanError`] with the first mistake.
+    /// [`PlanError`] with the first error in the plan.
     pub fn parse(text: &str, path: &Path, published: bool) -> Result<Self, PlanError> {
         let problem = |(span, message): PlanProblem| {
             let before = text.get(..span.start).unwrap_or(text);
@@ -78,14 +80,15 @@ impl EvaluationPlan {
         self.tasks.iter().map(of_task).sum()
     }
 
-    /// Expected time of all trials, by the formulas of [`units::calc`].
+    /// Returns the expected time of all trials, according to the formulas of [`units::calc`].
     pub fn estimate(&self) -> Duration {
         self.tasks.iter().map(CellTask::estimate).sum()
     }
 }
 
 impl CellTask {
-    /// The sides in the order of one repetition. The order rotates from repetition to repetition.
+    /// Returns the compared programs in the order of repetition number `repetition`. Each
+    /// repetition starts with the next program.
     pub fn turn(&self, repetition: u32) -> impl Iterator<Item = Side> + '_ {
         let first = repetition as usize % self.sides.len();
         let (last, rest) = self.sides.split_at(first);

@@ -29,7 +29,7 @@ pub(super) struct PlanFile {
     published: Option<PublishedSubset>,
 }
 
-/// Settings of the published subset, which also leaves out sections with `published = false`.
+/// Settings of the published subset. The subset also excludes sections with `published = false`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PublishedSubset {
@@ -37,16 +37,16 @@ struct PublishedSubset {
     limit: Option<Spanned<String>>,
 }
 
-/// One `[[cells]]` section: all combinations of its values.
+/// One `[[cells]]` section. It stands for all combinations of its values.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CellSection {
-    /// Whether the published subset has this section.
+    /// Whether the published subset includes this section.
     #[serde(default = "yes")]
     published: bool,
     rate: Option<Spanned<BitRate>>,
     rate_back: Option<Spanned<BitRate>>,
-    /// A profile's medium, in place of rate and RTT.
+    /// Name of a profile with a radio medium. It replaces `rate` and `rtt`.
     medium: Option<Spanned<String>>,
     rtt: Option<Spanned<TextList>>,
     loss: Option<Spanned<TextList>>,
@@ -62,13 +62,13 @@ struct CellSection {
     files: Spanned<u32>,
     #[serde(default = "one")]
     clients: Spanned<u32>,
-    /// For movers, which need it.
+    /// Numbers of threads. Required for movers, and not permitted for other programs.
     threads: Option<Spanned<CountList>>,
     window: Option<Spanned<TextList>>,
     server: Option<Spanned<TextList>>,
     beside: Option<Spanned<TextList>>,
     outage: Option<Spanned<TextList>>,
-    /// In place of the plan's sides.
+    /// Programs to compare in this section, instead of those of the plan.
     sides: Option<Spanned<Vec<Side>>>,
     repetitions: Option<Spanned<u32>>,
     limit: Option<Spanned<String>>,
@@ -88,11 +88,11 @@ enum CountList {
     List(Vec<u32>),
 }
 
-/// Longest trial, as the plan states it.
+/// Time limit of a trial, in the form that the plan states.
 #[derive(Clone, Copy)]
 enum TrialLimit {
     Time(Duration),
-    /// This multiple of the ideal time, at least [`LIMIT_MIN`].
+    /// A multiple of the ideal time, but at least [`LIMIT_MIN`].
     Ideals(f64),
 }
 
@@ -166,7 +166,7 @@ impl PlanFile {
 }
 
 impl CellSection {
-    /// All combinations of the section's values.
+    /// Returns the cells for all combinations of the section's values.
     fn cells(&self) -> Result<Vec<Cell>, PlanProblem> {
         if self.job != WorkKind::Files
             && let Some(limit) = &self.limit
@@ -231,8 +231,8 @@ impl CellSection {
         Ok(cells)
     }
 
-    /// Checks the sides. Movers have a number of threads, and replace the clients. No other side
-    /// has threads.
+    /// Checks the programs to compare. Movers require a number of threads, and permit only one
+    /// client. Other programs permit no threads.
     fn check_sides(&self, sides: &[Side]) -> Result<(), &'static str> {
         let movers = sides.iter().filter(|side| side.is_mover()).count();
         if self.threads.is_none() {
@@ -293,7 +293,7 @@ impl TrialLimit {
     }
 }
 
-/// Replaces each cell by one cell for each value that the texts stand for.
+/// Parses each text as one or more values, and replaces each cell by one cell for each value.
 fn vary<'a, T: Copy>(
     cells: &mut Vec<Cell>,
     many: impl Into<Option<&'a Spanned<TextList>>>,
@@ -316,7 +316,7 @@ fn vary<'a, T: Copy>(
     Ok(())
 }
 
-/// Replaces each cell by one cell for each value.
+/// Replaces each cell by one cell for each value of a field. `place` returns the field in a cell.
 fn multiply<T: Copy>(cells: &mut Vec<Cell>, values: &[T], place: impl Fn(&mut Cell) -> &mut T) {
     let with = |cell: &Cell, value: &T| {
         let mut cell = cell.clone();
@@ -329,7 +329,7 @@ fn multiply<T: Copy>(cells: &mut Vec<Cell>, values: &[T], place: impl Fn(&mut Ce
         .collect();
 }
 
-/// The numbers of threads, each within [`THREADS_MAX`].
+/// Returns the numbers of threads. Fails if a number exceeds [`THREADS_MAX`].
 fn threads_of(threads: &Spanned<CountList>) -> Result<Vec<Option<u32>>, PlanProblem> {
     let counts = match threads.get_ref() {
         CountList::One(one) => std::slice::from_ref(one),
@@ -429,8 +429,8 @@ fn read_sides(sides: &Spanned<Vec<Side>>) -> Result<Vec<Side>, PlanProblem> {
     Ok(sides.get_ref().clone())
 }
 
-/// Shortest limit relative to the ideal: a small file has an ideal time near zero, and a slow side
-/// should still finish.
+/// Shortest time limit that is a multiple of the ideal time. The ideal time of a small file is near
+/// zero, and slow programs should still finish.
 const LIMIT_MIN: Duration = Duration::from_secs(5);
-/// Maximum number of threads of a mover: aria2 opens no more connections to a server.
+/// Maximum number of threads of a mover. aria2 opens at most 16 connections to a server.
 const THREADS_MAX: u32 = 16;

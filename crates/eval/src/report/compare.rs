@@ -1,4 +1,4 @@
-//! Two runs of the same cells side by side, before and after.
+//! Comparison of two runs of the same cells, such as before and after a change.
 
 use std::collections::BTreeSet;
 
@@ -30,22 +30,24 @@ struct RecordOrigin {
     machines: Vec<String>,
 }
 
-/// One figure of a side in a cell, the median of its trials; a run may lack it.
+/// One figure of a compared program in a cell: the median of its trials in each run. The figure is
+/// `None` in a run without such trials.
 #[derive(Debug, Clone, Serialize)]
 struct Compared {
     cell: Cell,
     side: Side,
-    /// Kind of a user's wait in seconds. `None` for the fraction of the ideal.
+    /// Kind of a user's wait, if the figure is a wait in seconds. `None` if the figure is the
+    /// fraction of the ideal.
     wait: Option<String>,
     before: Option<f64>,
     after: Option<f64>,
-    /// After by before.
+    /// The figure after the change, divided by the figure before it.
     ratio: Option<f64>,
     complete_before: Option<SuccessShare>,
     complete_after: Option<SuccessShare>,
 }
 
-/// The same cell and side in two files; one may be missing.
+/// The rows of the same cell and program in two files. One of the rows may be missing.
 type ComparedRow<'a> = [Option<&'a ReportRow>; 2];
 
 impl RecordComparison {
@@ -69,7 +71,7 @@ impl RecordComparison {
         }
     }
 
-    /// As a table in Markdown.
+    /// Returns the comparison as a table in Markdown.
     pub fn text(&self) -> String {
         let (Some(before), Some(after)) = (&self.before, &self.after) else {
             return "one of the files has no records\n".to_owned();

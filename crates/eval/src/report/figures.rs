@@ -1,4 +1,4 @@
-//! The plots of a report: one for each quantity that varies within a plan, for each combination of
+//! The plots of a report. A quantity that varies within a plan has one plot for each combination of
 //! the other quantities.
 
 use std::collections::BTreeSet;
@@ -12,9 +12,9 @@ struct Dimension {
     name: &'static str,
     axis: fn() -> Axis,
     value: fn(&Cell) -> Option<f64>,
-    /// Removes the quantity from a cell. Cells that are equal afterwards share a plot.
+    /// Function that removes the quantity from a cell. Cells that are then equal share a plot.
     clear: fn(&mut Cell),
-    /// Text that a cell without the quantity has in its place.
+    /// Text that replaces the quantity in the description of a cell from which it was removed.
     cleared: &'static str,
 }
 
@@ -78,7 +78,8 @@ const DIMENSIONS: [Dimension; 8] = [
 ];
 
 impl EvaluationReport {
-    /// Goodput over each quantity that varies, and the distribution of all fractions of the ideal.
+    /// Returns the plots of goodput over each quantity that varies, and the distribution of all
+    /// fractions of the ideal.
     pub(super) fn plots(&self) -> Vec<Plot> {
         let mut cells = self.cells();
         cells.retain(|cell| cell.work.job == WorkKind::Files);
@@ -132,7 +133,7 @@ impl EvaluationReport {
         }
     }
 
-    /// The distribution of waits, for each cell and kind of wait.
+    /// Returns the distribution of waiting times, as one plot for each cell and kind of wait.
     fn waits(&self) -> Vec<Plot> {
         let mut plots = Vec::new();
         for cell in self.cells() {
@@ -148,7 +149,8 @@ impl EvaluationReport {
         plots
     }
 
-    /// All fractions of the ideal that each side reached; `None` if no trial measured goodput.
+    /// Returns the distribution of the fractions of the ideal that each program reached. Returns
+    /// `None` if no trial measured goodput.
     pub(super) fn distribution(&self) -> Option<Plot> {
         let samples = self.sides.iter().map(|side| {
             let rows = self.rows.iter().filter(|row| row.side == *side);

@@ -1,4 +1,5 @@
-//! The report as one self-contained HTML page, for light and dark screens and for paper.
+//! The report as one self-contained HTML page, with styles for light and dark screens and for
+//! paper.
 
 use bench_kit::page::Page;
 

@@ -1,4 +1,4 @@
-//! The figures of a report for programs.
+//! The figures of a report, in a form that is serialised as JSON.
 
 use std::collections::BTreeMap;
 
@@ -16,33 +16,33 @@ pub struct ReportFigures<'a> {
     machines: &'a [String],
     trials: usize,
     rows: Vec<RowFigures<'a>>,
-    /// Incomplete trials, in sentences.
+    /// One sentence for each incomplete trial.
     misses: Vec<String>,
 }
 
-/// All trials of one side in one cell.
+/// Figures of all trials of one program in one cell.
 #[derive(Debug, Serialize)]
 struct RowFigures<'a> {
     cell: &'a Cell,
     side: Side,
     trials: usize,
     complete: usize,
-    /// Fractions of the ideal.
+    /// Summary of the fractions of the ideal.
     efficiency: Option<Summary>,
-    /// Median of the trials that were tried.
+    /// Median goodput of the trials that were tried.
     goodput_bits_per_s: Option<f64>,
-    /// Seconds of users' waits, by kind.
+    /// Waiting times of users in seconds, by kind of wait.
     waits_s: BTreeMap<String, Summary>,
-    /// Median rate of the neighbour.
+    /// Median rate of the competing flow.
     beside_bits_per_s: Option<f64>,
-    /// Processor seconds of the near and the far gateway for 1e9 bytes.
+    /// Processor seconds of the near gateway and of the far gateway for each 10^9 bytes.
     gateway_cpu_s_per_gb: Option<[f64; 2]>,
-    /// In how many trials the machine could not keep up with the emulation.
+    /// Number of trials in which the machine could not keep up with the emulation.
     saturated: usize,
 }
 
 impl EvaluationReport {
-    /// The figures for programs.
+    /// Returns all figures of the report, for serialisation as JSON.
     pub fn figures(&self) -> ReportFigures<'_> {
         ReportFigures {
             title: &self.title,

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::EvaluationReport;
 
 impl EvaluationReport {
-    /// The report as Markdown: the tables and the trials that did not complete. Plots are in the
-    /// HTML page only.
+    /// Returns the report as Markdown, with the tables and the incomplete trials. Only the HTML
+    /// page has plots.
     pub fn markdown(&self) -> String {
         let mut text = format!("# {}\n\n", self.title);
         if !self.about.is_empty() {
@@ -29,7 +29,7 @@ impl EvaluationReport {
         text
     }
 
-    /// The table over all cells, for a terminal.
+    /// Returns the table over all cells as text for a terminal.
     pub fn summary(&self) -> String {
         let first = self.tables().into_iter().next();
         let table = first.map(|(_, table)| table.markdown()).unwrap_or_default();
@@ -40,7 +40,7 @@ impl EvaluationReport {
         format!("\n{table}\n{plot}")
     }
 
-    /// The conditions of the measurement: machine, version, number of trials.
+    /// Returns the conditions of the measurement: machine, version and number of trials.
     pub(super) fn conditions(&self) -> Vec<String> {
         let mut lines = vec![
             format!("{} trials; figures of a cell are medians of its repetitions", self.trials),

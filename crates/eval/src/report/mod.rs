@@ -1,4 +1,5 @@
-//! Reports, from records alone: tables of every cell, plots over varying settings, and failures.
+//! Reports, computed from records alone. A report has tables of all cells, plots over varying
+//! settings, and a list of failures.
 
 mod compare;
 mod figures;
@@ -22,20 +23,20 @@ use bench_kit::stats::{Summary, median};
 
 pub use compare::RecordComparison;
 
-/// The evaluated records of one plan.
+/// The records of one plan, grouped for a report.
 #[derive(Debug, Clone)]
 pub struct EvaluationReport {
     title: String,
     about: String,
     machine: Vec<String>,
     version: Vec<String>,
-    /// In the order of the records.
+    /// Rows in the order in which the records first mention them.
     rows: Vec<ReportRow>,
     sides: Vec<Side>,
     trials: usize,
 }
 
-/// All trials of one side in one cell.
+/// All trials of one program in one cell.
 #[derive(Debug, Clone)]
 pub(crate) struct ReportRow {
     pub(crate) cell: Cell,
@@ -43,20 +44,20 @@ pub(crate) struct ReportRow {
     pub(crate) records: Vec<TrialRecord>,
 }
 
-/// A count of successes.
+/// Number of successes, and number of all attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct SuccessShare {
     pub(crate) complete: u64,
     pub(crate) wanted: u64,
 }
 
-/// The file of records is empty.
+/// Error of a report without any record.
 #[derive(Debug, thiserror::Error)]
 #[error("there are no records to report")]
 pub struct NoRecords;
 
 impl EvaluationReport {
-    /// Groups the records of a plan by cell and side.
+    /// Groups the records of a plan by cell and compared program.
     ///
     /// # Errors
     /// [`NoRecords`] for an empty slice.
@@ -91,7 +92,7 @@ impl EvaluationReport {
         })
     }
 
-    /// The cells in the order of their records.
+    /// Returns the cells in the order of their records.
     fn cells(&self) -> Vec<&Cell> {
         let mut cells: Vec<&Cell> = Vec::new();
         for row in &self.rows {
@@ -102,8 +103,8 @@ impl EvaluationReport {
         cells
     }
 
-    /// Returns the side for comparisons: Longhaul, or in plans for movers `longhaul copy` behind a
-    /// pair.
+    /// Returns the Longhaul variant with which a report compares the other programs. In plans for
+    /// movers, the first choice is `longhaul copy --peer`.
     fn own(&self) -> Option<Side> {
         let ours = [
             Side::Longhaul,
@@ -114,7 +115,7 @@ impl EvaluationReport {
         ours.into_iter().find(|side| self.sides.contains(side))
     }
 
-    /// All trials of a side.
+    /// Returns all trials of one program.
     fn records(&self, side: Side) -> impl Iterator<Item = &TrialRecord> {
         let rows = self.rows.iter().filter(move |row| row.side == side);
         rows.flat_map(|row| &row.records)
@@ -125,7 +126,7 @@ impl EvaluationReport {
         rows.find(|row| row.side == side && row.cell == *cell)
     }
 
-    /// The trials and waits that did not complete, as sentences.
+    /// Returns one sentence for each kind of trial or wait that did not complete.
     fn misses(&self) -> Vec<String> {
         let mut misses = Vec::new();
         for row in &self.rows {
@@ -158,7 +159,7 @@ impl EvaluationReport {
 }
 
 impl ReportRow {
-    /// Fractions of the ideal, of all trials that were tried.
+    /// Returns a summary of the fractions of the ideal, over all trials that were tried.
     pub(crate) fn efficiency(&self) -> Option<Summary> {
         let values: Vec<f64> = self
             .records
@@ -168,7 +169,7 @@ impl ReportRow {
         Summary::of(&values)
     }
 
-    /// Median bits per second, of the trials that were tried.
+    /// Returns the median goodput in bits per second, over all trials that were tried.
     pub(crate) fn goodput_bits_per_s(&self) -> Option<f64> {
         let tried = self
             .records
@@ -178,7 +179,7 @@ impl ReportRow {
         median(&rates)
     }
 
-    /// The kinds of waits of the row's users.
+    /// Returns the kinds of waits that the users of this row measured.
     pub(crate) fn awaited(&self) -> BTreeSet<String> {
         let answers = self
             .records
@@ -189,7 +190,7 @@ impl ReportRow {
             .collect()
     }
 
-    /// All waits of one kind, seconds.
+    /// Returns all waiting times of the kind `what`, in seconds.
     pub(crate) fn waits_s(&self, what: &str) -> Vec<f64> {
         let answers = self
             .records
@@ -202,7 +203,8 @@ impl ReportRow {
             .collect()
     }
 
-    /// How many waits of one kind ended well; `None` if no trial counted any.
+    /// Returns the share of successful waits of the kind `what`. Returns `None` if no trial counted
+    /// such waits.
     pub(crate) fn complete(&self, what: &str) -> Option<SuccessShare> {
         let answers = self
             .records
@@ -217,7 +219,7 @@ impl ReportRow {
             })
     }
 
-    /// The failures and their numbers, as text.
+    /// Returns each kind of failure with its count, as text.
     pub(crate) fn failures(&self) -> String {
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
         for answers in self
@@ -235,7 +237,7 @@ impl ReportRow {
         by_kind(kinds.iter())
     }
 
-    /// Median rate of the neighbour, bits per second.
+    /// Returns the median rate of the competing flow in bits per second.
     pub(crate) fn beside_bits_per_s(&self) -> Option<f64> {
         let tried = self
             .records
@@ -247,8 +249,8 @@ impl ReportRow {
         median(&rates)
     }
 
-    /// Processor seconds of the near and the far gateway for each 10^9 bytes; `None` without
-    /// measured gateways.
+    /// Returns the processor seconds of the near and the far gateway for each 10^9 bytes. Returns
+    /// `None` if no gateway was measured.
     pub(crate) fn gateway_cpu_s_per_gb(&self) -> Option<[f64; 2]> {
         let of = |name: &str| {
             let shares = self.records.iter().filter_map(|record| {
@@ -260,8 +262,8 @@ impl ReportRow {
         (self.side.uses_gateways()).then_some([of("near gateway")?, of("far gateway")?])
     }
 
-    /// Bytes on the wire against the data's direction, for each 10^9 bytes of data. `None` with a
-    /// neighbour, whose acknowledgements would count.
+    /// Returns the bytes on the wire in the reverse direction for each 10^9 bytes of data. Returns
+    /// `None` with a competing flow, since its acknowledgements would count too.
     pub(crate) fn feedback_bytes_per_gb(&self) -> Option<f64> {
         if self.cell.work.beside.is_some() {
             return None;
@@ -277,7 +279,7 @@ impl ReportRow {
     }
 }
 
-/// Failures as text; empty without any.
+/// Returns kinds with their counts as text. The text is empty without any kind.
 fn by_kind(counts: impl Iterator<Item = (impl fmt::Display, impl fmt::Display)>) -> String {
     let all: Vec<_> = counts
         .map(|(kind, count)| format!("{count} {kind}"))

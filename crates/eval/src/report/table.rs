@@ -11,11 +11,11 @@ use bench_kit::{
     table::Table,
 };
 
-/// Stands in a table where a value is unknown.
+/// Text in a table in place of an unknown value.
 pub(super) const NONE: &str = "-";
 
 impl EvaluationReport {
-    /// All tables that have at least one line, with their titles.
+    /// Returns all tables that have at least one row, each with its title.
     pub(super) fn tables(&self) -> Vec<(&'static str, Table)> {
         let all = [
             ("All cells together", self.headline()),
@@ -30,7 +30,8 @@ impl EvaluationReport {
             .collect()
     }
 
-    /// One line for each side, over all cells that compare sides by their goodput.
+    /// Returns the summary table with one row for each program. It covers all cells that compare
+    /// programs by their goodput.
     fn headline(&self) -> Table {
         let own = self.own().unwrap_or(Side::Longhaul);
         let own_column = format!("{} in the same cells", own.title());
@@ -58,15 +59,16 @@ impl EvaluationReport {
         Table::new(&head, lines.iter().map(Headline::columns))
     }
 
-    /// Returns cells that compare sides by their goodput: files are moved, and there is no
-    /// neighbour.
+    /// Returns the cells that compare programs by their goodput. These cells move files, and have
+    /// no competing flow.
     fn goodput_cells(&self) -> Vec<&Cell> {
         let mut cells = self.cells();
         cells.retain(|cell| cell.work.job == WorkKind::Files && cell.work.beside.is_none());
         cells
     }
 
-    /// The line of one side; `None` if the side was not tried in any cell.
+    /// Returns the summary row of one program. Returns `None` if the program was not tried in any
+    /// cell.
     fn side_headline(&self, side: Side, cells: &[&Cell], own: Side) -> Option<Headline> {
         let counts = HeadlineCounts {
             cells_ahead: cells
@@ -84,13 +86,14 @@ impl EvaluationReport {
         })
     }
 
-    /// The line of the best side of each cell that is not ours.
+    /// Returns the summary row of the best program other than Longhaul in each cell.
     fn others_headline(&self, cells: &[&Cell], own: Side) -> Option<Headline> {
         let name = "best of the others in each cell";
         self.line_of(name, cells, own, None, |cell| self.best_rival(cell, own))
     }
 
-    /// A line over the cells where `reached` is known; `None` if `reached` is known nowhere.
+    /// Returns a summary row over the cells for which `reached` returns a value. Returns `None` if
+    /// there is no such cell.
     fn line_of(
         &self,
         name: &'static str,
@@ -115,13 +118,14 @@ impl EvaluationReport {
         })
     }
 
-    /// Fraction of the ideal that a side reached in a cell: the median of its trials.
+    /// Returns the fraction of the ideal that a program reached in a cell: the median of its
+    /// trials.
     fn reached(&self, cell: &Cell, side: Side) -> Option<f64> {
         Some(self.row(cell, side)?.efficiency()?.median)
     }
 
-    /// Returns the largest fraction of the ideal that a rival of `side` reached in a cell.
-    /// Longhaul's sides are not rivals of each other.
+    /// Returns the largest fraction of the ideal that a rival of `side` reached in a cell. Variants
+    /// of Longhaul are not rivals of each other.
     fn best_rival(&self, cell: &Cell, side: Side) -> Option<f64> {
         let is_rival = |other: &&Side| **other != side && !(side.is_ours() && other.is_ours());
         let rivals = self.sides.iter().filter(is_rival);
@@ -130,7 +134,8 @@ impl EvaluationReport {
             .reduce(f64::max)
     }
 
-    /// Whether a side reached more than every rival in a cell. A side without a rival is not ahead.
+    /// Returns whether a program reached a larger fraction of the ideal than every rival in a cell.
+    /// Returns false if the program has no rival.
     fn is_ahead(&self, cell: &Cell, side: Side) -> bool {
         let reached = self.reached(cell, side);
         reached
@@ -138,7 +143,7 @@ impl EvaluationReport {
             .is_some_and(|(own, rival)| own > rival)
     }
 
-    /// All trials of a side in these cells.
+    /// Returns all trials of a program in these cells.
     fn trials<'a>(
         &'a self,
         side: Side,
@@ -148,7 +153,8 @@ impl EvaluationReport {
             .filter(|record| cells.contains(&&record.cell))
     }
 
-    /// One line for each cell of files: the fraction of the ideal and the goodput of each side.
+    /// Returns the table of cells that move files. Each row has the fraction of the ideal and the
+    /// goodput of each program.
     fn cells_table(&self) -> Table {
         let mut head = vec!["cell".to_owned()];
         head.extend(
@@ -175,8 +181,8 @@ impl EvaluationReport {
         }
     }
 
-    /// Returns one line for each kind of wait of a cell and side: the number of successful waits,
-    /// and their length.
+    /// Returns the table of waiting times, with one row for each cell, program and kind of wait. A
+    /// row has the number of successful waits, and their length.
     fn answers(&self) -> Table {
         let head = [
             "cell",
@@ -219,9 +225,11 @@ impl EvaluationReport {
         Table::new(&head, rows)
     }
 
-    /// One line for each cell and side with a neighbour: both rates, and Jain's index of fairness.
+    /// Returns the table of cells with a competing flow, with one row for each cell and program. A
+    /// row has the rates of both flows, and Jain's fairness index.
     ///
-    /// Jain, Chiu, Hawe (DEC-TR-301, 1984): the square of the sum over twice the sum of squares.
+    /// The index is the square of the rates' sum, divided by twice the sum of their squares (Jain,
+    /// Chiu, Hawe, DEC-TR-301, 1984).
     fn company(&self) -> Table {
         let head = [
             "cell",
@@ -251,7 +259,8 @@ impl EvaluationReport {
         Table::new(&head, rows)
     }
 
-    /// Longhaul's processor time and feedback traffic, by cell.
+    /// Returns the table of Longhaul's processor time and feedback traffic, with one row for each
+    /// cell.
     fn cost(&self) -> Table {
         let head = [
             "cell",
@@ -273,26 +282,27 @@ impl EvaluationReport {
     }
 }
 
-/// One line of the table over all cells.
+/// One row of the summary table over all cells.
 struct Headline {
     name: &'static str,
-    /// Fractions of the ideal, one for each cell.
+    /// Summary of the fractions of the ideal, with one value for each cell.
     reached: Summary,
-    /// Median of the fractions that our side reached in the same cells.
+    /// Median of the fractions that Longhaul reached in the same cells.
     own: Option<f64>,
-    /// `None` for the best of the others: another side in each cell, so trials do not add up.
+    /// Counts of trials and cells. `None` in the row of the best other program, since that is a
+    /// different program in each cell.
     counts: Option<HeadlineCounts>,
 }
 
 struct HeadlineCounts {
-    /// Cells where the side reached more than every other side.
+    /// Number of cells in which the program reached more than every rival.
     cells_ahead: usize,
     trials_complete: usize,
     trials: usize,
 }
 
 impl Headline {
-    /// The columns of the table in their order.
+    /// Returns the columns of the row, in the order of the table.
     fn columns(&self) -> Vec<String> {
         let count = |of: fn(&HeadlineCounts) -> usize| {
             let counts = self.counts.as_ref();
@@ -312,9 +322,11 @@ impl Headline {
     }
 }
 
-/// Formats a side's entry in the table of cells: fraction of the ideal, goodput in Mbit/s, and a
-/// mark. The marks are `c` for trials that were cut off, `f` for failed trials, and `m` for a
-/// saturated machine.
+/// Formats a program's entry in the table of cells: fraction of the ideal, goodput in Mbit/s, and a
+/// mark.
+///
+/// The marks are `c` for aborted trials, `f` for failed trials, and `m` for a machine that could
+/// not keep up.
 fn shown(row: &ReportRow) -> String {
     let Some(summary) = row.efficiency() else {
         return "not tried".to_owned();
@@ -342,7 +354,7 @@ fn shown(row: &ReportRow) -> String {
     }
 }
 
-/// A fraction with three decimals.
+/// Formats a fraction with three decimals.
 pub(super) fn fraction(value: Option<f64>) -> String {
     value.map_or(NONE.to_owned(), |value| format!("{value:.3}"))
 }

@@ -1,4 +1,4 @@
-//! The table of times: the time of each mover in each cell, and incomplete trials.
+//! Table of the times of each mover in each cell, and of its incomplete trials.
 
 use bench_kit::{stats::median, table::Table};
 
@@ -6,7 +6,7 @@ use super::{EvaluationReport, ReportRow, table::NONE};
 use crate::record::{TrialEnd, TrialRecord};
 
 impl EvaluationReport {
-    /// One line for each cell of movers.
+    /// Returns the table of times, with one row for each cell that compares movers.
     pub(super) fn times(&self) -> Table {
         let mut head = vec!["cell".to_owned()];
         head.extend(self.sides.iter().map(|side| side.title().to_owned()));
@@ -26,7 +26,8 @@ impl EvaluationReport {
     }
 }
 
-/// Formats the median of complete trials in seconds, and the outcomes of the others.
+/// Formats the median time of the complete trials in seconds, and the outcomes of the incomplete
+/// trials.
 fn time(row: &ReportRow) -> String {
     let of = |is: fn(&TrialEnd) -> bool| {
         let records = row.records.iter().filter(move |record| is(&record.outcome));

@@ -1,5 +1,7 @@
-//! Flows that share one emulated path: pairs of links, and the kernel's TCP. Their behaviour over
-//! time is recorded in the form of the simulator.
+//! Runs of several flows that share one emulated path: pairs of links, and connections of the
+//! kernel's TCP.
+//!
+//! The rates and queues over time are recorded in the same form as in the simulator.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -26,18 +28,18 @@ use crate::MS;
 #[derive(Debug, Clone)]
 pub struct KernelFlow {
     pub kind: FlowSender,
-    /// When it begins.
+    /// Time from the beginning of the run to the start of this flow.
     pub starts: Duration,
 }
 
 #[derive(Debug, Clone)]
 pub enum FlowSender {
-    /// A pair of links.
+    /// A pair of links, one at each site.
     Link,
-    /// The kernel's TCP.
+    /// A connection of the kernel's TCP.
     Tcp {
         congestion_control: &'static str,
-        /// Size of the receive buffer; `None` lets the kernel choose it.
+        /// Size of the receive buffer. With `None` the kernel chooses the size.
         buffer: Option<ByteCount>,
     },
 }
@@ -46,25 +48,26 @@ pub enum FlowSender {
 #[derive(Debug)]
 pub struct KernelOutcome {
     pub record: CrowdRecord,
-    /// Whether the machine was too slow for the path, by the emulator's own counters.
+    /// Whether the machine was too slow to emulate the path, according to the emulator's counters.
     pub is_distorted: bool,
 }
 
-/// Observation at one time.
+/// State of the path and of all flows at one time.
 struct Observation {
     at: Duration,
     path: Counters,
-    /// A sample of each flow.
+    /// One sample for each flow.
     flows: Vec<FlowSample>,
 }
 
-/// The receiver of a flow, once there is one.
+/// The receiver of a flow that has started.
 enum FlowReceiver {
     Tcp(ByteSink),
     Link(OnceLock<[Link; 2]>),
 }
 
-/// Runs flows over a line in its own namespaces until `end`, each flow from its start time on.
+/// Runs flows over an emulated path in new namespaces until `end`. Each flow begins at its start
+/// time.
 pub fn run(
     line: &SymmetricPath,
     flows: &[KernelFlow],
@@ -196,8 +199,8 @@ fn sample_links([sender, receiver]: &[Link; 2]) -> FlowSample {
     }
 }
 
-/// Converts observations to samples at equal times. A link updates its counters ten times a second.
-/// Its bytes are assumed to arrive evenly between two updates.
+/// Converts observations to samples at equal intervals. A link updates its counters ten times a
+/// second, and its bytes are assumed to arrive evenly between two updates.
 fn record(line: &SymmetricPath, flows: usize, looks: &[Observation]) -> CrowdRecord {
     let bytes_per_s = line.rate.as_bytes_per_s();
     let mut record = CrowdRecord::new(EVERY);
@@ -235,7 +238,8 @@ fn record(line: &SymmetricPath, flows: usize, looks: &[Observation]) -> CrowdRec
     record
 }
 
-/// The number of bytes at a time, by linear interpolation between the changes before and after it.
+/// Returns the number of bytes received at time `at`, by linear interpolation between the
+/// neighbouring changes.
 fn between(changes: &[(Duration, u64)], at: Duration) -> u64 {
     let next = changes.partition_point(|(time, _)| *time <= at);
     match (
@@ -251,7 +255,8 @@ fn between(changes: &[(Duration, u64)], at: Duration) -> u64 {
     }
 }
 
-/// A link at each site, with keys of their own; site A's connects.
+/// Starts a link at each site, each with its own key. The link at site A connects to the link at
+/// site B.
 fn start_links(wan: &Wan, index: usize) -> anyhow::Result<[Link; 2]> {
     let port = 4810 + index as u16;
     let keys = [1, 2].map(|side| Identity::from_seed([10 * (1 + index as u8) + side; 32]));
@@ -284,7 +289,7 @@ fn start_links(wan: &Wan, index: usize) -> anyhow::Result<[Link; 2]> {
     Ok([start(Site::A)?, b])
 }
 
-/// Sends for a time on one stream.
+/// Sends data on one stream for the duration `time`.
 fn send_by_link([sender, receiver]: &[Link; 2], time: Duration) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -313,12 +318,12 @@ fn send_by_link([sender, receiver]: &[Link; 2], time: Duration) -> anyhow::Resul
     }
 }
 
-/// A buffer that is large enough for any path here.
+/// TCP buffer that is large enough for any path of this bench.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(32);
 /// Time between two samples.
 const EVERY: Duration = MS.saturating_mul(10);
-/// More than any path here can carry in a run.
+/// Number of bytes that no path of this bench can carry within a run.
 const ENDLESS: ByteCount = ByteCount::gibibytes(1 << 20);
 const BLOCK_BYTES: usize = 128 << 10;
-/// Length of a full packet on the line divided by its payload, for TCP with timestamps.
+/// Bytes on the wire for each byte of TCP payload, for full packets with TCP timestamps.
 const TCP_WIRE_BY_PAYLOAD: f64 = PACKET_WIRE_BYTES / 1448.0;

@@ -1,8 +1,8 @@
-//! The bench in real time: links with their drivers beside the kernel's CUBIC and BBR, and beside
-//! each other.
+//! The bench in real time: links with their drivers compete with the kernel's CUBIC and BBR, and
+//! with other links.
 //!
-//! Flows share emulated paths of 100 Mbit/s for 90 s and are judged after the first 30 s. Several
-//! paths run at once, each in its own namespaces.
+//! Flows share emulated paths of 100 Mbit/s for 90 s, and the figures cover the time after the
+//! first 30 s. Several paths run concurrently, each in its own namespaces.
 
 mod crowd;
 mod rows;
@@ -62,7 +62,7 @@ impl KernelOptions {
     }
 }
 
-/// Runs the rows that are wanted, prints the table and writes the page.
+/// Runs the selected rows, prints the table and writes the page of plots.
 pub fn run(all: &crate::FairOptions) -> anyhow::Result<()> {
     let options = &all.of_kernel;
     privilege::acquire()?;
@@ -113,8 +113,8 @@ pub fn run(all: &crate::FairOptions) -> anyhow::Result<()> {
     report.finish(all.out.as_deref(), "fair-kernel.html")
 }
 
-/// Runs all rows, several at once. The outcomes have the order of the rows, and all outcomes of a
-/// row stand together.
+/// Runs all rows, several of them concurrently. The outcomes are sorted by row, and all outcomes of
+/// a row are adjacent.
 fn measure(
     groups: &[Group],
     times: &Times,

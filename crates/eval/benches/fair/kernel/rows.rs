@@ -1,4 +1,5 @@
-//! The rows over emulated paths: the flows and lines, and the required shares.
+//! The rows of the bench over emulated paths: their flows and paths, and the shares that they
+//! require.
 
 use std::{ops::Range, time::Duration};
 
@@ -13,24 +14,24 @@ use crate::{
     shares::{least, rates, seconds_to_converge, seconds_to_fair},
 };
 
-/// Rows that show one thing together.
+/// Rows that answer the same question, under one heading.
 pub struct Group {
     pub name: &'static str,
     pub rows: Vec<Row>,
 }
 
-/// One setting.
+/// One row of the table: a path with its flows.
 pub struct Row {
     pub name: String,
-    /// How many runs it makes, one after the other.
+    /// Number of consecutive runs of this row.
     pub runs: u32,
     pub run: Box<RowRunner>,
 }
 
-/// Runs a row with a seed.
+/// Function that runs a row once, with a seed.
 pub type RowRunner = dyn Fn(&Times, u64) -> anyhow::Result<RowOutcome> + Send + Sync;
 
-/// How long a run lasts, and how much of its beginning is not judged.
+/// Duration of a run, and the time at its beginning that the figures exclude.
 #[derive(Debug, Clone)]
 pub struct Times {
     pub settle: Duration,
@@ -43,8 +44,8 @@ impl Times {
     }
 }
 
-/// Returns the rows that run within twenty minutes. With `is_full` all rows, with `is_quick` one
-/// row of each group.
+/// Returns the rows that together take at most twenty minutes. With `is_full`, returns all rows.
+/// With `is_quick`, returns one row of each group.
 pub fn groups(is_full: bool, is_quick: bool) -> Vec<Group> {
     let cubic: &[(u64, f64, u64)] = match (is_full, is_quick) {
         (true, _) => &ALL,
@@ -81,7 +82,8 @@ pub fn groups(is_full: bool, is_quick: bool) -> Vec<Group> {
     ]
 }
 
-/// Round-trip time in ms, queue in bandwidth-delay products, flows beside ours.
+/// Cases of a row: round-trip time in ms, queue in bandwidth-delay products, and number of
+/// competing flows.
 const ALL: [(u64, f64, u64); 18] = [
     (40, 0.5, 1),
     (40, 0.5, 2),
@@ -124,8 +126,10 @@ const SOME_BBR: [(u64, f64, u64); 5] = [
     (100, 1.0, 1),
 ];
 
-/// Returns rows with one link beside some flows of the kernel's TCP. The others keep their mean
-/// rate, divided by their mean rate with one CUBIC flow in the link's place.
+/// Returns rows in which one link competes with flows of the kernel's TCP.
+///
+/// The share that the TCP flows keep is a quotient. It is their mean rate beside the link, divided
+/// by their mean rate beside one CUBIC flow instead.
 fn beside(name: &'static str, cases: &[(u64, f64, u64)]) -> Vec<Row> {
     let row = |&(rtt_ms, queue, count): &(u64, f64, u64)| Row {
         name: format!(
@@ -266,13 +270,14 @@ fn small_user() -> Vec<Row> {
     }]
 }
 
-/// Receive buffer for which Linux 6.18 announces a window of about 116 KB: 5.35 Mbit/s at 173 ms.
+/// Receive buffer for which Linux 6.18 announces a window of about 116 KB. A window of 116 KB
+/// permits 5.35 Mbit/s at 173 ms.
 ///
-/// A study of such paths found this rate behind windows of 128 KB. The row shows the rate without
-/// neighbours.
+/// A study of such paths found this rate with windows of 128 KB. The row shows the rate without
+/// competing flows.
 const SMALL_BUFFER: ByteCount = ByteCount::kibibytes(92);
 
-/// Figures that every row shows.
+/// Returns the figures of the path that every row shows.
 fn line_figures(
     line: &SymmetricPath,
     record: &CrowdRecord,
@@ -302,7 +307,7 @@ fn tcp(congestion_control: &'static str) -> FlowSender {
     }
 }
 
-/// A flow that begins within the first second, at a time that depends on the seed.
+/// Returns a flow that begins within the first second. The seed determines its exact start time.
 fn soon(kind: FlowSender, seed: u64, which: u64) -> KernelFlow {
     KernelFlow {
         kind,
