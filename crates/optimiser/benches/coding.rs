@@ -1,9 +1,9 @@
 //! `cargo bench -p longhaul-optimiser --bench coding`: processor time of each stage of coding, in seconds
-//! for each gigabyte of an application.
+//! for each gigabyte of application data.
 //!
-//! One thread, medians of five with least and most, by the thread's own clock. Other running
-//! programs count only as far as they use the processor's caches. The content is in memory, and
-//! changes with each turn.
+//! One thread does all work. The bench prints the median, least and greatest processor time of five
+//! runs. Other running programs affect the results only through the processor's caches. The content
+//! is in memory, and changes with each run.
 #![allow(clippy::disallowed_methods, reason = "measures real time")]
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -31,7 +31,7 @@ struct Options {
     megabytes: usize,
 }
 
-/// A store that has every chunk.
+/// A stand-in for a receiver that has every chunk.
 struct Everything;
 
 impl SenderChunks for Everything {
@@ -157,7 +157,7 @@ fn decode(frames: &[Bytes], reports_chunks: bool) {
     }
 }
 
-/// Measures the processor time of one turn.
+/// Measures the processor time of one run of `work`.
 fn seconds(work: &mut dyn FnMut()) -> f64 {
     let now = || {
         let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
@@ -174,7 +174,7 @@ fn noise(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Generates lines of a log.
+/// Generates text that resembles the lines of a log.
 fn text(count: usize) -> Vec<u8> {
     let mut random = Pcg64Mcg::seed_from_u64(SEED);
     let mut bytes = Vec::with_capacity(count + 200);

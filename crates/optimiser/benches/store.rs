@@ -1,9 +1,9 @@
 //! `cargo bench -p longhaul-optimiser --bench store`: speed of the chunk store, and memory of its index.
 //!
-//! The index is measured alone, with the entries of 100 GB and 1 TB of chunks of 16 KiB. A real
-//! store of `--gigabytes` is measured in a temporary folder. Each figure comes from one run. A
-//! generator of random numbers makes the names of the index, and its time is included. The kernel
-//! drops the files from memory before a cold read.
+//! The bench measures the index alone, with entries for 100 GB and for 1 TB of chunks of 16 KiB. It
+//! measures a real store of `--gigabytes` in a temporary folder. Each figure comes from one run. A
+//! random number generator makes the names for the index, and its time is included. Before a cold
+//! read, the kernel drops the files from its page cache.
 #![allow(clippy::disallowed_methods, reason = "measures real time")]
 
 use std::{
@@ -128,7 +128,7 @@ fn index(size: &str, bytes: f64) -> Vec<String> {
     ]
 }
 
-/// Returns the look-ups in a second, and the number of hits.
+/// Returns the number of look-ups per second, and the number of hits.
 fn look_ups(index: &ChunkIndex, which: impl Fn(u64) -> u64) -> (f64, u64) {
     let begun = Instant::now();
     let found = (0..LOOK_UPS).filter(|n| index.contains(&name(which(*n))));
@@ -136,7 +136,7 @@ fn look_ups(index: &ChunkIndex, which: impl Fn(u64) -> u64) -> (f64, u64) {
     (LOOK_UPS as f64 / begun.elapsed().as_secs_f64(), found)
 }
 
-/// Returns rows of figures of a store in `folder`.
+/// Measures a store in `folder`, and returns the rows of its figures.
 fn store(folder: &Path, gigabytes: f64) -> Result<Vec<Vec<String>>> {
     let chunks = Chunks::new((gigabytes * 1e9) as u64 / CHUNK_BYTES as u64);
     let mut rows = Vec::new();
@@ -239,7 +239,7 @@ fn store(folder: &Path, gigabytes: f64) -> Result<Vec<Vec<String>>> {
     Ok(rows)
 }
 
-/// Measures the time until all chunks are known.
+/// Measures the time from opening a store until its index contains all chunks.
 fn rebuild(folder: &Path, chunks: u64) -> Result<Duration> {
     let begun = Instant::now();
     let store = open(folder)?;
@@ -272,7 +272,7 @@ fn segments(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.filter(is_segment).collect())
 }
 
-/// Makes the kernel write the files and drop them from its memory.
+/// Makes the kernel write the segment files to the disk and drop them from its page cache.
 fn forget_files(folder: &Path) -> Result<()> {
     for segment in segments(folder)? {
         let file = fs::File::open(segment)?;
@@ -282,7 +282,7 @@ fn forget_files(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Chunks that differ in their first bytes.
+/// Generator of chunks. All chunks differ in their first bytes.
 struct Chunks {
     count: u64,
     common: Vec<u8>,
@@ -320,7 +320,7 @@ fn location(n: u64) -> RecordLocation {
     }
 }
 
-/// Returns the memory of this process outside of files: `proc_pid_statm(5)`.
+/// Returns the resident memory of this process without mapped files (`proc_pid_statm(5)`).
 fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut fields = statm
@@ -333,10 +333,10 @@ const SEED: u64 = 20_261_127;
 const CHUNK_BYTES: usize = 16 * 1024;
 const QUEUE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Chunks of this size in a segment.
+/// Number of chunks in one segment of the measured index.
 const SEGMENT_CHUNKS: u64 = 4096;
 
 const LOOK_UPS: u64 = 10_000_000;
 
-/// Step from a number to a distant one.
+/// Large prime factor that spreads consecutive numbers over the index.
 const PRIME: u64 = 1_000_000_007;

@@ -1,11 +1,11 @@
-//! Count and hash of all bytes of one direction of a stream, taken before coding and after
-//! decoding.
+//! Count and hash of all bytes of one direction of a stream. The sender computes them before
+//! coding, the receiver after decoding.
 
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::frame::FrameHead;
 
-/// Count and hash of the bytes so far.
+/// Count and hash of the bytes that a stream direction has carried so far.
 #[derive(Clone, Default)]
 pub struct StreamCheck {
     hash: Box<Xxh3>,
@@ -19,7 +19,7 @@ impl StreamCheck {
         self.total_bytes += bytes.len() as u64;
     }
 
-    /// Returns the frame that ends the stream.
+    /// Returns the frame that ends the stream. It contains the count and the hash.
     pub fn end(&self) -> FrameHead {
         FrameHead::End {
             total_bytes: self.total_bytes,

@@ -1,15 +1,17 @@
 //! Content-defined chunks, and their names.
 //!
-//! The content of the bytes determines the cuts, so equal bytes are cut alike at any position in a
-//! file. FastCDC (Xia et al., USENIX ATC 2016; normalised, in the form of the year 2020) finds the
-//! cuts. It uses a table of 256 random numbers, a secret of two gateways.
+//! Only the bytes themselves determine where a chunk ends. Equal bytes are therefore cut into equal
+//! chunks at any position in a file. FastCDC (Xia et al., USENIX ATC 2016; normalised, in the form
+//! of the year 2020) finds the ends. It uses a table of 256 random numbers, which is a secret of
+//! two gateways.
 //!
 //! An attacker without the table cannot prepare bytes that are cut only into the smallest or the
-//! largest chunks. The sizes of chunks do not reveal their content either (eprint 2025/558).
+//! largest chunks. The secret table also prevents the sizes of chunks from revealing their content
+//! (eprint 2025/558).
 
 use fastcdc::v2020::{MASKS, cut_gear};
 
-/// Name of a chunk: BLAKE3 of its bytes.
+/// Name of a chunk: the BLAKE3 hash of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkName(pub [u8; NAME_BYTES]);
 
@@ -29,11 +31,12 @@ impl std::fmt::Debug for ChunkName {
     }
 }
 
-/// Finder of the ends of chunks.
+/// Cutter of a byte stream into chunks, with the secret table of two gateways.
 #[derive(Clone)]
 pub struct Cutter {
     gear: Box<[u64; 256]>,
-    /// The same numbers, shifted left by one, since the search reads two bytes at a time.
+    /// The secret table with each number shifted left by one. The search needs it because it reads
+    /// two bytes per step.
     gear_shifted: Box<[u64; 256]>,
 }
 
@@ -44,7 +47,7 @@ impl std::fmt::Debug for Cutter {
 }
 
 impl Cutter {
-    /// Creates the cutter for `secret`.
+    /// Creates a cutter whose table is derived from `secret`.
     pub fn new(secret: &[u8; 32]) -> Self {
         let mut numbers = blake3::Hasher::new_keyed(secret)
             .update(b"longhaul gear table 1")
@@ -59,10 +62,10 @@ impl Cutter {
         Self { gear, gear_shifted }
     }
 
-    /// Returns the length of the chunk at the start of `bytes`. `None` if its end has not arrived
-    /// yet.
+    /// Returns the length of the chunk at the start of `bytes`. Returns `None` if the end of the
+    /// chunk has not arrived yet.
     ///
-    /// With `is_end` the stream ends after `bytes`, and the remaining bytes are a chunk.
+    /// If `is_end` is true, the stream ends after `bytes`, and the remaining bytes are a chunk.
     pub fn cut(&self, bytes: &[u8], is_end: bool) -> Option<usize> {
         let (_, length) = cut_gear(
             bytes,
@@ -82,28 +85,29 @@ impl Cutter {
     }
 }
 
-/// Number of the algorithm, its version and the sizes. Together with the secret it determines the
-/// cuts.
+/// Number that stands for the cutting algorithm, its version and the chunk sizes. This number and
+/// the secret determine where chunks end.
 ///
-/// Gateways with different numbers cut differently, and do not refer to chunks.
+/// Gateways with different numbers cut differently, and therefore send no references to each other.
 pub const CUTTER_ID: u8 = 1;
 
-/// Bytes of a name.
+/// Number of bytes in the name of a chunk.
 pub const NAME_BYTES: usize = 32;
 
-/// Fewest bytes of a chunk, unless the stream ends.
+/// Minimum number of bytes of a chunk. Only the last chunk of a stream may be shorter.
 pub const CHUNK_MIN: usize = 4 * 1024;
 
-/// Average length of a chunk.
+/// Average number of bytes of a chunk.
 ///
 /// If 1 % of the 4 KiB blocks of a disk image have changed, one byte in 18 is in a changed chunk.
-/// At 64 KiB it would be one in 6.
+/// With an average of 64 KiB, one byte in six would be in a changed chunk.
 pub const CHUNK_MEAN: usize = 1 << MEAN_BITS;
 
 /// Maximum number of bytes of a chunk.
 pub const CHUNK_MAX: usize = 64 * 1024;
 
-/// Fewest bytes of a stored chunk. A shorter one costs about as much as a reference to it.
+/// Minimum number of bytes of a stored chunk. Sending a shorter chunk costs about as much as
+/// sending a reference to it.
 pub const KEPT_LEAST: usize = 1024;
 
 const MEAN_BITS: usize = 14;

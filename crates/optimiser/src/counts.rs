@@ -1,11 +1,11 @@
-//! Counters of one direction of a stream.
+//! Counters of the coding of one direction of a stream.
 
-/// Counts since the stream's start.
+/// Byte counts of one direction of a stream since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CodingCounts {
     /// Bytes before coding.
     pub bytes: u64,
-    /// Bytes of the frames.
+    /// Bytes of the frames after coding.
     pub coded_bytes: u64,
     /// Bytes saved by compression.
     pub compression_saved_bytes: u64,
@@ -14,7 +14,7 @@ pub struct CodingCounts {
 }
 
 impl CodingCounts {
-    /// Returns the increase since `earlier` counts of the same stream.
+    /// Returns the increase of each count since `earlier`, which are counts of the same stream.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             bytes: self.bytes - earlier.bytes,

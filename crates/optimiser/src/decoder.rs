@@ -1,8 +1,8 @@
-//! Decoder: frames to the bytes of one direction of a stream.
+//! Decoder that turns frames into the bytes of one direction of a stream.
 //!
 //! Frames after a reference can be decoded before the referenced chunk is available. The decoder
-//! therefore hashes no bytes. Its driver does that with a
-//! [`StreamCheck`](crate::check::StreamCheck), once the bytes are in order.
+//! therefore computes no hash of the bytes. Its driver hashes them in order with a
+//! [`StreamCheck`](crate::check::StreamCheck).
 
 use std::collections::VecDeque;
 
@@ -16,49 +16,48 @@ use crate::{
     zstd_block,
 };
 
-/// Content of the frames, in order.
+/// One event for the driver of a decoder. The events have the order of the frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecoderEvent {
-    /// The next bytes.
+    /// The next bytes of the stream.
     Bytes(Bytes),
-    /// The next bytes belong to a chunk with this name. The first reference of a stream has the
-    /// number 0.
+    /// Reference to a chunk whose bytes are the next bytes of the stream.
     Reference {
-        /// Number of the reference in its stream.
+        /// Number of the reference. The first reference of a stream has the number 0.
         number: u64,
         /// Name and length of the chunk.
         reference: ChunkReference,
     },
-    /// The next bytes belong to the chunks of a list with this name. The chunks have the following
-    /// numbers.
+    /// Reference to a list of chunks. Their bytes are the next bytes of the stream. The numbers
+    /// after `number` belong to the chunks of the list.
     List {
-        /// Number of the reference in its stream.
+        /// Number of the reference. The first reference of a stream has the number 0.
         number: u64,
         /// Name and length of the list.
         reference: ChunkReference,
     },
-    /// A chunk whose bytes have arrived.
+    /// Chunk whose bytes have all arrived in this stream.
     Chunk {
         /// Name of the chunk.
         name: ChunkName,
         /// Bytes of the chunk.
         bytes: Bytes,
     },
-    /// End of the bytes. Their count and hash must agree with this.
+    /// End of the stream. The frame contains the count and hash that all bytes must have.
     End(FrameHead),
 }
 
-/// Reason why bytes are no frames, or why frames do not fit each other.
+/// Reason why the received bytes are not a valid sequence of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The bytes are no frame.
+    /// The received bytes are not a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// A block does not decompress to its length.
+    /// A compressed block does not decompress to the length that its frame states.
     #[error("a compressed block that cannot be decompressed to its length")]
     Block,
-    /// Lengths of chunks do not fit the bytes.
+    /// The lengths of chunks in a frame of cuts do not match the received bytes.
     #[error("chunks that do not fit the received bytes")]
     Chunks,
     /// Bytes follow the last frame.
@@ -67,7 +66,7 @@ pub enum DecodeError {
     /// The stream ended before the last frame.
     #[error("the stream ended without its last frame")]
     Truncated,
-    /// Count or hash of the bytes differ from the last frame.
+    /// The count or the hash of the bytes differs from the value in the last frame.
     #[error("count or hash of the bytes differ from those at the other gateway")]
     Differs,
 }
@@ -77,9 +76,9 @@ pub enum DecodeError {
 pub struct Decoder {
     input: BytesMut,
     body: Body,
-    /// Lengths of chunks whose bytes have not completely arrived.
+    /// Lengths of chunks whose bytes have not all arrived.
     lengths: VecDeque<usize>,
-    /// Start of a chunk. `None` if chunks are not collected.
+    /// Received bytes of an incomplete chunk. `None` if the decoder does not report chunks.
     begun: Option<BytesMut>,
     references: u64,
     is_ended: bool,
@@ -87,18 +86,19 @@ pub struct Decoder {
     events: VecDeque<DecoderEvent>,
 }
 
-/// Frame whose body arrives next.
+/// State between two frames or within the body of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Body {
-    /// The next bytes are a head.
+    /// The next bytes are the head of a frame.
     None,
-    /// Number of remaining bytes, which can be used in parts.
+    /// The next bytes belong to the body of a stored frame. The number counts its remaining bytes.
+    /// The decoder can process any part of them.
     Stored(usize),
     Whole(FrameHead),
 }
 
 impl Decoder {
-    /// Creates a decoder. With `reports_chunks` it reports complete chunks.
+    /// Creates a decoder. If `reports_chunks` is true, the decoder also reports complete chunks.
     pub fn new(reports_chunks: bool) -> Self {
         Self {
             input: BytesMut::new(),
@@ -112,7 +112,8 @@ impl Decoder {
         }
     }
 
-    /// Adds bytes of frames. Callers drain [`poll`](Self::poll) before the next ones.
+    /// Adds received bytes of frames. Callers must call [`poll`](Self::poll) until it returns
+    /// `None` before they add more bytes.
     pub fn push(&mut self, bytes: Bytes) {
         self.counts.coded_bytes += bytes.len() as u64;
         if self.input.is_empty() {
@@ -123,10 +124,10 @@ impl Decoder {
         }
     }
 
-    /// Returns the next event. `None` until more bytes arrive.
+    /// Returns the next event. Returns `None` if more bytes must arrive first.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes are no frames, or do not fit earlier frames.
+    /// [`DecodeError`] if the bytes are not frames, or contradict earlier frames.
     pub fn poll(&mut self) -> Result<Option<DecoderEvent>, DecodeError> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -166,15 +167,15 @@ impl Decoder {
         }
     }
 
-    /// Returns the counts so far.
+    /// Returns the byte counts so far.
     pub fn counts(&self) -> CodingCounts {
         self.counts
     }
 
-    /// Checks that the stream may end here.
+    /// Checks that the last frame of the stream has arrived.
     ///
     /// # Errors
-    /// [`DecodeError::Truncated`] if its last frame has not arrived.
+    /// [`DecodeError::Truncated`] if the last frame has not arrived.
     pub fn end(&self) -> Result<(), DecodeError> {
         match self.is_ended && self.input.is_empty() {
             true => Ok(()),
@@ -244,7 +245,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Counts a chunk of `bytes` bytes that the frames do not contain.
+    /// Adds `bytes` to the byte count, for a chunk that a reference replaced.
     pub fn record_referenced(&mut self, bytes: usize) {
         self.counts.bytes += bytes as u64;
         self.counts.references_saved_bytes += bytes.saturating_sub(REFERENCE_BYTES) as u64;
@@ -264,7 +265,7 @@ impl Decoder {
         self.collect(bytes)
     }
 
-    /// Collects the chunks that end within the next bytes.
+    /// Splits the next bytes into chunks, and reports each chunk that becomes complete.
     fn collect(&mut self, mut rest: Bytes) -> Result<(), DecodeError> {
         let Some(begun) = &mut self.begun else {
             return Ok(());

@@ -1,7 +1,8 @@
-//! Encoder: bytes of one direction of a stream to frames.
+//! Encoder that turns the bytes of one direction of a stream into frames.
 //!
-//! The encoder takes bytes from a buffer. In a stream with chunks, the start of a chunk stays in
-//! the buffer until the chunk's end has arrived. After a long time the start is sent ahead.
+//! The encoder takes bytes from a buffer. If it cuts chunks, the start of a chunk stays in the
+//! buffer until the end of the chunk has arrived. If the end does not arrive soon, the encoder
+//! sends the start without it.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -17,20 +18,21 @@ use crate::{
     zstd_block::{self, BLOCK_MAX},
 };
 
-/// Knowledge of a sender about chunks and lists of chunks.
+/// Access of an encoder to the sender's store of chunks and lists of chunks.
 pub trait SenderChunks {
-    /// Whether the receiver may have the chunk.
+    /// Returns whether the receiver may have the chunk.
     fn receiver_may_have(&mut self, name: &ChunkName) -> bool;
 
-    /// Keeps chunks for references, the first one by the next number: the receiver may request
-    /// their bytes. Returns false if they cannot be kept. They are then not referred to.
+    /// Keeps chunks in memory for references, since the receiver may request their bytes. The first
+    /// chunk gets the next reference number. Returns false if the chunks cannot be kept. The
+    /// encoder then sends their bytes instead of references.
     fn keep_outstanding(&mut self, chunks: &[Bytes]) -> bool;
 
-    /// Records a chunk whose bytes the receiver gets, or can derive from earlier bytes.
+    /// Records that the receiver gets the bytes of a chunk, or can derive them from earlier bytes.
     fn record_sent(&mut self, name: ChunkName, chunk: Bytes);
 }
 
-/// Chunks of a sender without a store.
+/// Stand-in for a store, for a sender that has no store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoChunks;
 
@@ -46,14 +48,14 @@ impl SenderChunks for NoChunks {
     fn record_sent(&mut self, _name: ChunkName, _chunk: Bytes) {}
 }
 
-/// Part of the buffer to encode.
+/// Bytes of the buffer that a call must encode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncodeScope {
     /// Only complete blocks.
     Blocks,
-    /// All bytes, since further bytes will not arrive soon.
+    /// All bytes, because no more bytes will arrive soon.
     All,
-    /// All bytes, since the stream ends after them.
+    /// All bytes, because the stream ends after them.
     Rest,
 }
 
@@ -63,19 +65,21 @@ pub struct Encoder {
     check: StreamCheck,
     chooser: Option<LevelChooser>,
     cutter: Option<Arc<Cutter>>,
-    /// Bytes at the start of the buffer that were sent already: the start of a chunk.
+    /// Number of bytes at the start of the buffer that were already sent. They are the start of an
+    /// incomplete chunk.
     sent_ahead_bytes: usize,
     list_builder: ListBuilder,
-    /// Chunks of the present list that the receiver may have.
+    /// Chunks of the current list that the receiver may have. They are not sent yet.
     known: Vec<(ChunkReference, Bytes)>,
-    /// Whether the receiver may have the last chunk.
+    /// Whether the receiver may have the chunk that was cut last.
     is_among_known: bool,
     is_ended: bool,
     counts: CodingCounts,
 }
 
 impl Encoder {
-    /// Creates an encoder that compresses or not, and cuts chunks or not.
+    /// Creates an encoder. If `compresses` is true, it compresses blocks. With a `cutter`, it cuts
+    /// chunks.
     pub fn new(compresses: bool, cutter: Option<Arc<Cutter>>) -> Self {
         Self {
             check: StreamCheck::default(),
@@ -118,13 +122,14 @@ impl Encoder {
         }
     }
 
-    /// Whether bytes of `buffer` wait for further ones.
+    /// Returns whether some bytes are not sent yet because the encoder waits for the end of a chunk
+    /// or list.
     pub fn holds_back(&self, buffer: &BytesMut) -> bool {
         buffer.len() > self.sent_ahead_bytes || !self.known.is_empty()
     }
 
-    /// Whether the receiver probably has the next chunks, too. Waiting for their ends then saves
-    /// their bytes.
+    /// Returns whether the receiver probably has the next chunks, because it may have the previous
+    /// chunk. Waiting for the ends of these chunks then saves their bytes.
     pub fn is_among_known(&self) -> bool {
         self.is_among_known
     }
@@ -217,7 +222,8 @@ impl Encoder {
         }
     }
 
-    /// Handles a complete list. If its chunks have not been sent yet, its name may replace them.
+    /// Processes a complete list of chunks. If none of its chunks was sent yet, one reference to
+    /// the list may replace them.
     fn put_list(
         &mut self,
         list: ChunkList,
@@ -247,7 +253,7 @@ impl Encoder {
         chunks.record_sent(list.name, list.bytes);
     }
 
-    /// Sends the known chunks by their own names.
+    /// Sends one reference for each chunk that the receiver may have.
     fn put_known(&mut self, chunks: &mut dyn SenderChunks, out: &mut VecDeque<Bytes>) {
         let mut references = Vec::new();
         for (reference, chunk) in std::mem::take(&mut self.known) {
@@ -268,7 +274,7 @@ impl Encoder {
         self.put_references(&mut references, out);
     }
 
-    /// Sends and hashes unchanged bytes.
+    /// Hashes a block that contains no references, and sends it.
     fn put_block(&mut self, block: Bytes, out: &mut VecDeque<Bytes>) {
         self.check.update(&block);
         self.put_compressed(block, out);
@@ -298,7 +304,7 @@ impl Encoder {
         self.put(block, out);
     }
 
-    /// Sends chunks with their bytes.
+    /// Sends the bytes of consecutive chunks, with their lengths.
     fn put_run(&mut self, whole: &Bytes, run: &mut UnsentRun, out: &mut VecDeque<Bytes>) {
         let UnsentRun { bytes, lengths } = std::mem::take(run);
         if lengths.is_empty() {
@@ -344,10 +350,10 @@ impl Encoder {
     }
 }
 
-/// Consecutive chunks to send with their bytes.
+/// Consecutive chunks whose bytes must be sent.
 #[derive(Default)]
 struct UnsentRun {
-    /// Range of their unsent bytes.
+    /// Range of the chunks' bytes that are not sent yet.
     bytes: std::ops::Range<usize>,
     lengths: Vec<usize>,
 }

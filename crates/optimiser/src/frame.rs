@@ -1,7 +1,8 @@
-//! The frames of a coded stream, as bytes.
+//! Encoding of the frames of a coded stream as bytes.
 //!
-//! A frame is a type byte, fields in big-endian order, and a body that the fields describe. Lengths
-//! have bounds. A frame stands for at most [`BLOCK_MAX`] bytes that must be held at once.
+//! A frame consists of a type byte, fields in big-endian order, and a body that the fields
+//! describe. All lengths are limited. A receiver needs at most [`BLOCK_MAX`] bytes of memory for
+//! the content of a frame.
 //!
 //! | type | fields | body |
 //! |---|---|---|
@@ -19,41 +20,41 @@ use crate::{
     zstd_block::BLOCK_MAX,
 };
 
-/// The fixed part of a frame.
+/// The type and the fields of a frame, without its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameHead {
-    /// End of the bytes.
+    /// Last frame of a stream.
     End {
-        /// Number of all bytes.
+        /// Number of all bytes before coding.
         total_bytes: u64,
-        /// XXH3-128 of all bytes.
+        /// XXH3-128 of all bytes before coding.
         hash: u128,
     },
-    /// Unchanged bytes.
+    /// A block of uncompressed bytes.
     Stored {
-        /// At least one, at most [`BLOCK_MAX`].
+        /// Number of bytes, from one to [`BLOCK_MAX`].
         bytes: usize,
     },
-    /// Compressed bytes.
+    /// A block of compressed bytes.
     Compressed {
-        /// Number of bytes before compression: at least one, at most [`BLOCK_MAX`].
+        /// Number of bytes before compression, from one to [`BLOCK_MAX`].
         bytes: usize,
-        /// Number of compressed bytes, less than `bytes`.
+        /// Number of compressed bytes. It is less than `bytes`.
         coded_bytes: usize,
     },
-    /// Lengths of chunks.
+    /// Lengths of chunks whose bytes follow in later frames.
     Cuts {
-        /// At least one, at most [`CUTS_MAX`].
+        /// Number of lengths, from one to [`CUTS_MAX`].
         count: usize,
     },
-    /// References to chunks.
+    /// References to chunks, which replace the bytes of the chunks.
     References {
-        /// At least one, at most [`REFERENCES_MAX`].
+        /// Number of references, from one to [`REFERENCES_MAX`].
         count: usize,
     },
-    /// References to lists.
+    /// References to lists, which replace the bytes of all chunks in the lists.
     Lists {
-        /// At least one, at most [`REFERENCES_MAX`].
+        /// Number of references, from one to [`REFERENCES_MAX`].
         count: usize,
     },
 }
@@ -67,19 +68,19 @@ pub struct ChunkReference {
     pub name: ChunkName,
 }
 
-/// Error for bytes that are no frame.
+/// Error for bytes that are not a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The type is unknown.
+    /// The type byte is unknown.
     #[error("a frame of unknown type {0}")]
     UnknownType(u8),
-    /// A length of a frame of this type is out of bounds.
+    /// A length in a frame of this type exceeds its limits.
     #[error("a frame of type {0} with a length out of bounds")]
     OutOfBounds(u8),
 }
 
 impl FrameHead {
-    /// Appends the head to `out`.
+    /// Appends the encoded head to `out`.
     pub fn encode(self, out: &mut BytesMut) {
         match self {
             Self::End { total_bytes, hash } => {
@@ -111,11 +112,11 @@ impl FrameHead {
         }
     }
 
-    /// Decodes the head at the start of `bytes`, and returns it with its length. `None` if it is
-    /// incomplete.
+    /// Decodes the head at the start of `bytes`. Returns the head and its encoded length, or `None`
+    /// if the head is incomplete.
     ///
     /// # Errors
-    /// [`FrameError`] if the bytes cannot begin a frame.
+    /// [`FrameError`] if the bytes cannot be the start of a frame.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
         let Some((&kind, fields)) = bytes.split_first() else {
             return Ok(None);
@@ -170,7 +171,7 @@ impl FrameHead {
         Ok(Some((head, 1 + length)))
     }
 
-    /// Returns the number of bytes after the head.
+    /// Returns the number of bytes of the body.
     pub fn body_bytes(self) -> usize {
         match self {
             Self::End { .. } => 0,
@@ -182,7 +183,7 @@ impl FrameHead {
     }
 }
 
-/// Appends the length of a chunk.
+/// Appends the encoded length of a chunk.
 pub fn put_length(out: &mut BytesMut, bytes: usize) {
     assert!((1..=CHUNK_MAX).contains(&bytes), "chunks are bounded");
     #[cfg(fuzz_canary)]
@@ -198,13 +199,13 @@ pub fn lengths(body: &[u8]) -> impl Iterator<Item = usize> + '_ {
     body.chunks_exact(LENGTH_BYTES).map(length)
 }
 
-/// Appends a reference.
+/// Appends an encoded reference.
 pub fn put_reference(out: &mut BytesMut, reference: &ChunkReference) {
     put_length(out, reference.bytes);
     out.put_slice(&reference.name.0);
 }
 
-/// Decodes the references in the body of a frame.
+/// Decodes the references in the body of a frame of references or lists.
 pub fn references(body: &[u8]) -> impl Iterator<Item = ChunkReference> + '_ {
     body.chunks_exact(REFERENCE_BYTES).map(|field| {
         let (bytes, name) = field.split_at(LENGTH_BYTES);
@@ -228,19 +229,20 @@ pub fn encode_head(head: FrameHead) -> Bytes {
     out.freeze()
 }
 
-/// Maximum number of chunks in one frame of cuts.
+/// Maximum number of lengths in one frame of cuts.
 pub const CUTS_MAX: usize = 1024;
 
 /// Maximum number of references in one frame.
 pub const REFERENCES_MAX: usize = 1024;
 
-/// Longest head.
+/// Maximum number of bytes of an encoded head.
 pub const HEAD_MAX: usize = 25;
 
-/// Bytes of a length less one, since no chunk exceeds 64 KiB.
+/// Number of bytes of an encoded chunk length. The encoded value is the length less one, so two
+/// bytes suffice for 64 KiB.
 const LENGTH_BYTES: usize = 2;
 
-/// Bytes of one reference.
+/// Number of bytes of one encoded reference.
 pub const REFERENCE_BYTES: usize = LENGTH_BYTES + NAME_BYTES;
 
 const END: u8 = 0;

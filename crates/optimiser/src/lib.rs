@@ -1,13 +1,12 @@
-//! Coding of a stream's bytes between two gateways, before encryption: fewer bytes on the WAN than
-//! in the files.
+//! Coding of a stream's bytes between two gateways, before encryption. It reduces the number of
+//! bytes on the WAN.
 //!
 //! An [`encoder::Encoder`] turns the bytes of one direction of a stream into frames. A
-//! [`decoder::Decoder`] at the peer turns the frames into the bytes. The last frame has the count
-//! and a hash of all bytes, taken before coding. A mistake on the way therefore cannot pass as a
-//! complete file.
+//! [`decoder::Decoder`] at the peer restores the bytes from the frames. The last frame contains the
+//! count and a hash of all bytes before coding. The peer therefore detects any error of the coding.
 //!
 //! The crate uses no socket and no clock, except in the thread of a [`store::Store`]. The driver of
-//! an encoder measures the times.
+//! an encoder measures the times for it.
 #![deny(clippy::disallowed_methods)]
 
 pub mod check;

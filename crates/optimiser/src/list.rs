@@ -1,8 +1,9 @@
-//! Lists of consecutive chunks, as one object with its own name.
+//! Lists of consecutive chunks. A list is stored under its own name, like a chunk.
 //!
-//! A known file is then named by some 34 bytes for each 1.3 MB instead of each 16 KB. The names of
-//! chunks determine the ends of lists, as the bytes determine the ends of chunks. Both gateways
-//! make the same lists from the same chunks, and store them like chunks.
+//! A single reference of 34 bytes to a list replaces about 1.3 MB that the receiver already has. A
+//! reference to a chunk replaces only 16 KB. The names of chunks determine where a list ends, just
+//! as the bytes determine where a chunk ends. Both gateways therefore make the same lists from the
+//! same chunks.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,25 +12,25 @@ use crate::{
     frame::{self, ChunkReference, REFERENCE_BYTES},
 };
 
-/// Finder of the ends of lists in the chunks of a stream.
+/// Builder that groups the chunks of a stream into lists.
 #[derive(Debug, Default)]
 pub struct ListBuilder {
     begun: BytesMut,
-    /// Bytes of the chunks in the present list.
+    /// Total bytes of the chunks in the incomplete list.
     bytes: usize,
 }
 
-/// A complete list.
+/// A complete list of chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkList {
     /// Name of the list.
     pub name: ChunkName,
-    /// References to its chunks.
+    /// Encoded references to the chunks of the list.
     pub bytes: Bytes,
 }
 
 impl ListBuilder {
-    /// Adds the next chunk of the stream. Returns the list that it ends.
+    /// Adds the next chunk of the stream. Returns the complete list if this chunk ends a list.
     pub fn push(&mut self, reference: &ChunkReference) -> Option<ChunkList> {
         frame::put_reference(&mut self.begun, reference);
         self.bytes += reference.bytes;
@@ -42,7 +43,7 @@ impl ListBuilder {
         }
     }
 
-    /// Ends the stream. Returns the last list, if it is long enough.
+    /// Ends the stream. Returns the last list if it has at least [`LIST_MIN`] chunks.
     pub fn end(&mut self) -> Option<ChunkList> {
         match self.count() >= LIST_MIN {
             true => Some(self.take()),
@@ -50,7 +51,7 @@ impl ListBuilder {
         }
     }
 
-    /// Returns the number of chunks in the present list.
+    /// Returns the number of chunks in the incomplete list.
     pub fn count(&self) -> usize {
         self.begun.len() / REFERENCE_BYTES
     }
@@ -65,22 +66,23 @@ impl ListBuilder {
     }
 }
 
-/// Fewest chunks of a list. A shorter one is not worth storing.
+/// Minimum number of chunks of a list. A shorter list is not worth storing.
 pub const LIST_MIN: usize = 32;
 
-/// The shortest list is long enough to be stored.
+/// Check that the shortest list has enough bytes to be stored.
 const _: () = assert!(LIST_MIN * REFERENCE_BYTES >= KEPT_LEAST);
 
 /// Maximum number of chunks of a list.
 pub const LIST_MAX: usize = 256;
 
-/// Bytes of chunks at which a list ends, with at least [`LIST_MIN`] chunks.
+/// Total bytes of chunks at which a list with at least [`LIST_MIN`] chunks ends.
 ///
-/// A sender keeps the chunks until it has looked the list up.
+/// A sender keeps the chunks in memory until it has looked up the list, so this limits the memory.
 const LISTED_BYTES: usize = LIST_MIN * CHUNK_MAX;
 
-/// Maximum number of bytes of the chunks of a list.
+/// Maximum total bytes of the chunks of a list.
 pub const LISTED_MAX: usize = LISTED_BYTES + CHUNK_MAX;
 
-/// Mask of a name that ends a list of sufficient length: one in 64 names.
+/// Bit mask for the name of a chunk. If a list is long enough, a chunk whose masked name is zero
+/// ends it: one chunk in 64.
 const END_MASK: u8 = 63;

@@ -1,6 +1,8 @@
-//! Blocks of bytes compressed by Zstandard (RFC 8878). Each block is independent of all others.
+//! Blocks of bytes that are compressed with Zstandard (RFC 8878). Each block is independent of all
+//! others.
 //!
-//! A context takes up to 1.5 MB, so each thread has one for all its streams.
+//! A compression context takes up to 1.5 MB. Each thread therefore has one context for all its
+//! streams.
 
 use std::cell::RefCell;
 
@@ -10,10 +12,10 @@ use zstd::bulk::{Compressor, Decompressor};
 /// Maximum number of bytes of a block before compression.
 ///
 /// A larger block gains little. At level -1 a source archive shrinks to 1/2.89 in blocks of 128
-/// KiB, and to 1/3.05 in blocks of 256 KiB. As a whole it shrinks to 1/3.03.
+/// KiB, and to 1/3.05 in blocks of 256 KiB. The undivided archive shrinks to 1/3.03.
 pub const BLOCK_MAX: usize = 256 * 1024;
 
-/// Fewest bytes worth a call.
+/// Minimum number of bytes of a block that is compressed. A shorter block is not worth a call.
 pub const BLOCK_LEAST: usize = 64;
 
 struct Contexts {
@@ -28,7 +30,8 @@ thread_local! {
     };
 }
 
-/// Compresses `block` by zstd's `level`. `None` if the result is not shorter.
+/// Compresses `block` at zstd's `level`. Returns `None` if the result is not shorter than the
+/// block.
 pub fn compress(block: &[u8], level: i32) -> Option<Bytes> {
     if block.len() < BLOCK_LEAST {
         return None;
@@ -38,8 +41,8 @@ pub fn compress(block: &[u8], level: i32) -> Option<Bytes> {
     })?
 }
 
-/// Returns the compressed size of `sample` by zstd's `level`, or its own size if it cannot be
-/// compressed.
+/// Returns the size of `sample` after compression at zstd's `level`. Returns the original size if
+/// the sample does not shrink.
 pub fn compressed_bytes(sample: &[u8], level: i32) -> usize {
     let coded_bytes = with_compressed(sample, level, <[u8]>::len);
     coded_bytes.map_or(sample.len(), |bytes| bytes.min(sample.len()))
@@ -73,7 +76,7 @@ fn with_compressed<T>(block: &[u8], level: i32, take: impl FnOnce(&[u8]) -> T) -
     })
 }
 
-/// Decompresses `coded` to `block_bytes` bytes. `None` if it has another length.
+/// Decompresses `coded` to `block_bytes` bytes. Returns `None` if the result has another length.
 pub fn decompress(coded: &[u8], block_bytes: usize) -> Option<Bytes> {
     if block_bytes > BLOCK_MAX {
         return None;

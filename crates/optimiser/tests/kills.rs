@@ -1,4 +1,4 @@
-//! A process with a store is killed at any moment.
+//! Test that kills a process with a store at a random moment.
 #![allow(
     clippy::disallowed_methods,
     reason = "stores have a thread and a clock of their own"

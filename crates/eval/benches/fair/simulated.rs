@@ -65,7 +65,7 @@ pub fn run(options: &FairOptions) -> anyhow::Result<()> {
     report.finish(options.out.as_deref(), "fair.html")
 }
 
-/// Returns all rows. To bench another policy, change the first line of this function.
+/// Returns all rows. Change the first line of this function to bench another policy.
 fn groups() -> Vec<Group> {
     let policy = Policy::Fair;
     vec![

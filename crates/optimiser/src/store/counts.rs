@@ -2,44 +2,46 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// State of a store, and counts of events since it was opened.
+/// State of a store, and event counts since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreCounts {
-    /// Chunks in the index, without chunks in the queue.
+    /// Number of chunks in the index. Chunks in the write queue do not count.
     pub entries: u64,
     /// Number of segments.
     pub segments: u64,
-    /// Bytes of all segments, including the future footer of the newest one.
+    /// Bytes of all segments, including the footer that the newest segment does not have yet.
     pub disk_bytes: u64,
-    /// Bytes of memory of the index.
+    /// Memory of the index in bytes.
     pub index_bytes: u64,
-    /// Bytes that wait to be written.
+    /// Bytes in the write queue.
     pub queue_bytes: u64,
-    /// Chunks that were written.
+    /// Number of chunks written to the disk.
     pub written: u64,
-    /// Bytes of content of the written chunks.
+    /// Content bytes of the chunks written to the disk.
     pub written_bytes: u64,
-    /// Chunks that were put although they were known.
+    /// Number of `put` calls for chunks that the store already had.
     pub known: u64,
-    /// Chunks that were put and not kept. They were too small or too large, or the queue or the
-    /// disk was full, or the store was retired.
+    /// Number of `put` calls whose chunk was dropped. Reasons are a chunk that is too small or too
+    /// large, a full queue, a full disk, and a retired store.
     pub dropped: u64,
-    /// Calls of `get` that returned a chunk.
+    /// Number of `get` calls that returned a chunk.
     pub hits: u64,
-    /// Calls of `get` that returned none.
+    /// Number of `get` calls that returned no chunk.
     pub misses: u64,
-    /// Unreadable chunks, chunks that differed from their names, and files that were no segments.
+    /// Number of damaged objects: unreadable chunks, chunks that differed from their names, and
+    /// files that were not segments.
     pub damaged: u64,
-    /// Segments removed to make room.
+    /// Number of segments removed to make room.
     pub evicted: u64,
-    /// Failed writes and removals of files.
+    /// Number of failed writes and failed removals of files.
     pub write_errors: u64,
-    /// Whether the index is still being rebuilt. Chunks of earlier runs may be missing in it.
+    /// Whether the index is still being rebuilt. Until then the index may lack chunks of earlier
+    /// runs.
     pub is_rebuilding: bool,
 }
 
-/// The counters that only rise.
+/// Counters that never decrease.
 #[derive(Default)]
 pub(super) struct EventCounters {
     pub written: EventCounter,

@@ -1,5 +1,5 @@
-//! File operations of a store as a trait, so that tests can inject faults, and the operations of
-//! the real system.
+//! File operations of a store as a trait, and their implementation for the real file system. Tests
+//! implement the trait to inject faults.
 
 use std::{
     fs::{self, OpenOptions, TryLockError},
@@ -8,23 +8,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file system.
+/// File operations that a store needs.
 pub trait StoreFileSystem: Send + Sync {
-    /// Makes a folder that only its owner can enter, and its parent. Both may exist.
+    /// Creates a folder and its parent, unless they exist. Only the owner of a new folder can enter
+    /// it.
     ///
-    /// If the parent's parent is missing, a disk is not mounted, and the folder must not be made in
-    /// its place.
+    /// If the parent of the parent is missing, a disk is probably not mounted. The call then fails
+    /// instead of creating the folder on another disk.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
 
-    /// Lists the files in a folder, in no order. Files that vanish during the call may be left out.
+    /// Returns the files in a folder, in no particular order. The result may lack files that are
+    /// removed during the call.
     fn list(&self, folder: &Path) -> io::Result<Vec<FolderEntry>>;
 
-    /// Locks a file against other processes. Creates the file if it is missing. `None` if another
-    /// process has the lock.
+    /// Locks a file against other processes. Creates the file if it is missing. Returns `None` if
+    /// another process has the lock.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
 
-    /// Creates an empty file for reading and writing that only its owner can read. An existing file
-    /// is emptied.
+    /// Creates an empty file for reading and writing, which only its owner can read. Truncates an
+    /// existing file.
     fn create(&self, path: &Path) -> io::Result<Box<dyn StoreFile>>;
 
     /// Opens a file for reading.
@@ -33,13 +35,13 @@ pub trait StoreFileSystem: Send + Sync {
     /// Opens a file for reading and writing.
     fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn StoreFile>>;
 
-    /// Renames a file, and replaces a file with the new name.
+    /// Renames a file. If a file with the new name exists, replaces it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Syncs the names in a folder. They then survive a power cut.
+    /// Syncs the names in a folder, so that they survive a power cut.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
 
@@ -48,27 +50,29 @@ pub trait StoreFile: Send + Sync {
     /// Returns the size of the file.
     fn size_bytes(&self) -> io::Result<u64>;
 
-    /// Reads bytes at `offset`: at least one, unless the file ends there. Returns their number.
+    /// Reads at least one byte at `offset`, unless the file ends at `offset`. Returns the number of
+    /// bytes read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes at least the first byte of `bytes`. Returns the number of bytes written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Shortens the file.
+    /// Truncates the file to `size_bytes`.
     fn truncate(&self, size_bytes: u64) -> io::Result<()>;
 
-    /// Syncs the file's bytes. They then survive a power cut.
+    /// Syncs the file's bytes, so that they survive a power cut.
     fn sync(&self) -> io::Result<()>;
 
-    /// Whether the file still has a name.
+    /// Returns whether the file still has a name in its folder.
     fn is_in_place(&self) -> bool {
         true
     }
 }
 
-/// A lock, which is released when it is dropped.
+/// A lock on a file. Drop releases the lock.
 pub trait FileLock: Send {
-    /// Whether the locked file still has its name. The removal of the folder removes the file, too.
+    /// Returns whether the locked file still has its name. The file loses its name if its folder is
+    /// removed.
     fn is_in_place(&self) -> bool {
         true
     }
@@ -188,7 +192,8 @@ impl StoreFile for fs::File {
     }
 }
 
-/// A lock of the kernel, which releases it when the file is closed or the process ends.
+/// A kernel lock on an open file. The kernel releases the lock when the file is closed or the
+/// process ends.
 struct RealLock {
     file: fs::File,
     path: PathBuf,
@@ -205,7 +210,7 @@ impl FileLock for RealLock {
     }
 }
 
-/// Whether the disk, or this user's share of it, is full.
+/// Returns whether the error means that the disk, or the user's quota, is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -213,10 +218,10 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// Fills `buffer` from `offset` on.
+/// Reads from `offset` until `buffer` is full.
 ///
 /// # Errors
-/// `UnexpectedEof` if the file ends before, or the error of the file.
+/// `UnexpectedEof` if the file ends before the buffer is full, or the error of the file.
 pub(super) fn read_exact_at(
     file: &dyn StoreFile,
     buffer: &mut [u8],
@@ -234,10 +239,10 @@ pub(super) fn read_exact_at(
     Ok(())
 }
 
-/// Writes all of `bytes` from `offset` on.
+/// Writes all of `bytes`, starting at `offset`.
 ///
 /// # Errors
-/// The error of the file. A part may have been written.
+/// The error of the file. Some of the bytes may have been written.
 pub(super) fn write_all_at(file: &dyn StoreFile, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {

@@ -1,19 +1,20 @@
-//! A segment as bytes. Numbers are little-endian.
+//! Encoding of a segment as bytes. Numbers are little-endian, and the numbers in parentheses are
+//! lengths in bytes.
 //!
 //! The header has 64 bytes: magic (8), version (4), zeros (4), id of the store (16), number of the
 //! segment (8), zeros (16), checksum (8).
 //!
-//! Records follow, each at a multiple of 64 bytes. A record is the name (32), the length of the
-//! content (4), a checksum (4), the content, and zeros. The checksum covers the name, the length
-//! and the record's position.
+//! Records follow the header. Each record begins at a multiple of 64 bytes. A record consists of
+//! the name (32), the length of the content (4), a checksum (4), the content, and zeros. The
+//! checksum covers the name, the length and the record's position.
 //!
-//! The footer stands at a multiple of 64 bytes. It has name (32), offset (4) and length (4) for
-//! each record. Then it has magic (8), number of records (4), zeros (4), number of the segment (8),
-//! and checksum (8).
+//! The footer also begins at a multiple of 64 bytes. For each record it contains the name (32), the
+//! offset (4) and the length (4). The footer ends with magic (8), number of records (4), zeros (4),
+//! number of the segment (8), and checksum (8).
 //!
-//! Records begin at multiples of 64 bytes, so that the index needs 20 bits for a position in a
-//! segment. Checksums are XXH3, which detects accidents. The name, a BLAKE3 hash, verifies the
-//! content.
+//! Since records begin at multiples of 64 bytes, the index needs only 20 bits for a position in a
+//! segment. Checksums are XXH3, which detects accidental damage. The name is a BLAKE3 hash of the
+//! content, and so verifies the content.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -26,23 +27,24 @@ pub(super) struct RecordPosition {
     pub name: ChunkName,
     /// Offset of the record, a multiple of [`UNIT_BYTES`].
     pub offset: u32,
-    /// Bytes of the content.
+    /// Length of the content in bytes.
     pub length_bytes: u32,
 }
 
 impl RecordPosition {
-    /// Returns the offset of the content.
+    /// Returns the offset of the content in the segment.
     pub(super) fn content_offset(&self) -> u64 {
         u64::from(self.offset) + RECORD_HEADER_BYTES as u64
     }
 
-    /// Returns the first possible offset of the next record.
+    /// Returns the lowest offset at which the next record can begin.
     pub(super) fn end(&self) -> u64 {
         u64::from(self.offset) + record_bytes(self.length_bytes as usize)
     }
 }
 
-/// Returns the size of a record with content of `length` bytes in a segment, including its zeros.
+/// Returns the size of a record in a segment for content of `length` bytes. The size includes the
+/// zeros at the end.
 pub(super) fn record_bytes(length: usize) -> u64 {
     let bytes = (RECORD_HEADER_BYTES + length) as u64;
     bytes.next_multiple_of(u64::from(UNIT_BYTES))
@@ -76,8 +78,8 @@ pub(super) fn record_header(number: u64, entry: &RecordPosition) -> [u8; RECORD_
     bytes
 }
 
-/// Decodes the header of the record at `offset` of the segment `number`. `None` if these bytes are
-/// no header.
+/// Decodes the header of the record at `offset` of the segment `number`. Returns `None` if the
+/// bytes are not a record header.
 pub(super) fn read_record_header(
     number: u64,
     offset: u32,
@@ -116,7 +118,8 @@ pub(super) fn footer(number: u64, entries: &[RecordPosition]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the number of records of a footer with these last bytes. `None` if they end no footer.
+/// Returns the number of records of a footer from its last bytes, `trailer`. Returns `None` if
+/// these bytes are not the end of a footer.
 pub(super) fn records_of_trailer(number: u64, trailer: &[u8; TRAILER_BYTES]) -> Option<usize> {
     let records: u32 = number_at(trailer, 8)?;
     let is_one = trailer[..8] == *FOOTER_MAGIC
@@ -125,8 +128,8 @@ pub(super) fn records_of_trailer(number: u64, trailer: &[u8; TRAILER_BYTES]) -> 
     is_one.then_some(records as usize)
 }
 
-/// Decodes the table of a footer at `footer_offset`. `None` if its checksum is wrong, or if its
-/// records do not follow each other from the header to the footer.
+/// Decodes the table of the footer at `footer_offset`. Returns `None` if the checksum is wrong.
+/// Also returns `None` if the records do not fill the segment from its header to its footer.
 pub(super) fn read_footer(bytes: &[u8], footer_offset: u64) -> Option<Vec<RecordPosition>> {
     let (table, checksum) = bytes.split_last_chunk::<8>()?;
     if xxh3_64(table) != u64::from_le_bytes(*checksum) {
@@ -165,14 +168,14 @@ pub(super) const RECORD_HEADER_BYTES: usize = NAME_BYTES + 8;
 pub(super) const TABLE_ENTRY_BYTES: usize = NAME_BYTES + 8;
 pub(super) const TRAILER_BYTES: usize = 32;
 
-/// Unit of the offsets of records.
+/// Unit of record offsets in bytes.
 pub(super) const UNIT_BYTES: u32 = 64;
 
-/// Maximum number of bytes of a segment: the range of 20 bits of units.
+/// Maximum number of bytes of a segment. An offset in units of 64 bytes then fits 20 bits.
 pub(super) const SEGMENT_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Maximum number of records of a segment: four times the number of chunks with the usual 16 KiB.
-/// Its table of 640 KiB is read into memory at once.
+/// Maximum number of records of a segment: four times the number of chunks of 16 KiB, the usual
+/// size. The table then has at most 640 KiB, which are read into memory as a whole.
 pub(super) const RECORDS_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
-//! Entry point of a fuzz target for the parser of segments. It reads any bytes as a segment,
-//! unchanged and with correct checksums, which no fuzzer guesses.
+//! Entry point of a fuzz target for the parser of segments.
+//!
+//! It parses arbitrary bytes as a segment, once unchanged and once with corrected checksums. A
+//! fuzzer cannot guess correct checksums.
 
 use std::io;
 
@@ -13,13 +15,14 @@ use super::{
     segment::{self, RecordContent, SegmentContent},
 };
 
-/// Parses `bytes` in four ways, and returns the number of records found in all.
+/// Parses `bytes` in four ways, and returns the total number of records found.
 ///
-/// They are read as a segment, and as the bytes after an intact header. They are also read with
-/// correct checksums, as records and as the table of a footer.
+/// Two ways leave the bytes unchanged: as a segment, and as the bytes after an intact header. Two
+/// ways correct the checksums: as records, and as the table of a footer.
 ///
 /// # Panics
-/// If a record is found at an impossible position, or with content that differs from its name.
+/// If the parser finds a record at an impossible position, or with content that differs from its
+/// name.
 pub fn segment(bytes: &[u8]) -> usize {
     let header = format::header(ID, NUMBER);
     let behind_header = [&header, bytes].concat();
@@ -53,7 +56,7 @@ fn read(file: &MemoryFile) -> usize {
     entries.len()
 }
 
-/// Corrects the checksum of each record, if its length is possible.
+/// Corrects the checksum of each record whose length is possible.
 fn correct_records(bytes: &mut [u8]) {
     let mut at = HEADER_BYTES;
     while let Some(header) = bytes.get_mut(at..at + RECORD_HEADER_BYTES) {
@@ -72,8 +75,8 @@ fn correct_records(bytes: &mut [u8]) {
     }
 }
 
-/// Converts the bytes after the header to names of records, and writes records of zeros and a
-/// footer with these names.
+/// Interprets the bytes after the header as names of records. Replaces them by records of zeros,
+/// and by a footer with these names.
 fn correct_footer(bytes: &mut Vec<u8>) {
     let table = bytes.split_off(HEADER_BYTES);
     let mut entries = Vec::new();
@@ -131,7 +134,7 @@ impl StoreFile for MemoryFile {
 const ID: StoreId = StoreId([7; 16]);
 const NUMBER: u64 = 3;
 
-/// Maximum number of zeros in place of records.
+/// Maximum number of zero bytes that replace the records.
 const MEMORY_MAX_BYTES: usize = 4 * 1024 * 1024;
 
 #[cfg(test)]

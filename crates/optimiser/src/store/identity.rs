@@ -1,8 +1,8 @@
 //! Identity of a store in its own file: its id, and the secret for cutting its chunks.
 //!
-//! The file has a magic number, a version, the id, the secret and a checksum. It is the only file
-//! that is synced and replaced as a whole. It is written once in a store's life, and all segments
-//! are worthless without it.
+//! The file contains a magic number, a version, the id, the secret and a checksum. It is the only
+//! file that the store syncs, and that it replaces atomically. The store writes it only when it is
+//! created or cleared. Without the identity, all segments are worthless.
 
 use std::{fmt, io, path::Path};
 
@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::files::{self, StoreFileSystem};
 
-/// Id of a store. A cleared store gets another one.
+/// Id of a store. Clearing a store gives it a new id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StoreId(pub [u8; 16]);
 
@@ -23,10 +23,11 @@ impl fmt::Debug for StoreId {
     }
 }
 
-/// Random bytes for a new store. The store has no source of randomness.
+/// Random bytes for the identity of a new store. The caller provides them, since the store has no
+/// random number generator.
 #[derive(Clone, Copy)]
 pub struct IdentitySeed {
-    /// Bytes of the id.
+    /// Id of the new store.
     pub id: [u8; 16],
     /// Secret for cutting chunks.
     pub secret: [u8; 32],
@@ -54,11 +55,11 @@ impl From<IdentitySeed> for StoreIdentity {
     }
 }
 
-/// Reads the identity in a folder. `None` if it is missing or damaged.
+/// Reads the identity in a folder. Returns `None` if the file is missing or damaged.
 ///
 /// # Errors
-/// The error of the file if this process may not read it. The folder then has another user's store,
-/// which must not be replaced.
+/// The error of the file if this process may not read it. The folder then contains another user's
+/// store, which must not be replaced.
 pub(super) fn read(
     files: &dyn StoreFileSystem,
     folder: &Path,
@@ -77,7 +78,7 @@ pub(super) fn read(
 /// Replaces the identity in a folder.
 ///
 /// # Errors
-/// The error of the files. The folder then has the old identity or the new one.
+/// The error of the files. The folder then contains either the old or the new identity.
 pub(super) fn write(
     files: &dyn StoreFileSystem,
     folder: &Path,
@@ -102,8 +103,8 @@ fn encode(identity: &StoreIdentity) -> [u8; FILE_BYTES] {
     bytes
 }
 
-/// Decodes an identity. An unknown version counts as damaged, so the store starts empty after a
-/// return to an older program.
+/// Decodes an identity. Returns `None` for damaged bytes and for an unknown version. After a
+/// downgrade of the program, the store therefore starts empty.
 fn decode(bytes: &[u8; FILE_BYTES]) -> Option<StoreIdentity> {
     let (id, secret) = (bytes[16..32].try_into(), bytes[32..64].try_into());
     let identity = StoreIdentity {
@@ -113,7 +114,7 @@ fn decode(bytes: &[u8; FILE_BYTES]) -> Option<StoreIdentity> {
     (encode(&identity) == *bytes).then_some(identity)
 }
 
-/// Names of the files of an identity.
+/// Names of the identity's files: the file itself, and the temporary file that replaces it.
 pub(super) const FILES: [&str; 2] = [FILE, NEW_FILE];
 
 const FILE: &str = "identity";

@@ -1,19 +1,22 @@
-//! Positions of chunks, in memory: eight bytes for each.
+//! Index of the positions of chunks, in memory, with eight bytes for each chunk.
 //!
-//! A name is hashed with a secret of this process, since a sender of content can search for names
-//! that agree in some bits. The hash is the upper half of Σ kᵢwᵢ + k₀ modulo 2¹²⁸, over the four
-//! words wᵢ of a name and random kᵢ. Any two names have the same hash with probability 2⁻⁶⁴
-//! (Dietzfelbinger 1996). The upper part of the hash selects the shard, and 28 bits of it are the
-//! tag. An entry is the tag, 16 bits of the segment's number, and 20 bits of the position in units
-//! of 64 bytes.
+//! The index hashes names with a secret of this process. Without the secret, a sender of content
+//! could search for names that agree in some bits. The hash is the upper half of Σ kᵢwᵢ + k₀ modulo
+//! 2¹²⁸, over the four words wᵢ of a name and random kᵢ. Any two names have the same hash with
+//! probability 2⁻⁶⁴ (Dietzfelbinger 1996).
 //!
-//! A shard is a sorted array of about 512 entries. It needs no free space, unlike an
-//! open-addressing table, and a removed entry leaves no trace. Growth copies 4 KiB of one shard,
-//! and the other shards stay available. An absent name matches an entry with a probability of 512 /
-//! 2²⁸, which is 1 in 500,000. This costs one needless round trip in a minute at 1 Gbit/s of new
-//! content.
+//! The upper bits of the hash select the shard, and 28 bits of the hash are the tag. An entry
+//! consists of the tag, 16 bits of the segment's number, and 20 bits of the position in units of 64
+//! bytes.
 //!
-//! The module is public for its bench only.
+//! A shard is a sorted array of about 512 entries. Unlike an open-addressing table, it needs no
+//! free space, and a removed entry leaves no trace. When a shard grows, only its 4 KiB are copied,
+//! and the other shards stay available.
+//!
+//! An absent name matches an entry with a probability of 512 / 2²⁸, which is 1 in 500,000. With new
+//! content at 1 Gbit/s, this causes one needless round trip per minute.
+//!
+//! The module is public only for its bench.
 
 use std::sync::{
     Mutex,
@@ -32,17 +35,18 @@ pub struct ChunkIndex {
     capacity: AtomicU64,
 }
 
-/// Possible position of a record.
+/// Position at which a chunk may be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordLocation {
-    /// Last bits of the segment's number.
+    /// Last 16 bits of the segment's number.
     pub segment: u16,
-    /// Offset of the record, a multiple of 64. Never 0, the offset of the segment's header.
+    /// Offset of the record, a multiple of 64. It is never 0, since the segment's header is at
+    /// offset 0.
     pub offset: u32,
 }
 
 impl ChunkIndex {
-    /// Creates an empty index that works best with about `entries` entries.
+    /// Creates an empty index whose shards have their best size with about `entries` entries.
     pub fn new(seed: &[u8; 16], entries: u64) -> Self {
         let shards = (entries / SHARD_ENTRIES).clamp(1, SHARDS_MAX);
         let mut hasher = blake3::Hasher::new_derive_key(SEED_CONTEXT);
@@ -60,7 +64,8 @@ impl ChunkIndex {
         }
     }
 
-    /// Whether the index may contain a chunk. Another chunk with the same tag also counts.
+    /// Returns whether the index may contain a chunk. The result is also true if another chunk has
+    /// the same tag.
     pub fn contains(&self, name: &ChunkName) -> bool {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);
@@ -68,8 +73,8 @@ impl ChunkIndex {
         shard.get(at).is_some_and(|entry| tag_of(*entry) == tag)
     }
 
-    /// Yields up to four possible positions of a chunk. The newest segment is not necessarily
-    /// first.
+    /// Returns up to four positions at which the chunk may be stored. The order does not depend on
+    /// the age of the segments.
     pub fn find(&self, name: &ChunkName) -> impl Iterator<Item = RecordLocation> + use<> {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);
@@ -103,7 +108,7 @@ impl ChunkIndex {
         self.entries.fetch_add(1, Relaxed);
     }
 
-    /// Removes the entry from `name` to `location`, if there is one.
+    /// Removes the entry of chunk `name` at `location`, if it exists.
     pub fn remove(&self, name: &ChunkName, location: RecordLocation) {
         let (shard, tag) = self.place(name);
         let mut shard = lock(shard);
@@ -113,8 +118,8 @@ impl ChunkIndex {
         }
     }
 
-    /// Removes all entries of a segment, in a pass over the whole index. Other threads can use
-    /// shards during the pass.
+    /// Removes all entries of a segment by scanning the whole index. Other threads can use shards
+    /// during the scan.
     pub fn remove_segment(&self, segment: u16) {
         self.retain(|location| location.segment != segment);
     }
@@ -129,7 +134,7 @@ impl ChunkIndex {
         self.entries.load(Relaxed)
     }
 
-    /// Returns the bytes of memory of the index.
+    /// Returns the memory of the index in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let shards = size_of_val(&*self.shards) as u64;
         shards + self.capacity.load(Relaxed) * size_of::<u64>() as u64
@@ -159,7 +164,7 @@ impl ChunkIndex {
     }
 }
 
-/// Returns the index of the first entry with this tag.
+/// Returns the position in the shard of the first entry with this tag.
 fn first(shard: &[u64], tag: u64) -> usize {
     let least = tag << LOCATION_BITS;
     shard.partition_point(|entry| *entry < least)
@@ -185,23 +190,24 @@ fn location_of(entry: u64) -> RecordLocation {
 
 const SEED_CONTEXT: &str = "longhaul 2026-11-27 index of a chunk store";
 
-/// Entries of a shard when the index has its planned number of entries.
+/// Number of entries per shard when the index has its planned number of entries.
 const SHARD_ENTRIES: u64 = 512;
 
-/// Maximum number of shards: enough for 4 TB of chunks of 16 KiB. Beyond that 16 bits do not
-/// distinguish the segments. 16 MiB.
+/// Maximum number of shards, which suffices for 4 TB of chunks of 16 KiB. In a larger store, 16
+/// bits could not distinguish the segments. Without entries, the shards take 16 MiB.
 const SHARDS_MAX: u64 = 1 << 19;
 
-/// Divisor of a full shard's growth, and least number of added entries.
+/// A full shard grows by this fraction of its entries (one sixteenth), but at least by this number
+/// of entries.
 const GROWTH: usize = 16;
 
-/// Maximum number of positions tried for a name.
+/// Maximum number of positions that a look-up of a name returns.
 const FOUND_MAX: usize = 4;
 
 const TAG_MASK: u64 = (1 << (64 - LOCATION_BITS)) - 1;
 const LOCATION_BITS: u32 = 16 + UNIT_BITS;
 
-/// Bits of a position in a segment, in units.
+/// Number of bits of a position in a segment. The position is in units of 64 bytes.
 const UNIT_BITS: u32 = 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The segments of a store, some of them open for reading.
+//! The segments of a store, with the files that are open for reading.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,7 +12,7 @@ use super::{
     lock,
 };
 
-/// Segments by their numbers, which only rise.
+/// Segments by number. A newer segment always has a higher number.
 #[derive(Default)]
 pub(super) struct LiveSegments(Mutex<State>);
 
@@ -20,12 +20,13 @@ pub(super) struct LiveSegments(Mutex<State>);
 struct State {
     size_bytes: BTreeMap<u64, u64>,
     total_bytes: u64,
-    /// Open files. The last one used is at the end.
+    /// Open segment files with their numbers, sorted by last use. The most recently used file is at
+    /// the end.
     open: VecDeque<(u64, Arc<dyn StoreFile>)>,
 }
 
 impl LiveSegments {
-    /// Records a segment, or its new size.
+    /// Adds a segment, or updates its size.
     pub(super) fn set(&self, number: u64, size_bytes: u64) {
         let mut state = lock(&self.0);
         let before = state.size_bytes.insert(number, size_bytes).unwrap_or(0);
@@ -59,8 +60,8 @@ impl LiveSegments {
         lock(&self.0).size_bytes.keys().copied().collect()
     }
 
-    /// Returns the segment whose number ends in these bits. There is only one, since the numbers of
-    /// all segments are within 2¹⁶.
+    /// Returns the number of the segment that ends in these bits. At most one segment matches,
+    /// since the numbers of all segments span less than 2¹⁶.
     pub(super) fn number(&self, last_bits: u16) -> Option<u64> {
         let state = lock(&self.0);
         let (newest, _) = state.size_bytes.last_key_value()?;
@@ -69,10 +70,10 @@ impl LiveSegments {
         state.size_bytes.contains_key(&number).then_some(number)
     }
 
-    /// Returns a segment's file, open for reading.
+    /// Returns the file of a segment, open for reading.
     ///
     /// # Errors
-    /// The error of opening it.
+    /// The error of opening the file.
     pub(super) fn file(
         &self,
         files: &dyn StoreFileSystem,
@@ -102,24 +103,27 @@ impl LiveSegments {
     }
 }
 
-/// Returns the path of a segment.
+/// Returns the path of a segment's file.
 pub(super) fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:016x}{SUFFIX}"))
 }
 
-/// Returns the number of the segment with this name.
+/// Returns the number of the segment whose file has this name. Returns `None` if this is not the
+/// name of a segment file.
 pub(super) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
     let number = u64::from_str_radix(digits, 16).ok()?;
     (number < NUMBER_END && format!("{number:016x}") == digits).then_some(number)
 }
 
-/// Maximum number of open files of a store. There may be a store for each peer and tenant.
+/// Maximum number of open files of a store. The limit is low because each peer and tenant may have
+/// a store.
 const OPEN_MAX: usize = 16;
 
 const SUFFIX: &str = ".segment";
 
-/// Bound on numbers, so that they can rise: a segment in each microsecond of eight years.
+/// Upper limit of segment numbers. It leaves enough numbers for one segment per microsecond for
+/// eight years.
 const NUMBER_END: u64 = 1 << 48;
 
 #[cfg(test)]

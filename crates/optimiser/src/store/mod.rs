@@ -1,26 +1,29 @@
-//! Chunks that two gateways share, on the disk of each: a store for each peer and tenant, in its
-//! own folder.
+//! Store of the chunks that two gateways share. Each gateway has a store on its disk for each peer
+//! and tenant, in its own folder.
 //!
-//! A sender whose store has a chunk sends its name instead of its bytes. The receiver takes the
-//! bytes from its own store, or requests them. Two stores are never assumed to agree. A store or
-//! its disk may lose any content at any time. This costs a round trip, never a byte, since each
-//! chunk read is compared with its name, a BLAKE3 hash. In doubt the store discards content. It
-//! discards unreadable segments and torn records, and everything if the identity is damaged. It
-//! also discards new chunks while the disk is full, failing or too slow.
+//! If a sender's store has a chunk, the sender may send its name instead of its bytes. The receiver
+//! reads the bytes from its own store, or requests them from the sender. The stores need not agree,
+//! and a store or its disk may lose any content at any time. A lost chunk costs a round trip, but
+//! never corrupts data. The receiver compares each chunk with its name, a BLAKE3 hash.
+//!
+//! If the store finds damage, it discards content. It discards unreadable segments and incomplete
+//! records. If the identity is damaged, it discards everything. It also discards new chunks while
+//! the disk is full, failing or too slow.
 //!
 //! One thread appends chunks to segments (`format`), without a sync. After a power cut the last
-//! chunks are missing or garbage, and checksums and names detect that. Waiting for the disk would
-//! cost more than sending these chunks again. When the store or its disk is full, the oldest
-//! segment is removed.
+//! chunks may be missing or damaged, which checksums and names reveal. Waiting for the disk would
+//! cost more than sending these chunks again. When the store or its disk is full, the thread
+//! removes the oldest segment.
 //!
-//! The index is in memory only, eight bytes for each chunk (`index`). After a start the same thread
-//! rebuilds it from the footers of segments. Without errors only the last segment lacks a footer.
-//! The thread reads such a segment record by record, and then writes its footer.
+//! The index is in memory only, with eight bytes for each chunk (`index`). After a start the same
+//! thread rebuilds it from the footers of segments. Without errors, only the last segment lacks a
+//! footer. The thread reads a segment without a footer record by record, and then writes the
+//! footer.
 //!
-//! The caller provides the folder, the size and all randomness. It decides which streams are cut
-//! into chunks, and defines the messages between gateways. The module has a thread, and reads the
-//! clock after write errors. If a folder is deleted while its store is open, the next write creates
-//! it again, and the store is empty.
+//! The caller provides the folder, the size and all randomness. The caller also chooses the streams
+//! that are cut into chunks, and defines the messages between gateways. The module starts a thread,
+//! and reads the clock after write errors. If the folder is deleted while the store is open, the
+//! next write creates an empty store in the same folder.
 
 mod counts;
 mod files;
@@ -64,19 +67,19 @@ use writer::{StoreLimits, StoreWriter};
 /// Settings of a store.
 #[derive(Clone)]
 pub struct StoreSettings {
-    /// Folder of the store alone. It is created with mode 0700 if it is missing, and so is its
-    /// parent.
+    /// Folder that contains only this store. If the folder or its parent is missing, the store
+    /// creates it with mode 0700.
     pub folder: PathBuf,
-    /// Maximum number of bytes of all segments on the disk. A few MiB are of little benefit, and
-    /// more than 3.6 TiB make no difference.
+    /// Maximum number of bytes of all segments on the disk. A store of a few MiB is of little
+    /// benefit. A limit above 3.6 TiB has no effect.
     pub size_max_bytes: u64,
-    /// Maximum number of bytes that wait to be written. 16 MiB last for a tenth of a second at 1
-    /// Gbit/s.
+    /// Maximum number of bytes in the write queue. At 1 Gbit/s, 16 MiB fill in about a tenth of a
+    /// second.
     pub queue_max_bytes: usize,
-    /// Pause after a failed write, such as 30 s. New chunks are dropped during the pause.
+    /// Pause after a failed write, such as 30 s. The store drops new chunks during the pause.
     pub pause: Duration,
-    /// Random bytes, new for each start. Peers must not learn which names are neighbours in the
-    /// index.
+    /// Random bytes for the index, new for each start. They prevent peers from finding names that
+    /// are adjacent in the index.
     pub seed: [u8; 16],
 }
 
@@ -93,17 +96,17 @@ impl fmt::Debug for StoreSettings {
     }
 }
 
-/// Reason why a store cannot be opened. The gateway then works without it.
+/// Reason why a store cannot be opened. The gateway then works without the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreOpenError {
-    /// Another process, or another store of this one, has the folder.
+    /// Another process, or another store of this process, uses the folder.
     #[error("the chunk store {folder:?} is in use")]
     InUse {
         /// Folder of the store.
         folder: PathBuf,
     },
-    /// The folder cannot be made, read or written.
+    /// The folder cannot be created, read or written.
     #[error("the folder {folder:?} of the chunk store")]
     Folder {
         /// Folder of the store.
@@ -112,7 +115,7 @@ pub enum StoreOpenError {
         #[source]
         source: io::Error,
     },
-    /// The system refuses a further thread.
+    /// The system cannot start another thread.
     #[error("a thread for the chunk store {folder:?}")]
     Thread {
         /// Folder of the store.
@@ -134,8 +137,8 @@ pub struct ClearError {
     pub source: io::Error,
 }
 
-/// A store of chunks. Clones are the same store. Dropping the last one writes all queued chunks
-/// first.
+/// Handle of a chunk store. All clones refer to the same store. When the last clone is dropped, the
+/// store first writes all queued chunks.
 #[derive(Clone)]
 pub struct Store(Arc<StoreOwner>);
 
@@ -158,17 +161,17 @@ struct StoreParts {
 }
 
 impl Store {
-    /// Opens the store in a folder, or creates one. Its chunks of earlier runs become available one
-    /// segment after the other, the newest first.
+    /// Opens the store in a folder, or creates a store. Chunks of earlier runs become available
+    /// segment by segment, starting with the newest segment.
     ///
     /// # Errors
-    /// [`StoreOpenError`]. A damaged identity is not an error: the store starts empty, with
-    /// `fresh`.
+    /// [`StoreOpenError`]. A damaged identity is not an error. The store then starts empty, with
+    /// the identity `fresh`.
     pub fn open(settings: StoreSettings, fresh: IdentitySeed) -> Result<Self, StoreOpenError> {
         Self::open_with(settings, fresh, Arc::new(RealFileSystem))
     }
 
-    /// Opens a store over other files than this machine's, as [`Store::open`] does.
+    /// Opens a store on another file system than that of this machine, for tests.
     ///
     /// # Errors
     /// The errors of [`Store::open`].
@@ -221,27 +224,28 @@ impl Store {
         Ok(Self(Arc::new(StoreOwner { shared, thread })))
     }
 
-    /// Returns the id of the store, which changes with [`Store::clear`].
+    /// Returns the id of the store. [`Store::clear`] changes the id.
     pub fn id(&self) -> StoreId {
         lock(&self.0.shared.identity).id
     }
 
-    /// Returns the secret of the store, for cutting its chunks.
+    /// Returns the secret for cutting the chunks of this store.
     pub fn secret(&self) -> [u8; 32] {
         lock(&self.0.shared.identity).secret
     }
 
-    /// Whether the store seems to have a chunk, without a disk access.
+    /// Returns whether the store probably has a chunk, without accessing the disk.
     ///
-    /// The result is wrong for one in 500,000 absent names. A present chunk may also turn out
-    /// damaged when it is read.
+    /// The result is wrong for one in 500,000 absent names. A chunk in the index may also turn out
+    /// to be damaged when it is read.
     pub fn has(&self, name: &ChunkName) -> bool {
         let StoreParts { reader, queue, .. } = &*self.0.shared;
         // The order matters: a chunk is in the index before it leaves the queue.
         queue.contains(name) || reader.index.contains(name)
     }
 
-    /// Reads a chunk of `length` bytes with this name. Blocks during the disk access.
+    /// Returns the chunk with this name and a length of `length` bytes, or `None` if the store
+    /// cannot read it. Blocks during the disk access.
     pub fn get(&self, name: &ChunkName, length: usize) -> Option<Bytes> {
         let StoreParts { reader, queue, .. } = &*self.0.shared;
         let find = || {
@@ -264,12 +268,12 @@ impl Store {
         found
     }
 
-    /// Stores a chunk. Drops it if it is known, smaller than [`KEPT_LEAST`] or larger than
-    /// [`CHUNK_MAX`], or if the queue is full.
+    /// Stores a chunk. Drops the chunk if the store already has it, if it is smaller than
+    /// [`KEPT_LEAST`] or larger than [`CHUNK_MAX`], or if the queue is full.
     ///
-    /// Never waits for the disk. `has` and `get` find the chunk at once, in the queue. The queue
-    /// counts only the bytes of `content`, which should not be a small part of a large buffer in
-    /// memory.
+    /// Never waits for the disk. `has` and `get` find the chunk in the queue from now on. The queue
+    /// counts only the bytes of `content`. `content` should therefore not be a small slice of a
+    /// large buffer.
     pub fn put(&self, name: ChunkName, content: Bytes) {
         let StoreParts { reader, queue, .. } = &*self.0.shared;
         if self.has(&name) {
@@ -279,15 +283,15 @@ impl Store {
         }
     }
 
-    /// Removes a chunk from the index. The next start may find it again.
+    /// Removes a chunk from the index. After the next start, the index may contain the chunk again.
     pub fn forget(&self, name: &ChunkName) {
         let StoreParts { reader, queue, .. } = &*self.0.shared;
         queue.remove(name);
         reader.forget(name);
     }
 
-    /// Removes all chunks, and continues as another store. Blocks until a running write ends and
-    /// the files are removed.
+    /// Removes all chunks, and gives the store a new identity. Blocks until a running write ends
+    /// and the files are removed.
     ///
     /// # Errors
     /// [`ClearError`] if the new identity cannot be written, or the store is retired. The store is
@@ -311,9 +315,9 @@ impl Store {
     }
 
     /// Releases the folder for another process. Drops all queued chunks, stops a rebuild of the
-    /// index, and writes no more. Blocks until a running write ends.
+    /// index, and prevents further writes. Blocks until a running write ends.
     ///
-    /// Indexed chunks can still be read until the other process removes them.
+    /// Indexed chunks stay readable until the other process removes them.
     pub fn retire(&self) {
         let StoreParts { reader, queue, .. } = &*self.0.shared;
         queue.close();
@@ -328,13 +332,13 @@ impl Store {
         self.0.shared.queue.wait_until_idle();
     }
 
-    /// Returns the reason why no chunks are stored at present. `None` while the folder can be
-    /// written.
+    /// Returns the reason why the store currently drops new chunks. Returns `None` while the folder
+    /// can be written.
     pub fn trouble(&self) -> Option<String> {
         lock(&self.0.shared.reader.trouble).clone()
     }
 
-    /// Returns the counters of the store.
+    /// Returns the state and the event counts of the store.
     pub fn counts(&self) -> StoreCounts {
         let StoreParts { reader, queue, .. } = &*self.0.shared;
         let counters = &reader.counters;
@@ -359,7 +363,7 @@ impl Store {
 }
 
 impl StoreParts {
-    /// Runs the thread: writes queued chunks, and rebuilds the index in between.
+    /// Runs the store's thread. The thread writes queued chunks, and rebuilds the index in between.
     fn work(&self) {
         let _ended = EndNotifier(&self.queue);
         loop {
@@ -380,7 +384,7 @@ impl StoreParts {
     }
 }
 
-/// Notifier of the threads that wait for the end of the store's thread, even after a panic.
+/// Guard whose drop reports the end of the store's thread to waiting threads, even after a panic.
 struct EndNotifier<'a>(&'a WriteQueue);
 
 impl Drop for EndNotifier<'_> {
@@ -398,12 +402,13 @@ impl Drop for StoreOwner {
     }
 }
 
-/// Locks a mutex, even after a panic of its owner. At worst a chunk is missing.
+/// Locks a mutex, even if a thread panicked while it held the lock. In the worst case a chunk is
+/// missing.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Average size of chunks for the layout of the index.
+/// Average chunk size for which the index is laid out.
 const CHUNK_USUAL_BYTES: u64 = 16 * 1024;
 
 const LOCK_FILE: &str = "lock";

@@ -1,4 +1,4 @@
-//! Reading side of a store: finds chunks on the disk by the index and the segments.
+//! Reader of a store. It finds chunks on the disk through the index and the segments.
 
 use std::{
     io,
@@ -24,12 +24,12 @@ pub(super) struct StoreReader {
     pub index: ChunkIndex,
     pub segments: LiveSegments,
     pub counters: EventCounters,
-    /// Reason why no chunks can be written at present.
+    /// Reason why the store currently cannot write chunks. `None` while it can.
     pub trouble: Mutex<Option<String>>,
 }
 
 impl StoreReader {
-    /// Reads a chunk. Wrong entries are removed from the index.
+    /// Reads a chunk. Removes index entries that turn out to be wrong.
     pub(super) fn get(&self, name: &ChunkName, length: usize) -> Option<Bytes> {
         for location in self.index.find(name) {
             match self.read(name, length, location) {
@@ -75,13 +75,15 @@ impl StoreReader {
     }
 }
 
-/// Whether an error is temporary, and not the file's: too many open files, or too little memory.
+/// Returns whether an error is temporary and not caused by the file, such as too many open files or
+/// too little memory.
 pub(super) fn is_passing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::OutOfMemory
         || matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
-/// Errors of Linux and most other systems for too many open files, in a process or in the system.
+/// Error numbers of Linux and most other systems for too many open files, in a process (`EMFILE`)
+/// or in the system (`ENFILE`).
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 

@@ -8,8 +8,8 @@ use std::{
 
 use super::{LOCK_FILE, StoreOpenError, identity, live_segments};
 
-/// Whether a process has the store in a folder open. A process that opens it during this call may
-/// find it in use.
+/// Returns whether a process has opened the store in a folder. During this call, another process
+/// that opens the store may get the error that it is in use.
 ///
 /// # Errors
 /// The error of reading the folder.
@@ -26,13 +26,14 @@ pub fn is_in_use(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes the content of the store in a folder, unless a process has it open. The next process
-/// that opens it starts with an empty store.
+/// Removes the content of the store in a folder, unless a process has the store open. The next
+/// process that opens the store finds it empty.
 ///
-/// Creates no file, so that no file belongs to another user than before.
+/// This function creates no file. If another user calls it, all files therefore keep their owner.
 ///
 /// # Errors
-/// [`StoreOpenError::InUse`], or [`StoreOpenError::Folder`] after the removal of a part.
+/// [`StoreOpenError::InUse`] if a process has the store open. [`StoreOpenError::Folder`] if a file
+/// cannot be removed. Some of the files may then be removed.
 pub fn remove(folder: &Path) -> Result<(), StoreOpenError> {
     let failed = |source| StoreOpenError::Folder {
         folder: folder.to_owned(),

@@ -1,7 +1,7 @@
 //! Parser of segments: their tables, and the content of a record.
 //!
-//! Only checksums make the data of a file trustworthy. The limits of [`format`](super::format)
-//! bound all allocations.
+//! The parser uses data of a file only after checking its checksum. The limits of
+//! [`format`](super::format) bound all memory allocations.
 
 use std::io;
 
@@ -17,21 +17,22 @@ use super::{
 };
 use crate::chunk::ChunkName;
 
-/// Kind of a file.
+/// Result of reading a file as a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SegmentContent {
     /// A segment with an intact footer.
     Sealed(Vec<RecordPosition>),
-    /// A segment without an intact footer: the valid records from its start on.
+    /// A segment without an intact footer. The records are those from its start up to the first
+    /// invalid record.
     Unsealed(Vec<RecordPosition>),
-    /// Not a segment of this number in this store.
+    /// A file that is not the segment with this number of this store.
     Foreign,
 }
 
-/// Reads the entries of a segment, from its footer or record by record.
+/// Reads the record positions of a segment, from its footer or record by record.
 ///
 /// # Errors
-/// The error of the file, except for its end.
+/// The error of the file. An unexpected end of the file is not an error.
 pub(super) fn read_segment(
     file: &dyn StoreFile,
     id: StoreId,
@@ -51,7 +52,7 @@ pub(super) fn read_segment(
     Ok(SegmentContent::Unsealed(scan(file, number, size_bytes)?))
 }
 
-/// Reads the table of an intact footer.
+/// Reads the record positions from the footer, if the footer is intact.
 fn sealed(
     file: &dyn StoreFile,
     number: u64,
@@ -78,7 +79,7 @@ fn sealed(
     Ok(format::read_footer(&footer, footer_offset))
 }
 
-/// Reads record by record.
+/// Reads the record positions record by record, up to the first invalid record.
 fn scan(file: &dyn StoreFile, number: u64, size_bytes: u64) -> io::Result<Vec<RecordPosition>> {
     let mut entries = Vec::new();
     let mut at = HEADER_BYTES as u64;
@@ -97,21 +98,21 @@ fn scan(file: &dyn StoreFile, number: u64, size_bytes: u64) -> io::Result<Vec<Re
     Ok(entries)
 }
 
-/// Content at the offset of a record.
+/// Result of reading the record at an offset.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RecordContent {
-    /// Content that matches the name.
+    /// Content whose hash equals the name.
     Content(Bytes),
-    /// An intact header with another name, or with another length.
+    /// A record with an intact header that has another name or another length.
     Other,
-    /// A damaged record, or none.
+    /// A damaged record, or no record.
     Damaged,
 }
 
-/// Reads the content with `name` and `length` bytes, from the record at `offset`.
+/// Reads the content of the record at `offset`, if the record has this name and this length.
 ///
 /// # Errors
-/// The error of the file, except for its end.
+/// The error of the file. An unexpected end of the file is not an error.
 pub(super) fn read_record(
     file: &dyn StoreFile,
     number: u64,
@@ -141,7 +142,7 @@ pub(super) fn read_record(
     })
 }
 
-/// Fills `buffer`. Returns false if the file ends before.
+/// Reads until `buffer` is full. Returns false if the file ends before the buffer is full.
 fn read_whole(file: &dyn StoreFile, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
     match read_exact_at(file, buffer, offset) {
         Ok(()) => Ok(true),

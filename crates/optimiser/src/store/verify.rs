@@ -1,5 +1,5 @@
-//! Inspection of a store without opening it, even while a process has it open: its content, and its
-//! damage.
+//! Inspection of a store without opening it: counts of its content, and a search for damage. A
+//! process may use the store at the same time.
 
 use std::{
     io,
@@ -14,33 +14,34 @@ use super::{
 };
 use crate::chunk::ChunkName;
 
-/// Content of a store.
+/// Counts of a store's content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreContent {
     /// Number of segments.
     pub segments: u64,
-    /// Segments without an intact footer. In a store that is in use only the last one lacks it.
+    /// Number of segments without an intact footer. In a store that is in use, only the newest
+    /// segment lacks a footer.
     pub unsealed: u64,
-    /// Files with the names of segments that are no segments of this store.
+    /// Number of files that have the name of a segment, but are not segments of this store.
     pub foreign: u64,
-    /// Chunks in the segments. A chunk in two segments counts twice.
+    /// Number of chunks in the segments. A chunk in two segments counts twice.
     pub chunks: u64,
-    /// Bytes of content of the chunks.
+    /// Content bytes of the chunks.
     pub content_bytes: u64,
-    /// Bytes of the files.
+    /// Total size of the segment files in bytes.
     pub disk_bytes: u64,
 }
 
-/// Result of reading all chunks.
+/// Result of reading and checking all chunks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verification {
-    /// Content of the store.
+    /// Counts of the store's content.
     pub listing: StoreContent,
     /// Number of damaged chunks.
     pub damaged: u64,
-    /// The first thousand damaged chunks.
+    /// The first thousand damaged chunks that were found.
     pub damage: Vec<DamagedChunk>,
 }
 
@@ -48,9 +49,9 @@ pub struct Verification {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedChunk {
-    /// File of the segment.
+    /// Path of the segment's file.
     pub segment: PathBuf,
-    /// Offset of its record in bytes.
+    /// Offset of the chunk's record in the segment, in bytes.
     pub offset_bytes: u64,
     /// Name of the chunk.
     pub name: ChunkName,
@@ -60,7 +61,8 @@ pub struct DamagedChunk {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreReadError {
-    /// The identity is missing or damaged. A gateway would start with an empty store there.
+    /// The identity is missing or damaged. A gateway would start with an empty store in this
+    /// folder.
     #[error("{folder:?} has no chunk store")]
     None {
         /// Folder of the store.
@@ -77,22 +79,23 @@ pub enum StoreReadError {
     },
 }
 
-/// Counts the content of the store in a folder, from its tables.
+/// Counts the content of the store in a folder from the tables of its segments.
 ///
 /// # Errors
-/// [`StoreReadError`].
+/// [`StoreReadError`] if the folder has no store, or a file cannot be read.
 pub fn list(folder: &Path) -> Result<StoreContent, StoreReadError> {
     let mut listing = StoreContent::default();
     walk(folder, &mut listing, &mut |_, _| {})?;
     Ok(listing)
 }
 
-/// Reads all content of the store in a folder, and compares it with the names.
+/// Reads all chunks of the store in a folder, and compares their content with their names.
 ///
-/// Calls `progress` after each segment with the bytes read so far, and the bytes at the start.
+/// Calls `progress` after each segment, with the number of bytes read and the total number of
+/// bytes.
 ///
 /// # Errors
-/// [`StoreReadError`].
+/// [`StoreReadError`] if the folder has no store, or a file cannot be read.
 pub fn verify(
     folder: &Path,
     progress: &mut dyn FnMut(u64, u64),
@@ -123,17 +126,17 @@ pub fn verify(
     Ok(verification)
 }
 
-/// A segment during a visit.
+/// An open segment, as the visitor function receives it.
 struct OpenSegment<'a> {
     number: u64,
     file: &'a dyn super::StoreFile,
     entries: &'a [super::format::RecordPosition],
     size_bytes: u64,
-    /// Bytes of earlier segments.
+    /// Total bytes of the segments that were visited before.
     bytes_before: u64,
 }
 
-/// Visits the segments, the oldest first.
+/// Calls `visit` for each segment, starting with the oldest segment.
 fn walk(
     folder: &Path,
     listing: &mut StoreContent,
@@ -192,5 +195,5 @@ fn walk(
     Ok(())
 }
 
-/// Maximum number of damaged chunks in the list.
+/// Maximum number of damaged chunks in the result.
 const DAMAGE_MAX: usize = 1000;

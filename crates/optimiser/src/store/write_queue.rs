@@ -1,4 +1,5 @@
-//! Queue of chunks between `put` and the thread that writes them. Queued chunks can be read.
+//! Queue of chunks between `put` and the thread that writes the chunks (the writer). Chunks in the
+//! queue can be read.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,37 +11,37 @@ use bytes::Bytes;
 use super::lock;
 use crate::chunk::ChunkName;
 
-/// A queue with a bound in bytes.
+/// A queue of chunks with a limit in bytes.
 pub(super) struct WriteQueue {
     size_max_bytes: usize,
     state: Mutex<State>,
-    /// Signals work for the writer.
+    /// Condition that wakes the writer when it has work.
     work: Condvar,
-    /// Signals that the writer rests, or has ended.
+    /// Condition that wakes waiting threads when the writer is idle, or has ended.
     idle: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     content: HashMap<ChunkName, Bytes>,
-    /// Names of chunks that the writer has not taken, in order.
+    /// Names of the chunks that the writer has not taken yet, in the order of their arrival.
     order: VecDeque<ChunkName>,
     size_bytes: usize,
     /// Whether the queue accepts no more chunks.
     is_closed: bool,
-    /// Number of threads that wait for the writer to rest.
+    /// Number of threads that keep the writer idle, or wait for it to become idle.
     holds: usize,
-    /// Whether the writer had other work at its last call.
+    /// Whether the writer had other work at its last call of `next`.
     is_busy: bool,
-    /// Whether the writer waits, with no chunks in hand.
+    /// Whether the writer waits in `next`, without unwritten chunks.
     is_resting: bool,
     has_ended: bool,
 }
 
-/// Next work of the writer.
+/// Next task of the writer.
 pub(super) enum WriterTask {
     Write(Vec<(ChunkName, Bytes)>),
-    /// No chunk waits: the writer continues with its other work.
+    /// No chunk is queued. The writer continues with its other work.
     Other,
     /// All chunks are written, and no more will follow.
     End,
@@ -59,7 +60,7 @@ impl WriteQueue {
         }
     }
 
-    /// Adds a chunk. Returns false if there is no room for it.
+    /// Adds a chunk. Returns false if the queue has no room for the chunk.
     pub(super) fn push(&self, name: ChunkName, content: Bytes) -> bool {
         let mut state = lock(&self.state);
         if state.content.contains_key(&name) {
@@ -89,12 +90,13 @@ impl WriteQueue {
         lock(&self.state).size_bytes
     }
 
-    /// Whether the writer had other work at its last call.
+    /// Returns whether the writer had other work at its last call of `next`.
     pub(super) fn is_busy(&self) -> bool {
         lock(&self.state).is_busy
     }
 
-    /// Removes a chunk. The writer may write it nevertheless.
+    /// Removes a chunk from the queue. If the writer has already taken the chunk, it is written
+    /// nevertheless.
     pub(super) fn remove(&self, name: &ChunkName) {
         let mut state = lock(&self.state);
         if state.take(name) {
@@ -102,7 +104,7 @@ impl WriteQueue {
         }
     }
 
-    /// Empties the queue. Returns the number of chunks that the writer had not taken.
+    /// Empties the queue. Returns the number of removed chunks that the writer had not taken.
     pub(super) fn clear(&self) -> usize {
         let mut state = lock(&self.state);
         let count = state.order.len();
@@ -112,8 +114,8 @@ impl WriteQueue {
         count
     }
 
-    /// Returns the writer's next work. Waits for work unless `is_busy`, that is, unless the writer
-    /// has other work.
+    /// Returns the writer's next task. Waits for a task if `is_busy` is false. If `is_busy` is
+    /// true, the writer has other work, and the function returns at once.
     pub(super) fn next(&self, is_busy: bool) -> WriterTask {
         let mut state = lock(&self.state);
         state.is_busy = is_busy;
@@ -136,7 +138,7 @@ impl WriteQueue {
         }
     }
 
-    /// Removes a batch that the writer has written or dropped.
+    /// Removes the chunks of a batch that the writer has written or dropped.
     pub(super) fn done(&self, batch: &[(ChunkName, Bytes)]) {
         let mut state = lock(&self.state);
         for (name, _) in batch {
@@ -144,13 +146,13 @@ impl WriteQueue {
         }
     }
 
-    /// Closes the queue for further chunks.
+    /// Closes the queue, so that it accepts no more chunks.
     pub(super) fn close(&self) {
         lock(&self.state).is_closed = true;
         self.work.notify_one();
     }
 
-    /// Returns when the writer rests with no chunks in hand. It keeps resting until
+    /// Waits until the writer is idle without unwritten chunks. The writer stays idle until
     /// [`WriteQueue::release`].
     pub(super) fn hold(&self) {
         let mut state = lock(&self.state);
@@ -165,7 +167,7 @@ impl WriteQueue {
         self.work.notify_one();
     }
 
-    /// Records the end of the writer.
+    /// Records that the writer has ended.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
         state.has_ended = true;
@@ -173,7 +175,7 @@ impl WriteQueue {
         self.idle.notify_all();
     }
 
-    /// Returns when all chunks are written and the writer has no other work.
+    /// Waits until all chunks are written and the writer has no other work.
     pub(super) fn wait_until_idle(&self) {
         let mut state = lock(&self.state);
         while !(state.has_ended || state.content.is_empty() && !state.is_busy) {
@@ -183,7 +185,7 @@ impl WriteQueue {
 }
 
 impl State {
-    /// Removes a batch of chunks from the front.
+    /// Removes a batch of chunks from the front of the queue.
     fn batch(&mut self) -> Vec<(ChunkName, Bytes)> {
         let (mut batch, mut size_bytes) = (Vec::new(), 0);
         while size_bytes < BATCH_BYTES
@@ -210,10 +212,10 @@ fn wait<'a>(condition: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a,
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the bytes that a chunk counts for, including its share of the tables.
+/// Returns the number of bytes by which a chunk fills the queue, including its table entries.
 fn cost_bytes(content: &Bytes) -> usize {
     content.len() + 128
 }
 
-/// Bytes of content of a batch, one chunk more or less.
+/// Number of content bytes at which a batch is complete. The last chunk may exceed it.
 const BATCH_BYTES: usize = 1024 * 1024;

@@ -1,8 +1,8 @@
-//! Writing side of a store: appends chunks, seals and removes segments, and rebuilds the index.
+//! Writer of a store. It appends chunks, seals and removes segments, and rebuilds the index.
 //!
-//! One thread at a time uses it. After an error it writes no chunks for a while, and drops new
-//! ones. On a full disk it removes the oldest segments instead, and the store stays smaller for
-//! some time.
+//! Only one thread uses the writer at any time. After an error, the writer pauses and drops new
+//! chunks. On a full disk, it removes the oldest segments instead, and the store stays smaller for
+//! ten minutes.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads the clock for how long nothing is written after an error"
@@ -35,21 +35,22 @@ use crate::chunk::ChunkName;
 pub(super) struct StoreWriter {
     reader: Arc<StoreReader>,
     limits: StoreLimits,
-    /// Start of a period with smaller limits because of a full disk, and the limits before.
+    /// Time of the last shrinking because of a full disk, and the limits before the first
+    /// shrinking.
     shrunk: Option<(Instant, StoreLimits)>,
     identity: StoreIdentity,
-    /// `None` if another process may have the folder.
+    /// Lock on the folder. `None` if another process may use the folder.
     lock: Option<Box<dyn FileLock>>,
     /// Whether the segments of earlier runs have been listed.
     is_listed: bool,
-    /// Numbers of segments whose chunks are not in the index yet.
+    /// Numbers of the segments of earlier runs whose chunks are not in the index yet.
     unread: VecDeque<u64>,
     next_number: u64,
     current: Option<CurrentSegment>,
     paused_until: Option<Instant>,
 }
 
-/// Segment to which chunks are appended.
+/// Segment to which the writer appends chunks.
 struct CurrentSegment {
     number: u64,
     file: Box<dyn StoreFile>,
@@ -58,7 +59,7 @@ struct CurrentSegment {
     end: u64,
 }
 
-/// Bounds that follow from the size of a store.
+/// Limits that follow from the configured size of a store.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoreLimits {
     size_max_bytes: u64,
@@ -81,7 +82,8 @@ impl StoreLimits {
         }
     }
 
-    /// Whether a chunk fits a segment with `records` records up to `end`.
+    /// Returns whether a chunk of `length` bytes fits a segment that has `records` records and ends
+    /// at `end`.
     fn has_room(&self, end: u64, records: usize, length: usize) -> bool {
         records < self.records_max
             && end + record_bytes(length) + footer_bytes(records + 1) <= self.segment_max_bytes
@@ -109,14 +111,15 @@ impl StoreWriter {
         }
     }
 
-    /// Whether the rebuild of the index is incomplete. If listing the segments failed, the next
-    /// write after the pause tries again.
+    /// Returns whether the index still lacks chunks of earlier runs. If listing the segments
+    /// failed, the writer lists them again with the next write after the pause.
     pub(super) fn has_unread(&self) -> bool {
         let is_new = !self.is_listed && self.paused_until.is_none();
         self.lock.is_some() && (is_new || !self.unread.is_empty())
     }
 
-    /// Continues the rebuild: lists the segments, or reads one of them, the newest first.
+    /// Performs one step of the index rebuild. It lists the segments, or reads the newest unread
+    /// segment.
     pub(super) fn rebuild_some(&mut self) {
         if self.lock.is_none() {
             return;
@@ -157,7 +160,7 @@ impl StoreWriter {
         self.reader.counters.dropped.add(left.len());
     }
 
-    /// Writes the footer of the present segment. The next chunk begins another one.
+    /// Writes the footer of the current segment. The next chunk begins a new segment.
     pub(super) fn seal(&mut self) {
         if self.lock.is_none() {
             return;
@@ -167,11 +170,11 @@ impl StoreWriter {
         }
     }
 
-    /// Removes all chunks, and continues as another store.
+    /// Removes all chunks, and gives the store a new identity.
     ///
     /// # Errors
-    /// The error of writing the identity. The store is then unchanged, or the next start finds the
-    /// new identity.
+    /// The error of writing the identity. The store is then unchanged, but the next start may find
+    /// the new identity.
     pub(super) fn restart(&mut self, identity: &StoreIdentity) -> io::Result<()> {
         if self.lock.is_none() {
             return Err(io::Error::other("the store is retired"));
@@ -196,7 +199,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Seals the present segment, and releases the lock. Writes no more.
+    /// Seals the current segment, releases the lock, and prevents further writes.
     pub(super) fn retire(&mut self) {
         self.seal();
         self.current = None;
@@ -209,7 +212,8 @@ impl StoreWriter {
             .is_some_and(|until| Instant::now() < until)
     }
 
-    /// Stops writing for a while. Logs a new reason.
+    /// Stops writing for the configured pause. Logs the reason if it differs from the previous
+    /// reason.
     fn pause(&mut self, error: &io::Error) {
         let reader = &self.reader;
         reader.counters.write_errors.add(1);
@@ -223,7 +227,8 @@ impl StoreWriter {
         }
     }
 
-    /// Ends the pause after a successful write.
+    /// Removes the reason for a pause after a successful write. If the last shrinking was at least
+    /// [`SHRUNK_TIME`] ago, restores the limits.
     fn recover(&mut self) {
         if lock(&self.reader.trouble).take().is_some() {
             let folder = self.reader.folder.display();
@@ -239,7 +244,7 @@ impl StoreWriter {
     /// Creates the folder again if it was removed. The store is then empty.
     ///
     /// # Errors
-    /// The error of creating the folder, or of a lock by another process.
+    /// The error of creating the folder, or an error if another process has the lock.
     fn keep_folder(&mut self) -> io::Result<()> {
         let reader = self.reader.clone();
         if self.lock.as_ref().is_some_and(|it| !it.is_in_place()) {
@@ -263,8 +268,8 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Removes the oldest segment of a store on a full disk, and lowers the limits. Returns whether
-    /// there was a segment.
+    /// Removes the oldest segment because the disk is full, and lowers the limits of the store.
+    /// Returns whether a segment was removed.
     fn shrink(&mut self) -> bool {
         let reader = self.reader.clone();
         let Some(oldest) = reader.segments.oldest() else {
@@ -284,7 +289,7 @@ impl StoreWriter {
         self.evict(oldest).is_ok()
     }
 
-    /// Lists the present segments.
+    /// Finds the segments of earlier runs in the folder.
     fn list(&mut self) -> io::Result<()> {
         let reader = self.reader.clone();
         let mut numbers = Vec::new();
@@ -306,7 +311,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Adds the chunks of a segment to the index. Seals the segment if necessary.
+    /// Adds the chunks of a segment to the index. Writes the footer of the segment if it has none.
     fn read(&mut self, number: u64) -> io::Result<()> {
         let reader = self.reader.clone();
         let path = live_segments::path(&reader.folder, number);
@@ -386,7 +391,7 @@ impl StoreWriter {
         Ok(batch.len())
     }
 
-    /// Writes chunks that fit.
+    /// Appends chunks to the current segment, or to a new segment. The chunks must fit the segment.
     fn append(&mut self, chunks: &[(ChunkName, Bytes)]) -> io::Result<()> {
         let reader = self.reader.clone();
         let mut bytes = Vec::new();
@@ -455,7 +460,8 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Closes the present segment after an error. Earlier chunks stay, even if it cannot be sealed.
+    /// Closes the current segment after an error. Its earlier chunks stay available, even if its
+    /// footer cannot be written.
     fn abandon(&mut self) {
         let Some(current) = &self.current else { return };
         let number = current.number;
@@ -469,8 +475,8 @@ impl StoreWriter {
         }
     }
 
-    /// Removes the oldest segments until there is room for further bytes and entries. Returns false
-    /// if that is impossible.
+    /// Removes the oldest segments until the store has room for further bytes and entries. Returns
+    /// false if that is impossible.
     fn make_room(&mut self, more_bytes: u64, more_entries: u64) -> io::Result<bool> {
         let reader = self.reader.clone();
         loop {
@@ -490,7 +496,7 @@ impl StoreWriter {
         }
     }
 
-    /// Removes the oldest segment and its entries in the index.
+    /// Removes a segment and its entries in the index. The segment must be the oldest.
     fn evict(&mut self, number: u64) -> io::Result<()> {
         let reader = self.reader.clone();
         let read = || {
@@ -521,7 +527,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Removes a segment's file, if it exists.
+    /// Removes the file of a segment, if it exists.
     fn remove_file(&self, number: u64) -> io::Result<()> {
         let reader = &self.reader;
         match reader
@@ -541,7 +547,8 @@ fn location(number: u64, entry: &RecordPosition) -> RecordLocation {
     }
 }
 
-/// Cuts a segment off after its records, and writes the footer. Returns its size in bytes.
+/// Truncates a segment after its last record, and writes the footer. Returns the size of the
+/// segment in bytes.
 fn seal(
     file: &dyn StoreFile,
     number: u64,
@@ -554,22 +561,22 @@ fn seal(
     Ok(end + footer.len() as u64)
 }
 
-/// Least size of the segments of a small store.
+/// Minimum size of a segment in a small store.
 const SEGMENT_LEAST_BYTES: u64 = 256 * 1024;
 
-/// Maximum number of segments removed for one batch on a full disk. If it stays full, other files
-/// fill it.
+/// Maximum number of segments that the writer removes for one batch on a full disk. If the disk is
+/// still full after them, other files fill it.
 const EVICTIONS_MAX: usize = 4;
 
 /// Time for which a store stays smaller after its disk was full.
 const SHRUNK_TIME: Duration = Duration::from_secs(600);
 
-/// Bytes of a store for each index entry, a quarter of the usual chunk size: 8 bytes of memory for
-/// each.
+/// Number of store bytes for which the index may have one entry. It is a quarter of the usual chunk
+/// size. An entry takes 8 bytes of memory.
 const CHUNK_LEAST_BYTES: u64 = 4096;
 
-/// Largest difference between the numbers of the oldest segment and of the next new one. The last
-/// 16 bits of a number identify a segment.
+/// Maximum difference between the number of the oldest segment and the next new number. It is below
+/// 2¹⁶, since the last 16 bits of a number identify a segment.
 const NUMBERS_MAX: u64 = 60_000;
 
 const _: () = assert!(SEGMENT_MAX_BYTES / CHUNK_LEAST_BYTES == RECORDS_MAX as u64);

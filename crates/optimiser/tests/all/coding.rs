@@ -1,4 +1,4 @@
-//! A decoder restores the bytes of an encoder, in pieces of any size.
+//! Tests that a decoder restores the bytes of an encoder from pieces of any size.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64;
 
-/// A sender that refers to every earlier chunk.
+/// Store of a sender that sends a reference to each chunk that it sent before.
 #[derive(Default)]
 struct Known {
     names: HashMap<ChunkName, Bytes>,
@@ -72,7 +72,7 @@ impl Decoded {
     }
 }
 
-/// Decodes frames in pieces of these sizes, repeatedly.
+/// Decodes `frames` in pieces. The sizes of the pieces repeat.
 fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, DecodeError> {
     let mut decoder = Decoder::new(has_store);
     let mut check = StreamCheck::default();
@@ -136,7 +136,7 @@ fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, D
     }
 }
 
-/// Encodes `bytes` in pieces of these sizes, with these parts of the buffer.
+/// Encodes `bytes` in pieces. The sizes of the pieces and their encoding scopes repeat.
 fn encode(
     bytes: &[u8],
     pieces: &[(usize, EncodeScope)],
@@ -160,7 +160,7 @@ fn encode(
     out.iter().flatten().copied().collect()
 }
 
-/// Generates text, noise and repeats of both.
+/// Generates a mixture of text, noise and repetitions.
 fn mixed(count: usize, seed: u64) -> Vec<u8> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut bytes: Vec<u8> = Vec::new();

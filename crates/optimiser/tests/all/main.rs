@@ -1,8 +1,8 @@
-//! The coding and the chunk store, as a gateway uses them.
+//! Tests of the coding and the chunk store through the functions that a gateway calls.
 //!
-//! The tests are one program with a module for each subject, so that common code is compiled and
-//! linked once. `kills` is separate: until its child executes, the child holds the locks of all
-//! stores of its process.
+//! All modules form one test program, so that common code is compiled and linked once. `kills` is a
+//! separate program because it starts a child process. Until the child executes its program, it
+//! holds the locks of all stores of its parent.
 
 mod coding;
 mod store;

@@ -1,4 +1,4 @@
-//! Behaviour of each function of a store.
+//! Tests of each function of a store.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Common parts of the store's tests: chunks by number, and stores for them.
+//! Helpers of the store's tests: numbered chunks, and stores for them.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::{collections::BTreeMap, env, path::Path, sync::Mutex, time::Duration};
@@ -11,7 +11,7 @@ use optimiser::{
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Returns the chunk with this number: always the same, of 1 to 32 KiB.
+/// Returns the chunk with the number `n`. A number always yields the same chunk, of 1 to 32 KiB.
 pub(crate) fn chunk(n: u64) -> (ChunkName, Bytes) {
     static MADE: Mutex<BTreeMap<u64, (ChunkName, Bytes)>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().expect("no test panics with it");
@@ -33,10 +33,10 @@ pub(crate) fn put(store: &Store, numbers: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// Counts the chunks that the store returns.
+/// Counts the chunks of `numbers` that the store returns.
 ///
 /// # Panics
-/// If it returns wrong content for a chunk.
+/// If the store returns wrong content for a chunk.
 pub(crate) fn gettable(store: &Store, numbers: impl IntoIterator<Item = u64>) -> usize {
     let is_there = |n: &u64| {
         let (name, content) = chunk(*n);
@@ -75,7 +75,7 @@ pub(crate) fn reopen(folder: &Path) -> Store {
     store
 }
 
-/// Returns the number of attempts of a test, from the environment or by default.
+/// Returns the number of attempts of a test: the value of an environment variable, or `usually`.
 pub(crate) fn count_of(variable: &str, usually: u64) -> u64 {
     env::var(variable).map_or(usually, |count| count.parse().expect("a number"))
 }

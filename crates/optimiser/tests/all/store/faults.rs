@@ -1,4 +1,5 @@
-//! Power cuts, errors and a full disk: returned chunks are right, and the store works afterwards.
+//! Tests with power cuts, errors and a full disk. Returned chunks must be correct, and the store
+//! must work afterwards.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -25,19 +26,19 @@ fn after_power_cuts_what_is_returned_is_right_and_the_store_works() {
     println!("{seen:?}");
 }
 
-/// Events in all seeds together.
+/// Number of events over all seeds.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Chunks present after a cut.
+    /// Number of chunks that a store still had after a power cut.
     survived: usize,
     lost: usize,
     damaged: u64,
     evicted: u64,
-    /// Stores that kept their identity.
+    /// Number of stores that kept their identity after a power cut.
     same_again: usize,
 }
 
-/// Runs a store whose power fails several times, and then stays on.
+/// Runs a store during several power cuts, and once more without a power cut.
 fn power_cuts(seed: u64, seen: &mut Seen) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let files = FaultyFiles::new(seed);
@@ -162,7 +163,8 @@ fn an_identity_that_cannot_be_written_is_an_error_and_the_lock_is_let_go() {
     open(&files, 1).expect("a store");
 }
 
-/// Performs one action of a gateway on a store. Returns whether it was to clear the store.
+/// Performs one random action of a gateway on a store. Returns whether the action was a call of
+/// `Store::clear`.
 fn act(store: &Store, random: &mut Pcg64Mcg) -> bool {
     let n = random.random_range(0..CHUNKS);
     match random.random_range(0..100) {
@@ -182,7 +184,7 @@ fn act(store: &Store, random: &mut Pcg64Mcg) -> bool {
     false
 }
 
-/// Asserts that new chunks are stored.
+/// Asserts that the store stores new chunks.
 fn works(store: &Store, seed: u64) {
     for n in CHUNKS..CHUNKS + 10 {
         store.forget(&crate::store::common::chunk(n).0);
@@ -211,5 +213,6 @@ fn small() -> StoreSettings {
     }
 }
 
-/// Chunks put before a fault. With an average of 16 KiB they exceed a store's size.
+/// Number of chunks put into a store before a fault. With an average of 16 KiB they exceed the
+/// store's size.
 const CHUNKS: u64 = 120;

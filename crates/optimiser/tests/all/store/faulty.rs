@@ -1,5 +1,7 @@
-//! A file system in memory with the faults of real ones. They are power cuts that leave any part of
-//! unsynced changes, errors, short reads and writes, a full disk, and flipped bits.
+//! A file system in memory that simulates faults.
+//!
+//! The faults are power cuts that preserve a random subset of the unsynced changes, errors, short
+//! reads and writes, a full disk, and flipped bits.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -12,11 +14,11 @@ use optimiser::store::{FileLock, FolderEntry, StoreFile, StoreFileSystem};
 use rand::{RngExt, SeedableRng, seq::IndexedRandom};
 use rand_pcg::Pcg64Mcg;
 
-/// The file system. Clones are the same one.
+/// Handle of the simulated file system. All clones refer to the same file system.
 #[derive(Clone)]
 pub(crate) struct FaultyFiles(Arc<Mutex<State>>);
 
-/// Probabilities of faults, for each call.
+/// Probabilities of each fault in a call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub error: f64,
@@ -28,15 +30,15 @@ pub(crate) struct Faults {
 struct State {
     random: Pcg64Mcg,
     faults: Faults,
-    /// Bytes of all files together.
+    /// Maximum total size of all files in bytes.
     capacity_bytes: usize,
     calls: u64,
-    /// Number of the call with which the power fails.
+    /// Number of the call during which the power fails.
     off_at: u64,
     is_off: bool,
     names: BTreeMap<PathBuf, usize>,
     synced_names: BTreeMap<PathBuf, usize>,
-    /// Unsynced changes of names.
+    /// Unsynced changes of file names.
     renamings: Vec<Renaming>,
     files: HashMap<usize, Stored>,
     locks: HashSet<PathBuf>,
@@ -53,7 +55,7 @@ enum Renaming {
 struct Stored {
     bytes: Vec<u8>,
     synced: Vec<u8>,
-    /// Unsynced changes.
+    /// Unsynced changes of the file's content.
     changes: Vec<Change>,
 }
 
@@ -89,7 +91,7 @@ impl FaultyFiles {
         self.state().capacity_bytes = bytes;
     }
 
-    /// Makes the power fail with one of the next calls.
+    /// Makes the power fail during the `calls`-th call from now on.
     pub(crate) fn cut_power_after(&self, calls: u64) {
         let mut state = self.state();
         state.off_at = state.calls + calls;
@@ -99,7 +101,7 @@ impl FaultyFiles {
         self.state().is_off
     }
 
-    /// Restores the power. Any part of unsynced changes is present.
+    /// Restores the power. A random subset of the unsynced changes has survived.
     pub(crate) fn restart(&self) {
         let state = &mut *self.state();
         (state.off_at, state.is_off) = (u64::MAX, false);
@@ -116,7 +118,7 @@ impl FaultyFiles {
         }
     }
 
-    /// Flips a bit of any file.
+    /// Flips one bit of a random file.
     pub(crate) fn flip_bit(&self) {
         let state = &mut *self.state();
         let numbers: Vec<usize> = state.names.values().copied().collect();
@@ -135,7 +137,7 @@ impl FaultyFiles {
         self.0.lock().expect("no test panics with it")
     }
 
-    /// Returns the state for one call, or the error of the call.
+    /// Counts a call. Returns the locked state, or the error with which the call must fail.
     fn call(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.state();
         state.calls += 1;
@@ -181,7 +183,8 @@ fn apply(names: &mut BTreeMap<PathBuf, usize>, renaming: Renaming) {
     }
 }
 
-/// Draws the changes that survive a power cut: all, none, the first ones, or any.
+/// Chooses at random the changes that survive a power cut: all, none, the first changes, or any
+/// subset.
 fn kept(random: &mut Pcg64Mcg, count: usize) -> Vec<bool> {
     let way = random.random_range(0..4);
     let first = random.random_range(0..=count);
@@ -200,7 +203,7 @@ impl Stored {
         self.changes.push(change);
     }
 
-    /// Keeps the part that survives a power cut.
+    /// Discards the changes that do not survive a power cut.
     fn lose(&mut self, random: &mut Pcg64Mcg) {
         let mut pieces = Vec::new();
         for change in self.changes.drain(..) {
@@ -245,7 +248,7 @@ fn change_bytes(all: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// Splits a write into pages of 4 KiB.
+/// Splits a write into changes of one page (4 KiB) each.
 fn pages(mut offset: usize, mut bytes: &[u8]) -> Vec<Change> {
     let mut pages = Vec::new();
     while !bytes.is_empty() {

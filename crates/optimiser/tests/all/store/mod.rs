@@ -1,4 +1,4 @@
-//! The chunk store from the view of its gateway: behaviour and robustness.
+//! Tests of the chunk store through its public functions: behaviour and robustness.
 #![allow(
     clippy::disallowed_methods,
     reason = "stores have a thread and a clock of their own"
