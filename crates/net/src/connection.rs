@@ -1,7 +1,7 @@
 //! Connections and listeners of sessions: TCP, or pipes within this process.
 //!
-//! The kind is an enum, so bytes over TCP need no dynamic call. [`socket`](crate::socket) has the
-//! options and closing operations of TCP sockets.
+//! The kind is an enum, so that reads and writes over TCP need no dynamic dispatch.
+//! [`socket`](crate::socket) has the options of TCP sockets, and the functions that close them.
 
 use std::{
     io::{self, IoSlice},
@@ -32,12 +32,12 @@ pub enum Connection {
 pub enum Listener {
     /// TCP listener for other programs.
     Tcp(Arc<TcpListener>),
-    /// Pipe listener for this process alone.
+    /// Pipe listener for connections from this process.
     Pipe(PipeListener),
 }
 
 impl Connection {
-    /// Returns the address of this end.
+    /// Returns the local address.
     ///
     /// # Errors
     /// The error of the system call.
@@ -48,7 +48,7 @@ impl Connection {
         }
     }
 
-    /// Returns the address of the other end.
+    /// Returns the address of the peer.
     ///
     /// # Errors
     /// The error of the system call.
@@ -59,7 +59,8 @@ impl Connection {
         }
     }
 
-    /// Returns the network of a pipe. Further connections of its session belong there.
+    /// Returns the network of a pipe, or `None` for TCP. Further connections of the same session
+    /// use the same network.
     pub fn network(&self) -> Option<&PipeNetwork> {
         match self {
             Self::Tcp(_) => None,
@@ -67,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// Returns the TCP connection. `None` for a pipe.
+    /// Returns the TCP connection, or `None` for a pipe.
     pub fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Tcp(tcp) => Some(tcp),
@@ -75,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// Returns the TCP connection. `None` for a pipe.
+    /// Returns the TCP connection, or `None` for a pipe.
     pub fn into_tcp(self) -> Option<TcpStream> {
         match self {
             Self::Tcp(tcp) => Some(tcp),
@@ -83,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// Waits for bytes and copies some without reading them. Returns 0 at the end.
+    /// Waits for bytes and copies them without consuming them. Returns 0 at the end of the data.
     ///
     /// # Errors
     /// The error of the connection.
@@ -94,8 +95,8 @@ impl Connection {
         }
     }
 
-    /// Reads the available bytes. Urgent data ends a read early, so reading continues until the
-    /// kernel has no more bytes.
+    /// Reads the available bytes. Urgent data ends a system call early, so this function reads
+    /// until the kernel has no more bytes.
     pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -114,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Writes the bytes that fit.
+    /// Writes as many bytes as fit the send buffer.
     pub(crate) fn poll_write(
         &self,
         cx: &mut Context<'_>,
@@ -133,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Ends the outbound direction: sends the FIN.
+    /// Sends the FIN, which ends the outbound direction.
     pub(crate) fn finish(&self) -> io::Result<()> {
         match self {
             Self::Tcp(tcp) => SockRef::from(tcp).shutdown(Shutdown::Write),

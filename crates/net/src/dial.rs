@@ -1,7 +1,7 @@
 //! Connections to the servers of an allow list.
 //!
-//! The name is resolved once, and each address is checked. The allowed addresses are dialled until
-//! one connection succeeds.
+//! The name is resolved once, and each of its addresses is checked. The gateway connects to the
+//! allowed addresses in turn, until one attempt succeeds.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns sockets: asks which addresses are local"
@@ -21,38 +21,38 @@ use tokio::{
 
 use crate::target::{AllowList, DialRefusal, Host, HostPort};
 
-/// Reason of a failed connection. The text is fit for users.
+/// Reason why a connection attempt failed. The text is suitable for users.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialError {
     /// The allow list does not contain the target.
     #[error("{target} is {denied}")]
     Denied {
-        /// The target.
+        /// Host and port of the attempt.
         target: HostPort,
         /// Reason of the refusal.
         denied: DialRefusal,
     },
-    /// The name does not resolve here.
+    /// This machine cannot resolve the name.
     #[error("the name in {target} is unknown: {source}")]
     Unknown {
-        /// The target.
+        /// Host and port of the attempt.
         target: HostPort,
         /// Error of the resolver.
         source: io::Error,
     },
-    /// No address has accepted a connection in time.
+    /// No address accepted a connection before the timeout.
     #[error("server {target} cannot be reached: {source}")]
     Unreachable {
-        /// The target.
+        /// Host and port of the attempt.
         target: HostPort,
-        /// Error of the last attempt.
+        /// Error of the last attempt to connect to an address.
         source: io::Error,
     },
 }
 
 impl DialError {
-    /// Whether another attempt is useless.
+    /// Returns whether the allow list refuses the target, so that another attempt is useless.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Denied { .. })
     }
@@ -60,8 +60,8 @@ impl DialError {
 
 /// Connects to `target` if `allow` contains it.
 ///
-/// Addresses in `own`, the listeners of this program, are refused unless an entry of the list names
-/// them.
+/// `own` are the addresses at which this program listens. They are refused unless an entry of the
+/// allow list names the exact address.
 ///
 /// # Errors
 /// [`DialError`], after at most 20 s.
@@ -91,10 +91,10 @@ pub async fn dial(
     })
 }
 
-/// Returns the addresses of `target` that may be dialled, in the same order.
+/// Returns those addresses of `target` that the allow list permits, in the same order.
 ///
 /// # Errors
-/// [`DialRefusal`] if no address may be dialled.
+/// [`DialRefusal`] if the allow list permits no address.
 fn allowed(
     allow: &AllowList,
     target: &HostPort,
@@ -116,8 +116,8 @@ fn allowed(
     Ok(allowed)
 }
 
-/// Alternates the address families, starting with the first address (RFC 8305 section 4). Within a
-/// family the resolver's order stays.
+/// Sorts addresses so that the address families alternate, starting with the family of the first
+/// address (RFC 8305 section 4). Within a family the resolver's order stays.
 fn alternate_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else {
         return addresses;
@@ -140,8 +140,8 @@ fn alternate_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 
 /// Returns the first successful connection (RFC 8305 section 5).
 ///
-/// The next address is tried when an attempt has failed, or has taken [`ATTEMPT_DELAY`]. A success
-/// aborts the other attempts.
+/// Starts the next attempt when the previous attempt has failed, or has taken [`ATTEMPT_DELAY`].
+/// The first success aborts the other attempts.
 ///
 /// # Errors
 /// The error of the last failed attempt. [`io::ErrorKind::TimedOut`] after [`CONNECT_TIMEOUT`].
@@ -186,7 +186,8 @@ async fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
     Ok(found.map(|address| address.ip()).collect())
 }
 
-/// Connects to an address that was allowed before.
+/// Connects to an address without checking the allow list. The caller must have checked the
+/// address.
 ///
 /// # Errors
 /// The error of the connection. [`io::ErrorKind::TimedOut`] after [`CONNECT_TIMEOUT`].
@@ -196,7 +197,7 @@ pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Whether the gateway itself listens at `address`.
+/// Returns whether the gateway itself listens at `address`.
 fn is_own(own: &[SocketAddr], address: SocketAddr) -> bool {
     let ip = address.ip().to_canonical();
     own.iter().any(|listener| {
@@ -206,7 +207,8 @@ fn is_own(own: &[SocketAddr], address: SocketAddr) -> bool {
     })
 }
 
-/// Whether an address belongs to this machine. Only such addresses can be bound.
+/// Returns whether an address belongs to this machine. A socket can only be bound to such an
+/// address.
 fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -214,11 +216,12 @@ fn is_local(ip: IpAddr) -> bool {
 /// Maximum number of addresses tried for one name. The last attempt starts 1.75 s after the first.
 const ADDRESSES_MAX: usize = 8;
 
-/// Delay before the next address is tried in parallel (RFC 8305 section 8).
+/// Time after which an attempt to the next address starts, although the previous attempt still runs
+/// (RFC 8305 section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Timeout of a connection attempt over all addresses of a server. FileZilla waits 20 s for a
-/// greeting, so the timeout is shorter.
+/// Timeout for connecting to a server, over all of its addresses. It is shorter than the 20 s for
+/// which FileZilla waits for a greeting.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! TCP, pipes within the process, TLS, and the allow lists: common parts of the gateways and the
-//! mover.
+//! TCP, pipes within the process, TLS, and the allow lists. The gateways and the mover share this
+//! code.
 //!
 //! The crate contains no code for gateways, the link or FTP.
 

@@ -1,9 +1,9 @@
 //! Connections within this process, with the semantics of TCP that sessions rely on.
 //!
-//! A [`Pipe`] is one end of a connection. Bytes written at one end are read at the other, complete
-//! and in order. Each direction holds at most [`CAPACITY_BYTES`]. A direction ends in order or by a
-//! reset, as a TCP connection does. A [`PipeNetwork`] assigns addresses to pipes. No socket is
-//! involved, so no other process can connect.
+//! A [`Pipe`] is one end of a connection. Bytes written at one end are read at the opposite end,
+//! complete and in order. Each direction holds at most [`CAPACITY_BYTES`]. Like a TCP connection, a
+//! direction ends in order or with a reset. A [`PipeNetwork`] assigns addresses to pipes. Pipes use
+//! no socket, so no other process can connect to them.
 
 mod direction;
 mod network;
@@ -34,7 +34,9 @@ pub use self::{
 };
 
 /// One end of a connection within this process.
-/// Dropping it ends the connection in order, unless [`mark_abort`](Self::mark_abort) was called.
+///
+/// Dropping the pipe ends the connection in order. After [`mark_abort`](Self::mark_abort) it resets
+/// the connection.
 #[derive(Debug)]
 pub struct Pipe {
     /// The direction that this end reads.
@@ -44,19 +46,19 @@ pub struct Pipe {
     local: SocketAddr,
     peer: SocketAddr,
     network: Option<PipeNetwork>,
-    /// Dropping this end resets the connection.
+    /// Whether dropping this end resets the connection.
     is_abort: AtomicBool,
 }
 
 impl Pipe {
-    /// Returns both ends of a connection that belongs to no [`PipeNetwork`]. Their addresses have
-    /// port 0.
+    /// Returns both ends of a new connection outside any [`PipeNetwork`]. Both ends have an address
+    /// with port 0.
     pub fn pair() -> (Self, Self) {
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self::joined(nowhere, nowhere, None)
     }
 
-    /// Returns the ends at `here` and `there`.
+    /// Returns the two ends of a new connection, with the addresses `here` and `there`.
     fn joined(here: SocketAddr, there: SocketAddr, network: Option<PipeNetwork>) -> (Self, Self) {
         let (one, other) = (
             Arc::<PipeDirection>::default(),
@@ -91,25 +93,27 @@ impl Pipe {
         self.peer
     }
 
-    /// Returns the network of these addresses. `None` for the ends of [`Pipe::pair`].
+    /// Returns the network to which the addresses belong. Returns `None` for the ends of
+    /// [`Pipe::pair`].
     pub fn network(&self) -> Option<&PipeNetwork> {
         self.network.as_ref()
     }
 
-    /// Makes the drop of this end a reset.
+    /// Makes the drop of this end a reset instead of an orderly end.
     ///
-    /// Reads and writes at the other end then fail with [`io::ErrorKind::ConnectionReset`], and
-    /// unread bytes are lost.
+    /// After the reset, reads and writes at the opposite end fail with
+    /// [`io::ErrorKind::ConnectionReset`], and unread bytes are lost.
     pub fn mark_abort(&self) {
         self.is_abort.store(true, Ordering::Relaxed);
     }
 
-    /// Revokes [`mark_abort`](Self::mark_abort).
+    /// Cancels [`mark_abort`](Self::mark_abort), so that the drop of this end is an orderly end.
     pub fn mark_orderly(&self) {
         self.is_abort.store(false, Ordering::Relaxed);
     }
 
-    /// Ends the outbound direction. The other end reads the remaining bytes, and then the end.
+    /// Ends the outbound direction. The opposite end first reads the remaining bytes, and then the
+    /// end of the data.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset.
@@ -117,7 +121,7 @@ impl Pipe {
         self.outbound.finish()
     }
 
-    /// Waits for bytes and copies some without reading them. Returns 0 at the end.
+    /// Waits for bytes and copies them without consuming them. Returns 0 at the end of the data.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset.
@@ -125,12 +129,13 @@ impl Pipe {
         poll_fn(|cx| self.inbound.poll_peek(cx, bytes)).await
     }
 
-    /// Whether bytes or the end can be read now.
+    /// Returns whether a read would return at once, with bytes or with the end of the data.
     pub fn has_unread(&self) -> bool {
         self.inbound.has_unread()
     }
 
-    /// Waits until the other end has ended its direction, even if unread bytes precede the end.
+    /// Waits until the opposite end has called [`finish`](Self::finish) or was dropped. Does not
+    /// wait until the bytes before the end are read.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset.
@@ -138,27 +143,28 @@ impl Pipe {
         self.inbound.wait_for_end().await
     }
 
-    /// Waits for a reset. An orderly end does not count.
+    /// Waits until the connection is reset. Keeps waiting after an orderly end.
     pub async fn wait_for_error(&self) -> io::Error {
         self.inbound.wait_for_reset().await
     }
 
-    /// Waits until the other end has read all bytes written here, and the end if there is one.
+    /// Waits until the opposite end has read all bytes written at this end. If this end has called
+    /// [`finish`](Self::finish), also waits until the end of the data is read.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ConnectionReset`] after a reset. [`io::ErrorKind::BrokenPipe`] after a
-    /// close with unread bytes.
+    /// [`io::ErrorKind::ConnectionReset`] after a reset. [`io::ErrorKind::BrokenPipe`] if the
+    /// opposite end was closed with unread bytes.
     pub async fn wait_for_acknowledgement(&self) -> io::Result<()> {
         self.outbound.wait_for_acknowledgement().await
     }
 
-    /// Returns the number of written bytes that the other end has not read.
+    /// Returns the number of bytes written at this end that the opposite end has not read.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.outbound.unread_bytes()
     }
 
-    /// Reads the available bytes, as [`AsyncRead::poll_read`] does. Wakes the last task that
-    /// polled.
+    /// Reads the available bytes, like [`AsyncRead::poll_read`]. Only the task of the last poll is
+    /// woken.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset.
@@ -169,12 +175,12 @@ impl Pipe {
         Poll::Ready(read)
     }
 
-    /// Writes the bytes that fit, as [`AsyncWrite::poll_write_vectored`] does. Wakes the last task
-    /// that polled.
+    /// Writes as many bytes as fit, like [`AsyncWrite::poll_write_vectored`]. Only the task of the
+    /// last poll is woken.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset. [`io::ErrorKind::BrokenPipe`] after
-    /// [`finish`](Self::finish), and after the drop of the other end.
+    /// [`finish`](Self::finish), and after the drop of the opposite end.
     pub fn poll_write(
         &self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Options of relayed connections, with the reason for each. Pipes have no kernel options.
+//! Options of relayed TCP connections, with the reason for each option. Pipes have no such options.
 #![allow(clippy::disallowed_methods, reason = "drives sockets: bounds a wait")]
 
 use std::{
@@ -22,7 +22,7 @@ use tracing::info;
 
 use crate::{Connection, Listener, pipe::Pipe, tls::LegWriter};
 
-/// The system call that counts bytes that the other end has not acknowledged.
+/// The system call that returns the number of unacknowledged bytes.
 mod queue {
     #![allow(
         missing_docs,
@@ -33,9 +33,9 @@ mod queue {
 
 /// Sets the options of a control connection: no delay, and keep-alive.
 ///
-/// A line is one write. The connection idles during transfers, and NATs forget idle connections.
-/// With `client`, urgent bytes stay in the stream: some clients send the whole of `ABOR` as urgent
-/// data.
+/// Each line is written with one call, so delaying small segments would gain nothing. The
+/// connection is idle during transfers, and NATs drop idle connections. If `client` is true, urgent
+/// bytes stay in the stream, because some clients send the whole `ABOR` command as urgent data.
 pub fn tune_control(connection: &Connection, client: bool) -> io::Result<()> {
     let Some(tcp) = connection.tcp() else {
         return Ok(());
@@ -51,9 +51,9 @@ pub fn tune_control(connection: &Connection, client: bool) -> io::Result<()> {
 
 /// Sets the options of a connection that carries bulk data.
 ///
-/// The kernel's queue of unsent bytes stays small, so that the link's count of accepted bytes is
-/// close to the other end's. Every close is a reset until [`end_orderly`] is called, including a
-/// close by the death of this process.
+/// The kernel's queue of unsent bytes is limited. The number of bytes that the kernel accepted is
+/// therefore close to the number that the peer received. Until [`end_orderly`] is called, closing
+/// the connection resets it. The connection is also reset if this process dies.
 pub fn tune_data(connection: &Connection) -> io::Result<()> {
     let tcp = match connection {
         Connection::Tcp(tcp) => tcp,
@@ -69,11 +69,11 @@ pub fn tune_data(connection: &Connection) -> io::Result<()> {
     socket.set_linger(Some(Duration::ZERO))
 }
 
-/// Sets the options of a forwarded connection: those for bulk data, and urgent bytes stay in the
-/// stream.
+/// Sets the options of a forwarded connection: the options for bulk data, and urgent bytes stay in
+/// the stream.
 ///
-/// Otherwise the kernel takes an urgent byte out of the stream, and it is lost. Telnet and Oracle's
-/// clients send such bytes.
+/// Without the second option the kernel removes an urgent byte from the stream, and the byte is
+/// lost. Telnet and Oracle's clients send urgent bytes.
 pub fn tune_forward(connection: &Connection) -> io::Result<()> {
     if let Some(tcp) = connection.tcp() {
         keep_urgent_bytes(tcp)?;
@@ -81,15 +81,15 @@ pub fn tune_forward(connection: &Connection) -> io::Result<()> {
     tune_data(connection)
 }
 
-/// Keeps urgent bytes at their position in the stream.
+/// Makes the kernel keep urgent bytes at their position in the stream.
 pub fn keep_urgent_bytes(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_out_of_band_inline(true)
 }
 
-/// Listens for one data connection. Port 0 means any port.
+/// Listens for one data connection. With port 0 the kernel chooses the port.
 ///
-/// A port with connections in TIME_WAIT (one minute) is available. A port with another listener is
-/// not: the kernel then refuses `bind` or the second `listen`.
+/// A port whose earlier connections are in TIME_WAIT (one minute) is available. If another listener
+/// uses the port, the kernel refuses `bind` or the second `listen`.
 ///
 /// # Errors
 /// The error of the system call.
@@ -107,13 +107,13 @@ pub fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Connects a data connection from `local`, which the other end compares with the control
-/// connection's address.
+/// Connects a data connection from the address `local`. The peer may require the same address as
+/// that of the control connection.
 ///
-/// A cancelled attempt is reset, since the other end would take an orderly end for an empty file.
+/// A cancelled attempt is reset, since the peer would take an orderly end for an empty file.
 ///
 /// # Errors
-/// The error of the system call; [`io::ErrorKind::TimedOut`] after `timeout`.
+/// The error of the system call. [`io::ErrorKind::TimedOut`] after `timeout`.
 pub async fn connect_from(
     local: IpAddr,
     to: SocketAddr,
@@ -136,17 +136,18 @@ pub async fn connect_from(
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Delays the choice of a port until the socket connects. Any port without a connection *to the
-/// same address* is then available.
+/// Makes the kernel choose the local port when the socket connects. The port then only needs to be
+/// free for connections *to the same address*.
 ///
-/// A bind instead searches for a port without any connection. Each connection keeps its port for a
-/// minute. After tens of thousands of connections the search takes longer than a small file.
+/// Without this option, `bind` searches for a port without any connection. Each connection occupies
+/// its port for a minute after its end. After tens of thousands of connections the search takes
+/// longer than a small file.
 pub fn choose_port_late(socket: &TcpSocket) {
     // A failure only makes connections slower.
     let _ = setsockopt(socket, sockopt::IpBindAddressNoPort, &true);
 }
 
-/// Accepts the first connection from `peer`; all others are reset.
+/// Accepts the first connection from the address `peer`. Resets connections from other addresses.
 pub async fn accept_from(listener: &Listener, peer: IpAddr) -> Connection {
     loop {
         match listener.accept().await {
@@ -162,9 +163,10 @@ pub async fn accept_from(listener: &Listener, peer: IpAddr) -> Connection {
     }
 }
 
-/// Bounds the bytes that the kernel receives from a client ahead of the gateway.
+/// Limits the bytes from a client that the kernel holds in its receive buffer.
 ///
-/// They count against the drain budget of an upload. A grant changes the bound ([`KernelBuffer`]).
+/// These bytes count against the drain budget of an upload. [`KernelBuffer`] adjusts the limit when
+/// the drain budget changes.
 pub fn bound_receive_buffer(connection: &Connection) -> io::Result<()> {
     match connection.tcp() {
         Some(tcp) => SockRef::from(tcp).set_recv_buffer_size(CLIENT_RECEIVE_BYTES),
@@ -172,31 +174,34 @@ pub fn bound_receive_buffer(connection: &Connection) -> io::Result<()> {
     }
 }
 
-/// A kernel buffer at one end of an upload, in proportion to the upload's drain budget.
+/// Size of a kernel buffer on the path of an upload, in proportion to the upload's drain budget.
 #[derive(Debug)]
 pub struct KernelBuffer {
     bytes: usize,
 }
 
 impl KernelBuffer {
-    /// Returns the receive buffer, in the state that [`bound_receive_buffer`] has set.
+    /// Creates the size of a receive buffer, with the initial value that [`bound_receive_buffer`]
+    /// has set.
     ///
-    /// A buffer that starts smaller and grows soon makes a client on the same machine send short
-    /// segments. The client's kernel then waits for 200 ms repeatedly.
+    /// A smaller initial value would make a client on the same machine send short segments. The
+    /// client's kernel would then repeatedly wait for 200 ms.
     pub fn unread() -> Self {
         Self {
             bytes: CLIENT_RECEIVE_BYTES,
         }
     }
 
-    /// Returns the buffer of unsent bytes, in the state that [`tune_data`] has set.
+    /// Creates the size of a buffer for unsent bytes, with the initial value that [`tune_data`] has
+    /// set.
     pub fn unsent() -> Self {
         Self {
             bytes: UNSENT_MAX_BYTES as usize,
         }
     }
 
-    /// Bounds the bytes that the kernel receives ahead of the gateway.
+    /// Adjusts the receive buffer. It limits the bytes that the kernel has received and the gateway
+    /// has not read.
     pub fn bound_unread(&mut self, connection: &Connection, queue_bytes: usize) -> io::Result<()> {
         let size = self.fit(queue_bytes, CLIENT_RECEIVE_BYTES_MAX);
         match size.zip(connection.tcp()) {
@@ -205,7 +210,8 @@ impl KernelBuffer {
         }
     }
 
-    /// Bounds the bytes that the kernel has accepted from the gateway and not sent.
+    /// Adjusts the send buffer. It limits the bytes that the gateway has written and the kernel has
+    /// not sent.
     pub fn bound_unsent(&mut self, connection: &Connection, queue_bytes: usize) -> io::Result<()> {
         let size = self.fit(queue_bytes, UNSENT_MAX_BYTES as usize);
         match size.zip(connection.tcp()) {
@@ -214,8 +220,8 @@ impl KernelBuffer {
         }
     }
 
-    /// Returns the new size if it differs enough. A system call for each small change would cost
-    /// more than it gains.
+    /// Returns the new size in bytes if it differs enough from the present size. A system call for
+    /// each small change would cost more than it gains.
     fn fit(&mut self, queue_bytes: usize, bytes_max: usize) -> Option<usize> {
         let bytes = (2 * queue_bytes).clamp(PACED_BYTES_MIN, bytes_max);
         let is_near = bytes < 2 * self.bytes && 2 * bytes > self.bytes;
@@ -234,28 +240,30 @@ fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// Closes with a reset, so that the other end never takes a part of a file for the whole.
+/// Closes the connection with a reset, so that the peer does not take a partial file for a complete
+/// file.
 pub fn abort(connection: impl Into<Connection>) {
     let connection = connection.into();
     mark_abort(&connection);
     drop(connection);
 }
 
-/// Sends the FIN after all bytes have been written and are complete.
+/// Sends the FIN, and under TLS the close_notify. All bytes of a complete file must have been
+/// written before.
 pub async fn end_orderly(writer: &mut LegWriter) -> io::Result<()> {
     mark_orderly(writer.leg().connection())?;
     writer.shutdown().await
 }
 
-/// Sends the FIN without the close_notify that marks a complete end under TLS. All bytes must be
-/// flushed.
+/// Sends the FIN without the TLS close_notify, which would mark a complete end. All bytes must have
+/// been flushed before.
 pub fn end_without_notify(writer: &LegWriter) -> io::Result<()> {
     let connection = writer.leg().connection();
     mark_orderly(connection)?;
     connection.finish()
 }
 
-/// Turns the next close into a reset.
+/// Makes the next close of the connection a reset.
 pub fn mark_abort(connection: &Connection) {
     match connection {
         Connection::Tcp(tcp) => {
@@ -266,7 +274,7 @@ pub fn mark_abort(connection: &Connection) {
     }
 }
 
-/// Turns the next close into an orderly end.
+/// Makes the next close of the connection an orderly end.
 fn mark_orderly(connection: &Connection) -> io::Result<()> {
     match connection {
         Connection::Tcp(tcp) => SockRef::from(tcp).set_linger(None),
@@ -277,10 +285,10 @@ fn mark_orderly(connection: &Connection) -> io::Result<()> {
     }
 }
 
-/// Acknowledges the received bytes once, without delay.
+/// Makes the kernel acknowledge the received bytes now, without its usual delay of 40 ms.
 ///
-/// A server that sends two small replies without TCP_NODELAY keeps the second until the first is
-/// acknowledged. The kernel delays acknowledgements by 40 ms.
+/// A server that sends two small replies without TCP_NODELAY sends the second reply only after the
+/// first reply is acknowledged.
 pub fn acknowledge_now(connection: &Connection) {
     if let Some(tcp) = connection.tcp() {
         // A failure only makes replies slower.
@@ -288,8 +296,8 @@ pub fn acknowledge_now(connection: &Connection) {
     }
 }
 
-/// Waits until the other end's kernel has acknowledged all written bytes and the FIN. The other end
-/// of a pipe acknowledges by reading.
+/// Waits until the peer's kernel has acknowledged all written bytes and the FIN. The peer of a pipe
+/// acknowledges bytes by reading them.
 ///
 /// # Errors
 /// The connection's error if it broke with unacknowledged bytes. [`io::ErrorKind::TimedOut`] after
@@ -315,9 +323,11 @@ async fn wait_for_pipe_acknowledgement(pipe: &Pipe) -> io::Result<()> {
     }
 }
 
-/// Polls for acknowledgements, since no event reports them.
+/// Waits for acknowledgements of all written bytes by polling, since no event reports
+/// acknowledgements.
 ///
-/// Most clients close the connection when they have read the end. Their FIN then acknowledges it.
+/// Most clients close the connection after they have read the end of the data. Their FIN then
+/// acknowledges the end.
 async fn wait_for_tcp_acknowledgement(stream: &TcpStream) -> io::Result<()> {
     let begun = Instant::now();
     let mut least = i32::MAX;
@@ -350,7 +360,7 @@ async fn wait_for_tcp_acknowledgement(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Resolves when the other end has ended its direction.
+/// Waits until the peer has ended its direction.
 async fn wait_for_close(stream: &TcpStream) {
     loop {
         match stream.ready(Interest::READABLE).await {
@@ -374,9 +384,10 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
     Ok(bytes)
 }
 
-/// Resolves when the other end has ended the connection, even if unread bytes precede the end.
+/// Waits until the peer has ended its direction. Does not wait until the bytes before the end are
+/// read.
 ///
-/// The runtime reports readability at once because of such bytes.
+/// Unread bytes make the socket readable at once, so the function polls for the end.
 pub async fn wait_for_end(connection: &Connection) -> io::Result<()> {
     let tcp = match connection {
         Connection::Tcp(tcp) => tcp,
@@ -388,7 +399,7 @@ pub async fn wait_for_end(connection: &Connection) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for an error of the connection, in most cases a reset. An orderly end does not count.
+/// Waits for an error of the connection, usually a reset. Keeps waiting after an orderly end.
 pub async fn wait_for_error(connection: &Connection) -> io::Error {
     match connection {
         Connection::Tcp(tcp) => match tcp.ready(Interest::ERROR).await {
@@ -399,7 +410,7 @@ pub async fn wait_for_error(connection: &Connection) -> io::Error {
     }
 }
 
-/// Whether the connection has unread bytes or an unread end.
+/// Returns whether a read would return at once, with bytes or with the end of the data.
 pub fn has_unread(connection: &Connection) -> bool {
     let tcp = match connection {
         Connection::Tcp(tcp) => tcp,
@@ -412,8 +423,8 @@ pub fn has_unread(connection: &Connection) -> bool {
         })
 }
 
-/// Sends Telnet's interrupt and Synch, as tnftp and lftp do: interrupt process, then the data mark
-/// as urgent data. A pipe has no urgent data, so this does nothing there.
+/// Sends Telnet's interrupt and Synch, like tnftp and lftp: the interrupt-process command, then the
+/// data mark as urgent data. For a pipe it sends nothing, since pipes have no urgent data.
 ///
 /// # Errors
 /// The error of the socket.
@@ -427,42 +438,46 @@ pub fn send_synch(connection: &Connection) -> io::Result<()> {
     Ok(())
 }
 
-/// Intervals between checks for acknowledgements.
+/// Shortest and longest interval between checks for acknowledgements.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// Interval between checks for an end after unread bytes.
+/// Interval between checks for the end of the data while unread bytes precede the end.
 const END_CHECK: Duration = Duration::from_millis(100);
 
-/// Time without progress after which a final reply no longer waits for acknowledgements.
+/// Time without progress after which the gateway stops waiting for acknowledgements and sends the
+/// final reply.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// Pause after a failed accept. The process most likely has no free descriptor, and another task
-/// may close one.
+/// Pause after a failed accept. The process has probably used all file descriptors, and another
+/// task may close one during the pause.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum number of unsent bytes that the kernel accepts from the gateway: a few milliseconds at 1
-/// Gbit/s.
+/// Maximum number of unsent bytes that the kernel accepts from the gateway. At 1 Gbit/s the kernel
+/// sends them in a few milliseconds.
 const UNSENT_MAX_BYTES: u32 = 512 * 1024;
 
-/// First receive buffer for an upload. The kernel doubles the size. It fills in 1 s at 1 Mbit/s.
+/// Initial receive buffer for an upload. The kernel doubles the value. At 1 Mbit/s the buffer fills
+/// in 1 s.
 const CLIENT_RECEIVE_BYTES: usize = 64 * 1024;
 
-/// Largest receive buffer that an unprivileged process gets by default: 1 Gbit/s over 1.7 ms.
+/// Largest receive buffer that an unprivileged process can set by default. It permits 1 Gbit/s with
+/// a round-trip time of 1.7 ms.
 const CLIENT_RECEIVE_BYTES_MAX: usize = 208 * 1024;
 
-/// Least size of a kernel buffer, for any stream: some segments, or less than one segment of the
-/// loopback interface.
+/// Smallest size of a kernel buffer. It holds several segments of usual size, but less than one
+/// segment of the loopback interface.
 const PACED_BYTES_MIN: usize = 16 * 1024;
 
-/// Idle time before a keep-alive. NATs forget idle connections after 300 s and more.
+/// Idle time after which the kernel sends a keep-alive. NATs drop connections that are idle for 300
+/// s or longer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(45);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// RFC 854: IAC IP, and the first byte of IAC DM.
+/// Telnet commands of RFC 854: `IAC IP`, and the first byte of `IAC DM`.
 const TELNET_INTERRUPT: &[u8] = &[0xff, 0xf4, 0xff];
 
-/// RFC 854: DM, sent as urgent data to make a Synch.
+/// Telnet data mark (`DM`) of RFC 854. Sent as urgent data, it completes a Synch.
 const TELNET_DATA_MARK: &[u8] = &[0xf2];
 
 #[cfg(test)]
@@ -470,7 +485,8 @@ mod tests {
     use super::*;
     use crate::{pipe::PipeNetwork, tls::Leg};
 
-    /// A reset while the gateway connects must not appear as an empty upload.
+    /// Checks that the peer receives a reset if the gateway cancels a connection attempt. An
+    /// orderly end would look like an empty upload.
     #[tokio::test]
     async fn a_data_connection_that_is_given_up_while_it_comes_about_is_reset() {
         use std::io::Read as _;
@@ -584,7 +600,7 @@ mod tests {
         assert_eq!(peer, connected.local_addr());
     }
 
-    /// Returns both ends of a connection.
+    /// Returns both ends of a new connection.
     async fn connected(is_pipe: bool) -> (Connection, Connection) {
         if is_pipe {
             let (one, other) = Pipe::pair();

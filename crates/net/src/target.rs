@@ -1,8 +1,8 @@
-//! Servers that may be reached, and the peers in front of them.
+//! Servers to which a gateway may connect, and the peers in front of these servers.
 //!
 //! The module has the syntax of hosts, the `serves` patterns of peers, and the `allow` list of the
 //! far gateway. It resolves no names and opens no sockets. The far gateway resolves a name once,
-//! checks each address by [`AllowList::check`], and dials an allowed address.
+//! checks each address with [`AllowList::check`], and connects to an allowed address.
 
 use std::{
     fmt,
@@ -13,8 +13,8 @@ use std::{
 
 use serde::{Deserialize, Deserializer};
 
-/// Returns the address or network that counts as one client. A client can have any address of its
-/// IPv6 network.
+/// Returns the address or network that counts as one client. An IPv6 client counts as its whole
+/// network, since it can use any address of that network.
 pub fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
@@ -22,13 +22,13 @@ pub fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// A host in one of two unambiguous spellings: an IP address in its standard form, or a DNS name in
-/// lower case.
+/// A host: an IP address in its standard form, or a DNS name in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// An address. Only an explicit entry allows an IPv4-mapped IPv6 address.
+    /// An IP address. An IPv4-mapped IPv6 address is allowed only by an entry that lists it
+    /// explicitly.
     Ip(IpAddr),
-    /// A name that no resolver takes for a number.
+    /// A DNS name. Resolvers do not interpret it as a numeric address.
     Name(String),
 }
 
@@ -37,18 +37,19 @@ pub enum Host {
 pub struct HostPort {
     /// The host.
     pub host: Host,
-    /// The TCP port, never zero.
+    /// The TCP port, which is never zero.
     pub port: u16,
 }
 
-/// A network in CIDR notation, without host bits. A single address is a full-length prefix.
+/// A network in CIDR notation. The host bits of its base address are zero. A single address has the
+/// full prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network {
     base: IpAddr,
     prefix_bits: u8,
 }
 
-/// A text with wrong syntax.
+/// Error for a text with invalid syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {expected}")]
 pub struct TargetSyntaxError {
@@ -56,31 +57,31 @@ pub struct TargetSyntaxError {
     expected: &'static str,
 }
 
-/// One entry of `serves`.
+/// One entry of a peer's `serves` patterns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServesPattern {
-    /// Exactly this name.
+    /// Matches exactly this name.
     Name(String),
-    /// Every name that ends in this suffix, which starts with a dot.
+    /// Matches every name that ends in this suffix. The suffix starts with a dot.
     Wildcard(String),
-    /// Every address in this network.
+    /// Matches every address in this network.
     Network(Network),
 }
 
-/// Closeness of a match. Later variants take precedence over earlier ones.
+/// How specifically a pattern matches a host. Later variants take precedence over earlier variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MatchRank {
-    /// The peer serves every host.
+    /// The peer has no patterns, and serves every host.
     Everything,
-    /// The address lies in a network of this prefix length.
+    /// The pattern is a network with this prefix length that contains the address.
     Prefix(u8),
-    /// A wildcard with a suffix of this length matches.
+    /// The pattern is a wildcard with a suffix of this length.
     Wildcard(usize),
-    /// The pattern is this name or address.
+    /// The pattern is exactly this name or address.
     Exact,
 }
 
-/// One entry of `allow`.
+/// One entry of the `allow` list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowEntry {
     host: AllowHost,
@@ -93,21 +94,22 @@ enum AllowHost {
     Network(Network),
 }
 
-/// The servers that a gateway dials for its peers. An empty list allows no server.
+/// The servers to which a gateway connects for its peers. An empty list allows no server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowList(pub Vec<AllowEntry>);
 
-/// Reason of a refusal to dial an address.
+/// Reason why a gateway refuses to connect to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DialRefusal {
     /// No entry of the list covers the address.
     #[error("not allowed")]
     NotListed,
-    /// A loopback, link-local, multicast, unspecified or IPv4-mapped address that no entry lists.
+    /// A loopback, link-local, multicast, unspecified or IPv4-mapped address without its own entry.
     #[error("not allowed: {0} addresses must be listed explicitly")]
     Special(&'static str),
-    /// A name of the list resolves to an address of an internal network that no network of the list
-    /// contains. The owner of the name must not choose among the servers in that network.
+    /// A listed name resolves to an address of an internal network, and no listed network contains
+    /// this address. The refusal prevents the name's owner from choosing servers in the internal
+    /// network.
     #[error(
         "not allowed: the name leads to {address}, a {kind} address; a name does not open such addresses, \
          add \"{}\" to allow", HostPort { host: Host::Ip(*address), port: *port }
@@ -120,7 +122,7 @@ pub enum DialRefusal {
         /// The port of the target.
         port: u16,
     },
-    /// The gateway's own listener, whose exact address no entry lists.
+    /// The gateway itself listens at the address, and no entry lists the exact address.
     #[error("not allowed: that is the gateway itself")]
     Own,
 }
@@ -128,8 +130,8 @@ pub enum DialRefusal {
 impl Host {
     /// Parses a host.
     ///
-    /// Zone identifiers, trailing dots, and spellings that resolvers take for addresses are errors.
-    /// Such spellings are `0x7f.1`, `2130706433`, `127.1` and octal digits.
+    /// Zone identifiers and trailing dots are errors. Names that resolvers interpret as numeric
+    /// addresses are also errors, such as `0x7f.1`, `2130706433`, `127.1` and octal digits.
     ///
     /// # Errors
     /// [`TargetSyntaxError`] for every text that is neither an address nor a name.
@@ -166,7 +168,7 @@ impl fmt::Display for HostPort {
 impl FromStr for HostPort {
     type Err = TargetSyntaxError;
 
-    /// Parses `host`, `host:port` and `[v6]:port`. The default port is 21.
+    /// Parses `host`, `host:port` and `[v6]:port`. Without a port, the port is 21.
     fn from_str(text: &str) -> Result<Self, TargetSyntaxError> {
         let error = || TargetSyntaxError {
             text: text.to_owned(),
@@ -185,7 +187,7 @@ impl FromStr for HostPort {
 }
 
 impl HostPort {
-    /// Parses a host with its port, which is optional in [`from_str`](FromStr::from_str).
+    /// Parses a host with a port. Returns `None` if the port is missing.
     pub fn with_port(text: &str) -> Option<Self> {
         let (_, port) = text.rsplit_once(':')?;
         port.parse::<u16>().ok()?;
@@ -194,7 +196,7 @@ impl HostPort {
 }
 
 impl Network {
-    /// Creates the network of one address.
+    /// Creates the network that contains only one address.
     fn single(ip: IpAddr) -> Self {
         Self {
             base: ip,
@@ -202,12 +204,12 @@ impl Network {
         }
     }
 
-    /// Returns the address of a network that has only one.
+    /// Returns the only address of the network, or `None` if it has several.
     fn only(&self) -> Option<IpAddr> {
         (*self == Self::single(self.base)).then_some(self.base)
     }
 
-    /// Whether `ip` lies in the network.
+    /// Returns whether the network contains `ip`.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (self.base, ip) {
             (IpAddr::V4(base), IpAddr::V4(ip)) => {
@@ -222,18 +224,17 @@ impl Network {
         }
     }
 
-    /// Whether the network is one of IPv4.
+    /// Returns whether this is an IPv4 network.
     pub fn is_ipv4(&self) -> bool {
         self.base.is_ipv4()
     }
 
-    /// Returns the length of the prefix. The longest prefix that contains an address is the closest
-    /// match.
+    /// Returns the prefix length in bits. The longest prefix is the most specific match.
     pub fn prefix_bits(&self) -> u8 {
         self.prefix_bits
     }
 
-    /// Whether all addresses of `other` lie in this network.
+    /// Returns whether this network contains all addresses of `other`.
     pub fn covers(&self, other: &Self) -> bool {
         self.prefix_bits <= other.prefix_bits && self.contains(other.base)
     }
@@ -313,8 +314,8 @@ impl FromStr for ServesPattern {
 }
 
 impl ServesPattern {
-    /// Returns the closeness of the pattern to `host`. `None` if it does not match. Names are not
-    /// resolved.
+    /// Returns how specifically the pattern matches `host`. Returns `None` if it does not match.
+    /// Resolves no names.
     fn rank(&self, host: &Host) -> Option<MatchRank> {
         match (self, host) {
             (Self::Name(name), Host::Name(host)) => (name == host).then_some(MatchRank::Exact),
@@ -333,9 +334,10 @@ impl ServesPattern {
     }
 }
 
-/// Returns the indices of the peers with the closest match for `host`, in the given order.
+/// Returns the indices of the peers whose patterns match `host` most specifically, in the given
+/// order.
 ///
-/// A peer without patterns serves every host, with the least close match.
+/// A peer without patterns serves every host, with the lowest rank.
 pub fn choose<'a>(
     host: &Host,
     peers: impl IntoIterator<Item = Option<&'a [ServesPattern]>>,
@@ -359,7 +361,7 @@ pub fn choose<'a>(
 }
 
 impl AllowEntry {
-    /// Returns the server that the entry names. `None` if the entry covers several.
+    /// Returns the server that the entry names. Returns `None` if the entry covers several servers.
     pub fn server(&self) -> Option<HostPort> {
         let host = match &self.host {
             AllowHost::Name(name) => Host::Name(name.clone()),
@@ -375,7 +377,7 @@ impl FromStr for AllowEntry {
 
     /// Parses `name:port`, `address:port`, `network:port`, `[v6]:port` and `[v6/64]:port`.
     ///
-    /// The default port is 21. A range such as `50000-50099` may replace the port.
+    /// Without a port, the port is 21. A range of ports such as `50000-50099` is also accepted.
     fn from_str(text: &str) -> Result<Self, TargetSyntaxError> {
         let error = || TargetSyntaxError {
             text: text.to_owned(),
@@ -406,8 +408,7 @@ impl FromStr for AllowEntry {
     }
 }
 
-/// Whether a text ends in a port, as before the second half of a range. The text `fd00::1` has no
-/// port.
+/// Returns whether a text ends in a port, which may begin a range. `fd00::1` does not.
 fn ends_in_a_port(text: &str) -> bool {
     match text.strip_prefix('[') {
         Some(rest) => rest.contains("]:"),
@@ -416,8 +417,7 @@ fn ends_in_a_port(text: &str) -> bool {
 }
 
 impl AllowList {
-    /// Whether the name in `target` is worth resolving, since some entry may then permit it. An
-    /// address is always worth a check.
+    /// Returns whether an entry may permit `target` once its name is resolved. True for an address.
     pub fn may_resolve(&self, target: &HostPort) -> bool {
         match &target.host {
             Host::Ip(_) => true,
@@ -428,8 +428,8 @@ impl AllowList {
         }
     }
 
-    /// Whether `target` itself is listed. A name needs an entry with that name, and is not
-    /// resolved.
+    /// Returns whether an entry lists `target` itself. For a name, an entry must have the same
+    /// name. Resolves no names.
     pub fn lists(&self, target: &HostPort) -> bool {
         match target.host {
             Host::Ip(ip) => self.check(target, ip, false).is_ok(),
@@ -437,8 +437,9 @@ impl AllowList {
         }
     }
 
-    /// Checks whether `address` may be dialled for `target`. `address` is `target` itself, or its
-    /// name resolves to it. `own` is true if the gateway itself listens there.
+    /// Checks whether the gateway may connect to `address` for `target`. `address` is the address
+    /// in `target`, or an address to which its name resolves. `own` is true if the gateway itself
+    /// listens at `address`.
     ///
     /// # Errors
     /// [`DialRefusal`] with the reason.
@@ -484,10 +485,10 @@ impl AllowList {
     }
 }
 
-/// Returns the special range that contains `ip`.
+/// Returns the special range that contains `ip`, with its kind. Returns `None` for other addresses.
 ///
-/// An entry lists such an address only if the entry lies in the range itself: `0.0.0.0/0` does not
-/// open loopback.
+/// An entry permits such an address only if the entry is a network within the special range. For
+/// example, `0.0.0.0/0` does not permit loopback addresses.
 fn special(ip: IpAddr) -> Option<(&'static str, Network)> {
     SPECIAL.iter().find_map(|(kind, range)| {
         let range: Network = range.parse().expect("the table holds networks");
@@ -495,9 +496,11 @@ fn special(ip: IpAddr) -> Option<(&'static str, Network)> {
     })
 }
 
-/// Returns the kind of the internal network that `ip` leads to. `None` for a public address.
+/// Returns the kind of the internal network that contains `ip`. Returns `None` for a public
+/// address.
 ///
-/// The path may pass a translator (NAT64, 6to4, Teredo).
+/// It also detects addresses that reach an internal network through a translator (NAT64, 6to4,
+/// Teredo).
 fn internal(ip: IpAddr) -> Option<&'static str> {
     let of = |ip: IpAddr| {
         INTERNAL.iter().find_map(|(kind, range)| {
@@ -515,10 +518,10 @@ fn internal(ip: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Whether a text is a DNS name.
+/// Returns whether a text is a DNS name.
 ///
-/// Its labels have 1 to 63 letters, digits, hyphens and underscores. No resolver takes the last
-/// label for a number.
+/// Each label of the name has 1 to 63 letters, digits, hyphens and underscores. The last label must
+/// not look like a number, since resolvers would interpret the name as an address.
 fn is_name(text: &str) -> bool {
     let label_ok = |label: &str| {
         (1..=63).contains(&label.len())
@@ -552,7 +555,7 @@ macro_rules! deserialize_from_str {
 }
 deserialize_from_str!(HostPort, Network, ServesPattern, AllowEntry);
 
-/// Networks that no general entry of `allow` opens.
+/// Special networks. An entry permits their addresses only if it lies within such a network.
 const SPECIAL: [(&str, &str); 10] = [
     ("unspecified", "0.0.0.0/8"),
     ("loopback", "127.0.0.0/8"),
@@ -566,7 +569,7 @@ const SPECIAL: [(&str, &str); 10] = [
     ("IPv4-mapped", "::ffff:0:0/96"),
 ];
 
-/// Networks that no name of `allow` opens.
+/// Internal networks. A name in `allow` does not permit their addresses.
 const INTERNAL: [(&str, &str); 11] = [
     ("private", "10.0.0.0/8"),
     ("private", "172.16.0.0/12"),
@@ -584,10 +587,11 @@ const INTERNAL: [(&str, &str); 11] = [
 /// First 16 bits of 6to4 addresses (RFC 3056).
 const SIX_TO_FOUR: u16 = 0x2002;
 
-/// Longest DNS name in text form (RFC 1035 section 2.3.4, less the root's dot and lengths).
+/// Maximum length of a DNS name in text form (RFC 1035 section 2.3.4, without the root's dot and
+/// the length bytes).
 const NAME_MAX: usize = 253;
 
-/// Default port of a target: FTP's.
+/// Port of a target that states no port: the port of FTP.
 const PORT_DEFAULT: u16 = 21;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ fn allow(entries: &[&str]) -> AllowList {
     )
 }
 
-/// Checks a target that is an address.
+/// Checks a target whose host is an address.
 fn check(list: &AllowList, target: &str) -> Result<(), DialRefusal> {
     let asked: HostPort = target.parse().expect("a valid target");
     let Host::Ip(ip) = asked.host else {

@@ -1,4 +1,5 @@
-//! Sockets bound to the address of a server or a client. They need CAP_NET_ADMIN.
+//! Sockets that are bound to the address of a server or a client, although the address belongs to
+//! another machine. They need CAP_NET_ADMIN.
 
 use std::{
     io,
@@ -11,8 +12,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::socket::choose_port_late;
 
-/// Listens for control connections that clients make to the servers' own addresses. Accepts both
-/// families if `address` is the unspecified IPv6 address.
+/// Listens for intercepted control connections, which clients make to the servers' own addresses.
+/// Accepts IPv4 and IPv6 if `address` is the unspecified IPv6 address.
 ///
 /// # Errors
 /// The error of the system call.
@@ -28,7 +29,7 @@ pub fn listen_for_control(address: SocketAddr) -> io::Result<std::net::TcpListen
     Ok(socket.into())
 }
 
-/// Makes a listener of an earlier process accept connections to all addresses, too.
+/// Makes a listener that an earlier process created accept connections to all addresses, too.
 ///
 /// # Errors
 /// The error of the system call.
@@ -37,7 +38,7 @@ pub fn make_transparent(listener: &std::net::TcpListener) -> io::Result<()> {
     set_transparent(&SockRef::from(listener), address)
 }
 
-/// Listens for one data connection to `server`, at any port.
+/// Listens for one data connection to the address `server`, at a port that the kernel chooses.
 ///
 /// # Errors
 /// The error of the system call.
@@ -54,7 +55,8 @@ pub fn listen_for_data(server: IpAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Connects to a client from `server`, and from its data port if the port is available.
+/// Connects to a client from the address `server`. The source port is the FTP data port, if it is
+/// available.
 ///
 /// # Errors
 /// The error of the system call. [`io::ErrorKind::TimedOut`] after `timeout`.
@@ -102,12 +104,12 @@ async fn connect_in_time(
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// End of a cancelled attempt, as the other end receives it.
+/// How a cancelled connection attempt ends for the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CancelledEnd {
-    /// A reset, since an orderly end would be an empty file.
+    /// The peer receives a reset, since it would take an orderly end for an empty file.
     Reset,
-    /// An orderly end.
+    /// The peer receives an orderly end.
     Ended,
 }
 
@@ -129,7 +131,7 @@ async fn connect(from: SocketAddr, to: SocketAddr, end: CancelledEnd) -> io::Res
     socket.connect(to).await
 }
 
-/// Whether the port is in use towards that client, or forbidden for this user.
+/// Returns whether the source port is already in use for this client, or forbidden for this user.
 fn is_unavailable(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -146,8 +148,9 @@ fn set_transparent(socket: &SockRef<'_>, family: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Port from which servers open data connections (RFC 959 section 3.2). Some clients insist on it.
+/// Port from which servers open data connections (RFC 959 section 3.2). Some clients require this
+/// port.
 const FTP_DATA_PORT: u16 = 20;
 
-/// Maximum number of connections that wait for acceptance, as in the standard library.
+/// Maximum number of connections that wait for acceptance. The standard library has the same limit.
 const CONTROL_BACKLOG: i32 = 128;

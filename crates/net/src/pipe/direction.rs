@@ -1,4 +1,4 @@
-//! One direction of a pipe: a bounded buffer with a writer, a reader and an end.
+//! One direction of a pipe. It is a bounded buffer between a writer and a reader.
 
 use std::{
     collections::VecDeque,
@@ -13,7 +13,8 @@ use tokio::{io::ReadBuf, sync::Notify};
 #[derive(Debug, Default)]
 pub(super) struct PipeDirection {
     state: Mutex<State>,
-    /// Signals the end, a reset, the close of the reading end, and an empty buffer.
+    /// Notification after each of four changes: the end of the data, a reset, the close of the
+    /// reading end, and an empty buffer.
     changed: Notify,
 }
 
@@ -21,15 +22,15 @@ pub(super) struct PipeDirection {
 struct State {
     /// Written bytes that have not been read.
     unread: VecDeque<u8>,
-    /// Whether the writer has written the last byte.
+    /// Whether the writer has ended the direction.
     is_finished: bool,
-    /// Whether the reader has read the end.
+    /// Whether the reader has read the end of the data.
     is_end_read: bool,
     /// Whether the reading end is closed.
     is_reader_closed: bool,
-    /// Whether one of the ends has reset the connection.
+    /// Whether the reader or the writer has reset the connection.
     is_reset: bool,
-    /// Whether bytes were unread when the connection was closed or reset.
+    /// Whether unread bytes were lost when the connection was closed or reset.
     is_lossy: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -131,7 +132,7 @@ impl PipeDirection {
         Poll::Ready(Ok(count))
     }
 
-    /// Ends the direction after the written bytes.
+    /// Ends the direction. The reader can still read the bytes that were written before.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset.
@@ -175,7 +176,7 @@ impl PipeDirection {
         self.lock().unread.capacity()
     }
 
-    /// Waits for the writer's end.
+    /// Waits until the writer has ended the direction.
     pub(super) async fn wait_for_end(&self) -> io::Result<()> {
         self.wait_for(|state| match state {
             State { is_reset: true, .. } => Some(Err(io::ErrorKind::ConnectionReset.into())),
@@ -184,13 +185,14 @@ impl PipeDirection {
         .await
     }
 
-    /// Waits for a reset.
+    /// Waits until the connection is reset.
     pub(super) async fn wait_for_reset(&self) -> io::Error {
         let is_reset = |state: &State| state.is_reset.then_some(io::ErrorKind::ConnectionReset);
         self.wait_for(is_reset).await.into()
     }
 
-    /// Waits until the reader has all bytes, and the end if there is one.
+    /// Waits until the reader has read all written bytes. If the writer has ended the direction,
+    /// also waits until the end is read.
     pub(super) async fn wait_for_acknowledgement(&self) -> io::Result<()> {
         self.wait_for(|state| {
             if state.is_lossy {
@@ -232,7 +234,7 @@ impl PipeDirection {
 }
 
 impl State {
-    /// Appends the bytes that fit.
+    /// Appends bytes to the buffer. The caller has checked that the bytes fit.
     fn push(&mut self, bytes: &[u8]) {
         let needed = self.unread.len() + bytes.len();
         if needed > self.unread.capacity() {
@@ -243,7 +245,7 @@ impl State {
         self.unread.extend(bytes);
     }
 
-    /// Discards bytes that will never be read.
+    /// Discards the unread bytes, because nothing will read them.
     fn discard(&mut self) {
         self.is_lossy |= !self.unread.is_empty();
         self.unread = VecDeque::new();
@@ -257,5 +259,6 @@ fn remember(slot: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// Maximum number of unread bytes of one direction: the size of one read of a data connection.
+/// Maximum number of unread bytes of one direction. It equals the size of one read from a data
+/// connection.
 pub const CAPACITY_BYTES: usize = 256 * 1024;

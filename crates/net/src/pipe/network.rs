@@ -1,4 +1,4 @@
-//! Addresses of pipes.
+//! Addresses of pipes, and listeners at these addresses.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,28 +11,30 @@ use tokio::sync::Notify;
 
 use super::Pipe;
 
-/// A loopback network within this process. Clones are the same network.
+/// A loopback network within this process. All clones refer to the same network.
 ///
-/// Its addresses are 127.0.0.1 with their own ports, which are independent of the system's ports.
+/// The addresses are 127.0.0.1 with port numbers. These ports are independent of the system's
+/// ports.
 #[derive(Clone, Default)]
 pub struct PipeNetwork(Arc<Mutex<Ports>>);
 
 #[derive(Default)]
 struct Ports {
     listening: HashMap<u16, Arc<PendingConnections>>,
-    /// Number of assigned ports, which determines the next port.
+    /// Number of ports assigned so far. It determines the next port.
     given: u32,
 }
 
-/// Connections that a listener has not accepted. Locked only while `ports` is locked.
+/// Queue of connections that a listener has not accepted yet. It may be locked only while `ports`
+/// is locked.
 #[derive(Default)]
 struct PendingConnections {
     waiting: Mutex<VecDeque<Pipe>>,
     arrived: Notify,
 }
 
-/// A listener in a [`PipeNetwork`]. Dropping it frees its address and resets the connections that
-/// it has not accepted.
+/// A listener in a [`PipeNetwork`]. Dropping it frees its address, and resets the connections in
+/// its queue.
 pub struct PipeListener {
     network: PipeNetwork,
     at: SocketAddr,
@@ -62,7 +64,8 @@ impl PipeNetwork {
         })
     }
 
-    /// Connects to a listener of this network. The listener may accept later.
+    /// Connects to a listener of this network. The call does not wait until the listener accepts
+    /// the connection.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionRefused`] if no listener has the address, or if its queue is
@@ -99,7 +102,7 @@ impl PipeNetwork {
 }
 
 impl Ports {
-    /// Returns a port without a listener, a different one each time.
+    /// Returns a port without a listener. Consecutive calls return different ports.
     fn unused(&mut self) -> Option<u16> {
         let count = u32::from(u16::MAX - PORT_MIN) + 1;
         (0..count).find_map(|_| {
@@ -128,7 +131,7 @@ impl PipeListener {
         }
     }
 
-    /// Whether a connection waits for acceptance.
+    /// Returns whether a connection is in the queue of the listener.
     pub fn has_waiting(&self) -> bool {
         !self.queue.lock().is_empty()
     }
@@ -179,8 +182,9 @@ fn address(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Maximum number of connections that wait at one listener, as for a usual kernel listener.
+/// Maximum number of connections in the queue of one listener. Kernel listeners usually have the
+/// same limit.
 const BACKLOG_MAX: usize = 128;
 
-/// First port of pipes. FTP sessions refuse to connect to privileged ports.
+/// Lowest port of pipes. FTP sessions refuse to connect to lower, privileged ports.
 const PORT_MIN: u16 = 1024;

@@ -1,4 +1,4 @@
-//! Semantics of pipes, one test for each.
+//! Tests of the semantics of pipes, one test for each rule.
 
 use std::{io::ErrorKind, time::Duration};
 
@@ -305,7 +305,7 @@ async fn accept_wakes_for_each_connection() {
     drop(open);
 }
 
-/// A step of one end.
+/// One action at an end of a pipe.
 #[derive(Debug, Clone)]
 enum Step {
     Write(usize),
@@ -322,13 +322,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..40)
 }
 
-/// Returns the byte at an offset of the data that each end writes.
+/// Returns the byte that each end writes at position `offset` of its data.
 fn byte(offset: usize) -> u8 {
     (offset.wrapping_mul(2_654_435_761) >> 16) as u8
 }
 
-/// Performs the steps, then ends its direction and reads to the other's end. Returns the bytes
-/// written and read.
+/// Performs the steps, ends the outbound direction, and reads until the end of the inbound data.
+/// Returns the number of bytes written, and the bytes read.
 async fn play(pipe: Pipe, steps: Vec<Step>) -> (usize, Vec<u8>) {
     let (mut reader, mut writer) = tokio::io::split(pipe);
     let (reads, writes): (Vec<_>, Vec<_>) = steps

@@ -1,13 +1,17 @@
-//! TLS towards clients: the gateway's certificate, and sessions that data connections resume.
+//! TLS with clients: the gateway's certificate, and tickets with which data connections resume the
+//! session.
 //!
-//! A client offers the ticket of its control connection on each data connection. Some clients take
-//! a full handshake there for an attack (FileZilla). The tickets are therefore stateless, and can
-//! be used any number of times.
+//! A client presents the ticket of its control connection on each data connection. Some clients,
+//! such as FileZilla, take a full handshake on a data connection for an attack. The tickets are
+//! therefore stateless, and a client can use them any number of times.
 //!
-//! Each FTP session has its own tickets, so a data connection that resumes belongs to the session's
-//! client, from any address. Other clients behind the same address translation cannot take the
-//! connection over. The gateway sends no tickets on data connections. A client that only writes
-//! never reads them, and closing a socket with unread bytes destroys the bytes written before.
+//! Each FTP session has its own ticket key. A data connection that resumes the TLS session
+//! therefore comes from the session's client, whatever its address is. Other clients behind the
+//! same address translation cannot use the data connection.
+//!
+//! The gateway sends no tickets on data connections. A client that only writes never reads the
+//! tickets. Closing a socket with unread bytes would then destroy the bytes that the client wrote
+//! before.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -38,8 +42,8 @@ use super::{
 };
 use crate::Connection;
 
-/// Acceptor of TLS handshakes from clients, for one listener. [`Acceptor::for_session`] makes one
-/// for a session.
+/// Acceptor of TLS handshakes from the clients of one listener. [`Acceptor::for_session`] returns
+/// an acceptor for one FTP session.
 #[derive(Debug)]
 pub struct Acceptor {
     current: Arc<CurrentCertificate>,
@@ -48,32 +52,32 @@ pub struct Acceptor {
     must_resume: bool,
 }
 
-/// Reason why the TLS of a listener cannot work.
+/// Reason why a listener cannot use TLS.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptorError {
-    /// The certificate is unusable.
+    /// The gateway's certificate is unusable.
     #[error(transparent)]
     Certificate(#[from] CertError),
-    /// The certificates that verify clients are unusable.
+    /// The root certificates that verify clients are unusable.
     #[error("client_roots_file: {0}")]
     ClientRoots(#[from] RootsError),
 }
 
-/// Configurations for one kind of connection.
+/// TLS configurations for one kind of connection (control or data).
 #[derive(Debug)]
 struct Configs {
     versions: Alpn,
-    /// Configuration for clients that support TLS 1.2, if data connections must resume. A TLS 1.2
-    /// session can be resumed any number of times.
+    /// Configuration with TLS 1.2 only, for clients that support it. It exists if data connections
+    /// must resume, since a TLS 1.2 session can be resumed any number of times.
     ///
-    /// OpenSSL's clients use a ticket of TLS 1.3 once, and data connections cannot supply new ones.
-    /// The number of tickets would bound the files that curl can fetch.
+    /// In TLS 1.3, OpenSSL's clients use each ticket only once, and data connections cannot deliver
+    /// new tickets. The number of tickets would limit the number of files that curl can fetch.
     tls12: Option<Alpn>,
 }
 
-/// Configurations with and without ALPN. A client that offers `ftp` gets it. A client with other
-/// offers must not be refused.
+/// Configurations with and without ALPN. The configuration with ALPN is for clients that offer
+/// `ftp`. The other configuration prevents a refusal of clients with different offers.
 #[derive(Debug)]
 struct Alpn {
     ftp: Arc<ServerConfig>,
@@ -81,7 +85,7 @@ struct Alpn {
 }
 
 impl Acceptor {
-    /// Loads the certificate, or creates it if it is self-signed and missing.
+    /// Loads the certificate. Creates a self-signed certificate if it is missing.
     ///
     /// # Errors
     /// [`AcceptorError`] if the certificate or the roots for clients are unusable.
@@ -101,8 +105,8 @@ impl Acceptor {
         Ok(acceptor.for_session())
     }
 
-    /// Returns an acceptor with its own tickets. Sessions of other acceptors cannot be resumed
-    /// there, and the reverse.
+    /// Returns an acceptor with its own ticket key. No acceptor can resume the sessions of another
+    /// acceptor.
     #[must_use]
     pub fn for_session(&self) -> Self {
         let tickets: Arc<dyn ProducesTickets> = Arc::new(SessionTickets::new());
@@ -131,18 +135,19 @@ impl Acceptor {
         }
     }
 
-    /// Performs the handshake with a client. No byte may have been read from it before.
+    /// Performs the handshake with a client. The caller must not have read any byte from the
+    /// connection.
     ///
-    /// A client may begin late on a data connection, since it often waits for the server's first
-    /// reply.
+    /// The timeout for a data connection is long, since clients often start TLS only after the
+    /// server's first reply.
     ///
     /// # Errors
     /// The error of the connection, or one of these:
     ///
     /// - `TimedOut` if the client is too slow,
     /// - `InvalidData` if the client sends other bytes than TLS, or rejects the certificate,
-    /// - `PermissionDenied` if a data connection must resume the control connection's session, and
-    ///   does not.
+    /// - `PermissionDenied` if a data connection must resume the control connection's TLS session,
+    ///   but starts a new session.
     pub async fn accept(
         &self,
         connection: impl Into<Connection>,
@@ -176,10 +181,10 @@ impl Acceptor {
         Ok(leg)
     }
 
-    /// Loads the certificate again, even if its files seem unchanged. An unusable one is logged,
-    /// and the old one stays in use.
+    /// Loads the certificate again, even if its files seem unchanged. If the new certificate is
+    /// unusable, the old certificate stays in use, and the error is logged.
     ///
-    /// Each control connection checks for changed files by itself.
+    /// Each new control connection also checks for changed files.
     pub fn reload(&self) {
         self.current.reload();
     }
@@ -252,7 +257,7 @@ impl Alpn {
     }
 }
 
-/// Translates an error of the TLS library into one about the client.
+/// Converts an error of the TLS library into an error that describes the client's mistake.
 fn explain_error(error: io::Error) -> io::Error {
     let message = match error.get_ref().and_then(|e| e.downcast_ref::<Error>()) {
         Some(Error::InvalidMessage(_)) => "the client does not send TLS",
@@ -274,16 +279,18 @@ fn explain_error(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{message}: {error}"))
 }
 
-/// Tickets after a full handshake: one, and another for clients that use each only once.
+/// Number of tickets sent after a full handshake. The second ticket is for clients that use each
+/// ticket only once.
 const CONTROL_TICKETS: usize = 2;
 
-/// Maximum number of sessions of one TLS 1.2 client without tickets. Its control connection has
-/// one.
+/// Maximum number of stored sessions for a TLS 1.2 client without tickets. The control connection
+/// needs one session.
 const SESSIONS_MAX: usize = 4;
 
-/// Timeout for a client to begin TLS on a data connection: as long as a server may need to fetch a
-/// file from tape. The owner of the session may end it earlier.
+/// Timeout for a client to start TLS on a data connection. A server may need this long to fetch a
+/// file from tape. The FTP session may close the connection earlier.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// ALPN of FTP (RFC 7301 registry). `x-filezilla-ftp` would imply FileZilla's own rules.
+/// ALPN identifier of FTP (RFC 7301 registry). The identifier `x-filezilla-ftp` would imply
+/// FileZilla's own rules.
 const ALPN_FTP: &[u8] = b"ftp";

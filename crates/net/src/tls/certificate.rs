@@ -1,4 +1,4 @@
-//! The certificate for clients and its key: two PEM files that must match.
+//! The certificate that clients receive, and its key. They are stored in two PEM files.
 
 use std::{
     fs, io,
@@ -15,25 +15,25 @@ use rustls::{
 
 use super::provider;
 
-/// Location of a certificate and its key.
+/// Paths of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertSource {
-    /// File with the certificate, followed by the chain to a root.
+    /// File with the certificate and, after it, the chain of certificates to a root.
     pub cert_file: PathBuf,
-    /// File with the unencrypted private key, which only its owner may read.
+    /// File with the unencrypted private key. Only its owner may read it.
     pub key_file: PathBuf,
     /// Whether the gateway creates both files if they are missing.
     pub self_signed: bool,
 }
 
-/// A certificate that cannot be used.
+/// Reason why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertError {
     /// The file could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Error of the system call.
         source: io::Error,
@@ -41,35 +41,35 @@ pub enum CertError {
     /// The file contains no valid certificate.
     #[error("{path}: expected certificates in PEM: {why}")]
     NotACertificate {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// Reason, as text.
         why: String,
     },
     /// The file contains no usable private key.
     #[error("{path}: expected an unencrypted private key in PEM: {why}")]
     NotAKey {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// Reason, as text.
         why: String,
     },
-    /// Other users can read the key, or the group can write it.
+    /// Other users can read the key, or its group can write it.
     #[error(
         "{path}: others can use this key (mode {mode:04o}), expected at most 0640: chmod 640 {path}"
     )]
     Exposed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Permission bits of the file.
         mode: u32,
     },
-    /// The certificate and the key do not match.
+    /// The private key does not belong to the certificate.
     #[error("{key_file}: this key does not fit the certificate in {cert_file}")]
     Mismatch {
-        /// The file with the certificate.
+        /// Path of the certificate file.
         cert_file: PathBuf,
-        /// The file with the key.
+        /// Path of the key file.
         key_file: PathBuf,
     },
 }
@@ -115,7 +115,8 @@ impl CertSource {
 }
 
 impl CertSource {
-    /// Refuses a key that other users can read. A group may read it, as with Debian's `ssl-cert`.
+    /// Refuses a key file that other users can read. Its group may read it, as with Debian's
+    /// `ssl-cert`.
     fn check_mode(&self) -> Result<(), CertError> {
         let path = &self.key_file;
         let metadata = fs::metadata(path).map_err(|source| CertError::Io {
@@ -132,7 +133,7 @@ impl CertSource {
 }
 
 impl CertError {
-    /// Returns the unusable file.
+    /// Returns the path of the unusable file.
     pub fn path(&self) -> &Path {
         match self {
             Self::Io { path, .. }
@@ -144,7 +145,7 @@ impl CertError {
     }
 }
 
-/// Loads the certificates in a PEM file, at least one.
+/// Reads the certificates in a PEM file. The file must contain at least one certificate.
 ///
 /// # Errors
 /// [`CertError::Io`] or [`CertError::NotACertificate`].

@@ -1,5 +1,5 @@
-//! Reasons why a server's certificate is not accepted, in text that states the next step of an
-//! operator.
+//! Reasons why the gateway rejects a server's certificate. The text of each reason states what an
+//! operator can do next.
 
 use jiff::Timestamp;
 use rustls::{CertificateError, Error};
@@ -14,17 +14,17 @@ fn format_utc(unix_s: u64) -> String {
     format!("{:.0}", time.unwrap_or(Timestamp::MAX))
 }
 
-/// Reason why a server's certificate is not accepted.
+/// Reason why the gateway rejects a server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateRejection {
-    /// No root has issued the certificate.
+    /// No trusted root has issued the certificate.
     #[error("the server's certificate is not trusted: {why}; its fingerprint is {fingerprint}")]
     Untrusted {
-        /// The verifier's reason.
+        /// Reason stated by the verifier.
         why: String,
-        /// A pin for the configuration, once an operator has compared it with the server's
-        /// fingerprint.
+        /// Fingerprint of the certificate. An operator can compare it with the server's
+        /// fingerprint, and then use it as a pin in the configuration.
         fingerprint: Fingerprint,
     },
     /// The certificate has expired.
@@ -33,13 +33,13 @@ pub enum CertificateRejection {
         /// End of the certificate's validity, in UTC.
         not_after: String,
     },
-    /// The certificate is not valid yet, or our clock is slow.
+    /// The certificate is not valid yet, or the clock of this machine is slow.
     #[error("the server's certificate is not trusted: it is valid only from {not_before}")]
     NotYetValid {
         /// Start of the certificate's validity, in UTC.
         not_before: String,
     },
-    /// The certificate has other names.
+    /// The certificate is for other names than the server's name.
     #[error(
         "the server's certificate is not trusted: name mismatch, it is for {presented}, \
          not for {expected}"
@@ -61,7 +61,8 @@ pub enum CertificateRejection {
 }
 
 impl CertificateRejection {
-    /// Converts a failed verification by roots, for the certificate with `fingerprint`.
+    /// Converts an error of the verification by root certificates. `fingerprint` is that of the
+    /// server's certificate.
     pub(super) fn from_error(error: &Error, fingerprint: Fingerprint) -> Self {
         let why = match error {
             Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
@@ -112,7 +113,7 @@ impl CertificateRejection {
     }
 }
 
-/// Returns a name in a certificate without the type that the TLS library adds: `DnsName("a.b")`.
+/// Removes the type that the TLS library adds to a name in a certificate, as in `DnsName("a.b")`.
 fn strip_type(presented: &str) -> &str {
     let inner = presented
         .split_once('(')

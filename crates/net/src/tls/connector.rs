@@ -1,5 +1,5 @@
-//! TLS towards a server: verifies the certificate, and keeps one TLS session for all connections of
-//! an FTP session.
+//! TLS with a server. It verifies the server's certificate, and offers one TLS session on all
+//! connections of an FTP session.
 
 use std::{io, net::Ipv4Addr, sync::Arc};
 
@@ -27,8 +27,8 @@ use super::{
 };
 use crate::Connection;
 
-/// Maker of TLS handshakes with one server, for one FTP session. Data connections offer the session
-/// of the control connection.
+/// Performs TLS handshakes with one server, for one FTP session. Data connections offer to resume
+/// the TLS session of the control connection.
 #[derive(Debug, Clone)]
 pub struct Connector {
     config: Arc<ClientConfig>,
@@ -39,19 +39,20 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Creates a connector for TLS 1.3 and 1.2. The first use of the system's roots reads them from
-    /// files.
+    /// Creates a connector for TLS 1.3 and 1.2. The first connector that uses the system's roots
+    /// reads them from files.
     ///
     /// # Errors
-    /// [`RootsError`] if there are no roots to verify the server by.
+    /// [`RootsError`] if no roots are available to verify the server.
     pub fn new(tls: &ServerTls) -> Result<Self, RootsError> {
         Self::for_versions(tls, BOTH)
     }
 
-    /// Creates a connector for TLS 1.2 only, whose session can be offered any number of times.
+    /// Creates a connector for TLS 1.2 only. The client can offer a TLS 1.2 session any number of
+    /// times.
     ///
-    /// A TLS 1.3 ticket can be offered once. ProFTPD insists on resumption, and sends no tickets
-    /// after the first two.
+    /// A client can offer a TLS 1.3 ticket only once. ProFTPD requires resumption, but sends only
+    /// two tickets.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -65,9 +66,11 @@ impl Connector {
         Ok(Self::with_versions(verifier, by_roots, versions))
     }
 
-    /// Returns a connector for TLS 1.3, too, if `error` may result from an offer of TLS 1.2 alone.
+    /// Returns a connector that also offers TLS 1.3, if `error` may be the server's reaction to an
+    /// offer of only TLS 1.2.
     ///
-    /// The server may lack the version or its suites, or end the connection without an answer.
+    /// The server may lack TLS 1.2 or its cipher suites, or may close the connection without an
+    /// answer.
     pub fn fallback_for_tls12(&self, error: &io::Error) -> Option<Self> {
         let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
         let lacks_version = matches!(
@@ -101,11 +104,11 @@ impl Connector {
         }
     }
 
-    /// Performs the handshake with the server. `server_name` is the server in the target, an IP
-    /// address with or without brackets.
+    /// Performs the handshake with the server. `server_name` is the server's name in the target, or
+    /// its IP address with or without brackets.
     ///
-    /// All connections of a session must use the same name. On a data connection servers answer
-    /// only after they have announced the transfer.
+    /// All connections of a session must use the same name. On a data connection, servers answer
+    /// only after they have sent the reply that announces the transfer.
     ///
     /// # Errors
     /// The error of the connection, or one of these:
@@ -140,8 +143,8 @@ impl Connector {
         Ok(leg)
     }
 
-    /// Converts a server name. Verification without roots ignores the name, so an invalid one is
-    /// left out.
+    /// Converts a server name. Verification without roots ignores the name, so an invalid name is
+    /// then replaced.
     fn name(&self, text: &str) -> io::Result<ServerName<'static>> {
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
         match ServerName::try_from(bare.unwrap_or(text)) {
@@ -156,13 +159,13 @@ impl Connector {
     }
 }
 
-/// Error for a server that ends the connection instead of sending its first message.
+/// Error for a server that closes the connection instead of sending its first TLS message.
 #[derive(Debug, thiserror::Error)]
 #[error("the server closes the connection instead of answering: {0}")]
 struct NoServerHello(io::Error);
 
-/// Unwraps a [`CertificateRejection`] from the TLS library's error, and detects a connection that
-/// ended without an answer.
+/// Extracts a [`CertificateRejection`] from an error of the TLS library. Also detects a connection
+/// that ended before the server answered.
 fn explain_error(error: io::Error, has_answered: bool) -> io::Error {
     let is_end = matches!(
         error.kind(),

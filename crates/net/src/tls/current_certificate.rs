@@ -1,5 +1,5 @@
-//! The certificate in use. Changed files are loaded again. If new files are unusable, the old
-//! certificate stays in use.
+//! The certificate in use. The gateway reloads the certificate when its files change. If the new
+//! files are unusable, the old certificate stays in use.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use super::{
     self_signed,
 };
 
-/// The certificate that clients get at present.
+/// The certificate that clients currently receive.
 #[derive(Debug)]
 pub(super) struct CurrentCertificate {
     source: CertSource,
@@ -33,7 +33,7 @@ struct State {
     stamps: [FileStamp; 2],
 }
 
-/// Stamp that distinguishes two states of a file.
+/// Metadata of a file that reveals a change of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -43,10 +43,10 @@ struct FileStamp {
 }
 
 impl CurrentCertificate {
-    /// Loads the files of `source`. Missing files of a self-signed certificate are created.
+    /// Loads the files of `source`. Creates missing files if the certificate is self-signed.
     ///
     /// # Errors
-    /// [`CertError`] if the first certificate is unusable.
+    /// [`CertError`] if the certificate is unusable.
     pub(super) fn new(source: CertSource) -> Result<Self, CertError> {
         if source.self_signed {
             self_signed::ensure(&source)?;
@@ -59,7 +59,7 @@ impl CurrentCertificate {
         Ok(Self { source, state })
     }
 
-    /// Loads the files again if they have changed since the last time.
+    /// Loads the files again if they have changed since they were loaded.
     pub(super) fn refresh(&self) {
         if stamps(&self.source) != self.read(|state| state.stamps) {
             self.reload();
@@ -110,7 +110,7 @@ fn stamps(source: &CertSource) -> [FileStamp; 2] {
     [stamp(&source.cert_file), stamp(&source.key_file)]
 }
 
-/// Returns the stamp of a file. Zeros for a missing file.
+/// Returns the stamp of a file. The stamp of a missing file consists of zeros.
 fn stamp(path: &Path) -> FileStamp {
     let metadata = fs::metadata(path).ok();
     let of = |what: fn(&fs::Metadata) -> i64| metadata.as_ref().map_or(0, what);

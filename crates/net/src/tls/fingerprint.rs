@@ -5,12 +5,12 @@ use std::{fmt, str::FromStr};
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 
-/// SHA-256 of a certificate's DER. The text form is hex in pairs: `AB:01:…`. The parser also
-/// accepts it without colons.
+/// SHA-256 hash of a certificate in DER form. The text form is pairs of hex digits, as in
+/// `AB:01:…`. The parser also accepts a text without colons.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// A text that is not a fingerprint.
+/// Error for a text that is not a fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected the SHA-256 fingerprint of a certificate: 64 hex digits, with or without colons")]
 pub struct FingerprintError;

@@ -1,4 +1,4 @@
-//! The versions in a client's first message, which the TLS library does not report.
+//! TLS versions in a client's first message. The TLS library does not report them.
 
 use std::{io, time::Duration};
 
@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use crate::Connection;
 
-/// Whether a client that has begun TLS would accept TLS 1.2. The bytes stay unread for the
-/// handshake.
+/// Returns whether a client that has started TLS accepts TLS 1.2. The bytes of the message stay
+/// unread, so that the handshake can read them.
 ///
 /// # Errors
 /// The error of the connection.
@@ -35,7 +35,7 @@ fn is_whole(record: &[u8]) -> bool {
     }
 }
 
-/// Returns the versions in a complete first message (RFC 8446 section 4.1.2).
+/// Returns the TLS versions in a complete first message (RFC 8446 section 4.1.2).
 fn versions(record: &[u8]) -> Option<Vec<u16>> {
     let [HANDSHAKE, _, _, _, _, CLIENT_HELLO, _, _, _, body @ ..] = record else {
         return None;
@@ -61,7 +61,8 @@ fn versions(record: &[u8]) -> Option<Vec<u16>> {
     Some(vec![TLS12])
 }
 
-/// Splits content after a length of `length_bytes` bytes from the bytes that follow.
+/// Splits bytes that start with a length field of `length_bytes` bytes. Returns the content of that
+/// length, and the bytes after the content.
 fn vector(bytes: &[u8], length_bytes: usize) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_at_checked(length_bytes)?;
     let length = length
@@ -76,11 +77,11 @@ const VERSION_AND_RANDOM_BYTES: usize = 34;
 const SUPPORTED_VERSIONS: u16 = 43;
 const TLS12: u16 = 0x0303;
 
-/// Longest record of TLS, with its header.
+/// Maximum size of a TLS record, including its header.
 const RECORD_MAX_BYTES: usize = 5 + (1 << 14);
 
-/// Pause between checks for the rest of a partial first message, and number of checks. Together
-/// they take 5 s, enough for a few lost packets.
+/// Pause between two checks whether the first message is complete, and number of checks. They take
+/// 5 s in total, which suffices for a few lost packets.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSES_MAX: u32 = 250;
 

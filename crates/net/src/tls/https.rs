@@ -1,9 +1,10 @@
-//! TLS with browsers: with the gateway's certificate, and a request for the client's.
+//! TLS with browsers. The gateway presents its certificate, and may request a certificate from the
+//! browser.
 //!
-//! A client certificate is optional, and any certificate is accepted in the handshake if the client
-//! has its key. A browser shows its user next to no reason for a failed handshake. [`judge`] checks
-//! the certificate at each request, since certificates expire and roots change. Sessions are not
-//! resumed for the same reason.
+//! A client certificate is optional. The handshake accepts any certificate whose key the client
+//! has, since browsers hardly explain failed handshakes to their users. [`judge`] checks the
+//! certificate at each request, since certificates expire and roots change. For the same reason
+//! sessions are not resumed.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -34,7 +35,7 @@ pub struct HttpsAcceptor {
 }
 
 impl HttpsAcceptor {
-    /// Loads the certificate, or creates it if it is self-signed and missing.
+    /// Loads the certificate. Creates a self-signed certificate if it is missing.
     ///
     /// # Errors
     /// [`CertError`] if the certificate is unusable.
@@ -89,10 +90,10 @@ impl HttpsAcceptor {
     }
 }
 
-/// Verifies a client's certificates by these roots, its own certificate first.
+/// Verifies a client's certificates with these roots. The client's own certificate is the first.
 ///
 /// # Errors
-/// The reason why the certificate is not valid now.
+/// The reason why the certificate is currently not valid.
 pub fn judge(
     shown: &[CertificateDer<'static>],
     roots: &[CertificateDer<'static>],
@@ -103,10 +104,10 @@ pub fn judge(
         .map(drop)
 }
 
-/// Timeout of a handshake in which a browser asks its user for a certificate.
+/// Timeout of a handshake during which a browser asks its user to choose a certificate.
 const CERTIFICATE_CHOICE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// ALPN of HTTP/1.1 (RFC 7301 section 6).
+/// ALPN identifier of HTTP/1.1 (RFC 7301 section 6).
 const ALPN_HTTP: &[u8] = b"http/1.1";
 
 #[cfg(test)]

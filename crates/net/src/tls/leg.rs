@@ -1,8 +1,9 @@
-//! One leg of a relayed connection: TCP or a pipe, plain or under TLS.
+//! One leg of a relayed connection: TCP or a pipe, with or without TLS.
 //!
-//! TCP has one kind of end, and TLS has two. Only the peer can send a close_notify, but any host on
-//! the path can send a FIN without one. Both read as the end of the data, and [`Leg`] records the
-//! kind. A leg ends its own direction with close_notify, unless it is dropped.
+//! TLS can end in two ways. A close_notify proves that the peer ended the data. A FIN without a
+//! close_notify could come from any host on the path. A reader sees the end of the data in both
+//! cases, and [`Leg`] records which case occurred. A leg ends its own direction with close_notify,
+//! unless it is dropped.
 
 use std::{
     io::{self, IoSlice},
@@ -21,10 +22,10 @@ use tokio_rustls::TlsStream;
 use super::tcp::Tcp;
 use crate::Connection;
 
-/// A connection, plain or under TLS.
+/// A connection with or without TLS.
 ///
-/// Under TLS, written bytes are sent only by a flush. `shutdown` sends close_notify under TLS, and
-/// the FIN. Dropping a leg closes the socket without close_notify.
+/// Under TLS, only a flush sends written bytes. `shutdown` sends the FIN, after a close_notify
+/// under TLS. Dropping a leg closes the socket without a close_notify.
 #[derive(Debug)]
 pub struct Leg(Arc<LegState>);
 
@@ -49,7 +50,7 @@ impl Leg {
         Self::new(Tcp::new(connection.into()), None)
     }
 
-    /// Creates a leg with a complete handshake.
+    /// Creates a leg with TLS, after the handshake is complete.
     pub(super) fn tls(stream: impl Into<TlsStream<Tcp>>) -> Self {
         let stream = stream.into();
         Self::new(stream.get_ref().0.clone(), Some(stream))
@@ -63,31 +64,32 @@ impl Leg {
         }))
     }
 
-    /// Returns the connection, for its options and addresses. Under TLS its bytes must not be read
-    /// or written.
+    /// Returns the connection, for its options and addresses. If the leg has TLS, callers must not
+    /// read from this connection or write to it.
     pub fn connection(&self) -> &Connection {
         self.0.tcp.connection()
     }
 
-    /// Returns the connection of a leg without TLS and without halves.
+    /// Returns the connection. Returns `None` if the leg has TLS, or was split and its other half
+    /// still exists.
     pub fn into_plain(self) -> Option<Connection> {
         Arc::into_inner(self.0)
             .filter(|shared| shared.tls.is_none())
             .and_then(|shared| shared.tcp.into_connection())
     }
 
-    /// Whether the leg has TLS.
+    /// Returns whether the leg has TLS.
     pub fn is_tls(&self) -> bool {
         self.0.tls.is_some()
     }
 
-    /// Whether the TLS session is resumed from an earlier connection.
+    /// Returns whether the handshake resumed the TLS session of an earlier connection.
     pub fn is_resumed(&self) -> bool {
         let kind = self.lock().and_then(|tls| tls.get_ref().1.handshake_kind());
         kind == Some(HandshakeKind::Resumed)
     }
 
-    /// Whether the leg has TLS 1.3.
+    /// Returns whether the leg has TLS 1.3.
     pub fn is_tls13(&self) -> bool {
         let version = self
             .lock()
@@ -95,7 +97,8 @@ impl Leg {
         version == Some(ProtocolVersion::TLSv1_3)
     }
 
-    /// Returns the certificates that the peer has presented, its own first.
+    /// Returns the certificates that the peer has presented. The peer's own certificate is the
+    /// first.
     pub fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {
         let tls = self.lock();
         let shown = tls
@@ -104,15 +107,16 @@ impl Leg {
         shown.unwrap_or_default().to_vec()
     }
 
-    /// Whether the data has ended with a FIN without a close_notify. Data of the peer may then be
-    /// missing.
+    /// Returns whether the data ended with a FIN without a close_notify. The last bytes of the peer
+    /// may then be missing.
     ///
-    /// Always false without TLS.
+    /// Always returns false without TLS.
     pub fn closed_without_notify(&self) -> bool {
         self.0.closed_without_notify.load(Ordering::Relaxed)
     }
 
-    /// Splits the leg into two halves for two tasks. The socket is closed when both are dropped.
+    /// Splits the leg into a reading half and a writing half, for two tasks. The socket is closed
+    /// when both halves are dropped.
     pub fn into_split(self) -> (LegReader, LegWriter) {
         (LegReader(Self(self.0.clone())), LegWriter(self))
     }
@@ -159,19 +163,19 @@ impl Leg {
 }
 
 impl LegReader {
-    /// Returns the leg of both halves.
+    /// Returns the leg to which this half belongs.
     pub fn leg(&self) -> &Leg {
         &self.0
     }
 }
 
 impl LegWriter {
-    /// Returns the leg of both halves.
+    /// Returns the leg to which this half belongs.
     pub fn leg(&self) -> &Leg {
         &self.0
     }
 
-    /// Returns the leg, after the reading half was dropped.
+    /// Returns the leg. The reading half must have been dropped before.
     pub fn into_leg(self) -> Leg {
         self.0
     }

@@ -1,9 +1,9 @@
-//! TLS on the legs of FTP, and with browsers of the dashboard.
+//! TLS with FTP clients and servers, and with browsers that open the dashboard.
 //!
-//! The gateway presents its certificate to clients, and verifies the certificates of servers. In: a
-//! connection. Out: a [`Leg`], which is read and written like the connection itself. It
-//! distinguishes the two ends of TLS. The session decides when TLS begins, and handles its end. The
-//! link has its own TLS: `link::handshake`.
+//! The gateway presents its certificate to clients, and verifies the certificates of servers. A
+//! handshake turns a connection into a [`Leg`], which is read and written like the connection
+//! itself. A leg distinguishes the two ways in which TLS ends. The FTP session starts TLS, and
+//! handles its end. The link has its own TLS in `link::handshake`.
 
 mod acceptor;
 mod certificate;
@@ -43,9 +43,9 @@ pub use tls_rules::{TlsRules, TlsVersion};
 /// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionKind {
-    /// Commands and replies. Data connections resume its TLS session.
+    /// Control connection. Data connections resume its TLS session.
     Control,
-    /// One transfer.
+    /// Data connection, for one transfer.
     Data,
 }
 
@@ -58,6 +58,6 @@ fn timeout_error() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
-/// Timeout of a handshake: a dozen round trips of a bad path and a busy peer. FileZilla and curl
-/// wait longer for a connection.
+/// Timeout of a handshake. It permits a dozen round trips of a bad path, with a busy peer.
+/// FileZilla and curl wait longer for a connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);

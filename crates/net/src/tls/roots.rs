@@ -17,22 +17,23 @@ use super::{
     short_chain::ShortChains,
 };
 
-/// Reason why roots are unusable.
+/// Reason why root certificates are unusable.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootsError {
-    /// No roots exist.
+    /// No root certificates exist.
     #[error("there are no root certificates to verify the server by")]
     None,
-    /// The system's roots cannot be read.
+    /// The system's root certificates cannot be read.
     #[error("the system's root certificates cannot be read: {0}")]
     System(String),
-    /// A given certificate cannot be a root.
+    /// A given certificate cannot serve as a root.
     #[error("a root certificate cannot be used: {0}")]
     Unusable(rustls::Error),
 }
 
-/// Loads the roots in a PEM file: at least one, and each usable.
+/// Reads the root certificates in a PEM file. The file must contain at least one certificate, and
+/// all must be usable.
 ///
 /// # Errors
 /// [`CertError`] names the unusable file.
@@ -47,10 +48,11 @@ pub fn read_roots(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError
     }
 }
 
-/// Loads the roots in a PEM file for verifying clients. Each must be a CA.
+/// Reads the root certificates that verify clients from a PEM file. Each certificate must belong to
+/// a CA.
 ///
-/// The owner of another certificate could sign certificates for other people, and could not log in
-/// with it.
+/// If a root were not a CA certificate, its owner could sign certificates for other people, but
+/// could not log in with it.
 ///
 /// # Errors
 /// [`CertError`] names the unusable file.
@@ -69,7 +71,7 @@ pub fn read_cas(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> 
     Ok(roots)
 }
 
-/// Converts certificates to roots.
+/// Builds the TLS library's store of roots from certificates.
 pub(super) fn build_root_store(
     given: &[CertificateDer<'static>],
 ) -> Result<RootCertStore, RootsError> {
@@ -80,7 +82,7 @@ pub(super) fn build_root_store(
     Ok(store)
 }
 
-/// Creates a verifier of clients' certificates by these roots. It refuses clients without a
+/// Creates a verifier of clients' certificates with these roots. It refuses clients without a
 /// certificate.
 pub(super) fn client_verifier(
     given: &[CertificateDer<'static>],
@@ -94,7 +96,7 @@ pub(super) fn client_verifier(
 }
 
 /// Creates a verifier that requests a certificate issued by one of these roots. It accepts any
-/// certificate, and none.
+/// certificate, and also clients without a certificate.
 pub(super) fn optional_client_verifier(
     given: &[CertificateDer<'static>],
 ) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
@@ -114,7 +116,7 @@ fn webpki_client_verifier(
     verifier.build().map_err(|_| RootsError::None)
 }
 
-/// Returns the system's roots, read from its files once.
+/// Returns the system's root certificates. They are read from files only once.
 pub(super) fn system_roots() -> Result<Arc<RootCertStore>, RootsError> {
     static READ: OnceLock<Result<Arc<RootCertStore>, RootsError>> = OnceLock::new();
     READ.get_or_init(|| {

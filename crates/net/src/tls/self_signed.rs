@@ -1,8 +1,8 @@
-//! The certificate of a gateway without a configured one: self-signed, created once, and kept next
-//! to the identity key.
+//! Self-signed certificate for a gateway whose configuration names no certificate. The gateway
+//! creates it once, and stores it next to the identity key.
 //!
-//! Clients ask their user once whether to trust the certificate. It must therefore stay the same
-//! while its file exists.
+//! A client asks its user only once whether to trust the certificate. The certificate therefore
+//! stays the same as long as its file exists.
 
 use std::{
     fs::{self, OpenOptions},
@@ -19,7 +19,7 @@ use tracing::info;
 
 use super::certificate::{CertError, CertSource};
 
-/// Creates the missing files of `source`. A certificate without its key is replaced.
+/// Creates the missing files of `source`. If the key is missing, replaces the certificate, too.
 ///
 /// # Errors
 /// [`CertError`] if a file cannot be written, or the existing key is unusable.
@@ -46,7 +46,7 @@ pub(super) fn ensure(source: &CertSource) -> Result<(), CertError> {
     Ok(())
 }
 
-/// Creates a certificate for `key`, in PEM.
+/// Creates a self-signed certificate for `key`, in PEM form.
 fn certificate(key: &KeyPair) -> String {
     let mut params =
         CertificateParams::new([NAME.to_owned()]).expect("the name is a well-formed DNS name");
@@ -61,7 +61,7 @@ fn certificate(key: &KeyPair) -> String {
     certificate.pem()
 }
 
-/// Writes a file atomically: it is complete, or missing.
+/// Writes a file atomically, so that it is never incomplete.
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), CertError> {
     let part = path.with_added_extension("new");
     let written = || {
@@ -92,5 +92,6 @@ fn io_error(path: &Path, source: io::Error) -> CertError {
     }
 }
 
-/// Name in the certificate. It is a constant, since users choose the names of their gateways.
+/// Name in every self-signed certificate. All gateways use the same name, since their users choose
+/// the host names.
 const NAME: &str = "longhaul";

@@ -1,40 +1,41 @@
-//! Settings of TLS towards a server, and their form on the wire.
+//! Settings of TLS with a server, and their encoding for the link.
 //!
-//! The near gateway has them in its configuration, and the far gateway applies them. One byte
-//! states when TLS begins, and one byte how the server is verified. The parameters follow to the
-//! end. A pin is 32 bytes. Each given root is its length in two bytes, and its DER.
+//! The near gateway reads the settings from its configuration, and the far gateway applies them. In
+//! the encoding, the first byte states when TLS starts, and the second byte states how the server
+//! is verified. The parameters of the verification fill the remaining bytes. A pin is 32 bytes. A
+//! root certificate is its length in two bytes, and its DER form.
 
 use rustls::pki_types::CertificateDer;
 
 use super::fingerprint::Fingerprint;
 
-/// TLS towards a server.
+/// Settings of TLS with a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
-    /// Begin of TLS.
+    /// Time at which TLS starts.
     pub mode: TlsStart,
-    /// Verification of the server's certificate.
+    /// Check of the server's certificate.
     pub verify: CertificateCheck,
 }
 
-/// Start of TLS on a control connection.
+/// Time at which TLS starts on a control connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsStart {
-    /// After `AUTH TLS` (RFC 4217).
+    /// TLS starts after `AUTH TLS` (RFC 4217).
     Explicit,
-    /// From the first byte, by custom on port 990.
+    /// TLS starts with the first byte, by convention on port 990.
     Implicit,
 }
 
-/// Verification of a server's certificate.
+/// Check of a server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateCheck {
-    /// One of these roots has issued the certificate, in the server's name. `None`: one of the
-    /// roots of the system that connects to the server.
+    /// One of these roots must have issued the certificate for the server's name. With `None`, the
+    /// roots are those of the far gateway's system.
     Roots(Option<Vec<CertificateDer<'static>>>),
-    /// The certificate has this fingerprint. Its name and dates are ignored.
+    /// The certificate must have this fingerprint. Its name and dates are ignored.
     Pin(Fingerprint),
-    /// No verification.
+    /// The certificate is not checked.
     Off,
 }
 
@@ -50,7 +51,7 @@ impl ServerTls {
         }
     }
 
-    /// Appends the encoded form. The caller keeps it within [`ENCODED_MAX`].
+    /// Appends the encoded form. The caller must ensure that it has at most [`ENCODED_MAX`] bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         assert!(
             self.encoded_bytes() <= ENCODED_MAX,
@@ -77,8 +78,8 @@ impl ServerTls {
         }
     }
 
-    /// Decodes the encoded form. `None` if it is invalid. Invalid roots are reported when they are
-    /// used.
+    /// Decodes the encoded form. Returns `None` if it is invalid. Invalid root certificates cause
+    /// an error only when they are used.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > ENCODED_MAX {
             return None;
@@ -110,10 +111,10 @@ impl ServerTls {
     }
 }
 
-/// Longest encoded form. It travels in one message with the target, and operators have few roots of
-/// their own.
+/// Maximum number of bytes of the encoded form. The form and the target must fit one message. It
+/// suffices because operators have few root certificates of their own.
 ///
-/// A bundle of public roots, 200 KB, is usually the system's.
+/// A bundle of public roots has 200 KB, but the system usually provides these roots.
 pub const ENCODED_MAX: usize = 48 * 1024;
 
 const LENGTH_BYTES: usize = 2;

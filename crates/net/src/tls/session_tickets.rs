@@ -1,9 +1,9 @@
-//! Tickets of one FTP session, with their own key: only connections of this session can resume by
-//! them.
+//! TLS tickets of one FTP session. Each session has its own ticket key, so only connections of this
+//! session can resume with them.
 //!
-//! The TLS library's own tickets change their key every six hours. This key lives as long as the
-//! session, since a session of days must still accept its first ticket. No other session uses the
-//! key.
+//! The TLS library's own tickets change their key every six hours. This key lasts as long as the
+//! session, since a session that lasts for days must still accept its first ticket. No other
+//! session uses the key.
 
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
@@ -11,7 +11,7 @@ use aws_lc_rs::{
 };
 use rustls::server::ProducesTickets;
 
-/// Tickets of one session.
+/// Encrypts and decrypts the tickets of one FTP session.
 #[derive(Debug)]
 pub(super) struct SessionTickets {
     key: RandomizedNonceKey,
@@ -56,7 +56,7 @@ impl ProducesTickets for SessionTickets {
     }
 }
 
-/// Longest lifetime of a ticket in TLS 1.3 (RFC 8446 section 4.6.1): a week.
+/// Lifetime of a ticket in seconds: one week, the maximum in TLS 1.3 (RFC 8446 section 4.6.1).
 const LIFETIME_S: u32 = 604_800;
 
 const KEY_BYTES: usize = 32;

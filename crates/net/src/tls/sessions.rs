@@ -1,11 +1,12 @@
 //! TLS sessions with one server, for one FTP session.
 //!
-//! Servers refuse a data connection that does not resume the control connection's TLS session
-//! (vsftpd, ProFTPD, FileZilla Server). Any host could have opened such a connection.
+//! Some servers (vsftpd, ProFTPD, FileZilla Server) refuse a data connection that does not resume
+//! the control connection's TLS session. Any host could have opened such a connection.
 //!
-//! A TLS 1.2 session is offered on every data connection. A TLS 1.3 ticket is offered once, as the
-//! TLS library requires. A server sends new tickets on each resumed connection, or on the control
-//! connection. Reading these connections to their end adds the tickets here.
+//! The client offers a TLS 1.2 session on every data connection. It offers a TLS 1.3 ticket only
+//! once, as the TLS library requires. A server sends new tickets on each resumed connection, or on
+//! the control connection. The client must read these connections to their end to receive the
+//! tickets.
 
 use std::{
     collections::VecDeque,
@@ -19,20 +20,20 @@ use rustls::{
     pki_types::ServerName,
 };
 
-/// TLS sessions that can be resumed. All of them are with one server.
+/// TLS sessions with one server that can be resumed.
 #[derive(Default)]
 pub(super) struct TlsSessions(Mutex<StoredSessions>);
 
 #[derive(Default)]
 struct StoredSessions {
-    /// Tickets, oldest first.
+    /// TLS 1.3 tickets, sorted by age. The oldest ticket is first.
     tickets: VecDeque<Tls13ClientSessionValue>,
     tls12: Option<Tls12ClientSessionValue>,
     group: Option<NamedGroup>,
 }
 
 impl TlsSessions {
-    /// Whether the next connection offers a session.
+    /// Returns whether the next connection can offer a session.
     pub(super) fn any(&self) -> bool {
         let held = self.lock();
         !held.tickets.is_empty() || held.tls12.is_some()
@@ -73,7 +74,7 @@ impl ClientSessionStore for TlsSessions {
         held.tickets.push_back(ticket);
     }
 
-    /// Takes the newest ticket, which expires last.
+    /// Removes and returns the newest ticket, which expires last.
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.lock().tickets.pop_back()
     }
@@ -90,6 +91,6 @@ impl fmt::Debug for TlsSessions {
     }
 }
 
-/// Maximum number of tickets. A session has one data connection at a time, and further tickets
-/// replace older ones.
+/// Maximum number of stored tickets. A session has only one data connection at any time, and newer
+/// tickets replace older tickets.
 const TICKETS_MAX: usize = 16;

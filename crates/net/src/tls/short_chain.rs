@@ -1,7 +1,7 @@
-//! A bound on the length of certificate chains.
+//! Limit for the length of certificate chains.
 //!
-//! For a chain of a dozen certificates with one name, webpki tries 200,000 paths to a root, which
-//! takes 0.1 s. Any client can make such a chain.
+//! If a chain has a dozen certificates with the same name, webpki tries 200,000 paths to a root,
+//! which takes 0.1 s. Any client can make such a chain.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
-/// Checks the number of certificates that a client presents in addition to its own.
+/// Checks the number of certificates that a client presents in addition to its own certificate.
 ///
 /// # Errors
-/// [`Error::General`] if they exceed [`OTHERS_MAX`].
+/// [`Error::General`] if there are more than [`OTHERS_MAX`] such certificates.
 pub(super) fn check(others: &[CertificateDer<'_>]) -> Result<(), Error> {
     let count = others.len();
     match count > OTHERS_MAX {
@@ -26,12 +26,12 @@ pub(super) fn check(others: &[CertificateDer<'_>]) -> Result<(), Error> {
     }
 }
 
-/// Verifier of clients' certificates with short chains.
+/// Verifier of clients' certificates that limits the length of their chains.
 #[derive(Debug)]
 pub(super) struct ShortChains {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
-    /// Whether any certificate, or none, is accepted for a later check. The handshake still checks
-    /// that the client has the key.
+    /// Whether the handshake accepts any certificate, and clients without a certificate, since a
+    /// later check follows. The handshake still checks that the client has the certificate's key.
     pub(super) asks_only: bool,
 }
 
@@ -40,7 +40,8 @@ impl ClientCertVerifier for ShortChains {
         !self.asks_only && self.verifier.client_auth_mandatory()
     }
 
-    /// Returns the names by which a browser selects the certificates to offer.
+    /// Returns the names of the roots. A browser offers its user only certificates that these roots
+    /// issued.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.verifier.root_hint_subjects()
     }
@@ -81,8 +82,8 @@ impl ClientCertVerifier for ShortChains {
     }
 }
 
-/// Maximum number of certificates between a client's own and a root. Public CAs have two or three.
-/// Six certificates of one name have 2,000 orders at most.
+/// Maximum number of certificates between a client's own certificate and a root. Public CAs have
+/// two or three. Six certificates with the same name can be arranged in at most 2,000 orders.
 const OTHERS_MAX: usize = 6;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A connection whose state can be read while TLS owns it.
+//! A connection whose state remains accessible while the TLS library owns it.
 
 use std::{
     io::{self, IoSlice},
@@ -14,7 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::Connection;
 
-/// A shared connection. Dropping the last clone closes it. Otherwise only a shutdown sends a FIN.
+/// A shared connection. Dropping the last clone closes the connection. Before that, only a shutdown
+/// sends a FIN.
 #[derive(Debug, Clone)]
 pub(super) struct Tcp {
     connection: Arc<Connection>,
@@ -33,12 +34,12 @@ impl Tcp {
         &self.connection
     }
 
-    /// Whether any bytes have been received from the peer.
+    /// Returns whether any bytes have been received from the peer.
     pub(super) fn has_read(&self) -> bool {
         self.has_read.load(Ordering::Relaxed)
     }
 
-    /// Returns the connection if this is its last clone.
+    /// Returns the connection, or `None` if another clone exists.
     pub(super) fn into_connection(self) -> Option<Connection> {
         Arc::into_inner(self.connection)
     }
@@ -64,7 +65,7 @@ impl Tcp {
         self.connection.poll_write(cx, parts)
     }
 
-    /// Sends the FIN.
+    /// Sends the FIN, which ends the outbound direction.
     pub(super) fn finish(&self) -> io::Result<()> {
         self.connection.finish()
     }

@@ -1,17 +1,17 @@
-//! Requirements of a listener on its clients' TLS.
+//! Requirements of a listener for its clients' TLS.
 
 use rustls::pki_types::CertificateDer;
 
 /// The TLS rules of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsRules {
-    /// Whether TLS is required: clients without it get no further than `AUTH TLS`, and data is
-    /// always encrypted.
+    /// Whether TLS is required. Clients without TLS can then send no command beyond `AUTH TLS`, and
+    /// all data is encrypted.
     pub is_required: bool,
-    /// Lowest version of TLS.
+    /// Lowest TLS version that clients may use.
     pub version_min: TlsVersion,
     /// Roots that verify clients' certificates. A client without a valid certificate is refused.
-    /// `None`: no certificate is requested.
+    /// With `None`, the listener requests no certificate.
     pub client_roots: Option<Vec<CertificateDer<'static>>>,
     /// Whether data connections must resume the TLS session of their control connection.
     pub must_resume: bool,

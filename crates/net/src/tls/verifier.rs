@@ -1,6 +1,6 @@
-//! Verification of a server's certificate: by roots, by its fingerprint, or none.
+//! Verification of a server's certificate: by root certificates, by its fingerprint, or not at all.
 //!
-//! Every mode checks that the server has the certificate's key.
+//! In each case, the handshake checks that the server has the certificate's key.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Verifier {
     /// Creates a verifier.
     ///
     /// # Errors
-    /// [`RootsError`] if there are no roots to verify by.
+    /// [`RootsError`] if no roots are available for the verification.
     pub(super) fn new(
         verify: &CertificateCheck,
         provider: Arc<CryptoProvider>,
