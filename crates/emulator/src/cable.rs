@@ -1,5 +1,5 @@
-//! Two sites joined by a plain veth, without an emulator between them: the baseline for the
-//! emulator's own cost.
+//! Two sites that are connected by a veth pair without an emulator. They serve as the baseline for
+//! measuring the emulator's own cost.
 
 use std::{ffi::OsStr, net::Ipv4Addr, os::fd::AsFd, process::Command};
 
@@ -11,8 +11,8 @@ use super::{
     sys,
 };
 
-/// Two network namespaces joined by a veth with its usual segmentation offload. Drop removes the
-/// veth.
+/// Two network namespaces that are connected by a veth pair with its default segmentation offload.
+/// Drop removes the veth pair.
 #[derive(Debug)]
 pub struct Cable {
     sites: [Netns; 2],
@@ -23,10 +23,10 @@ impl Cable {
     /// IPv4 addresses of site A and site B.
     pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 1, 2)];
 
-    /// Makes the two sites and joins them. `mtu` is in bytes.
+    /// Creates the two sites and connects them. `mtu` is in bytes.
     ///
     /// # Errors
-    /// [`WanError::Forbidden`] names the setting that keeps this user from making namespaces.
+    /// [`WanError::Forbidden`] names the setting that prevents this user from creating namespaces.
     pub fn plug(mtu: u32) -> Result<Self, WanError> {
         let sites = [Netns::anonymous()?, Netns::anonymous()?];
         let failed = |what: &str| WanError::io(format!("{what} a cable"));
@@ -57,10 +57,10 @@ impl Cable {
         Ok(cable)
     }
 
-    /// A command that will run `program` inside a site.
+    /// Returns a command that runs `program` inside a site.
     ///
     /// # Errors
-    /// [`WanError::Io`] if no descriptors are left.
+    /// [`WanError::Io`] if the process has no free file descriptor.
     pub fn command(&self, site: Site, program: impl AsRef<OsStr>) -> Result<Command, WanError> {
         let mut command = Command::new(program);
         sys::enter_before_exec(&mut command, self.sites[site.index()].clone_fd()?);
@@ -75,5 +75,5 @@ impl Drop for Cable {
     }
 }
 
-/// Interface index of the veth's end, in both sites.
+/// Interface index of the veth in both sites.
 const INDEX: u32 = 100;

@@ -1,8 +1,8 @@
 //! Captures of a site's packets, written to a pcap file.
 //!
-//! The emulator's thread copies the first bytes of each packet and passes them on in batches; a
-//! thread of the capture writes them. If the disk is slower than the traffic, packets are left out
-//! and counted, so a capture never delays the traffic.
+//! The emulator's thread copies the first bytes of each packet and passes the copies to a writing
+//! thread in batches. If the disk is slower than the traffic, the emulator's thread drops copies
+//! and counts them. A capture therefore never delays the traffic.
 
 use std::{
     fmt,
@@ -28,23 +28,23 @@ use super::{config::Site, error::WanError, run::SegmentRun};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureOptions {
-    /// Bytes kept of each packet, from its Ethernet header on. Default 128: Ethernet 14, IPv6 40
-    /// and UDP 8 leave more than 64 bytes of payload.
+    /// Number of bytes to keep of each packet, starting with its Ethernet header. The default is
+    /// 128. After Ethernet (14), IPv6 (40) and UDP (8), more than 64 bytes remain for the payload.
     pub snap_bytes: u32,
-    /// Packets after which the capture ends by itself. Default: no limit.
+    /// Number of packets after which the capture ends. The default is no limit.
     pub packets: Option<u64>,
 }
 
 /// The size of a finished capture.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureReport {
-    /// Packets in the file.
+    /// Number of packets in the file.
     pub packets: u64,
-    /// Packets left out because the disk was too slow.
+    /// Number of packets that the file lacks because the disk was too slow.
     pub left_out: u64,
 }
 
-/// A running capture; drop ends it.
+/// A running capture. Drop ends the capture.
 #[derive(Debug)]
 pub struct Capture {
     writer: Option<thread::JoinHandle<Result<u64, PcapError>>>,
@@ -53,8 +53,9 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Whether the capture has ended by itself: it has all its packets, the WAN is gone, or the
-    /// file cannot be written.
+    /// Returns whether the capture has ended without a call of [`finish`](Self::finish). Reasons
+    /// are that it has all its packets, that the WAN was removed, or that the file cannot be
+    /// written.
     pub fn has_ended(&self) -> bool {
         self.writer
             .as_ref()
@@ -64,8 +65,8 @@ impl Capture {
     /// Ends the capture and completes the file.
     ///
     /// # Errors
-    /// [`WanError::Io`] if the file could not be written. The file keeps the packets written
-    /// before.
+    /// [`WanError::Io`] if the file could not be written. The file keeps the packets that were
+    /// written before the error.
     pub fn finish(mut self) -> Result<CaptureReport, WanError> {
         let packets = self.end().map_err(failed)?;
         Ok(CaptureReport {
@@ -102,8 +103,9 @@ impl Default for CaptureOptions {
     }
 }
 
-/// Ends the tap of a capture. Packets that it has copied still go to the writer. If the emulator's
-/// thread has ended, so have its taps.
+/// Ends the tap of a capture, which copies packets in the emulator's thread. Packets that the tap
+/// has already copied are still written. If the emulator's thread has ended, its taps have ended,
+/// too.
 pub(super) struct EndTap(pub(super) Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for EndTap {
@@ -112,14 +114,14 @@ impl fmt::Debug for EndTap {
     }
 }
 
-/// The part of a capture in the emulator's thread: it sees each packet.
+/// Tap of a capture: copies packets in the emulator's thread.
 #[derive(Debug)]
 pub(super) struct CaptureTap {
     pub(super) site: Site,
     snap: usize,
     wanted: u64,
-    /// One moment by the monotonic clock and since 1970. All times are derived from the monotonic
-    /// clock, so that none runs backwards.
+    /// Start of the capture, as an instant of the monotonic clock and as time since 1970. Packet
+    /// times are computed from the monotonic clock, and therefore never decrease.
     epoch: (Instant, Duration),
     batch: PacketBatch,
     batch_begun: Instant,
@@ -129,14 +131,14 @@ pub(super) struct CaptureTap {
     is_writer_gone: bool,
 }
 
-/// A batch of packets, one after the other.
+/// Copies of consecutive packets.
 #[derive(Debug, Default)]
 struct PacketBatch {
     bytes: Vec<u8>,
     packets: Vec<CapturedPacket>,
 }
 
-/// A packet's position in a batch, and its time.
+/// Sizes and arrival time of a packet in a batch.
 #[derive(Debug)]
 struct CapturedPacket {
     at: Duration,
@@ -144,7 +146,7 @@ struct CapturedPacket {
     whole_bytes: usize,
 }
 
-/// Starts the writing thread.
+/// Starts the thread that writes the captured packets.
 pub(super) fn start(
     site: Site,
     file: impl Write + Send + 'static,
@@ -193,7 +195,7 @@ pub(super) fn start(
 }
 
 impl CaptureTap {
-    /// Copies the packets of a run.
+    /// Copies the packets of a run into the current batch.
     pub(super) fn note(&mut self, run: &SegmentRun, now: Instant) {
         let at = self.epoch.1 + now.saturating_duration_since(self.epoch.0);
         for packet in run.packets() {
@@ -217,13 +219,15 @@ impl CaptureTap {
         }
     }
 
-    /// When [`Self::turn`] must be called next.
+    /// Returns the time at which [`Self::turn`] must be called next. Returns `None` while no packet
+    /// waits.
     pub(super) fn due(&self) -> Option<Instant> {
         let waits = !self.batch.packets.is_empty();
         waits.then(|| self.batch_begun + BATCH_TIME)
     }
 
-    /// Passes on a batch that has waited long enough. Returns false after the end of the capture.
+    /// Sends the batch to the writing thread if the batch is old enough. Returns false if the
+    /// capture has ended.
     pub(super) fn turn(&mut self, now: Instant) -> bool {
         let is_last = self.wanted == 0;
         if is_last || self.due().is_some_and(|due| due <= now) {
@@ -254,7 +258,7 @@ impl Drop for CaptureTap {
     }
 }
 
-/// Writes batches until the tap is gone. Returns the number of packets.
+/// Writes batches until the tap is dropped. Returns the number of packets written.
 fn write(
     mut file: PcapWriter<BufWriter<impl Write>>,
     batches: &mpsc::Receiver<PacketBatch>,
@@ -289,12 +293,12 @@ fn failed(error: PcapError) -> WanError {
 /// Longest frame in bytes, rounded up to tcpdump's snapshot length for whole packets.
 const LONGEST_SNAP: u32 = 262_144;
 
-/// Bytes of a batch: one hand-over for several hundred packets.
+/// Size at which a batch is sent to the writing thread. A batch holds several hundred packets.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Longest time that a packet waits for its batch to fill.
+/// Longest time that a packet waits until its batch is full.
 const BATCH_TIME: Duration = Duration::from_millis(20);
 
-/// Batches that may wait for the disk, 16 MB in all: most of a second at 128 bytes of each packet
-/// and 1 Gbit/s.
+/// Maximum number of batches that wait for the disk, 16 MB in total. With 128 bytes of each packet,
+/// they last for most of a second at 1 Gbit/s.
 const BATCHES_WAITING: usize = 256;

@@ -7,30 +7,30 @@ use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, Straggler};
 
 use super::{config::Direction, error::WanError};
 
-/// A change to the settings of one or both directions. `None` keeps a setting.
+/// A change to the settings of one or both directions. `None` in a field keeps the setting.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PathChange {
-    /// Bottleneck rate; `Some(None)` removes the bottleneck.
+    /// Bottleneck rate. `Some(None)` removes the bottleneck.
     pub rate: Option<Option<BitRate>>,
-    /// Round-trip time. Each direction gets one half, even if the change concerns one direction
-    /// only.
+    /// Round-trip time. The delay of each direction becomes half of it, even if the change concerns
+    /// only one direction.
     pub rtt: Option<Duration>,
     /// One-way delay.
     pub delay: Option<Duration>,
-    /// Size of the bottleneck's queue. `None` keeps a default queue at its default, also after a
-    /// change of rate.
+    /// Size of the bottleneck's queue. With `None`, a queue that has its default size keeps the
+    /// default size. The default size may change with the rate.
     pub queue: Option<ByteCount>,
     /// Variation of the one-way delay.
     pub jitter: Option<Jitter>,
-    /// Share of packets lost at random.
+    /// Fraction of packets lost at random.
     pub loss: Option<f64>,
-    /// Loss in bursts; `Some(None)` ends it.
+    /// Loss in bursts. `Some(None)` removes this loss.
     pub bursts: Option<Option<GilbertElliott>>,
-    /// Share of packets with one bit flipped.
+    /// Fraction of packets with one flipped bit.
     pub corruption: Option<f64>,
     /// Packets that overtake others.
     pub reordering: Option<Reordering>,
-    /// Share of packets that arrive twice.
+    /// Fraction of packets that arrive twice.
     pub duplication: Option<f64>,
     /// Whether every packet is lost.
     pub outage: Option<bool>,
@@ -39,7 +39,8 @@ pub struct PathChange {
 }
 
 impl PathChange {
-    /// Changes `paths` (A to B, then B to A) in the given directions.
+    /// Applies the change to the given directions of `paths`. The first path is A to B, the second
+    /// B to A.
     pub fn apply(&self, paths: &mut [PathConfig; 2], directions: &[Direction]) {
         let default_queues = paths.each_ref().map(|path| default_queue(path, paths));
         let had_default = [0, 1].map(|at| {
@@ -85,16 +86,17 @@ impl PathChange {
     }
 }
 
-/// The default queue of `path` as one of `paths`.
+/// Returns the default queue size of `path`, or `None` without a bottleneck. `paths` provides the
+/// round-trip time.
 fn default_queue(path: &PathConfig, paths: &[PathConfig; 2]) -> Option<ByteCount> {
     let rtt = paths[0].delay + paths[1].delay;
     path.rate.map(|rate| PathConfig::default_queue(rate, rtt))
 }
 
-/// Reads a rate such as `300 Mbit/s`, or `unlimited`.
+/// Parses a rate such as `300 Mbit/s`, or `unlimited`.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for other text, and for zero: an outage is a setting of its own.
+/// [`WanError::Invalid`] for other text. Also for zero, since an outage has its own setting.
 pub fn parse_rate(text: &str) -> Result<Option<BitRate>, WanError> {
     if text == "unlimited" {
         return Ok(None);
@@ -108,7 +110,7 @@ pub fn parse_rate(text: &str) -> Result<Option<BitRate>, WanError> {
     }
 }
 
-/// Reads a share such as `0.1%`.
+/// Parses a percentage such as `0.1%`.
 ///
 /// # Errors
 /// [`WanError::Invalid`] for text that [`units::parse_share`] refuses.
@@ -116,18 +118,19 @@ pub fn parse_share(text: &str) -> Result<f64, WanError> {
     units::parse_share(text).map_err(|error| WanError::Invalid(error.to_string()))
 }
 
-/// Reads a path's delay such as `200ms`, a minute at most.
+/// Parses a path's delay such as `200ms`. The maximum is one minute.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for text that [`units::parse_duration`] refuses, and above a minute.
+/// [`WanError::Invalid`] for text that [`units::parse_duration`] refuses, and for more than a
+/// minute.
 pub fn parse_delay(text: &str) -> Result<Duration, WanError> {
     at_most(text, DELAY_MAX)
 }
 
-/// Reads a length of time such as `90s` or `10 min`, a day at most.
+/// Parses a duration such as `90s` or `10 min`. The maximum is one day.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for text that [`units::parse_duration`] refuses, and above a day.
+/// [`WanError::Invalid`] for text that [`units::parse_duration`] refuses, and for more than a day.
 pub fn parse_span(text: &str) -> Result<Duration, WanError> {
     at_most(text, SPAN_MAX)
 }
@@ -143,13 +146,13 @@ fn at_most(text: &str, most: Duration) -> Result<Duration, WanError> {
     }
 }
 
-/// Longest delay of a path: far above the 0.3 s of a geostationary satellite.
+/// Longest delay of a path. It far exceeds the 0.3 s of a geostationary satellite.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// Longest script, capture or test.
+/// Longest duration of a script, a capture or a test.
 const SPAN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Reads `5ms` (packets may overtake) or `5ms/in-order`.
+/// Parses `5ms` (packets may overtake each other) or `5ms/in-order`.
 ///
 /// # Errors
 /// [`WanError::Invalid`] for other text.
@@ -169,7 +172,8 @@ pub fn parse_jitter(text: &str) -> Result<Jitter, WanError> {
     })
 }
 
-/// Reads `1%/10` (1 % of packets lost in bursts with a mean length of 10), or `off`.
+/// Parses `1%/10` or `off`. The example means that 1 % of the packets are lost, in bursts with a
+/// mean length of 10 packets.
 ///
 /// # Errors
 /// [`WanError::Invalid`] for other text.
@@ -186,8 +190,10 @@ pub fn parse_bursts(text: &str) -> Result<Option<GilbertElliott>, WanError> {
     Ok(Some(GilbertElliott::bursts_of(burst, parse_share(loss)?)))
 }
 
-/// Reads `1%` (that share skips the delay), with a correlation as in `1%/50%`, or with extra delay
-/// instead, as in `1%/late 5ms` and `1%/50%/late 5ms`.
+/// Parses a reordering. `1%` means that 1 % of the packets skip the delay. `1%/50%` adds a
+/// correlation of 50 %.
+///
+/// `1%/late 5ms` and `1%/50%/late 5ms` mean that the packets have an extra delay of 5 ms instead.
 ///
 /// # Errors
 /// [`WanError::Invalid`] for other text.

@@ -2,7 +2,8 @@
 
 use super::frame::{ETHERNET_BYTES, IpVersion, Transport};
 
-/// The sum of big-endian words, before [`fold`]. An odd last byte counts as a high byte.
+/// Returns the sum of `bytes` as big-endian words, before [`fold`]. If the number of bytes is odd,
+/// the last byte counts as a high byte.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     let (quads, rest) = bytes.as_chunks::<4>();
     let quads: u64 = quads
@@ -19,7 +20,7 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
     quads + rest
 }
 
-/// Reduces a sum to 16 bits, with the carries added back.
+/// Reduces a sum to 16 bits, and adds the carries to it.
 pub(super) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
@@ -27,7 +28,7 @@ pub(super) fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// The sum of the pseudo-header of the packet in `frame`.
+/// Returns the sum of the pseudo-header for the packet in `frame`.
 pub(super) fn pseudo_header(
     frame: &[u8],
     ip_version: IpVersion,
@@ -45,8 +46,8 @@ pub(super) fn pseudo_header(
     sum(addresses) + protocol + transport_bytes as u64
 }
 
-/// Completes a partial checksum. The field at `field` holds the pseudo-header's sum, and the summed
-/// bytes begin at `start`.
+/// Completes a partial checksum in a frame. The checksum field is at offset `field`, and contains
+/// the sum of the pseudo-header. The checksum covers all bytes from offset `start`.
 pub(super) fn complete(frame: &mut [u8], start: usize, field: usize) {
     let checksum = match !fold(sum(&frame[start..])) {
         // Zero means "no checksum" in UDP; both zeroes are equal in ones' complement (RFC 768).

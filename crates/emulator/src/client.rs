@@ -1,4 +1,4 @@
-//! Commands to an emulator in the background.
+//! Client that sends commands to an emulator in a background process.
 
 use std::{
     fs, io,
@@ -30,38 +30,38 @@ use super::{
     state::EmulatorPaths,
 };
 
-/// Sends commands to the emulator of one name.
+/// Sends commands to the background emulator with one name.
 #[derive(Debug, Clone)]
 pub struct Client {
     place: EmulatorPaths,
 }
 
-/// A capture by the emulator in the background; drop ends it.
+/// A capture that runs in the background emulator. Drop ends the capture.
 #[derive(Debug)]
 pub struct RemoteCapture {
     stream: UnixStream,
 }
 
-/// Removals by [`Client::down`].
+/// Kind of object that [`Client::down`] removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DownResult {
     /// A running emulator.
     Running,
-    /// The remains of an emulator that had died.
+    /// Files and namespaces of an emulator whose process had died.
     Remains,
 }
 
 impl Client {
-    /// A client for the emulator at `place`, running or not.
+    /// Creates a client for the emulator at `place`. The emulator need not be running.
     pub fn new(place: EmulatorPaths) -> Self {
         Self { place }
     }
 
-    /// Starts an emulator in the background and waits until it is ready. `daemon` is a command
-    /// whose process calls [`daemon::run`](super::daemon::run).
+    /// Starts an emulator in the background, and waits until it is ready. `daemon` is a command for
+    /// a process that calls [`daemon::run`](super::daemon::run).
     ///
     /// # Errors
-    /// [`WanError::AlreadyRunning`], or [`WanError::Refused`] with the process's message.
+    /// [`WanError::AlreadyRunning`], or [`WanError::Refused`] with the message of the process.
     pub fn up(&self, config: WanConfig, mut daemon: Command) -> Result<(), WanError> {
         // The process checks this too; the check here comes before anything is started.
         if self.place.lock()?.is_none() {
@@ -112,10 +112,10 @@ impl Client {
         }
     }
 
-    /// The configuration and the process of the emulator.
+    /// Returns the initial configuration and the process of the emulator.
     ///
     /// # Errors
-    /// [`WanError::NotRunning`], here and in the methods below.
+    /// [`WanError::NotRunning`] if no emulator has this name.
     pub fn describe(&self) -> Result<Description, WanError> {
         match self.ask(&ControlRequest::Describe)?.0 {
             ControlAnswer::Description(description) => Ok(*description),
@@ -123,10 +123,10 @@ impl Client {
         }
     }
 
-    /// The settings in force, and the counters.
+    /// Returns the current settings and the counters of the emulator.
     ///
     /// # Errors
-    /// See [`Self::describe`].
+    /// [`WanError::NotRunning`] if no emulator has this name.
     pub fn report(&self) -> Result<WanReport, WanError> {
         match self.ask(&ControlRequest::Report)?.0 {
             ControlAnswer::Report(report) => Ok(*report),
@@ -134,18 +134,18 @@ impl Client {
         }
     }
 
-    /// Changes one direction while traffic flows.
+    /// Replaces the settings of one direction while traffic flows.
     ///
     /// # Errors
-    /// See [`Self::describe`].
+    /// [`WanError::NotRunning`] if no emulator has this name.
     pub fn set(&self, direction: Direction, path: PathConfig) -> Result<(), WanError> {
         self.done(&ControlRequest::Configure { direction, path })
     }
 
-    /// Changes some settings of the given directions, and keeps the others.
+    /// Changes some settings of the given directions, and keeps all others.
     ///
     /// # Errors
-    /// See [`Self::describe`].
+    /// [`WanError::NotRunning`] if no emulator has this name.
     pub fn change(&self, change: &PathChange, directions: &[Direction]) -> Result<(), WanError> {
         let before = self.report()?.directions.map(|direction| direction.config);
         let mut paths = before.clone();
@@ -159,19 +159,21 @@ impl Client {
         Ok(())
     }
 
-    /// Takes a site's WAN interface down or up.
+    /// Sets a site's WAN interface down or up.
     ///
     /// # Errors
-    /// See [`Self::describe`]; [`WanError::Refused`] if the kernel refuses.
+    /// [`WanError::NotRunning`] if no emulator has this name. [`WanError::Refused`] if the kernel
+    /// refuses.
     pub fn set_interface_up(&self, site: Site, up: bool) -> Result<(), WanError> {
         self.done(&ControlRequest::Interface { site, up })
     }
 
-    /// Starts a capture of a site's packets ([`Wan::capture`](super::Wan::capture)) to `file`. The
-    /// file must be open for writing; the emulator needs no right of its own to it.
+    /// Starts a capture of a site's packets to `file`, like [`Wan::capture`](super::Wan::capture).
+    /// The file must be open for writing. The emulator itself needs no permission for the file.
     ///
     /// # Errors
-    /// See [`Self::describe`]; [`WanError::Refused`] if the emulator cannot capture.
+    /// [`WanError::NotRunning`] if no emulator has this name. [`WanError::Refused`] if the emulator
+    /// cannot capture.
     pub fn capture(
         &self,
         site: Site,
@@ -189,11 +191,12 @@ impl Client {
         }
     }
 
-    /// Replaces this process by a command inside a site. Returns only if that fails. If the
-    /// emulator runs in a user namespace, the process must have a single thread.
+    /// Replaces this process by a command inside a site. The function returns only after an error.
+    /// If the emulator runs in a user namespace, the process must have a single thread.
     ///
     /// # Errors
-    /// See [`Self::describe`]; [`WanError::Io`] if the program cannot be started.
+    /// [`WanError::NotRunning`] if no emulator has this name. [`WanError::Io`] if the program
+    /// cannot be started.
     pub fn exec(
         &self,
         site: Site,
@@ -216,10 +219,11 @@ impl Client {
         Err(WanError::io(format!("running {program}"))(command.exec()))
     }
 
-    /// Ends the emulator and removes the sites, or removes the remains of a dead emulator.
+    /// Ends the emulator and removes its sites. If the emulator's process has died, removes its
+    /// remaining files and namespaces.
     ///
     /// # Errors
-    /// [`WanError::NotRunning`] if there is neither an emulator nor remains.
+    /// [`WanError::NotRunning`] if there is neither a running emulator nor anything to remove.
     pub fn down(&self) -> Result<DownResult, WanError> {
         match self.done(&ControlRequest::Down) {
             Ok(()) => {}
@@ -280,8 +284,8 @@ impl Client {
 }
 
 impl RemoteCapture {
-    /// Lets the capture run until it ends by itself, for `time`, or until `stop` is readable.
-    /// Returns the size of the capture.
+    /// Waits until the capture ends, until `time` has passed, or until `stop` is readable. Then
+    /// ends the capture, and returns its size.
     ///
     /// # Errors
     /// [`WanError::Refused`] with the reason why the emulator could not write the file.
@@ -320,6 +324,7 @@ fn unexpected(answer: &ControlAnswer) -> WanError {
     }
 }
 
-/// Checks for the end of an emulator's process: five seconds of them.
+/// Number of checks whether the emulator's process has ended. The checks take five seconds in
+/// total.
 const END_CHECKS: u32 = 500;
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(10);

@@ -13,7 +13,7 @@ use wansim::{PathConfig, PathDirection, Radio};
 
 use super::error::WanError;
 
-/// One end of the WAN.
+/// One of the two sites that the WAN connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Site {
     /// Site A, by convention the site of the clients.
@@ -22,13 +22,13 @@ pub enum Site {
     B,
 }
 
-/// One direction across the WAN.
+/// One direction of the WAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// From site A to site B.
+    /// Direction from site A to site B.
     AToB,
-    /// From site B to site A.
+    /// Direction from site B to site A.
     BToA,
 }
 
@@ -36,27 +36,28 @@ pub enum Direction {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WanConfig {
-    /// Site A, then site B.
+    /// Names and addresses of site A, then of site B.
     pub sites: [SiteConfig; 2],
-    /// Impairments of each direction: A to B, then B to A.
+    /// Impairments of the direction from A to B, then of the direction from B to A.
     pub paths: [PathConfig; 2],
-    /// A half-duplex medium that both directions share, in front of `paths`. The medium cannot
-    /// change while the emulator runs.
+    /// Half-duplex medium that both directions share. Packets pass it before they enter `paths`.
+    /// The medium cannot change while the emulator runs.
     pub radio: Option<Radio>,
-    /// Seed of the impairments. Default 1, so that runs can be repeated.
+    /// Seed of the random impairments. The default is 1, so that runs are repeatable.
     pub seed: u64,
-    /// Name of the WAN interface, in both sites.
+    /// Name of the WAN interface in both sites.
     pub interface: String,
-    /// MTU of these interfaces in bytes. Default 1500, as Ethernet has.
+    /// MTU of the WAN interfaces in bytes. The default is 1500, the MTU of Ethernet.
     pub interface_mtu: u32,
-    /// Whether the sites exchange super-packets of up to 64 KB with the emulator, as with a network
-    /// card that has segmentation offload. The path still treats each packet of the wire by itself.
-    /// Default true, which needs a fraction of the processor time.
+    /// Whether the sites exchange super-packets of up to 64 KB with the emulator, like a network
+    /// card with segmentation offload. The emulated path still treats each packet of a super-packet
+    /// separately. The default is true, which reduces the processor time to a fraction.
     pub offload: bool,
-    /// Longest time that a due packet waits for others to leave with it, as in a network card with
-    /// interrupt moderation. A packet after a pause never waits. Default 0.3 ms.
+    /// Longest time that a due packet waits for further packets, to leave with them in one frame. A
+    /// network card with interrupt moderation behaves alike. A packet after a pause never waits.
+    /// The default is 0.3 ms.
     pub coalesce: Duration,
-    /// Whether `ip netns` shows the namespaces under the sites' names. Needs root.
+    /// Whether `ip netns` shows the namespaces under the sites' names. This needs root.
     pub visible: bool,
 }
 
@@ -66,9 +67,9 @@ pub struct WanConfig {
 pub struct SiteConfig {
     /// Name of the site and of its network namespace.
     pub name: String,
-    /// IPv4 address. Both sites are in one /24.
+    /// IPv4 address. The addresses of both sites are in one /24 network.
     pub ipv4: Ipv4Addr,
-    /// IPv6 address; `None` disables IPv6. Both sites are in one /64.
+    /// IPv6 address. The addresses of both sites are in one /64 network. `None` disables IPv6.
     pub ipv6: Option<Ipv6Addr>,
 }
 
@@ -78,7 +79,7 @@ impl WanConfig {
         &mut self.paths[direction.index()]
     }
 
-    /// Checks the settings. [`Wan::up`](super::Wan::up) does so too.
+    /// Checks the settings. [`Wan::up`](super::Wan::up) performs the same check.
     ///
     /// # Errors
     /// [`WanError::Invalid`] names the setting and the reason.
@@ -152,7 +153,7 @@ impl Default for WanConfig {
 }
 
 impl SiteConfig {
-    /// The site's addresses with their prefix lengths.
+    /// Returns the site's addresses with their prefix lengths.
     pub(super) fn addresses(&self) -> impl Iterator<Item = (IpAddr, u8)> + use<> {
         let ipv4 = (IpAddr::V4(self.ipv4), 24);
         std::iter::once(ipv4).chain(self.ipv6.map(|ipv6| (IpAddr::V6(ipv6), 64)))
@@ -160,7 +161,7 @@ impl SiteConfig {
 }
 
 impl Site {
-    /// Both sites, A first.
+    /// Site A, then site B.
     pub const BOTH: [Self; 2] = [Self::A, Self::B];
 
     /// Returns the opposite site.
@@ -177,10 +178,10 @@ impl Site {
 }
 
 impl Direction {
-    /// Both directions, A to B first.
+    /// Direction from A to B, then direction from B to A.
     pub const BOTH: [Self; 2] = [Self::AToB, Self::BToA];
 
-    /// The site that sends in this direction.
+    /// Returns the site that sends in this direction.
     pub fn from(self) -> Site {
         match self {
             Self::AToB => Site::A,
@@ -220,7 +221,8 @@ impl FromStr for Direction {
     }
 }
 
-/// MTUs that the sites may have: from IPv6's least (RFC 8200 section 5) to the longest IPv4 packet.
+/// Range of MTUs that the interfaces may have. It extends from the minimum of IPv6 (RFC 8200
+/// section 5) to the longest IPv4 packet.
 const INTERFACE_MTU: std::ops::RangeInclusive<u32> = 1280..=65_535;
-/// `IFNAMSIZ` without the final zero.
+/// Maximum length of an interface name: `IFNAMSIZ` without the final zero byte.
 const INTERFACE_NAME_MAX_BYTES: usize = 15;

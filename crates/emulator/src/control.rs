@@ -1,6 +1,8 @@
-//! The protocol between commands and an emulator in the background: one line of JSON in each
-//! direction over a Unix socket. A message may carry file descriptors: an answer carries
-//! namespaces, and a request carries a file.
+//! The protocol between commands and an emulator in the background. The client sends one line of
+//! JSON over a Unix socket, and the emulator replies with one line.
+//!
+//! A message may also transfer file descriptors. A reply can transfer namespaces, and a request can
+//! transfer a file.
 
 use std::{
     io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write},
@@ -34,13 +36,14 @@ pub(super) enum ControlRequest {
         site: Site,
         up: bool,
     },
-    /// The answer carries descriptors: that of the user namespace, if there is one, and that of the
-    /// network namespace.
+    /// Request for a site's namespaces. The reply transfers the descriptor of the user namespace,
+    /// if the emulator has one, and that of the network namespace.
     Namespaces {
         site: Site,
     },
-    /// The request carries the file's descriptor. The capture lasts until the client closes its
-    /// sending half; a second answer then has the report.
+    /// Start of a capture. The request transfers the file's descriptor. The capture lasts until the
+    /// client closes its sending half. The emulator then sends a second reply with the size of the
+    /// capture.
     Capture {
         site: Site,
         options: CaptureOptions,
@@ -58,16 +61,16 @@ pub(super) enum ControlAnswer {
     Failed(String),
 }
 
-/// An emulator that runs in the background.
+/// Process and configuration of an emulator that runs in the background.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Description {
-    /// Number of the emulator's process.
+    /// Process id of the emulator.
     pub pid: u32,
-    /// The configuration at its start.
+    /// The configuration with which the emulator started.
     pub config: WanConfig,
 }
 
-/// Sends one message. Descriptors travel with its first byte.
+/// Sends one message. The file descriptors are attached to its first byte.
 pub(super) fn say<T: Serialize>(
     mut stream: &UnixStream,
     message: &T,
@@ -89,7 +92,7 @@ pub(super) fn say<T: Serialize>(
     stream.write_all(&line[1..])
 }
 
-/// Receives one message and its descriptors.
+/// Receives one message and its file descriptors.
 pub(super) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<(T, Vec<OwnedFd>)> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     let mut first = [0];
@@ -100,8 +103,8 @@ pub(super) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<(T, V
     Ok((serde_json::from_slice(&line)?, descriptors))
 }
 
-/// Longest wait for a message: both ends answer at once.
+/// Timeout for a message. The client and the emulator both reply at once.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest message: 1 MiB, where usual messages have a few kilobytes.
+/// Maximum length of a message: 1 MiB. Usual messages have a few kilobytes.
 const LONGEST_MESSAGE: u64 = 1 << 20;

@@ -1,7 +1,8 @@
-//! The background process: keeps a [`Wan`] up and obeys commands.
+//! The background process, which keeps a [`Wan`] running and executes commands.
 //!
-//! [`Client::up`](super::Client::up) starts the process with its order on standard input. The
-//! process reports on standard output whether the WAN is up, and then closes both.
+//! [`Client::up`](super::Client::up) starts the process, and sends its settings to standard input.
+//! The process reports on standard output whether the WAN has started, and then closes both
+//! streams.
 
 use std::{
     fs, io,
@@ -35,25 +36,26 @@ use super::{
     state::{CleanupRecord, EmulatorLock, EmulatorPaths},
 };
 
-/// The order to the process.
+/// Settings for the background process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct DaemonOrder {
     pub(super) place: EmulatorPaths,
     pub(super) config: WanConfig,
 }
 
-/// Whether the WAN is up.
+/// Report whether the WAN has started.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum StartResult {
     Up,
     Failed(String),
 }
 
-/// Runs the background process until a command or SIGTERM ends it. The process must not have a
-/// second thread yet, since an ordinary user has to enter a user namespace.
+/// Runs the background process until a command or SIGTERM ends it. The process must have a single
+/// thread when this function is called, since an ordinary user has to enter a user namespace.
 ///
 /// # Errors
-/// The error that keeps the WAN from coming up. Its text has also gone to standard output.
+/// The error that prevented the WAN from starting. The process has also written its text to
+/// standard output.
 pub fn run() -> anyhow::Result<()> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
@@ -121,8 +123,11 @@ impl Daemon {
         }
     }
 
-    /// Makes the WAN and its command socket. Each thing to remove later is recorded as soon as it
-    /// is ours: another emulator's namespace of the same name must stay.
+    /// Creates the WAN and its command socket.
+    ///
+    /// Records each object that must be removed later, but only after this process has created it.
+    /// Otherwise a clean-up could remove a namespace with the same name that belongs to another
+    /// emulator.
     fn raise(
         place: &EmulatorPaths,
         lock: &EmulatorLock,
@@ -178,7 +183,7 @@ impl Daemon {
         }
     }
 
-    /// Obeys one command. Returns true after the last one.
+    /// Executes one command. Returns true if it was the last command.
     fn answer(&mut self, stream: &UnixStream) -> io::Result<bool> {
         let (request, brought) = hear::<ControlRequest>(stream)?;
         let mut descriptors = Vec::new();
@@ -231,7 +236,7 @@ impl Daemon {
         Ok(false)
     }
 
-    /// Starts a capture, and a thread that ends it when the client closes its sending half.
+    /// Starts a capture, and a thread that waits until the client closes its sending half.
     fn capture(
         &mut self,
         site: Site,
@@ -258,7 +263,8 @@ impl Daemon {
     }
 }
 
-/// The threads that wait for the ends of captures. Drop waits until their files are complete.
+/// The threads that wait for the end of captures. Drop waits until the files of all captures are
+/// complete.
 #[derive(Default)]
 struct Captures(Vec<thread::JoinHandle<()>>);
 
@@ -270,8 +276,8 @@ impl Drop for Captures {
     }
 }
 
-/// Reports the start of a capture to the client. Reports its size when the capture has ended by
-/// itself, or when the client has closed its sending half.
+/// Reports the start of a capture to the client. Waits until the capture ends, or until the client
+/// closes its sending half. Then reports the size of the capture.
 fn attend(mut stream: &UnixStream, capture: Capture) -> io::Result<()> {
     say(stream, &ControlAnswer::Done, &[])?;
     stream.set_read_timeout(Some(LOOK_AFTER))?;
@@ -296,7 +302,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The error and its causes in one line.
+/// Formats the error and its causes in one line.
 fn with_causes(error: &WanError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -307,5 +313,5 @@ fn with_causes(error: &WanError) -> String {
     text
 }
 
-/// Interval of the checks whether a capture has ended by itself.
+/// Interval of the checks whether a capture has ended.
 const LOOK_AFTER: Duration = Duration::from_millis(50);

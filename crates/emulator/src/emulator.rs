@@ -1,9 +1,10 @@
-//! The thread that carries packets between the sites: frames in, through the paths, frames out.
+//! The thread that moves packets between the sites. It reads frames, passes their packets through
+//! the emulated paths, and writes frames.
 //!
-//! The thread waits for frames and for the next arrival with nanosecond timeouts, with real-time
-//! priority if the system allows. Packets that arrive within
-//! [`WanConfig::coalesce`](super::WanConfig) of the last delivery wait for the end of that time. At
-//! high rates several packets then leave as one frame.
+//! The thread waits for frames and for the next arrival with nanosecond timeouts. It has real-time
+//! priority if the system permits it. If a packet is due within
+//! [`WanConfig::coalesce`](super::WanConfig) after the last delivery, it waits until that time has
+//! passed. At high rates, several packets then leave as one frame.
 
 use std::{
     io::{self, IoSlice, Write},
@@ -40,7 +41,7 @@ use super::{
     sys,
 };
 
-/// The running thread; drop stops it.
+/// Handle of the running thread. Drop stops the thread.
 #[derive(Debug)]
 pub(super) struct Emulator {
     orders: OrderSender,
@@ -64,7 +65,7 @@ enum ThreadOrder {
 }
 
 impl Emulator {
-    /// Starts the thread on the packet sockets of the two wires, site A's first.
+    /// Starts the thread. `sockets` are the packet sockets of site A's wire and of site B's wire.
     pub(super) fn start(sockets: [OwnedFd; 2], config: &WanConfig) -> Result<Self, WanError> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_value_and_flags(0, flags)
@@ -82,17 +83,17 @@ impl Emulator {
         })
     }
 
-    /// Changes one direction. The change is in force on return.
+    /// Changes the settings of one direction. The new settings apply when the function returns.
     pub(super) fn configure(&self, direction: Direction, config: PathConfig) {
         self.ask(|reply| ThreadOrder::Configure(direction, Box::new(config), reply));
     }
 
-    /// The settings in force and the counters so far.
+    /// Returns the current settings and the counters so far.
     pub(super) fn report(&self) -> WanReport {
         self.ask(ThreadOrder::Report)
     }
 
-    /// Starts a capture at a site. The capture runs on return.
+    /// Starts a capture at a site. The capture is running when the function returns.
     pub(super) fn capture(
         &self,
         site: Site,
@@ -146,11 +147,11 @@ struct EmulatorLoop {
     last_flush: Option<Instant>,
     last_receive: Option<Instant>,
     buffer: FrameBuffer,
-    /// Buffer for headers and corrupted packets.
+    /// Buffer for headers, and for corrupted packets.
     scratch: Vec<u8>,
     load: [OverloadCounters; 2],
     meter: BusyMeter,
-    /// Captures by their numbers.
+    /// Taps of the running captures, each with the number of its capture.
     taps: Vec<(u64, CaptureTap)>,
 }
 
@@ -205,8 +206,8 @@ impl EmulatorLoop {
         }
     }
 
-    /// Waits for frames, orders or the next arrival. Returns which of the two sockets and of the
-    /// wake-up descriptor are ready.
+    /// Waits for frames, for orders, or for the time of the next arrival. Returns whether socket A,
+    /// socket B and the wake-up descriptor are ready.
     fn wait(&self) -> [bool; 3] {
         let flush = self.next_flush();
         let now = Instant::now();
@@ -234,7 +235,8 @@ impl EmulatorLoop {
         }
     }
 
-    /// When the next packet is due and may leave.
+    /// Returns the time at which the next packet is due, or at which the coalescing time ends, if
+    /// that is later. Returns `None` without packets.
     fn next_flush(&self) -> Option<Instant> {
         let due = self.paths.next_arrival()?;
         Some(
@@ -243,7 +245,7 @@ impl EmulatorLoop {
         )
     }
 
-    /// Obeys the waiting orders. Returns false if the thread must end.
+    /// Executes the queued orders. Returns false if the thread must end.
     fn obey(&mut self) -> bool {
         let _ = self.wake.read();
         while let Ok(order) = self.inbox.try_recv() {
@@ -280,8 +282,8 @@ impl EmulatorLoop {
         self.meter.report(&self.paths, &self.load)
     }
 
-    /// Passes frames from a site to the path, [`FRAMES_PER_TURN`] at most, so that the other site
-    /// gets its turn.
+    /// Reads frames from a site, and passes their packets to the path. Reads at most
+    /// [`FRAMES_PER_TURN`] frames, so that the opposite site does not wait long.
     fn receive(&mut self, direction: Direction) {
         let index = direction.index();
         for _ in 0..FRAMES_PER_TURN {
@@ -370,14 +372,14 @@ impl EmulatorLoop {
     }
 }
 
-/// A buffer for received frames, which are handed out without a copy.
+/// Buffer for received frames. The frames are slices of the buffer, so that no bytes are copied.
 #[derive(Default)]
 struct FrameBuffer {
     room: BytesMut,
 }
 
 impl FrameBuffer {
-    /// Receives the next frame; `None` stands for a frame that was too long.
+    /// Receives the next frame. Returns `None` for a frame that was too long.
     fn receive(&mut self, socket: &OwnedFd) -> io::Result<Option<Bytes>> {
         if self.room.len() < LONGEST_FRAME {
             self.room = BytesMut::zeroed(BUFFER_BYTES);
@@ -394,17 +396,17 @@ impl FrameBuffer {
     }
 }
 
-/// Least time between two reads of the sockets while frames arrive. A frame after a pause is read
-/// at once; others are read at most this much later.
+/// Minimum time between two reads of the sockets while frames arrive. The first frame after a pause
+/// is read at once. Every other frame is read at most this much later.
 const RECEIVE_GAP: Duration = Duration::from_micros(100);
 
-/// Maximum number of frames read from one site before the other gets its turn.
+/// Maximum number of frames read from one site before the thread reads from the opposite site.
 const FRAMES_PER_TURN: usize = 64;
 
-/// Longest frame in bytes: `virtio_net_hdr`, Ethernet header with a VLAN tag, and the longest IP
-/// packet, rounded up.
+/// Longest frame in bytes, rounded up. A frame consists of a `virtio_net_hdr`, an Ethernet header
+/// with a VLAN tag, and an IP packet.
 const LONGEST_FRAME: usize = 66 << 10;
 
-/// Bytes of the receive buffer: large, so that its unused remainder, too short for a frame, is a
-/// small part.
+/// Size of the receive buffer in bytes. The end of the buffer stays unused if it is too short for a
+/// frame. In a large buffer this is a small fraction.
 const BUFFER_BYTES: usize = 1 << 20;

@@ -2,58 +2,59 @@
 
 use std::{fs, io, path::PathBuf};
 
-/// Why an emulated WAN could not be made, changed or used.
+/// Reason why an emulated WAN could not be created, changed or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WanError {
-    /// The system does not let this user make namespaces. The administrator can change that.
+    /// The system does not permit this user to create namespaces. The administrator can change the
+    /// setting.
     #[error("this system forbids network namespaces to this user: {setting}")]
     Forbidden {
-        /// The responsible setting, as far as it can be found.
+        /// Name of the setting that forbids namespaces, if it could be determined.
         setting: String,
-        /// The refused call.
+        /// Error of the refused system call.
         #[source]
         source: io::Error,
     },
-    /// A namespace of this name exists. Choose another name, or remove the namespace.
+    /// A namespace with this name already exists. Choose another name, or remove the namespace.
     #[error("a network namespace called {name} exists already ({})", path.display())]
     NameTaken {
         /// Name of the namespace.
         name: String,
-        /// The namespace's file.
+        /// Path of the namespace's file.
         path: PathBuf,
     },
-    /// A setting is out of bounds.
+    /// A setting is invalid or out of range.
     #[error("{0}")]
     Invalid(String),
-    /// No emulator of this name runs.
+    /// No emulator with this name is running.
     #[error("no emulated WAN called {name} is up")]
     NotRunning {
         /// Name of the emulator.
         name: String,
     },
-    /// An emulator of this name runs already.
+    /// An emulator with this name is already running.
     #[error("an emulated WAN called {name} is already up")]
     AlreadyRunning {
         /// Name of the emulator.
         name: String,
     },
-    /// The running emulator refused or failed.
+    /// The running emulator refused a command, or the command failed.
     #[error("{0}")]
     Refused(String),
     /// A system call failed.
     #[error("{action}")]
     Io {
-        /// The purpose of the call.
+        /// Purpose of the system call.
         action: String,
-        /// Error of the call.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
 }
 
 impl WanError {
-    /// For `map_err`: states the purpose of a failed system call.
+    /// Returns a function for `map_err` that adds the purpose of the failed system call.
     pub(super) fn io<E: Into<io::Error>>(action: impl Into<String>) -> impl FnOnce(E) -> Self {
         let action = action.into();
         move |source| Self::Io {
@@ -62,7 +63,8 @@ impl WanError {
         }
     }
 
-    /// For `map_err` on calls that make namespaces: names the setting that forbids them.
+    /// Returns a function for `map_err` on calls that create namespaces. It adds the setting that
+    /// forbids namespaces.
     pub(super) fn namespace<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |source| {
             let source = source.into();
@@ -80,7 +82,7 @@ impl WanError {
     }
 }
 
-/// Finds the setting that forbids namespaces.
+/// Returns the setting that forbids namespaces, with its value.
 fn forbidding_setting() -> String {
     let settings: [(&str, &str, &str); 4] = [
         (

@@ -1,15 +1,16 @@
-//! Frames as the kernel delivers them, and the packets of the wire that a frame contains.
+//! Frames as the kernel delivers them, and the packets that a frame contains.
 //!
-//! With segmentation offload a frame is a super-packet: one header, and the payloads of many
-//! packets. A [`FrameSegment`] names one of these packets without a copy, so that each packet can
-//! have its own fate. [`run`](super::run) joins consecutive segments again.
+//! With segmentation offload a frame is a super-packet, which has one header and the payloads of
+//! many packets. A [`FrameSegment`] refers to one of these packets without a copy. The path can
+//! therefore drop, delay or corrupt each packet separately. The module [`run`](super::run) joins
+//! consecutive segments again.
 
 use std::{ops::Range, rc::Rc};
 
 use bytes::Bytes;
 use wansim::Packet;
 
-/// `struct virtio_net_hdr`: the kernel's description of a frame's checksum and segments.
+/// `struct virtio_net_hdr`, in which the kernel describes the checksum and the segments of a frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct VnetHeader {
     pub(super) flags: u8,
@@ -20,7 +21,7 @@ pub(super) struct VnetHeader {
     pub(super) checksum_offset: u16,
 }
 
-/// A frame and its division into packets.
+/// A frame, with the layout of its packets if it is a super-packet.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) bytes: Bytes,
@@ -28,7 +29,7 @@ pub(super) struct Frame {
     pub(super) layout: Option<Layout>,
 }
 
-/// The division of a super-packet.
+/// Positions of the packets in a super-packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) transport: Transport,
@@ -37,7 +38,7 @@ pub(super) struct Layout {
     pub(super) transport_start: usize,
     /// Offset of the payload in the frame.
     pub(super) payload_start: usize,
-    /// Payload bytes of every packet but the last.
+    /// Payload bytes of every packet except the last.
     pub(super) segment_bytes: usize,
     pub(super) segments: u32,
 }
@@ -54,12 +55,12 @@ pub(super) enum IpVersion {
     V6,
 }
 
-/// A frame that contradicts itself.
+/// Error for a frame with contradictory fields.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MalformedFrame;
 
 impl VnetHeader {
-    /// Bytes in front of each frame.
+    /// Size of the header, which precedes each frame.
     pub(super) const BYTES: usize = 10;
 
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
@@ -91,8 +92,8 @@ impl VnetHeader {
         bytes
     }
 
-    /// Offsets in the frame for a checksum that is still partial: where the summed bytes begin, and
-    /// the checksum's field.
+    /// Returns two offsets if the checksum of the frame is still partial. The first offset is the
+    /// start of the bytes that the checksum covers, the second that of the checksum field.
     pub(super) fn partial_checksum(&self) -> Option<(usize, usize)> {
         let start = usize::from(self.checksum_start);
         let field = start + usize::from(self.checksum_offset);
@@ -101,7 +102,8 @@ impl VnetHeader {
 }
 
 impl Frame {
-    /// Reads the data of a packet socket: `virtio_net_hdr` and Ethernet frame.
+    /// Parses the data of a packet socket, which consist of a `virtio_net_hdr` and an Ethernet
+    /// frame.
     pub(super) fn read(mut bytes: Bytes) -> Result<Self, MalformedFrame> {
         let vnet = VnetHeader::read(&bytes).ok_or(MalformedFrame)?;
         let bytes = bytes.split_off(VnetHeader::BYTES);
@@ -125,19 +127,20 @@ impl Frame {
         })
     }
 
-    /// Whether a WAN carries the frame. Multicast stays at its site, except for address resolution:
-    /// ARP, and IPv6 neighbour solicitation to solicited-node addresses.
+    /// Returns whether the emulator passes the frame to the opposite site. It drops multicast
+    /// frames, except those for address resolution: ARP, and IPv6 neighbour solicitation to
+    /// solicited-node addresses.
     pub(super) fn crosses_wan(&self) -> bool {
         let to = &self.bytes[..6];
         to[0] & 1 == 0 || to == [0xff; 6] || to[..3] == [0x33, 0x33, 0xff]
     }
 
-    /// Number of packets in this frame.
+    /// Returns the number of packets in this frame.
     pub(super) fn segments(&self) -> u32 {
         self.layout.map_or(1, |layout| layout.segments)
     }
 
-    /// Length of a segment's IP packet, in bytes.
+    /// Returns the length of a segment's IP packet in bytes.
     fn ip_bytes(&self, index: u32) -> usize {
         match &self.layout {
             None => self.bytes.len() - ETHERNET_BYTES,
@@ -192,8 +195,8 @@ impl Layout {
         })
     }
 
-    /// The payload of `count` segments from `first`, as a range of a frame with `frame_bytes`
-    /// bytes.
+    /// Returns the payload of `count` segments, starting with segment `first`, as a byte range of
+    /// the frame. `frame_bytes` is the size of the frame.
     pub(super) fn payload(&self, first: u32, count: u32, frame_bytes: usize) -> Range<usize> {
         let start = self.payload_start + first as usize * self.segment_bytes;
         let end = (start + count as usize * self.segment_bytes).min(frame_bytes);
@@ -201,12 +204,12 @@ impl Layout {
     }
 }
 
-/// One packet of the wire: a segment of a frame, or a whole frame.
+/// One packet on the wire: a segment of a super-packet, or a frame that is a single packet.
 #[derive(Debug, Clone)]
 pub(super) struct FrameSegment {
     pub(super) frame: Rc<Frame>,
     pub(super) index: u32,
-    /// The bit of the IP packet that the path has flipped.
+    /// Number of the bit in the IP packet that the path has flipped.
     pub(super) flipped_bit: Option<u32>,
 }
 
@@ -222,11 +225,11 @@ impl Packet for FrameSegment {
 
 pub(super) const ETHERNET_BYTES: usize = 14;
 
-/// Longest headers of a super-packet in bytes: Ethernet 14, IP with options or extensions, TCP with
-/// options 60.
+/// Maximum total length of the headers of a super-packet in bytes: Ethernet (14), IP with options
+/// or extensions, and TCP with options (60).
 pub(super) const LONGEST_HEADER: usize = 256;
 
-/// Flags and types of linux/virtio_net.h.
+/// Flags and types from linux/virtio_net.h.
 pub(super) const NEEDS_CHECKSUM: u8 = 1;
 pub(super) const GSO_TCPV4: u8 = 1;
 pub(super) const GSO_TCPV6: u8 = 4;

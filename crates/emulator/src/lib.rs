@@ -1,10 +1,10 @@
-//! The WAN emulator: two network namespaces, and between them a path. The path impairs the packets
-//! of any program according to its settings.
+//! The WAN emulator. It consists of two network namespaces (sites) and an emulated path between
+//! them. The path impairs the packets of all programs in the sites, according to its settings.
 //!
-//! Each site is a namespace with a veth, whose other end a thread of this process reads and writes
-//! through a packet socket. Every packet passes through one [`wansim::Path`] for its direction. The
-//! emulator needs no traffic shaping from the kernel, and works for an ordinary user in a user
-//! namespace ([`privilege::acquire`]). Linux only.
+//! Each site has one end of a veth pair. A thread of this process reads from the opposite end and
+//! writes to it, through a packet socket. Every packet passes through the [`wansim::Path`] of its
+//! direction. The emulator needs no traffic shaping by the kernel. An ordinary user can run it in a
+//! user namespace ([`privilege::acquire`]). It runs only on Linux.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives the kernel in real time: sockets, clocks and threads"
@@ -55,8 +55,8 @@ use wansim::PathConfig;
 use emulator::Emulator;
 use topology::Topology;
 
-/// A running emulated WAN. Drop stops the traffic and removes the sites; programs that still run
-/// inside lose their network.
+/// A running emulated WAN. Drop stops the traffic and removes the sites. Programs that still run
+/// inside a site then lose their network.
 #[derive(Debug)]
 pub struct Wan {
     // Fields drop in this order: the emulator ends before its wires.
@@ -66,11 +66,11 @@ pub struct Wan {
 }
 
 impl Wan {
-    /// Makes the two sites and starts to carry packets between them.
+    /// Creates the two sites and starts to move packets between them.
     ///
     /// # Errors
-    /// [`WanError::Forbidden`] names the setting that keeps this user from making namespaces;
-    /// [`WanError::NameTaken`] if a visible namespace has the name of a site.
+    /// [`WanError::Forbidden`] names the setting that prevents this user from creating namespaces.
+    /// [`WanError::NameTaken`] if a visible namespace already has the name of a site.
     pub fn up(config: WanConfig) -> Result<Self, WanError> {
         let (topology, sockets) = Topology::build(&config)?;
         let emulator = Emulator::start(sockets, &config)?;
@@ -81,7 +81,8 @@ impl Wan {
         })
     }
 
-    /// The configuration at the start. [`Self::report`] has the settings in force.
+    /// Returns the configuration with which the WAN started. [`Self::report`] returns the current
+    /// settings.
     pub fn config(&self) -> &WanConfig {
         &self.config
     }
@@ -91,25 +92,26 @@ impl Wan {
         self.config.sites[site.index()].ipv4
     }
 
-    /// Changes one direction while traffic flows. The change is in force on return.
+    /// Changes the settings of one direction while traffic flows. The new settings apply when the
+    /// function returns.
     pub fn set(&self, direction: Direction, path: PathConfig) {
         self.emulator.configure(direction, path);
     }
 
-    /// The settings in force, the counters, and whether the machine kept up.
+    /// Returns the current settings, the counters, and whether the machine was fast enough.
     pub fn report(&self) -> WanReport {
         self.emulator.report()
     }
 
-    /// Captures the packets that a site sends into the WAN and receives from it, in a pcap file
-    /// with times in nanoseconds.
+    /// Captures the packets that a site sends into the WAN and receives from it. Writes them to a
+    /// pcap file with times in nanoseconds.
     ///
-    /// The file has each packet of the wire by itself, in the order in which the emulator took and
-    /// delivered them. Its times may be late by [`WanConfig::coalesce`] and 0.1 ms. A packet that
-    /// is cut short keeps the kernel's partial checksum.
+    /// The file contains each packet of the wire separately. The order is that in which the
+    /// emulator received and delivered the packets. Times may be late by at most
+    /// [`WanConfig::coalesce`] and 0.1 ms. A truncated packet keeps the kernel's partial checksum.
     ///
     /// # Errors
-    /// [`WanError::Io`] if no threads are left.
+    /// [`WanError::Io`] if the system cannot start another thread.
     pub fn capture(
         &self,
         site: Site,
@@ -119,8 +121,8 @@ impl Wan {
         self.emulator.capture(site, file, options)
     }
 
-    /// Takes a site's WAN interface down, as if its cable were pulled, or up again. While it is
-    /// down, programs of the site cannot send, and packets that arrive at the site are lost.
+    /// Sets a site's WAN interface down, like a pulled cable, or up again. While the interface is
+    /// down, programs of the site cannot send. Packets that arrive at the site are lost.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel refuses.
@@ -129,7 +131,8 @@ impl Wan {
     }
 
     /// Sets the TCP congestion control (`cubic`, `bbr`, ...) of a site's IPv4 connections over the
-    /// WAN, including accepted connections. Every user of the emulator may do so.
+    /// WAN. It also applies to connections that the site accepts. Every user of the emulator may
+    /// call this function.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel lacks this congestion control.
@@ -137,8 +140,9 @@ impl Wan {
         self.topology.set_congestion_control(site, name)
     }
 
-    /// Prepares the TCP of both sites for comparisons. Buffers may grow to `buffer`, above any
-    /// default limit. No connection starts from the metrics of an earlier one.
+    /// Prepares the TCP of both sites for comparisons. The kernel may enlarge buffers up to
+    /// `buffer`, even beyond its default limits. New connections do not reuse the metrics of
+    /// earlier connections.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel refuses.
@@ -157,8 +161,8 @@ impl Wan {
         Ok(())
     }
 
-    /// Gives the TCP connections of a site fixed buffers, as programs get them that ask for `size`
-    /// in each direction. The kernel allots twice as much, for its own overhead.
+    /// Gives the TCP connections of a site buffers of fixed size, as if every program had requested
+    /// `size` for each direction. The kernel allocates twice that size, for its own overhead.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel refuses.
@@ -168,8 +172,8 @@ impl Wan {
         self.write_tcp(site, &[("tcp_rmem", text.clone()), ("tcp_wmem", text)])
     }
 
-    /// Gives the TCP connections of a site fixed receive buffers that allow a window of about
-    /// `window` with full packets.
+    /// Gives the TCP connections of a site receive buffers of fixed size. With full packets they
+    /// permit a window of about `window`.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel refuses.
@@ -197,8 +201,8 @@ impl Wan {
         written.map_err(WanError::io("setting up TCP"))
     }
 
-    /// Runs `work` inside a site and waits for it. Sockets that `work` opens belong to the site,
-    /// also when they are used outside later.
+    /// Runs `work` inside a site, and waits until it returns. Sockets that `work` opens belong to
+    /// the site, even if they are used outside the site later.
     ///
     /// # Errors
     /// [`WanError::Io`] if the namespace cannot be entered.
@@ -210,11 +214,11 @@ impl Wan {
         self.topology.netns(site).run(work)
     }
 
-    /// Starts a thread inside a site.
+    /// Starts a thread inside a site. If the thread cannot enter the namespace, its result is an
+    /// error.
     ///
     /// # Errors
-    /// [`WanError::Io`] if no threads or descriptors are left. If the namespace cannot be entered,
-    /// the thread returns an error.
+    /// [`WanError::Io`] if the system has no free thread or file descriptor.
     pub fn spawn_thread_in<T: Send + 'static>(
         &self,
         site: Site,
@@ -231,20 +235,20 @@ impl Wan {
             .map_err(WanError::io("starting a thread"))
     }
 
-    /// A command that will run `program` inside a site.
+    /// Returns a command that runs `program` inside a site.
     ///
     /// # Errors
-    /// [`WanError::Io`] if no descriptors are left.
+    /// [`WanError::Io`] if the process has no free file descriptor.
     pub fn command(&self, site: Site, program: impl AsRef<OsStr>) -> Result<Command, WanError> {
         let mut command = Command::new(program);
         sys::enter_before_exec(&mut command, self.namespace(site)?);
         Ok(command)
     }
 
-    /// A descriptor of a site's network namespace, for `setns`.
+    /// Returns a file descriptor of a site's network namespace, for `setns`.
     ///
     /// # Errors
-    /// [`WanError::Io`] if no descriptors are left.
+    /// [`WanError::Io`] if the process has no free file descriptor.
     pub fn namespace(&self, site: Site) -> Result<std::os::fd::OwnedFd, WanError> {
         self.topology.netns(site).clone_fd()
     }
@@ -253,7 +257,7 @@ impl Wan {
 /// TCP payload of a 1500-byte packet with timestamps.
 const SEGMENT_BYTES: u64 = 1448;
 
-/// Receive buffer that the kernel charges for such a packet, in bytes.
+/// Bytes of receive buffer that the kernel uses for a full packet.
 const FULL_PACKET_MEMORY_BYTES: u64 = 2304;
-/// Least TCP buffer, as the kernel's default has it: a page.
+/// Minimum size of a TCP buffer: one page, like the kernel's default.
 const TCP_BUFFER_MIN_BYTES: u64 = 4096;

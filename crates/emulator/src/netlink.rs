@@ -1,6 +1,8 @@
-//! The part of rtnetlink that builds two veths: blocking requests, each with an acknowledgement.
+//! The subset of rtnetlink that creates two veth pairs. Requests block until the kernel
+//! acknowledges them.
 //!
-//! A connection belongs to the network namespace in which it was opened, whichever thread uses it.
+//! A connection belongs to the network namespace in which it was opened, even if threads in other
+//! namespaces use it.
 
 use std::{
     io,
@@ -18,7 +20,7 @@ pub(super) struct Netlink {
     sequence: u32,
 }
 
-/// One end of a veth pair to be made.
+/// Properties of one end of a new veth pair.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VethEnd<'a> {
     pub(super) name: &'a str,
@@ -27,7 +29,7 @@ pub(super) struct VethEnd<'a> {
 }
 
 impl Netlink {
-    /// Opens a connection to the current thread's network namespace.
+    /// Opens a connection to the network namespace of the current thread.
     pub(super) fn open() -> io::Result<Self> {
         let socket = socket(
             AddressFamily::Netlink,
@@ -41,7 +43,8 @@ impl Netlink {
         })
     }
 
-    /// Makes a veth: `near` in this namespace, `far` in that of `far_namespace`.
+    /// Creates a veth pair with the end `near` in this namespace and the end `far` in
+    /// `far_namespace`.
     pub(super) fn add_veth(
         &mut self,
         near: VethEnd<'_>,
@@ -66,7 +69,7 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Removes an interface; a veth loses both ends.
+    /// Removes an interface. If it belongs to a veth pair, both ends are removed.
     pub(super) fn delete_link(&mut self, index: u32) -> io::Result<()> {
         let mut message = NetlinkRequest::new(libc::RTM_DELLINK, 0);
         message.interface(index, 0, 0);
@@ -80,8 +83,8 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Disables the interface's automatic IPv6 address, whose announcements would be traffic of no
-    /// program.
+    /// Disables the interface's automatic IPv6 address. The kernel would announce this address on
+    /// the WAN, and so disturb measurements.
     pub(super) fn disable_link_local(&mut self, index: u32) -> io::Result<()> {
         const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
         let mut message = NetlinkRequest::new(libc::RTM_NEWLINK, 0);
@@ -94,7 +97,7 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Gives an interface an address. An address that it has already is no error.
+    /// Adds an address to an interface. It is no error if the interface already has the address.
     pub(super) fn add_address(
         &mut self,
         index: u32,
@@ -111,9 +114,9 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Sets the congestion control of connections over the route to the address's own network, in
-    /// both directions of opening. Unlike the system's default, a route needs no right outside the
-    /// namespace.
+    /// Sets the congestion control of TCP connections within the network of `address`, through the
+    /// route to this network. It applies to connections that are opened and to connections that are
+    /// accepted. Unlike the system's default, a route needs no permission outside the namespace.
     pub(super) fn set_route_congestion_control(
         &mut self,
         index: u32,
@@ -141,8 +144,8 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Adds a permanent entry for the neighbour's hardware address, so that no address resolution
-    /// crosses the WAN.
+    /// Adds a permanent entry for the hardware address of a neighbour, so that no address
+    /// resolution passes through the WAN.
     pub(super) fn add_neighbour(
         &mut self,
         index: u32,
@@ -182,7 +185,7 @@ impl Netlink {
     }
 }
 
-/// A request while it is being written.
+/// A request that is being assembled.
 struct NetlinkRequest {
     bytes: Vec<u8>,
 }
@@ -201,7 +204,7 @@ impl NetlinkRequest {
         self.bytes.extend(bytes);
     }
 
-    /// `struct ifinfomsg`.
+    /// Appends a `struct ifinfomsg`.
     fn interface(&mut self, index: u32, flags: u32, change: u32) {
         self.bytes(&[0, 0, 0, 0]);
         self.bytes(&index.to_ne_bytes());
@@ -249,11 +252,11 @@ fn address_bytes(address: IpAddr) -> (u8, Vec<u8>) {
 const CREATE: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
 const REPLACE: i32 = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
 
-/// linux/if_link.h.
+/// Constant from linux/if_link.h.
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 
-/// linux/rtnetlink.h.
+/// Constant from linux/rtnetlink.h.
 const RTAX_CC_ALGO: u16 = 16;
 
-/// linux/veth.h.
+/// Constant from linux/veth.h.
 const VETH_INFO_PEER: u16 = 1;

@@ -1,4 +1,4 @@
-//! Network namespaces, held by descriptors, and optionally visible to `ip netns`.
+//! Network namespaces, referenced by file descriptors. Optionally `ip netns` shows them.
 
 use std::{
     fs, io,
@@ -14,8 +14,8 @@ use nix::{
 
 use super::error::WanError;
 
-/// A network namespace. The namespace lives as long as something refers to it: this value, a
-/// process or a socket inside, or its file in `/run/netns`, which drop removes.
+/// A network namespace. The namespace exists as long as anything refers to it: this value, a
+/// process or a socket inside it, or its file in `/run/netns`. Drop removes the file.
 #[derive(Debug)]
 pub(super) struct Netns {
     fd: OwnedFd,
@@ -23,7 +23,7 @@ pub(super) struct Netns {
 }
 
 impl Netns {
-    /// Makes a namespace without a name.
+    /// Creates a namespace without a name.
     pub(super) fn anonymous() -> Result<Self, WanError> {
         let made = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -37,7 +37,7 @@ impl Netns {
         })
     }
 
-    /// Makes a namespace that `ip netns` shows as `name`.
+    /// Creates a namespace that `ip netns` shows as `name`.
     pub(super) fn visible(name: &str) -> Result<Self, WanError> {
         let mut namespace = Self::anonymous()?;
         let path = visible_path(name);
@@ -61,7 +61,7 @@ impl Netns {
         Ok(namespace)
     }
 
-    /// Runs `work` on a thread in this namespace and waits for it.
+    /// Runs `work` on a new thread in this namespace, and waits until it returns.
     pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, WanError> {
         let inside = || self.enter().map(|()| work());
         let result = thread::scope(|scope| scope.spawn(inside).join());
@@ -74,7 +74,7 @@ impl Netns {
             .map_err(WanError::io("entering a network namespace"))
     }
 
-    /// A duplicate of the descriptor.
+    /// Returns a duplicate of the namespace's file descriptor.
     pub(super) fn clone_fd(&self) -> Result<OwnedFd, WanError> {
         self.fd
             .try_clone()
@@ -96,17 +96,17 @@ impl Drop for Netns {
     }
 }
 
-/// Removes the file of a namespace from `/run/netns`, even if another process made it.
+/// Removes the file of a namespace from `/run/netns`, even if another process created it.
 pub(super) fn remove_visible(path: &Path) -> io::Result<()> {
     // The file may not be mounted any more.
     let _ = umount2(path, MntFlags::MNT_DETACH);
     fs::remove_file(path)
 }
 
-/// Path of a visible namespace called `name`.
+/// Returns the path of the file for a visible namespace called `name`.
 pub(super) fn visible_path(name: &str) -> PathBuf {
     Path::new(VISIBLE).join(name)
 }
 
-/// Folder of `ip netns`.
+/// Folder in which `ip netns` looks for namespaces.
 const VISIBLE: &str = "/run/netns";

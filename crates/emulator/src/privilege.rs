@@ -1,5 +1,5 @@
-//! The right to make network namespaces: root has it; other users get it in a user namespace of
-//! their own.
+//! Permission to create network namespaces. Root has this permission. Other users get it in a user
+//! namespace.
 
 use std::fs;
 
@@ -10,22 +10,23 @@ use nix::{
 
 use super::error::WanError;
 
-/// How this process may make network namespaces.
+/// Way in which this process got the permission to create network namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
-    /// As root of the machine: `ip netns` can show the namespaces.
+    /// The process is root of the machine. `ip netns` can show the namespaces.
     Root,
-    /// As root of a user namespace: only this process and its children see the namespaces.
+    /// The process is root of a user namespace. Only this process and its children can use the
+    /// namespaces.
     UserNamespace,
 }
 
-/// Acquires the right to make network namespaces. A process without the capabilities enters a new
-/// user namespace, in which it appears as root. This cannot be undone, and concerns the whole
-/// process.
+/// Acquires the permission to create network namespaces. A process without the capabilities enters
+/// a new user namespace, in which it appears as root. The change affects the whole process, and
+/// cannot be undone.
 ///
 /// # Errors
 /// [`WanError::Forbidden`] names the setting that forbids user namespaces. A process with several
-/// threads cannot enter one (`EINVAL`), so call this first in `main`.
+/// threads cannot enter a user namespace (`EINVAL`), so call this function first in `main`.
 pub fn acquire() -> Result<Privilege, WanError> {
     if !has_capabilities() {
         let (uid, gid) = (geteuid(), getegid());
@@ -50,7 +51,8 @@ pub fn acquire() -> Result<Privilege, WanError> {
     })
 }
 
-/// Whether this process has the capabilities for network namespaces, their devices and raw sockets.
+/// Returns whether this process has the capabilities for network namespaces, their devices and raw
+/// sockets.
 fn has_capabilities() -> bool {
     const NEEDED: u64 = 1 << 12 | 1 << 13 | 1 << 21; // NET_ADMIN, NET_RAW, SYS_ADMIN
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -60,7 +62,8 @@ fn has_capabilities() -> bool {
         .is_some_and(|capabilities| capabilities & NEEDED == NEEDED)
 }
 
-/// Only the machine's first user namespace maps all identities onto themselves.
+/// Returns whether this process is in the machine's initial user namespace. Only this namespace
+/// maps every user id to itself.
 fn in_first_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])

@@ -1,4 +1,4 @@
-//! The counters of a running emulator, and whether the machine kept up.
+//! The counters of a running emulator, and checks whether the machine was fast enough.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::{config::Direction, sys};
 /// State of a running emulator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WanReport {
-    /// A to B, then B to A.
+    /// Report of the direction from A to B, then of the direction from B to A.
     pub directions: [DirectionReport; 2],
     /// State of the thread that moves the packets.
     pub thread: ThreadReport,
@@ -19,56 +19,59 @@ pub struct WanReport {
 /// Settings and counters of one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectionReport {
-    /// The settings in force.
+    /// The current settings of the path.
     pub config: PathConfig,
     /// Counters of the path.
     pub counters: Counters,
-    /// Events outside the model.
+    /// Counters of events that the path's model does not include.
     pub load: OverloadCounters,
 }
 
-/// Events outside the model, in one direction. `receive_drops`, `send_failures` and `late_packets`
-/// should be zero: they count effects of the machine, not of the path.
+/// Counters of events in one direction that the path's model does not include. `receive_drops`,
+/// `send_failures` and `late_packets` should be zero. They count effects of the machine instead of
+/// the path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverloadCounters {
-    /// Frames received; one frame may hold many packets.
+    /// Number of received frames. One frame may contain many packets.
     pub frames_in: u64,
-    /// Frames sent; one frame may hold many packets.
+    /// Number of sent frames. One frame may contain many packets.
     pub frames_out: u64,
-    /// Frames that contradicted themselves or were too long.
+    /// Number of frames with contradictory fields, or with excessive length.
     pub malformed: u64,
-    /// Multicast frames that do not cross a WAN.
+    /// Number of multicast frames that the emulator did not pass to the opposite site.
     pub local: u64,
-    /// Frames that the kernel dropped before the emulator could read them.
+    /// Number of frames that the kernel dropped before the emulator could read them.
     pub receive_drops: u64,
-    /// Frames that the kernel did not take.
+    /// Number of frames that the kernel refused to send.
     pub send_failures: u64,
-    /// Packets delivered in a batch whose first packet was more than 0.5 ms late, beyond the
-    /// coalescing time.
+    /// Number of packets that were late. A packet is late if the first packet of its batch was
+    /// delivered more than 0.5 ms after its time. The coalescing time does not count as delay.
     pub late_packets: u64,
-    /// Longest lateness beyond the coalescing time, in microseconds.
+    /// Longest delay of a packet beyond its time and the coalescing time, in microseconds.
     pub latest_us: u64,
 }
 
 /// Processor use of the thread that moves the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ThreadReport {
-    /// Time since the start.
+    /// Time since the thread started.
     pub uptime: Duration,
-    /// Processor time of the thread. It includes the kernel's work of delivery to the receivers.
+    /// Processor time of the thread. It includes the time that the kernel needs to deliver packets
+    /// to the receivers.
     pub cpu_time: Duration,
-    /// Busy share of the last full second.
+    /// Fraction of the last full second in which the thread was busy.
     pub busy: f64,
-    /// Highest value of `busy` so far. Near 1, the emulator limits the traffic instead of the path.
+    /// Highest value of `busy` so far. If it is near 1, the emulator limits the traffic instead of
+    /// the path.
     pub busy_max: f64,
     /// Whether the thread has real-time priority.
     pub real_time: bool,
 }
 
 impl WanReport {
-    /// Whether the machine has distorted the path: packets lost outside the model, more than 1 % of
-    /// the packets late, or a thread without idle time. Figures then depend on the machine more
-    /// than on the path.
+    /// Returns whether the machine has distorted the path. Causes are packets lost outside the
+    /// model, more than 1 % late packets, or a thread without idle time. Measurements then depend
+    /// on the machine more than on the path.
     pub fn saturated(&self) -> bool {
         let distorted = self
             .directions
@@ -80,8 +83,8 @@ impl WanReport {
         distorted || self.thread.busy_max > BUSY_MAX
     }
 
-    /// Whether the machine has distorted the path since an earlier report of the same emulator.
-    /// Packets were then lost outside the model, or more than 1 % of them were late.
+    /// Returns whether the machine has distorted the path since an earlier report of the same
+    /// emulator. Causes are packets lost outside the model, or more than 1 % late packets.
     pub fn distorted_since(&self, earlier: &Self) -> bool {
         let directions = earlier.directions.iter().zip(&self.directions);
         directions.into_iter().any(|(before, after)| {
@@ -94,7 +97,7 @@ impl WanReport {
 }
 
 impl OverloadCounters {
-    /// Counts packets of a batch whose first packet was delivered `late` after its time.
+    /// Counts the packets of a batch. `late` is the delay of its first packet.
     pub(super) fn delivered_late(&mut self, packets: u64, late: Duration) {
         self.latest_us = self.latest_us.max(late.as_micros() as u64);
         if late > LATE {
@@ -103,7 +106,7 @@ impl OverloadCounters {
     }
 }
 
-/// Measures the busy share of the thread.
+/// Meter of the fraction of time in which the thread is busy.
 #[derive(Debug)]
 pub(super) struct BusyMeter {
     started: Instant,
@@ -167,14 +170,14 @@ impl BusyMeter {
     }
 }
 
-/// Whether late packets are more than one in a hundred of the delivered ones.
+/// Returns whether more than 1 % of the delivered packets were late.
 fn is_too_many_late(late: u64, delivered: u64) -> bool {
     late * 100 > delivered
 }
 
-/// Lateness above which a packet counts as late.
+/// Delay above which a packet counts as late.
 const LATE: Duration = Duration::from_micros(500);
-/// Time over which the busy share is measured.
+/// Period for which the busy fraction is measured.
 const BUSY_WINDOW: Duration = Duration::from_secs(1);
-/// Busy share above which the thread counts as the bottleneck.
+/// Busy fraction above which the thread counts as the bottleneck.
 const BUSY_MAX: f64 = 0.95;

@@ -1,7 +1,8 @@
-//! Runs: consecutive segments that leave together, written as one frame again.
+//! Runs: consecutive segments of a super-packet that leave at the same time, written as one frame.
 //!
-//! A network card does this work on a super-packet, and a receiver's kernel on consecutive packets
-//! (LRO). The headers are adapted to the remaining part, and the payload is sent from its place.
+//! A network card splits super-packets in this way, and a receiver's kernel joins consecutive
+//! packets (LRO). The headers are adapted to the segments of the run. The payload is sent from the
+//! original buffer.
 
 use std::{ops::Range, rc::Rc};
 
@@ -22,7 +23,7 @@ pub(super) struct SegmentRun {
     flipped_bit: Option<u32>,
 }
 
-/// A frame in three parts, to be sent in this order.
+/// A frame in three slices, which are sent in this order.
 #[derive(Debug)]
 pub(super) struct RenderedFrame<'a> {
     pub(super) vnet: [u8; VnetHeader::BYTES],
@@ -45,8 +46,8 @@ impl SegmentRun {
         }
     }
 
-    /// Adds a segment, or returns it if it does not continue this run. A corrupted segment travels
-    /// alone: only its own checksum can reveal the error.
+    /// Adds a segment to the run. Returns the segment if it does not continue the run. A corrupted
+    /// segment forms its own run, since only its own checksum can reveal the error.
     pub(super) fn extend(&mut self, segment: FrameSegment) -> Option<FrameSegment> {
         let continues = Rc::ptr_eq(&self.frame, &segment.frame)
             && segment.index == self.first + self.count
@@ -59,7 +60,7 @@ impl SegmentRun {
         None
     }
 
-    /// The packets of the run, each as a run of its own.
+    /// Returns the packets of the run, each as a separate run.
     pub(super) fn packets(&self) -> impl Iterator<Item = Self> {
         (self.first..self.first + self.count).map(|index| Self {
             frame: Rc::clone(&self.frame),
@@ -69,9 +70,9 @@ impl SegmentRun {
         })
     }
 
-    /// Writes the first `most` bytes of a run of one packet, as the packet is on the wire, and
-    /// returns the packet's whole length. Only a packet that is written whole has a complete
-    /// checksum.
+    /// Writes the first `most` bytes of a run of one packet, in the form that the packet has on the
+    /// wire. Returns the complete length of the packet. The checksum is only complete if all bytes
+    /// are written.
     pub(super) fn write_packet(&self, most: usize, packet: &mut Vec<u8>) -> usize {
         assert_eq!(self.count, 1, "a run of one packet");
         if self.flipped_bit.is_some() {
@@ -107,7 +108,8 @@ impl SegmentRun {
         whole_bytes
     }
 
-    /// Writes the run as a frame. `scratch` holds the parts that differ from the original frame.
+    /// Returns the run as a frame. `scratch` receives the bytes that differ from the original
+    /// frame.
     pub(super) fn render<'a>(&'a self, scratch: &'a mut Vec<u8>) -> RenderedFrame<'a> {
         if self.flipped_bit.is_some() {
             self.write_corrupted(scratch);
@@ -136,7 +138,7 @@ impl SegmentRun {
         }
     }
 
-    /// Writes one complete packet with a correct checksum, then flips one bit.
+    /// Writes one complete packet with a correct checksum, and then flips one bit.
     fn write_corrupted(&self, packet: &mut Vec<u8>) {
         let bit = self.flipped_bit.expect("only asked for a corrupted one");
         let sound = Self {
@@ -153,8 +155,8 @@ impl SegmentRun {
         layout.payload(self.first, self.count, self.frame.bytes.len())
     }
 
-    /// Returns the kernel's description of the run. A partial checksum stays partial: it marks a
-    /// packet that has not left the machine, so the receiving kernel skips the sum.
+    /// Returns the `virtio_net_hdr` of the run. A partial checksum stays partial. It marks a packet
+    /// that has not left the machine, so the receiving kernel does not verify the checksum.
     fn vnet(&self) -> VnetHeader {
         let from = &self.frame.vnet;
         let Some(layout) = &self.frame.layout else {
@@ -187,8 +189,8 @@ impl SegmentRun {
         }
     }
 
-    /// Writes the headers of the run: lengths, identification, sequence number, flags, and the
-    /// checksum over the pseudo-header.
+    /// Writes the headers of the run. It adapts the lengths, the identification, the sequence
+    /// number, the flags, and the checksum over the pseudo-header.
     fn write_header(&self, layout: &Layout, header: &mut Vec<u8>) {
         let &Layout {
             transport,
@@ -249,7 +251,7 @@ impl SegmentRun {
     }
 }
 
-/// Offset of the checksum in the transport header.
+/// Returns the offset of the checksum in the transport header.
 fn checksum_offset(transport: Transport) -> usize {
     match transport {
         Transport::Tcp => 16,

@@ -1,7 +1,8 @@
 //! Changes of a WAN at given times, read from a TOML file.
 //!
-//! A file is a list of `[[step]]`. Each step has its time `at`, its `direction` (both by default),
-//! and settings as on the command line of `longhaul wan set`, without profiles and interfaces.
+//! The file contains `[[step]]` sections. Each step has a time `at` and a `direction`, which
+//! defaults to both directions. It also has settings, as on the command line of `longhaul wan set`,
+//! without profiles and interfaces.
 
 use std::{
     fmt, fs,
@@ -21,27 +22,27 @@ use super::{
     error::WanError,
 };
 
-/// Changes in the order of their times.
+/// Changes of a WAN, sorted by time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Script {
-    /// At least one.
+    /// Steps of the script, at least one.
     pub steps: Vec<TimedChange>,
 }
 
-/// Change at one time.
+/// A change at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimedChange {
     /// Time since the start of the script.
     pub at: Duration,
-    /// Directions that change.
+    /// Directions whose settings change.
     pub directions: Vec<Direction>,
-    /// New settings.
+    /// New values of the settings.
     pub change: PathChange,
-    /// The settings as written in the file.
+    /// Text of the settings in the file.
     text: String,
 }
 
-/// A mistake in a script and its position.
+/// Error in a script, with its position.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScriptError {
@@ -59,11 +60,11 @@ pub enum ScriptError {
     Wrong {
         /// Path of the file.
         file: String,
-        /// Counts from 1.
+        /// Line of the error, counted from 1.
         line: usize,
-        /// Counts from 1, in characters.
+        /// Column of the error in characters, counted from 1.
         column: usize,
-        /// The expected form.
+        /// Message that states the expected form.
         message: String,
     },
 }
@@ -97,10 +98,10 @@ struct ScriptSection {
 type ScriptProblem = (Range<usize>, String);
 
 impl Script {
-    /// Reads and checks a file.
+    /// Reads and checks the script in a file.
     ///
     /// # Errors
-    /// [`ScriptError`] with the first mistake.
+    /// [`ScriptError`] for the first error in the script.
     pub fn read(path: &Path) -> Result<Self, ScriptError> {
         let text = fs::read_to_string(path).map_err(|source| ScriptError::Unreadable {
             file: path.display().to_string(),
@@ -109,10 +110,10 @@ impl Script {
         Self::parse(&text, path)
     }
 
-    /// Checks a text. `path` appears in messages.
+    /// Parses and checks the text of a script. `path` appears in error messages.
     ///
     /// # Errors
-    /// [`ScriptError::Wrong`] with the first mistake.
+    /// [`ScriptError::Wrong`] for the first error in the script.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ScriptError> {
         let wrong = |(span, message): ScriptProblem| {
             let before = text.get(..span.start).unwrap_or(text);
@@ -144,10 +145,10 @@ impl Script {
         Ok(Self { steps })
     }
 
-    /// Waits for the time of each step and passes it to `apply`.
+    /// Waits for the time of each step, and then calls `apply` with the step.
     ///
     /// # Errors
-    /// The error of `apply`, without the later steps.
+    /// The first error of `apply`. Later steps are not applied.
     pub fn run<E>(&self, mut apply: impl FnMut(&TimedChange) -> Result<(), E>) -> Result<(), E> {
         let start = Instant::now();
         for step in &self.steps {

@@ -1,5 +1,5 @@
-//! The files of background emulators: commands find a running emulator by them, and clean up after
-//! a dead one.
+//! The files of background emulators. Commands use them to find a running emulator, and to clean up
+//! after an emulator that has died.
 
 use std::{
     env, fs, io,
@@ -15,33 +15,34 @@ use serde::{Deserialize, Serialize};
 
 use super::{error::WanError, netns};
 
-/// The folder and name of one background emulator: its socket, its lock and its record.
+/// Folder and name of one background emulator. They determine the paths of its socket, its lock and
+/// its clean-up record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EmulatorPaths {
     name: String,
     folder: PathBuf,
 }
 
-/// Things to remove after the death of an emulator.
+/// Record of the objects to remove if the emulator's process dies.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct CleanupRecord {
     pub(super) pid: u32,
-    /// Files in `/run/netns`.
+    /// Paths of namespace files in `/run/netns`.
     pub(super) namespaces: Vec<PathBuf>,
 }
 
-/// The lock of a running emulator, or of a command that cleans up after one.
+/// Lock that a running emulator holds, or a command that cleans up after a dead emulator.
 #[derive(Debug)]
 pub(super) struct EmulatorLock {
     _file: Flock<fs::File>,
 }
 
 impl EmulatorPaths {
-    /// The place of this user's emulator called `name`.
+    /// Returns the paths of this user's emulator called `name`.
     ///
     /// # Errors
-    /// [`WanError::Invalid`] for a name that is not a plain word; [`WanError::Io`] if there is no
-    /// folder that belongs to this user alone.
+    /// [`WanError::Invalid`] if the name has characters other than letters, digits, `-` and `_`.
+    /// [`WanError::Io`] if no folder belongs to this user alone.
     pub fn of(name: &str) -> Result<Self, WanError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         if name.is_empty() || !name.chars().all(plain) {
@@ -76,17 +77,17 @@ impl EmulatorPaths {
         &self.name
     }
 
-    /// The socket for commands.
+    /// Returns the path of the socket for commands.
     pub(super) fn socket(&self) -> PathBuf {
         self.file("sock")
     }
 
-    /// The file for the emulator's messages.
+    /// Returns the path of the file with the emulator's log messages.
     pub fn log(&self) -> PathBuf {
         self.file("log")
     }
 
-    /// Takes the lock; `None` if a running emulator has it.
+    /// Acquires the lock. Returns `None` if a running emulator holds the lock.
     pub(super) fn lock(&self) -> Result<Option<EmulatorLock>, WanError> {
         let path = self.file("lock");
         let action = || format!("locking {}", path.display());
@@ -103,7 +104,7 @@ impl EmulatorPaths {
         }
     }
 
-    /// Records the things to remove later.
+    /// Writes the record of the objects to remove.
     pub(super) fn write(
         &self,
         _lock: &EmulatorLock,
@@ -114,7 +115,8 @@ impl EmulatorPaths {
         fs::write(&path, text).map_err(WanError::io(format!("writing {}", path.display())))
     }
 
-    /// Removes the remains of an emulator. Returns whether there were any.
+    /// Removes the files and namespaces of a dead emulator. Returns whether a record of them
+    /// existed.
     pub(super) fn clean(&self, _lock: &EmulatorLock) -> Result<bool, WanError> {
         let path = self.file("json");
         let Ok(text) = fs::read(&path) else {
@@ -130,8 +132,8 @@ impl EmulatorPaths {
         Ok(true)
     }
 
-    /// Removes the files that outlive an emulator. A command that waits for the lock meanwhile
-    /// reports a running emulator, and may try again.
+    /// Removes the log and lock files. A command that waits for the lock at this moment may wrongly
+    /// report a running emulator, and can be repeated.
     pub(super) fn forget(&self, lock: EmulatorLock) {
         let _ = fs::remove_file(self.log());
         let _ = fs::remove_file(self.file("lock"));
@@ -143,7 +145,7 @@ impl EmulatorPaths {
     }
 }
 
-/// Removes a file, which may be gone already.
+/// Removes a file. A file that no longer exists is no error.
 fn remove(path: &Path, remove: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), WanError> {
     match remove(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -153,8 +155,8 @@ fn remove(path: &Path, remove: impl FnOnce(&Path) -> io::Result<()>) -> Result<(
     }
 }
 
-/// The folder of this user's emulators. Some sessions have no `XDG_RUNTIME_DIR`, and some inherit
-/// another user's.
+/// Returns the folder for this user's emulators. It checks `XDG_RUNTIME_DIR`, since some sessions
+/// lack this variable, and some inherit the value of another user.
 fn folder() -> PathBuf {
     let uid = geteuid().as_raw();
     let mine = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.uid() == uid);

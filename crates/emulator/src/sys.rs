@@ -18,8 +18,9 @@ use std::{
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
-/// Opens a packet socket on an interface of the current network namespace. It carries raw Ethernet
-/// frames, each after a `virtio_net_hdr` of 10 bytes, and does not receive its own frames.
+/// Opens a packet socket on an interface of the current network namespace. Each message is a
+/// `virtio_net_hdr` of 10 bytes and a raw Ethernet frame. The socket does not receive the frames
+/// that it sends.
 pub(super) fn packet_socket(interface_index: u32) -> io::Result<OwnedFd> {
     // Protocol 0: the socket receives nothing before it is bound to its interface.
     let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -59,7 +60,8 @@ pub(super) fn packet_socket(interface_index: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Packets that the kernel dropped since the last call because the socket's buffer was full.
+/// Returns the number of packets that the kernel dropped since the last call because the socket's
+/// buffer was full.
 pub(super) fn packets_dropped(socket: BorrowedFd<'_>) -> io::Result<u64> {
     // SAFETY: tpacket_stats is plain data for which zeroes are valid.
     let mut stats: libc::tpacket_stats = unsafe { std::mem::zeroed() };
@@ -77,8 +79,8 @@ pub(super) fn packets_dropped(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(u64::from(stats.tp_drops))
 }
 
-/// Turns off checksum and segmentation offload of an interface in the socket's network namespace,
-/// so that the kernel hands over single packets with complete checksums.
+/// Disables checksum and segmentation offload of an interface in the socket's network namespace.
+/// The kernel then delivers single packets with complete checksums.
 pub(super) fn disable_offload(socket: BorrowedFd<'_>, interface: &str) -> io::Result<()> {
     const ETHTOOL_STXCSUM: u32 = 0x17;
     const ETHTOOL_SSG: u32 = 0x19;
@@ -99,8 +101,8 @@ pub(super) fn disable_offload(socket: BorrowedFd<'_>, interface: &str) -> io::Re
     Ok(())
 }
 
-/// Lets the calling thread wake up on time: without timer slack, and with real-time priority if the
-/// system allows. Returns whether it has that priority.
+/// Makes the calling thread wake up on time. Disables timer slack, and sets real-time priority if
+/// the system permits it. Returns whether the thread has real-time priority.
 pub(super) fn make_real_time() -> bool {
     // SAFETY: PR_SET_TIMERSLACK takes a number; it concerns this thread only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
@@ -111,7 +113,7 @@ pub(super) fn make_real_time() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
 }
 
-/// Processor time of the calling thread.
+/// Returns the processor time of the calling thread.
 pub(super) fn thread_cpu_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -122,7 +124,7 @@ pub(super) fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Receives at least one byte, and the descriptors that travel with it.
+/// Receives at least one byte, and the file descriptors attached to it.
 pub(super) fn receive_with_descriptors(
     stream: &UnixStream,
     into: &mut [IoSliceMut<'_>],
@@ -179,16 +181,17 @@ fn check(result: i32) -> io::Result<i32> {
     }
 }
 
-/// `struct ethtool_value` of linux/ethtool.h.
+/// `struct ethtool_value` from linux/ethtool.h.
 #[repr(C)]
 struct EthtoolValue {
     command: u32,
     data: u32,
 }
 
-/// Receive buffer in bytes: about 100 ms at 1 Gbit/s, with the kernel's overhead for each packet.
+/// Size of the receive buffer in bytes. It holds about 100 ms of packets at 1 Gbit/s, including the
+/// kernel's overhead for each packet.
 const SOCKET_BUFFER_BYTES: i32 = 32 << 20;
 
-/// Real-time priority of the emulator's thread: above ordinary threads, and below the kernel's own
-/// threads.
+/// Real-time priority of the emulator's thread. It is above ordinary threads, and below the
+/// kernel's own threads.
 const REAL_TIME_PRIORITY: i32 = 5;

@@ -1,4 +1,4 @@
-//! The two sites and their wires to the emulator: namespaces, veths, addresses.
+//! The two sites and their veth pairs to the emulator, with namespaces and addresses.
 
 use std::{
     fs, io,
@@ -15,21 +15,22 @@ use super::{
     sys,
 };
 
-/// Two sites, each on a veth whose other end is in the emulator's own namespace, the hub. Drop
-/// removes the veths, and the namespaces unless something else uses them.
+/// Two sites, each with one end of a veth pair. The opposite ends are in the emulator's own
+/// namespace, the hub. Drop removes the veth pairs. It also removes the namespaces, unless another
+/// process uses them.
 #[derive(Debug)]
 pub(super) struct Topology {
     sites: [Netns; 2],
-    /// rtnetlink connections inside the sites.
+    /// rtnetlink connections in the namespaces of site A and site B.
     site_links: [Netlink; 2],
     hub_link: Netlink,
-    /// Keeps the emulator's namespace.
+    /// The emulator's own namespace. This field keeps it in existence.
     hub: Netns,
     config: WanConfig,
 }
 
 impl Topology {
-    /// Builds the topology, and returns it with the emulator's packet sockets, site A's first.
+    /// Builds the topology. Returns it with the emulator's packet sockets for site A and site B.
     pub(super) fn build(config: &WanConfig) -> Result<(Self, [OwnedFd; 2]), WanError> {
         config.validate()?;
         let make = |site: Site| {
@@ -72,7 +73,7 @@ impl Topology {
         &self.sites[site.index()]
     }
 
-    /// Takes the site's WAN interface down, or up again with its addresses.
+    /// Sets the site's WAN interface down, or up again with its addresses.
     pub(super) fn set_interface_up(&mut self, site: Site, up: bool) -> Result<(), WanError> {
         let name = &self.config.sites[site.index()].name;
         let failed = |what: &str| WanError::io(format!("{what} the WAN interface of {name}"));
@@ -110,7 +111,7 @@ impl Topology {
             )))
     }
 
-    /// Waits until the site accepts packets to its IPv6 address: the kernel adds the route some
+    /// Waits until the site accepts packets to its IPv6 address. The kernel adds the route some
     /// time after the address.
     fn wait_for_ipv6(&self, site: Site) -> Result<(), WanError> {
         let Some(address) = self.config.sites[site.index()].ipv6 else {
@@ -139,8 +140,8 @@ impl Topology {
         })?
     }
 
-    /// Adds the veth between the hub and one site, up at the hub's end, and takes the site's
-    /// loopback up.
+    /// Adds the veth pair between the hub and one site. Sets the hub's end and the site's loopback
+    /// interface up.
     fn add_wire(&mut self, site: Site) -> Result<(), WanError> {
         let SiteEnds { near, far } = ends(site, &self.config.interface);
         let namespace = &self.sites[site.index()];
@@ -204,13 +205,14 @@ fn ends(site: Site, interface: &str) -> SiteEnds<'_> {
     }
 }
 
-/// Hardware address of a site: locally administered, with the letters "LH".
+/// Returns the hardware address of a site. It is locally administered, and contains the letters
+/// "LH".
 fn mac(site: Site) -> [u8; 6] {
     [0x02, 0x4c, 0x48, 0, 0, site.index() as u8 + 1]
 }
 
-/// Interface index in the hub. In a namespace of our own every index is free, except for the first
-/// few, which the kernel may give to its default tunnels.
+/// Returns the interface index of a site's veth in the hub. In a new namespace every index is free,
+/// except the first few. The kernel may use those for its default tunnels.
 fn hub_index(site: Site) -> u32 {
     101 + site.index() as u32
 }
@@ -218,7 +220,7 @@ fn hub_index(site: Site) -> u32 {
 const SITE_INDEX: u32 = 100;
 const LOOPBACK_INDEX: u32 = 1;
 
-/// Checks for the IPv6 route, for five seconds: longer than a busy machine delays the kernel's
-/// worker threads.
+/// Number of checks for the IPv6 route, which take five seconds in total. A busy machine delays the
+/// kernel's worker threads for a shorter time.
 const IPV6_CHECKS: u32 = 5000;
 const IPV6_CHECK_INTERVAL: Duration = Duration::from_millis(1);

@@ -1,10 +1,11 @@
-//! The emulator with a real kernel: calibration, integrity, changes while traffic flows.
+//! Tests of the emulator with a real kernel: calibration, integrity, and changes while traffic
+//! flows.
 //!
-//! The test runs in real time. Other work on the machine only makes packets late, or makes a sender
-//! pause.
+//! The tests run in real time. Other work on the machine can only make packets late, or make a
+//! sender pause.
 //!
-//! Quantities are therefore judged by the least late packets, the emulator's own counters and
-//! processor time, and the kernel's arrival times. `emulator::calibrate` has the details.
+//! The tests therefore compare the packets with the least delay, the emulator's own counters and
+//! processor time, and the kernel's arrival times. `emulator::calibrate` describes the details.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{
@@ -32,7 +33,8 @@ use wansim::{PathConfig, Reordering, Straggler};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Where namespaces are forbidden the tests are skipped, with the reason, and counted as skipped.
+/// Runs the tests. On systems that forbid namespaces, skips them with the reason, and counts them
+/// as skipped.
 fn main() -> ExitCode {
     let privilege = privilege::acquire();
     let mut arguments = Arguments::from_args();
@@ -129,10 +131,11 @@ fn load(rate: BitRate, packets: u64) -> UdpLoad {
     }
 }
 
-/// Asserts that packets took `delay`: none less, and half of them less than 0.5 ms more.
+/// Asserts that no packet took less than `delay`, and that half of the packets took less than 0.5
+/// ms longer.
 ///
-/// An emulator without priority over ordinary threads waits with them for a processor. Its least
-/// late tenth must be on time.
+/// An emulator without real-time priority may wait for a processor. In that case only the fastest
+/// tenth of the packets must be on time.
 fn assert_delay(wan: &Wan, mut delays: Vec<Duration>, delay: Duration) {
     delays.sort();
     let real_time = wan.report().thread.real_time;
@@ -143,7 +146,7 @@ fn assert_delay(wan: &Wan, mut delays: Vec<Duration>, delay: Duration) {
     assert!(most < delay + MS / 2, "1 of {share} up to {most:?} only");
 }
 
-/// Asserts that the measurements of `longhaul wan calibrate` are within their bounds.
+/// Asserts that the measurements of `longhaul wan calibrate` are within their tolerances.
 fn is_calibrated(subject: CalibrationSubject) {
     let rows = subject.measure().expect("traffic");
     assert!(!rows.is_empty(), "something is measured");
@@ -294,7 +297,7 @@ fn settings_change_while_traffic_flows() {
     }
 }
 
-/// Returns the content of a capture's file: its packets with their times.
+/// Reads a capture file, and returns its packets with their times.
 fn read_capture(path: &Path) -> Vec<PcapPacket<'static>> {
     let mut file = PcapReader::new(File::open(path).expect("open")).expect("a pcap file");
     let mut packets = Vec::new();
@@ -304,8 +307,8 @@ fn read_capture(path: &Path) -> Vec<PcapPacket<'static>> {
     packets
 }
 
-/// Captures at both sides, complete and cut short, agree with the emulator's counters and with the
-/// received packets.
+/// Checks that captures at both sites, complete and truncated, agree with the emulator's counters
+/// and with the received packets.
 fn a_capture_holds_every_packet() {
     const HEADERS: usize = 14 + 20 + 8;
     const N: u64 = 5000;
@@ -387,7 +390,7 @@ fn a_capture_holds_every_packet() {
     assert!(whole.is_sorted_by_key(|packet| packet.timestamp));
 }
 
-/// Whether the checksums of IPv4 and UDP are right.
+/// Returns whether the checksums of IPv4 and UDP are correct.
 fn udp_is_sound(frame: &[u8]) -> bool {
     let sum = |bytes: &[u8]| -> u32 {
         let words = bytes.chunks(2);
@@ -401,7 +404,7 @@ fn udp_is_sound(frame: &[u8]) -> bool {
     frame[12..15] == [8, 0, 0x45] && is_right(sum(ip)) && is_right(pseudo + sum(udp))
 }
 
-/// Sends a datagram, and returns whether it arrives.
+/// Sends a datagram, and returns whether the opposite site receives it.
 fn reaches(wan: &Wan, from: Site, ipv6: bool) -> bool {
     let bind = |site| wan.enter(site, || UdpSocket::bind(address(wan, site, ipv6, 0)));
     let sockets = (
@@ -485,8 +488,9 @@ fn visible_sites_come_and_go() {
     assert!(!files.iter().any(|file| file.exists()));
 }
 
-/// The ceiling is the emulator's only thread: its capacity is the reciprocal of its processor time
-/// for a packet. Goodput would depend on other work of the machine.
+/// Checks that segmentation offload multiplies the emulator's capacity. The capacity is the
+/// reciprocal of the emulator thread's processor time per packet. Goodput would also depend on
+/// other work of the machine.
 fn offload_multiplies_the_ceiling() {
     let costs = [false, true].map(|offload| {
         let wan = up(offload, &PathConfig::default());
@@ -504,5 +508,6 @@ fn offload_multiplies_the_ceiling() {
     assert!(costs[0] > 2.0 * costs[1], "{costs:?} us for a packet");
 }
 
-/// The clocks of a capture and of the test are read one after the other.
+/// Tolerance for packets at the start and the end of a capture. The clocks of the capture and of
+/// the test are not read at the same moment.
 const EDGE_PACKETS: u64 = 1;

@@ -1,4 +1,4 @@
-//! The emulator's own capacity on this machine, and its processor time.
+//! Measurement of the emulator's capacity on this machine, and of its processor time.
 
 use std::time::Duration;
 
@@ -12,30 +12,31 @@ use crate::{
     load::{LoadError, tcp_goodput},
 };
 
-/// The emulator's capacity for one kind of traffic, with sender and receiver on the same
-/// processors.
+/// The emulator's capacity for one kind of traffic. The sender and the receiver run on the same
+/// machine, and use its processors too.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ceiling {
-    /// TCP or UDP.
+    /// Kind of traffic: TCP or UDP.
     pub traffic: &'static str,
-    /// Whether the sites send super-packets.
+    /// Whether the sites send super-packets (segmentation offload).
     pub offload: bool,
-    /// Delivered bits per second, IP headers included.
+    /// Delivered bits per second, including IP headers.
     pub bits_per_s: f64,
-    /// Delivered packets per second on the wire, acknowledgements included.
+    /// Delivered packets per second on the wire, including acknowledgements.
     pub packets_per_s: f64,
     /// Processor seconds of the emulator's thread for each 10^9 bytes.
     pub cpu_s_per_gb: f64,
-    /// Share of a processor that the emulator's thread used.
+    /// Processor time of the emulator's thread as a fraction of the elapsed time.
     pub busy: f64,
-    /// Whether the thread has real-time priority.
+    /// Whether the emulator's thread has real-time priority.
     pub real_time: bool,
 }
 
-/// Measures all kinds of traffic. Calls `begin` with the name of each before it starts.
+/// Measures the capacity for all kinds of traffic. Calls `begin` with the name of each kind before
+/// its measurement.
 ///
 /// # Errors
-/// [`LoadError`] if the namespaces cannot be made, or the traffic fails.
+/// [`LoadError`] if the namespaces cannot be created, or the traffic fails.
 pub fn ceilings(mut begin: impl FnMut(&str)) -> Result<Vec<Ceiling>, LoadError> {
     let mut all = Vec::new();
     for offload in [false, true] {
@@ -74,7 +75,8 @@ fn ceiling(traffic: &'static str, offload: bool) -> Result<Ceiling, LoadError> {
     })
 }
 
-/// Sends more than the emulator can carry, and returns the time from the first arrival to the last.
+/// Sends more packets than the emulator can deliver. Returns the time from the first arrival to the
+/// last arrival.
 fn flood(wan: &Wan, offload: bool) -> Result<Duration, LoadError> {
     let packets = if offload { 600_000 } else { 150_000 };
     let received = load(offload, BitRate::gbit(100), packets).run(wan)?;
@@ -86,5 +88,5 @@ fn flood(wan: &Wan, offload: bool) -> Result<Duration, LoadError> {
 }
 
 const TIME: Duration = Duration::from_millis(1500);
-/// Fewest packets that make a measurement.
+/// Minimum number of packets for a valid measurement.
 const PACKETS_MIN: u64 = 1000;

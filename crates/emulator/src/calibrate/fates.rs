@@ -1,4 +1,5 @@
-//! Calibration of the fate of single packets: loss, corruption, duplication, MTU, outage.
+//! Calibration of impairments that affect single packets: loss, corruption, duplication, MTU, and
+//! outage.
 
 use std::{thread, time::Duration, time::SystemTime};
 
@@ -11,7 +12,7 @@ use crate::{
     load::{LoadError, UdpLoad},
 };
 
-/// Random loss, with and without super-packets.
+/// Calibrates random loss, with and without super-packets.
 pub(super) fn loss() -> Result<Vec<CalibrationRow>, LoadError> {
     let mut rows = Vec::new();
     for offload in [false, true] {
@@ -24,7 +25,7 @@ pub(super) fn loss() -> Result<Vec<CalibrationRow>, LoadError> {
     Ok(rows)
 }
 
-/// Loss in bursts: the share of lost packets, and the mean length of the gaps.
+/// Calibrates loss in bursts: the fraction of lost packets, and the mean length of the gaps.
 pub(super) fn bursts() -> Result<Vec<CalibrationRow>, LoadError> {
     const N: u64 = 60_000;
     const SHARE: f64 = 0.05;
@@ -65,7 +66,8 @@ pub(super) fn bursts() -> Result<Vec<CalibrationRow>, LoadError> {
     ])
 }
 
-/// The share of corrupted packets, and that the receiver's checksums reject all of them.
+/// Calibrates the fraction of corrupted packets. Checks that the receiver's checksums reject all
+/// corrupted packets.
 pub(super) fn corruption() -> Result<Vec<CalibrationRow>, LoadError> {
     const N: u64 = 20_000;
     const SHARE: f64 = 0.05;
@@ -101,7 +103,7 @@ pub(super) fn duplication() -> Result<Vec<CalibrationRow>, LoadError> {
     lost_and_doubled(true, false, path)
 }
 
-/// Loss and duplication together over IPv6.
+/// Calibrates loss and duplication together, over IPv6.
 pub(super) fn ipv6() -> Result<Vec<CalibrationRow>, LoadError> {
     let path = PathConfig {
         loss: 0.02,
@@ -111,7 +113,7 @@ pub(super) fn ipv6() -> Result<Vec<CalibrationRow>, LoadError> {
     lost_and_doubled(true, true, path)
 }
 
-/// The longest packet that passes the path's MTU.
+/// Calibrates the MTU: measures the longest packet that the path delivers.
 pub(super) fn mtu() -> Result<Vec<CalibrationRow>, LoadError> {
     const MTU: usize = 1000;
     let wan = up(
@@ -144,7 +146,7 @@ pub(super) fn mtu() -> Result<Vec<CalibrationRow>, LoadError> {
     )])
 }
 
-/// An outage on command: the packets sent during the outage are lost, and no others.
+/// Calibrates an outage. Only the packets sent during the outage must be lost.
 pub(super) fn outage() -> Result<Vec<CalibrationRow>, LoadError> {
     let path = PathConfig {
         delay: Duration::from_millis(20),
@@ -192,7 +194,8 @@ pub(super) fn outage() -> Result<Vec<CalibrationRow>, LoadError> {
     ])
 }
 
-/// Small packets: the share of lost packets, and the share of the others that arrive twice.
+/// Calibrates loss and duplication with small packets. Measures the fraction of lost packets, and
+/// the fraction of the delivered packets that arrive twice.
 fn lost_and_doubled(
     offload: bool,
     ipv6: bool,
@@ -263,7 +266,7 @@ fn lost_and_doubled(
     Ok(rows)
 }
 
-/// `n` packets of 64 bytes of payload, at `mbit` Mbit/s.
+/// Returns a load of `n` packets with 64 bytes of payload, at `mbit` Mbit/s.
 fn small(offload: bool, n: u64, mbit: u64) -> UdpLoad {
     UdpLoad {
         payload: 64,
@@ -271,7 +274,7 @@ fn small(offload: bool, n: u64, mbit: u64) -> UdpLoad {
     }
 }
 
-/// Packets that a site's kernel discarded because of a wrong checksum.
+/// Returns the number of packets that a site's kernel discarded because of a wrong checksum.
 fn refused_by_kernel(wan: &Wan, site: Site) -> Result<u64, LoadError> {
     let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
     let text = wan
@@ -296,8 +299,9 @@ fn refused_by_kernel(wan: &Wan, site: Site) -> Result<u64, LoadError> {
     Ok(refused)
 }
 
-/// Packets in flight into the emulator around a change, which may or may not meet it. A sender that
-/// catches up after 13 ms without a processor sends this many at once.
+/// Number of packets at the start or end of an outage that may be either lost or delivered. A
+/// sender sends this many packets at once after 13 ms without a processor.
 const EDGE_PACKETS: f64 = 10.0;
-/// Time before the outage, and length of the outage: a third of the load each.
+/// Time from the start of the load to the outage, and length of the outage. Each is a third of the
+/// load's duration.
 const OUTAGE_STEP: Duration = Duration::from_millis(400);

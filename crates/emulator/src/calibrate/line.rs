@@ -1,4 +1,4 @@
-//! Calibration of rates, queues, the radio medium, and delay.
+//! Calibration of rates, queues, the radio medium, and delays.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use crate::{
     load::{FULL_PAYLOAD, LoadError, LoadResult, UDP_OVERHEAD, UdpLoad},
 };
 
-/// A bottleneck of 100 Mbit/s under twice that load.
+/// Calibrates a bottleneck of 100 Mbit/s with a load of twice that rate.
 pub(super) fn rate() -> Result<Vec<CalibrationRow>, LoadError> {
     let mut rows = Vec::new();
     for offload in [false, true] {
@@ -29,7 +29,8 @@ pub(super) fn rate() -> Result<Vec<CalibrationRow>, LoadError> {
     Ok(rows)
 }
 
-/// Different rates in the two directions, ten to one, both loaded at once.
+/// Calibrates different rates in the two directions, 10 and 100 Mbit/s, with loads in both
+/// directions at the same time.
 pub(super) fn asymmetric() -> Result<Vec<CalibrationRow>, LoadError> {
     let rates = [BitRate::mbit(10), BitRate::mbit(100)];
     let wan = Wan::up(WanConfig {
@@ -62,8 +63,8 @@ pub(super) fn asymmetric() -> Result<Vec<CalibrationRow>, LoadError> {
     Ok(rows)
 }
 
-/// Arrivals from a burst that meets an idle line: the queue's capacity, and the packets that leave
-/// the queue during the burst.
+/// Calibrates the queue with a burst of packets into an empty queue. The queue's capacity, and the
+/// packets that leave the queue during the burst, must arrive.
 pub(super) fn queue() -> Result<Vec<CalibrationRow>, LoadError> {
     const QUEUE_BYTES: u64 = 100_000;
     let rate = BitRate::mbit(2);
@@ -99,8 +100,9 @@ pub(super) fn queue() -> Result<Vec<CalibrationRow>, LoadError> {
     ])
 }
 
-/// Both stations have more to send than the medium carries: full frames one way, short frames back.
-/// In the sum of their airtimes one frame of each passes.
+/// Calibrates the radio medium with two stations that send more than the medium carries. One
+/// station sends full frames, the other sends short frames. In the sum of both airtimes, each
+/// station must deliver one frame.
 pub(super) fn radio() -> Result<Vec<CalibrationRow>, LoadError> {
     const SHORT_PAYLOAD: usize = 84;
     let profile = Profile::wifi_11b();
@@ -149,7 +151,7 @@ pub(super) fn radio() -> Result<Vec<CalibrationRow>, LoadError> {
     Ok(rows)
 }
 
-/// Delay of a stream so thin that no packet waits for another.
+/// Calibrates the delay with a stream at a rate so low that no packet queues behind another packet.
 pub(super) fn delay() -> Result<Vec<CalibrationRow>, LoadError> {
     let mut rows = Vec::new();
     for offload in [false, true] {
@@ -200,8 +202,8 @@ pub(super) fn delay() -> Result<Vec<CalibrationRow>, LoadError> {
     Ok(rows)
 }
 
-/// A bottleneck whose queue lasts 160 ms, so that a sender that waits for a processor hardly ever
-/// lets it run empty.
+/// Returns a bottleneck with a queue that takes 160 ms to drain. The queue hardly ever becomes
+/// empty, even if the sender waits for a processor.
 fn bottleneck(rate: BitRate) -> PathConfig {
     PathConfig {
         rate: Some(rate),
@@ -211,7 +213,7 @@ fn bottleneck(rate: BitRate) -> PathConfig {
     }
 }
 
-/// The arrival rate of full packets while the queue of a [`bottleneck`] was full.
+/// Measures the arrival rate of full packets while the queue of a [`bottleneck`] was full.
 fn saturated_rate(
     name: String,
     report: &WanReport,
@@ -241,7 +243,7 @@ fn saturated_rate(
     ))
 }
 
-/// Checks that the sender offered more than the bottleneck carries.
+/// Checks that the sender sent more packets than the bottleneck can deliver.
 fn full_queue(report: &WanReport, from: Site) -> Result<(), LoadError> {
     let drops = report.directions[from.index()].counters.queue_drops;
     if drops < 100 {

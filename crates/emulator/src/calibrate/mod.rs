@@ -1,9 +1,10 @@
 //! Calibration: measures each impairment of the emulator with packets of the kernel, and compares
 //! the result with the setting.
 //!
-//! Each measurement makes an emulated WAN of its own. Other load on the machine makes packets late,
-//! never early, so times are judged by the least late packets. A value out of bounds counts against
-//! the emulator, unless the emulator reports that the machine was too slow.
+//! Each measurement creates a new emulated WAN. Other load on the machine can only make packets
+//! late. Time measurements therefore use the packets with the least delay. If a value exceeds its
+//! tolerance, the emulator fails the calibration. The value does not count if the emulator reports
+//! that the machine was too slow.
 
 mod ceiling;
 mod fates;
@@ -21,7 +22,7 @@ use crate::{
     load::{FULL_PAYLOAD, LoadError, UdpLoad},
 };
 
-/// An impairment and its measurement.
+/// An impairment, and the function that measures it.
 #[derive(Debug, Clone, Copy)]
 pub struct CalibrationSubject {
     /// Name of the impairment.
@@ -29,18 +30,18 @@ pub struct CalibrationSubject {
     measure: fn() -> Result<Vec<CalibrationRow>, LoadError>,
 }
 
-/// A quantity as set and as measured.
+/// A quantity with its configured value and its measured value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CalibrationRow {
-    /// The impairment and the circumstances.
+    /// Name of the impairment, with the circumstances of the measurement.
     pub name: String,
     /// Unit of `set`, `measured` and `bound`.
     pub unit: &'static str,
-    /// Value in the settings.
+    /// Value that the emulator was configured with.
     pub set: f64,
-    /// Value that the kernel's packets show.
+    /// Value measured with packets of the kernel.
     pub measured: f64,
-    /// Largest allowed distance between `set` and `measured`.
+    /// Largest permitted difference between `set` and `measured`.
     pub bound: f64,
     /// Result of the comparison.
     pub verdict: CalibrationVerdict,
@@ -50,17 +51,17 @@ pub struct CalibrationRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CalibrationVerdict {
-    /// The distance is within the bound.
+    /// The difference is within the permitted bound.
     Within,
-    /// The distance is beyond the bound.
+    /// The difference exceeds the permitted bound.
     Beyond,
-    /// No result: the value is out of bounds, but the emulator reports that the machine was late or
-    /// lost packets.
+    /// No result: the difference exceeds the bound, but the emulator reports that the machine was
+    /// too slow or lost packets.
     MachineLate,
 }
 
 impl CalibrationSubject {
-    /// All impairments, in the order of the table.
+    /// Returns all impairments, in the order of the table.
     pub fn all() -> Vec<Self> {
         let all: [(_, fn() -> _); 14] = [
             ("rate", line::rate),
@@ -81,11 +82,11 @@ impl CalibrationSubject {
         all.map(|(name, measure)| Self { name, measure }).into()
     }
 
-    /// Measures the impairment, and again if the machine was late.
+    /// Measures the impairment. Repeats the measurement if the machine was too slow.
     ///
     /// # Errors
-    /// A [`WanError::Forbidden`] inside if the namespaces cannot be made; another error if the
-    /// traffic fails.
+    /// [`LoadError`] if the traffic fails. It contains a [`WanError::Forbidden`] if the namespaces
+    /// cannot be created.
     pub fn measure(&self) -> Result<Vec<CalibrationRow>, LoadError> {
         let mut result = (self.measure)();
         for _ in 1..ATTEMPTS {
@@ -106,7 +107,8 @@ impl CalibrationSubject {
 }
 
 impl CalibrationRow {
-    /// Compares a value that was measured over a WAN with the final report `report`.
+    /// Compares a measured value with its setting. `report` is the last report of the WAN in which
+    /// the value was measured.
     fn judge(
         report: &WanReport,
         name: impl Into<String>,
@@ -130,8 +132,8 @@ impl CalibrationRow {
         }
     }
 
-    /// A share of `n` packets in percent, with a bound of three standard errors. `correlation` is
-    /// that between the fates of consecutive packets.
+    /// Compares a fraction of `n` packets with `probability`, in percent. The bound is three
+    /// standard errors. `correlation` is the correlation between consecutive packets.
     fn share(
         report: &WanReport,
         name: impl Into<String>,
@@ -146,13 +148,13 @@ impl CalibrationRow {
         Self::judge(report, name, "%", percent)
     }
 
-    /// A count that must be exact.
+    /// Compares a count that must equal its setting exactly.
     fn exact(report: &WanReport, name: impl Into<String>, set: u64, measured: u64) -> Self {
         Self::judge(report, name, "packets", [set as f64, measured as f64, 0.0])
     }
 }
 
-/// A WAN with the same path in both directions.
+/// Starts a WAN with the same path in both directions.
 fn up(offload: bool, path: &PathConfig) -> Result<Wan, WanError> {
     let paths = [path.clone(), path.clone()];
     Wan::up(WanConfig {
@@ -162,7 +164,7 @@ fn up(offload: bool, path: &PathConfig) -> Result<Wan, WanError> {
     })
 }
 
-/// A load from site A in full packets.
+/// Returns a load of full packets that site A sends.
 fn load(offload: bool, rate: BitRate, packets: u64) -> UdpLoad {
     UdpLoad {
         from: Site::A,
@@ -174,7 +176,7 @@ fn load(offload: bool, rate: BitRate, packets: u64) -> UdpLoad {
     }
 }
 
-/// The end of a row's name for this setting.
+/// Returns the end of a row's name, which states the offload setting.
 fn offloaded(offload: bool) -> &'static str {
     if offload {
         "with offload"
@@ -183,5 +185,5 @@ fn offloaded(offload: bool) -> &'static str {
     }
 }
 
-/// Attempts until a late machine counts as the result.
+/// Maximum number of attempts. After the last attempt the result is that the machine was too slow.
 const ATTEMPTS: u32 = 3;

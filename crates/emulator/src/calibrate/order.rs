@@ -1,4 +1,4 @@
-//! Calibration of jitter and reordering: which packets overtake which.
+//! Calibration of jitter and reordering, which change the order of packets.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::{
     load::{LoadError, LoadResult, UdpLoad},
 };
 
-/// The spread of jitter that reorders packets, and the order under jitter that does not.
+/// Calibrates two kinds of jitter. For jitter that reorders packets it measures the spread of the
+/// delays. For the other kind it checks the order of the packets.
 pub(super) fn jitter() -> Result<Vec<CalibrationRow>, LoadError> {
     const N: u64 = 3000;
     let spread = Duration::from_millis(5);
@@ -67,7 +68,7 @@ pub(super) fn jitter() -> Result<Vec<CalibrationRow>, LoadError> {
     Ok(rows)
 }
 
-/// Early and late reordering; the early kind with and without correlation.
+/// Calibrates early and late reordering. Early reordering is measured with and without correlation.
 pub(super) fn reordering() -> Result<Vec<CalibrationRow>, LoadError> {
     const N: u64 = 60_000;
     const SHARE: f64 = 0.05;
@@ -114,10 +115,10 @@ pub(super) fn reordering() -> Result<Vec<CalibrationRow>, LoadError> {
     Ok(rows)
 }
 
-/// Judges the correlation of consecutive packets.
+/// Compares the correlation of consecutive packets with its setting.
 ///
-/// The reordering of one packet raises the probability for the next one. The correlation is this
-/// rise, as a share of the largest possible rise.
+/// If a packet is reordered, the probability that the next packet is reordered increases. The
+/// correlation is this increase divided by the largest possible increase.
 fn correlation_row(
     report: &WanReport,
     strayed: &[bool],
@@ -134,7 +135,8 @@ fn correlation_row(
     CalibrationRow::judge(report, "reordering: correlation", "%", percent)
 }
 
-/// For each number: whether the packet arrived before a packet that was sent earlier.
+/// Returns, for each packet number, whether the packet arrived before a packet that was sent
+/// earlier.
 fn early_by_order(received: &LoadResult) -> Vec<bool> {
     let mut early = vec![false; received.sent.len()];
     let mut least = u64::MAX;
@@ -145,7 +147,7 @@ fn early_by_order(received: &LoadResult) -> Vec<bool> {
     early
 }
 
-/// For each number: whether the packet arrived after a packet that was sent later.
+/// Returns, for each packet number, whether the packet arrived after a packet that was sent later.
 fn late_by_order(received: &LoadResult) -> Vec<bool> {
     let mut late = vec![false; received.sent.len()];
     let mut greatest = 0;

@@ -1,7 +1,7 @@
-//! Test traffic that shows a path's properties: paced UDP with numbered packets, and bulk TCP.
+//! Test traffic that measures a path's properties: paced UDP with numbered packets, and bulk TCP.
 //!
-//! Arrival times come from the kernel (`SO_TIMESTAMPNS`), which takes them on the emulator's own
-//! thread. A receiver that waits for a processor therefore does not make the path look slow.
+//! Arrival times come from the kernel (`SO_TIMESTAMPNS`). The kernel records them in the emulator's
+//! thread. A receiver that waits for a processor therefore does not change the measured times.
 
 mod tcp;
 mod udp;
@@ -13,7 +13,7 @@ pub use udp::{FULL_PAYLOAD, LoadResult, UDP_OVERHEAD, UdpFlow, UdpLoad};
 
 use crate::{Site, Wan, WanError};
 
-/// Why traffic could not be sent or received.
+/// Reason why traffic could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -23,19 +23,20 @@ pub enum LoadError {
     /// A system call failed.
     #[error("{action}")]
     Io {
-        /// The purpose of the call.
+        /// Purpose of the system call.
         action: &'static str,
-        /// Error of the call.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
-    /// The traffic did not reach the state to measure, for example on an overloaded machine.
+    /// The traffic did not reach the state that should be measured, for example because the machine
+    /// was overloaded.
     #[error("nothing to measure: {0}")]
     Nothing(String),
 }
 
 impl LoadError {
-    /// For `map_err`: states the purpose of a failed system call.
+    /// Returns a function for `map_err` that adds the purpose of the failed system call.
     pub(crate) fn io<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::Io {
             action,
@@ -44,7 +45,8 @@ impl LoadError {
     }
 }
 
-/// A site's address; the IPv4 address if the site has no other.
+/// Returns the address of a site with a port. Returns the IPv4 address if `ipv6` is false, or if
+/// the site has no IPv6 address.
 pub fn address(wan: &Wan, site: Site, ipv6: bool, port: u16) -> SocketAddr {
     let config = &wan.config().sites[site.index()];
     match config.ipv6.filter(|_| ipv6) {

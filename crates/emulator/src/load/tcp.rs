@@ -1,4 +1,4 @@
-//! Bulk data over one TCP connection.
+//! Bulk transfer over one TCP connection.
 
 use std::{
     io::{Read, Write},
@@ -12,7 +12,7 @@ use units::{BitRate, ByteCount};
 use super::{LoadError, address};
 use crate::{Site, Wan};
 
-/// Sends for `time`, and returns the rate at which the receiving program got data.
+/// Sends data for the duration `time`, and returns the rate at which the receiving program read it.
 ///
 /// # Errors
 /// [`LoadError`] if the connection fails.

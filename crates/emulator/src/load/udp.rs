@@ -20,38 +20,38 @@ use units::{BitRate, ByteCount};
 use super::{LoadError, address};
 use crate::{Site, Wan};
 
-/// A stream of equal UDP packets at a steady rate.
+/// A stream of equal UDP packets at a constant rate.
 #[derive(Clone, Copy, Debug)]
 pub struct UdpLoad {
-    /// The sending site; the other site receives.
+    /// The sending site. The opposite site receives.
     pub from: Site,
-    /// IPv6 instead of IPv4.
+    /// Whether to use IPv6 instead of IPv4.
     pub ipv6: bool,
-    /// Payload of each packet in bytes, 8 at least.
+    /// Payload of each packet in bytes, at least 8.
     pub payload: usize,
-    /// Rate on the wire, with Ethernet framing.
+    /// Rate on the wire, including Ethernet framing.
     pub rate: BitRate,
-    /// Number of packets.
+    /// Number of packets to send.
     pub packets: u64,
     /// Whether sender and receiver use super-packets (UDP_SEGMENT, UDP_GRO).
     pub offload: bool,
 }
 
-/// The sent and the received packets of a load.
+/// The sent and the received packets of a [`UdpLoad`].
 #[derive(Debug, Default)]
 pub struct LoadResult {
     /// The number of each packet that arrived, in the order of arrival.
     pub numbers: Vec<u64>,
-    /// Arrival times by the kernel; the packets of a super-packet share one time.
+    /// Arrival times, recorded by the kernel. All packets of a super-packet have the same time.
     pub at: Vec<SystemTime>,
-    /// When the kernel took the packet of each number.
+    /// Time at which the kernel accepted each packet from the sender, indexed by packet number.
     pub sent: Vec<SystemTime>,
-    /// Packets with wrong content.
+    /// Number of packets that arrived with wrong content.
     pub wrong: u64,
 }
 
 impl LoadResult {
-    /// Delay of each packet, in the order of arrival.
+    /// Returns the delay of each received packet, in the order of arrival.
     pub fn delays(&self) -> Vec<Duration> {
         let times = self.numbers.iter().zip(&self.at);
         times
@@ -60,7 +60,7 @@ impl LoadResult {
             .collect()
     }
 
-    /// For each number: whether the packet arrived.
+    /// Returns, for each packet number, whether the packet arrived.
     pub fn has_arrived(&self) -> Vec<bool> {
         let mut arrived = vec![false; self.sent.len()];
         for &number in &self.numbers {
@@ -69,11 +69,12 @@ impl LoadResult {
         arrived
     }
 
-    /// Returns the arrivals during which a drop-tail queue cannot have run empty. Empty if no
-    /// packet was lost.
+    /// Returns the arrivals of the longest period in which a drop-tail queue was never empty.
+    /// Returns no arrivals if no packet was lost.
     ///
-    /// This is the longest period in which each loss follows the previous one within half the time
-    /// that the queue lasts. The times are sending times, so a pause of the sender ends a period.
+    /// `queue` is the time in which the full queue drains. In the period, each lost packet was sent
+    /// less than `queue` / 2 after the previous lost packet. A pause of the sender therefore ends
+    /// the period.
     pub fn while_queue_lasts(mut self, queue: Duration) -> Self {
         let arrived = self.has_arrived();
         let lost: Vec<usize> = (0..arrived.len()).filter(|&n| !arrived[n]).collect();
@@ -91,11 +92,12 @@ impl LoadResult {
         self
     }
 
-    /// Returns the rate of arrival on the wire, in bits per second, for packets that should arrive
-    /// at `rate`.
+    /// Returns the arrival rate on the wire in bits per second. `rate` is the rate at which the
+    /// packets should arrive.
     ///
-    /// The machine makes packets late and never early. The rate is therefore taken between the
-    /// least late packets of the first and the last quarter.
+    /// The machine can delay packets, but cannot make them early. The function therefore measures
+    /// from the least delayed packet of the first quarter to the least delayed packet of the last
+    /// quarter.
     pub fn rate_bits_per_s(&self, payload: usize, rate: BitRate) -> f64 {
         let count = self.at.len();
         if count < 8 {
@@ -121,18 +123,18 @@ impl LoadResult {
     }
 }
 
-/// A load in progress.
+/// A [`UdpLoad`] in progress.
 #[derive(Debug)]
 pub struct UdpFlow {
     receiver: thread::JoinHandle<Result<LoadResult, LoadError>>,
 }
 
 impl UdpLoad {
-    /// Starts the load. The load ends when the sender has ended and nothing has arrived for the
-    /// path's delay and another half second.
+    /// Starts the load. After the last packet is sent, the load ends when nothing has arrived for
+    /// the path's delay and another half second.
     ///
     /// # Errors
-    /// [`LoadError`] if the sockets cannot be made.
+    /// [`LoadError`] if the sockets cannot be created.
     pub fn start(self, wan: &Wan) -> Result<UdpFlow, LoadError> {
         let load = self;
         let bind = |site| -> Result<UdpSocket, LoadError> {
@@ -159,7 +161,7 @@ impl UdpLoad {
         Ok(UdpFlow { receiver })
     }
 
-    /// Runs the load to its end.
+    /// Runs the load, and waits until it ends.
     ///
     /// # Errors
     /// [`LoadError`] if a socket fails.
@@ -187,7 +189,7 @@ impl UdpLoad {
 }
 
 impl UdpFlow {
-    /// Waits for the end of the load.
+    /// Waits until the load ends, and returns its result.
     ///
     /// # Errors
     /// [`LoadError::Io`] if the receiver's socket fails.
@@ -197,7 +199,7 @@ impl UdpFlow {
     }
 }
 
-/// Sends the load, and returns the time of each packet.
+/// Sends the load, and returns the sending time of each packet.
 fn send_paced(socket: &UdpSocket, load: UdpLoad) -> Vec<SystemTime> {
     let start = Instant::now();
     let bytes = ByteCount::new((load.payload + UDP_OVERHEAD) as u64);
@@ -230,7 +232,7 @@ fn send_paced(socket: &UdpSocket, load: UdpLoad) -> Vec<SystemTime> {
     sent
 }
 
-/// Receives until the sender has ended and nothing arrives for `patience`.
+/// Receives packets until the sender has ended and nothing has arrived for the duration `patience`.
 fn receive_all(
     socket: &UdpSocket,
     load: UdpLoad,
@@ -284,18 +286,20 @@ fn receive_all(
 /// UDP payload of a 1500-byte IPv4 packet, in bytes.
 pub const FULL_PAYLOAD: usize = 1472;
 
-/// Bytes that a UDP packet adds to its payload on the wire: UDP and IPv4 headers 28, Ethernet with
-/// preamble and gap 38.
+/// Bytes on the wire in addition to the payload of a UDP packet: UDP and IPv4 headers (28), and
+/// Ethernet with preamble and gap (38).
 pub const UDP_OVERHEAD: usize = 28 + 38;
 
-/// Silence that ends a load: longer than a busy machine keeps the emulator's thread from
-/// delivering.
+/// Time without arrivals after which a load ends. It is longer than a busy machine delays the
+/// emulator's thread.
 const SILENCE: Duration = Duration::from_millis(500);
-/// Longest wait for a packet before the receiver checks whether the load has ended.
+/// Longest time for which one receive call blocks, before the receiver checks whether the load has
+/// ended.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
-/// Shortest sleep of the sender: the kernel's timer makes shorter ones about as long.
+/// Shortest sleep of the sender. The kernel's timer would make a shorter sleep about as long.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
-/// Receive buffer as root: room for a burst while the receiver waits for a processor.
+/// Receive buffer that root can set. It has room for a burst while the receiver waits for a
+/// processor.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 /// Receive buffer for users other than root, within the system's maximum.
 const RECEIVE_BUFFER_UNPRIVILEGED_BYTES: usize = 4 << 20;

@@ -1,4 +1,5 @@
-//! Splitting and joining, checked against a segmentation written from the RFCs.
+//! Tests that compare splitting and joining with an independent segmentation, written from the
+//! RFCs.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -6,7 +7,7 @@ use wansim::Packet;
 
 use super::{super::frame::*, *};
 
-/// A super-packet as the kernel hands it over.
+/// A super-packet in the form in which the kernel delivers it.
 #[derive(Debug, Clone)]
 struct SuperPacket {
     transport: Transport,
@@ -39,7 +40,7 @@ impl SuperPacket {
         }
     }
 
-    /// The complete Ethernet frame of one packet of the stream, with correct checksums.
+    /// Returns the complete Ethernet frame of packet number `index`, with correct checksums.
     fn packet(&self, index: usize) -> Vec<u8> {
         let chunks: Vec<_> = self.payload.chunks(self.segment_bytes).collect();
         let last = index + 1 == chunks.len();
@@ -65,7 +66,7 @@ impl SuperPacket {
         frame
     }
 
-    /// A frame with a partial checksum.
+    /// Returns a frame with a partial checksum.
     fn frame(&self, payload: &[u8], id: u16, sequence: u32, flags: u8) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         let transport_bytes = self.header_bytes() - self.ip_header_bytes() + payload.len();
@@ -135,8 +136,8 @@ impl SuperPacket {
     }
 }
 
-/// Returns the packets of a rendered run for a receiver, each complete, as its own kernel would cut
-/// it.
+/// Returns the packets that the receiver's kernel would cut from the frame of a run. Each packet is
+/// complete.
 fn as_packets(run: &SegmentRun) -> Vec<Vec<u8>> {
     let mut scratch = Vec::new();
     let rendered = run.render(&mut scratch);
@@ -180,7 +181,8 @@ fn any_super() -> impl Strategy<Value = SuperPacket> {
     )
 }
 
-/// Which segments arrive (false: lost), one choice per segment, repeated.
+/// Strategy for lost segments. It generates one value per segment, and false means lost. If there
+/// are more segments than values, the values repeat.
 fn any_losses() -> impl Strategy<Value = Vec<bool>> {
     prop::collection::vec(prop::bool::weighted(0.8), 1..30)
 }

@@ -1,9 +1,9 @@
 //! Bench of how the link shares a bottleneck. It prints required and measured figures, and writes a
 //! page of plots.
 //!
-//! By default the bench runs in virtual time. The shipped core of the link, with its encryption,
-//! shares a `wansim` path with the TCP models of `rivals`, and with other links. With `--kernel`,
-//! the shipped link with its driver shares emulated paths with the kernel's TCP. Both kinds of the
+//! The default is virtual time. The shipped core of the link, with its encryption, shares a
+//! `wansim` path with the TCP models of `rivals`, and with other links. With `--kernel`, the
+//! shipped link with its driver shares emulated paths with the kernel's TCP. Both kinds of the
 //! bench have the same figures, table and page.
 //!
 //! All rates count the bytes on the wire that arrive. "Fair" is the rate of the bottleneck divided

@@ -332,7 +332,7 @@ fn rates_late(crowd: &Crowd, span_s: Range<u32>) -> Vec<f64> {
 }
 
 /// Returns rows in which the link starts late. A CUBIC flow that starts late beside BBR gets a
-/// small share. Both shares are therefore compared with those of such a CUBIC flow.
+/// small share. Both shares are therefore compared with the shares beside such a CUBIC flow.
 fn late(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     let others = [

@@ -68,7 +68,7 @@ struct CellSection {
     server: Option<Spanned<TextList>>,
     beside: Option<Spanned<TextList>>,
     outage: Option<Spanned<TextList>>,
-    /// Programs to compare in this section, instead of those of the plan.
+    /// Programs to compare in this section, instead of the programs of the plan.
     sides: Option<Spanned<Vec<Side>>>,
     repetitions: Option<Spanned<u32>>,
     limit: Option<Spanned<String>>,

@@ -1,5 +1,5 @@
-//! Reasons why the gateway rejects a server's certificate. The text of each reason states what an
-//! operator can do next.
+//! Reasons why the gateway rejects a server's certificate. The text of each reason names the next
+//! step for an operator.
 
 use jiff::Timestamp;
 use rustls::{CertificateError, Error};

@@ -31,7 +31,7 @@ pub enum TlsStart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateCheck {
     /// One of these roots must have issued the certificate for the server's name. With `None`, the
-    /// roots are those of the far gateway's system.
+    /// roots of the far gateway's system count.
     Roots(Option<Vec<CertificateDer<'static>>>),
     /// The certificate must have this fingerprint. Its name and dates are ignored.
     Pin(Fingerprint),
