@@ -1,4 +1,5 @@
-//! Passes the platform of the build to the code, since cargo-fuzz names a folder after it.
+//! Passes the target platform of the build to the code, since cargo-fuzz names a folder after this
+//! platform.
 
 fn main() {
     let target = std::env::var("TARGET").expect("cargo says so");

@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: figures, and the conditions under which they were measured.
+//! `cargo xtask bench`: runs benches, and prints their figures with the conditions of the
+//! measurement.
 
 use std::{path::PathBuf, process::Command};
 
@@ -125,7 +126,7 @@ pub(crate) enum Bench {
     },
 }
 
-/// A measuring script in `benches/`.
+/// A Python script in `benches/` that measures something.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Script {
     RoundTrips,
@@ -143,7 +144,7 @@ pub(crate) enum Script {
 }
 
 impl Script {
-    /// Name in `cargo xtask bench`.
+    /// Returns the name of the script as a subcommand of `cargo xtask bench`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::RoundTrips => "round-trips",
@@ -208,15 +209,15 @@ pub(crate) fn measure(script: Script, arguments: &[String]) -> Result<Result<(),
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
 }
 
-/// A bench of a package with its default features.
+/// Returns the command that runs a bench of a package with its default features.
 fn of(package: &str, name: &str, arguments: &[String]) -> Command {
     let mut command = cargo(["bench", "-p", package, "--bench", name, "--"]);
     command.args(arguments);
     command
 }
 
-/// Returns a bench of the link, which needs the simulator. The bench of the controller also needs
-/// the switches of its parts.
+/// Returns the command that runs a bench of the link, with the simulator. The bench of the
+/// congestion controller also needs the feature that can disable parts of the controller.
 fn of_link(name: &str, arguments: &[String]) -> Command {
     let features = match name {
         "controller" => "ablation",
@@ -227,12 +228,12 @@ fn of_link(name: &str, arguments: &[String]) -> Command {
     command
 }
 
-/// Version of the crate gungraun, as pinned in the workspace's manifest.
+/// Version of the crate gungraun. It equals the version in the workspace's manifest.
 const GUNGRAUN_VERSION: &str = "0.20.0";
-/// Packets counted at once: `crates/link/benches/packets.rs`.
+/// Number of packets in one measurement of `crates/link/benches/packets.rs`.
 const PACKETS: f64 = 10_000.0;
 
-/// Runs the bench and prints its counts for each packet.
+/// Runs the bench of instructions, and prints the counts per packet.
 fn instructions(arguments: &[String]) -> Result<Result<(), Failure>> {
     if let Err(failure) = packages::provide(packages::INSTRUCTIONS)? {
         return Ok(Err(failure));
@@ -259,7 +260,8 @@ fn instructions(arguments: &[String]) -> Result<Result<(), Failure>> {
         .ok_or(Failure::Failed))
 }
 
-/// The new count in a line of gungraun's such as `Instructions: 1234|1200 (+2.8%)`.
+/// Returns the new count from a line of gungraun's output, such as `Instructions: 1234|1200
+/// (+2.8%)`.
 fn instruction_count(line: &str) -> Option<f64> {
     let (_, counts) = line.trim_start().split_once("Instructions:")?;
     counts.split('|').next()?.trim().parse().ok()

@@ -1,5 +1,5 @@
-//! Requirements of the dashboard's tests beside Debian's packages: Playwright, axe, and gateways
-//! with made-up transfers.
+//! Requirements of the dashboard's tests that Debian's packages do not provide: Playwright, axe,
+//! and gateways with simulated transfers.
 
 use std::{fs, process::Command};
 
@@ -10,8 +10,8 @@ use crate::{
     shell::{cargo, root, succeeds, target_folder},
 };
 
-/// Installs the browser's driver into `target/browser`, and builds the gateways. If the driver is
-/// unavailable, pytest skips the tests and reports that.
+/// Installs the driver of the browser into `target/browser`, and builds the gateways. If the driver
+/// is unavailable, pytest reports this and skips the tests.
 pub(crate) fn prepare() -> Result<()> {
     let wanted = root().join("conformance/browser.txt");
     let folder = target_folder().join("browser");

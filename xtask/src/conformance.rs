@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: the pytest suite in `conformance/`, with the release build.
+//! `cargo xtask conformance`: runs the pytest suite in `conformance/` with the release build.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     arguments: Vec<String>,
 }
 
-/// Counts of pytest.
+/// Numbers of tests by outcome, as pytest reports them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     passed: usize,
@@ -31,7 +31,7 @@ struct Counts {
     skipped: usize,
 }
 
-/// Names that were tests and measure: now benches.
+/// Names of former tests that are benches now, with their scripts.
 const MEASURE: [(&str, bench::Script); 7] = [
     ("idle_sessions", bench::Script::IdleSessions),
     ("middlebox", bench::Script::Sessions),
@@ -42,13 +42,13 @@ const MEASURE: [(&str, bench::Script); 7] = [
     ("small_files", bench::Script::SmallFiles),
 ];
 
-/// Tests that a browser runs.
+/// Name of the tests that run in a browser.
 const DASHBOARD: &str = "dashboard";
 
-/// Tests of a pair of gateways of different releases.
+/// Name of the tests with two gateways of different releases.
 const RELEASES: &str = "releases";
 
-/// Debian's, which has Debian's pytest.
+/// Path of Debian's Python, which can import Debian's pytest.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
@@ -109,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         .ok_or(Failure::Failed))
 }
 
-/// Provides the requirements of tests and measuring scripts, and builds the tested program.
+/// Installs the requirements of tests and measuring scripts, and builds the tested program.
 pub(crate) fn prepare() -> Result<Result<PathBuf, Failure>> {
     if let Err(failure) = packages::provide(packages::CONFORMANCE)? {
         return Ok(Err(failure));
@@ -125,8 +125,8 @@ pub(crate) fn prepare() -> Result<Result<PathBuf, Failure>> {
     Ok(Ok(target_folder().join("release/longhaul")))
 }
 
-/// Returns the program of the previous release, or its error. A run of all tests goes on without
-/// that program, and skips the tests that need it.
+/// Returns the program of the previous release, or its error. If all tests run, an error is not
+/// fatal. Tests that need the program are then skipped.
 fn previous_or_skip(program: Result<PathBuf>, name: Option<&str>) -> Result<Option<PathBuf>> {
     match program {
         Err(error) if name.is_none() => {
@@ -137,7 +137,7 @@ fn previous_or_skip(program: Result<PathBuf>, name: Option<&str>) -> Result<Opti
     }
 }
 
-/// Python in the root of the workspace, where it leaves nothing behind.
+/// Returns a command that runs Python in the root of the workspace. It writes no cache files.
 pub(crate) fn python() -> Command {
     let mut command = Command::new(PYTHON);
     command
@@ -146,7 +146,7 @@ pub(crate) fn python() -> Command {
     command
 }
 
-/// NAME of each `test_NAME.py`.
+/// Returns the `NAME` of each file `test_NAME.py`.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
@@ -162,7 +162,8 @@ fn names(folder: &Path) -> Result<Vec<String>> {
 }
 
 impl Counts {
-    /// From a report in JUnit's format, whose first `testsuite` is the whole run.
+    /// Parses the counts from a report in JUnit's format. The first `testsuite` of the report
+    /// covers the whole run.
     fn read(xml: &str) -> Option<Self> {
         let (_, suite) = xml.split_once("<testsuite ")?;
         let (head, _) = suite.split_once('>')?;

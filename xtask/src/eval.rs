@@ -1,5 +1,5 @@
-//! `cargo xtask eval`: plans with all programs under comparison, and the checks of the smallest
-//! plan.
+//! `cargo xtask eval`: runs plans with all compared programs installed, and checks the results of
+//! the smallest plan.
 
 #![allow(clippy::disallowed_methods, reason = "says how long the plan took")]
 
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     })
 }
 
-/// Copies the program that the tests have built, since a further build replaces it.
+/// Copies the program that the tests have built, since a later build replaces the original.
 pub(crate) fn copied_program() -> Result<PathBuf> {
     let built = target_folder().join("debug/longhaul");
     let copy = target_folder().join(format!("debug/longhaul-smoke-{}", std::process::id()));
@@ -80,7 +80,8 @@ pub(crate) fn copied_program() -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Runs the smallest plan with this program, removes the program, and checks the report.
+/// Runs the smallest plan with `program`, removes the program, and checks the report. Returns the
+/// name and the result of each check.
 pub(crate) fn smoke(program: &Path) -> Result<Vec<(String, bool)>> {
     let checks = checked(program);
     fs::remove_file(program)?;
@@ -148,7 +149,8 @@ fn checked(program: &Path) -> Result<Vec<(String, bool)>> {
     Ok(checks)
 }
 
-/// How many of the figures a report has one behind the other.
+/// Returns the number of `figures` that the report contains in this order. Counts up to the first
+/// missing figure.
 fn in_order(report: &str, figures: &[String]) -> usize {
     let mut rest = report;
     let found = figures.iter().take_while(|figure| {
@@ -159,10 +161,11 @@ fn in_order(report: &str, figures: &[String]) -> usize {
     found.count()
 }
 
-/// Computes the report's figures by independent code, from ideals counted by hand.
+/// Computes the expected figures of the report with independent code, from the ideals in
+/// [`IDEALS_S`].
 ///
-/// Each side has median, least and most fraction of the ideal in each cell. The cells come in
-/// order, and the sides in the plan's order.
+/// Each compared program has the median, least and greatest fraction of the ideal in each cell. The
+/// cells have the order of the records, and the programs have the order of the plan.
 fn expected_cells(records: &[Value]) -> Result<Vec<String>> {
     let (mut cells, mut sides) = (Vec::new(), Vec::new());
     let mut efficiencies: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
@@ -199,7 +202,7 @@ fn expected_cells(records: &[Value]) -> Result<Vec<String>> {
     Ok(shown.collect())
 }
 
-/// Whether a browser shows the page, and nothing in it is wrong.
+/// Opens the page in a browser. Checks that the browser shows it, and that it reports no error.
 fn opens(page: &Path) -> Result<Vec<(String, bool)>> {
     let profile = page.with_extension("profile");
     let mut browser = Command::new("chromium");
@@ -236,11 +239,12 @@ fn opens(page: &Path) -> Result<Vec<(String, bool)>> {
     ])
 }
 
-/// Ideals of the smallest plan's cells in seconds, by round-trip time in ms, counted by hand.
+/// Ideal times in seconds for the cells of the smallest plan, by round-trip time in ms. They were
+/// computed by hand.
 ///
-/// 40 Mbit at 94 Mbit/s of payload take 0.42553 s. With a loss of 0.1 % they take 40 / 93.906 s.
+/// 40 Mbit take 0.42553 s at 94 Mbit/s of payload. With a loss of 0.1 %, they take 40 / 93.906 s.
 /// Two round trips are added.
 const IDEALS_S: [(f64, f64); 2] = [(20.0, 0.465_957_872_766), (200.0, 0.825_957_872_766)];
 
-/// Longest time that the smallest plan may take.
+/// Time limit for the smallest plan.
 const SMOKE_MAX: Duration = Duration::from_secs(180);

@@ -1,8 +1,10 @@
-//! `cargo xtask fuzz`: every fuzz target for a time, and a table of the results.
+//! `cargo xtask fuzz`: runs every fuzz target for a set time, and prints a table of the results.
 //!
 //! cargo-fuzz builds the targets with the pinned toolchain. Coverage instrumentation is an unstable
-//! flag, so `RUSTC_BOOTSTRAP` makes the compiler accept it. The default is no sanitizer: the
-//! targets are safe Rust, whose faults are panics and overflows, and run twice as fast without one.
+//! flag, which the compiler accepts because of `RUSTC_BOOTSTRAP`.
+//!
+//! No sanitizer is used unless one is requested. The targets are safe Rust, whose faults are panics
+//! and overflows. Without a sanitizer they run twice as fast.
 
 use std::{fs, process::Command};
 
@@ -33,7 +35,7 @@ pub(crate) struct Arguments {
 }
 
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
-/// Time of one input that counts as a finding.
+/// Processing time from which a single input counts as a fault.
 const INPUT_SECONDS_MAX: u32 = 10;
 const MEMORY_MB_MAX: u32 = 2048;
 
@@ -42,12 +44,12 @@ const MEMORY_MB_MAX: u32 = 2048;
 struct Outcome {
     target: String,
     executions: u64,
-    /// Edges and features that the engine counts.
+    /// Code edges and features that the fuzzing engine counted.
     coverage: u64,
     features: u64,
     /// Location and message of the first fault.
     finding: Option<String>,
-    /// The input that shows it.
+    /// Path of the input that causes the fault.
     input: Option<String>,
     wants_message: bool,
 }
@@ -71,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     Ok(report(arguments, &outcomes))
 }
 
-/// The targets, by name: the files in `fuzz/fuzz_targets`.
+/// Returns the names of the fuzz targets: the files in `fuzz/fuzz_targets`.
 fn targets() -> Result<Vec<String>> {
     let folder = root().join("fuzz/fuzz_targets");
     let mut names = Vec::new();

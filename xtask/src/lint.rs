@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: every check that needs no reviewer.
+//! `cargo xtask lint`: runs every check that needs no human reviewer.
 
 use anyhow::Result;
 
@@ -125,12 +125,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     Ok(Err(Failure::Failed))
 }
 
-/// The variable by which the CI of a forge is known, if one runs this.
+/// Returns the environment variable that identifies the CI of a forge. Returns `None` outside CI.
 fn forge(is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
     FORGES.into_iter().find(|name| is_set(name))
 }
 
-/// GitHub, GitLab, Forgejo, Gitea.
+/// Environment variables of GitHub, GitLab, Forgejo, Gitea and similar forges.
 const FORGES: [&str; 5] = [
     "GITHUB_ACTIONS",
     "GITLAB_CI",
@@ -139,7 +139,7 @@ const FORGES: [&str; 5] = [
     "GITEA_ACTIONS",
 ];
 
-/// The crates of the laboratory that the production build would contain.
+/// Returns the crates of the laboratory that the production build wrongly contains.
 fn laboratory_in_production() -> Result<Vec<&'static str>> {
     let tree = [
         "tree",
@@ -160,7 +160,8 @@ fn laboratory_in_production() -> Result<Vec<&'static str>> {
     Ok(LABORATORY.into_iter().filter(is_in).collect())
 }
 
-/// An FTP server, a plotter, a writer of captures, an FTP client, and the crates that need them.
+/// Crates that only the laboratory needs: an FTP server, a plotter, a writer of captures, an FTP
+/// client, and crates that depend on them.
 const LABORATORY: [&str; 6] = [
     "libunftp",
     "plotters",

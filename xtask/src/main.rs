@@ -1,7 +1,7 @@
-//! The commands that contributors and CI both run: `cargo xtask --help`.
+//! The commands for contributors and CI, which `cargo xtask --help` lists.
 //!
-//! Each command prints the commands that it runs. It exits with 0 on success, and with 1 if one of
-//! them failed. It exits with 2 if its arguments are wrong or a requirement is missing.
+//! Each command prints the commands that it runs. The exit code is 0 on success, and 1 if a command
+//! failed. It is 2 if the arguments are wrong or a requirement is missing.
 
 mod architecture;
 mod bench;
@@ -30,12 +30,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Reason why a command ends without success.
+/// Reason why a command did not succeed.
 #[derive(Debug)]
 enum Failure {
-    /// A command has failed, and has printed the reason.
+    /// A command has failed and has printed the reason.
     Failed,
-    /// A requirement is missing, and a message has named it.
+    /// A requirement is missing. A printed message names the requirement.
     Missing,
 }
 

@@ -1,4 +1,5 @@
-//! `cargo xtask man`: man pages and completions, made from the definition of the command line.
+//! `cargo xtask man`: generates man pages and shell completions from the definition of the command
+//! line.
 
 use std::{
     fs,
@@ -24,7 +25,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The pages of the production build, in this folder.
+    /// Returns arguments that write the pages of the production build to the folder `out`.
     pub(crate) fn production(out: PathBuf) -> Self {
         Self {
             out: Some(out),
@@ -62,7 +63,7 @@ fn remove_pages(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Formats every page once: groff warns of text that would not be shown.
+/// Formats every page once. groff warns about text that it cannot show.
 fn check(folder: &Path) -> Result<Result<(), Failure>> {
     let mut command = Command::new("groff");
     command.args(["-man", "-ww", "-z", "-Tutf8"]);
@@ -78,7 +79,7 @@ fn check(folder: &Path) -> Result<Result<(), Failure>> {
     Ok(Err(Failure::Failed))
 }
 
-/// The pages of Longhaul in a folder.
+/// Returns the paths of Longhaul's man pages in a folder.
 fn pages(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {

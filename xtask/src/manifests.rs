@@ -1,5 +1,5 @@
-//! Manifests of all crates: metadata for publication, settings of the workspace, and one version of
-//! Rust everywhere.
+//! Checks of the manifests of all crates: metadata for publication, settings inherited from the
+//! workspace, and the same Rust version everywhere.
 
 use std::{
     fs,
@@ -39,7 +39,7 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// The files that name images of Rust: the container file, and all workflows.
+/// Returns the paths of the files that name images of Rust: the container file, and all workflows.
 fn files_with_images(root: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = vec![root.join("Containerfile")];
     for entry in fs::read_dir(root.join(WORKFLOWS)).context(WORKFLOWS)? {
@@ -72,7 +72,7 @@ fn faults_of_images(text: &str, rust: &str) -> Vec<String> {
     faults
 }
 
-/// The image of a version of Rust.
+/// Returns the image of a version of Rust.
 fn image(rust: &str) -> String {
     format!("docker.io/library/rust:{rust}-bookworm")
 }

@@ -1,5 +1,7 @@
-//! `cargo xtask package`: packages for Debian, and an archive with a program that needs no library
-//! of the system, all with man pages and completions.
+//! `cargo xtask package`: builds Debian packages, and an archive for other distributions.
+//!
+//! The program in the archive needs no library of the system. The packages and the archive contain
+//! man pages and completions.
 
 use std::{
     fs,
@@ -21,8 +23,8 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// A package for Debian: its name, the features of its program in addition to none, and the
-/// program's name.
+/// A Debian package: its name, the features of its program, and the program's name. The program has
+/// no default features.
 struct Package {
     name: &'static str,
     features: &'static [&'static str],
@@ -42,7 +44,8 @@ const PACKAGES: [Package; 2] = [
     },
 ];
 
-/// Files of an installation by hand, beside the program, its man pages and completions.
+/// Files of the archive for a manual installation, in addition to the program, its man pages and
+/// completions.
 const ARCHIVED: [&str; 8] = [
     "LICENSE",
     "README.md",
@@ -90,7 +93,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     Ok(Ok(()))
 }
 
-/// Builds the program of a package, in a target folder of its own: both are called longhaul.
+/// Builds the program of a package in its own target folder. The programs of both packages are
+/// built as `longhaul`, so they need separate folders.
 fn build(package: &Package, staged: &Path) -> Result<()> {
     let target = target_folder().join(format!("{}-build", package.name));
     let mut build = production(package.features, &target);
@@ -103,7 +107,7 @@ fn build(package: &Package, staged: &Path) -> Result<()> {
     )
 }
 
-/// Writes the archive for other distributions: a program that contains all its libraries, including
+/// Writes the archive for other distributions. Its program contains all its libraries, including
 /// the C library.
 fn archive(staged: &Path, out: &Path) -> Result<()> {
     let target = target_folder().join("longhaul-static-build");
@@ -160,7 +164,7 @@ fn pack(program: &Path, staged: &Path, name: &str, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds the program as it is shipped.
+/// Returns the command that builds the program for a release.
 fn production(features: &[&str], target: &Path) -> Command {
     let mut build = cargo([
         "build",

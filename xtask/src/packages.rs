@@ -1,4 +1,4 @@
-//! Programs from Debian's packages that tests call.
+//! Debian packages with programs that tests call.
 
 use std::{env, process::Command};
 
@@ -7,7 +7,7 @@ use nix::unistd::geteuid;
 
 use crate::{Failure, shell::succeeds};
 
-/// A program, and the package that has it.
+/// A program, and the Debian package that contains it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Need {
     program: &'static str,
@@ -18,7 +18,7 @@ const fn need(program: &'static str, package: &'static str) -> Need {
     Need { program, package }
 }
 
-/// Programs that `cargo xtask test` calls, including the C compiler of the cryptography library.
+/// Programs that `cargo xtask test` needs, including the C compiler for the cryptography library.
 pub(crate) const TEST: &[Need] = &[
     need("cc", "gcc"),
     need("bash", "bash"),
@@ -34,7 +34,8 @@ pub(crate) const TEST: &[Need] = &[
     need("vsftpd", "vsftpd"),
 ];
 
-/// Movers in the comparisons of plans, and a program that opens a report.
+/// Programs that `cargo xtask eval` needs: the compared movers, and a browser that opens the
+/// report.
 pub(crate) const EVAL: &[Need] = &[
     need("cc", "gcc"),
     need("chromium", "chromium"),
@@ -50,7 +51,7 @@ pub(crate) const EVAL: &[Need] = &[
     need("curl", "curl"),
 ];
 
-/// Programs that `conformance/` and the measuring scripts in `benches/` call.
+/// Programs that the tests in `conformance/` and the measuring scripts in `benches/` need.
 pub(crate) const CONFORMANCE: &[Need] = &[
     need("python3", "python3"),
     need("py.test-3", "python3-pytest"),
@@ -87,14 +88,14 @@ pub(crate) const CONFORMANCE: &[Need] = &[
     need("lintian", "lintian"),
 ];
 
-/// Compilers that fuzz targets need.
+/// Compilers that the fuzz targets need.
 pub(crate) const FUZZ: &[Need] = &[need("cc", "gcc"), need("c++", "g++")];
 
-/// Programs that count instructions.
+/// Programs that the bench of instructions needs.
 pub(crate) const INSTRUCTIONS: &[Need] = &[need("cc", "gcc"), need("valgrind", "valgrind")];
 
-/// Provides the needed programs: installs missing ones as root, and otherwise prints how to install
-/// them.
+/// Ensures that the needed programs are installed. Installs missing programs if the user is root.
+/// Otherwise prints the command that installs them.
 pub(crate) fn provide(needs: &[Need]) -> Result<Result<(), Failure>> {
     let mut packages = missing(needs);
     if packages.is_empty() {
@@ -130,7 +131,7 @@ pub(crate) fn provide(needs: &[Need]) -> Result<Result<(), Failure>> {
     Ok(Ok(()))
 }
 
-/// Prints the needed packages, and the subset to install.
+/// Prints the needed packages, and the packages that are not installed yet.
 pub(crate) fn announce(needs: &[Need]) {
     let mut packages: Vec<_> = needs.iter().map(|need| need.package).collect();
     packages.dedup();

@@ -11,7 +11,7 @@ const FILE_BYTES: f64 = 10e9;
 const SOURCE: &str = "docs/results/wan.md";
 const PICTURE: &str = "docs/time-of-10-gb.svg";
 
-/// The paths, as the table names them, and for people.
+/// The paths of the picture: name in the table, title for readers, and round-trip time in seconds.
 const PATHS: [(&str, &str, f64); 2] = [
     (
         "300 Mbit/s, 200 ms, 0.1 %",
@@ -24,10 +24,11 @@ const PATHS: [(&str, &str, f64); 2] = [
         1.0,
     ),
 ];
-/// The row of a first transfer, which has the round trips beyond the ideal.
+/// First words of the row for a first transfer. The row contains the number of round trips in
+/// addition to the ideal.
 const COLD: &str = "never seen before";
 
-/// The axis, in seconds: a logarithm.
+/// Range of the time axis in seconds. The axis is logarithmic.
 const LEAST_S: f64 = 60.0;
 const MOST_S: f64 = 500_000.0;
 const TICKS: [(f64, &str); 5] = [
@@ -45,7 +46,7 @@ const BAR: u32 = 20;
 const GAP: u32 = 6;
 const HEAD: u32 = 30;
 
-/// One way over one path.
+/// Time of one kind of transfer over one path, as a bar of the picture.
 struct Bar {
     name: &'static str,
     seconds: f64,
@@ -83,7 +84,7 @@ pub(crate) fn run() -> Result<Result<(), Failure>> {
     Ok(Ok(()))
 }
 
-/// The number at the begin of a cell in the row that begins so.
+/// Returns the number at the beginning of a table cell. `row` is the beginning of the table row.
 fn cell(text: &str, row: &str, column: usize) -> Result<f64> {
     let line = text
         .lines()
@@ -152,7 +153,7 @@ fn draw(parts: &[(&str, [Bar; 4])]) -> Result<String, std::fmt::Error> {
     Ok(svg)
 }
 
-/// Description of the picture for people who do not see it.
+/// Returns a description of the picture for readers who cannot see it.
 fn described(parts: &[(&str, [Bar; 4])]) -> String {
     let parts = parts.iter().map(|(title, bars)| {
         let bars = bars.iter();
@@ -178,7 +179,8 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// Colours of both themes, each with a contrast of 4.5 to its ground.
+/// Style sheet with colours for the light and the dark theme. Each colour has a contrast of at
+/// least 4.5 to its background.
 const STYLE: &str = "\
 <style>
 text { font: 13px system-ui, sans-serif; fill: #1f2328; }

@@ -1,4 +1,4 @@
-//! The program of the previous release, built from the history of the repository.
+//! The program of the previous release, built from an older commit of the repository.
 
 use std::{
     fs::{self, File},
@@ -11,15 +11,16 @@ use anyhow::{Context, Result};
 
 use crate::shell::{cargo, require, root, succeeds, target_folder};
 
-/// The last commit whose gateways have version 5 of the gateway protocol as their latest. It stands
-/// for the previous release until that has a tag. A change of the latest version moves it.
+/// The last commit whose gateways support at most version 5 of the gateway protocol. It replaces
+/// the previous release until that release has a tag. Change it when the latest protocol version
+/// changes.
 const COMMIT: &str = "eafbd92452dc89db43e96414970edad63f8b7783";
 
-/// Returns the program of the previous release. Builds it once.
+/// Returns the path of the previous release's program. Builds the program if it does not exist yet.
 ///
 /// # Errors
-/// If git cannot export the commit, or the program does not build. An archive of the sources and a
-/// shallow clone lack the commit.
+/// If git cannot export the commit, or the program cannot be built. The commit is missing in a
+/// source archive and in a shallow clone.
 pub(crate) fn program() -> Result<PathBuf> {
     let name = format!("longhaul-{COMMIT}");
     provide(&target_folder().join("previous"), &name, |work| {
@@ -29,8 +30,8 @@ pub(crate) fn program() -> Result<PathBuf> {
     .with_context(|| format!("no program of the previous release ({COMMIT})"))
 }
 
-/// Returns the file `name` of a folder. `make` makes it first if it is missing. A second run waits
-/// until the first one has made it.
+/// Returns the path of the file `name` in a folder. If the file is missing, `make` creates it. A
+/// concurrent run waits until the first run has created the file.
 fn provide(
     folder: &Path,
     name: &str,
@@ -49,7 +50,7 @@ fn provide(
     Ok(program)
 }
 
-/// Writes the files of a commit into the folder `work`. Returns their folder.
+/// Exports the files of a commit into the folder `work`. Returns the folder with the sources.
 fn export(repository: &Path, commit: &str, work: &Path) -> Result<PathBuf> {
     let archive = work.join("source.tar");
     let source = work.join("source");
@@ -66,7 +67,7 @@ fn export(repository: &Path, commit: &str, work: &Path) -> Result<PathBuf> {
     Ok(source)
 }
 
-/// Builds the program of the sources in a folder.
+/// Builds the program from the sources in a folder.
 fn build(source: &Path, work: &Path) -> Result<PathBuf> {
     let build = work.join("build");
     let mut cargo = cargo(["build", "--locked", "--release", "-p", "longhaul"]);
@@ -78,11 +79,11 @@ fn build(source: &Path, work: &Path) -> Result<PathBuf> {
     Ok(build.join("release/longhaul"))
 }
 
-/// An empty folder, removed when it is dropped.
+/// A temporary folder. Drop removes the folder.
 struct Work(PathBuf);
 
 impl Work {
-    /// Makes the folder. Removes that of an interrupted run first.
+    /// Creates an empty folder. Removes the folder of an interrupted run first.
     fn new(path: PathBuf) -> Result<Self> {
         remove(&path)
             .and_then(|()| fs::create_dir(&path))
@@ -114,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder of one test outside this repository.
+    /// Creates a temporary folder for one test, outside this repository.
     fn folder(test: &str) -> Work {
         let name = format!("longhaul-xtask-{test}-{}", process::id());
         Work::new(env::temp_dir().join(name)).expect("a temporary folder")
@@ -129,7 +130,8 @@ mod tests {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Makes the repository `repository` in a folder. Returns it and its middle commit.
+    /// Creates a git repository with several commits in a folder. Returns its path and its middle
+    /// commit.
     fn repository(folder: &Path) -> (PathBuf, String) {
         let repository = folder.join("repository");
         fs::create_dir(&repository).expect("a folder");

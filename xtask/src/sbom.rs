@@ -1,4 +1,5 @@
-//! Software bill of materials of a package: the libraries of its program, in CycloneDX' JSON.
+//! Software bill of materials of a package. It lists the libraries of the program in CycloneDX
+//! JSON.
 
 use std::{fs, path::Path, process::Command};
 
@@ -10,7 +11,7 @@ const CYCLONEDX_VERSION: &str = "0.5.9";
 /// Name of the file that the tool writes into the folder of each crate of the workspace.
 const NAME: &str = "bill-of-materials";
 
-/// Writes that of the program with these features to `out`.
+/// Writes the bill of materials for the program with these features to `out`.
 pub(crate) fn write(features: &[&str], out: &Path) -> Result<()> {
     let mut describe = Command::new(tool(
         "cargo-cyclonedx",

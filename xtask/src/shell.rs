@@ -1,4 +1,4 @@
-//! Running programs in the workspace: each command line is printed before it runs.
+//! Functions that run programs in the workspace. Each command line is printed before it runs.
 
 use std::{
     env,
@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// The root of the workspace.
+/// Returns the root folder of the workspace.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -24,7 +24,7 @@ pub(crate) fn target_folder() -> PathBuf {
     root().join(folder)
 }
 
-/// Returns a command of the running `cargo`, in the root of the workspace.
+/// Returns a command that runs the same `cargo` as this process, in the root of the workspace.
 pub(crate) fn cargo<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
@@ -57,10 +57,10 @@ pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Runs a command that prints nothing.
+/// Runs a command whose output is not shown.
 ///
 /// # Errors
-/// If the command fails, with the text of its error stream.
+/// If the command fails. The error contains the text of its error stream.
 pub(crate) fn require(command: &mut Command) -> Result<()> {
     eprintln!("{}", line(command));
     let output = command
@@ -77,8 +77,8 @@ pub(crate) fn require(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command, and passes each line that it prints to `each`. Both streams are joined in order.
-/// Returns whether the command succeeded.
+/// Runs a command, and passes each line of its output to `each`. Lines of both streams keep their
+/// order. Returns whether the command succeeded.
 pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
     eprintln!("{}", line(command));
     let (reader, writer) = io::pipe()?;
@@ -95,17 +95,16 @@ pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> R
     Ok(child.wait()?.success())
 }
 
-/// How a tool is built.
+/// Build mode of a tool.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Build {
-    /// With optimisation.
+    /// Build with optimisation.
     Optimised,
-    /// Without: for a tool that takes longer to build than to run.
+    /// Build without optimisation, for a tool that takes longer to build than to run.
     Quick,
 }
 
-/// Returns the program of a tool that is published as a crate. Installs the program first if it is
-/// missing.
+/// Returns the path of a tool that is published as a crate. Installs the tool if it is missing.
 pub(crate) fn tool(name: &str, version: &str, build: Build) -> Result<PathBuf> {
     let folder = tools_folder().join(format!("{name}-{version}"));
     let program = folder.join("bin").join(name);
@@ -122,8 +121,8 @@ pub(crate) fn tool(name: &str, version: &str, build: Build) -> Result<PathBuf> {
     }
     Ok(program)
 }
-/// The folder of installed tools. All clones of a user share it, because a tool takes minutes to
-/// build. Without a cache folder it is the target folder's.
+/// Returns the folder of installed tools. All clones of a user share the folder, because a tool
+/// takes minutes to build. If the user has no cache folder, it is in the target folder.
 fn tools_folder() -> PathBuf {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));

@@ -1,4 +1,4 @@
-//! `cargo xtask siege`: the trials of the tests for minutes, with other seeds.
+//! `cargo xtask siege`: runs the random trials of the tests for minutes, with other seeds.
 
 use anyhow::Result;
 
@@ -7,8 +7,8 @@ use crate::{
     shell::{cargo, succeeds},
 };
 
-/// Attempts of a hostile local user or peer, each with the test of its failure: package, module (or
-/// `--lib`), name.
+/// Attacks by a hostile local user or peer. Each attack has a test that proves its failure, given
+/// as package, module (or `--lib`) and name.
 const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     (
         "user: give orders at the admin address",
@@ -132,7 +132,7 @@ const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     ),
 ];
 
-/// Runs the tests of all attempts, and prints a table.
+/// Runs the tests of all attacks, and prints a table.
 fn local() -> Result<Result<(), Failure>> {
     let mut results = Vec::new();
     for (attempt, [package, target, name]) in ATTEMPTS {

@@ -1,6 +1,7 @@
-//! Versions of Longhaul: three numbers, as Semantic Versioning orders them.
+//! Versions of Longhaul. They consist of three numbers, and are ordered by the rules of Semantic
+//! Versioning.
 //!
-//! Pre-releases have no version: a package of Debian would sort them differently.
+//! Pre-releases are not supported, since Debian packages would sort them differently.
 
 use std::{fmt, fs, path::Path, str::FromStr};
 
@@ -18,7 +19,7 @@ impl Version {
     /// Reads the version of the workspace in the folder `root`.
     ///
     /// # Errors
-    /// If `Cargo.toml` cannot be read, or has no such version.
+    /// If `Cargo.toml` cannot be read, or contains no valid version.
     pub(crate) fn of_workspace(root: &Path) -> Result<Self> {
         let path = root.join("Cargo.toml");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -58,7 +59,7 @@ impl Version {
         ]
     }
 
-    /// Returns the name of the tag.
+    /// Returns the name of the git tag for this version.
     pub(crate) fn tag(self) -> String {
         format!("v{self}")
     }
@@ -87,7 +88,7 @@ impl FromStr for Version {
     }
 }
 
-/// The number that decimal digits without a leading zero stand for.
+/// Parses decimal digits without a leading zero.
 fn number(text: &str) -> Option<u32> {
     let is_canonical = text == "0" || !text.starts_with(['0', '+']);
     text.parse().ok().filter(|_| is_canonical)

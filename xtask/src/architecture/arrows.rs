@@ -1,4 +1,5 @@
-//! The arrows between crates: lines such as `eval -> probe, link`, held against the manifests.
+//! Check of the arrows between crates: compares lines of the document, such as `eval -> probe,
+//! link`, with the manifests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,8 +13,8 @@ use super::crates;
 
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// Returns arrows that `text` lacks, arrows that the tree at `root` lacks, and circles that tests
-/// and benches would make.
+/// Returns three kinds of complaints: arrows that `text` lacks, arrows that the tree at `root`
+/// lacks, and circles. Dependencies of tests and benches can form circles.
 pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
     let names: BTreeSet<String> = crates(root)?.into_iter().collect();
     let said = said(text, &names);
@@ -47,7 +48,7 @@ pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// Returns the arrows in the indented lines of `text`.
+/// Parses the arrows in the indented lines of `text`.
 fn said(text: &str, names: &BTreeSet<String>) -> Arrows {
     let mut arrows = Arrows::new();
     for line in text.lines().filter(|line| line.starts_with("    ")) {
@@ -65,7 +66,7 @@ fn said(text: &str, names: &BTreeSet<String>) -> Arrows {
     arrows
 }
 
-/// Arrows that begin at no crate.
+/// Returns the arrows in `text` whose start is not a crate.
 fn unknown(text: &str, names: &BTreeSet<String>) -> Vec<String> {
     let arrows = text.lines().filter(|line| line.starts_with("    "));
     let from = arrows.filter_map(|line| Some(line.split_once(" -> ")?.0.trim()));
@@ -81,7 +82,7 @@ fn dependencies(manifest: &toml::Table, kind: &str, names: &BTreeSet<String>) ->
     keys.filter(|key| names.contains(*key)).cloned().collect()
 }
 
-/// Whether `to` can be reached from `from` by one arrow or more.
+/// Returns whether a path of one or more arrows leads from `from` to `to`.
 fn reaches(arrows: &Arrows, from: &str, to: &str) -> bool {
     let mut seen = BTreeSet::new();
     let mut left: Vec<&str> = vec![from];

@@ -1,7 +1,7 @@
-//! Import circles within a crate: adjacent files and folders must not import each other in a loop.
+//! Check for import circles within a crate: sibling modules must not import each other in a loop.
 //!
-//! A module and its children count as one module, so imports between them are no circle. Tests are
-//! left out.
+//! A module and its children count as one module, so imports between them form no circle. Test
+//! modules do not count.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,13 +14,14 @@ use syn::{ItemMod, UseTree, visit::Visit};
 
 use super::{children, crates};
 
-/// Circles that are known and whose end has been decided; each as it is complained of.
+/// Circles that may stay until a planned change removes them. Each text equals the complaint about
+/// the circle.
 const KNOWN: &[&str] = &[];
 
-/// The path of a module from the root of its crate.
+/// The names of the modules on the path from the crate root to a module.
 type ModulePath = Vec<String>;
 
-/// A complaint for each circle in the crates of the tree at `root`.
+/// Returns a complaint for each import circle in the crates of the tree at `root`.
 pub(super) fn complaints(root: &Path) -> Result<Vec<String>> {
     let mut complaints = Vec::new();
     for name in crates(root)? {
@@ -47,7 +48,7 @@ pub(super) fn complaints(root: &Path) -> Result<Vec<String>> {
     Ok([complaints, gone].concat())
 }
 
-/// Reads the files of a folder: for each module the paths that it names.
+/// Reads the files of a folder. Adds, for each module, the paths that its code mentions.
 fn read(
     folder: &Path,
     at: &ModulePath,
@@ -77,14 +78,14 @@ fn read(
     Ok(())
 }
 
-/// Collects the paths in a file.
+/// Visitor that collects the paths in a file.
 #[derive(Default)]
 struct Named {
     paths: Vec<ModulePath>,
 }
 
 impl<'ast> Visit<'ast> for Named {
-    /// Leaves tests out.
+    /// Visits a module unless it is a test module.
     fn visit_item_mod(&mut self, module: &'ast ItemMod) {
         let is_test = |attribute: &syn::Attribute| {
             attribute.path().is_ident("cfg")
@@ -133,7 +134,8 @@ impl Named {
     }
 }
 
-/// Where `path`, named in the module `from`, leads to: the longest part of it that is a module.
+/// Returns the module to which `path` refers in the code of the module `from`. It is the longest
+/// prefix of the path that is a module.
 fn resolve(
     path: &[String],
     from: &ModulePath,
@@ -165,7 +167,7 @@ fn resolve(
     Some(at)
 }
 
-/// The circles among the children of each module, with the path of the module.
+/// Returns the circles among the children of each module, with the path of the parent module.
 fn circles(modules: &BTreeMap<ModulePath, Vec<ModulePath>>) -> Vec<(ModulePath, BTreeSet<String>)> {
     let mut arrows: BTreeMap<ModulePath, BTreeSet<(String, String)>> = BTreeMap::new();
     for (from, paths) in modules {
@@ -194,7 +196,7 @@ fn circles(modules: &BTreeMap<ModulePath, Vec<ModulePath>>) -> Vec<(ModulePath, 
     circles
 }
 
-/// Returns the modules that `name` reaches by one arrow or more.
+/// Returns the modules to which a path of one or more arrows leads from `name`.
 fn reached(arrows: &BTreeSet<(String, String)>, name: &String) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     let mut left = vec![name];

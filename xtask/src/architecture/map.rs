@@ -1,5 +1,6 @@
-//! The code map: a table with a row for some modules of a crate. Every module in the map must
-//! exist, and the map must contain every module at the top of a crate.
+//! Check of the code map, a table that describes modules of each crate.
+//!
+//! Every module in the map must exist. The map must contain every top-level module of a crate.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -54,7 +55,7 @@ pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// A row of the map; the name of a crate stands in its first row only.
+/// A row of the map. Only the first row of a crate contains the crate's name.
 struct Row<'a> {
     crate_name: String,
     modules: &'a str,
@@ -82,7 +83,7 @@ fn rows(text: &str) -> Vec<Row<'_>> {
     rows
 }
 
-/// The words in backquotes that can be names of modules or crates.
+/// Returns the words in backquotes that can be names of modules or crates.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split('`').skip(1).step_by(2);
     words.filter(|word| {
@@ -91,7 +92,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The names of all modules of a crate, at any depth.
+/// Returns the names of all modules of a crate, at any depth.
 fn modules(folder: &Path) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for child in children(folder)? {
@@ -103,7 +104,8 @@ fn modules(folder: &Path) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// The module that a file or folder is; none for the root of a crate or a folder, and for tests.
+/// Returns the name of the module that a file or folder contains. Returns `None` for the root file
+/// of a crate or folder, and for tests.
 fn module(child: &str) -> Option<String> {
     let name = child.strip_suffix(".rs").unwrap_or(child);
     let is_root = ["lib", "main", "mod"].contains(&name);

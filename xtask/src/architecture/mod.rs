@@ -1,8 +1,8 @@
-//! Comparison of the tree with `ARCHITECTURE.md`: the code map, the arrows between crates, and the
-//! absence of import circles within a crate.
+//! Comparison of the tree with `ARCHITECTURE.md`. It checks the code map, the arrows between
+//! crates, and that no crate has import circles.
 //!
-//! Each check returns complaints in sentences. `cargo xtask lint` prints them, and a test asserts
-//! that there are none.
+//! Each check returns its complaints as sentences. `cargo xtask lint` prints the complaints, and a
+//! test asserts that no check has any.
 
 mod arrows;
 mod circles;
@@ -22,7 +22,7 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// The crates of the workspace by the names of their folders.
+/// Returns the crates of the workspace, by the names of their folders.
 fn crates(root: &Path) -> Result<Vec<String>> {
     let mut names: Vec<String> = children(&root.join("crates"))?;
     names.sort();

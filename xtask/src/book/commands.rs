@@ -1,7 +1,7 @@
-//! Command lines of our programs in the code of documents.
+//! Command lines of Longhaul's programs in the code of documents.
 //!
-//! In: code spans and blocks. Out: the words behind the name of a program. [`super::help`] judges
-//! them.
+//! The module searches code spans and blocks, and returns the words after the name of a program.
+//! [`super::help`] checks these words.
 
 use super::document::{Code, CodeKind};
 
@@ -13,7 +13,7 @@ pub(super) enum Program {
 }
 
 impl Program {
-    /// Returns the program as people type it.
+    /// Returns the name of the program, as users type it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Longhaul => "longhaul",
@@ -26,15 +26,15 @@ impl Program {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Invocation {
     pub program: Program,
-    /// Words behind the name of the program.
+    /// Words after the name of the program.
     pub words: Vec<String>,
-    /// Whether the name of the program stands where a command begins. Otherwise it may be an
-    /// argument, for example the name of a user.
+    /// Whether the name of the program is at the beginning of a command. Otherwise the name may be
+    /// an argument of another program, such as a user name.
     pub is_certain: bool,
 }
 
-/// Returns the command lines in a piece of code, with their lines. An error describes a line that
-/// cannot be split into words.
+/// Returns the command lines in a piece of code, with their line numbers. A line that cannot be
+/// split into words yields an error.
 pub(super) fn invocations(code: &Code) -> Vec<(usize, Result<Invocation, String>)> {
     let mut found = Vec::new();
     for (line, text) in shell_lines(code) {
@@ -45,7 +45,7 @@ pub(super) fn invocations(code: &Code) -> Vec<(usize, Result<Invocation, String>
     found
 }
 
-/// Returns the lines of code that a shell reads. Continuation lines are joined.
+/// Returns the lines of code that a shell would execute. Continuation lines are joined.
 fn shell_lines(code: &Code) -> Vec<(usize, String)> {
     let lines: Vec<&str> = code.text.lines().collect();
     let with_prompts = |prompts: &[&str]| {
@@ -72,14 +72,14 @@ fn shell_lines(code: &Code) -> Vec<(usize, String)> {
     }
 }
 
-/// Returns the command of a line of a systemd unit.
+/// Returns the command in a line of a systemd unit, such as `ExecStart=`.
 fn unit_command(line: &str) -> Option<String> {
     let (key, value) = line.split_once('=')?;
     key.starts_with("Exec")
         .then(|| value.trim_start_matches(['-', '+', '!', '@']).to_owned())
 }
 
-/// Returns the lines that `begin` accepts, each with its continuation lines.
+/// Returns the lines that `begin` accepts, each joined with its continuation lines.
 fn join(
     lines: &[&str],
     first: usize,
@@ -122,7 +122,8 @@ fn invocations_of_text(text: &str) -> Vec<Result<Invocation, String>> {
     found
 }
 
-/// Replaces each `$(...)` by a word, and returns the commands in them.
+/// Replaces each `$(...)` in a command line by a word. Also returns the commands inside the
+/// parentheses.
 fn without_substitutions(text: &str) -> (String, Vec<String>) {
     let (mut outer, mut inner, mut rest) = (String::new(), Vec::new(), text);
     while let Some((before, behind)) = rest.split_once("$(") {
@@ -145,7 +146,7 @@ fn without_substitutions(text: &str) -> (String, Vec<String>) {
     (outer, inner)
 }
 
-/// Splits words at the operators of a shell, and removes redirections.
+/// Splits a command line at the operators of a shell, and removes redirections.
 fn simple_commands(words: Vec<String>) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut words = words.into_iter();
@@ -169,7 +170,8 @@ fn simple_commands(words: Vec<String>) -> Vec<Vec<String>> {
     commands
 }
 
-/// Returns the file behind the operator of a redirection, if the word is one.
+/// Returns the file name after the operator of a redirection. Returns `None` if the word is not a
+/// redirection.
 fn redirection(word: &str) -> Option<&str> {
     let operator = word.trim_start_matches(|char: char| char.is_ascii_digit() || char == '&');
     // A placeholder: `<FILE>`.
@@ -181,7 +183,8 @@ fn redirection(word: &str) -> Option<&str> {
         .then(|| operator.trim_start_matches(['<', '>', '&']))
 }
 
-/// Returns the invocations in a command, which may begin by other programs that call ours.
+/// Returns the invocations of Longhaul's programs in a command. Other programs, such as `sudo`, may
+/// precede them.
 fn invocations_of_command(words: &[String]) -> Vec<Invocation> {
     let words = without_prefix(words);
     let Some((first, rest)) = words.split_first() else {
@@ -197,7 +200,7 @@ fn invocations_of_command(words: &[String]) -> Vec<Invocation> {
     called.map_or_else(Vec::new, |at| longhaul(&rest[at + 1..], false))
 }
 
-/// Returns the words behind prompts, variables, and programs that call the next word.
+/// Removes prompts, variables, and programs that run the next word as a program.
 fn without_prefix(mut words: &[String]) -> &[String] {
     while let Some((first, rest)) = words.split_first() {
         let is_variable = first.split_once('=').is_some_and(|(name, _)| {
@@ -222,7 +225,8 @@ fn is_longhaul(word: &str) -> bool {
     word == "longhaul" || word.ends_with("/longhaul")
 }
 
-/// Returns an invocation, and the ones of the command behind `--`, as `longhaul wan exec` has it.
+/// Returns the invocation of longhaul. Also returns the invocations in a command after `--`, as in
+/// `longhaul wan exec`.
 fn longhaul(words: &[String], is_certain: bool) -> Vec<Invocation> {
     let end = words.iter().position(|word| word == "--");
     let (own, called) = words.split_at(end.unwrap_or(words.len()));
@@ -239,7 +243,7 @@ fn longhaul(words: &[String], is_certain: bool) -> Vec<Invocation> {
     found
 }
 
-/// Returns the invocation of a command line of cargo: `xtask`, or `run` of the default program.
+/// Returns the invocation in a cargo command: `xtask`, or `run` of the default program.
 fn cargo(words: &[String]) -> Vec<Invocation> {
     let Some((first, rest)) = words.split_first() else {
         return Vec::new();
@@ -260,14 +264,14 @@ fn cargo(words: &[String]) -> Vec<Invocation> {
     }
 }
 
-/// Words of a shell that end a command.
+/// Shell operators that end a command.
 const OPERATORS: [&str; 5] = ["|", "||", "&&", "&", ";"];
 
 #[cfg(test)]
 mod tests {
     use super::{Code, CodeKind, Program, invocations};
 
-    /// Returns line, program and words of each certain invocation.
+    /// Returns the line, program and words of each invocation that is certain.
     fn found(kind: CodeKind, text: &str) -> Vec<(usize, Program, String)> {
         let code = Code {
             line: 7,

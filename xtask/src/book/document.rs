@@ -1,42 +1,42 @@
-//! Links, anchors and code of a Markdown document, with their lines.
+//! Links, anchors and code of a Markdown document, with their line numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pulldown_cmark::{BrokenLink, CodeBlockKind, Event, LinkType, Options, Parser, Tag, TagEnd};
 
-/// The checked parts of a document.
+/// The parts of a document that are checked.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     pub links: Vec<Link>,
-    /// Names of the headings, as links have them behind `#`.
+    /// Anchors of the headings, in the form that links have after `#`.
     pub anchors: BTreeSet<String>,
     pub code: Vec<Code>,
-    /// Line and description of each part that cannot be checked.
+    /// Line number and description of each part that cannot be checked.
     pub faults: Vec<(usize, String)>,
 }
 
-/// A link or an image.
+/// A link or an image of a document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub line: usize,
-    /// Address as the document has it.
+    /// Address of the link, exactly as in the document.
     pub target: String,
 }
 
 /// A code span or a code block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Code {
-    /// Line of the first character.
+    /// Line number of the first character.
     pub line: usize,
     pub kind: CodeKind,
     pub text: String,
 }
 
-/// Form of a piece of code.
+/// Kind of a piece of code.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CodeKind {
     Span,
-    /// A block without a language, or an indented one.
+    /// An indented block, or a fenced block without a language.
     Block,
     /// A fenced block with this language.
     Fenced(String),
@@ -131,11 +131,11 @@ impl Code {
     }
 }
 
-/// The headings of a document, and the text of an open one.
+/// State of the parser of headings, with the text of an unfinished heading.
 #[derive(Default)]
 struct Headings {
     open: Option<String>,
-    /// Number of headings with the same text.
+    /// Number of headings seen so far with each anchor text.
     counts: BTreeMap<String, usize>,
 }
 
@@ -150,7 +150,7 @@ impl Headings {
         }
     }
 
-    /// Returns the anchor of the heading that ends.
+    /// Ends the unfinished heading, and returns its anchor.
     fn close(&mut self) -> Option<String> {
         let anchor = anchor(&self.open.take()?);
         let count = self.counts.entry(anchor.clone()).or_default();
@@ -162,7 +162,7 @@ impl Headings {
     }
 }
 
-/// Returns the anchor of a heading. Forges and mdBook make it by the same rule.
+/// Returns the anchor of a heading. Forges such as GitHub and mdBook use the same rule.
 fn anchor(heading: &str) -> String {
     let characters = heading.trim().chars().filter_map(|char| match char {
         ' ' => Some('-'),

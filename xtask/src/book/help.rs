@@ -1,4 +1,4 @@
-//! Judgement of command lines by the programs' own `--help`.
+//! Check of command lines against the programs' own `--help`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 
 use super::commands::{Invocation, Program};
 
-/// The programs, and the help texts that have been read.
+/// The programs, with the help texts that were already read.
 pub(super) struct Programs {
     longhaul: PathBuf,
     xtask: PathBuf,
-    /// Help of each command, by the program and its subcommands.
+    /// Parsed help of each command. The key consists of the program and its subcommands.
     texts: BTreeMap<(Program, Vec<String>), Help>,
 }
 
@@ -27,7 +27,8 @@ impl Programs {
         })
     }
 
-    /// Returns the fault of a command line.
+    /// Checks a command line against the help, and returns its fault. Returns `None` if the command
+    /// line is valid.
     pub(super) fn fault(&mut self, invocation: &Invocation) -> Result<Option<String>> {
         let Invocation {
             program,
@@ -83,7 +84,7 @@ fn help_text(program: &Path, subcommands: &[String]) -> Result<String> {
 /// The flags, arguments and subcommands in a help text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Help {
-    /// Each name of a flag with its hyphens, and whether it takes a value.
+    /// Names of flags including their hyphens, and whether each flag takes a value.
     flags: BTreeMap<String, bool>,
     subcommands: BTreeSet<String>,
     has_arguments: bool,
@@ -116,8 +117,8 @@ impl Help {
     }
 }
 
-/// Returns the fault of the words behind the name of a program. `help_of` returns the help of a
-/// subcommand.
+/// Checks the words after the name of a program, and returns their fault. `help_of` returns the
+/// help of a subcommand.
 fn fault(
     program: &str,
     words: &[String],
@@ -183,7 +184,8 @@ fn is_short_flag(word: &str) -> bool {
     characters.next() == Some('-') && characters.next().is_some_and(|it| it.is_ascii_alphabetic())
 }
 
-/// Whether a word stands for a value that the reader chooses: `COMMAND`, `<FILE>`, `$NAME`.
+/// Returns whether a word stands for a value that the reader chooses, such as `COMMAND`, `<FILE>`
+/// and `$NAME`.
 fn is_placeholder(word: &str) -> bool {
     let is_name = word
         .chars()
@@ -191,10 +193,10 @@ fn is_placeholder(word: &str) -> bool {
     word.starts_with(['<', '$']) || is_name
 }
 
-/// Marks of optional parts in a synopsis.
+/// Brackets around optional words in a synopsis.
 const BRACKETS: [char; 2] = ['[', ']'];
 
-/// Columns before a flag in a help text. Descriptions begin further right.
+/// Maximum number of columns before a flag in a help text. Descriptions are indented further.
 const FLAG_INDENT_MAX: usize = 6;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Checks of links: each relative one leads to a file and an anchor that exist, and each absolute
-//! one is an address.
+//! Checks of links. Each relative link must lead to an existing file and anchor, and each absolute
+//! link must be a valid address.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use url::Url;
 
 use super::page::Page;
 
-/// Returns a complaint for each wrong link of `pages`, which are all documents of the tree at
+/// Returns a complaint for each wrong link of `pages`. `pages` are all documents of the tree at
 /// `root`.
 pub(super) fn complaints(root: &Path, pages: &[Page]) -> Vec<String> {
     let mut complaints = Vec::new();
@@ -24,7 +24,7 @@ pub(super) fn complaints(root: &Path, pages: &[Page]) -> Vec<String> {
     complaints
 }
 
-/// Returns the files outside `docs` that are no documents, and that documents link.
+/// Returns the files outside `docs` to which documents link, except the documents themselves.
 pub(super) fn linked_files(root: &Path, pages: &[Page]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for page in pages {
@@ -44,13 +44,13 @@ pub(super) fn linked_files(root: &Path, pages: &[Page]) -> Vec<PathBuf> {
 /// The target of a relative link.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
-    /// Path from the root of the repository.
+    /// Path relative to the root of the repository.
     path: PathBuf,
     anchor: Option<String>,
 }
 
 impl Place {
-    /// Returns the place that a link of the document at `from` leads to. `None` for an absolute
+    /// Returns the target of a link in the document at `from`. Returns `None` for an absolute
     /// address.
     fn resolve(from: &Path, target: &str) -> Result<Option<Self>, String> {
         match Url::parse(target) {
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// A folder that stands for the root of the repository while paths are resolved.
+/// Placeholder for the path of the repository's root while relative paths are resolved.
 const BASE: &str = "/repository";
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! `cargo xtask book`: builds the documents into a book, and checks them.
 //!
-//! In: README, the other documents of the root, and `docs`. Out: HTML pages with a search, and
-//! complaints with file and line. [`links`] checks links, [`page`] the list of pages, and [`help`]
-//! the command lines that [`commands`] finds. [`site`] calls mdBook.
+//! The book contains the README, the other documents of the root, and `docs`. The command writes
+//! HTML pages with a search. It prints complaints with file and line. [`links`] checks links, and
+//! [`page`] checks the list of pages. [`commands`] finds command lines, and [`help`] checks them.
+//! [`site`] calls mdBook.
 
 mod commands;
 mod document;
@@ -76,8 +77,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     })
 }
 
-/// Returns complaints about links and the list of pages in the tree at `root`. These checks need no
-/// other program.
+/// Returns complaints about links and about the list of pages in the tree at `root`. These checks
+/// need no other program.
 pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
     Ok(complaints_about(root, &Page::read_all(root)?))
 }
@@ -92,7 +93,7 @@ fn complaints_about(root: &Path, pages: &[Page]) -> Vec<String> {
     complaints
 }
 
-/// Returns the number of command lines, and a complaint for each wrong one.
+/// Checks all command lines. Returns their number, and a complaint for each wrong command line.
 fn check_commands(pages: &[Page], mut programs: Programs) -> Result<(usize, Vec<String>)> {
     let (mut count, mut complaints) = (0, Vec::new());
     for page in pages

@@ -1,4 +1,4 @@
-//! The documents of the book, and checks of their list.
+//! The documents of the book, and checks that their list is complete.
 
 use std::{
     fs,
@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 
 use super::document::Document;
 
-/// A document.
+/// A document of the book.
 #[derive(Debug)]
 pub(super) struct Page {
-    /// Path from the root of the repository.
+    /// Path relative to the root of the repository.
     pub path: PathBuf,
     pub text: String,
     pub document: Document,
@@ -46,7 +46,7 @@ impl Page {
     }
 }
 
-/// Returns the files below a folder of `root`, sorted, by their paths from `root`.
+/// Returns the files below a folder of `root`, sorted. The paths are relative to `root`.
 pub(super) fn files(root: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     let entries = fs::read_dir(root.join(folder));
@@ -62,8 +62,8 @@ pub(super) fn files(root: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Returns complaints about pages that `docs/SUMMARY.md` leaves out, and about the length of the
-/// README.
+/// Returns complaints about pages that `docs/SUMMARY.md` does not list, and about a README that is
+/// too long.
 pub(super) fn complaints(pages: &[Page]) -> Vec<String> {
     let mut complaints = Vec::new();
     let summary = pages.iter().find(|page| page.path == Path::new(SUMMARY));
@@ -90,7 +90,7 @@ pub(super) fn complaints(pages: &[Page]) -> Vec<String> {
     complaints
 }
 
-/// List of the pages in `docs`.
+/// Path of the list of all pages in `docs`.
 pub(super) const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Documents outside `docs`. The README is the first page of the book.
@@ -103,7 +103,7 @@ pub(super) const ROOT_PAGES: [&str; 6] = [
     "SECURITY.md",
 ];
 
-/// Maximum number of words of the README, which people read in three minutes.
+/// Maximum number of words of the README. Readers need three minutes for it.
 const README_WORDS_MAX: usize = 700;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The book as HTML pages: mdBook builds it from a copy of the documents.
+//! The book as HTML pages. mdBook builds it from a copy of the documents.
 //!
-//! The copy has the layout of the repository. A relative link therefore leads to the same place in
-//! the book and in the repository. The copy contains the files outside `docs` that documents link.
+//! The copy has the same layout as the repository. A relative link therefore leads to the same
+//! document in the book and in the repository. The copy also contains the files outside `docs` to
+//! which documents link.
 
 use std::{
     collections::BTreeSet,
@@ -15,8 +16,8 @@ use anyhow::{Context, Result};
 use super::page::{Page, ROOT_PAGES, SUMMARY, files};
 use crate::shell::{Build, read_lines, tool};
 
-/// Builds the book of `pages` into `out`, and returns complaints about it. `linked` are files
-/// outside `docs` that it contains.
+/// Builds the book of `pages` into the folder `out`, and returns complaints about it. `linked` are
+/// files outside `docs` that the book must contain.
 pub(super) fn build(
     root: &Path,
     pages: &[Page],
@@ -62,8 +63,8 @@ fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     fs::write(path, content).with_context(|| path.display().to_string())
 }
 
-/// Returns the list of all pages: the README, the pages that `docs/SUMMARY.md` lists, and the other
-/// documents of the root.
+/// Returns mdBook's list of all pages: the README, the pages in `listed` (`docs/SUMMARY.md`), and
+/// the other documents of the root.
 fn summary(listed: &str) -> String {
     let listed = listed
         .trim_start_matches("# Summary")
@@ -78,7 +79,7 @@ fn summary(listed: &str) -> String {
     text
 }
 
-/// Returns a complaint for each relative link of the built pages that leads nowhere.
+/// Returns a complaint for each relative link of the built pages whose target does not exist.
 fn wrong_links(out: &Path, pages: &[Page]) -> Result<Vec<String>> {
     let mut complaints = Vec::new();
     for page in pages {
@@ -111,7 +112,7 @@ fn wrong_links(out: &Path, pages: &[Page]) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// Returns the relative links of a page that mdBook has written.
+/// Returns the relative links of an HTML page that mdBook has written.
 fn links(html: &str) -> BTreeSet<&str> {
     let values = [" href=\"", " src=\""].map(|name| html.split(name).skip(1));
     let values = values.into_iter().flatten();

@@ -1,11 +1,11 @@
-//! Fragments: one file for each change since the last release.
+//! Fragments of the changelog: one file for each change since the last release.
 //!
-//! The name gives the kind and, optionally, the number of an issue: `fixed-quota.md` or
-//! `fixed-48-quota.md`. The text is one entry of the changelog.
+//! The name of the file contains the kind of the change. It may also contain the number of an
+//! issue, as in `fixed-48-quota.md`. The text of the file is one entry of the changelog.
 
 use anyhow::{Context, Result, ensure};
 
-/// Kind of a change, in the order of Keep a Changelog.
+/// Kind of a change. The variants have the order of "Keep a Changelog".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// New features.
@@ -44,13 +44,13 @@ impl Kind {
         }
     }
 
-    /// Returns the kind with a heading.
+    /// Returns the kind that has this heading.
     pub(super) fn of_heading(heading: &str) -> Result<Self> {
         let kind = Self::ALL.into_iter().find(|it| it.heading() == heading);
         kind.with_context(|| format!("{heading} is no kind of change; {}", Self::names()))
     }
 
-    /// Returns the kind with a name in lower case.
+    /// Returns the kind that has this name in lower case.
     fn of_name(name: &str) -> Result<Self> {
         let mut all = Self::ALL.into_iter();
         let kind = all.find(|it| it.heading().to_lowercase() == name);
@@ -63,22 +63,22 @@ impl Kind {
     }
 }
 
-/// A change, as one file describes it.
+/// A change, as described by one fragment file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fragment {
     /// Kind of the change.
     pub(super) kind: Kind,
     /// Number of the issue or of the pull request.
     number: Option<u32>,
-    /// Lines without blanks at their ends; at least one.
+    /// Lines of the text, at least one. The first line and the last line are not blank.
     lines: Vec<String>,
 }
 
 impl Fragment {
-    /// Parses the file `name` with the text `text`.
+    /// Parses a fragment from the file name `name` and its content `text`.
     ///
     /// # Errors
-    /// If the name has no kind, or the text is no single entry of the changelog.
+    /// If the name contains no kind, or the text is not a single entry of the changelog.
     pub(super) fn parse(name: &str, text: &str) -> Result<Self> {
         let stem = name.strip_suffix(".md");
         let stem = stem.context("the name does not end with .md")?;
@@ -122,7 +122,7 @@ impl Fragment {
         })
     }
 
-    /// Returns the list item of the changelog, with a newline at its end.
+    /// Returns the fragment as a list item of the changelog, with a newline at its end.
     pub(super) fn entry(&self) -> String {
         let paragraph = self.lines.iter().take_while(|line| !is_item(line)).count();
         let mut entry = String::new();
@@ -140,7 +140,7 @@ impl Fragment {
     }
 }
 
-/// Whether a line begins an item of a list.
+/// Returns whether a line begins a list item.
 fn is_item(line: &str) -> bool {
     ["- ", "* ", "+ "]
         .iter()
@@ -155,7 +155,7 @@ mod tests {
         Fragment::parse(name, text).expect(name)
     }
 
-    /// The error of a fragment that does not parse.
+    /// Returns the error message for a fragment that cannot be parsed.
     fn error(name: &str, text: &str) -> String {
         let error = Fragment::parse(name, text).expect_err(name);
         format!("{error:#}")

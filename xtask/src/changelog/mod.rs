@@ -1,7 +1,8 @@
-//! The changelog: `CHANGELOG.md`, and a fragment in `changelog/unreleased` for each change since
-//! the last release.
+//! The changelog. It consists of `CHANGELOG.md`, and of one fragment in `changelog/unreleased` for
+//! each change since the last release.
 //!
-//! `cargo xtask lint` checks both. `cargo xtask release` joins the fragments into the file.
+//! `cargo xtask lint` checks the changelog and the fragments. `cargo xtask release` adds the
+//! fragments to `CHANGELOG.md`.
 
 mod fragment;
 mod releases;
@@ -19,10 +20,10 @@ pub(crate) use self::{
 };
 use crate::version::Version;
 
-/// The changelog's file, from the root of the workspace.
+/// Path of the changelog, relative to the root of the workspace.
 pub(crate) const FILE: &str = "CHANGELOG.md";
 
-/// The folder of fragments, from the root of the workspace.
+/// Path of the folder of fragments, relative to the root of the workspace.
 pub(crate) const FOLDER: &str = "changelog/unreleased";
 
 /// Returns every fault of the changelog and of the fragments in the tree at `root`.
@@ -48,10 +49,10 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// Reads the fragments in the tree at `root`, sorted by name. Returns their paths, too.
+/// Reads the fragments in the tree at `root`, sorted by name. Returns each fragment with its path.
 ///
 /// # Errors
-/// If a fragment does not parse.
+/// If a fragment cannot be parsed.
 pub(crate) fn fragments(root: &Path) -> Result<Vec<(PathBuf, Fragment)>> {
     let read = |path: PathBuf| {
         let fragment = read(&root.join(&path)).with_context(|| path.display().to_string())?;
@@ -60,8 +61,8 @@ pub(crate) fn fragments(root: &Path) -> Result<Vec<(PathBuf, Fragment)>> {
     paths(root)?.into_iter().map(read).collect()
 }
 
-/// The files of the folder from `root`, without hidden ones. Git removes a folder with its last
-/// file, so the folder may be missing.
+/// Returns the paths of the fragment files, except hidden files. The folder may be missing, since
+/// Git does not store empty folders.
 fn paths(root: &Path) -> Result<Vec<PathBuf>> {
     let folder = root.join(FOLDER);
     let mut paths = Vec::new();

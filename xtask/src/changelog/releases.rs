@@ -1,7 +1,7 @@
-//! `CHANGELOG.md`: a section for each release, the newest first.
+//! `CHANGELOG.md`, which has a section for each release. The newest release is first.
 //!
-//! In: the text, and fragments. Out: the text with the fragments in the section of a release. The
-//! sections of other releases stay as they are, byte for byte.
+//! The module adds fragments to the section of a release. The sections of all other releases stay
+//! unchanged.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,23 @@ use jiff::civil::Date;
 use super::fragment::{Fragment, Kind};
 use crate::version::Version;
 
-/// The section of a release.
+/// The section of one release.
 #[derive(Debug)]
 struct Release {
     version: Version,
     date: Date,
-    /// Text above the entries, such as a warning about an upgrade.
+    /// Text before the entries, such as a warning about an upgrade.
     summary: String,
-    /// Entries of each kind, without blank lines around them.
+    /// Entries of each kind, without blank lines before and after them.
     entries: BTreeMap<Kind, String>,
 }
 
-/// Returns `changelog` with the fragments in the section of `version`, dated `date`.
+/// Returns `changelog` with the fragments added to the section of `version`, dated `date`.
 ///
-/// The section may exist if it is the newest: it then gets the fragments in addition.
+/// The section may already exist if it is the newest. It then keeps its entries.
 ///
 /// # Errors
-/// If a section does not parse, or a newer one exists.
+/// If a section cannot be parsed, or a section of a newer version exists.
 pub(crate) fn join(
     changelog: &str,
     version: Version,
@@ -63,7 +63,7 @@ pub(crate) fn join(
     Ok(joined)
 }
 
-/// Returns the section of a version.
+/// Returns the section of a version, or `None` if there is no such section.
 pub(crate) fn section(changelog: &str, version: Version) -> Option<&str> {
     let heading = format!("## [{version}] ");
     let (_, sections) = sections(changelog);
@@ -71,10 +71,10 @@ pub(crate) fn section(changelog: &str, version: Version) -> Option<&str> {
     found.next()
 }
 
-/// Checks each section, and returns the newest version.
+/// Checks all sections, and returns the newest version.
 ///
 /// # Errors
-/// If a section does not parse, or a version is not older than the version above it.
+/// If a section cannot be parsed, or a version is not older than the version above it.
 pub(super) fn newest(changelog: &str) -> Result<Version> {
     let (_, sections) = sections(changelog);
     let mut newest = None;
@@ -129,7 +129,7 @@ impl Release {
         })
     }
 
-    /// Adds fragments above the present entries of their kinds.
+    /// Adds fragments before the existing entries of the same kind.
     fn add(&mut self, fragments: &[Fragment]) {
         let mut added: BTreeMap<Kind, String> = BTreeMap::new();
         for fragment in fragments {

@@ -1,16 +1,17 @@
-//! The baseline: most violations of each crate and document, in `xtask/prose-baseline.toml`.
+//! The baseline: the permitted number of violations for each crate and document, in
+//! `xtask/prose-baseline.toml`.
 //!
-//! A number may only fall. A count above its number is a complaint, and so is a count below it:
-//! the lower number has to be written.
+//! A number in the baseline may only decrease. A count above its number is a complaint. A count
+//! below its number is also a complaint, since the lower number must be written to the file.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};
 
 use anyhow::{Context, Result};
 
-/// Number of violations for each crate and document.
+/// Number of violations of each crate and document.
 pub(super) type Counts = BTreeMap<String, usize>;
 
-/// The numbers of the file.
+/// Permitted numbers of violations, as read from the file.
 #[derive(Debug, Default)]
 pub(super) struct Baseline {
     counts: Counts,
@@ -68,7 +69,8 @@ impl Baseline {
         Ok(Self { counts })
     }
 
-    /// Writes the lower one of each number and count. The first run creates the file.
+    /// Lowers each number in the file to the present count, if the count is lower. The first run
+    /// creates the file.
     pub(super) fn lower(root: &Path, counts: &Counts) -> Result<()> {
         let path = root.join(FILE);
         let baseline = if path.exists() {
@@ -97,7 +99,7 @@ impl Baseline {
         lines.fold(HEADER.to_owned(), |text, line| text + &line)
     }
 
-    /// The differences between the baseline and the present counts.
+    /// Returns the differences between the baseline and the present counts.
     pub(super) fn changes(&self, counts: &Counts) -> Vec<Change> {
         let mut groups: Vec<&String> = self.counts.keys().chain(counts.keys()).collect();
         groups.sort();
@@ -116,7 +118,7 @@ impl Baseline {
     }
 }
 
-/// The file, from the root of the workspace.
+/// Path of the baseline, relative to the root of the workspace.
 const FILE: &str = "xtask/prose-baseline.toml";
 
 const HEADER: &str = "\

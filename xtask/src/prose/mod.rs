@@ -1,9 +1,10 @@
 //! `cargo xtask prose`: counts sentences that break the rules of CONTRIBUTING.md and
 //! `docs/glossary.md`.
 //!
-//! In: comments of all Rust files, and Markdown documents. Out: violations, and a number for each
-//! crate and document. The baseline holds these numbers, and may only fall. [`text`] finds the
-//! sentences, [`rules`] judges them, [`baseline`] compares the numbers.
+//! The command reads the comments of all Rust files, and all Markdown documents. It counts the
+//! violations of each crate and document. The numbers in the baseline limit these counts, and may
+//! only decrease. [`text`] finds the sentences, [`rules`] checks each sentence, and [`baseline`]
+//! compares the numbers.
 
 mod baseline;
 mod rules;
@@ -66,8 +67,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     })
 }
 
-/// Returns complaints about the tree at `root`: differences from the baseline, and unused
-/// exceptions.
+/// Returns complaints about the tree at `root`: differences from the baseline, and exceptions that
+/// permit no violation.
 pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
     Report::read(root)?.complaints(root)
 }
@@ -82,16 +83,16 @@ struct File {
     source: Source,
     violations: Vec<Violation>,
     exceptions: Vec<Exception>,
-    /// Lines of the exceptions that permit nothing.
+    /// Line numbers of exceptions that permit no violation.
     unused: Vec<usize>,
 }
 
 /// A comment that permits the violations of one line.
 #[derive(Debug, PartialEq, Eq)]
 struct Exception {
-    /// The line of the comment.
+    /// Line number of the comment.
     line: usize,
-    /// The line that the exception applies to.
+    /// Line number to which the exception applies.
     target: usize,
     reason: String,
 }
@@ -108,7 +109,7 @@ impl Report {
         })
     }
 
-    /// Number of violations for each crate and document.
+    /// Returns the number of violations of each crate and document.
     fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for file in &self.files {
@@ -117,7 +118,8 @@ impl Report {
         counts
     }
 
-    /// A line for each violation in the files below `path`.
+    /// Returns the text of the list of violations in the files below `path`, with one violation on
+    /// each line.
     fn list(&self, path: &Path) -> String {
         let path = path.strip_prefix("./").unwrap_or(path);
         let mut lines = String::new();
@@ -131,7 +133,7 @@ impl Report {
         lines
     }
 
-    /// A line for each exception.
+    /// Returns the text of the list of exceptions, with one exception on each line.
     fn exceptions(&self) -> String {
         let mut lines = String::new();
         for file in &self.files {
@@ -142,7 +144,7 @@ impl Report {
         lines
     }
 
-    /// The number of violations for each crate, document and rule.
+    /// Returns the text with the number of violations of each crate, document and rule.
     fn summary(&self) -> String {
         let counts = self.counts();
         let mut lines = String::new();

@@ -1,6 +1,6 @@
-//! Rules of a sentence: length, first word, nominal clauses, banned words, `TODO`.
+//! Rules for a sentence: length, first word, nominal clauses, banned words, and `TODO`.
 //!
-//! A table cell and a heading count as sentences. Code spans count as no word.
+//! A table cell or a heading counts as a sentence. Code spans do not count as words.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use super::{
 /// A rule that a program can check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// At most [`WORDS_MAX`] words.
+    /// A sentence must have at most [`WORDS_MAX`] words.
     Length,
-    /// No preposition or pronoun of [`OPENINGS`] at the beginning.
+    /// A sentence must not begin with a word of [`OPENINGS`].
     Opening,
-    /// No `what` or `who` in place of a noun.
+    /// A sentence must not use `what` or `who` in place of a noun.
     Clause,
-    /// No word of [`BANNED`].
+    /// A sentence must not contain a word of [`BANNED`].
     Word,
-    /// No comment line beyond column 100.
+    /// A comment line must not extend beyond column 100.
     Width,
-    /// No `TODO`.
+    /// A sentence must not contain `TODO`.
     Todo,
 }
 
@@ -54,13 +54,13 @@ pub(super) struct Violation {
     pub rule: Rule,
     pub first_line: usize,
     last_line: usize,
-    /// The word or number at fault.
+    /// The word or number that breaks the rule.
     detail: String,
     sentence: String,
 }
 
 impl Violation {
-    /// Whether the sentence stands on a line of the file, at least in part.
+    /// Returns whether the sentence, or a part of it, is on this line of the file.
     pub(super) fn covers(&self, line: usize) -> bool {
         (self.first_line..=self.last_line).contains(&line)
     }
@@ -79,7 +79,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Returns the violations of a sentence.
+/// Checks a sentence, and returns its violations.
 pub(super) fn judge(sentence: &Sentence) -> Vec<Violation> {
     let tokens: Vec<&str> = sentence.text.split_whitespace().collect();
     let words: Vec<String> = tokens.iter().map(|token| word(token)).collect();
@@ -120,7 +120,7 @@ pub(super) fn judge(sentence: &Sentence) -> Vec<Violation> {
     faults.into_iter().map(violation).collect()
 }
 
-/// Returns the violation of a comment line that is too wide.
+/// Returns the violation for a comment line that is too wide.
 pub(super) fn wide((line, text): (usize, String)) -> Violation {
     Violation {
         rule: Rule::Width,
@@ -131,7 +131,7 @@ pub(super) fn wide((line, text): (usize, String)) -> Violation {
     }
 }
 
-/// A token in lower case, without the marks around it and without a genitive's ending.
+/// Returns a token in lower case, without surrounding punctuation and without a genitive ending.
 fn word(token: &str) -> String {
     let word = token.trim_matches(|c: char| !c.is_alphanumeric() && c != CODE);
     let word = word.to_lowercase().replace('’', "'");
@@ -142,8 +142,8 @@ fn is_counted(word: &str) -> bool {
     !word.is_empty() && !word.contains(CODE)
 }
 
-/// Returns the clauses from the word `first` on in which `what` or `who` stands for a noun, by two
-/// words each.
+/// Returns the clauses in which `what` or `who` replaces a noun, starting at the word number
+/// `first`. Each result is the first two words of a clause.
 fn nominal_clauses(words: &[String], first: usize) -> impl Iterator<Item = String> {
     let clauses = (first..words.len()).filter(move |at| {
         let next = words.get(at + 1).map(String::as_str);
@@ -163,7 +163,7 @@ fn nominal_clauses(words: &[String], first: usize) -> impl Iterator<Item = Strin
     })
 }
 
-/// How often a phrase of one or more words occurs.
+/// Returns the number of occurrences of a phrase of one or more words.
 fn occurrences(words: &[String], phrase: &str) -> usize {
     let phrase: Vec<&str> = phrase.split(' ').collect();
     let windows = words.windows(phrase.len());
@@ -173,10 +173,11 @@ fn occurrences(words: &[String], phrase: &str) -> usize {
 /// Maximum number of words of a sentence.
 const WORDS_MAX: usize = 25;
 
-/// Words that open a fronted genitive, infinitive or relative clause.
+/// Words that must not begin a sentence. They introduce a fronted genitive, infinitive or relative
+/// clause.
 const OPENINGS: [&str; 7] = ["of", "by", "to", "those", "so", "what", "who"];
 
-/// Words after `what` that form a question or an infinitive.
+/// Words that may follow `what`, since they form a question or an infinitive.
 const AFTER_WHAT: [&str; 4] = ["to", "kind", "sort", "if"];
 
 const TODO: [&str; 3] = ["TODO", "FIXME", "XXX"];
@@ -186,7 +187,7 @@ mod tests {
     use super::{Rule, judge};
     use crate::prose::text::parse_document;
 
-    /// The rules that a paragraph breaks.
+    /// Returns the rules that a paragraph breaks.
     fn broken(text: &str) -> Vec<Rule> {
         let sentences = parse_document(text).sentences;
         let violations = sentences.iter().flat_map(judge);

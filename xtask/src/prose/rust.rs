@@ -1,6 +1,6 @@
-//! Comments of Rust source, doc comments and plain ones.
+//! Comments of Rust source: doc comments and ordinary comments.
 //!
-//! The compiler's own lexer finds them, so text in string literals is no comment.
+//! The compiler's own lexer finds the comments, so text in string literals does not count.
 
 use ra_ap_rustc_lexer::{DocStyle, FrontmatterAllowed, TokenKind, tokenize};
 
@@ -36,17 +36,17 @@ pub(super) fn parse(source: &str) -> Parsed {
     parser.parsed
 }
 
-/// Joins comment lines into texts.
+/// Parser that joins the lines of each comment into one text.
 #[derive(Default)]
 struct CommentParser {
     parsed: Parsed,
-    /// Lines of the present comment, without their markers.
+    /// Lines of the current comment, without their markers.
     lines: Vec<String>,
-    /// Numbers of these lines.
+    /// Line numbers of the current comment.
     numbers: Vec<usize>,
-    /// Kind of the present comment.
+    /// Kind of the current comment.
     style: Option<DocStyle>,
-    /// The last line of the present comment, or of an exception within it.
+    /// Last line of the current comment, or of an exception within the comment.
     last_line: usize,
 }
 
@@ -111,14 +111,14 @@ impl CommentParser {
     }
 }
 
-/// Maximum number of columns of a line with a comment, as for code (`rustfmt.toml`).
+/// Maximum width of a line with a comment. It equals the maximum width of code (`rustfmt.toml`).
 const WIDTH_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {
     use super::parse;
 
-    /// Line and text of each sentence.
+    /// Returns the line number and the text of each sentence.
     fn sentences(source: &str) -> Vec<(usize, String)> {
         let sentences = parse(source).sentences.into_iter();
         sentences.map(|it| (it.first_line, it.shown)).collect()

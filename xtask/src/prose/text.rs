@@ -1,34 +1,34 @@
-//! Sentences of Markdown text, as documents and comments contain it.
+//! Sentences of Markdown text, from documents and comments.
 //!
-//! In: Markdown. Out: sentences with their lines. Code blocks and addresses are left out; a code
-//! span stays as one placeholder.
+//! The module parses Markdown, and returns sentences with their line numbers. It omits code blocks
+//! and addresses. It replaces each code span by a placeholder.
 
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 
 use super::Exception;
 
-/// Placeholder of a code span within a sentence.
+/// Placeholder for a code span within a sentence.
 pub(super) const CODE: char = '\u{fffc}';
 
 /// A sentence, a heading or a table cell.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Sentence {
-    /// Text with [`CODE`] in place of each code span.
+    /// Text in which [`CODE`] replaces each code span.
     pub text: String,
-    /// Text as the source has it, on one line.
+    /// Text with its code spans, on one line.
     pub shown: String,
-    /// Line of the first character.
+    /// Line number of the first character.
     pub first_line: usize,
-    /// Line of the last character.
+    /// Line number of the last character.
     pub last_line: usize,
 }
 
-/// Sentences, exceptions and overlong comment lines of one file.
+/// Sentences, exceptions, and comment lines that are too wide, of one file.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     pub sentences: Vec<Sentence>,
     pub exceptions: Vec<Exception>,
-    /// Number and text of each comment line that is too wide.
+    /// Line number and text of each comment line that is too wide.
     pub wide_lines: Vec<(usize, String)>,
 }
 
@@ -40,8 +40,8 @@ pub(super) fn parse_document(text: &str) -> Parsed {
     parsed
 }
 
-/// Adds the sentences of `text` to `parsed`. `numbers` has the line number in the file for each
-/// line.
+/// Adds the sentences of `text` to `parsed`. `numbers` contains, for each line of `text`, its line
+/// number in the file.
 pub(super) fn parse(text: &str, numbers: &[usize], parsed: &mut Parsed) {
     let starts = text.match_indices('\n').map(|(at, _)| at + 1);
     let starts: Vec<usize> = std::iter::once(0).chain(starts).collect();
@@ -97,7 +97,7 @@ pub(super) fn parse(text: &str, numbers: &[usize], parsed: &mut Parsed) {
     lines.split(&mut block, &mut parsed.sentences);
 }
 
-/// The exception that an HTML comment states.
+/// Returns the exception in an HTML comment, or `None` if the comment states no exception.
 fn exception(html: &str, line: usize, target: usize) -> Option<Exception> {
     let reason = html.trim().strip_prefix("<!--")?.trim_start();
     let reason = reason.strip_prefix("prose:")?;
@@ -109,7 +109,7 @@ fn exception(html: &str, line: usize, target: usize) -> Option<Exception> {
     })
 }
 
-/// A character of a paragraph, and the range of the source that it stands for.
+/// A character of a paragraph, with its byte range in the source.
 struct Character {
     char: char,
     start: usize,
@@ -122,7 +122,7 @@ impl Character {
     }
 }
 
-/// A text with the file's number for each of its lines.
+/// A text, with the line number in the file for each of its lines.
 struct Lines<'a> {
     text: &'a str,
     numbers: &'a [usize],
@@ -140,7 +140,7 @@ impl Lines<'_> {
         self.numbers.get(index).copied().unwrap_or_default()
     }
 
-    /// Number of the next line that is not blank.
+    /// Returns the number of the next line that is not blank.
     fn next_after(&self, offset: usize) -> usize {
         let mut rest = self.text.lines().zip(self.numbers);
         let next = rest.by_ref().skip(self.index(offset) + 1);
@@ -148,7 +148,7 @@ impl Lines<'_> {
         next.next().map_or(0, |(_, number)| *number)
     }
 
-    /// Moves the sentences of a paragraph to `sentences`.
+    /// Splits a paragraph into sentences, and adds them to `sentences`.
     fn split(&self, block: &mut Vec<Character>, sentences: &mut Vec<Sentence>) {
         let mut rest = block.as_slice();
         while let Some(begin) = rest.iter().position(|it| !it.char.is_whitespace()) {
@@ -180,7 +180,7 @@ impl Lines<'_> {
     }
 }
 
-/// The index behind a sentence whose final mark is at `at`, if one ends there.
+/// Returns the index after a sentence, if the mark at index `at` ends a sentence.
 fn sentence_end(characters: &[Character], at: usize) -> Option<usize> {
     if !matches!(characters[at].char, '.' | '!' | '?') {
         return None;
@@ -201,14 +201,15 @@ fn sentence_end(characters: &[Character], at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// Whether a full stop abbreviates the word at the end of `characters`.
+/// Returns whether the word at the end of `characters` is an abbreviation, which a full stop does
+/// not end.
 fn is_abbreviation(characters: &[Character]) -> bool {
     let word = characters.rsplit(|it| !(it.char.is_alphabetic() || it.char == '.'));
     let word = word.take(1).flatten().map(|it| it.char).collect::<String>();
     ABBREVIATIONS.contains(&word.to_lowercase().as_str())
 }
 
-/// Marks that may stand between the full stop and the space behind it.
+/// Marks that may appear between the full stop and the following space.
 const CLOSING: &str = "\"')]”’";
 
 const ABBREVIATIONS: [&str; 6] = ["e.g", "i.e", "cf", "vs", "fig", "approx"];
@@ -217,7 +218,7 @@ const ABBREVIATIONS: [&str; 6] = ["e.g", "i.e", "cf", "vs", "fig", "approx"];
 mod tests {
     use super::{Sentence, parse_document};
 
-    /// The sentences of a document as they are shown.
+    /// Returns the sentences of a document with their code spans.
     fn shown(text: &str) -> Vec<String> {
         let sentences = parse_document(text).sentences.into_iter();
         sentences.map(|sentence| sentence.shown).collect()

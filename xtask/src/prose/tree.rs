@@ -1,4 +1,4 @@
-//! Files whose prose is checked, and the crate or document that each counts for.
+//! Files whose prose is checked. Each file counts for one crate or document in the baseline.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 /// A checked file.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// Path from the root of the workspace.
+    /// Path relative to the root of the workspace.
     pub path: PathBuf,
     /// Name in the baseline: `crates/NAME`, `xtask`, `fuzz`, `changelog`, or the path of a
     /// document.
@@ -18,7 +18,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The file at `path` from the root of the workspace, if its prose is checked.
+    /// Creates the source for the file at `path`, which is relative to the root of the workspace.
+    /// Returns `None` if the prose of the file is not checked.
     pub(super) fn new(path: impl Into<PathBuf>) -> Option<Self> {
         let path: PathBuf = path.into();
         let name = path.to_str()?;
@@ -35,8 +36,8 @@ impl Source {
         Some(Self { path, group })
     }
 
-    /// Returns the checked part of the file's text. Released parts of the changelog are not
-    /// checked.
+    /// Returns the part of the file's text that is checked. Changelog sections of earlier releases
+    /// are not checked.
     pub(super) fn checked<'a>(&self, text: &'a str) -> &'a str {
         match text.find("\n## [") {
             Some(at) if self.group == "CHANGELOG.md" => &text[..=at],
@@ -53,7 +54,7 @@ fn is_rust(file: &str) -> bool {
     file.ends_with(".rs")
 }
 
-/// The checked files below `root`, sorted by path.
+/// Returns the checked files below `root`, sorted by path.
 pub(super) fn sources(root: &Path) -> Result<Vec<Source>> {
     let mut paths = Vec::new();
     for entry in entries(root)? {
@@ -72,7 +73,7 @@ pub(super) fn sources(root: &Path) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// Adds the files of a folder to `paths`, without build products.
+/// Adds the files of a folder to `paths`, except build products.
 fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
     for entry in entries(folder)? {
         let kind = entry.file_type()?;
@@ -91,7 +92,7 @@ fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>> {
     entries.with_context(|| folder.display().to_string())
 }
 
-/// Folders with comments or documents.
+/// Folders that contain comments or documents.
 const FOLDERS: [&str; 6] = [".github", "changelog", "crates", "docs", "fuzz", "xtask"];
 
 #[cfg(test)]

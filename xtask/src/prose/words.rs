@@ -1,8 +1,9 @@
-//! Banned words, each with a better one.
+//! Banned words, each with a replacement.
 //!
-//! A term of `docs/glossary.md` stands in its spelling there. A test compares the two.
+//! If the replacement is a term of `docs/glossary.md`, it has the same spelling as in the glossary.
+//! A test compares the spellings.
 
-/// Phrases in lower case, and the words to write instead.
+/// Banned phrases in lower case, and their replacements.
 pub(super) const BANNED: &[(&[&str], &str)] = &[
     // Terms of the glossary.
     (&["door", "doors"], "listener"),
@@ -98,7 +99,7 @@ mod tests {
     use super::BANNED;
     use crate::shell::root;
 
-    /// The terms of the glossary.
+    /// Returns the terms of the glossary.
     fn terms() -> BTreeSet<String> {
         let path = root().join("docs/glossary.md");
         let text = fs::read_to_string(path).expect("the glossary can be read");

@@ -1,4 +1,5 @@
-//! Changes of files that make a version: its number, its changelog, no more fragments.
+//! Changes of files for a new release: the version number, the changelog, and the removal of its
+//! fragments.
 
 use std::{
     fs,
@@ -14,17 +15,17 @@ use crate::{
     version::Version,
 };
 
-/// Changes of files, by their paths from the root of the workspace.
+/// Changes of files. The paths are relative to the root of the workspace.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// New texts of files.
+    /// Paths and new contents of files.
     texts: Vec<(PathBuf, String)>,
-    /// Files to remove.
+    /// Paths of files to remove.
     removed: Vec<PathBuf>,
 }
 
-/// Returns the reason why `version` cannot follow `present`, if there is one. The present version
-/// may be released itself, with or without fragments.
+/// Returns the reason why `version` cannot follow the version `present`. Returns `None` if it can,
+/// or if the two versions are equal. A version without any fragment has nothing to release.
 pub(super) fn objection(version: Version, present: Version, fragments: usize) -> Option<String> {
     if version == present {
         return None;
@@ -40,7 +41,8 @@ pub(super) fn objection(version: Version, present: Version, fragments: usize) ->
 }
 
 impl Changes {
-    /// Determines the changes of the tree at `root` that make it the release `version` of `date`.
+    /// Determines the changes that turn the tree at `root` into the release `version` with the date
+    /// `date`.
     ///
     /// # Errors
     /// If a file cannot be read, or has an unexpected form.
@@ -79,12 +81,12 @@ impl Changes {
         Ok(())
     }
 
-    /// Whether the tree is the release already.
+    /// Returns whether no change is needed, because the tree is already the release.
     pub(super) fn is_empty(&self) -> bool {
         self.texts.is_empty() && self.removed.is_empty()
     }
 
-    /// Makes the changes in the tree at `root`.
+    /// Applies the changes to the tree at `root`.
     pub(super) fn apply(&self, root: &Path) -> Result<()> {
         for (path, text) in &self.texts {
             fs::write(root.join(path), text).with_context(|| path.display().to_string())?;
@@ -96,7 +98,7 @@ impl Changes {
     }
 }
 
-/// Returns the text of `Cargo.toml` with the version of the workspace, and of the dependencies on its
+/// Returns the text of `Cargo.toml` with the new version of the workspace, and of the dependencies on its
 /// crates.
 fn manifest(text: &str, version: Version) -> Result<String> {
     let mut document: DocumentMut = text.parse()?;
@@ -124,8 +126,8 @@ fn manifest(text: &str, version: Version) -> Result<String> {
     Ok(document.to_string())
 }
 
-/// Returns the text of `Cargo.lock` in which the crates of the workspace have the version. Crates
-/// with a source come from elsewhere, and other versions are not the workspace's.
+/// Returns the text of `Cargo.lock` with the new version for all crates of the workspace. Crates
+/// with a source or with another version do not belong to the workspace.
 fn lock(text: &str, present: Version, version: Version) -> Result<String> {
     let mut document: DocumentMut = text.parse()?;
     let packages = document.get_mut("package");
@@ -140,8 +142,8 @@ fn lock(text: &str, present: Version, version: Version) -> Result<String> {
     Ok(document.to_string())
 }
 
-/// Returns the changelog of the Debian packages with an entry of the version at its top. The author
-/// is that of the entry before.
+/// Returns the changelog of the Debian packages with a new entry for the version at its top. The
+/// author is the author of the previous entry.
 fn debian(text: &str, version: Version, date: Date) -> String {
     let author = text.lines().find_map(|line| line.strip_prefix(" -- "));
     let author = author.and_then(|line| line.split_once("  "));

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{shell::require, version::Version};
 
-/// Returns the reason why the tree at `tree` cannot become a release, if there is one: changes
-/// without a commit, or a tag of this version.
+/// Returns the reason why the tree at `tree` cannot become a release: uncommitted changes, or an
+/// existing tag of this version. Returns `None` if it can.
 pub(super) fn objection(tree: &Path, version: Version) -> Result<Option<String>> {
     let changed = read(tree, &["status", "--porcelain"])?;
     if !changed.is_empty() {
@@ -23,14 +23,14 @@ pub(super) fn objection(tree: &Path, version: Version) -> Result<Option<String>>
     Ok(is_tagged.then(|| format!("the version {version} is released: the tag {tag} exists")))
 }
 
-/// Returns the newest commit.
+/// Returns the hash of the newest commit.
 pub(super) fn head(tree: &Path) -> Result<String> {
     read(tree, &["rev-parse", "HEAD"])
 }
 
 /// Commits all changes of the tree.
 ///
-/// A rehearsal has an author of its own, and signs nothing.
+/// In a rehearsal, the commit has a placeholder author and no signature.
 pub(super) fn commit(tree: &Path, version: Version, is_rehearsal: bool) -> Result<()> {
     run(tree, &["add", "--all"])?;
     let mut git = command(tree);
@@ -47,7 +47,7 @@ pub(super) fn commit(tree: &Path, version: Version, is_rehearsal: bool) -> Resul
 /// Copies the newest commit of `tree` into the clone for rehearsals below the target folder
 /// `target`. Returns the folder of the clone.
 ///
-/// The clone keeps its build products, so that the next rehearsal builds only the differences.
+/// The clone keeps its build products, so that the next rehearsal rebuilds only changed code.
 pub(super) fn rehearsal(tree: &Path, target: &Path) -> Result<PathBuf> {
     let folder = target.join("rehearsal");
     if !folder.join(".git").exists() {
@@ -62,7 +62,7 @@ pub(super) fn rehearsal(tree: &Path, target: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes a repository without commits.
+/// Creates a repository without commits.
 pub(super) fn init(folder: &Path, options: &[&str]) -> Result<()> {
     let mut git = Command::new("git");
     git.args(["init", "--quiet"]).args(options).arg(folder);
@@ -86,7 +86,8 @@ pub(super) fn fetch(from: &Path, to: &Path) -> Result<String> {
     Ok(commit)
 }
 
-/// Returns a git command in a folder. The folder may belong to another user, as in containers.
+/// Returns a git command that runs in a folder. Git accepts the folder even if another user owns
+/// it, as in containers.
 pub(super) fn command(folder: &Path) -> Command {
     let mut git = Command::new("git");
     git.args(["-c", "safe.directory=*"]).current_dir(folder);
@@ -124,7 +125,7 @@ pub(super) mod tests {
         fs::write(path, text).expect("room");
     }
 
-    /// Makes a repository with one commit that has these files.
+    /// Creates a repository with one commit that contains these files.
     pub(in crate::release) fn repository(files: &[(&str, &str)]) -> TempDir {
         let folder = TempDir::new().expect("a folder");
         init(folder.path(), &[]).expect("git runs");

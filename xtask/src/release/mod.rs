@@ -1,8 +1,8 @@
-//! `cargo xtask release`: everything of a release that needs no key and no account.
+//! `cargo xtask release`: performs every step of a release that needs no key and no account.
 //!
-//! In: a clean tree and a version. Out: a commit that sets the version and the changelog, and a
-//! folder with packages, bills of materials, the source archive and checksums. Tag, signature and
-//! publication are left to a person, and printed as commands.
+//! It needs a clean tree and a version. It commits the version and the changelog. It writes
+//! packages, bills of materials, the source archive and checksums to a folder. It prints the
+//! commands for tag, signature and publication, which a person must run.
 
 mod changes;
 mod git;
@@ -74,7 +74,7 @@ fn release(root: &Path, target: &Path, arguments: &Arguments) -> Result<Result<(
     Ok(Ok(()))
 }
 
-/// Returns the reason why `version` cannot be released from the tree, if there is one.
+/// Returns the reason why `version` cannot be released from the tree. Returns `None` if it can.
 fn objection(tree: &Path, version: Version) -> Result<Option<String>> {
     if let Some(reason) = git::objection(tree, version)? {
         return Ok(Some(reason));
@@ -84,7 +84,7 @@ fn objection(tree: &Path, version: Version) -> Result<Option<String>> {
     Ok(changes::objection(version, present, fragments))
 }
 
-/// Commits the changes that make the version. Returns whether there were any.
+/// Commits the changes for the version. Returns whether a change was needed.
 fn cut(tree: &Path, version: Version, is_rehearsal: bool) -> Result<bool> {
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let changes = Changes::prepare(tree, version, today)?;
@@ -99,8 +99,8 @@ fn cut(tree: &Path, version: Version, is_rehearsal: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// Builds the packages in a process of their own, which has the new version. Returns whether that
-/// succeeded.
+/// Builds the packages in a separate process, since that process has the new version. Returns
+/// whether it succeeded.
 fn package(tree: &Path, out: &Path, is_rehearsal: bool) -> Result<bool> {
     let mut package = cargo(["run", "--quiet", "--locked", "--package", "xtask", "--"]);
     package
@@ -114,7 +114,8 @@ fn package(tree: &Path, out: &Path, is_rehearsal: bool) -> Result<bool> {
     succeeds(&mut package)
 }
 
-/// Makes the folder of the files. The default one is emptied, and another one must be empty.
+/// Creates the folder for the files of the release. Empties the default folder. Any other folder
+/// must be empty already.
 fn out_folder(arguments: &Arguments, target: &Path) -> Result<PathBuf> {
     let folder = if let Some(folder) = &arguments.out {
         std::path::absolute(folder)?
@@ -146,7 +147,7 @@ fn write_checksums(folder: &Path) -> Result<()> {
     fs::write(folder.join(CHECKSUMS), output.stdout).context(CHECKSUMS)
 }
 
-/// The names of the files in a folder, sorted.
+/// Returns the names of the files in a folder, sorted.
 fn files(folder: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let name = |entry: std::io::Result<fs::DirEntry>| {
@@ -158,7 +159,7 @@ fn files(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The files of the release, and the steps that a person has to take.
+/// Returns a text with the files of the release, and with the steps that a person must perform.
 fn summary(arguments: &Arguments, out: &Path, is_committed: bool) -> String {
     let version = arguments.version;
     let (tag, folder) = (version.tag(), out.display());

@@ -1,4 +1,4 @@
-//! The source archive of a release, the same bytes wherever it is made.
+//! The source archive of a release. Its bytes do not depend on the machine that creates it.
 
 use std::{fs, path::Path, process::Command};
 
@@ -10,8 +10,8 @@ use crate::{shell::require, version::Version};
 
 /// Writes `longhaul-VERSION.tar.gz` with the newest commit of `tree` into the folder `out`.
 ///
-/// A second archive comes from a copy of the repository, with another time zone and without the
-/// configuration of the user and the machine.
+/// For a check it creates a second archive from a copy of the repository. The second archive uses
+/// another time zone, and ignores the git configuration of the user and the machine.
 ///
 /// # Errors
 /// If the two archives differ.
@@ -38,7 +38,7 @@ pub(super) fn write(tree: &Path, version: Version, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the files of a commit into `out`. All have the time of the commit.
+/// Writes an archive with the files of a commit to `out`. All files have the time of the commit.
 fn pack(
     repository: &Path,
     commit: &str,

@@ -1,8 +1,8 @@
-//! `cargo xtask test`: every test of the workspace, in tiers, and their count.
+//! `cargo xtask test`: runs every test of the workspace in tiers, and counts the tests.
 //!
-//! A test's module names its requirement beside the program. Tests in `real_time` need the machine
-//! for themselves. Tests in `namespaces` need network namespaces, and tests in `installed` need
-//! programs of Debian's packages. All others run in parallel, on any machine.
+//! The module of a test states the requirement of the test. Tests in `real_time` must not compete
+//! with other tests for the processor. Tests in `namespaces` need network namespaces, and tests in
+//! `installed` need programs of Debian's packages. All other tests run in parallel, on any machine.
 
 mod programs;
 mod suites;
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     Ok(suites.report())
 }
 
-/// The test programs; none if they do not build, which is a failed suite.
+/// Builds the test programs. Returns `None` and records a failed suite if the build fails.
 fn build(suites: &mut Suites) -> Result<Option<Vec<Program>>> {
     let programs = programs::build()?;
     if programs.is_none() {
@@ -89,7 +89,8 @@ fn build(suites: &mut Suites) -> Result<Option<Vec<Program>>> {
     Ok(programs)
 }
 
-/// Many in parallel: these tests wait more than they compute, and none measures durations.
+/// Returns the tier of tests that run in parallel. These tests wait more than they compute, and
+/// none of them measures durations.
 fn side_by_side<'a>(filters: &'a [&'a str]) -> Tier<'a> {
     Tier {
         mark: "",
@@ -99,7 +100,8 @@ fn side_by_side<'a>(filters: &'a [&'a str]) -> Tier<'a> {
     }
 }
 
-/// Tests whose bounds are of seconds. They wait most of the time, and so does the smallest plan.
+/// Runs the tests whose time limits are in seconds. They wait most of the time, so the smallest
+/// plan runs at the same time.
 fn patient(programs: &[Program], suites: &mut Suites) -> Result<()> {
     let program = eval::copied_program()?;
     let smoke = thread::spawn(move || timed(|| eval::smoke(&program)));
@@ -110,8 +112,8 @@ fn patient(programs: &[Program], suites: &mut Suites) -> Result<()> {
     ended
 }
 
-/// Tests that measure the machine itself. Each program runs its tests one by one, and uses a
-/// twentieth of a processor.
+/// Runs the tests that measure the machine itself. Each program runs one test at any time, and
+/// needs a twentieth of a processor.
 fn calibrated(programs: &[Program], suites: &mut Suites) -> Result<()> {
     let calibrated = programs.iter().filter(|it| is_calibrated(it));
     programs::run(calibrated, &real_time(3, 1), suites)
@@ -130,7 +132,7 @@ fn real_time(programs_at_once: usize, threads: usize) -> Tier<'static> {
     }
 }
 
-/// All tests of the workspace that the arguments leave in.
+/// Runs all tests of the workspace that match the arguments.
 fn workspace(arguments: &[&str], suites: &mut Suites) -> Result<()> {
     let mut command = vec!["test", "--workspace", "--all-features", "--no-fail-fast"];
     // A filter of the caller's may name targets.
@@ -141,8 +143,8 @@ fn workspace(arguments: &[&str], suites: &mut Suites) -> Result<()> {
     read("workspace", "", &command, suites)
 }
 
-/// The examples in the documentation. Cargo runs all test programs, so that it reuses their build;
-/// the filter leaves their tests out.
+/// Runs the examples in the documentation. Cargo also starts all test programs, so that it reuses
+/// their build, but the filter excludes their tests.
 fn documentation(suites: &mut Suites) -> Result<()> {
     let command = [
         "test",
@@ -155,7 +157,7 @@ fn documentation(suites: &mut Suites) -> Result<()> {
     read("documentation", "", &command, suites)
 }
 
-/// The commands of the production build.
+/// Runs the tests of the production build's commands.
 fn production(suites: &mut Suites) -> Result<()> {
     let command = [
         "test",
@@ -168,8 +170,9 @@ fn production(suites: &mut Suites) -> Result<()> {
     read("production build", mark, &command, suites)
 }
 
-/// Runs the failed tests again, one by one: a busy machine can spoil a test that moves real
-/// traffic. The report names each test that then passes, and fails if there are too many.
+/// Runs each failed test again, one after the other. A busy machine can make a test with real
+/// traffic fail. The report names each test that then passes, and fails if there are too many such
+/// tests.
 fn retry(programs: &[Program], first: usize, suites: &mut Suites) -> Result<()> {
     for failed in suites.failures(first) {
         let name = &failed.name;
@@ -196,7 +199,7 @@ fn retry(programs: &[Program], first: usize, suites: &mut Suites) -> Result<()> 
     Ok(())
 }
 
-/// Runs cargo, and reads the output of its test programs.
+/// Runs cargo, and parses the output of the test programs.
 fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result<()> {
     // A retry has a filter of its own.
     let unfiltered = command.iter().take_while(|it| **it != "--");
@@ -217,7 +220,8 @@ fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result
     Ok(())
 }
 
-/// Lets cargo print no colours, and keep nothing for a second build that does not come.
+/// Sets environment variables of cargo: no colours, and in CI no incremental build, since no second
+/// build follows.
 fn set_environment(command: &mut Command) {
     command.env("CARGO_TERM_COLOR", "never");
     if std::env::var_os("CI").is_some() {
@@ -225,15 +229,16 @@ fn set_environment(command: &mut Command) {
     }
 }
 
-/// Attempts that a test has at most.
+/// Maximum number of attempts of a test.
 const ATTEMPTS_MAX: u32 = 3;
-/// Crates of which the tests hold measurements and emulation to a thousandth.
+/// Crates whose tests measure and emulate with an accuracy of a thousandth.
 const CALIBRATED: [&str; 2] = ["emulator", "probe"];
-/// In the name of each example: `crates/link/src/lib.rs - Link (line 12)`.
+/// Text in the name of each documentation example, such as `crates/link/src/lib.rs - Link (line
+/// 12)`.
 const DOCUMENTATION: &str = " (line ";
-/// Modules of tests that measure real time.
+/// Prefix of the names of tests that measure real time.
 const REAL_TIME: &str = "real_time::";
-/// Modules of tests that make network namespaces.
+/// Prefix of the names of tests that create network namespaces.
 const NAMESPACES: &str = "namespaces::";
-/// Modules of tests that call programs of Debian's packages.
+/// Prefix of the names of tests that call programs of Debian's packages.
 const INSTALLED: &str = "installed::";

@@ -1,5 +1,5 @@
-//! Test programs of the workspace. cargo builds them, and several run in parallel, because most
-//! tests wait more than they compute.
+//! Test programs of the workspace. Cargo builds the programs. Several programs run in parallel,
+//! because most tests wait more than they compute.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,32 +17,33 @@ use serde_json::Value;
 use super::suites::{Origin, Suites};
 use crate::shell::{cargo, read_lines};
 
-/// A test program.
+/// A program that runs tests of one package.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    /// `link`.
+    /// Name of the package, such as `link`.
     pub(super) package: String,
-    /// `unit tests`, or the source file.
+    /// Source of the tests: `unit tests`, or the path of a source file.
     source: String,
     path: PathBuf,
-    /// The folder of its package, in which it runs.
+    /// Folder of the package, in which the program runs.
     folder: PathBuf,
-    /// Whether the program has a `main` of its own, which may know nothing of threads.
+    /// Whether the program has its own `main` function. Such a program runs its tests in a single
+    /// thread.
     pub(super) is_own_main: bool,
 }
 
-/// Settings of a tier.
+/// Settings for running a tier of tests.
 pub(super) struct Tier<'a> {
-    /// Suffix of the names of its suites.
+    /// Suffix for the names of the tier's suites.
     pub(super) mark: &'a str,
     pub(super) programs_at_once: usize,
-    /// Threads of each program.
+    /// Number of threads of each program.
     pub(super) threads: usize,
-    /// The filters.
+    /// Filters that select the tests of the tier.
     pub(super) filters: &'a [&'a str],
 }
 
-/// Builds all of them; none if they do not build.
+/// Builds all test programs. Returns `None` if the build fails.
 pub(super) fn build() -> Result<Option<Vec<Program>>> {
     let mut command = cargo([
         "test",
@@ -68,7 +69,7 @@ pub(super) fn build() -> Result<Option<Vec<Program>>> {
     Ok(succeeded.then_some(programs))
 }
 
-/// Parses a line of cargo about a program.
+/// Parses a line of cargo's output that describes a test program.
 fn program(line: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message["profile"]["test"] != true {
@@ -95,7 +96,7 @@ fn program(line: &str) -> Option<Program> {
     })
 }
 
-/// Runs the test of exactly this name in the program at `path`, and nothing else.
+/// Runs only the test with exactly this name in the program at `path`.
 pub(super) fn run_test(
     programs: &[Program],
     path: &Path,
@@ -111,7 +112,7 @@ pub(super) fn run_test(
     run(programs.iter().filter(|it| it.path == path), &tier, suites)
 }
 
-/// Runs programs and reads their output, program by program.
+/// Runs programs in parallel. Parses the output of each program when the program has ended.
 pub(super) fn run<'a>(
     programs: impl IntoIterator<Item = &'a Program>,
     tier: &Tier<'_>,
@@ -169,9 +170,9 @@ impl Tier<'_> {
     }
 }
 
-/// The source of unit tests in a report.
+/// Name of unit tests in a report.
 const UNIT_TESTS: &str = "unit tests";
-/// Programs with a `main` of their own, which lay out namespaces.
+/// Test programs with their own `main` function, which creates namespaces.
 const OWN_MAIN: [&str; 3] = ["wan", "probe", "transparent"];
 
 #[cfg(test)]

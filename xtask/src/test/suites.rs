@@ -1,4 +1,4 @@
-//! Output of test programs: suites, outcomes and durations.
+//! Parser of the output of test programs: suites, outcomes and durations.
 
 #![allow(clippy::disallowed_methods, reason = "says how long checks took")]
 
@@ -12,36 +12,37 @@ use anyhow::Result;
 
 use crate::Failure;
 
-/// The suites of a run, in the order in which they began.
+/// The suites of a run, in the order of their starts.
 #[derive(Debug, Default)]
 pub(super) struct Suites {
     suites: Vec<Suite>,
-    /// The crate whose unit tests ran last; its integration tests follow.
+    /// Name of the crate whose unit tests ran last. Its integration tests follow.
     crate_name: String,
-    /// Suffix of the names of further suites.
+    /// Suffix for the names of suites that start later.
     mark: String,
-    /// Origin of further suites.
+    /// Origin of suites that start later.
     origin: Option<Origin>,
-    /// Tests that failed first and passed in a later attempt, with that attempt.
+    /// Names of tests that first failed and then passed, each with the number of the attempt that
+    /// passed.
     flaky: Vec<String>,
 }
 
-/// Origin of a suite: it runs the tests, and can run a single test again.
+/// Origin of a suite: the command that ran its tests, and that can run a single test again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A test program, by its path.
+    /// A test program at this path.
     Program(PathBuf),
-    /// Cargo with these arguments, which choose no test.
+    /// Cargo with these arguments. The arguments contain no filter for tests.
     Cargo(Vec<String>),
 }
 
 /// A test that failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failed {
-    /// Number of its suite.
+    /// Number of the suite to which the test belongs.
     pub(super) suite: usize,
     pub(super) name: String,
-    /// Origin of its suite. Two crates may have a test of the same name.
+    /// Origin of the suite to which the test belongs. Two crates may have tests with the same name.
     pub(super) origin: Option<Origin>,
 }
 
@@ -49,16 +50,16 @@ pub(super) struct Failed {
 struct Suite {
     name: String,
     origin: Option<Origin>,
-    /// `None` until it has ended in order.
+    /// Numbers of tests by outcome. `None` until the suite has reported its result.
     counts: Option<Counts>,
     took: Duration,
     /// Names of the tests that failed.
     failed: Vec<String>,
-    /// Messages of panicked tests, with the seed if there is one.
+    /// Panic message of each test that panicked.
     said: BTreeMap<String, String>,
-    /// Test whose panic message is the next line.
+    /// Name of the test whose panic message is the next line of the output.
     panicking: Option<String>,
-    /// The load of the machine when a test had failed.
+    /// Load of the machine when the last failure was reported.
     load: String,
 }
 
@@ -75,12 +76,12 @@ impl Suites {
         self.suites.len()
     }
 
-    /// Lets the names of suites that begin from now on end in `mark`.
+    /// Sets the suffix for the names of suites that start from now on.
     pub(super) fn mark(&mut self, mark: &str) {
         mark.clone_into(&mut self.mark);
     }
 
-    /// Sets the origin of suites that begin from now on.
+    /// Sets the origin of suites that start from now on.
     pub(super) fn set_origin(&mut self, origin: Option<Origin>) {
         self.origin = origin;
     }
@@ -98,7 +99,7 @@ impl Suites {
         });
     }
 
-    /// Adds a suite of checks. Each check has a name, and whether it passed.
+    /// Adds a suite of checks. Each check consists of its name, and of whether it passed.
     pub(super) fn add(&mut self, name: &str, took: Duration, checks: Result<Vec<(String, bool)>>) {
         self.mark("");
         self.set_origin(None);
@@ -121,7 +122,7 @@ impl Suites {
         }
     }
 
-    /// Takes a line that cargo or a test program has printed.
+    /// Parses a line that cargo or a test program has printed.
     pub(super) fn on_line(&mut self, line: &str) {
         let line = line.trim_start();
         if let Some(rest) = line.strip_prefix("Running ") {
@@ -146,7 +147,8 @@ impl Suites {
         }
     }
 
-    /// `running` is `tests/transfer.rs (target/debug/deps/transfer-0123)`.
+    /// Starts the suite of a test program. `running` is a text such as `tests/transfer.rs
+    /// (target/debug/deps/transfer-0123)`.
     fn begin_program(&mut self, running: &str) {
         let Some((source, program)) = running.split_once(" (") else {
             return;
@@ -163,25 +165,26 @@ impl Suites {
         }
     }
 
-    /// Whether a suite from `first` on has failed, or has not ended in order.
+    /// Returns whether a suite, starting with number `first`, has failed or has not reported its
+    /// result.
     pub(super) fn have_failure(&self, first: usize) -> bool {
         self.suites[first..]
             .iter()
             .any(|suite| suite.counts.is_none_or(|counts| counts.failed > 0))
     }
 
-    /// Tests that filters have left out.
+    /// Returns the number of tests that filters have excluded.
     pub(super) fn left_out(&self) -> u64 {
         self.sum().left_out
     }
 
-    /// Whether something passed and nothing failed.
+    /// Returns whether at least one test passed and no test failed.
     pub(super) fn have_passed(&self) -> bool {
         let sum = self.sum();
         sum.passed > 0 && sum.failed == 0
     }
 
-    /// Returns the failed tests.
+    /// Returns the failed tests of all suites, starting with suite number `first`.
     pub(super) fn failures(&self, first: usize) -> Vec<Failed> {
         let numbered = self.suites.iter().enumerate().skip(first);
         let failed = numbered.flat_map(|(number, suite)| {
@@ -194,7 +197,7 @@ impl Suites {
         failed.collect()
     }
 
-    /// Counts a failed test as passed, since a later attempt passed.
+    /// Counts a failed test as passed, because a later attempt passed.
     pub(super) fn forgive(&mut self, failed: &Failed, attempt: u32) {
         let name = &failed.name;
         let suite = &mut self.suites[failed.suite];
@@ -209,7 +212,7 @@ impl Suites {
         ));
     }
 
-    /// Prints a line for each suite, the slowest first, and the sum as the very last line.
+    /// Prints a line for each suite, starting with the slowest suite. The sum is the last line.
     pub(super) fn report(&self) -> Result<(), Failure> {
         let mut by_duration: Vec<_> = self.suites.iter().collect();
         by_duration.sort_by_key(|suite| std::cmp::Reverse(suite.took));
@@ -242,7 +245,8 @@ impl Suites {
         Ok(())
     }
 
-    /// Returns the counts of all suites. A suite that ended out of order is a failed test.
+    /// Returns the counts of all suites. A suite that has not reported its result counts as one
+    /// failed test.
     fn sum(&self) -> Counts {
         let crashed = Counts {
             failed: 1,
@@ -259,12 +263,12 @@ impl Suites {
 }
 
 impl Counts {
-    /// All tests that were to run.
+    /// Returns the number of tests that were selected to run.
     fn all(self) -> u64 {
         self.passed + self.failed + self.skipped
     }
 
-    /// Adds `ok. 12 passed; 0 failed; 1 ignored; ...`.
+    /// Adds the counts of a result such as `ok. 12 passed; 0 failed; 1 ignored; ...`.
     fn add(&mut self, result: &str) {
         let words: Vec<_> = result
             .split([' ', ';'])
@@ -295,16 +299,16 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// Calls a function, and measures its duration.
+/// Calls a function. Returns its result and its duration.
 pub(super) fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     let began = Instant::now();
     (what(), began.elapsed())
 }
 
-/// Number of tests for each test that may need another attempt.
+/// Number of tests for which one test may pass only in a later attempt.
 const TESTS_PER_FLAKY: u64 = 200;
 
-/// The name in `test NAME ... FAILED`.
+/// Returns the `NAME` in a line `test NAME ... FAILED`.
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?
         .strip_suffix("FAILED")?
@@ -313,21 +317,22 @@ fn failed_test(line: &str) -> Option<&str> {
         .map(str::trim)
 }
 
-/// Returns the test in `thread 'NAME' (1234) panicked at FILE:LINE:COLUMN:`. The next line is the
-/// message.
+/// Returns the `NAME` of the test in a line `thread 'NAME' (1234) panicked at FILE:LINE:COLUMN:`.
+/// The next line of the output is the message.
 fn panicked_test(line: &str) -> Option<&str> {
     let (name, rest) = line.strip_prefix("thread '")?.split_once('\'')?;
     rest.contains(" panicked at ").then_some(name)
 }
 
-/// The averages of the machine's load over 1, 5 and 15 minutes.
+/// Returns the averages of the machine's load over 1, 5 and 15 minutes, as text.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let averages: Vec<_> = text.split(' ').take(3).collect();
     averages.join(" ")
 }
 
-/// The time in `...; finished in 0.21s`; none if there is no such word.
+/// Returns the time in a text such as `...; finished in 0.21s`. Returns zero if the text contains
+/// no time.
 fn duration(result: &str) -> Duration {
     let seconds = result
         .rsplit_once("finished in ")
@@ -406,7 +411,7 @@ mod tests {
         assert!(suites.report().is_err(), "2 of 22 are too many");
     }
 
-    /// Output of a program with one failed test.
+    /// Output of a test program in which one test failed.
     const FAILED: &[&str] = &[
         "test it_is_wrong ... FAILED",
         "test result: FAILED. 3 passed; 1 failed; 0 ignored; finished in 0.10s",
