@@ -1,4 +1,5 @@
-//! Prints the cost of the model per packet: send, wait in both stages, poll.
+//! Prints the processor time of the model per packet. A packet is sent, queued at the bottleneck,
+//! kept in flight, and received.
 //!
 //! `cargo run --release -p longhaul-wansim --example speed`
 #![allow(clippy::disallowed_methods, reason = "measures in real time")]
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 use units::{BitRate, ByteCount};
 use wansim::{Jitter, Packet, Path, PathConfig};
 
-/// A packet as large as the emulator's packets: a descriptor, not the bytes.
+/// A packet of the same size in memory as the emulator's packets. It describes a packet without its
+/// bytes.
 #[derive(Clone)]
 struct Descriptor {
     ip_bytes: usize,
@@ -52,8 +54,8 @@ fn main() {
     }
 }
 
-/// Measures the steady state at 1 Gbit/s: about 8,000 packets in flight, one in and one out per
-/// round.
+/// Measures the steady state at 1 Gbit/s. About 8,000 packets are in flight, and each round sends
+/// one packet and receives one packet.
 fn measure(config: PathConfig) -> f64 {
     const PACKETS: u32 = 2_000_000;
     let gap = Duration::from_nanos(12_304);

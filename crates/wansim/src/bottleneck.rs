@@ -1,8 +1,8 @@
-//! The bottleneck: a line with a rate, behind a byte-bounded FIFO queue.
+//! The bottleneck: a transmitter with a fixed rate, behind a FIFO queue with a limit in bytes.
 //!
-//! The end of a packet's transmission is known when the packet is accepted, so the queue needs no
-//! timer. Packets carry their departure time. A change of the rate moves the departures of waiting
-//! packets.
+//! When a packet is accepted, the end of its transmission is computed, so the queue needs no timer.
+//! Each queued packet stores its departure time. A change of the rate updates the departure times
+//! of queued packets.
 
 use std::{
     collections::VecDeque,
@@ -13,7 +13,7 @@ use units::{BitRate, ByteCount};
 
 #[derive(Debug)]
 pub(crate) struct Bottleneck<P> {
-    /// Packets that wait or are in transmission, with ascending departures.
+    /// Packets in the queue or in transmission, sorted by departure time.
     queue: VecDeque<QueuedPacket<P>>,
     queue_bytes: u64,
     line: Transmitter,
@@ -26,14 +26,15 @@ struct QueuedPacket<P> {
     departure: Instant,
 }
 
-/// The transmitter, and the time at which it becomes free.
+/// The transmitter, with the time at which it finishes its present packets.
 ///
 /// The time is exact to a fraction of a nanosecond, so rounding errors do not accumulate.
 #[derive(Debug, Clone, Copy)]
 struct Transmitter {
     rate_bits_per_s: u64,
     free_at: Option<Instant>,
-    /// Fraction of a nanosecond beyond `free_at`, as a numerator over `rate_bits_per_s`.
+    /// Fraction of a nanosecond to add to `free_at`. The value is the numerator of a fraction whose
+    /// denominator is `rate_bits_per_s`.
     carry: u64,
 }
 
@@ -46,13 +47,13 @@ impl<P> Bottleneck<P> {
         }
     }
 
-    /// Returns the bytes in the queue as of the last [`Self::pop`].
+    /// Returns the bytes in the queue at the time of the last [`Self::pop`].
     pub(crate) fn queue_bytes(&self) -> u64 {
         self.queue_bytes
     }
 
-    /// Adds a packet, or returns it if the queue would then exceed `limit`. Packets that have left
-    /// by `now` must have been removed before.
+    /// Adds a packet to the queue. Returns the packet if the queue would exceed `limit`. The caller
+    /// must first remove the packets that have departed by `now`.
     pub(crate) fn push(
         &mut self,
         packet: P,
@@ -74,7 +75,7 @@ impl<P> Bottleneck<P> {
         Ok(())
     }
 
-    /// Removes the next packet that has left by `now`, with its departure.
+    /// Removes the next packet that has departed by `now`. Returns it with its departure time.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(P, Instant)> {
         if self.queue.front()?.departure > now {
             return None;
@@ -88,12 +89,13 @@ impl<P> Bottleneck<P> {
         Some((packet, departure))
     }
 
-    /// Returns the departure of the next packet.
+    /// Returns the departure time of the next packet.
     pub(crate) fn next_departure(&self) -> Option<Instant> {
         self.queue.front().map(|waiting| waiting.departure)
     }
 
-    /// Changes the rate. The transmitted part of the first packet stays transmitted.
+    /// Changes the rate. Bytes of the first packet that were already transmitted are not
+    /// transmitted again.
     pub(crate) fn set_rate(&mut self, rate: BitRate, now: Instant) {
         let mut line = Transmitter::new(rate);
         let mut first_left_bytes = self.queue.front().map(|first| {
@@ -108,7 +110,7 @@ impl<P> Bottleneck<P> {
         self.line = line;
     }
 
-    /// Removes all packets, in order.
+    /// Removes all packets, in the order of the queue.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = P> {
         self.queue_bytes = 0;
         self.line.free_at = None;
@@ -125,7 +127,8 @@ impl Transmitter {
         }
     }
 
-    /// Transmits `bytes` as soon as the line is free, and returns the departure of the last one.
+    /// Transmits `bytes` bytes as soon as the transmitter is free. Returns the time at which the
+    /// last byte departs.
     fn transmit(&mut self, bytes: u64, now: Instant) -> Instant {
         let start = match self.free_at {
             Some(free_at) if free_at > now => free_at,
@@ -149,5 +152,5 @@ impl Transmitter {
     }
 }
 
-/// Longer than any run, and short enough for addition to any instant.
+/// Duration that exceeds every run. It is short enough to be added to any instant.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);

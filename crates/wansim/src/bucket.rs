@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::config::Policer;
 
-/// Content of the bucket after the last packet.
+/// State of the token bucket after the last packet.
 #[derive(Debug, Default)]
 pub(crate) struct TokenBucket {
     filled: Option<BucketLevel>,
@@ -13,12 +13,13 @@ pub(crate) struct TokenBucket {
 #[derive(Debug, Clone, Copy)]
 struct BucketLevel {
     at: Instant,
-    /// Bytes times [`SCALE`], so that rounding errors do not accumulate.
+    /// Tokens in bytes, multiplied by [`SCALE`] so that rounding errors do not accumulate.
     tokens: u128,
 }
 
 impl TokenBucket {
-    /// Whether a packet that arrives at `now` passes. The bucket is full before the first packet.
+    /// Returns whether a packet that arrives at `now` passes the policer. The bucket is full before
+    /// the first packet.
     pub(crate) fn passes(&mut self, policer: &Policer, wire_bytes: usize, now: Instant) -> bool {
         let burst = u128::from(policer.burst.bytes()) * SCALE;
         let tokens = match self.filled {
@@ -39,5 +40,5 @@ impl TokenBucket {
     }
 }
 
-/// Nanosecond-bits of one byte in one second.
+/// Token units per byte: 8 x 10^9. At a rate of 1 bit/s, one unit arrives per nanosecond.
 const SCALE: u128 = 8_000_000_000;

@@ -5,24 +5,25 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use units::{BitRate, ByteCount};
 
-/// The settings of one direction of a path. The default is a perfect wire: no bottleneck, no delay
-/// and no impairment.
+/// The settings of one direction of a path. The default is a perfect path without bottleneck, delay
+/// and impairments.
 ///
-/// Probabilities lie between 0 and 1. A value outside counts as the nearer limit.
+/// Probabilities are between 0 and 1. A value outside this range counts as the nearer limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PathConfig {
-    /// Rate of the bottleneck, including Ethernet overhead ([`ETHERNET_OVERHEAD`] per packet) as on
-    /// a cable. `None`: no bottleneck, and no queue.
+    /// Rate of the bottleneck, including Ethernet overhead ([`ETHERNET_OVERHEAD`] bytes per packet)
+    /// as on a cable. `None` means no bottleneck and no queue.
     #[serde(with = "plain::rate")]
     pub rate: Option<BitRate>,
-    /// Size of the bottleneck's queue, including the packet in transmission, counted like `rate`.
+    /// Size of the bottleneck's queue, including the packet in transmission. Packets count with the
+    /// same overhead as in `rate`.
     ///
-    /// A packet that does not fit is dropped. An idle line accepts any packet. Default: no bound.
-    /// See [`PathConfig::default_queue`] for a sensible one.
+    /// A packet that does not fit is dropped. An idle bottleneck accepts any packet. The default is
+    /// no limit. [`PathConfig::default_queue`] returns a realistic size.
     #[serde(with = "plain::bytes")]
     pub queue: ByteCount,
-    /// A policer after the bottleneck. It drops packets above its rate without queueing any.
+    /// A policer after the bottleneck. It drops packets above its rate instead of queueing them.
     pub policer: Option<Policer>,
     /// One-way propagation delay.
     pub delay: Duration,
@@ -30,102 +31,109 @@ pub struct PathConfig {
     pub jitter: Jitter,
     /// Probability that a packet is lost, independent of all others.
     pub loss: f64,
-    /// Loss in bursts, in addition to `loss`.
+    /// Loss in bursts, which adds to `loss`.
     pub bursts: Option<GilbertElliott>,
     /// Probability that one bit of the IP packet is flipped. Each bit is equally likely.
     pub corruption: f64,
     /// Packets that overtake others, or are overtaken.
     pub reordering: Reordering,
-    /// Probability that a second copy of a packet arrives. The copy is made after the bottleneck,
-    /// so it costs no capacity. It has its own delay.
+    /// Probability that a packet arrives twice. The copy is made after the bottleneck, so it uses
+    /// no capacity. The copy has its own delay.
     pub duplication: f64,
-    /// Whether all packets that leave the bottleneck are lost. Packets already in flight arrive.
+    /// Whether all packets that leave the bottleneck are lost. Packets that are already in flight
+    /// still arrive.
     pub outage: bool,
-    /// Longest IP packet that passes, in bytes. Longer packets are dropped without a notice.
+    /// Longest IP packet that passes, in bytes. Longer packets are dropped silently.
     pub mtu: usize,
 }
 
 /// A half-duplex radio medium that both directions of a path share.
 ///
-/// It stands before both [`Path`](crate::Path)s. Their rates are then best left unset.
+/// Packets pass the medium before the [`Path`](crate::Path) of their direction. The paths then
+/// usually have no rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Radio {
-    /// Rate of a frame's bytes, counted like [`PathConfig::rate`].
+    /// Rate at which the bytes of a frame are sent. Frames count with the same overhead as in
+    /// [`PathConfig::rate`].
     ///
-    /// The overhead of 802.11 (header 24, LLC and SNAP 8, check sequence 4) is within 2 bytes of
-    /// Ethernet's.
+    /// The overhead of 802.11 (header 24, LLC and SNAP 8, check sequence 4) differs from Ethernet's
+    /// by at most 2 bytes.
     #[serde(with = "plain::bit_rate")]
     pub rate: BitRate,
-    /// Airtime of a frame in addition to its bytes: waiting for the channel, preamble,
+    /// Airtime of a frame in addition to that of its bytes: waiting for the channel, preamble, and
     /// acknowledgement.
     pub frame_time: Duration,
-    /// Number of times that each frame is sent: 2 if an access point relays between both stations.
+    /// Number of transmissions of each frame. It is 2 if an access point relays the frames between
+    /// both stations.
     pub hops: u32,
-    /// Size of each station's queue, counted and bounded like [`PathConfig::queue`].
+    /// Size of each station's queue. It counts and limits packets like [`PathConfig::queue`].
     #[serde(with = "plain::bytes")]
     pub queue: ByteCount,
 }
 
-/// A token bucket: tokens for bytes arrive at `rate`, up to `burst`. A packet that finds too few
-/// tokens is dropped, and uses none.
+/// Settings of a policer with a token bucket. Tokens for bytes arrive at `rate`, and the bucket
+/// holds at most `burst`. A packet that lacks tokens is dropped, and uses no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policer {
-    /// Long-term rate of packets that pass, counted like [`PathConfig::rate`].
+    /// Long-term rate of the packets that pass. Packets count with the same overhead as in
+    /// [`PathConfig::rate`].
     #[serde(with = "plain::bit_rate")]
     pub rate: BitRate,
-    /// Bytes that pass at once after a pause.
+    /// Number of bytes that pass without delay after a pause.
     #[serde(with = "plain::bytes")]
     pub burst: ByteCount,
 }
 
-/// Variation of the propagation delay. Each packet draws a delay uniformly from `delay - spread` to
-/// `delay + spread`, never below zero, as netem does by default.
+/// Variation of the propagation delay. The delay of each packet is a uniformly random value from
+/// `delay - spread` to `delay + spread`, but never negative. netem has the same default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Jitter {
-    /// Largest deviation from the delay; zero means no jitter.
+    /// Largest deviation from the delay. Zero means no jitter.
     pub spread: Duration,
-    /// Whether a packet waits for the packets sent before it.
+    /// Whether packets keep their order, so that a packet waits for all packets sent before it.
     ///
-    /// If packets arrive faster than the spread, their delay then approaches `delay + spread`: each
-    /// packet waits for the slowest one before it.
+    /// If packets follow each other at shorter intervals than the spread, their delay approaches
+    /// `delay + spread`. Each packet then waits for the slowest packet before it.
     pub in_order: bool,
 }
 
-/// Packets that are reordered.
+/// Settings for packets that arrive out of order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reordering {
-    /// Share of reordered packets.
+    /// Fraction of packets that are reordered.
     pub probability: f64,
-    /// Correlation between neighbouring packets: the probability that a packet follows the choice
-    /// made for the one before. Unlike netem's, it leaves the share unchanged.
+    /// Correlation between consecutive packets. It is the probability that a packet is treated like
+    /// the packet before it. Unlike netem's correlation, it does not change the fraction of
+    /// reordered packets.
     pub correlation: f64,
-    /// Effect on a reordered packet.
+    /// Change of delay for a reordered packet.
     pub straggler: Straggler,
 }
 
-/// Effect of reordering on a packet.
+/// Change of delay for a reordered packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Straggler {
-    /// The packet skips the delay and overtakes all packets in flight (netem's `reorder`).
+    /// The packet has no delay, and overtakes all packets in flight (netem's `reorder`).
     #[default]
     Early,
-    /// The packet takes this much longer than the delay, and others overtake it.
+    /// The packet has this much delay in addition, and later packets overtake it.
     Late(Duration),
 }
 
-/// Loss in bursts: a chain of two states that advances before each packet.
+/// Loss in bursts, as a Markov chain with a good and a bad state. The chain advances before each
+/// packet.
 ///
 /// Source: E. N. Gilbert, "Capacity of a Burst-Noise Channel", 1960; E. O. Elliott, 1963.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GilbertElliott {
-    /// Probability of a transition from the good state to the bad one.
+    /// Probability that the chain changes from the good state to the bad state.
     pub enter: f64,
-    /// Probability of a transition from the bad state to the good one.
+    /// Probability that the chain changes from the bad state to the good state.
     pub leave: f64,
     /// Probability that a packet is lost in the good state.
     pub loss_good: f64,
@@ -134,8 +142,8 @@ pub struct GilbertElliott {
 }
 
 impl GilbertElliott {
-    /// Creates the chain that loses a share `loss` of all packets, in bursts of `burst` packets on
-    /// average. The average is at least 1, and the lengths are geometrically distributed.
+    /// Creates a chain that loses the fraction `loss` of all packets, in bursts with a mean length
+    /// of `burst` packets. The mean is at least 1, and the lengths are geometrically distributed.
     ///
     /// The good state loses no packet, and the bad state loses every packet.
     pub fn bursts_of(burst: f64, loss: f64) -> Self {
@@ -156,7 +164,7 @@ impl GilbertElliott {
         }
     }
 
-    /// Returns the share of packets lost in the long run.
+    /// Returns the fraction of packets lost in the long run.
     pub fn mean_loss(&self) -> f64 {
         let moves = self.enter + self.leave;
         let bad = if moves > 0.0 { self.enter / moves } else { 0.0 };
@@ -165,18 +173,18 @@ impl GilbertElliott {
 }
 
 impl PathConfig {
-    /// Returns a queue for a bottleneck of `rate` on a path of round-trip time `rtt`: half the
-    /// bandwidth-delay product.
+    /// Returns a queue size for a bottleneck of `rate` on a path with the round-trip time `rtt`. It
+    /// is half the bandwidth-delay product.
     ///
-    /// The least size is 300 kB (200 full packets), so that short paths still accept a burst.
-    /// Routers on long paths tend to have half the product, and a loss-based TCP connection needs
-    /// about that much to fill a path alone.
+    /// The minimum is 300 kB (200 full packets), so that short paths still accept a burst. Routers
+    /// on long paths usually have half the product. A single loss-based TCP connection needs about
+    /// this size to fill a path.
     pub fn default_queue(rate: BitRate, rtt: Duration) -> ByteCount {
         rate.bytes_in(rtt / 2).max(ByteCount::new(300_000))
     }
 
-    /// Creates one direction of a path of `rate` and round-trip time `rtt`, with the default queue
-    /// and no impairment.
+    /// Creates one direction of a path with the rate `rate` and the round-trip time `rtt`. It has
+    /// the default queue and no impairment.
     pub fn line(rate: BitRate, rtt: Duration) -> Self {
         Self {
             rate: Some(rate),
@@ -186,8 +194,8 @@ impl PathConfig {
         }
     }
 
-    /// Makes a share of the packets arrive earlier than the others by `part` of the delay, at most
-    /// by all of it. The others keep their delay.
+    /// Makes the fraction `share` of packets arrive earlier than all others. The time saved is the
+    /// fraction `part` of the delay. The others keep their delay.
     pub fn let_overtake(&mut self, share: f64, part: f64) {
         let ahead = self.delay.mul_f64(part.clamp(0.0, 1.0));
         let (probability, straggler) = if ahead == self.delay {
@@ -206,8 +214,8 @@ impl PathConfig {
 }
 
 impl Radio {
-    /// Returns the time that an IP packet occupies the medium, on all its hops. A rate of zero
-    /// counts as one bit a second.
+    /// Returns the time for which an IP packet occupies the medium, on all its hops. A rate of zero
+    /// counts as one bit per second.
     pub fn airtime(&self, ip_bytes: usize) -> Duration {
         let bits = (ip_bytes + ETHERNET_OVERHEAD) as u64 * 8;
         let bytes_time = bits * 1_000_000_000 / self.rate.as_bits_per_s().max(1);
@@ -234,8 +242,8 @@ impl Default for PathConfig {
     }
 }
 
-/// Serialized forms as plain numbers, which survive a round trip. The text forms of `units` are for
-/// people.
+/// Serialized forms as plain numbers, which are exact. The text forms of `units` are rounded for
+/// human readers.
 mod plain {
     pub(super) mod rate {
         use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -292,9 +300,10 @@ mod plain {
     }
 }
 
-/// Overhead of Ethernet for an IP packet on the wire, in bytes: preamble and start 8, header 14,
-/// check sequence 4, gap 12 (IEEE 802.3).
+/// Bytes that Ethernet adds to an IP packet on the wire: preamble and start 8, header 14, check
+/// sequence 4, gap 12 (IEEE 802.3).
 pub const ETHERNET_OVERHEAD: usize = 38;
 
-/// Longest IP packet without jumbograms, in bytes: a header of 40 and 65,535 more (RFC 8200).
+/// Longest IP packet without jumbograms, in bytes: a header of 40 bytes and a payload of 65,535
+/// bytes (RFC 8200).
 const LONGEST_IP_PACKET: usize = 65_575;

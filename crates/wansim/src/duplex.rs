@@ -14,9 +14,9 @@ use crate::{
 
 /// Both directions of a WAN path.
 ///
-/// Without a radio they are two independent [`Path`]s. With a radio, packets pass the shared medium
-/// first, and then the path of their direction. The counters and the MTU of the path then apply to
-/// the medium, too.
+/// Without a radio, the directions are two independent [`Path`]s. With a radio, packets first pass
+/// the shared medium, and then the path of their direction. The counters and the MTU of the path
+/// then include the medium.
 ///
 /// Time must not run backwards. The fate of a packet does not depend on the calls of
 /// [`Duplex::poll`].
@@ -27,7 +27,8 @@ pub struct Duplex<P> {
 }
 
 impl<P: Packet> Duplex<P> {
-    /// Creates empty paths, forward and backward, each with its settings and its seed.
+    /// Creates two empty paths, forward and backward. `paths` contains the settings and the seed of
+    /// each path.
     pub fn new(paths: [(PathConfig, u64); 2], radio: Option<Radio>) -> Self {
         Self {
             paths: paths.map(|(config, seed)| Path::new(config, seed)),
@@ -35,7 +36,7 @@ impl<P: Packet> Duplex<P> {
         }
     }
 
-    /// Returns the medium, if the directions share one.
+    /// Returns the medium, or `None` if the directions share no medium.
     pub fn radio(&self) -> Option<&Radio> {
         self.medium.as_ref().map(RadioMedium::radio)
     }
@@ -46,7 +47,7 @@ impl<P: Packet> Duplex<P> {
     }
 
     /// Changes the settings of one direction while traffic flows ([`Path::configure`]). The
-    /// settings of the medium stay.
+    /// settings of the medium do not change.
     pub fn configure(&mut self, direction: PathDirection, config: PathConfig, now: Instant) {
         self.catch_up(now);
         self.paths[direction.index()].configure(config, now);
@@ -72,10 +73,10 @@ impl<P: Packet> Duplex<P> {
         self.paths[direction.index()].poll(now)
     }
 
-    /// Returns the time of the next [`Duplex::poll`], for either direction. `None` while both are
-    /// empty.
+    /// Returns the time at which [`Duplex::poll`] must be called next, for either direction.
+    /// Returns `None` if both directions are empty.
     ///
-    /// The time may be early, and is never late.
+    /// The returned time may be too early, but it is never too late.
     pub fn next_arrival(&self) -> Option<Instant> {
         let directions = [PathDirection::Forward, PathDirection::Backward];
         directions
@@ -84,7 +85,8 @@ impl<P: Packet> Duplex<P> {
             .min()
     }
 
-    /// Returns the time of the next [`Duplex::poll`] for one direction. It may be early.
+    /// Returns the time at which [`Duplex::poll`] must be called next for one direction. The
+    /// returned time may be too early.
     pub fn next_arrival_of(&self, direction: PathDirection) -> Option<Instant> {
         let path = self.path(direction);
         let medium = self.medium.as_ref();
@@ -94,16 +96,16 @@ impl<P: Packet> Duplex<P> {
         path.next_arrival().into_iter().chain(sent).min()
     }
 
-    /// Updates the counters to the time `now`.
+    /// Updates the counters of both directions to the time `now`.
     pub fn catch_up(&mut self, now: Instant) {
         self.leave_medium(now);
         self.paths.iter_mut().for_each(|path| path.catch_up(now));
     }
 
-    /// Returns the time that a packet would wait if it were sent now.
+    /// Returns the time that a packet would wait in queues if it were sent now.
     ///
-    /// This is the transmission time of all packets that wait for the same direction, as of the
-    /// last call with a time.
+    /// It is the transmission time of all packets that wait in the same direction. It refers to the
+    /// time of the last call with a time argument.
     pub fn queue_delay(&self, direction: PathDirection) -> Duration {
         let path = self.path(direction);
         match (&self.medium, path.config().rate) {
@@ -118,7 +120,7 @@ impl<P: Packet> Duplex<P> {
         self.path(direction).counters()
     }
 
-    /// Passes the frames that the medium has sent by `now` to the paths.
+    /// Moves the frames that the medium has sent by `now` to the paths.
     fn leave_medium(&mut self, now: Instant) {
         let Some(medium) = &mut self.medium else {
             return;

@@ -1,7 +1,8 @@
-//! Fate of a packet after the bottleneck, drawn from the settings and the seed.
+//! Fate of a packet after the bottleneck. It is random, and depends on the settings and the seed.
 //!
-//! Each impairment draws from its own generator, so switching one on leaves the draws of the others
-//! unchanged. Two runs that differ in one setting can then be compared packet by packet.
+//! Each impairment has its own random generator. Enabling one impairment therefore does not change
+//! the random values of the others. Two runs that differ in one setting can be compared packet by
+//! packet.
 
 use std::time::Duration;
 
@@ -22,14 +23,14 @@ pub(crate) struct RandomDraws {
     reordered_last: bool,
 }
 
-/// Arrival of a packet after it left the bottleneck.
+/// Delay and order of a packet after it left the bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transit {
-    /// In order with the other packets, after this delay.
+    /// The packet arrives after this delay, in order with the other packets.
     InOrder(Duration),
-    /// After this delay, and not before packets that were sent earlier.
+    /// The packet arrives after this delay, but not before packets that were sent earlier.
     Held(Duration),
-    /// Independent of the other packets, after this delay.
+    /// The packet arrives after this delay, independently of other packets.
     OutOfOrder(Duration),
 }
 
@@ -69,7 +70,8 @@ impl RandomDraws {
         chance(&mut self.bursts, loss)
     }
 
-    /// Returns the bit to flip in a packet of `bytes` bytes, if any.
+    /// Returns the number of the bit to flip in a packet of `bytes` bytes. Returns `None` if the
+    /// packet is not corrupted.
     pub(crate) fn corrupts(&mut self, probability: f64, bytes: usize) -> Option<usize> {
         if bytes == 0 || !chance(&mut self.corruption, probability) {
             return None;
@@ -91,7 +93,8 @@ impl RandomDraws {
         self.reordered_last
     }
 
-    /// Returns the transit of a packet. `straggler` is set if [`Self::reorders`] chose the packet.
+    /// Returns the transit of a packet. `straggler` is the change of delay if [`Self::reorders`]
+    /// selected the packet.
     pub(crate) fn transit(
         &mut self,
         delay: Duration,
@@ -119,8 +122,8 @@ impl RandomDraws {
     }
 }
 
-/// Returns true with a probability: always from 1 on, never at 0 and below. A probability of zero
-/// draws no number.
+/// Returns true with the given probability. For a probability of at most 0 it uses no random
+/// number. For a probability of at least 1 it always returns true.
 fn chance(rng: &mut Pcg32, probability: f64) -> bool {
     probability > 0.0 && rng.random::<f64>() < probability
 }

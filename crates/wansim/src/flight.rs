@@ -1,6 +1,6 @@
-//! Packets in flight: they have left the bottleneck and have not arrived yet.
+//! Packets in flight, which have left the bottleneck and have not arrived yet.
 //!
-//! Nearly all packets keep their order and lie in a ring. A heap holds the others.
+//! Nearly all packets keep their order, and are stored in a ring. All others are stored in a heap.
 
 use std::{
     cmp::Ordering,
@@ -10,7 +10,7 @@ use std::{
 
 #[derive(Debug)]
 pub(crate) struct PacketsInFlight<P> {
-    /// Packets with ascending arrivals.
+    /// Packets sorted by arrival time.
     ring: VecDeque<ScheduledArrival<P>>,
     heap: BinaryHeap<ScheduledArrival<P>>,
     departures: u64,
@@ -19,7 +19,8 @@ pub(crate) struct PacketsInFlight<P> {
 #[derive(Debug)]
 struct ScheduledArrival<P> {
     at: Instant,
-    /// Number of the departure. Packets that arrive together keep the order of their departures.
+    /// Number of the packet in the order of departures. Packets with the same arrival time keep
+    /// this order.
     number: u64,
     packet: P,
 }
@@ -33,8 +34,8 @@ impl<P> PacketsInFlight<P> {
         }
     }
 
-    /// Adds a packet that arrives after all packets added in this way. If the path has become
-    /// shorter since, the packet goes to the heap.
+    /// Adds a packet that should arrive after all packets that were added with this function. If
+    /// the delay has decreased, so that the packet arrives earlier, it goes to the heap.
     pub(crate) fn push_in_order(&mut self, packet: P, at: Instant) {
         if self.latest_in_order().is_some_and(|latest| at < latest) {
             return self.push_apart(packet, at);
@@ -43,13 +44,14 @@ impl<P> PacketsInFlight<P> {
         self.ring.push_back(arrival);
     }
 
-    /// Adds a packet that arrives before or after its neighbours.
+    /// Adds a packet that may arrive before packets sent earlier.
     pub(crate) fn push_apart(&mut self, packet: P, at: Instant) {
         let arrival = self.arrival(packet, at);
         self.heap.push(arrival);
     }
 
-    /// Returns the arrival of the last packet added in order, if it is still in flight.
+    /// Returns the arrival time of the last packet added with [`Self::push_in_order`], if that
+    /// packet is still in flight.
     pub(crate) fn latest_in_order(&self) -> Option<Instant> {
         self.ring.back().map(|arrival| arrival.at)
     }

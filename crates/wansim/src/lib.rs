@@ -1,19 +1,20 @@
-//! A model of a WAN path. Packets go in with the time they were sent. They come out with the time
-//! they arrive, or not at all.
+//! A model of a WAN path. The caller sends packets with their sending times. The model returns each
+//! packet at its arrival time, unless it drops the packet.
 //!
 //! One [`Path`] is one direction. A packet passes three stages, in this order:
 //!
-//! 1. the bottleneck: a line with a rate and a byte-bounded FIFO queue (tail drop), and a policer
-//!    after it,
-//! 2. its fate, drawn as it leaves the bottleneck: outage, loss, corruption, duplication,
+//! 1. the bottleneck: a transmitter with a rate and a byte-bounded FIFO queue (tail drop), followed
+//!    by a policer,
+//! 2. random impairments as the packet leaves the bottleneck: outage, loss, corruption,
+//!    duplication,
 //! 3. propagation: a fixed delay, jitter, reordering.
 //!
-//! A [`Duplex`] is both directions. They may share a half-duplex radio medium ([`Radio`]), which
-//! packets pass first.
+//! A [`Duplex`] consists of both directions. The directions may share a half-duplex radio medium
+//! ([`Radio`]), which packets pass first.
 //!
 //! The model owns no socket, reads no clock and takes its seed as an argument. One implementation
-//! therefore serves simulation (virtual time) and emulation (real time). Senders do congestion
-//! control and retransmission.
+//! therefore serves simulation (virtual time) and emulation (real time). Congestion control and
+//! retransmission are tasks of the senders.
 
 mod bottleneck;
 mod bucket;

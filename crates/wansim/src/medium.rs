@@ -1,9 +1,9 @@
-//! A half-duplex radio medium: two stations send frames to each other over one channel.
+//! A half-duplex radio medium. Two stations send frames to each other over one channel.
 //!
-//! Each frame takes a fixed airtime and its bytes by the rate, and takes both again for each
-//! further hop. A station keeps its own byte-bounded FIFO queue. The channel serves the stations in
-//! turn, frame by frame, as contention does on average. The medium is deterministic: collisions and
-//! fading are part of the paths' loss.
+//! Each frame needs a fixed airtime, and an airtime for its bytes at the channel's rate. Each
+//! further hop needs both airtimes again. Each station has its own FIFO queue with a limit in
+//! bytes. The stations send frames alternately, like the average result of contention. The medium
+//! is deterministic. Collisions and fading must be modelled as loss of the paths.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct RadioMedium<P> {
     radio: Radio,
     stations: [Station<P>; 2],
-    /// Station of the present frame, and the end of its transmission.
+    /// Station whose frame is being transmitted, and the end of the transmission.
     on_air: Option<(PathDirection, Instant)>,
     last_served: PathDirection,
 }
@@ -27,7 +27,7 @@ pub(crate) struct RadioMedium<P> {
 /// Queue of one station.
 #[derive(Debug)]
 struct Station<P> {
-    /// Frames with their lengths. A frame on the air stays the first one.
+    /// Frames with their lengths. During its transmission a frame stays at the front.
     queue: VecDeque<(P, usize)>,
     queue_bytes: u64,
     queue_airtime: Duration,
@@ -52,19 +52,19 @@ impl<P> RadioMedium<P> {
         &self.radio
     }
 
-    /// Returns the bytes that wait for one direction as of the last [`Self::pop`], including the
-    /// frame on the air.
+    /// Returns the bytes that wait in one direction, including the frame in transmission. They
+    /// refer to the time of the last [`Self::pop`].
     pub(crate) fn queue_bytes(&self, direction: PathDirection) -> u64 {
         self.stations[direction.index()].queue_bytes
     }
 
-    /// Returns the airtime of all frames that wait for one direction.
+    /// Returns the total airtime of all frames that wait in one direction.
     pub(crate) fn queue_airtime(&self, direction: PathDirection) -> Duration {
         self.stations[direction.index()].queue_airtime
     }
 
-    /// Adds a packet of `ip_bytes`, or returns it if it does not fit the station's queue. Frames
-    /// whose transmission has ended by `now` must have been removed before.
+    /// Adds a packet of `ip_bytes` bytes. Returns the packet if it does not fit the station's
+    /// queue. The caller must first remove the frames whose transmission has ended by `now`.
     pub(crate) fn push(
         &mut self,
         direction: PathDirection,
@@ -87,7 +87,8 @@ impl<P> RadioMedium<P> {
         Ok(())
     }
 
-    /// Removes the next frame whose transmission has ended by `now`, with the time of that end.
+    /// Removes the next frame whose transmission has ended by `now`. Returns it with the end of its
+    /// transmission.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(PathDirection, P, Instant)> {
         let (direction, end) = self.on_air.filter(|(_, end)| *end <= now)?;
         let station = &mut self.stations[direction.index()];
@@ -99,15 +100,17 @@ impl<P> RadioMedium<P> {
         Some((direction, packet, end))
     }
 
-    /// Returns the earliest time at which a frame of this direction can leave. The time is exact
-    /// for the frame on the air; for other frames it is the end of that one.
+    /// Returns the earliest time at which a frame of this direction can leave the medium. The time
+    /// is exact if the frame is in transmission. Otherwise it is the end of the present
+    /// transmission.
     pub(crate) fn next_departure(&self, direction: PathDirection) -> Option<Instant> {
         let (on_air, end) = self.on_air?;
         let waits = !self.stations[direction.index()].queue.is_empty();
         (on_air == direction || waits).then_some(end)
     }
 
-    /// Starts the transmission of a frame. The station that was not served last goes first.
+    /// Starts the transmission of a frame. The station that did not send the last frame has
+    /// priority.
     fn serve(&mut self, now: Instant) {
         let turn = [self.last_served.other(), self.last_served];
         for direction in turn {

@@ -1,4 +1,4 @@
-//! One direction of a path: bottleneck, policer, fate and propagation, put together.
+//! One direction of a path, which combines bottleneck, policer, impairments and propagation.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,20 @@ use crate::{
     flight::PacketsInFlight,
 };
 
-/// A packet that a path carries.
+/// A packet that can be sent over a path.
 pub trait Packet: Clone {
-    /// Length of the IP packet, in bytes.
+    /// Returns the length of the IP packet in bytes.
     fn ip_bytes(&self) -> usize;
-    /// Flips one bit of the IP packet, counted from its first bit. `bit` is below `8 * ip_bytes()`.
+    /// Flips one bit of the IP packet. `bit` counts from the first bit, and is less than `8 *
+    /// ip_bytes()`.
     fn flip_bit(&mut self, bit: usize);
 }
 
 /// One direction of a WAN path.
 ///
-/// Time is an argument and must not run backwards. The fate of a packet depends on the settings,
-/// the seed and the packets before it. It does not depend on the calls of [`Path::poll`].
+/// The caller passes the time to each function. The time must not run backwards. The fate of a
+/// packet depends on the settings, the seed and the packets before it. It does not depend on the
+/// calls of [`Path::poll`].
 #[derive(Debug)]
 pub struct Path<P> {
     config: PathConfig,
@@ -34,7 +36,7 @@ pub struct Path<P> {
 }
 
 impl<P: Packet> Path<P> {
-    /// Creates an empty path. Equal seeds give packets equal fates.
+    /// Creates an empty path. With equal seeds, equal packets have equal fates.
     pub fn new(config: PathConfig, seed: u64) -> Self {
         Self {
             bottleneck: Bottleneck::new(config.rate.unwrap_or_default()),
@@ -48,9 +50,9 @@ impl<P: Packet> Path<P> {
 
     /// Changes the settings while traffic flows.
     ///
-    /// Packets in the bottleneck's queue leave it at the new rate and meet the new settings.
-    /// Packets after the bottleneck arrive as before. A smaller queue drops no packet that it
-    /// already holds.
+    /// The new rate and the new impairments apply to packets that are still in the bottleneck's
+    /// queue. Packets after the bottleneck arrive as before. If the queue becomes smaller, packets
+    /// that are already queued are not dropped.
     pub fn configure(&mut self, config: PathConfig, now: Instant) {
         self.let_depart(now);
         if config.rate != self.config.rate {
@@ -79,7 +81,7 @@ impl<P: Packet> Path<P> {
         }
     }
 
-    /// Counts a packet as sent, and returns whether it fits the MTU.
+    /// Counts a packet as sent. Returns whether the packet fits the MTU.
     pub(crate) fn admit(&mut self, packet: &P) -> bool {
         let ip_bytes = packet.ip_bytes();
         self.counters.sent += 1;
@@ -89,7 +91,7 @@ impl<P: Packet> Path<P> {
         passes
     }
 
-    /// Carries an admitted packet.
+    /// Sends a packet that [`Self::admit`] has accepted.
     pub(crate) fn carry(&mut self, packet: P, now: Instant) {
         if self.config.rate.is_none() {
             return self.depart(packet, now);
@@ -102,8 +104,8 @@ impl<P: Packet> Path<P> {
         self.count_queue(self.bottleneck.queue_bytes(), pushed.is_err());
     }
 
-    /// Records the bytes in the queue before the path, and whether the queue has just dropped a
-    /// packet.
+    /// Records the number of bytes in the queue in front of the path. `dropped` states whether the
+    /// queue has just dropped a packet.
     pub(crate) fn count_queue(&mut self, queue_bytes: u64, dropped: bool) {
         let counters = &mut self.counters;
         counters.queue_drops += u64::from(dropped);
@@ -120,10 +122,11 @@ impl<P: Packet> Path<P> {
         Some(packet)
     }
 
-    /// Returns the time of the next [`Path::poll`]. `None` while the path is empty.
+    /// Returns the time at which [`Path::poll`] must be called next. Returns `None` if the path is
+    /// empty.
     ///
-    /// The time may be early, since a packet in the queue may still be lost or delayed. It is never
-    /// late.
+    /// The returned time may be too early, since a queued packet may still be lost or delayed. It
+    /// is never too late.
     pub fn next_arrival(&self) -> Option<Instant> {
         let queued = self
             .bottleneck
@@ -135,8 +138,8 @@ impl<P: Packet> Path<P> {
         }
     }
 
-    /// Updates the counters to the time `now`. Otherwise departures from the bottleneck are counted
-    /// at the next use of the path.
+    /// Updates the counters to the time `now`. Without this call, the counters change only when a
+    /// packet is sent or polled.
     pub fn catch_up(&mut self, now: Instant) {
         self.let_depart(now);
     }
@@ -146,7 +149,7 @@ impl<P: Packet> Path<P> {
         &self.counters
     }
 
-    /// Processes the packets that have left the bottleneck by `now`.
+    /// Processes the packets that have departed from the bottleneck by `now`.
     fn let_depart(&mut self, now: Instant) {
         while let Some((packet, departure)) = self.bottleneck.pop(now) {
             self.counters.queue_bytes = self.bottleneck.queue_bytes();
@@ -154,7 +157,7 @@ impl<P: Packet> Path<P> {
         }
     }
 
-    /// Draws the fate of a packet that left the bottleneck at `departure`.
+    /// Determines the fate of a packet that left the bottleneck at `departure`.
     fn depart(&mut self, mut packet: P, departure: Instant) {
         let Self {
             config,

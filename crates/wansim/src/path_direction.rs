@@ -1,11 +1,11 @@
-//! Direction of travel over a path.
+//! Direction of a packet on a path.
 
-/// One of the two directions over a path.
+/// One of the two directions of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PathDirection {
-    /// From site A to site B.
+    /// Direction from site A to site B.
     Forward,
-    /// From site B to site A.
+    /// Direction from site B to site A.
     Backward,
 }
 

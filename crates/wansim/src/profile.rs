@@ -1,4 +1,4 @@
-//! Named paths, each with the source of its figures.
+//! Predefined paths with names, each with the source of its values.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use units::{BitRate, ByteCount};
 
 use crate::config::{GilbertElliott, PathConfig, Radio};
 
-/// A path with a name.
+/// A predefined path with a name.
 ///
-/// `forward` leads away from the site that mostly sends (site A). Site A has the uplink if the two
-/// directions differ.
+/// `forward` is the direction from site A to site B. Site A usually sends most of the data. If the
+/// directions differ, `forward` is the uplink.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Name in commands.
+    /// Name of the profile in commands.
     pub name: &'static str,
-    /// Description in a line.
+    /// Description of the path in one line.
     pub summary: &'static str,
-    /// Source of the figures.
+    /// Source of the values.
     pub source: &'static str,
     /// Direction from site A to site B.
     pub forward: PathConfig,
@@ -27,7 +27,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Returns the profile with a name.
+    /// Returns the profile called `name`, if it exists.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|profile| profile.name == name)
     }
@@ -46,7 +46,7 @@ impl Profile {
         ]
     }
 
-    /// A wire without impairments. Only the machine itself then limits the traffic.
+    /// A path without impairments. Traffic is then limited only by the machine itself.
     pub fn perfect() -> Self {
         Self::symmetric(
             "perfect",
@@ -56,7 +56,7 @@ impl Profile {
         )
     }
 
-    /// Two sites in one country.
+    /// A path between two sites in one country.
     pub fn regional() -> Self {
         Self::symmetric(
             "regional",
@@ -66,7 +66,7 @@ impl Profile {
         )
     }
 
-    /// The path of the demonstration.
+    /// A transatlantic path, as used by the demonstration.
     pub fn transatlantic() -> Self {
         let path = line(BitRate::mbit(300), Duration::from_millis(200));
         Self::symmetric(
@@ -80,7 +80,7 @@ impl Profile {
         )
     }
 
-    /// A long clean path.
+    /// A long path with few losses.
     pub fn transpacific() -> Self {
         let path = line(BitRate::mbit(100), Duration::from_millis(173));
         Self::symmetric(
@@ -91,7 +91,7 @@ impl Profile {
         )
     }
 
-    /// A geostationary satellite, asymmetric.
+    /// An asymmetric path over a geostationary satellite.
     pub fn geo_satellite() -> Self {
         let rtt = Duration::from_millis(600);
         let path = |rate| PathConfig {
@@ -110,7 +110,7 @@ impl Profile {
         }
     }
 
-    /// A low-orbit satellite, asymmetric, with losses in bursts at handovers.
+    /// An asymmetric path over low-orbit satellites, with bursts of losses at handovers.
     pub fn leo_satellite() -> Self {
         let rtt = Duration::from_millis(50);
         let path = |rate| PathConfig {
@@ -127,7 +127,7 @@ impl Profile {
         }
     }
 
-    /// A mobile access with a deep queue.
+    /// A mobile access network with a large queue.
     pub fn mobile() -> Self {
         let rtt = Duration::from_millis(60);
         let deep = |rate: BitRate| PathConfig {
@@ -145,15 +145,15 @@ impl Profile {
         }
     }
 
-    /// Two stations on one access point of IEEE 802.11b.
+    /// Two stations at one access point of IEEE 802.11b.
     ///
-    /// The fixed airtime follows from the standard with long preambles. In microseconds it is DIFS
-    /// 50, a mean backoff of 15.5 slots of 20, and preamble and header 192. SIFS of 10 and 248 for
-    /// the acknowledgement at 2 Mbit/s make 810 together.
+    /// The fixed airtime follows from the standard with long preambles. It is the sum of DIFS (50
+    /// µs), a mean backoff of 15.5 slots of 20 µs, and preamble and header (192 µs). SIFS (10 µs)
+    /// and the acknowledgement at 2 Mbit/s (248 µs) complete the sum of 810 µs.
     ///
-    /// A value of 800 fits three measurements. FTP took 38.8 s, with segments of 1,448 bytes and an
-    /// acknowledgement for every second segment. UDP paced at 375 kB/s, the limit of the medium at
-    /// 1,400 bytes a packet, took 31.6 s. A ping took 3.6 ms.
+    /// A value of 800 µs matches three measurements. FTP took 38.8 s, with segments of 1,448 bytes
+    /// and an acknowledgement for every second segment. UDP took 31.6 s, paced at 375 kB/s, the
+    /// limit of the medium with 1,400 bytes per packet. A ping took 3.6 ms.
     pub fn wifi_11b() -> Self {
         let radio = Radio {
             rate: BitRate::mbit(11),
@@ -192,7 +192,7 @@ impl Profile {
     }
 }
 
-/// Creates one direction of a path with this rate and round-trip time, and the default queue.
+/// Creates one direction of a path with a rate, a round-trip time and the default queue.
 fn line(rate: BitRate, rtt: Duration) -> PathConfig {
     PathConfig {
         rate: Some(rate),

@@ -1,4 +1,4 @@
-//! Properties of every setting, and changes of settings while traffic flows.
+//! Tests of rules that hold for every setting, and of changes of settings while traffic flows.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn origin() -> Instant {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Returns all further arrivals, with the time since `start`.
+/// Returns all remaining arrivals, each with its time since `start`.
 fn rest(path: &mut Path<Sized>, start: Instant) -> Vec<(Duration, u64)> {
     let mut arrivals = Vec::new();
     while let Some(at) = path.next_arrival() {
@@ -281,7 +281,8 @@ fn any_config() -> impl Strategy<Value = PathConfig> {
         )
 }
 
-/// Packet sizes and gaps in microseconds, and the index from which the second setting applies.
+/// Packet sizes with gaps in microseconds. The second field is the index of the packet at which the
+/// settings change.
 type Traffic = (Vec<(usize, u64)>, usize);
 
 fn any_traffic() -> impl Strategy<Value = Traffic> {
@@ -291,7 +292,8 @@ fn any_traffic() -> impl Strategy<Value = Traffic> {
     )
 }
 
-/// Runs the traffic, polling every `tick`, and returns the packet of each arrival.
+/// Sends the traffic over a path that is polled every `tick`. Returns the path and the arrived
+/// packets.
 fn carry(
     first: &PathConfig,
     second: &PathConfig,

@@ -1,11 +1,12 @@
-//! Calibration in virtual time: every impairment has the effect that its setting names.
+//! Calibration in virtual time. Each test checks that an impairment has the configured effect.
 
 use std::time::{Duration, Instant};
 
 use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, Packet, Path, PathConfig, Policer, Reordering, Straggler};
 
-/// A packet of 1,462 bytes, which occupies 1,500 on the wire, so that the arithmetic is round.
+/// A numbered packet of 1,462 bytes. It occupies 1,500 bytes on the wire, so that computed times
+/// are round numbers.
 #[derive(Clone, Debug, PartialEq)]
 struct Numbered {
     number: u64,
@@ -31,7 +32,7 @@ struct Run {
     arrivals: Vec<(Duration, Numbered)>,
 }
 
-/// Sends `count` packets, one every `gap`, and waits for all of them.
+/// Sends `count` packets with the interval `gap`, and waits until all have arrived.
 #[expect(
     clippy::disallowed_methods,
     reason = "an origin for virtual time; nothing waits for it"
@@ -59,7 +60,7 @@ fn run(config: PathConfig, count: u64, gap: Duration) -> Run {
 }
 
 impl Run {
-    /// Collects arrivals until `end`, or all of them. Polls exactly at the times that the path
+    /// Collects arrivals until `end`, or all arrivals. Polls exactly at the times that the path
     /// returns.
     fn collect(&mut self, end: Option<Instant>) {
         while let Some(at) = self.path.next_arrival()
@@ -72,7 +73,7 @@ impl Run {
     }
 }
 
-/// Asserts that `hits` of `n` is `probability` within 3 standard errors.
+/// Asserts that `hits` divided by `n` equals `probability` within three standard errors.
 fn assert_share(hits: u64, n: u64, probability: f64) {
     let error = (probability * (1.0 - probability) / n as f64).sqrt();
     let share = hits as f64 / n as f64;

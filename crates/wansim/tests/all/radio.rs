@@ -1,4 +1,5 @@
-//! The medium that both directions share: airtime, turns, and the study behind `wifi-11b`.
+//! Tests of the medium that both directions share: airtime, alternation of the stations, and the
+//! study behind the profile `wifi-11b`.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use rivals::{Ack, Cubic, Receiver, Segment, Sender};
 use units::{BitRate, ByteCount};
 use wansim::{Duplex, Packet, PathConfig, PathDirection, Radio, profile::Profile};
 
-/// A packet: its size, and its content for the test.
+/// A packet with its size, and with content for the test.
 #[derive(Clone, Debug, PartialEq)]
 struct Frame<T> {
     ip_bytes: usize,
@@ -23,7 +24,7 @@ impl<T: Clone> Packet for Frame<T> {
 
 const US: Duration = Duration::from_micros(1);
 const DIRECTIONS: [PathDirection; 2] = [PathDirection::Forward, PathDirection::Backward];
-/// The file of the study, in bytes.
+/// Size of the file that the study moved, in bytes.
 const STUDY_BYTES: u64 = 11_844_459;
 
 #[expect(
@@ -34,7 +35,8 @@ fn origin() -> Instant {
     Instant::now()
 }
 
-/// A radio of 12 Mbit/s with 1 ms for each frame, so that 1,462 bytes take 2 ms.
+/// Returns a radio of 12 Mbit/s with a fixed airtime of 1 ms. A packet of 1,462 bytes then takes 2
+/// ms.
 fn round_radio() -> Radio {
     Radio {
         rate: BitRate::mbit(12),
@@ -55,7 +57,7 @@ fn frame(load: u64) -> Frame<u64> {
     }
 }
 
-/// Returns all further arrivals: time, direction and content.
+/// Returns the time, the direction and the content of all remaining arrivals.
 fn rest(duplex: &mut Duplex<Frame<u64>>, start: Instant) -> Vec<(Duration, PathDirection, u64)> {
     let mut arrivals = Vec::new();
     while let Some(at) = duplex.next_arrival() {
@@ -164,7 +166,8 @@ fn settings_of_a_direction_hold_behind_the_medium() {
     assert_eq!(duplex.counters(PathDirection::Forward).outage_drops, 2);
 }
 
-/// Packets to send: whether backward, IP bytes, and microseconds until the next packet.
+/// Strategy for packets to send: whether the direction is backward, IP bytes, and microseconds
+/// until the next packet.
 fn any_traffic() -> impl Strategy<Value = Vec<(bool, usize, u64)>> {
     let packet = (
         any::<bool>(),
@@ -174,7 +177,8 @@ fn any_traffic() -> impl Strategy<Value = Vec<(bool, usize, u64)>> {
     proptest::collection::vec(packet, 1..120)
 }
 
-/// Carries traffic, polling every `tick`. Returns the arrivals in each direction.
+/// Sends the traffic over a path that is polled every `tick`. Returns the path, and the arrivals in
+/// each direction.
 fn carry(traffic: &[(bool, usize, u64)], tick: Duration) -> (Duplex<Frame<u64>>, [Vec<u64>; 2]) {
     let start = origin();
     let mut duplex = duplex(round_radio(), &PathConfig::default());
@@ -274,8 +278,8 @@ enum Tcp {
     Ack(Ack),
 }
 
-/// The study's 38.8 s by FTP: a window of 64 KB, as systems of that time had, and an
-/// acknowledgement for every second segment.
+/// Reproduces the 38.8 s that the study measured with FTP. The window of 64 KB was usual at that
+/// time. The receiver acknowledges every second segment.
 #[test]
 fn the_file_of_the_study_takes_as_long_by_tcp_as_it_took_by_ftp() {
     let start = origin();
@@ -330,10 +334,10 @@ fn the_file_of_the_study_takes_as_long_by_tcp_as_it_took_by_ftp() {
     assert_within(now - start, 38.8);
 }
 
-/// The study's 31.6 s by UDP: 375 kB of data a second, the limit of the medium with 1,400 bytes a
-/// packet.
+/// Reproduces the 31.6 s that the study measured with UDP at 375 kB/s. This rate is the limit of
+/// the medium with 1,400 bytes per packet.
 ///
-/// A faster sender gains nothing, and only a few packets wait at any time.
+/// A faster sender gains nothing. At the limit, only a few packets are queued at any time.
 #[test]
 fn the_file_of_the_study_takes_as_long_by_paced_udp() {
     let start = origin();
@@ -354,7 +358,7 @@ fn the_file_of_the_study_takes_as_long_by_paced_udp() {
     assert_within(last, 31.6);
 }
 
-/// The study's 3.6 ms for two frames with 64 bytes of data each.
+/// Reproduces the 3.6 ms that the study measured for two frames with 64 bytes of data each.
 #[test]
 fn a_ping_takes_as_long_as_in_the_study() {
     let radio = Profile::wifi_11b().radio.expect("it is one of a radio");
@@ -362,7 +366,7 @@ fn a_ping_takes_as_long_as_in_the_study() {
     assert_within(ping, 0.0036);
 }
 
-/// Asserts that a time equals the study's within 1.5 %.
+/// Asserts that a time differs from the study's time by at most 1.5 %.
 fn assert_within(time: Duration, study_s: f64) {
     let time_s = time.as_secs_f64();
     println!("{time_s:.4} s instead of {study_s}");
