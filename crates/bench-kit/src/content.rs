@@ -1,5 +1,4 @@
-//! Bytes for transfers. They do not compress, and content of any size needs the memory of one
-//! block.
+//! Incompressible bytes for transfers. Content of any size needs only the memory of one block.
 
 use std::{
     fs::File,
@@ -11,17 +10,18 @@ use bytes::Bytes;
 use units::ByteCount;
 use xxhash_rust::xxh3::Xxh3;
 
-/// A block of random bytes that repeats without end. Every run generates the same bytes.
+/// Content that repeats one block of random bytes without end. Every run generates the same bytes.
 #[derive(Debug, Clone)]
 pub struct Content {
     block: Bytes,
 }
 
-/// Size of the block: a prime number, so no size in which programs move bytes divides it.
+/// Size of the block. It is a prime number, so it is not a multiple of any size that programs read
+/// or write.
 const BLOCK_BYTES: usize = 16_777_259;
 
 impl Content {
-    /// Generates the block, in some milliseconds.
+    /// Generates the block. This takes some milliseconds.
     pub fn generate() -> Self {
         let mut bytes = vec![0; BLOCK_BYTES];
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -36,14 +36,14 @@ impl Content {
         }
     }
 
-    /// Returns bytes of the content from `offset` on: at least one, at most `most`.
+    /// Returns at least one and at most `most` bytes of the content, starting at `offset`.
     pub fn at(&self, offset: u64, most: u64) -> &[u8] {
         let start = (offset % BLOCK_BYTES as u64) as usize;
         let rest = &self.block[start..];
         &rest[..rest.len().min(usize::try_from(most).unwrap_or(usize::MAX))]
     }
 
-    /// Yields the first `size` bytes, a block at a time.
+    /// Returns the first `size` bytes, split into blocks.
     fn pieces(&self, size: ByteCount) -> impl Iterator<Item = &[u8]> {
         let size = size.bytes();
         (0..size)
@@ -51,7 +51,7 @@ impl Content {
             .map(move |offset| self.at(offset, size - offset))
     }
 
-    /// Writes a file of the first `size` bytes.
+    /// Writes the first `size` bytes to a file.
     pub fn write(&self, path: &Path, size: ByteCount) -> io::Result<()> {
         let mut file = BufWriter::new(File::create(path)?);
         for piece in self.pieces(size) {

@@ -1,41 +1,41 @@
-//! Figures of a bench, their bounds, and the cells that produce them.
+//! Figures of a bench, with their required limits, and the cases that produce the figures.
 
 use std::fmt;
 
-/// A measured value and its bound.
+/// A measured value, with the limit that it must meet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     /// Name of the quantity, with its unit if it has one.
     pub label: &'static str,
-    /// Bound of the value.
+    /// Limit that the value must meet.
     pub bound: FigureBound,
-    /// Value of one run.
+    /// Value measured in one run.
     pub value: f64,
-    /// Whether the bound applies to the mean of all runs, and not to each run.
+    /// Whether the limit applies to the mean of all runs instead of each run.
     pub is_mean: bool,
 }
 
-/// Bound of a figure.
+/// Limit for a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FigureBound {
-    /// Least permitted value.
+    /// Lowest permitted value.
     AtLeast(f64),
-    /// Largest permitted value.
+    /// Highest permitted value.
     AtMost(f64),
-    /// No bound. The value is only shown.
+    /// No limit. The value is shown, but not checked.
     None,
 }
 
-/// One setting of a bench: a name, and a function that runs it with a seed.
+/// One case of a bench: a name, and a function that runs the case with a seed.
 pub struct BenchCase<T> {
-    /// Name in tables and filters.
+    /// Name in tables, which filters also match.
     pub name: String,
-    /// Runs the setting with a seed.
+    /// Function that runs the case with a seed.
     pub run: Box<dyn Fn(u64) -> T + Send + Sync>,
 }
 
 impl<T> BenchCase<T> {
-    /// Creates a cell from a name and a function.
+    /// Creates a case from a name and a function.
     pub fn new(name: impl Into<String>, run: impl Fn(u64) -> T + Send + Sync + 'static) -> Self {
         Self {
             name: name.into(),
@@ -43,11 +43,11 @@ impl<T> BenchCase<T> {
         }
     }
 
-    /// Returns the seed of this cell for a seed of the bench: an FNV-1a hash of the cell's name is
-    /// mixed in.
+    /// Returns the seed of this case for a seed of the bench. It mixes an FNV-1a hash of the case's
+    /// name into the seed.
     ///
-    /// With one seed for all cells, every cell of a column would lose the same packet of the
-    /// handshake. The hash does not depend on the selection of cells.
+    /// If all cases had the same seed, many of them would lose the same packet of the handshake.
+    /// The hash does not depend on the selection of cases.
     pub fn seed(&self, seed: u64) -> u64 {
         let mix =
             |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
@@ -65,22 +65,22 @@ impl<T> fmt::Debug for BenchCase<T> {
 }
 
 impl Figure {
-    /// Creates a figure with `bound` as its least permitted value.
+    /// Creates a figure whose value must be at least `bound`.
     pub fn at_least(label: &'static str, bound: f64, value: f64) -> Self {
         Self::new(label, FigureBound::AtLeast(bound), value)
     }
 
-    /// Creates a figure with `bound` as its largest permitted value.
+    /// Creates a figure whose value must be at most `bound`.
     pub fn at_most(label: &'static str, bound: f64, value: f64) -> Self {
         Self::new(label, FigureBound::AtMost(bound), value)
     }
 
-    /// Creates a figure without a bound.
+    /// Creates a figure without a limit.
     pub fn shown(label: &'static str, value: f64) -> Self {
         Self::new(label, FigureBound::None, value)
     }
 
-    /// Applies the bound to the mean of all runs.
+    /// Makes the limit apply to the mean of all runs.
     pub fn by_mean(self) -> Self {
         Self {
             is_mean: true,
@@ -88,7 +88,7 @@ impl Figure {
         }
     }
 
-    /// Whether the value is within the bound.
+    /// Returns whether the value meets its limit.
     pub fn is_reached(&self) -> bool {
         self.bound.holds(self.value)
     }
@@ -104,7 +104,7 @@ impl Figure {
 }
 
 impl FigureBound {
-    /// Whether a value is within the bound. NaN violates every bound.
+    /// Returns whether a value meets the limit. NaN violates every limit.
     pub fn holds(self, value: f64) -> bool {
         match self {
             Self::AtLeast(bound) => value >= bound,
@@ -113,8 +113,8 @@ impl FigureBound {
         }
     }
 
-    /// Returns the worst of several values: the largest if the bound is an upper one, otherwise the
-    /// least.
+    /// Returns the worst of several values. It is the highest value for an upper limit, and the
+    /// lowest value otherwise.
     pub fn worst(self, values: &[f64]) -> f64 {
         match self {
             Self::AtLeast(_) | Self::None => values.iter().copied().fold(f64::INFINITY, f64::min),

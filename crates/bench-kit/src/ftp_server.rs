@@ -1,4 +1,4 @@
-//! An FTP server inside this program.
+//! An FTP server that runs inside the calling program.
 
 use std::{future::Future, net::SocketAddr, path::PathBuf};
 
@@ -6,8 +6,8 @@ use anyhow::Context;
 use libunftp::{ServerBuilder, options::ActivePassiveMode};
 use unftp_sbe_fs::Filesystem;
 
-/// Serves `folder` at `address` until `stop` resolves, in the network namespace of the calling
-/// thread.
+/// Serves the files of `folder` at `address` until `stop` resolves. It runs in the network
+/// namespace of the calling thread.
 pub fn serve(
     folder: PathBuf,
     address: SocketAddr,

@@ -1,6 +1,6 @@
-//! Escaped text for HTML.
+//! Escaping of text for HTML.
 
-/// Escapes text for HTML and its attributes.
+/// Escapes text for use in HTML content and attributes.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

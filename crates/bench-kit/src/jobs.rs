@@ -1,4 +1,4 @@
-//! Independent jobs on several threads.
+//! Execution of independent jobs on several threads.
 
 use std::{
     panic::resume_unwind,
@@ -8,16 +8,16 @@ use std::{
 
 use crate::machine;
 
-/// Runs each job, on all processors. The results have the order of the jobs.
+/// Runs all jobs on all processors. Returns the results in the order of the jobs.
 pub fn map<J: Sync, T: Send>(jobs: &[J], work: impl Fn(&J) -> T + Sync) -> Vec<T> {
     map_on(machine::processors(), jobs, work)
 }
 
-/// Runs each job on a number of threads, which take the jobs in order. The results have the order
-/// of the jobs.
+/// Runs all jobs on `threads` threads, which start the jobs in order. Returns the results in the
+/// order of the jobs.
 ///
 /// # Panics
-/// If a job panics. The panic has the job's message, and occurs when the other threads have ended.
+/// If a job panics. The panic has the job's message, and occurs after the other threads have ended.
 pub fn map_on<J: Sync, T: Send>(
     threads: usize,
     jobs: &[J],

@@ -1,7 +1,7 @@
 //! Tools that all measurements share.
 //!
-//! In: numbers. Out: statistics, tables, plots and pages. The crate also has tools for benches and
-//! trials: options, figures with bounds, jobs on all processors, content, scratch folders, and
+//! The crate turns numbers into statistics, tables, plots and pages. It also has tools for benches
+//! and trials: options, figures with limits, jobs on all processors, content, scratch folders, and
 //! machine load. The measurements themselves belong to `probe`, `emulator`, `eval` and the benches.
 #![allow(
     clippy::disallowed_methods,

@@ -1,7 +1,7 @@
-//! Load of the machine during a measurement, and the processes that caused it.
+//! Load of the machine during a measurement, and processor time of processes.
 //!
-//! A bench in real time shares the processors with every other process. Its report states the load,
-//! so that readers can judge the figures.
+//! A bench in real time shares the processors with all other processes. Its report states the load,
+//! so that readers can judge how reliable the figures are.
 
 use std::{
     fmt, fs, thread,
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 
-/// A moment, and the processor time that all processes had used until then.
+/// A point in time, with the processor time that all processes have used until then.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     at: Instant,
@@ -18,29 +18,31 @@ pub struct Moment {
     stolen: Duration,
 }
 
-/// Load of the machine in a period.
+/// Load of the machine during a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MachineLoad {
-    /// Share of all processors' time that was in use, including the time taken by a hypervisor.
+    /// Fraction of the time of all processors that was in use. It includes the time that a
+    /// hypervisor took.
     pub busy: f64,
-    /// Share that other processes used, without this process and its children.
+    /// Fraction of the time of all processors that other processes used. This process and its
+    /// children do not count.
     pub others: f64,
 }
 
-/// Processor time of a process, user and system time together.
+/// Processor time of a process: the sum of user time and system time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessTime {
-    /// Time of all threads, including ended ones.
+    /// Time of all threads, including threads that have ended.
     pub all: Duration,
-    /// Time of the living threads with one name.
+    /// Time of the threads with a given name that are still running.
     pub of_thread: Duration,
 }
 
-/// Unit of time in `/proc`: USER_HZ is 100 on all common architectures of Linux.
+/// Unit of time in `/proc`. USER_HZ is 100 on all common architectures of Linux.
 const TICK: Duration = Duration::from_millis(10);
 
 impl Moment {
-    /// Returns the present moment.
+    /// Reads the present moment.
     ///
     /// # Errors
     /// If `/proc/stat` cannot be read.
@@ -64,8 +66,8 @@ impl Moment {
         })
     }
 
-    /// Returns the load since this moment. `ours` is the processor time of the bench itself in this
-    /// period.
+    /// Returns the load since this moment. `ours` is the processor time that the bench itself used
+    /// since then.
     ///
     /// # Errors
     /// If `/proc/stat` cannot be read.
@@ -82,7 +84,7 @@ impl Moment {
 }
 
 impl ProcessTime {
-    /// Returns the time of a process. `thread` is the name of the threads that are counted
+    /// Returns the processor time of a process. Threads called `thread` are also counted
     /// separately.
     ///
     /// # Errors
@@ -101,7 +103,7 @@ impl ProcessTime {
         Ok(Self { all, of_thread })
     }
 
-    /// Returns the time of this process.
+    /// Returns the processor time of this process.
     ///
     /// # Errors
     /// If `/proc/self/stat` cannot be read.
@@ -109,7 +111,7 @@ impl ProcessTime {
         cpu_time("/proc/self")
     }
 
-    /// Returns the time used since `earlier`.
+    /// Returns the processor time used since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             all: self.all.saturating_sub(earlier.all),
@@ -118,7 +120,7 @@ impl ProcessTime {
     }
 }
 
-/// Parses user and system time from the `stat` file in a folder of `/proc`.
+/// Returns the sum of user time and system time from the `stat` file in a folder of `/proc`.
 fn cpu_time(folder: &str) -> anyhow::Result<Duration> {
     let path = format!("{folder}/stat");
     let stat = fs::read_to_string(&path).context(path)?;
@@ -138,7 +140,7 @@ pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Describes the machine in a line: its processors, its kernel, and the load average of the last
+/// Returns one line about the machine: its processors, its kernel, and the load average of the last
 /// minute.
 pub fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();

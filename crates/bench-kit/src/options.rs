@@ -1,12 +1,12 @@
 //! Options of benches, parsed by clap.
 //!
-//! Each bench derives `clap::Parser` for a struct with its options. The attribute `bin_name` names
-//! the command that people type, and the help begins with it.
+//! Each bench derives `clap::Parser` for a struct with its options. The attribute `bin_name`
+//! contains the command that users type, which is the first line of the help.
 
 use clap::Parser;
 
-/// Parses the options of this program. Prints the help and exits with 0 on request. Prints the
-/// error and exits with 2 if the arguments are wrong.
+/// Parses the options of this program. If the user requests help, prints the help and exits with 0.
+/// If the arguments are wrong, prints the error and exits with 2.
 pub fn read<T: Parser>() -> T {
     T::parse_from(program().chain(given()))
 }

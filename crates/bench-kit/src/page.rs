@@ -1,37 +1,37 @@
-//! Pages in one HTML file without scripts, for light and dark screens and for paper.
+//! Pages as one HTML file without scripts, with styles for light and dark screens and for paper.
 
 use std::fmt::Write;
 
 use crate::{html::escape, plot::Plot, table::Table};
 
-/// A page that grows from top to bottom. All text is escaped.
+/// A page to which content is appended. All text is escaped.
 #[derive(Debug, Clone)]
 pub struct Page {
     html: String,
 }
 
-/// Plots of one subject, one above the other, with a title and captions.
+/// A group of plots about one subject, arranged vertically, with a title and captions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
-    /// Subject of the plots.
+    /// Subject of the plots, shown above them.
     pub title: String,
-    /// Plots from top to bottom.
+    /// Plots, from top to bottom.
     pub plots: Vec<Plot>,
-    /// Lines beneath the plots.
+    /// Lines of text below the plots.
     pub captions: Vec<Caption>,
 }
 
-/// A line beneath the plots of a panel.
+/// A line of text below the plots of a panel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caption {
     /// Text of the line.
     pub text: String,
-    /// Whether the line names a missed bound. The page then marks it.
+    /// Whether the line is about a figure that missed its limit. The page highlights such a line.
     pub is_missed: bool,
 }
 
 impl Page {
-    /// Creates an empty page. The title is its first heading.
+    /// Creates a page that has only its title as a heading.
     pub fn open(title: &str) -> Self {
         let title = escape(title);
         Self {
@@ -53,7 +53,7 @@ impl Page {
         let _ = writeln!(self.html, "<p>{}</p>", escape(text));
     }
 
-    /// Appends a bullet list with an item for each line.
+    /// Appends a bullet list with one item for each line.
     pub fn list(&mut self, lines: &[String]) {
         self.html.push_str("<ul>\n");
         for line in lines {
@@ -74,7 +74,7 @@ impl Page {
         self.html.push_str("</tbody></table>\n");
     }
 
-    /// Appends plots side by side, as far as the width allows.
+    /// Appends plots in rows. A row has as many plots as the width permits.
     pub fn plots(&mut self, plots: &[Plot]) {
         self.html.push_str("<div class=\"plots\">\n");
         for plot in plots {
@@ -83,7 +83,7 @@ impl Page {
         self.html.push_str("</div>\n");
     }
 
-    /// Appends panels side by side, as far as the width allows.
+    /// Appends panels in rows. A row has as many panels as the width permits.
     pub fn panels(&mut self, panels: &[Panel]) {
         self.html.push_str("<div class=\"panels\">\n");
         for panel in panels {

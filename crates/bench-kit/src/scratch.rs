@@ -1,4 +1,4 @@
-//! Scratch folders.
+//! Temporary folders for measurements.
 
 use std::{
     fs,
@@ -8,10 +8,11 @@ use std::{
 
 use anyhow::Context;
 
-/// Creates a new folder in memory if the system has a file system there, and otherwise among the
-/// temporary files.
+/// Creates a new folder in a memory file system. If the system has no such file system, creates it
+/// in the folder for temporary files.
 ///
-/// The caller removes the folder. Folders in memory from interrupted processes are removed first.
+/// The caller must remove the folder. This function first removes folders in memory that
+/// interrupted processes left.
 pub fn folder_in_memory(purpose: &str) -> anyhow::Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let found = fs::metadata(memory).is_ok_and(|found| found.is_dir());
@@ -24,14 +25,13 @@ pub fn folder_in_memory(purpose: &str) -> anyhow::Result<PathBuf> {
     folder(purpose)
 }
 
-/// Creates a new folder under the system's folder for temporary files. The caller removes the
-/// folder.
+/// Creates a new folder in the system's folder for temporary files. The caller must remove it.
 pub fn folder(purpose: &str) -> anyhow::Result<PathBuf> {
     folder_in(&std::env::temp_dir(), purpose)
 }
 
-/// Removes the folders of ended processes. Folders of other users stay, since the system forbids
-/// their removal.
+/// Removes the folders of processes that have ended. Folders of other users stay, since the system
+/// forbids their removal.
 fn sweep(place: &Path) {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     for entry in entries {

@@ -1,4 +1,4 @@
-//! Statistics of several measurements of one quantity.
+//! Statistics of repeated measurements of one quantity.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,18 +9,18 @@ pub struct Summary {
     pub count: usize,
     /// Least value.
     pub min: f64,
-    /// Median: the value in the middle, or the mean of the middle two.
+    /// Median: the middle value, or the mean of the two middle values.
     pub median: f64,
     /// Arithmetic mean.
     pub mean: f64,
-    /// The 99th percentile: at least 99 of 100 values do not exceed it.
+    /// The 99th percentile. At least 99 % of the values are less than or equal to it.
     pub p99: f64,
     /// Largest value.
     pub max: f64,
 }
 
 impl Summary {
-    /// Computes the summary of values in any order. `None` without values.
+    /// Computes the summary of values in any order. Returns `None` if there are no values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -35,8 +35,8 @@ impl Summary {
     }
 }
 
-/// Returns the median of values in any order: the value in the middle, or the mean of the middle
-/// two. `None` without values.
+/// Returns the median of values in any order: the middle value, or the mean of the two middle
+/// values. Returns `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let upper = *sorted.get(sorted.len() / 2)?;
@@ -44,22 +44,23 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// Returns the arithmetic mean. NaN without values.
+/// Returns the arithmetic mean. Returns NaN if there are no values.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Returns the least value that at least a share of all values do not exceed. The values must be in
-/// ascending order.
+/// Returns the lowest value such that at least the fraction `share` of all values is less than or
+/// equal to it. The values must be sorted in ascending order.
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// Returns the cumulative distribution as steps: each value with the share of values up to it.
+/// Returns the cumulative distribution as steps. Each step has a value, and the fraction of values
+/// up to it.
 ///
-/// A sample with more values than a page can show yields some hundred steps at equal distances of
-/// rank. The least and the largest value are among them.
+/// If a sample has more values than a page can show, the result has some hundred steps at equal
+/// distances of rank. The lowest and the highest value are always included.
 pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     let sorted = sorted(values);
     if sorted.len() > CDF_POINTS {
@@ -78,7 +79,7 @@ pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     sorted.iter().enumerate().flat_map(step).collect()
 }
 
-/// Maximum number of points that a plot on a page can show: more than its columns of pixels.
+/// Maximum number of points in a plot on a page. It exceeds the width of a plot in pixels.
 const CDF_POINTS: usize = 800;
 
 fn sorted(values: &[f64]) -> Vec<f64> {

@@ -1,18 +1,18 @@
-//! Tables for Markdown, terminals and pages.
+//! Tables that can be formatted for Markdown, terminals and HTML pages.
 
 use std::{fmt::Write, iter};
 
-/// A table with a head and rows.
+/// A table with column names and rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// Names of the columns.
     pub head: Vec<String>,
-    /// Rows with a cell for each column.
+    /// Rows. Each row has one cell for each column.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Creates a table with the names of the columns and the rows.
+    /// Creates a table from column names and rows.
     pub fn new(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Self {
         Self {
             head: head.iter().map(|&name| name.to_owned()).collect(),

@@ -1,4 +1,4 @@
-//! Plots of results: as SVG for a page, and as characters for a terminal.
+//! Plots of results, as SVG for a page or as characters for a terminal.
 
 #[cfg_attr(not(feature = "plotter"), path = "no_svg.rs")]
 mod svg;
@@ -6,7 +6,7 @@ mod text;
 
 use crate::stats;
 
-/// Several series over two axes.
+/// A plot of several series with two axes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plot {
     /// Subject of the plot.
@@ -15,26 +15,28 @@ pub struct Plot {
     pub x: Axis,
     /// Vertical axis.
     pub y: Axis,
-    /// Series in the order of the legend.
+    /// Series, in the order of the legend.
     pub series: Vec<Series>,
 }
 
-/// An axis, which covers all values of the series.
+/// An axis. Its range includes all values of the series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// Quantity and unit.
+    /// Quantity of the axis, with its unit.
     pub label: String,
-    /// Scale of the axis.
+    /// Scale of the axis: linear or logarithmic.
     pub scale: Scale,
 }
 
-/// Relation between values and distances.
+/// Relation between values and positions on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
-    /// Distances are proportional to values. The axis begins at zero or below.
+    /// Positions are proportional to values. The axis begins at zero or at the lowest negative
+    /// value.
     #[default]
     Linear,
-    /// Distances are proportional to logarithms. Values at zero or below are left out.
+    /// Positions are proportional to the logarithms of values. Values of zero or below are not
+    /// shown.
     Logarithmic,
 }
 
@@ -43,21 +45,21 @@ pub enum Scale {
 pub struct Series {
     /// Name in the legend.
     pub label: String,
-    /// Horizontal and vertical values, in the order in which a line joins them.
+    /// Points with their horizontal and vertical values. A line joins the points in this order.
     pub points: Vec<(f64, f64)>,
     /// Style of the points.
     pub mark: Mark,
 }
 
-/// Style of points.
+/// Style in which the points of a series are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mark {
-    /// Joined by a line.
+    /// A line joins the points.
     #[default]
     Line,
-    /// Joined by a line, and each marked.
+    /// A line joins the points, and each point has a mark.
     LineAndPoints,
-    /// Marked and not joined.
+    /// Each point has a mark, and no line joins the points.
     Points,
 }
 
@@ -81,7 +83,8 @@ impl Axis {
 }
 
 impl Plot {
-    /// Plots the cumulative distributions of samples: the share of values up to each value.
+    /// Creates a plot of the cumulative distributions of samples. The vertical value is the
+    /// fraction of values up to the horizontal value.
     pub fn cdf(title: &str, x: Axis, samples: &[(String, Vec<f64>)]) -> Self {
         let series = samples.iter().map(|(label, values)| Series {
             label: label.clone(),
@@ -96,7 +99,8 @@ impl Plot {
         }
     }
 
-    /// Returns the least and the largest position on an axis. `None` without points.
+    /// Returns the lowest and the highest position on an axis. Returns `None` if there are no
+    /// points.
     fn bounds(&self, axis: &Axis, of: impl Fn(&(f64, f64)) -> f64) -> Option<(f64, f64)> {
         let values = self
             .visible()
@@ -115,7 +119,7 @@ impl Plot {
         Some((min, max + room))
     }
 
-    /// Yields the points that both axes can show, each with the number of its series.
+    /// Returns the points that both axes can show, each with the index of its series.
     fn visible(&self) -> impl Iterator<Item = (usize, (f64, f64))> {
         let shows = |axis: &Axis, value: f64| axis.scale.place(value).is_finite();
         let numbered = self.series.iter().enumerate();
@@ -141,7 +145,7 @@ impl Scale {
         }
     }
 
-    /// Formats a value as a label beside the axis.
+    /// Formats the value at a position as a label of the axis.
     fn label(self, place: f64) -> String {
         let value = self.value(place);
         match value.abs() {

@@ -1,20 +1,21 @@
-//! Plots as SVG for pages. Text, lines and the legend's background take the page's colours, light
-//! or dark.
+//! Plots as SVG for pages. Text, lines and the legend's background use the light or dark colours of
+//! the page.
 
 use plotters::prelude::*;
 
 use super::{Axis, Mark, Plot, Series};
 use crate::html::escape;
 
-/// Placeholder for the page's text colour, which replaces it in the finished SVG.
+/// Placeholder colour for text and lines. The finished SVG has the page's text colour instead.
 const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_TEXT: &str = "#010203";
-/// Placeholder for the page's background colour.
+/// Placeholder colour for the background. The finished SVG has the page's background colour
+/// instead.
 const PAPER: RGBColor = RGBColor(4, 5, 6);
 const PAPER_TEXT: &str = "#040506";
 
-/// Colours that people can distinguish on light and dark backgrounds, including colour-blind people
-/// (M. Okabe, K. Ito).
+/// Colours that all readers can distinguish on light and dark backgrounds, including colour-blind
+/// readers (M. Okabe, K. Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -29,7 +30,7 @@ const SIZE: (u32, u32) = (720, 360);
 const FONT: &str = "sans-serif";
 
 impl Plot {
-    /// Returns the plot as an SVG element, or a sentence if there are no values.
+    /// Returns the plot as an SVG element. Returns a sentence if there are no values.
     pub fn svg(&self) -> String {
         let bounds = self
             .bounds(&self.x, |point| point.0)
@@ -117,7 +118,7 @@ impl Plot {
         drawn.label(&series.label).legend(key);
     }
 
-    /// Yields the visible points of a series as positions on the axes.
+    /// Returns the visible points of a series as positions on the axes.
     fn places(&self, series: usize) -> Vec<(f64, f64)> {
         self.visible()
             .filter(|(number, _)| *number == series)

@@ -1,13 +1,14 @@
-//! Plots for terminals.
+//! Plots as text for terminals.
 
 use super::Plot;
 
-/// Mark of each series, in order.
+/// Characters that mark the points of the first, second and further series.
 const MARKS: [char; 7] = ['*', 'o', '+', 'x', '#', '@', '~'];
 const LABEL_WIDTH: usize = 9;
 
 impl Plot {
-    /// Draws the plot in characters, `width` columns by `height` rows without axes and legend.
+    /// Draws the plot as text. The drawing area has `width` columns and `height` rows, without axes
+    /// and legend.
     pub fn text(&self, width: usize, height: usize) -> String {
         let bounds = self
             .bounds(&self.x, |point| point.0)
