@@ -1,28 +1,30 @@
 //! A model of BBR version 1 (draft-cardwell-iccrg-bbr-congestion-control-00).
 //!
 //! The sending rate follows the greatest delivery rate of the last ten rounds. The window is twice
-//! the bandwidth-delay product of that rate and the least round-trip time. BBR ignores loss, except
-//! for a timeout. The model lacks the kernel's policer detection and packet conservation.
+//! the product of this rate and the least round-trip time. BBR ignores loss, except at a
+//! retransmission timeout. The model lacks the kernel's policer detection and packet conservation.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::law::{Delivery, Law};
 
-/// Law of BBR version 1.
+/// Congestion control of BBR version 1.
 #[derive(Debug)]
 pub struct Bbr {
     phase: Phase,
     round: u64,
     round_ends_at: u64,
-    /// Rounds and their delivery rates, descending: the front is the greatest of the window.
+    /// Numbers of rounds with their delivery rates, sorted by descending rate. The first entry is
+    /// the greatest rate of the last ten rounds.
     rates: VecDeque<(u64, f64)>,
     rtt_min: Option<(Duration, Duration)>,
-    /// The rate at the last growth during start-up, and the rounds since.
+    /// Rate at which the last growth during start-up was measured. `full_rounds` counts the rounds
+    /// since then.
     full_rate: f64,
     full_rounds: u32,
     is_filled: bool,
     after_timeout: bool,
-    /// Offset in the cycle of gains, which differs from flow to flow.
+    /// Start position in the cycle of gains. Each flow has a different position.
     phase_offset: usize,
 }
 
@@ -30,20 +32,22 @@ pub struct Bbr {
 enum Phase {
     Startup,
     Drain,
-    /// Eight phases of one least round-trip time each: one above the rate, one below, six at it.
+    /// Cycle of eight phases, each as long as the least round-trip time. One phase sends above the
+    /// measured rate, one phase below it, and six phases at it.
     ProbeRate {
         index: usize,
         began: Duration,
     },
-    /// Almost nothing is in flight, so that the queue drains and the least round-trip time shows.
+    /// Phase with almost no segments in flight. The queue drains, so that the least round-trip time
+    /// can be measured.
     ProbeRtt {
         ends: Option<Duration>,
     },
 }
 
 impl Bbr {
-    /// A new connection. `phase_offset` is the first phase in the cycle of gains; the kernel draws
-    /// it at random.
+    /// Creates the state of a new connection. `phase_offset` is the first phase in the cycle of
+    /// gains. The kernel chooses it at random.
     pub fn new(phase_offset: usize) -> Self {
         Self {
             phase: Phase::Startup,
@@ -67,7 +71,7 @@ impl Bbr {
         self.rtt_min.map(|(rtt, _)| rtt)
     }
 
-    /// The bandwidth-delay product in segments: rate times least round-trip time.
+    /// Returns the bandwidth-delay product in segments: the rate times the least round-trip time.
     fn in_flight_ideal(&self) -> Option<f64> {
         Some(self.rate()? * self.rtt_min()?.as_secs_f64())
     }
@@ -217,8 +221,8 @@ impl Law for Bbr {
     }
 }
 
-/// Constants of the draft: 2 / ln 2, which doubles the rate each round; the cycle of gains; the
-/// filters' windows; and the windows in segments.
+/// Constants of the draft: the start-up gain, the cycle of gains, the lengths of the filters, and
+/// the windows in segments. The start-up gain 2 / ln 2 doubles the rate each round.
 const GAIN_HIGH: f64 = 2.885;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const RATE_ROUNDS: u64 = 10;

@@ -1,5 +1,5 @@
-//! CUBIC's window law (RFC 9438), with the delay-based exit from slow start of HyStart++ (RFC 9406,
-//! without its second chance).
+//! Congestion control of CUBIC (RFC 9438). HyStart++ (RFC 9406) ends its slow start when the delay
+//! rises, but the model lacks the conservative slow start.
 
 use std::time::Duration;
 
@@ -8,16 +8,17 @@ use crate::{
     reno::{WINDOW_INITIAL, WINDOW_MIN},
 };
 
-/// Law of CUBIC.
+/// Congestion control of CUBIC.
 #[derive(Debug)]
 pub struct Cubic {
     window: f64,
     threshold: f64,
-    /// Window before the last cut, lowered if it had not reached the previous maximum.
+    /// Window before the last reduction. It is lowered if that window was below the previous
+    /// maximum.
     window_max: f64,
-    /// Since when the window follows the cubic curve.
+    /// State of the cubic curve. `None` while the window does not follow the curve.
     epoch: Option<Epoch>,
-    /// Window before the cut, for Reno's growth afterwards.
+    /// Window before the last reduction, which determines how fast Reno's window would grow.
     window_prior: f64,
     rtt: Duration,
     exit: Exit,
@@ -26,13 +27,13 @@ pub struct Cubic {
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
     began: Duration,
-    /// Seconds until the curve reaches `window_max` again.
+    /// Seconds from the start of the curve until it reaches `window_max` again.
     k_s: f64,
-    /// Reno's window in the same situation.
+    /// Window that Reno would have in the same situation, in segments.
     window_reno: f64,
 }
 
-/// The delay measurement that ends slow start.
+/// Measurement of the delay that ends slow start.
 #[derive(Debug, Default)]
 struct Exit {
     round_ends_at: u64,
@@ -42,7 +43,7 @@ struct Exit {
 }
 
 impl Cubic {
-    /// Creates the law with an initial window.
+    /// Creates the congestion control of a new connection, with the initial window.
     pub fn new() -> Self {
         Self {
             window: WINDOW_INITIAL,
@@ -146,7 +147,8 @@ impl Law for Cubic {
 }
 
 impl Exit {
-    /// Whether the least round-trip time of this round clearly exceeds that of the previous round.
+    /// Returns whether slow start must end, because the least round-trip time of this round clearly
+    /// exceeds that of the previous round.
     fn is_due(&mut self, delivery: &Delivery, window: f64) -> bool {
         if delivery.delivered_before >= self.round_ends_at {
             self.round_ends_at = delivery.delivered;
@@ -167,10 +169,11 @@ impl Exit {
     }
 }
 
-/// RFC 9438 section 4.6 and 5: the factor kept at a cut, and segments per cubed second.
+/// Constants of RFC 9438 sections 4.6 and 5: the factor of a window reduction, and segments per
+/// cubed second.
 const BETA: f64 = 0.7;
 const C: f64 = 0.4;
-/// RFC 9406 section 4.3; the least window is that of Linux.
+/// Constants of RFC 9406 section 4.3. The minimum window is that of Linux.
 const RISE_MIN: Duration = Duration::from_millis(4);
 const RISE_MAX: Duration = Duration::from_millis(16);
 const EXIT_SAMPLES: u32 = 8;

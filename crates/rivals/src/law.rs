@@ -1,48 +1,50 @@
-//! The interface of a congestion control law: the events that it receives, and the window and rate
-//! that it returns.
+//! The interface of a congestion control. It receives events, and returns a window and a pacing
+//! rate.
 
 use std::time::Duration;
 
-/// A congestion control law. Acknowledgements and losses go in; a window comes out, and a pacing
-/// rate from the laws that pace.
+/// A congestion control. The sender reports acknowledgements and losses to it. It returns a window,
+/// and a pacing rate if it uses pacing.
 pub trait Law: Send + std::fmt::Debug {
-    /// An acknowledgement has arrived.
+    /// Called when an acknowledgement has arrived.
     fn on_delivery(&mut self, delivery: &Delivery);
-    /// A loss was found, the first one since the last recovery ended.
+    /// Called at the first loss that was detected after the last recovery ended.
     fn on_loss(&mut self, in_flight: u64, now: Duration);
-    /// All segments sent before the loss was found have been delivered.
+    /// Called when the recovery ends. All segments sent before the loss was detected have then been
+    /// delivered.
     fn on_recovered(&mut self) {}
-    /// No acknowledgement arrived for a retransmission timeout.
+    /// Called at a retransmission timeout, when no acknowledgement has arrived for that time.
     fn on_timeout(&mut self, in_flight: u64, now: Duration);
-    /// Largest number of segments in flight.
+    /// Returns the maximum number of segments in flight.
     fn window(&self) -> f64;
-    /// Pacing rate in segments per second; `None` for a law that sends as acknowledgements arrive.
+    /// Returns the pacing rate in segments per second. Returns `None` if the congestion control
+    /// does not use pacing.
     fn pacing_rate(&self) -> Option<f64> {
         None
     }
-    /// Name of the state, for display.
+    /// Returns the name of the present state, for display.
     fn state(&self) -> &'static str;
 }
 
-/// The content of one acknowledgement, as the sender evaluates it.
+/// Information from one acknowledgement, as the sender computed it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Delivery {
-    /// Arrival of the acknowledgement.
+    /// Time at which the acknowledgement arrived.
     pub now: Duration,
-    /// Segments that are acknowledged for the first time.
+    /// Number of segments that are acknowledged for the first time.
     pub segments: u64,
-    /// Segments delivered so far, including these.
+    /// Number of segments delivered so far, including `segments`.
     pub delivered: u64,
-    /// Segments that had been delivered when the newest of these was sent.
+    /// Number of segments that had been delivered when the newest of `segments` was sent.
     pub delivered_before: u64,
-    /// Round-trip time of the newest of these, unless it was retransmitted.
+    /// Round-trip time of the newest of `segments`. `None` if that segment was retransmitted.
     pub rtt: Option<Duration>,
-    /// Delivery rate over that round trip, in segments per second.
+    /// Delivery rate during the round trip of the newest segment, in segments per second.
     pub rate: Option<f64>,
-    /// Segments that are neither acknowledged nor lost.
+    /// Number of segments that are neither acknowledged nor lost.
     pub in_flight: u64,
-    /// Whether a loss has been found and not yet repaired.
+    /// Whether a loss recovery is in progress.
     pub is_recovering: bool,
-    /// Whether the window limits the sender, rather than the application or the receiver.
+    /// Whether the congestion window limits the sender, instead of the application or the receiver.
     pub is_window_limited: bool,
 }

@@ -1,16 +1,17 @@
-//! Models of the TCP senders that share bottlenecks with the link: CUBIC, Reno and BBR, each also
-//! with a bounded window.
+//! Models of the TCP senders that share bottlenecks with the link: CUBIC, Reno and BBR. The window
+//! of each can be limited.
 //!
-//! A connection is a [`Sender`] that always has data, and a [`Receiver`] that acknowledges every
-//! segment or every second one. Segments and the time go in; segments and the next deadline come
-//! out. There is no socket, no clock and no randomness, so equal paths give equal runs.
+//! A connection consists of a [`Sender`] that always has data, and a [`Receiver`] that acknowledges
+//! every segment or every second segment. The caller passes received segments and the time. The
+//! model returns segments to send, and its next deadline. It uses no socket, no clock and no random
+//! numbers. Equal paths therefore produce equal runs.
 //!
-//! The models have the mechanisms that decide about shares: selective acknowledgements,
-//! retransmission timeouts, and the window laws. They detect losses by time (RFC 8985), and reduce
-//! the window proportionally (RFC 9937). They lack the handshake, segmentation offload, ECN, the
-//! undoing of cuts, and the receiver's window.
+//! The models have the mechanisms that determine the shares of competing flows: selective
+//! acknowledgements, retransmission timeouts, and the congestion control. They detect losses by
+//! time (RFC 8985), and reduce the window proportionally (RFC 9937). They lack the handshake,
+//! segmentation offload, ECN, the undoing of window reductions, and the receiver's window.
 //!
-//! Time is a `Duration` since any origin. Windows count segments of one size.
+//! Time is a `Duration` since an arbitrary origin. Windows count segments of one size.
 
 mod bbr;
 mod cubic;

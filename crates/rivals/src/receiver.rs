@@ -1,30 +1,30 @@
-//! The receiver: acknowledges segments, with selective acknowledgements.
+//! A receiver that acknowledges segments, with selective acknowledgements.
 
 use std::time::Duration;
 
 use crate::segment::{Ack, Range, Segment};
 
-/// A TCP receiver whose application reads at once. It acknowledges every segment
-/// ([`Self::handle_segment`]), or delays acknowledgements as most receivers do
-/// ([`Self::handle_segment_delayed`]).
+/// A TCP receiver whose application reads data at once. [`Self::handle_segment`] acknowledges every
+/// segment. [`Self::handle_segment_delayed`] delays acknowledgements, like most receivers.
 #[derive(Debug, Default)]
 pub struct Receiver {
     cumulative: u64,
-    /// Segments above `cumulative`: disjoint, not adjacent, ascending.
+    /// Ranges of received segments above `cumulative`. The ranges are disjoint, not adjacent, and
+    /// sorted in ascending order.
     islands: Vec<Range>,
-    /// Starts of the ranges that grew last, newest first.
+    /// Start numbers of the ranges that grew last. The most recent range is first.
     recent: [u64; 3],
-    /// Deadline of the delayed acknowledgement, if one is due.
+    /// Deadline of the delayed acknowledgement. `None` if no acknowledgement is pending.
     ack_by: Option<Duration>,
 }
 
 impl Receiver {
-    /// Segments that arrived in order.
+    /// Returns the number of segments that have arrived in order.
     pub fn in_order(&self) -> u64 {
         self.cumulative
     }
 
-    /// Accepts a segment and acknowledges it.
+    /// Accepts a segment, and returns its acknowledgement.
     pub fn handle_segment(&mut self, segment: Segment) -> Ack {
         let number = segment.number;
         if number == self.cumulative {
@@ -41,9 +41,11 @@ impl Receiver {
         self.ack()
     }
 
-    /// Accepts a segment. Acknowledges it at once if it is out of order, or if the previous segment
-    /// was not acknowledged. Otherwise the acknowledgement waits for the next segment, or for
-    /// [`Self::handle_timeout`] at [`Self::next_timeout`] (RFC 5681 section 4.2).
+    /// Accepts a segment. Returns an acknowledgement at once if the segment is out of order, or if
+    /// the previous segment is not acknowledged yet.
+    ///
+    /// Otherwise the acknowledgement waits for the next segment, or for [`Self::handle_timeout`] at
+    /// [`Self::next_timeout`] (RFC 5681 section 4.2).
     pub fn handle_segment_delayed(&mut self, segment: Segment, now: Duration) -> Option<Ack> {
         let is_next = segment.number == self.cumulative && self.islands.is_empty();
         let ack = self.handle_segment(segment);
@@ -55,12 +57,12 @@ impl Receiver {
         Some(ack)
     }
 
-    /// Deadline of the delayed acknowledgement.
+    /// Returns the deadline of the delayed acknowledgement, if one is pending.
     pub fn next_timeout(&self) -> Option<Duration> {
         self.ack_by
     }
 
-    /// Returns the delayed acknowledgement if it is due.
+    /// Returns the delayed acknowledgement if its deadline has passed.
     pub fn handle_timeout(&mut self, now: Duration) -> Option<Ack> {
         self.ack_by.filter(|at| *at <= now)?;
         self.ack_by = None;
@@ -122,7 +124,8 @@ impl Receiver {
     }
 }
 
-/// Longest delay of an acknowledgement: the least of Linux; the standard allows 500 ms.
+/// Maximum delay of an acknowledgement. It is the minimum of Linux, and the standard permits 500
+/// ms.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(40);
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Reno's window law (RFC 5681, RFC 6582): one more segment each round trip, half the window after
-//! a loss.
+//! Congestion control of Reno (RFC 5681, RFC 6582). The window grows by one segment each round
+//! trip, and is halved after a loss.
 
 use std::time::Duration;
 
 use crate::law::{Delivery, Law};
 
-/// Law of Reno.
+/// Congestion control of Reno.
 #[derive(Debug)]
 pub struct Reno {
     window: f64,
@@ -13,7 +13,7 @@ pub struct Reno {
 }
 
 impl Reno {
-    /// Creates the law with an initial window.
+    /// Creates the congestion control of a new connection, with the initial window.
     pub fn new() -> Self {
         Self {
             window: WINDOW_INITIAL,
@@ -66,7 +66,7 @@ impl Law for Reno {
 
 /// Initial window in segments (RFC 6928).
 pub(crate) const WINDOW_INITIAL: f64 = 10.0;
-/// Least window after a cut, in segments (RFC 5681 section 3.1).
+/// Minimum window after a reduction, in segments (RFC 5681 section 3.1).
 pub(crate) const WINDOW_MIN: f64 = 2.0;
 
 #[cfg(test)]

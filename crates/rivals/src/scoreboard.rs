@@ -1,5 +1,5 @@
-//! The sender's record of each segment between the cumulative acknowledgement and the newest
-//! transmission, and loss detection by RACK (RFC 8985).
+//! The sender's record of segments from the cumulative acknowledgement up to the newest
+//! transmission. It detects losses with RACK (RFC 8985).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,22 +8,23 @@ use std::{
 
 use crate::segment::{Ack, Range};
 
-/// The segments in flight.
+/// Record of the sent segments that have no cumulative acknowledgement.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
-    /// The first segment without a cumulative acknowledgement.
+    /// Number of the first segment without a cumulative acknowledgement.
     pub(crate) first: u64,
     segments: VecDeque<Sent>,
-    /// Ranges above `first` that have arrived: start to end.
+    /// Ranges of segments above `first` that have arrived. The key is the start of a range, and the
+    /// value is its end.
     arrived: BTreeMap<u64, u64>,
     arrived_count: u64,
-    /// Transmissions in their order. Segments that have arrived since are included.
+    /// Transmissions in the order of sending. They include segments that have arrived since then.
     order: VecDeque<(u64, u64)>,
     transmissions: u64,
-    /// Numbers of lost segments, in the order of retransmission.
+    /// Numbers of lost segments, in the order in which they will be retransmitted.
     lost: VecDeque<u64>,
     in_flight: u64,
-    /// The newest transmission that has arrived.
+    /// Number of the newest transmission that has arrived.
     newest: u64,
     newest_rtt: Duration,
     saw_reordering: bool,
@@ -31,15 +32,16 @@ pub(crate) struct Scoreboard {
     rtt_min: Option<Duration>,
 }
 
-/// The last transmission of a segment.
+/// The last transmission of one segment.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     transmission: u64,
     at: Duration,
-    /// Segments delivered before this transmission, and the time of the last delivery.
+    /// Number of segments delivered before this transmission. `delivered_at` is the time of the
+    /// last delivery.
     delivered: u64,
     delivered_at: Duration,
-    /// When the segment was sent whose delivery was the last known one at this transmission.
+    /// Sending time of the segment that was delivered last before this transmission.
     first_at: Duration,
     is_repeated: bool,
     state: State,
@@ -52,16 +54,16 @@ enum State {
     Arrived,
 }
 
-/// Result of one acknowledgement.
+/// Result of processing one acknowledgement.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct News {
-    /// Newly arrived segments.
+    /// Number of segments that this acknowledgement reports as arrived for the first time.
     pub(crate) segments: u64,
-    /// Newest transmission of these segments.
+    /// Newest transmission among the segments that arrived.
     pub(crate) newest: Option<Newest>,
 }
 
-/// Last transmission of the newly arrived segments.
+/// Newest transmission among the segments that an acknowledgement reports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newest {
     transmission: u64,
@@ -72,7 +74,7 @@ pub(crate) struct Newest {
     pub(crate) is_repeated: bool,
 }
 
-/// The sender's state at a transmission.
+/// State of the sender at the time of a transmission.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Past {
     pub(crate) delivered: u64,
@@ -81,17 +83,18 @@ pub(crate) struct Past {
 }
 
 impl Scoreboard {
-    /// Number of the next new segment.
+    /// Returns the number of the next new segment.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.segments.len() as u64
     }
 
-    /// Segments that are neither acknowledged nor lost.
+    /// Returns the number of segments that are neither acknowledged nor lost.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// Records a transmission: of a lost segment if there is one, otherwise of a new one.
+    /// Records the transmission of the next lost segment, or of a new segment if none is lost.
+    /// Returns the number of the segment.
     pub(crate) fn transmit(&mut self, past: Past, now: Duration) -> u64 {
         self.transmissions += 1;
         let mut sent = Sent {
@@ -133,7 +136,7 @@ impl Scoreboard {
         None
     }
 
-    /// Evaluates an acknowledgement.
+    /// Processes an acknowledgement.
     pub(crate) fn acknowledge(&mut self, ack: &Ack, now: Duration) -> News {
         let mut news = News::default();
         for range in ack.ranges {
@@ -169,7 +172,7 @@ impl Scoreboard {
         news
     }
 
-    /// Records the segments of `range` that are new.
+    /// Records the segments of `range` that have not been recorded as arrived.
     fn arrive(&mut self, range: Range, news: &mut News) {
         let mut at = range.start.max(self.first);
         let end = range.end.min(self.next());
@@ -241,8 +244,8 @@ impl Scoreboard {
         }
     }
 
-    /// Finds the segments that are lost by `now`. Returns their number, and the time of the next
-    /// check.
+    /// Marks the segments that count as lost at time `now`. Returns their number, and the time of
+    /// the next check.
     pub(crate) fn find_lost(
         &mut self,
         is_recovering: bool,
@@ -281,7 +284,7 @@ impl Scoreboard {
         (count, None)
     }
 
-    /// Marks all segments in flight as lost after a timeout, oldest first.
+    /// Marks all segments in flight as lost after a timeout, starting with the oldest segment.
     pub(crate) fn lose_all(&mut self) {
         self.lost.clear();
         for (index, sent) in self.segments.iter_mut().enumerate() {
@@ -295,5 +298,6 @@ impl Scoreboard {
     }
 }
 
-/// RFC 8985 section 6.2: as many arrivals beyond a gap as make a loss likely (RFC 5681).
+/// Number of segments that must arrive after a gap before a loss counts as likely (RFC 8985 section
+/// 6.2, RFC 5681).
 const DUPLICATES: u64 = 3;

@@ -1,6 +1,6 @@
-//! The packets between sender and receiver.
+//! Segments and acknowledgements, which sender and receiver exchange.
 
-/// A full segment, without its payload.
+/// A segment of full size, represented without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Position in the stream, counted in segments.
@@ -10,34 +10,34 @@ pub struct Segment {
 /// An acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
-    /// All segments below this number have arrived.
+    /// Number of the first segment that has not arrived. All segments below it have arrived.
     pub cumulative: u64,
-    /// Ranges above `cumulative` that have arrived, the most recently grown first (RFC 2018 section
-    /// 4). Empty ranges are unused.
+    /// Ranges above `cumulative` that have arrived. The range that grew last is first (RFC 2018
+    /// section 4). Unused ranges are empty.
     pub ranges: [Range; 3],
 }
 
-/// The segments from `start` up to, but without, `end`.
+/// A range of segments, from `start` up to but not including `end`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Range {
     /// Number of the first segment.
     pub start: u64,
-    /// Number behind the last segment.
+    /// Number after that of the last segment.
     pub end: u64,
 }
 
 impl Range {
-    /// Whether the range contains no segment.
+    /// Returns whether the range contains no segment.
     pub fn is_empty(&self) -> bool {
         self.start >= self.end
     }
 }
 
-/// Bytes of a segment with its IP header: the payload of a full Ethernet frame.
+/// Bytes of a segment including its IP header. They fill the payload of an Ethernet frame.
 pub const SEGMENT_IP_BYTES: usize = 1500;
-/// Payload bytes of a segment: its IP packet less 20 of IP, 20 of TCP and 12 of timestamps (RFC
-/// 7323).
+/// Payload bytes of a segment: its IP packet without the headers of IP (20) and TCP (20), and
+/// without timestamps (12, RFC 7323).
 pub const SEGMENT_PAYLOAD_BYTES: usize = 1448;
-/// Bytes of an acknowledgement with three ranges: 20 of IP, 20 of TCP, 12 of timestamps, 28 of
-/// ranges.
+/// Bytes of an acknowledgement with three ranges: IP header 20, TCP header 20, timestamps 12,
+/// ranges 28.
 pub const ACK_IP_BYTES: usize = 80;

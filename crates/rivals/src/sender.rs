@@ -1,4 +1,4 @@
-//! The sender: decides which segment may be sent at which time, and which segment is retransmitted.
+//! The sender. It decides when to send a segment, and which segment to retransmit.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Sender {
     law: Box<dyn Law>,
-    /// Maximum number of segments in flight, by the receiver's window or the sender's buffer.
+    /// Maximum number of segments in flight that the receiver's window or the sender's buffer
+    /// permits.
     window_max: u64,
     board: Scoreboard,
     past: Past,
@@ -21,7 +22,7 @@ pub struct Sender {
     look_again: Option<Duration>,
     timeout_at: Option<Duration>,
     timeouts_in_row: u32,
-    /// Earliest time of the next segment, by the pacer.
+    /// Earliest time at which the pacer permits the next segment.
     next_send: Duration,
     is_window_limited: bool,
     counts: Counts,
@@ -30,11 +31,11 @@ pub struct Sender {
 /// Counters of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Transmissions, including retransmissions.
+    /// Number of transmissions, including retransmissions.
     pub sent: u64,
-    /// Loss recoveries.
+    /// Number of loss recoveries.
     pub recoveries: u64,
-    /// Retransmission timeouts.
+    /// Number of retransmission timeouts.
     pub timeouts: u64,
 }
 
@@ -44,10 +45,12 @@ struct Smoothed {
     deviation: Duration,
 }
 
-/// Proportional rate reduction (RFC 9937): spreads a cut of the window over a round trip.
+/// State of a loss recovery. Proportional rate reduction (RFC 9937) spreads the reduction of the
+/// window over a round trip.
 #[derive(Debug, Clone, Copy)]
 struct Recovery {
-    /// The recovery lasts until all segments below this number are acknowledged.
+    /// Segment number that ends the recovery. The recovery lasts until all segments below it are
+    /// acknowledged.
     ends_at: u64,
     in_flight_before: u64,
     delivered: u64,
@@ -56,7 +59,8 @@ struct Recovery {
 }
 
 impl Sender {
-    /// A connection under a law. `window_max` bounds the segments in flight.
+    /// Creates the sender of a new connection. `window_max` limits the number of segments in
+    /// flight, in addition to the congestion control.
     pub fn new(law: Box<dyn Law>, window_max: Option<u64>) -> Self {
         Self {
             law,
@@ -74,7 +78,7 @@ impl Sender {
         }
     }
 
-    /// Returns the congestion control law.
+    /// Returns the congestion control.
     pub fn law(&self) -> &dyn Law {
         &*self.law
     }
@@ -84,7 +88,7 @@ impl Sender {
         self.counts
     }
 
-    /// The next segment that may be sent at `now`.
+    /// Returns the next segment if the sender may send it at `now`.
     pub fn poll_transmit(&mut self, now: Duration) -> Option<Segment> {
         if self.next_send > now || !self.may_send() {
             return None;
@@ -109,7 +113,7 @@ impl Sender {
         Some(Segment { number })
     }
 
-    /// Evaluates an acknowledgement.
+    /// Processes an acknowledgement.
     pub fn handle_ack(&mut self, ack: &Ack, now: Duration) {
         let news = self.board.acknowledge(ack, now);
         let Some(newest) = news.newest else {
@@ -151,7 +155,7 @@ impl Sender {
         self.note_limit();
     }
 
-    /// Handles the deadlines up to `now`.
+    /// Processes all deadlines up to `now`.
     pub fn handle_timeout(&mut self, now: Duration) {
         if self.look_again.is_some_and(|at| at <= now) {
             self.detect(0, now);
@@ -169,8 +173,8 @@ impl Sender {
         }
     }
 
-    /// When to call [`Self::handle_timeout`] and [`Self::poll_transmit`] if no acknowledgement
-    /// arrives.
+    /// Returns the time at which [`Self::handle_timeout`] and [`Self::poll_transmit`] must be
+    /// called if no acknowledgement arrives before.
     pub fn next_timeout(&mut self) -> Option<Duration> {
         let paced = self.may_send().then_some(self.next_send);
         [self.look_again, self.timeout_at, paced]
@@ -190,14 +194,14 @@ impl Sender {
         }
     }
 
-    /// Notes whether the law's window limited the sender at the last acknowledgement.
+    /// Records whether the congestion window limited the sender at the last acknowledgement.
     fn note_limit(&mut self) {
         let window = self.law.window();
         self.is_window_limited =
             window <= self.window_max as f64 && self.board.in_flight() as f64 + 1.0 >= window / 2.0;
     }
 
-    /// Finds losses after `delivered` segments have arrived.
+    /// Detects losses after `delivered` segments have arrived.
     fn detect(&mut self, delivered: u64, now: Duration) {
         let in_flight_before = self.board.in_flight() + delivered;
         let (lost, look_again) = self.board.find_lost(self.recovery.is_some(), now);
@@ -229,7 +233,7 @@ impl Sender {
 }
 
 impl Smoothed {
-    /// Updates the estimate as in RFC 6298.
+    /// Updates the estimate of the round-trip time according to RFC 6298.
     fn with(before: Option<Self>, rtt: Duration) -> Self {
         let Some(before) = before else {
             return Self {
@@ -263,12 +267,13 @@ impl Recovery {
     }
 }
 
-/// RFC 6298 section 2, and Linux where it is shorter: 200 ms beyond the mean.
+/// Retransmission timeouts of RFC 6298 section 2. The minimum is that of Linux, which is shorter:
+/// 200 ms more than the mean round-trip time.
 const TIMEOUT_FIRST: Duration = Duration::from_secs(1);
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 const TIMEOUT_MAX: Duration = Duration::from_secs(120);
 const BACKOFFS_MAX: u32 = 10;
-/// Longest delay of a timer that the pacer makes up for.
+/// Maximum delay of a timer for which the pacer compensates.
 const PACER_CATCH_UP: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

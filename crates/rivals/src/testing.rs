@@ -1,5 +1,5 @@
-//! A line with a queue and a round-trip time, for the tests of the laws. It is minimal; the benches
-//! use `wansim`.
+//! A minimal path with a queue and a round-trip time, for tests of the congestion controls. The
+//! benches use `wansim` instead.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -14,13 +14,13 @@ pub(crate) struct Line {
     jitter_is_on: bool,
     now: Duration,
     free_at: Duration,
-    /// Departure times from the queue.
+    /// Departure times of the packets in the queue.
     queue: VecDeque<Duration>,
     queue_samples: Vec<(Duration, Duration)>,
     flows: Vec<Flow>,
-    /// Arrival times of acknowledgements at the senders.
+    /// Acknowledgements in flight, with their arrival times at the senders.
     acks: VecDeque<(Duration, usize, Ack)>,
-    /// Arrival times of segments at the receivers.
+    /// Segments in flight, with their arrival times at the receivers.
     segments: VecDeque<(Duration, usize, Segment)>,
     drops: u64,
     drop_next: u64,
@@ -37,7 +37,7 @@ struct Flow {
 const WIRE_BITS: f64 = 1538.0 * 8.0;
 
 impl Line {
-    /// `queue` is in bandwidth-delay products.
+    /// Creates a path. `queue` is the size of the queue in bandwidth-delay products.
     pub(crate) fn new(rate_bits_per_s: f64, rtt: Duration, queue: f64) -> Self {
         let segment_time = Duration::from_secs_f64(WIRE_BITS / rate_bits_per_s);
         let bdp = rtt.as_secs_f64() / segment_time.as_secs_f64();
@@ -66,7 +66,7 @@ impl Line {
         self.dice = seed;
     }
 
-    /// Spreads drops among the flows at random, as other traffic would do.
+    /// Distributes drops among the flows at random, as other traffic would do.
     pub(crate) fn jitter(&mut self, seed: u64) {
         self.jitter_is_on = true;
         self.dice = seed;
@@ -188,12 +188,13 @@ impl Line {
         self.drops
     }
 
-    /// Capacity of the line, in segments per second.
+    /// Returns the capacity of the path in segments per second.
     pub(crate) fn capacity(&self) -> f64 {
         1.0 / self.segment_time.as_secs_f64()
     }
 
-    /// Segments per second of each flow that arrived since `from`.
+    /// Returns the rate at which segments of each flow have arrived since `from`, in segments per
+    /// second.
     pub(crate) fn rates(&self, from: Duration) -> Vec<f64> {
         let span_s = (self.now - from).as_secs_f64();
         let count = |flow: &Flow| {
@@ -203,12 +204,12 @@ impl Line {
         self.flows.iter().map(count).collect()
     }
 
-    /// Used share of the line since `from`.
+    /// Returns the fraction of the capacity that was used since `from`.
     pub(crate) fn used(&self, from: Duration) -> f64 {
         self.rates(from).iter().sum::<f64>() / self.capacity()
     }
 
-    /// R. Jain's index of fairness.
+    /// Returns R. Jain's index of fairness for the rates since `from`.
     pub(crate) fn jain(&self, from: Duration) -> f64 {
         let rates = self.rates(from);
         let sum: f64 = rates.iter().sum();
