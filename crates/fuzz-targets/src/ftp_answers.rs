@@ -1,8 +1,9 @@
-//! Both halves of an FTP session between a client that sends anything and a server that answers
-//! each command once, in order.
+//! Fuzz target: both halves of an FTP session, between a client that sends arbitrary commands and a
+//! server that follows the protocol. The server replies to each command once, in order.
 //!
-//! Invariant: each command of the client has one final reply, in order. A final reply by the server
-//! is its reply to this command. Only ABOR overtakes other commands.
+//! Invariant: each command of the client gets one final reply, in order. If a final reply comes
+//! from the server, it is the server's reply to this command. Only ABOR may overtake other
+//! commands.
 
 use std::{
     collections::VecDeque,
@@ -60,23 +61,23 @@ struct World {
     far: FarSession,
     to_far: VecDeque<near::NearOutput>,
     to_near: VecDeque<far::FarOutput>,
-    /// Commands that the server has received and not answered.
+    /// Commands that the server has received and not replied to.
     server: VecDeque<String>,
-    /// The server has begun the first of these.
+    /// Whether the server has started the transfer of the first command in `server`.
     is_transferring: bool,
-    /// The server has agreed on a data connection that no transfer has used.
+    /// Whether the server has agreed on a data connection that no transfer has used yet.
     has_port: bool,
     begun: Vec<TransferId>,
-    /// Transfers whose data connection with the server has not ended.
+    /// Transfers whose data connection with the server has not ended yet.
     commanded: Vec<TransferId>,
-    /// The client's commands without final reply.
+    /// Commands of the client that have no final reply yet.
     asked: VecDeque<String>,
     replies: ReplyTracker,
     answered: usize,
     is_over: bool,
 }
 
-/// Returns how many commands have been answered.
+/// Runs `data`. Returns the number of commands that got a final reply.
 pub(crate) fn play(data: &[u8]) -> usize {
     let mut tape = Tape::new(data);
     let options = tape.byte();
@@ -169,8 +170,8 @@ impl World {
         }
     }
 
-    /// Lets the timeout of a reply pass, unless an `ABOR` is in flight. A server may leave an
-    /// `ABOR` unanswered, and a late reply to it looks like any other reply.
+    /// Simulates the timeout of a reply, unless an `ABOR` is in flight. A server may not reply to
+    /// an `ABOR`, and a late reply to `ABOR` looks like any other reply.
     fn wait_in_vain(&mut self) {
         let aborts = self.server.iter().any(|line| line == "ABOR");
         if !aborts && self.far.wait().is_some() {
@@ -178,7 +179,7 @@ impl World {
         }
     }
 
-    /// Completes all open work of clients, gateways and server.
+    /// Runs the client, the gateways and the server until all their work is complete.
     fn settle(&mut self) {
         for _ in 0..4000 {
             if self.is_over || self.asked.is_empty() {
@@ -199,8 +200,8 @@ impl World {
         }
     }
 
-    /// Answers the server's oldest command. A transfer has two replies, both at once if an ABOR has
-    /// arrived.
+    /// Sends the server's next reply to its oldest command. A transfer has two replies. If an ABOR
+    /// has arrived, both are sent at once.
     fn server_speaks(&mut self, is_refusal: bool) {
         let Some(line) = self.server.front().cloned() else {
             return;
@@ -355,7 +356,8 @@ impl World {
     }
 }
 
-/// Returns the subject of a command. The gateway requests data ports in its own way.
+/// Returns a text by which a command of the client and its counterpart at the server are compared.
+/// Commands for data ports compare as equal, since the gateway requests data ports in its own way.
 fn subject(line: &str) -> &str {
     match line.split(' ').next() {
         Some("PASV" | "EPSV" | "PORT" | "EPRT") => "a data port",
@@ -363,7 +365,8 @@ fn subject(line: &str) -> &str {
     }
 }
 
-/// Returns a few sessions: prefetched commands, transfers, aborts.
+/// Returns first inputs for the fuzzer: a few sessions with prefetched commands, transfers and
+/// aborts.
 #[cfg(test)]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let client = |line: &str| {

@@ -1,5 +1,5 @@
-//! Bytes of a control connection: cut into lines in any pieces, and each line read as a command, a
-//! reply, an address and a logon.
+//! Fuzz target: bytes of a control connection. They arrive in pieces of any size and are split into
+//! lines. Each line is parsed as a command, a reply, an address and a logon.
 
 use ftp::{
     address::{ActiveForm, PassiveForm, active_address, announced_port, epsv_argument},
@@ -11,10 +11,10 @@ use ftp::{
 
 use crate::Tape;
 
-/// Longest line here; short, so that lines above it are common.
+/// Maximum length of a line in this target. It is short, so that many inputs exceed it.
 const LINE_MAX: usize = 48;
 
-/// The size of pieces, and the bytes.
+/// Runs one input, which contains the size of the pieces and the bytes.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let piece = usize::from(tape.byte() % 32).max(1);
@@ -85,7 +85,7 @@ fn read_command(line: &[u8]) {
     }
 }
 
-/// Lines of clients and servers.
+/// Returns first inputs for the fuzzer: lines that clients and servers send.
 pub fn seeds() -> Vec<Vec<u8>> {
     let lines: [&[u8]; 11] = [
         b"USER joe@ftp.example.com:2121\r\nPASS secret\r\nPASV\r\nRETR a file\r\n",

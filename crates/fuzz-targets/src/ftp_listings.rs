@@ -1,14 +1,16 @@
-//! Listings of FTP servers, in pieces of any size. Each line is an entry with a name that leads to
-//! no other place, or is counted.
+//! Fuzz target: listings of FTP servers, in pieces of any size.
+//!
+//! Each line must either yield an entry or be counted as unreadable. The name of an entry must not
+//! lead to another folder.
 
 use ftp::listing::{ListingEntry, ListingForm, ListingParser};
 
 use crate::Tape;
 
-/// 2026-11-23 12:00:00 UTC.
+/// Present time of the tests: 2026-11-23 12:00:00 UTC.
 const NOW_UNIX_S: i64 = 1_795_435_200;
 
-/// The form and the size of pieces, and the bytes.
+/// Runs one input, which contains the form of the listing, the size of the pieces and the bytes.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let setup = tape.byte();
@@ -50,7 +52,7 @@ fn read(form: ListingForm, bytes: &[u8], piece_bytes: usize) -> (Vec<ListingEntr
     (entries, listing.unparsed_lines(), listing.lists_itself())
 }
 
-/// Listings of servers, in both forms.
+/// Returns first inputs for the fuzzer: listings of servers, in both forms.
 pub fn seeds() -> Vec<Vec<u8>> {
     let machine: [&[u8]; 4] = [
         b"modify=20240102030405.123;perm=adfrw;size=1024;type=file;unique=FD02U2; a  b; c\r\n",

@@ -1,10 +1,10 @@
-//! Both halves of an FTP session, joined by queues, between a client and a server that send
-//! anything.
+//! Fuzz target: both halves of an FTP session, connected by queues, between a client and a server
+//! that send arbitrary bytes.
 //!
-//! Invariants: the success of a transfer reaches the client only after its data. A text written as
-//! one line contains no newline. The near half never sends more commands ahead than the far half
-//! accepts. `ftp_answers` has the invariants for a server that obeys the protocol, and runs with
-//! the same bytes.
+//! Invariants: the client receives the success of a transfer only after its data. A text that is
+//! written as one line contains no newline. The near half never sends more commands in advance than
+//! the far half accepts. `ftp_answers` runs with the same bytes, and checks the invariants for a
+//! server that follows the protocol.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -94,7 +94,8 @@ struct World {
     setup: FarSetup,
     to_far: VecDeque<near::NearOutput>,
     to_near: VecDeque<far::FarOutput>,
-    /// Numbers the server's lines, so that each is known again.
+    /// Number of lines that the server has sent. Each line contains its number, so that the test
+    /// can identify it.
     lines: u32,
     tags: HashMap<u32, ReplyTag>,
     logons: u32,
@@ -106,13 +107,13 @@ struct World {
     is_over: bool,
 }
 
-/// Runs a listener and the events of one input.
+/// Runs one input, which contains the settings of a listener and events.
 pub fn run(data: &[u8]) {
     play(data);
     ftp_answers::play(data);
 }
 
-/// Runs `data`. Returns how many transfers the client saw succeed.
+/// Runs `data`. Returns the number of transfers that succeeded for the client.
 pub(crate) fn play(data: &[u8]) -> usize {
     let mut tape = Tape::new(data);
     let options = tape.byte();
@@ -314,7 +315,8 @@ impl World {
         }
     }
 
-    /// Checks that complete lines are written: one line, or the lines of a prefetched reply.
+    /// Checks that the client receives only complete lines: one line, or the lines of a prefetched
+    /// reply.
     fn client_reads(&mut self, lines: &[u8]) {
         let text = lines
             .strip_suffix(b"\r\n")
@@ -326,7 +328,7 @@ impl World {
         }
     }
 
-    /// The success of a transfer must not come before its data.
+    /// Checks that the success of a transfer does not arrive before its data.
     fn client_reads_line(&mut self, text: &[u8]) {
         let number = std::str::from_utf8(text)
             .ok()
@@ -434,7 +436,7 @@ fn without_newline(line: &[u8]) -> Vec<u8> {
     line.iter().copied().filter(|&byte| byte != b'\n').collect()
 }
 
-/// A few sessions: a download, an upload, an abort, a logon.
+/// Returns first inputs for the fuzzer: a download, an upload, an abort and a logon.
 pub fn seeds() -> Vec<Vec<u8>> {
     let client = |line: &str| {
         let at = CLIENT_LINES

@@ -1,14 +1,15 @@
-//! Lines of invites, which people paste. Any text is an invite or is refused, and an invite reads
-//! back as it was written.
+//! Fuzz target: lines of invites, which users paste. Any text is either parsed as an invite or
+//! refused. Parsing a printed invite must return the same invite.
 
 use gatewayd::enrolment::Invite;
 use link::Identity;
 use net::target::{Host, HostPort};
 
-/// Prefix of each invite.
+/// Text at the beginning of each invite.
 const PREFIX: &str = "longhaul-invite-1-";
 
-/// Bytes as a whole line, as the body of a line, and as the endpoint with a correct checksum.
+/// Runs one input in three ways. It is parsed as a complete line, as the body of a line, and as the
+/// endpoint of an invite with a correct checksum.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     check(&text);
@@ -44,7 +45,8 @@ fn invite(endpoint: &str) -> Invite {
     Invite::new(far, &endpoint.parse().expect("an endpoint"))
 }
 
-/// Endpoints of each kind, the longest name, and a whole line.
+/// Returns first inputs for the fuzzer: endpoints of each kind, the longest name, and a complete
+/// line.
 pub fn seeds() -> Vec<Vec<u8>> {
     let label = "a".repeat(60);
     let longest = format!("{label}.{label}.{label}.{label}:65535");

@@ -1,17 +1,19 @@
-//! The register of a gateway. Any text is a register or is refused, and a register reads back as it
-//! was printed. No order of changes lets a removed peer in again.
+//! Fuzz target: the register of a gateway. Any text is either parsed as a register or refused.
+//! Parsing a printed register must return the same register. No sequence of changes may add a
+//! removed peer again.
 
 use gatewayd::register::{DismissedPeer, EnrolledPeer, INVITES_MAX, OpenInvite, Register};
 use link::PublicKey;
 
 use crate::Tape;
 
-/// A time of the changes, in Unix seconds.
+/// Time at which the changes are made, in seconds since 1970.
 const NOW_UNIX_S: u64 = 1_800_000_000;
-/// Changes to one register.
+/// Maximum number of changes that one input makes to the register.
 const CHANGES_MAX: usize = 24;
 
-/// The length of the changes, the changes, and the text.
+/// Runs one input, which contains the length of the changes, the changes and the text of the
+/// register.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let changes = tape.slice();
@@ -93,7 +95,7 @@ fn change(register: &mut Register, tape: &mut Tape<'_>) {
     }
 }
 
-/// A key of the register, or another one.
+/// Returns a key from the register, or one of two other keys.
 fn key(register: &Register, tape: &mut Tape<'_>) -> PublicKey {
     let mut keys = vec![PublicKey([1; 32]), PublicKey([2; 32])];
     keys.extend(register.peers.iter().map(|it| it.public_key));
@@ -102,7 +104,8 @@ fn key(register: &Register, tape: &mut Tape<'_>) -> PublicKey {
     keys[tape.below(keys.len())]
 }
 
-/// An empty register, one of each entry, and several of each.
+/// Returns first inputs for the fuzzer: an empty register, a register with one entry of each kind,
+/// and a register with several.
 pub fn seeds() -> Vec<Vec<u8>> {
     let peer = |number: u8| EnrolledPeer {
         name: format!("site-{number}"),

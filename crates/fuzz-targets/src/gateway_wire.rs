@@ -1,5 +1,6 @@
-//! Messages between two gateways. Any bytes decode to a message or are refused, and a message reads
-//! back as it was written. The size of the pieces makes no difference.
+//! Fuzz target: messages between two gateways. Any bytes are either decoded as a message or
+//! refused. Decoding an encoded message must return the same message. The size of the received
+//! pieces must not change the result.
 
 use ftp::session::{
     self, CommandId, MessageToFar, MessageToNear, QuestionSubject, ReplyStage, ReplyTag,
@@ -18,7 +19,7 @@ use relay::wire::{
 
 use crate::Tape;
 
-/// Which message, the size of pieces, and the bytes.
+/// Runs one input, which contains the kind of message, the size of the pieces and the bytes.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let kind = tape.byte();
@@ -40,7 +41,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A text that a person pastes.
+/// Parses a text as an invite that a user pastes.
 fn invite(bytes: &[u8]) {
     if let Ok(read) = String::from_utf8_lossy(bytes).parse::<Invite>() {
         assert_eq!(read.to_string().parse(), Ok(read));
@@ -89,10 +90,10 @@ fn check<M: WireMessage + PartialEq + std::fmt::Debug>(
     assert_eq!(in_pieces, whole);
 }
 
-/// From here on the first byte of a tape asks for the oldest version.
+/// Lowest value of an input's first byte that selects the oldest supported version.
 const OLDER: u8 = 130;
 
-/// One of each message.
+/// Returns first inputs for the fuzzer: one message of each kind.
 pub fn seeds() -> Vec<Vec<u8>> {
     let target = |host: &str| HostPort {
         host: Host::parse(host).expect("a proper host"),

@@ -1,9 +1,9 @@
-//! Bodies of the fuzz targets for parsers of bytes from outside. `cargo xtask fuzz` runs them under
-//! the engine, and the tests run them without it.
+//! Fuzz targets for parsers of bytes from outside. `cargo xtask fuzz` runs the targets with the
+//! fuzzing engine, and the tests run them without it.
 //!
-//! Each module is one target: `run` takes any bytes and panics on a fault. `seeds` are first
-//! inputs, made by the code that makes such messages in production. Targets that act over time read
-//! the bytes as a [`Tape`] of instructions.
+//! Each module is one target. `run` accepts arbitrary bytes, and panics if it detects a fault.
+//! `seeds` returns first inputs for the fuzzer, made by the code that creates such messages in
+//! production. Targets with a sequence of events read the bytes as a [`Tape`] of instructions.
 #![allow(
     clippy::disallowed_methods,
     reason = "any origin of time does: only differences count"
@@ -27,8 +27,8 @@ mod tape;
 
 pub use tape::Tape;
 
-/// The body of a fuzz target: writes its seeds into the folder `$FUZZ_WRITE_SEEDS` and exits, or
-/// runs the inputs of the engine.
+/// Defines the main function of a fuzz target. If `$FUZZ_WRITE_SEEDS` names a folder, it writes the
+/// seeds into the folder and exits. Otherwise it runs the inputs of the fuzzing engine.
 #[macro_export]
 macro_rules! target {
     ($module:path) => {
@@ -40,7 +40,8 @@ macro_rules! target {
     };
 }
 
-/// See [`target!`].
+/// Writes the seeds and exits if `$FUZZ_WRITE_SEEDS` is set. The macro [`target!`] calls this
+/// function.
 pub fn write_seeds_if_asked(seeds: &dyn Fn() -> Vec<Vec<u8>>) {
     let Some(folder) = std::env::var_os("FUZZ_WRITE_SEEDS") else {
         return;
@@ -56,7 +57,8 @@ pub fn write_seeds_if_asked(seeds: &dyn Fn() -> Vec<Vec<u8>>) {
 mod tests {
     use super::*;
 
-    /// Runs every seed, then `count` variations of the seeds, the same on every machine.
+    /// Runs every seed, and then `count` variations of the seeds. The variations are the same on
+    /// every machine.
     fn exercise(seeds: &[Vec<u8>], count: usize, run: fn(&[u8])) {
         assert!(!seeds.is_empty(), "there is something to start from");
         for seed in seeds {

@@ -1,8 +1,8 @@
-//! Datagrams to an endpoint that stands alone: noise, first flights with right and wrong MACs and
-//! any fields, answers to its own first flight.
+//! Fuzz target: datagrams to a single endpoint. The datagrams are noise, hellos with correct or
+//! wrong MACs and arbitrary fields, and replies to the endpoint's own hello.
 //!
-//! Invariant, in addition to survival: a datagram that no known peer could have made is not
-//! answered.
+//! Invariants: the endpoint does not panic. It does not reply to a datagram that no known peer
+//! could have made.
 
 use std::{
     net::SocketAddr,
@@ -18,7 +18,8 @@ use units::ByteCount;
 
 use crate::Tape;
 
-/// The input has a flag for connecting by itself, and the datagrams that arrive.
+/// Runs one input. It contains a flag that makes the endpoint open a connection, and the datagrams
+/// that arrive.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let has_endpoint = tape.byte() & 1 == 1;
@@ -117,7 +118,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// The TLS bytes of an honest first flight.
+/// Returns the TLS bytes of a valid hello.
 fn client_hello() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
@@ -143,7 +144,7 @@ fn keys() -> &'static (Identity, Identity, Identity) {
     KEYS.get_or_init(|| [[1; 32], [2; 32], [3; 32]].map(Identity::from_seed).into())
 }
 
-/// An endpoint with small buffers.
+/// Creates an endpoint with small buffers.
 pub(crate) fn endpoint(
     us: &Identity,
     peer_keys: &[PublicKey],
@@ -176,7 +177,7 @@ pub(crate) fn endpoint(
 
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
 
-/// Each kind of datagram, alone and in a row.
+/// Returns first inputs for the fuzzer: each kind of datagram, alone and in sequence.
 pub fn seeds() -> Vec<Vec<u8>> {
     let instruction = |kind: u8, rest: &[u8]| [&[9, 1, kind], rest].concat();
     let noise = instruction(0, &[10, 0x43, 1, 2, 3, 4, 5, 6, 7, 8, 9]);

@@ -1,12 +1,12 @@
-//! The payload of a decrypted packet: any bytes decode to frames or are refused, and frames read
-//! back as they were written.
+//! Fuzz target: the payload of a decrypted packet. Any bytes are either decoded as frames or
+//! refused. Decoding encoded frames must return the same frames.
 
-/// One payload.
+/// Runs one input, which is the payload of a packet.
 pub fn run(data: &[u8]) {
     link::fuzzing::decode_frames(data);
 }
 
-/// One of each frame, and reports.
+/// Returns first inputs for the fuzzer: one frame of each type, and reports.
 pub fn seeds() -> Vec<Vec<u8>> {
     link::fuzzing::payloads()
 }

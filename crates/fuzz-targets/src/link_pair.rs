@@ -1,11 +1,12 @@
-//! Two endpoints that know each other, and a hostile network between them.
+//! Fuzz target: two endpoints that have each other's keys, and a hostile network between them.
 //!
-//! The network loses, repeats, reorders, flips and cuts datagrams, moves a side to another address,
-//! and lets time pass. One side may also seal payloads that no honest peer sends, or restart.
+//! The network loses, repeats, reorders, corrupts and truncates datagrams. It also changes the
+//! address of an endpoint, and lets time pass. One endpoint may also encrypt payloads that no
+//! correct peer sends, or restart.
 //!
-//! Invariants, in addition to survival: the bytes read from a stream are the bytes written to it,
-//! from its beginning, without exception. Once the network behaves again, every finished stream
-//! arrives complete, unless a side has abandoned it.
+//! Invariants: the endpoints do not panic. The bytes read from a stream always equal the bytes
+//! written to it, from its beginning. After the network works again, every finished stream arrives
+//! completely, unless an endpoint has abandoned it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,13 +20,13 @@ use link::{Endpoint, EndpointEvent, Identity, StreamClass, StreamKey, StreamRead
 
 use crate::{Tape, link_datagrams::endpoint};
 
-/// Maximum number of datagrams in flight in one direction. More are lost.
+/// Maximum number of datagrams in flight in one direction. Further datagrams are lost.
 const UNDER_WAY_MAX: usize = 64;
 const STREAM_BYTES_MAX: usize = 64 << 10;
-/// One-way delay while the network behaves.
+/// One-way delay while the network works.
 const DELAY: Duration = Duration::from_millis(20);
-/// Steps within which everything must have arrived: 80 s, more than a connection that
-/// was given up takes to come back.
+/// Maximum number of steps until all streams have arrived. They take 80 s, which exceeds the time
+/// that an endpoint needs to replace a lost connection.
 const STEPS_MAX: usize = 4_000;
 
 struct Datagram {
@@ -33,13 +34,13 @@ struct Datagram {
     bytes: Vec<u8>,
 }
 
-/// A stream that one side opened. Its first byte is its index.
+/// A stream that an endpoint has opened. The first byte of the stream is its index.
 struct Stream {
     side: usize,
     key: StreamKey,
     written: usize,
     is_finished: bool,
-    /// Reset, stopped, or lost with its connection.
+    /// Whether the stream was reset, stopped, or lost with its connection.
     is_void: bool,
     read: usize,
     has_ended: bool,
@@ -51,21 +52,22 @@ struct SimWorld {
     addresses: [SocketAddr; 2],
     under_way: [VecDeque<Datagram>; 2],
     streams: Vec<Stream>,
-    /// Incoming streams, by the side that reads them.
+    /// Incoming streams. The key contains the index of the endpoint that reads the stream.
     incoming: HashMap<(usize, StreamKey), Option<usize>>,
-    /// A side has broken the protocol on purpose: only standing counts.
+    /// Whether an endpoint has deliberately violated the protocol. The only remaining check is that
+    /// no endpoint panics.
     is_tainted: bool,
     instance: u64,
-    /// The second side is of the previous release.
+    /// Whether the second endpoint has the protocol version of the previous release.
     has_version_2: bool,
 }
 
-/// Runs the events of one input.
+/// Runs one input, which is a sequence of events.
 pub fn run(data: &[u8]) {
     play(data);
 }
 
-/// Runs `data`. Returns how many streams have arrived whole.
+/// Runs `data`. Returns the number of streams that arrived completely.
 pub(crate) fn play(data: &[u8]) -> usize {
     let mut tape = Tape::new(data);
     let options = tape.byte();
@@ -198,7 +200,8 @@ impl SimWorld {
         }
     }
 
-    /// Lets the network behave until `done`, for at most `steps` steps.
+    /// Runs a working network until `done` returns true, for at most `steps` steps. Returns the
+    /// last result of `done`.
     fn settle(&mut self, steps: usize, done: impl Fn(&Self) -> bool) -> bool {
         for _ in 0..steps {
             if done(self) {
@@ -217,7 +220,7 @@ impl SimWorld {
         self.streams.iter().all(is_done)
     }
 
-    /// Delivers every datagram in flight, sends every due one, and lets time pass.
+    /// Delivers all datagrams in flight, sends all datagrams that are due, and lets time pass.
     fn round(&mut self) {
         for side in [0, 1] {
             while !self.under_way[side].is_empty() {
@@ -398,7 +401,8 @@ fn pick<'a>(streams: &'a mut [Stream], tape: &mut Tape<'_>) -> Option<&'a mut St
     streams.get_mut(index)
 }
 
-/// The first byte names the stream, the others follow from it.
+/// Returns the byte at position `at` of stream `index`. The first byte is the index of the stream,
+/// and all later bytes depend on it.
 fn byte_of(index: usize, at: usize) -> u8 {
     if at == 0 {
         index as u8
@@ -427,8 +431,8 @@ fn make(side: usize, instance: u64, has_version_2: bool, now: Instant) -> Endpoi
     endpoint
 }
 
-/// Transfers over a good and a bad network, a restart, a move, a mad peer, and a peer of the
-/// previous release.
+/// Returns first inputs for the fuzzer. They contain transfers over a good and a bad network, a
+/// restart, a changed address, an incorrect peer, and a peer of the previous release.
 pub fn seeds() -> Vec<Vec<u8>> {
     let op = |number: u8, side: u8, rest: &[u8]| [&[number << 1 | side], rest].concat();
     let open = |side: u8| op(16, side, &[0, 0x20, 0]);

@@ -1,10 +1,10 @@
-//! Answers of web servers, in any pieces, as the mover reads them.
+//! Fuzz target: responses of web servers in pieces of any size, which the mover parses.
 
 use mover::web::fuzzing::read_answer;
 
 use crate::Tape;
 
-/// The size of pieces, and the bytes.
+/// Runs one input, which contains the size of the pieces and the bytes.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let piece_bytes = usize::from(tape.byte()).max(1);
@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
     assert!(body.len() <= bytes.len(), "nothing is made up");
 }
 
-/// Answers of servers.
+/// Returns first inputs for the fuzzer: responses of web servers.
 pub fn seeds() -> Vec<Vec<u8>> {
     let answers: [&str; 6] = [
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nLast-Modified: Tue, 02 Jan 2024 03:04:05 GMT\r\n\

@@ -1,5 +1,5 @@
-//! The frames of a coded stream. Any bytes decode or are refused, and the size of the pieces makes
-//! no difference. The reports of the decoder are consistent.
+//! Fuzz target: the frames of a coded stream. Any bytes are either decoded or refused, and the size
+//! of the received pieces does not change the result. The reports of the decoder are consistent.
 
 use bytes::{Bytes, BytesMut};
 use optimiser::{
@@ -11,7 +11,8 @@ use optimiser::{
 
 use crate::{Tape, optimiser_pair};
 
-/// The input has a flag for reports of chunks, the size of pieces, and the frames.
+/// Runs one input. It contains a flag that enables reports of chunks, the size of the pieces, and
+/// the frames.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let reports_chunks = tape.byte() & 1 == 1;
@@ -34,7 +35,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A head reads back as it was.
+/// Checks that encoding a decoded head returns the same bytes.
 fn head(bytes: &[u8]) {
     if let Ok(Some((head, length))) = FrameHead::decode(bytes) {
         let mut written = BytesMut::new();
@@ -44,22 +45,22 @@ fn head(bytes: &[u8]) {
     }
 }
 
-/// All reports of a decoder.
+/// All events that a decoder reported.
 #[derive(Default)]
 struct Told {
     bytes: Vec<u8>,
     marks: Vec<Mark>,
     error: Option<DecodeError>,
-    /// Decoded no further.
+    /// Whether the test stopped decoding, because the output became too large.
     is_too_much: bool,
 }
 
-/// A mark after a number of bytes.
+/// An event other than bytes. The first number is the number of bytes reported before the event.
 #[derive(Debug, PartialEq)]
 enum Mark {
     Reference(usize, u64, ChunkReference),
     List(usize, u64, ChunkReference),
-    /// Where it ends depends on the pieces.
+    /// A complete chunk. It has no position, since that depends on the size of the pieces.
     Chunk(ChunkName),
     End(usize, FrameHead),
 }
@@ -124,7 +125,7 @@ impl Told {
     }
 }
 
-/// Frames that an encoder makes, whole and cut into small pieces.
+/// Returns first inputs for the fuzzer: frames of an encoder, complete and split into small pieces.
 pub fn seeds() -> Vec<Vec<u8>> {
     let seed = |wire: Vec<u8>, reports_chunks: bool, piece: u16| {
         let mut seed = vec![u8::from(reports_chunks)];
@@ -146,5 +147,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// An input of some bytes can stand for any number of them.
+/// Limit for the output of the decoder. Without a limit, an input of a few bytes could produce any
+/// number of bytes.
 const TOLD_MAX_BYTES: usize = 4 * 1024 * 1024;

@@ -1,5 +1,6 @@
-//! An encoder and a decoder. Any input, in pieces of any size, is decoded to the same bytes. Both
-//! sides cut the same chunks, make the same lists, and have the same counts.
+//! Fuzz target: an encoder and a decoder. The decoder must restore any input, which it receives in
+//! pieces of any size. Encoder and decoder must cut the same chunks, make the same lists, and have
+//! the same counts.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -20,28 +21,28 @@ use optimiser::{
 
 use crate::Tape;
 
-/// One stream.
+/// Runs one input, which is the sequence of instructions for one stream.
 pub fn run(data: &[u8]) {
     play(data);
 }
 
-/// Outcome of a stream.
+/// Outcome of coding one stream.
 #[derive(Debug, Default)]
 pub struct Played {
-    /// The frames.
+    /// Frames that the encoder produced.
     pub wire: Vec<u8>,
-    /// Chunks sent by name, alone or in lists.
+    /// Number of chunks that references replaced, including chunks in lists.
     pub references: usize,
-    /// Lists sent by name.
+    /// Number of lists that references replaced.
     pub lists: usize,
     /// Bytes saved by compression.
     pub saved_bytes: u64,
 }
 
-/// Plays the instructions of a tape to the end of the stream.
+/// Runs the instructions of a tape until the end of the stream.
 ///
 /// # Panics
-/// If something else comes out than went in, or the two sides disagree.
+/// If the decoded bytes differ from the original bytes, or if encoder and decoder disagree.
 pub fn play(data: &[u8]) -> Played {
     let mut tape = Tape::new(data);
     let flags = tape.byte();
@@ -122,7 +123,7 @@ pub fn play(data: &[u8]) -> Played {
     }
 }
 
-/// Chunks of a sender. It forgets some names, and refuses some references.
+/// Store of a sender. It forgets some names, and refuses to keep chunks for some references.
 #[derive(Default)]
 struct Known {
     names: HashSet<ChunkName>,
@@ -154,7 +155,7 @@ impl SenderChunks for Known {
     }
 }
 
-/// A receiver without a store, which keeps referenced chunks.
+/// A receiver without a store. It keeps only the chunks that references may need.
 struct Receiver {
     decoder: Decoder,
     check: StreamCheck,
@@ -230,7 +231,7 @@ impl Receiver {
     }
 }
 
-/// Bytes that cannot be compressed.
+/// Returns bytes that cannot be compressed.
 fn noise(seed: u8, count: usize) -> Vec<u8> {
     let mut state = 1 + u64::from(seed);
     let bytes = (0..count).map(|_| {
@@ -242,8 +243,8 @@ fn noise(seed: u8, count: usize) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Returns words, repeated noise, a long repeated file, and the same with forgotten and refused
-/// chunks.
+/// Returns first inputs for the fuzzer: words, repeated noise, a long repeated file, and the same
+/// file with forgotten and refused chunks.
 pub fn seeds() -> Vec<Vec<u8>> {
     let start = |flags: u8, forgets: u8, refuses: u8| vec![flags, forgets, refuses, 3, 232];
     let noise = |seed: u8, count: u16, take: u8| {
@@ -289,8 +290,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Enough for some lists.
+/// Maximum size of the content. It suffices for several lists.
 const CONTENT_MAX_BYTES: usize = 3 * 1024 * 1024;
 
-/// With these numbers a list ends within the long file.
+/// First of the numbers from which the content of the long file is generated. With this value, a
+/// list ends within the file.
 const BASE: u8 = 78;

@@ -1,12 +1,12 @@
-//! The files of a chunk store. Any bytes are read as a segment without harm, and a chunk that is
-//! found matches its name.
+//! Fuzz target: the files of a chunk store. Any bytes can be read as a segment without a fault. The
+//! content of a chunk that is found matches its name.
 
-/// The input is one file, or its content after the header.
+/// Runs one input, which is a file, or the content of a file after its header.
 pub fn run(data: &[u8]) {
     optimiser::store::fuzzing::segment(data);
 }
 
-/// Returns records, complete and cut, tables, and other bytes.
+/// Returns first inputs for the fuzzer: complete and truncated records, tables, and other bytes.
 pub fn seeds() -> Vec<Vec<u8>> {
     let record = |content: &[u8]| {
         let name = optimiser::chunk::ChunkName::of(content);

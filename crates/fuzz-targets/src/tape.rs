@@ -1,21 +1,22 @@
-//! Bytes read as instructions.
+//! Arbitrary bytes, read as instructions.
 
-/// Takes numbers and slices off the front of some bytes; past the end everything is zero or empty.
+/// Reader that removes numbers and slices from the front of some bytes. After the last byte,
+/// numbers are zero and slices are empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Tape<'a>(&'a [u8]);
 
 impl<'a> Tape<'a> {
-    /// A tape with these bytes.
+    /// Creates a tape with these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no bytes remain.
     pub fn is_over(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next byte.
+    /// Removes and returns the next byte.
     pub fn byte(&mut self) -> u8 {
         match self.0.split_first() {
             Some((first, rest)) => {
@@ -26,12 +27,12 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// The next two bytes, big endian.
+    /// Removes the next two bytes, and returns them as a big-endian number.
     pub fn short(&mut self) -> u16 {
         u16::from_be_bytes([self.byte(), self.byte()])
     }
 
-    /// A slice that follows its length in one byte.
+    /// Removes and returns a slice. A byte with its length precedes the slice.
     pub fn slice(&mut self) -> &'a [u8] {
         let len = usize::from(self.byte()).min(self.0.len());
         let (slice, rest) = self.0.split_at(len);
@@ -39,7 +40,7 @@ impl<'a> Tape<'a> {
         slice
     }
 
-    /// An index below `count`, which is not zero.
+    /// Removes a byte, and converts it to an index below `count`. `count` must not be zero.
     pub fn below(&mut self, count: usize) -> usize {
         usize::from(self.byte()) % count
     }
