@@ -1,14 +1,15 @@
-//! A listener of the admin interface with a bound on its connections, at a TCP address or at the
-//! admin socket.
+//! A listener of the admin interface that limits its connections. It listens at a TCP address or at
+//! the admin socket.
 //!
-//! Each connection ends if it stays idle for too long. A connection holds a permit, and each
-//! listener has its own permits. Without TLS all clients run on this machine. When all permits are
-//! taken, the new connection then replaces the connection that uses its permit least.
+//! Each connection holds a permit, and ends if it stays idle for too long. Each listener has its
+//! own permits. Without TLS, all clients run on this machine. If no permit is free, a new
+//! connection then replaces the connection that uses its permit least.
 //!
-//! The deadline of a connection starts when the connection is accepted, and only bytes written by
-//! this side extend it. A request that arrives byte by byte gains no time. A client that reads no
-//! bytes of a response has less time, since it may have opened an endless stream. A TLS handshake
-//! holds a permit, has its own timeout, and delays no other client.
+//! The deadline of a connection starts when the connection is accepted. Only bytes that the
+//! listener writes extend the deadline. A client that sends its request byte by byte therefore
+//! gains no time. If a client reads no bytes of a response, its deadline is shorter, since it may
+//! have requested an endless stream. A TLS handshake holds a permit, has its own timeout, and
+//! delays no other client.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: bounds how long clients may take"
@@ -48,10 +49,10 @@ use crate::{
     permits::{ConnectionPermit, ConnectionPermits},
 };
 
-/// TLS of a listener.
+/// TLS implementation of a listener.
 pub trait TlsHandshaker: fmt::Debug + Send + Sync {
-    /// Performs the handshake with a client. Returns the client's certificates if they are valid,
-    /// its own certificate first. `None` if the handshake fails.
+    /// Performs the handshake with a client. Returns the client's certificates if they are valid.
+    /// The client's own certificate is the first. Returns `None` if the handshake fails.
     fn handshake(
         self: Arc<Self>,
         tcp: TcpStream,
@@ -59,36 +60,36 @@ pub trait TlsHandshaker: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'static, Option<(Leg, Vec<CertificateDer<'static>>)>>;
 }
 
-/// A listener with a bound on its connections.
+/// A listener that limits the number of its connections.
 #[derive(Debug)]
 pub struct BoundedListener {
     source: ConnectionSource,
     permits: ConnectionPermits,
-    /// Handshakes in progress, each with its permit.
+    /// Handshakes in progress. Each handshake holds its permit.
     handshakes: JoinSet<Option<BoundedConnection>>,
 }
 
-/// Origin of connections.
+/// Socket from which a listener accepts connections.
 #[derive(Debug)]
 enum ConnectionSource {
     Tcp {
         listener: TcpListener,
         at: SocketAddr,
-        /// `None` without TLS.
+        /// TLS implementation. `None` without TLS.
         tls: Option<Arc<dyn TlsHandshaker>>,
     },
-    /// The admin socket.
+    /// Unix socket of the admin interface.
     Socket(UnixListener),
 }
 
 /// An accepted connection.
 enum AcceptedStream {
     Tcp(TcpStream),
-    /// Connection of a process that may give orders.
+    /// Connection of a process that has permission to give orders.
     Process(UnixStream),
 }
 
-/// The bytes of a connection, below its bounds.
+/// The bytes of a connection, before limits are applied.
 trait ByteStream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> ByteStream for T {}
@@ -96,18 +97,18 @@ impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> ByteStream for T {}
 /// A connection with a deadline and a permit.
 #[derive(Debug)]
 pub struct BoundedConnection {
-    /// The stream above TLS. Bytes that TLS writes on its own, at the client's request, do not
-    /// extend the deadline.
+    /// The stream after decryption. The deadline does not extend for bytes that TLS itself writes,
+    /// since a client can cause such bytes.
     stream: Box<dyn ByteStream>,
     client: PageClient,
     deadline: Pin<Box<Sleep>>,
-    /// Whether the last write is incomplete because the client does not read.
+    /// Whether the last write could not complete because the client does not read.
     is_blocked: bool,
     permit: ConnectionPermit,
 }
 
 impl BoundedListener {
-    /// Creates the listener of a TCP address.
+    /// Creates a listener from a TCP listener.
     ///
     /// # Errors
     /// The system's error if the socket has no address.
@@ -128,7 +129,7 @@ impl BoundedListener {
         })
     }
 
-    /// Creates the listener of the admin socket, for processes that may give orders.
+    /// Creates a listener from the admin socket, for processes that have permission to give orders.
     pub fn at_socket(listener: UnixListener) -> Self {
         Self {
             source: ConnectionSource::Socket(listener),
@@ -203,8 +204,8 @@ impl ConnectionSource {
 
     /// Returns the next connection with its permit.
     ///
-    /// With TLS the connection is accepted once a permit is free. Otherwise it is accepted at once,
-    /// and replaces another connection if necessary.
+    /// With TLS, the connection is accepted when a permit is free. Without TLS, it is accepted at
+    /// once. If no permit is free, it then replaces another connection.
     async fn accept(
         &mut self,
         permits: &ConnectionPermits,
@@ -249,7 +250,7 @@ impl Connected<IncomingStream<'_, BoundedListener>> for PageClient {
 }
 
 impl BoundedConnection {
-    /// Creates a connection that ends unless a response is written within `timeout`.
+    /// Creates a connection. The connection ends unless a response is written within `timeout`.
     fn new(
         stream: impl ByteStream + 'static,
         client: PageClient,
@@ -265,7 +266,7 @@ impl BoundedConnection {
         }
     }
 
-    /// Shortens the deadline while the client does not read the written bytes.
+    /// Shortens the deadline while the client does not read the bytes that were written.
     fn limit_write_time<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -278,14 +279,14 @@ impl BoundedConnection {
         self.fail_if_over(cx, polled)
     }
 
-    /// Extends the deadline after the client has read some bytes.
+    /// Extends the deadline because the client has read some bytes.
     fn extend_deadline(&mut self) {
         self.permit.record_response();
         self.is_blocked = false;
         self.deadline.as_mut().reset(Instant::now() + IDLE_TIMEOUT);
     }
 
-    /// Turns a pending result into an error once the connection is over.
+    /// Replaces a pending result by an error if the connection has ended.
     fn fail_if_over<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -297,7 +298,7 @@ impl BoundedConnection {
         polled
     }
 
-    /// Whether the deadline has passed, or another connection has received the permit.
+    /// Returns whether the deadline has passed, or another connection has replaced this connection.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         let is_replaced = Pin::new(&mut self.permit.replaced).poll(cx).is_ready();
         is_replaced || self.deadline.as_mut().poll(cx).is_ready()
@@ -348,31 +349,34 @@ impl AsyncWrite for BoundedConnection {
     }
 }
 
-/// Maximum number of connections at once: two collectors of metrics, and people.
+/// Maximum number of concurrent connections. It suffices for two collectors of metrics, and for
+/// several users.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Maximum number of connections over TLS from one address or one IPv6 network. Strangers connect
-/// there, too. A browser opens six connections.
+/// Maximum number of TLS connections from one address or one IPv6 network. Strangers can connect
+/// over TLS, so each client is limited. A browser opens six connections.
 const CONNECTIONS_PER_CLIENT_MAX: usize = 16;
 
-/// Timeout of the first request, long enough for a few lost packets.
+/// Timeout for the first request. It is long enough for a few lost packets.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout of an order by a process of this machine, its execution included. The removal of a chunk
-/// store may take minutes.
+/// Timeout for an order of a local process, including its execution. The removal of a chunk store
+/// may take minutes.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Address of processes, which have none.
+/// Placeholder for the address of a process, which has no address.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Timeout of a client that reads no bytes of a response, long enough for a few lost packets.
+/// Timeout for a client that reads no bytes of a response. It is long enough for a few lost
+/// packets.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout from the last response to the end of the next request. Collectors of metrics poll every
-/// 15 or 30 s.
+/// Longest time from the last response to the end of the next request. Collectors of metrics poll
+/// every 15 or 30 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Send buffer for a page with metrics of many peers. The kernel allocates twice this size.
+/// Send buffer, which can hold a page with the metrics of many peers. The kernel allocates twice
+/// this size.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -387,7 +391,7 @@ mod tests {
     use super::*;
     use net::tls::{CertSource, HttpsAcceptor};
 
-    /// Writes until the listener disconnects the client, which reads no bytes.
+    /// Writes until the listener disconnects the client. The client reads no bytes.
     async fn expect_cut_off(mut served: BoundedConnection) {
         let begun = Instant::now();
         let mut written = 0;
@@ -465,7 +469,7 @@ mod tests {
         drop(client);
     }
 
-    /// Returns both ends of a connection with TLS.
+    /// Returns both ends of a TLS connection.
     async fn over_tls() -> (TlsStream<TcpStream>, BoundedConnection) {
         let path = std::env::temp_dir().join(format!("longhaul-bound-{}", std::process::id()));
         let source = CertSource {

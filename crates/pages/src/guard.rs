@@ -1,7 +1,7 @@
-//! A check that requests are for the listener's own names.
+//! A check that each request is for a name of the listener.
 //!
 //! A web page can resolve its own name to this address (DNS rebinding). The browser then sends the
-//! page's name in `Host`.
+//! name of the page in `Host`.
 
 use std::{fmt, io, net::IpAddr, sync::Arc};
 
@@ -21,20 +21,20 @@ use crate::{
     client::PageClient,
 };
 
-/// Names of a listener beside its address and loopback.
+/// Names of a listener in addition to its own address and loopback.
 #[derive(Debug, Clone)]
 pub struct HostNames {
-    /// Section of the configuration with the key `hosts`.
+    /// Name of the configuration section that contains the key `hosts`.
     pub section: &'static str,
-    /// The names.
+    /// Names in the key `hosts`.
     pub hosts: Vec<Host>,
 }
 
 /// Serves the pages of `router` until the task is dropped.
 ///
-/// Requests must be for the address of the listener, a loopback address, or one of `names`.
-/// `refused` is called for each client that uses another name, and returns whether to log the
-/// request. With `tls` all connections use TLS.
+/// Requests must be for the address of the listener, a loopback address, or one of `names`. If a
+/// client uses another name, its request is refused and `refused` is called. `refused` returns
+/// whether to log the request. With `tls`, all connections use TLS.
 ///
 /// # Errors
 /// The error of the listener.
@@ -65,10 +65,10 @@ pub fn as_metrics(text: String) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, kind)], text)
 }
 
-/// A filter that passes requests for this gateway.
+/// Filter that refuses requests for other hosts than this listener.
 struct Guard {
     names: OwnNames,
-    /// Section of the configuration.
+    /// Name of the configuration section that contains the key `hosts`.
     section: &'static str,
     refused: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
 }
@@ -79,7 +79,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Names that requests may be for.
+/// Names that a request may use for this listener.
 #[derive(Debug)]
 struct OwnNames {
     listen: IpAddr,
@@ -115,7 +115,7 @@ async fn check_host(
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 
-/// Whether a proxy has passed the request on, according to its headers.
+/// Returns whether the headers show that a proxy forwarded the request.
 fn is_forwarded(headers: &HeaderMap) -> bool {
     let mut names = headers.keys().map(HeaderName::as_str);
     names.any(|name| {
@@ -123,7 +123,8 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Headers that proxies add: RFC 7239, RFC 9110, older names, and names of one product.
+/// Headers that proxies add: headers of RFC 7239 and RFC 9110, older headers, and headers of one
+/// product.
 const PROXY_HEADERS: [&str; 7] = [
     "forwarded",
     "via",
@@ -136,10 +137,10 @@ const PROXY_HEADERS: [&str; 7] = [
 const PROXY_HEADER_PREFIXES: [&str; 3] = ["x-forwarded", "x-original-", "cf-"];
 
 impl OwnNames {
-    /// Returns whether the request is for one of `others`.
+    /// Returns whether the request is for one of `others`, the configured names.
     ///
     /// # Errors
-    /// The name in the request, if it is not a name of this listener.
+    /// The name in the request, if the listener does not have this name.
     fn check(&self, request: &Request) -> Result<bool, String> {
         let requested_hosts = hosts(request.headers(), request.uri());
         if requested_hosts.is_empty() && request.version() == Version::HTTP_10 {
@@ -157,13 +158,15 @@ impl OwnNames {
         }
     }
 
-    /// Whether `authority`, a host with or without a port, is this gateway.
+    /// Returns whether `authority` names this listener. `authority` is a host with or without a
+    /// port.
     fn contains(&self, authority: &str) -> bool {
         let host = host_of(authority);
         self.is_own(authority) || host.is_some_and(|host| self.others.contains(&host))
     }
 
-    /// Whether `authority` is this gateway, without the names of the configuration.
+    /// Returns whether `authority` names this listener by its own address, ignoring the configured
+    /// names.
     fn is_own(&self, authority: &str) -> bool {
         match host_of(authority) {
             Some(Host::Ip(ip)) => {
@@ -186,7 +189,7 @@ fn host_of(authority: &str) -> Option<Host> {
     Host::parse(bare.unwrap_or(host)).ok()
 }
 
-/// Returns the hosts that a request names.
+/// Returns the hosts in the headers and the address of a request.
 fn hosts(headers: &HeaderMap, uri: &Uri) -> Vec<String> {
     let in_headers = headers.get_all(header::HOST).into_iter();
     let in_headers = in_headers.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());

@@ -1,7 +1,7 @@
-//! HTTP listeners for status and orders, for gateways and movers.
+//! HTTP listeners for status pages and orders, used by gateways and movers.
 //!
-//! The number of connections is bounded. Requests must be for the listener's own names. Each
-//! request carries the identity of its client.
+//! The number of connections is limited. Requests must be for a name of the listener. Each request
+//! carries the identity of its client.
 
 mod bounded_listener;
 mod client;

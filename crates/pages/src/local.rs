@@ -1,4 +1,4 @@
-//! Processes at the admin socket. Only root and the gateway's own user may connect.
+//! Processes that connect to the admin socket. Only root and the gateway's own user may connect.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: accepts orders of programs on this machine"
@@ -14,8 +14,8 @@ use tracing::warn;
 
 use crate::process::{Process, may_give_orders, peer_process};
 
-/// Returns the next connection of a process that may give orders. Closes connections of other users
-/// at once.
+/// Returns the next connection of a process that has permission to give orders. Closes connections
+/// of other users at once.
 pub(super) async fn accept(listener: &UnixListener) -> (UnixStream, Process) {
     loop {
         let stream = match listener.accept().await {

@@ -1,7 +1,7 @@
-//! Permits for connections: a number in all, and a number for each client.
+//! Permits for connections. Their total number is limited, and so is the number for each client.
 //!
-//! When all permits are in use, a new connection can replace another one. A client that opens many
-//! connections without sending a request therefore blocks no other client.
+//! When all permits are in use, a new connection can replace another connection. A client that
+//! opens many connections without sending a request therefore blocks no other client.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use net::target::network;
 
-/// The permits of a listener.
+/// The permits of one listener.
 #[derive(Debug)]
 pub(super) struct ConnectionPermits {
     all: Arc<Semaphore>,
@@ -23,29 +23,29 @@ pub(super) struct ConnectionPermits {
     per_client_max: usize,
 }
 
-/// The connections with a permit.
+/// The connections that hold a permit.
 #[derive(Debug, Default)]
 struct PermitHolders {
-    /// Last number. Connections and responses share one sequence of numbers.
+    /// The number that was assigned last. Connections and responses are numbered in one sequence.
     last: u64,
     by_number: BTreeMap<u64, PermitHolder>,
 }
 
 #[derive(Debug)]
 struct PermitHolder {
-    /// Number of the connection's last response. `None` before the first response.
+    /// Sequence number of the connection's last response. `None` before the first response.
     last_response: Option<u64>,
-    /// Ends the connection when it is dropped.
+    /// Sender whose drop ends the connection.
     _end_on_drop: oneshot::Sender<()>,
 }
 
-/// A permit, which becomes free when it is dropped.
+/// A permit for one connection. Drop frees the permit.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     client: IpAddr,
     number: u64,
     holders: Arc<Mutex<PermitHolders>>,
-    /// Resolves when another connection replaces this one.
+    /// Receiver that resolves when another connection replaces this connection.
     pub(super) replaced: oneshot::Receiver<()>,
     of_client: Arc<Mutex<HashMap<IpAddr, usize>>>,
     _one_of_all: OwnedSemaphorePermit,
@@ -68,10 +68,11 @@ impl ConnectionPermits {
         free.expect("nobody closes the semaphore")
     }
 
-    /// Waits for a free permit. If none is free, ends the connection that uses its permit least.
+    /// Waits for a free permit. If no permit is free, ends the connection that uses its permit
+    /// least.
     ///
-    /// Connections without a response go first, the oldest before the others, if they hold more
-    /// than half of the permits. Otherwise the connection with the oldest last response goes.
+    /// If connections without a response hold more than half of the permits, ends the oldest of
+    /// them. Otherwise ends the connection whose last response is the oldest.
     pub(super) async fn acquire(&self) -> OwnedSemaphorePermit {
         if let Ok(free) = self.all.clone().try_acquire_owned() {
             return free;
@@ -96,8 +97,8 @@ impl ConnectionPermits {
         self.wait_for_free().await
     }
 
-    /// Assigns a free permit to a client. `None` if the client has the most permits that a client
-    /// may have.
+    /// Assigns a free permit to a client. Returns `None` if the client already holds the maximum
+    /// number of permits per client.
     pub(super) fn assign(
         &self,
         free: OwnedSemaphorePermit,
@@ -131,7 +132,7 @@ impl ConnectionPermits {
 }
 
 impl ConnectionPermit {
-    /// Records a response on the connection.
+    /// Records that a response was written on this connection.
     pub(super) fn record_response(&self) {
         let mut holders = lock(&self.holders);
         holders.last += 1;
@@ -155,7 +156,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Locks the mutex. The counts stay valid in a poisoned lock.
+/// Locks the mutex, even if a thread panicked while it held the lock. The counts then stay valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

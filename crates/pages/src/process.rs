@@ -1,4 +1,4 @@
-//! Processes at the other end of Unix sockets.
+//! Processes that connect over Unix sockets.
 
 use std::{io, os::fd::AsFd};
 
@@ -7,16 +7,16 @@ use nix::{
     unistd::geteuid,
 };
 
-/// A process at the other end of a Unix socket.
+/// A process that is connected over a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Process ID. Zero for a process of another namespace.
+    /// Process ID. It is zero for a process in another namespace.
     pub pid: i32,
     /// User ID.
     pub uid: u32,
 }
 
-/// Returns the process at the other end of a socket.
+/// Returns the process that is connected to a socket.
 ///
 /// # Errors
 /// The error of the system call.
@@ -29,7 +29,7 @@ pub fn peer_process(socket: impl AsFd) -> io::Result<Process> {
     })
 }
 
-/// Whether a process may give orders to this one.
+/// Returns whether `process` has permission to give orders to this process.
 pub fn may_give_orders(process: Process) -> bool {
     [0, geteuid().as_raw()].contains(&process.uid)
 }
