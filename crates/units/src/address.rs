@@ -1,7 +1,7 @@
-//! Hosts with ports, as text.
+//! Parser of hosts with ports.
 
-/// Splits `host`, `host:port`, `host port`, `[v6]` and `[v6]:port`. A bare IPv6 address is a host
-/// without a port.
+/// Splits a text of the form `host`, `host:port`, `host port`, `[v6]` or `[v6]:port` into host and
+/// port. An IPv6 address without brackets is a host without a port.
 pub fn split_port(server: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = if let Some(bracketed) = server.strip_prefix('[') {
         let (host, rest) = bracketed.split_once(']')?;

@@ -9,32 +9,34 @@ use crate::{
     text::{self, ParseUnitError, short},
 };
 
-/// A rate in bits per second. The user of the value states whether it includes wire overhead.
+/// A rate in bits per second. The code that uses a value must state whether the rate includes the
+/// overhead on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BitRate(u64);
 
 impl BitRate {
-    /// `n` bits per second.
+    /// Creates a rate of `n` bits per second.
     pub const fn bits_per_s(n: u64) -> Self {
         Self(n)
     }
 
-    /// `n` thousand bits per second.
+    /// Creates a rate of `n` thousand bits per second.
     pub const fn kbit(n: u64) -> Self {
         Self(n * 1_000)
     }
 
-    /// `n` million bits per second.
+    /// Creates a rate of `n` million bits per second.
     pub const fn mbit(n: u64) -> Self {
         Self(n * 1_000_000)
     }
 
-    /// `n` billion bits per second.
+    /// Creates a rate of `n` billion bits per second.
     pub const fn gbit(n: u64) -> Self {
         Self(n * 1_000_000_000)
     }
 
-    /// Returns the rate at which `bytes` bytes take `elapsed`. Zero if no time has passed.
+    /// Returns the rate at which a transfer of `bytes` takes the time `elapsed`. Returns zero if
+    /// `elapsed` is zero.
     pub fn from_transfer(bytes: ByteCount, elapsed: Duration) -> Self {
         if elapsed.is_zero() {
             return Self(0);
@@ -42,18 +44,18 @@ impl BitRate {
         Self((bytes.bytes() as f64 * 8.0 / elapsed.as_secs_f64()) as u64)
     }
 
-    /// The rate in bits per second.
+    /// Returns the rate in bits per second.
     pub const fn as_bits_per_s(self) -> u64 {
         self.0
     }
 
-    /// The rate in bytes per second.
+    /// Returns the rate in bytes per second.
     pub fn as_bytes_per_s(self) -> f64 {
         self.0 as f64 / 8.0
     }
 
-    /// Returns the time that `bytes` bytes occupy a line of this rate. `Duration::MAX` at rate
-    /// zero.
+    /// Returns the time that sending `bytes` takes at this rate. Returns `Duration::MAX` for a rate
+    /// of zero.
     pub fn time_to_send(self, bytes: ByteCount) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
@@ -62,7 +64,7 @@ impl BitRate {
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// Returns the bytes that fit on a line of this rate in `time`, rounded down.
+    /// Returns the number of bytes that can be sent in `time` at this rate, rounded down.
     pub fn bytes_in(self, time: Duration) -> ByteCount {
         let bytes = u128::from(self.0) * time.as_nanos() / 8_000_000_000;
         ByteCount::new(u64::try_from(bytes).unwrap_or(u64::MAX))
@@ -86,8 +88,8 @@ impl FromStr for BitRate {
     /// Parses `"1 Gbit/s"`, `"100mbit"`, `"100M"`, `"2.5 Mbps"` or `"9600 bit/s"`. Prefixes are
     /// powers of 1000.
     ///
-    /// A bare number is an error, since it may count bits, kilobits or megabits. Bytes per second
-    /// are an error, too.
+    /// A number without a unit is an error, since it could mean bits, kilobits or megabits. A rate
+    /// in bytes per second is also an error.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         const EXPECTED: &str = "a rate such as \"300 Mbit/s\" or \"300M\"";
         text::quantity(text, scale)
@@ -97,7 +99,8 @@ impl FromStr for BitRate {
     }
 }
 
-/// Returns the bits per second of a unit: a prefix, a word for bits per second, or both.
+/// Returns the bits per second of a unit. The unit is a prefix, a word for bits per second, or a
+/// prefix with such a word.
 fn scale(unit: &str) -> Option<f64> {
     let (scale, word) = match unit.chars().next()? {
         'k' | 'K' => (1e3, &unit[1..]),

@@ -14,46 +14,47 @@ impl ByteCount {
     /// Zero bytes.
     pub const ZERO: Self = Self(0);
 
-    /// `bytes` bytes.
+    /// Creates a number of `bytes` bytes.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// `n` times 1024 bytes.
+    /// Creates a number of `n` times 1024 bytes.
     pub const fn kibibytes(n: u64) -> Self {
         Self(n << 10)
     }
 
-    /// `n` times 1024^2 bytes.
+    /// Creates a number of `n` times 1024^2 bytes.
     pub const fn mebibytes(n: u64) -> Self {
         Self(n << 20)
     }
 
-    /// `n` times 1024^3 bytes.
+    /// Creates a number of `n` times 1024^3 bytes.
     pub const fn gibibytes(n: u64) -> Self {
         Self(n << 30)
     }
 
-    /// `n` million bytes.
+    /// Creates a number of `n` million bytes.
     pub const fn megabytes(n: u64) -> Self {
         Self(n * 1_000_000)
     }
 
-    /// The count in bytes.
+    /// Returns the number of bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 
-    /// Returns the text form of a measured amount, in powers of 1000 alone.
+    /// Returns a value that formats a measured amount with decimal units (powers of 1000).
     ///
-    /// `Display` keeps the form of a configured size: 65,536 bytes are `64 KiB`. Among measured
-    /// amounts such as `66 MB` binary units would confuse.
+    /// `Display` of [`ByteCount`] formats a configured size, possibly with binary units: 65,536
+    /// bytes are `64 KiB`. Next to measured amounts such as `66 MB`, binary units would confuse
+    /// readers.
     pub const fn measured(self) -> Measured {
         Measured(self)
     }
 }
 
-/// Text form of a measured amount of bytes.
+/// A measured amount of bytes, formatted with decimal units.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured(ByteCount);
 
@@ -106,18 +107,18 @@ impl fmt::Display for ByteCount {
     }
 }
 
-/// Number of binary units from which the text form is decimal and rounded.
+/// If a size has at least this many binary units, it is formatted in decimal units and rounded.
 ///
-/// A larger number is no easier to read: 10 GB are 9765625 KiB.
+/// A larger number of binary units is hard to read: 10 GB are 9765625 KiB.
 const SHORT_MAX: u64 = 10_000;
 
 impl FromStr for ByteCount {
     type Err = ParseUnitError;
 
-    /// Parses `"64 KiB"`, `"1.5 GB"`, `"1000 B"`, or a bare number of bytes.
+    /// Parses `"64 KiB"`, `"1.5 GB"`, `"1000 B"`, or a number of bytes without a unit.
     ///
-    /// A prefix alone is a power of 1024, as in iperf3, `dd` and `truncate`: `"64K"` is 64 KiB.
-    /// Such a prefix may be a small letter, as in iperf3. A size above zero that rounds to zero
+    /// A prefix without `B` is a power of 1024, as in iperf3, `dd` and `truncate`: `"64K"` is 64
+    /// KiB. Such a prefix may be in lower case, as in iperf3. A size above zero that rounds to zero
     /// bytes is an error.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         const EXPECTED: &str = "a size such as \"64 KiB\" or \"1 GB\"";

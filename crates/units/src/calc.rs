@@ -1,26 +1,27 @@
-//! Formulas for transfers over long paths, in seconds, bytes and bits per second. They measure
-//! nothing.
+//! Formulas that predict transfers over long paths, in seconds, bytes and bits per second.
 
 use std::time::Duration;
 
 use crate::{BitRate, ByteCount};
 
-/// Number of bits in a megabit. A line's rate has a different figure under each definition.
+/// Definition of a megabit. The same rate has a different number of megabits per second under each
+/// definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mega {
-    /// 1000 x 1000: the standard (IEC 80000-13), and the unit of rates on sale.
+    /// 1000 x 1000 bits. This is the standard (IEC 80000-13), and the unit in which providers state
+    /// rates.
     Decimal,
-    /// 1024 x 1024.
+    /// 1024 x 1024 bits.
     Binary,
-    /// 1000 x 1024, as in some calculators.
+    /// 1000 x 1024 bits, as in some calculators.
     Mixed,
 }
 
 impl Mega {
-    /// All definitions, in this order.
+    /// All definitions of a megabit.
     pub const ALL: [Self; 3] = [Self::Decimal, Self::Binary, Self::Mixed];
 
-    /// Number of bits in one megabit.
+    /// Returns the number of bits in one megabit.
     pub const fn value(self) -> f64 {
         match self {
             Self::Decimal => 1_000_000.0,
@@ -30,24 +31,26 @@ impl Mega {
     }
 }
 
-/// Bandwidth-delay product: the bytes in flight on a full path. No smaller window fills the path.
+/// Returns the bandwidth-delay product: the number of bytes in flight that fill a path. A smaller
+/// window cannot fill the path.
 pub fn bandwidth_delay_product_bytes(rate_bits_per_s: f64, rtt: Duration) -> f64 {
     rate_bits_per_s / 8.0 * rtt.as_secs_f64()
 }
 
-/// Rate of a sender that sends one window in each round trip. Infinite if `rtt` is zero.
+/// Returns the rate of a sender that sends one window in each round trip. Returns infinity if `rtt`
+/// is zero.
 pub fn window_rate_bits_per_s(window: ByteCount, rtt: Duration) -> f64 {
     window.bytes() as f64 * 8.0 / rtt.as_secs_f64()
 }
 
-/// Smallest shift of the TCP window scale option (RFC 7323 section 2.3) that can announce a window.
-/// `None` above the largest window of TCP.
+/// Returns the smallest shift of the TCP window scale option (RFC 7323 section 2.3) that permits a
+/// window of `window_bytes`. Returns `None` if the window exceeds TCP's maximum.
 pub fn window_scale_shift(window_bytes: f64) -> Option<u32> {
     (0..=WINDOW_SHIFT_MAX).find(|shift| f64::from(WINDOW_MAX << shift) >= window_bytes)
 }
 
-/// Upper bound of Reno's rate at a loss rate, with an acknowledgement for each segment: `MSS / RTT
-/// x sqrt(3 / (2 p))`.
+/// Returns an upper limit for Reno's rate at the loss rate `loss`: `MSS / RTT x sqrt(3 / (2 p))`.
+/// The receiver acknowledges each segment.
 ///
 /// Source: M. Mathis, J. Semke, J. Mahdavi, T. Ott: The macroscopic behavior of the TCP congestion
 /// avoidance algorithm, 1997.
@@ -55,8 +58,9 @@ pub fn mathis_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     segment.bytes() as f64 * 8.0 / rtt.as_secs_f64() * (1.5 / loss).sqrt()
 }
 
-/// Upper bound of CUBIC's rate at a loss rate: its mean window divided by the RTT (RFC 9438 section
-/// 5.1, equation 5). If Reno's window is larger, it counts instead.
+/// Returns an upper limit for CUBIC's rate at the loss rate `loss`. It is the mean window of CUBIC
+/// or of Reno, whichever is larger, divided by the round-trip time (RFC 9438 section 5.1, equation
+/// 5).
 pub fn cubic_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     let factor = (CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA))).powf(0.25);
     let window_segments = factor * (rtt.as_secs_f64() / loss).powf(0.75);
@@ -69,48 +73,48 @@ pub fn cubic_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
 pub struct Transfer {
     /// Bytes of the file.
     pub size: ByteCount,
-    /// Rate of the bottleneck, Ethernet framing included.
+    /// Rate of the bottleneck, including Ethernet framing.
     pub rate: BitRate,
-    /// Least round-trip time.
+    /// Round-trip time without queueing delay.
     pub rtt: Duration,
-    /// Share of lost packets, from 0 to below 1.
+    /// Fraction of packets that are lost, from 0 to less than 1.
     pub loss: f64,
-    /// Largest window of sender and receiver; `None`: a window that fills the path.
+    /// Largest window that sender and receiver support. `None` means a window that fills the path.
     pub window: Option<ByteCount>,
 }
 
-/// The limit that sets a plain transfer's goodput.
+/// The factor that limits the goodput of a plain transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// The rate of the bottleneck.
+    /// The rate of the bottleneck limits the goodput.
     Rate,
-    /// The largest window.
+    /// The largest window limits the goodput.
     Window,
-    /// Loss, to which congestion control answers with a lower rate.
+    /// Loss limits the goodput, because congestion control reduces the rate.
     Loss,
 }
 
-/// A plain transfer as predicted by the formulas.
+/// Prediction for a plain transfer, which uses a single TCP connection without gateways.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plain {
     /// Goodput after slow start, in bits per second.
     pub goodput_bits_per_s: f64,
-    /// The limit that sets this goodput.
+    /// The factor that limits this goodput.
     pub limit: Limit,
     /// Time from the transfer command to the final reply.
     pub time: Duration,
 }
 
 impl Transfer {
-    /// Goodput of the line: its rate without headers and lost packets.
+    /// Returns the goodput that the bottleneck permits: its rate without headers and lost packets.
     pub fn line_goodput_bits_per_s(&self) -> f64 {
         self.rate.as_bits_per_s() as f64 * PAYLOAD_SHARE * (1.0 - self.loss)
     }
 
-    /// Predicts FTP over one CUBIC connection.
+    /// Predicts an FTP transfer over one CUBIC connection.
     ///
-    /// Set-up takes three round trips, and slow start begins with ten segments. The lowest of the
-    /// limits by line, window and loss then sets the rate.
+    /// Set-up takes three round trips, and slow start begins with ten segments. After slow start,
+    /// the lowest of three limits determines the rate: bottleneck, window and loss.
     pub fn plain(&self) -> Plain {
         let rtt_s = self.rtt.as_secs_f64();
         let mut candidates = vec![(self.line_goodput_bits_per_s(), Limit::Rate)];
@@ -145,10 +149,11 @@ impl Transfer {
         }
     }
 
-    /// Returns the ideal time of `docs/measuring.md`, which a warm link approaches.
+    /// Returns the ideal time according to `docs/measuring.md`. A link that has already measured
+    /// the path approaches this time.
     ///
-    /// It is the time of the line, and one round trip until the end is acknowledged. A path with
-    /// loss adds another round trip.
+    /// The ideal time is the time that the bottleneck needs for all bytes, and one round trip until
+    /// the end is acknowledged. A path with loss adds another round trip.
     pub fn ideal_time(&self) -> Duration {
         let trips = if self.loss > 0.0 { 2.0 } else { 1.0 };
         let line_s = self.size.bytes() as f64 * 8.0 / self.line_goodput_bits_per_s();
@@ -157,7 +162,7 @@ impl Transfer {
 
     /// Returns the ideal time if the optimiser reduces the bytes to the fraction `1 / shrink`.
     ///
-    /// The gateways' processors must keep up with the line.
+    /// The prediction assumes that the gateways' processors are fast enough for the path.
     pub fn optimised_time(&self, shrink: f64) -> Duration {
         let whole = self.ideal_time().as_secs_f64();
         let line_s = self.size.bytes() as f64 * 8.0 / self.line_goodput_bits_per_s();
@@ -165,32 +170,34 @@ impl Transfer {
     }
 }
 
-/// Converts seconds to a duration. Saturates for rates near zero.
+/// Converts seconds to a duration. Returns `Duration::MAX` if the value is too large, as for rates
+/// near zero.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// Payload of a TCP segment in a packet of 1500 bytes, with timestamps.
+/// Payload of a TCP segment with timestamps in a packet of 1500 bytes.
 pub const SEGMENT: ByteCount = ByteCount::new(1448);
 
-/// Payload share of Ethernet's rate: 1448 of the 1538 bytes that a full packet takes.
+/// Payload as a fraction of the rate on Ethernet. A full packet takes 1538 bytes and carries 1448
+/// payload bytes.
 pub const PAYLOAD_SHARE: f64 = 0.94;
 
 /// Initial window of TCP in bytes: ten segments (RFC 6928).
 const INITIAL_WINDOW_BYTES: f64 = 14_480.0;
 
-/// Round trips before the first byte of a plain transfer: `PASV`, the data connection, the transfer
-/// command.
+/// Number of round trips before the first byte of a plain transfer: one each for `PASV`, the data
+/// connection and the transfer command.
 const SETUP_ROUND_TRIPS: f64 = 3.0;
 
-/// CUBIC's constants (RFC 9438 sections 4.6 and 5.1).
+/// Constants of CUBIC (RFC 9438 sections 4.6 and 5.1).
 const CUBIC_C: f64 = 0.4;
 const CUBIC_BETA: f64 = 0.7;
 
-/// Largest unscaled window: the header's field has 16 bits.
+/// Largest window without scaling. The field of the TCP header has 16 bits.
 const WINDOW_MAX: u32 = 0xffff;
 
-/// Largest shift of a window (RFC 7323 section 2.3).
+/// Largest shift of the TCP window scale option (RFC 7323 section 2.3).
 const WINDOW_SHIFT_MAX: u32 = 14;
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::text::{self, ParseUnitError};
 
-/// Parses `"250ms"`, `"1.5 s"`, `"10 min"`, `"2 h"`, `"1 d"` or `"300us"`. Only zero may lack a
-/// unit.
+/// Parses `"250ms"`, `"1.5 s"`, `"10 min"`, `"2 h"`, `"1 d"` or `"300us"`. The unit is required,
+/// except for zero.
 ///
 /// # Errors
 /// [`ParseUnitError`] for any other text, and for a duration that exceeds [`Duration::MAX`].
@@ -23,10 +23,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseUnitError> {
         .ok_or_else(|| ParseUnitError::new(text, EXPECTED))
 }
 
-/// Deserializes a string by [`parse_duration`], for `#[serde(deserialize_with)]`.
+/// Deserializes a string with [`parse_duration`]. Use it in `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// The deserializer's error if the value is not a string or not a duration.
+/// The deserializer's error if the value is not a string, or the string is not a duration.
 pub fn deserialize_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     parse_duration(&String::deserialize(from)?).map_err(serde::de::Error::custom)
 }

@@ -1,9 +1,9 @@
-//! Quantities that travel between the crates of Longhaul, and their text forms.
+//! Quantities that the crates of Longhaul exchange, and their text forms.
 //!
 //! [`BitRate`] and [`ByteCount`] are types. A duration is a [`std::time::Duration`], and a share is
-//! a fraction in an `f64`. The crate parses the text forms of all four, and every flag and file
-//! accepts the same spellings. [`calc`] has formulas that the program, its plans and the gateway
-//! share. [`split_port`] parses hosts with ports.
+//! an `f64` from 0 to 1. The crate parses the text forms of all four quantities, so every flag and
+//! file accepts the same spellings. [`calc`] has formulas that the program, its plans and the
+//! gateway share. [`split_port`] parses hosts with ports.
 
 mod address;
 mod bit_rate;

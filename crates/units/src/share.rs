@@ -1,13 +1,13 @@
-//! The text form of a share, such as a loss rate.
+//! The text form of a share, such as a loss rate of `0.1%`.
 
 use crate::text::ParseUnitError;
 
-/// Parses a share such as `"0.1%"` as a fraction of one.
+/// Parses a share such as `"0.1%"`, and returns it as a fraction from 0 to 1.
 ///
-/// The percent sign is required, since `0.1` alone could mean 0.1 % or 10 %. Only zero may lack it.
+/// The percent sign is required, except for zero. Without it, `0.1` could mean 0.1 % or 10 %.
 ///
 /// # Errors
-/// [`ParseUnitError`] for any other text, and above 100 %.
+/// [`ParseUnitError`] for any other text, and for more than 100 %.
 pub fn parse_share(text: &str) -> Result<f64, ParseUnitError> {
     let trimmed = text.trim();
     let number = trimmed

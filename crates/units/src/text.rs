@@ -1,6 +1,6 @@
-//! A number with a unit, as text.
+//! Parser and formatter of numbers with a unit.
 
-/// A text that is not a quantity with a known unit.
+/// Error for a text that is not a quantity with a known unit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {expected}")]
 pub struct ParseUnitError {
@@ -17,8 +17,8 @@ impl ParseUnitError {
     }
 }
 
-/// Splits `text` into a non-negative number and a unit, and multiplies the number by the unit's
-/// scale. `None` if the number or the unit is invalid.
+/// Splits `text` into a non-negative number and a unit. Returns the number multiplied by the scale
+/// of the unit. Returns `None` if the number or the unit is invalid.
 pub(crate) fn quantity(text: &str, scale: impl Fn(&str) -> Option<f64>) -> Option<f64> {
     let trimmed = text.trim();
     let split = trimmed
@@ -29,15 +29,16 @@ pub(crate) fn quantity(text: &str, scale: impl Fn(&str) -> Option<f64>) -> Optio
     Some(number * scale(unit.trim())?)
 }
 
-/// Returns the nearest whole number. `None` if it does not fit, or if a value above zero rounds to
-/// zero.
+/// Returns the nearest whole number. Returns `None` if it does not fit a `u64`, or if a value above
+/// zero rounds to zero.
 pub(crate) fn whole(value: f64) -> Option<u64> {
     let rounded = value.round();
     let vanishes = rounded == 0.0 && value > 0.0;
     (value.is_finite() && value < u64::MAX as f64 && !vanishes).then_some(rounded as u64)
 }
 
-/// Formats at most three significant digits without trailing zeros: `1`, `1.5`, `12.3`, `941`.
+/// Formats a number without trailing zeros, rounded to three significant digits: `1`, `1.5`,
+/// `12.3`, `941`. A larger number is rounded to a whole number.
 pub(crate) fn short(value: f64) -> String {
     let text = if value >= 100.0 {
         format!("{value:.0}")
