@@ -1,129 +1,139 @@
-//! Deviations of a server from the usual behaviour.
+//! Deviations of the test server from the usual behaviour of FTP servers.
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// Faults and peculiarities of a server. The default has none.
+/// Faults and special features of a test server. The default server has none.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
-    /// Replies in a fixed order, in place of everything else.
+    /// Fixed sequence of replies. With a script, the server ignores all other settings.
     pub script: Option<ReplyScript>,
-    /// Greeting. The default is that of vsftpd, or that of a gateway.
+    /// Greeting of the server. With `None`, the greeting is that of vsftpd or of a gateway.
     pub greeting: Option<&'static str>,
-    /// Greets with `220 client` and the client's address.
+    /// Whether the greeting is `220 client` and the client's address.
     pub greets_with_address: bool,
-    /// Fixed replies to verbs, which then have no effect. An empty reply stands for silence.
+    /// Fixed replies to commands, by verb. These commands have no effect. If a reply is empty, the
+    /// server does not reply.
     pub replies: BTreeMap<&'static str, &'static str>,
-    /// Refuses `STOR` after `REST`.
+    /// Whether the server refuses `STOR` after `REST`.
     pub refuses_to_append: bool,
-    /// Confirms an upload after its first byte.
+    /// Whether the server confirms an upload after its first byte.
     pub confirms_early: bool,
-    /// Lists as `ls -la` does, and this directory as empty.
+    /// Directory that the server lists as empty. If set, the server lists directories in the format
+    /// of `ls -la`.
     pub hides: Option<&'static str>,
-    /// Refuses to list this directory.
+    /// Directory that the server refuses to list.
     pub unreadable: Option<&'static str>,
-    /// Lists in each directory a directory `loop`, which is the same directory.
+    /// Whether each directory contains a directory `loop` that is the directory itself.
     pub has_loops: bool,
-    /// Ends the connection after the log-in.
+    /// Whether the server ends the connection after the log-in.
     pub ends_after_login: bool,
-    /// Ends the connection after `RNTO`.
+    /// Whether the server ends the connection after `RNTO`.
     pub ends_after_rename: bool,
-    /// Sends a second final reply after each upload.
+    /// Whether the server sends a second final reply after each upload.
     pub confirms_twice: bool,
-    /// Supports `XMD5`. The hash is that of the file with these bytes appended.
+    /// Bytes that the server appends to a file before it computes the hash for `XMD5`. With `None`,
+    /// the server does not support `XMD5`.
     pub hash_suffix: Option<&'static [u8]>,
     /// Delay before the server reads the bytes of an upload.
     pub upload_delay: Duration,
     /// Delay before the reply to `PASV` and `EPSV`.
     pub port_delay: Duration,
-    /// Final reply to each upload, whether it succeeded or not.
+    /// Final reply to each upload, even if the upload failed.
     pub upload_reply: Option<&'static str>,
-    /// Bytes of a step of a download. The default is half a megabyte.
+    /// Number of bytes that one step of a download sends. The default is half a megabyte.
     pub download_step_bytes: Option<usize>,
     /// Delay before each step of a download.
     pub download_step_delay: Duration,
     /// Additional delay before each step of the second download.
     pub second_download_step_delay: Duration,
-    /// Number of a download, from 1, and the steps after which it breaks off.
+    /// Number of the download that the server aborts, counted from 1, and the number of steps
+    /// before the abort.
     pub breaks_download: Option<(usize, usize)>,
-    /// Reply to a download while another one is in progress.
+    /// Reply to a download command during another download. With `None`, the server permits
+    /// parallel downloads.
     pub refuses_parallel_download: Option<&'static str>,
-    /// Accepts `REST`, and sends each file from its beginning.
+    /// Whether the server accepts `REST`, but sends each file from its beginning.
     pub ignores_offsets: bool,
-    /// Number of `SIZE` and `MDTM` commands that get a temporary refusal after the first download.
+    /// Number of `SIZE` and `MDTM` commands that the server refuses temporarily after the first
+    /// download.
     pub refused_questions: usize,
-    /// Replaces this file by another one after its first download.
+    /// Path of a file that the server replaces by another file after the first download of the
+    /// file.
     pub replaces_after_download: Option<&'static str>,
-    /// Treatment of a file that an upload replaces.
+    /// Handling of an existing file that has the name of an upload.
     pub overwrites: Overwrites,
-    /// Ends a data connection on which bytes arrive before the reply `150`.
+    /// Whether the server ends a data connection if bytes arrive before it has sent the reply
+    /// `150`.
     pub rejects_early_data: bool,
-    /// Sends the reply `150` late, and reads bytes before it.
+    /// Whether the server sends the reply `150` late, and reads bytes of the upload before it.
     pub announces_late: bool,
-    /// Number of connections at a time. Further ones get `421`.
+    /// Maximum number of concurrent connections. Further connections get the reply `421`.
     pub connections_max: Option<usize>,
-    /// Time for which an ended connection still counts.
+    /// Time for which a connection still counts as open after its end.
     pub close_delay: Duration,
-    /// The only account. The password of any other one is refused.
+    /// The only user who can log in. The server refuses the password of any other user.
     pub only_user: Option<&'static str>,
-    /// Reply to `PASS`, after which the connection ends.
+    /// Reply to `PASS`. After this reply the server ends the connection.
     pub refuses_password: Option<&'static str>,
     /// Delay before the server connects to the client's port.
     pub connect_delay: Duration,
-    /// Refuses a rename that would replace a file.
+    /// Whether the server refuses a rename that would replace a file.
     pub refuses_replacing_rename: bool,
-    /// Longest name that the server accepts, in bytes.
+    /// Maximum length in bytes of a name that the server accepts.
     pub name_bytes_max: Option<usize>,
-    /// Refuses names that are not UTF-8.
+    /// Whether the server refuses names that are not UTF-8.
     pub requires_utf8: bool,
-    /// Character that takes the place of a blank at the end of a name.
+    /// Character with which the server replaces a blank at the end of a name.
     pub trailing_blank: Option<char>,
-    /// Sends bytes after the end of each file, until the client closes.
+    /// Whether the server sends more bytes after the end of each file, until the client closes the
+    /// data connection.
     pub has_endless_downloads: bool,
-    /// Records commands in batches, as for a gateway.
+    /// Whether the server records commands in [`State::batches`](crate::State::batches), as it does
+    /// for a gateway.
     pub records_batches: bool,
-    /// Behaves as the listener of a gateway.
+    /// Whether the server behaves like the listener of a gateway.
     pub is_gateway: bool,
 }
 
-/// Treatment of a file that an upload replaces.
+/// Handling of an existing file that has the name of an upload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Overwrites {
-    /// The file is emptied when the upload begins.
+    /// The server truncates the file when the upload begins.
     #[default]
     AtOnce,
-    /// The file is replaced when the upload has succeeded.
+    /// The server replaces the file after the upload has succeeded.
     AtEnd,
-    /// The file stays, and the upload gets another name.
+    /// The server keeps the file, and stores the upload under another name.
     Aside,
-    /// The file stays, and the upload is refused.
+    /// The server keeps the file, and refuses the upload.
     Never,
 }
 
-/// Replies that do not depend on the commands.
+/// Fixed sequence of replies, which do not depend on the client's commands.
 #[derive(Debug, Clone)]
 pub struct ReplyScript {
-    /// The greeting, and then the reply to each command in turn. Without a greeting the server is
-    /// silent.
+    /// The greeting, followed by one reply for each command. If the list is empty, the server sends
+    /// no greeting.
     replies: Vec<String>,
     end: ScriptEnd,
 }
 
-/// Reaction to commands after the last reply of a script.
+/// Behaviour of the server after the last reply of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScriptEnd {
-    /// The server closes the connection after the last reply.
+    /// The server closes the connection.
     Close,
-    /// The server reads further commands and does not reply.
+    /// The server reads further commands, but does not reply.
     Silence,
 }
 
 impl ReplyScript {
-    /// Script after which the server closes the connection.
+    /// Creates a script. After its last reply the server closes the connection.
     pub fn then_close(replies: &[&str]) -> Self {
         Self::new(replies, ScriptEnd::Close)
     }
 
-    /// Script after which the server is silent.
+    /// Creates a script. After its last reply the server reads commands, but does not reply.
     pub fn then_silence(replies: &[&str]) -> Self {
         Self::new(replies, ScriptEnd::Silence)
     }

@@ -24,7 +24,7 @@ use std::{
 pub use behaviour::{Behaviour, Overwrites, ReplyScript};
 use session::Session;
 
-/// A running server. Clones share its state; it runs until the process ends.
+/// A running FTP server. Clones share its state, and the server runs until the process ends.
 #[derive(Debug, Clone)]
 pub struct FakeServer {
     address: SocketAddr,
@@ -32,64 +32,69 @@ pub struct FakeServer {
     is_gateway: bool,
 }
 
-/// Files of the server, and a record of its clients' commands and connections.
+/// Files of the server, and a record of the clients' commands and connections.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Content and modification time of each file, by its path.
+    /// Content and modification time of each file, indexed by path.
     pub files: BTreeMap<String, (Vec<u8>, String)>,
-    /// Paths of the directories. The root is always there.
+    /// Paths of the directories. The root always exists.
     pub directories: BTreeSet<String>,
-    /// Verbs of all commands, in order of arrival.
+    /// Verbs of all commands, in the order of arrival.
     pub verbs: Vec<String>,
-    /// The same verbs, grouped: a group was sent without waiting for a reply in between.
-    /// Recorded for gateways, and where [`Behaviour::records_batches`] is set.
+    /// Verbs of all commands, grouped. The client sent the commands of one group without waiting
+    /// for a reply.
+    ///
+    /// The server records groups if it behaves like a gateway, or if [`Behaviour::records_batches`]
+    /// is set.
     pub batches: Vec<Vec<String>>,
-    /// Number of transfers during which the client already sent the command of another one.
+    /// Number of transfers during which the client already sent the command for another transfer.
     pub ahead: usize,
-    /// Number of connections since the start.
+    /// Number of connections since the server started.
     pub connections: usize,
-    /// Number of connections that have not ended.
+    /// Number of connections that are open.
     pub open: usize,
-    /// Numbers of the connections that have ended, in order of their ends. The first connection is
-    /// 0.
+    /// Numbers of the connections that have ended, in the order of their ends. The first connection
+    /// has the number 0.
     pub ended: Vec<usize>,
-    /// Uploads, in order of their begin.
+    /// Uploads, in the order of their starts.
     pub uploads: Vec<Upload>,
-    /// Ports of `PORT` and `EPRT` commands, in order of arrival.
+    /// Ports in `PORT` and `EPRT` commands, in the order of arrival.
     pub ports: Vec<u16>,
-    /// Number of downloads since the start.
+    /// Number of downloads since the server started.
     pub downloads: usize,
-    /// Number of downloads that have not ended.
+    /// Number of downloads in progress.
     pub downloading: usize,
-    /// Number of downloads refused because of another one.
+    /// Number of downloads that were refused because another download was in progress.
     pub refused: usize,
-    /// Bytes sent in each download, by its number from 1.
+    /// Number of bytes sent in each download. The key is the number of the download, counted from
+    /// 1.
     pub sent: BTreeMap<usize, usize>,
-    /// Number of further `SIZE` and `MDTM` commands that get a temporary refusal.
+    /// Number of `SIZE` and `MDTM` commands that the server will still refuse temporarily.
     pub refused_questions: usize,
-    /// Number of further uploads that are refused.
+    /// Number of uploads that the server will still refuse.
     pub refused_uploads: usize,
-    /// Bytes after which each of the next uploads breaks off.
+    /// Number of bytes after which the server aborts each of the next uploads.
     pub breaks_after: VecDeque<usize>,
 }
 
-/// Progress of an upload.
+/// Progress of one upload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Upload {
-    /// Bytes that the server has read.
+    /// Number of bytes that the server has read.
     pub bytes: usize,
-    /// End of the data connection: orderly, or by an error. `None` while the upload goes on.
+    /// End of the data connection: orderly, or with an error. `None` while the upload is in
+    /// progress.
     pub end: Option<Result<(), io::ErrorKind>>,
 }
 
 impl FakeServer {
-    /// Starts a server at a free port of loopback.
+    /// Starts a server at a free port of the loopback address.
     pub fn start(behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         Self::start_at(listener, behaviour)
     }
 
-    /// Starts a server that accepts connections of `listener`, in the network namespace of the
+    /// Starts a server that accepts connections from `listener`, in the network namespace of the
     /// calling thread.
     pub fn start_at(listener: TcpListener, behaviour: Behaviour) -> Self {
         let address = listener.local_addr().expect("bound");
@@ -125,20 +130,20 @@ impl FakeServer {
         self.address
     }
 
-    /// Returns whether the server behaves as the listener of a gateway.
+    /// Returns whether the server behaves like the listener of a gateway.
     pub fn is_gateway(&self) -> bool {
         self.is_gateway
     }
 
-    /// Locks the state. No connection goes on meanwhile.
+    /// Locks and returns the state. All connections wait until the lock is released.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no test panics with it")
     }
 
-    /// Waits until `condition` holds, and returns the state.
+    /// Waits until `condition` is true, and returns the state.
     ///
     /// # Panics
-    /// After 30 s.
+    /// If `condition` is still false after 30 s.
     #[track_caller]
     pub fn wait_for(
         &self,
@@ -157,19 +162,19 @@ impl FakeServer {
         panic!("{what} in {WAIT_TIMEOUT:?}");
     }
 
-    /// Adds a file, or replaces it.
+    /// Adds a file, or replaces an existing file.
     pub fn put(&self, path: &str, content: &[u8]) {
         let file = (content.to_vec(), "20260102030405".to_owned());
         self.state().files.insert(path.to_owned(), file);
     }
 
-    /// Returns the content of a file, if it exists.
+    /// Returns the content of a file, or `None` if the file does not exist.
     pub fn content(&self, path: &str) -> Option<Vec<u8>> {
         self.state().files.get(path).map(|it| it.0.clone())
     }
 }
 
-/// Longest wait of a test for a state. It never decides a test that passes.
+/// Longest time for which a test waits for a state. A test that passes never waits this long.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -196,7 +201,7 @@ mod tests {
         reply(client)
     }
 
-    /// A data connection by `PASV` or `EPSV`.
+    /// Opens a data connection with `PASV` or `EPSV`.
     fn passive(client: &mut BufReader<TcpStream>, verb: &str) -> TcpStream {
         let reply = ask(client, verb);
         let digits = reply[4..].split(|it: char| !it.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! The control connection of a client: commands in, replies out.
+//! Control connection of one client, on which the server executes commands.
 
 mod data;
 
@@ -17,28 +17,28 @@ use crate::{
     behaviour::{ReplyScript, ScriptEnd},
 };
 
-/// The server's end of a control session.
+/// The server's state of one FTP session.
 pub(crate) struct Session {
     control: BufReader<TcpStream>,
     state: Arc<Mutex<State>>,
     behaviour: Behaviour,
-    /// Port of the next data connection, after `PASV` or `EPSV`.
+    /// Listener for the next data connection, after `PASV` or `EPSV`.
     passive: Option<TcpListener>,
-    /// The client's port for the next data connection, after `PORT` or `EPRT`.
+    /// The client's address for the next data connection, after `PORT` or `EPRT`.
     active: Option<SocketAddr>,
-    /// Offset of the next transfer.
+    /// File offset for the next transfer, from `REST`.
     rest: usize,
-    /// Path of `RNFR`.
+    /// Path of the file to rename, from `RNFR`.
     from: Option<String>,
-    /// Whether nothing more had arrived when the last command was answered.
+    /// Whether the client had sent no further command when the server sent its last reply.
     client_waits: bool,
     /// Argument of the last `USER`.
     user: String,
 }
 
 impl Session {
-    /// Serves a client until one of both ends the session. A connection beyond the limit is refused
-    /// and does not count as open. Returns whether the connection counted.
+    /// Serves a client until the client or the server ends the session. Refuses the connection if
+    /// there are too many. Returns whether the connection counted as open.
     pub(crate) fn serve(client: TcpStream, state: Arc<Mutex<State>>, behaviour: Behaviour) -> bool {
         let has_room = {
             let mut state = state.lock().expect("whole");
@@ -67,7 +67,8 @@ impl Session {
         has_room
     }
 
-    /// Follows the script of the behaviour, or greets and obeys commands.
+    /// Runs the script of the behaviour, if there is one. Otherwise sends the greeting and executes
+    /// commands.
     fn talk(mut self) {
         let session = &mut self;
         if let Some(script) = session.behaviour.script.take() {
@@ -83,7 +84,7 @@ impl Session {
         }
     }
 
-    /// Sends the replies of a script, and waits for the client to leave.
+    /// Sends the replies of a script, and waits until the client closes the connection.
     fn follow(&mut self, script: &ReplyScript) {
         for (index, reply) in script.replies().iter().enumerate() {
             let is_greeting = index == 0;
@@ -120,7 +121,7 @@ impl Session {
         self.say(&greeting);
     }
 
-    /// Returns the next command, or `None` when the client has gone.
+    /// Returns the next command, or `None` if the client has closed the connection.
     fn next_line(&mut self) -> Option<String> {
         let mut line = Vec::new();
         let read = self.control.read_until(b'\n', &mut line);
@@ -129,8 +130,7 @@ impl Session {
         read.is_ok_and(|it| it > 0).then_some(line)
     }
 
-    /// Begins a batch where the client waits for a reply: the commands that it sends next belong
-    /// together.
+    /// If the client waits for a reply, starts a new batch for the commands that it sends next.
     fn await_batch(&mut self) {
         if self.client_waits {
             // The client may have gone.
@@ -163,7 +163,7 @@ impl Session {
         self.state.lock().expect("whole")
     }
 
-    /// Executes a command. Returns whether the connection goes on.
+    /// Executes a command. Returns whether the connection stays open.
     fn obey(&mut self, line: &str) -> bool {
         let (verb, argument) = line.split_once(' ').unwrap_or((line, ""));
         let path = argument
@@ -306,5 +306,5 @@ impl Session {
     }
 }
 
-/// Longest time between the arrivals of commands that were sent together.
+/// Longest time between the arrivals of commands that count as one batch.
 const BATCH_GAP: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! Data connections: uploads, downloads and listings.
+//! Data connections for uploads, downloads and listings.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -142,7 +142,8 @@ impl Session {
         }
     }
 
-    /// Appends the bytes of an upload to `content`, `most` at most, and records its progress.
+    /// Appends at most `most` bytes of an upload to `content`, and records the progress of the
+    /// upload.
     fn read_upload(
         &self,
         mut data: &TcpStream,
@@ -284,7 +285,7 @@ impl Session {
     }
 }
 
-/// Parses the argument of `PORT` or `EPRT`.
+/// Parses the client's address from the argument of `PORT` or `EPRT`.
 fn port_of_client(argument: &str) -> Option<SocketAddr> {
     if let Some(extended) = argument.strip_prefix('|') {
         let mut parts = extended.split('|').skip(1);
