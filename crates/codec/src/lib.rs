@@ -1,16 +1,18 @@
-//! Bodies of the messages between two gateways: fields as bytes.
+//! Encoding of the messages between two gateways as bytes.
 //!
-//! A message has the form of a [`Version`]. Fields are big-endian integers, flags, and bytes after
-//! a two-byte length. Each service declares its own messages and encodes them with these fields: an
-//! FTP session in `ftp`, every other service in `relay`.
+//! The body of a message consists of fields. A field is a big-endian integer, a set of flags, or
+//! bytes after a two-byte length. The fields of a message depend on the protocol [`Version`]. Each
+//! service defines its own messages. FTP sessions define theirs in the crate `ftp`, all other
+//! services in `relay`.
 
 /// Version of the messages between two gateways.
 ///
-/// The gateway that opens the stream of a session names the version in the hello message. Both
-/// gateways then use that version. A gateway supports the latest version and the one before.
+/// The gateway that opens the stream of a session states the version in its hello message. Both
+/// gateways then use this version. A gateway supports the latest version and the previous version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
-    /// Reports of delivered bytes in place of grants. No first budgets of uploads.
+    /// Version with reports of delivered bytes instead of grants. It has no first drain budgets for
+    /// uploads.
     V5,
     /// The latest version.
     #[default]
@@ -18,13 +20,14 @@ pub enum Version {
 }
 
 impl Version {
-    /// The latest version.
+    /// The latest supported version.
     pub const LATEST: Self = Self::V6;
 
     /// The oldest supported version.
     pub const OLDEST: Self = Self::V5;
 
-    /// Returns the version that a byte denotes. `None` if this gateway does not support it.
+    /// Returns the version that a byte denotes. Returns `None` if this gateway does not support the
+    /// version.
     pub fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             5 => Some(Self::V5),
@@ -45,15 +48,15 @@ impl Version {
 /// Reason why a body is not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// No message has this type.
+    /// The message type is unknown.
     #[error("unknown message type {0}")]
     UnknownType(u8),
-    /// The body does not fit its type.
+    /// The body is not valid for its message type.
     #[error("malformed message of type {0}")]
     Malformed(u8),
 }
 
-/// Reader of the fields of one body.
+/// Reader of the fields in one message body.
 #[derive(Debug)]
 pub struct Reader<'a> {
     kind: u8,
@@ -61,12 +64,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Creates a reader of `body`, the body of a message of type `kind`.
+    /// Creates a reader for `body`, the body of a message of type `kind`.
     pub fn new(kind: u8, body: &'a [u8]) -> Self {
         Self { kind, rest: body }
     }
 
-    /// Returns the error for a field with an impossible value.
+    /// Returns the error for a field with an invalid value.
     pub fn malformed(&self) -> BodyError {
         BodyError::Malformed(self.kind)
     }
@@ -80,7 +83,7 @@ impl<'a> Reader<'a> {
     /// Returns the next `N` bytes.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if the body ends within it.
+    /// [`BodyError::Malformed`] if fewer bytes remain.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], BodyError> {
         let bytes = self.take(N)?;
         Ok(bytes.try_into().expect("the slice has N bytes"))
@@ -89,7 +92,7 @@ impl<'a> Reader<'a> {
     /// Returns the next byte.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if the body ends within it.
+    /// [`BodyError::Malformed`] if no byte remains.
     pub fn u8(&mut self) -> Result<u8, BodyError> {
         Ok(self.take(1)?[0])
     }
@@ -97,7 +100,7 @@ impl<'a> Reader<'a> {
     /// Returns an integer of two bytes.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if the body ends within it.
+    /// [`BodyError::Malformed`] if fewer bytes remain.
     pub fn u16(&mut self) -> Result<u16, BodyError> {
         let bytes = self.take(2)?;
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
@@ -106,7 +109,7 @@ impl<'a> Reader<'a> {
     /// Returns an integer of four bytes.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if the body ends within it.
+    /// [`BodyError::Malformed`] if fewer bytes remain.
     pub fn u32(&mut self) -> Result<u32, BodyError> {
         Ok(u32::from(self.u16()?) << 16 | u32::from(self.u16()?))
     }
@@ -114,15 +117,15 @@ impl<'a> Reader<'a> {
     /// Returns an integer of eight bytes.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if the body ends within it.
+    /// [`BodyError::Malformed`] if fewer bytes remain.
     pub fn u64(&mut self) -> Result<u64, BodyError> {
         Ok(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
     }
 
-    /// Returns a flag that has a byte of its own.
+    /// Returns a flag that occupies a whole byte.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if the byte is neither 0 nor 1.
+    /// [`BodyError::Malformed`] if the byte is neither 0 nor 1, or no byte remains.
     pub fn flag(&mut self) -> Result<bool, BodyError> {
         match self.u8()? {
             0 => Ok(false),
@@ -131,10 +134,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns flags that share a byte, the lowest bit first.
+    /// Returns `N` flags that share one byte. The first flag is the lowest bit.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if another bit is set.
+    /// [`BodyError::Malformed`] if a higher bit is set, or no byte remains.
     pub fn flags<const N: usize>(&mut self) -> Result<[bool; N], BodyError> {
         let bits = self.u8()?;
         if u32::from(bits) >> N != 0 {
@@ -143,25 +146,25 @@ impl<'a> Reader<'a> {
         Ok(std::array::from_fn(|at| bits >> at & 1 == 1))
     }
 
-    /// Returns bytes that follow their length.
+    /// Returns the bytes of a field that starts with its length.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if the body ends within it.
+    /// [`BodyError::Malformed`] if the body ends before the field.
     pub fn bytes(&mut self) -> Result<&'a [u8], BodyError> {
         let length = self.u16()?;
         self.take(length.into())
     }
 
-    /// Returns a text that follows its length.
+    /// Returns the text of a field that starts with its length.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if it is not UTF-8 or the body ends within it.
+    /// [`BodyError::Malformed`] if the text is not UTF-8, or the body ends before the field.
     pub fn text(&mut self) -> Result<String, BodyError> {
         let bytes = self.bytes()?;
         String::from_utf8(bytes.to_vec()).map_err(|_| self.malformed())
     }
 
-    /// Returns all remaining bytes.
+    /// Removes and returns all remaining bytes.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.rest).to_vec()
     }
@@ -179,13 +182,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends one bit for each flag, the lowest first.
+/// Appends a byte with one bit for each flag. The first flag is the lowest bit.
 pub fn put_flags<const N: usize>(body: &mut Vec<u8>, flags: [bool; N]) {
     let bits = flags.iter().enumerate();
     body.push(bits.fold(0, |byte, (at, &flag)| byte | u8::from(flag) << at));
 }
 
-/// Appends the length of a text and the text, cut at 512 bytes.
+/// Appends the length of a text and the text. A text of more than 512 bytes is truncated.
 pub fn put_text(body: &mut Vec<u8>, text: &str) {
     let mut end = text.len().min(TEXT_MAX);
     while !text.is_char_boundary(end) {
@@ -195,7 +198,7 @@ pub fn put_text(body: &mut Vec<u8>, text: &str) {
     body.extend_from_slice(&text.as_bytes()[..end]);
 }
 
-/// Longest text in a message: a host name or a sentence.
+/// Maximum length in bytes of a text in a message, such as a host name or a sentence.
 const TEXT_MAX: usize = 512;
 
 #[cfg(test)]
