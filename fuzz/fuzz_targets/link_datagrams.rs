@@ -1,4 +1,5 @@
-//! Fuzz target of the module of this name in `fuzz_targets`.
+//! Entry point of the fuzz target. The target itself is the module of the same name in the crate
+//! `fuzz_targets`.
 
 #![no_main]
 fuzz_targets::target!(fuzz_targets::link_datagrams);
