@@ -239,8 +239,8 @@ fn opens(page: &Path) -> Result<Vec<(String, bool)>> {
     ])
 }
 
-/// Ideal times in seconds for the cells of the smallest plan, by round-trip time in ms. They were
-/// computed by hand.
+/// Ideal times in seconds for the cells of the smallest plan, by round-trip time in ms. The times
+/// were computed by hand.
 ///
 /// 40 Mbit take 0.42553 s at 94 Mbit/s of payload. With a loss of 0.1 %, they take 40 / 93.906 s.
 /// Two round trips are added.

@@ -11,9 +11,9 @@ use anyhow::{Context, Result};
 
 use crate::shell::{cargo, require, root, succeeds, target_folder};
 
-/// The last commit whose gateways support at most version 5 of the gateway protocol. It replaces
-/// the previous release until that release has a tag. Change it when the latest protocol version
-/// changes.
+/// The last commit whose gateways support at most version 5 of the gateway protocol. Tests use this
+/// commit as the previous release until a previous release has a tag. Change the hash when the
+/// latest protocol version changes.
 const COMMIT: &str = "eafbd92452dc89db43e96414970edad63f8b7783";
 
 /// Returns the path of the previous release's program. Builds the program if it does not exist yet.

@@ -43,8 +43,8 @@ impl<T> BenchCase<T> {
         }
     }
 
-    /// Returns the seed of this case for a seed of the bench. It mixes an FNV-1a hash of the case's
-    /// name into the seed.
+    /// Returns the seed of this case for a seed of the bench. The function mixes an FNV-1a hash of
+    /// the case's name into the seed.
     ///
     /// If all cases had the same seed, many of them would lose the same packet of the handshake.
     /// The hash does not depend on the selection of cases.

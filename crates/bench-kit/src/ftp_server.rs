@@ -6,7 +6,7 @@ use anyhow::Context;
 use libunftp::{ServerBuilder, options::ActivePassiveMode};
 use unftp_sbe_fs::Filesystem;
 
-/// Serves the files of `folder` at `address` until `stop` resolves. It runs in the network
+/// Serves the files of `folder` at `address` until `stop` resolves. The server runs in the network
 /// namespace of the calling thread.
 pub fn serve(
     folder: PathBuf,

@@ -11,8 +11,8 @@
 /// gateways then use this version. A gateway supports the latest version and the previous version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
-    /// Version with reports of delivered bytes instead of grants. It has no first drain budgets for
-    /// uploads.
+    /// Version with reports of delivered bytes instead of grants. This version has no initial drain
+    /// budgets for uploads.
     V5,
     /// The latest version.
     #[default]

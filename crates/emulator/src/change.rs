@@ -12,8 +12,8 @@ use super::{config::Direction, error::WanError};
 pub struct PathChange {
     /// Bottleneck rate. `Some(None)` removes the bottleneck.
     pub rate: Option<Option<BitRate>>,
-    /// Round-trip time. The delay of each direction becomes half of it, even if the change concerns
-    /// only one direction.
+    /// Round-trip time. The one-way delay of each direction becomes half of this time, even if the
+    /// change concerns only one direction.
     pub rtt: Option<Duration>,
     /// One-way delay.
     pub delay: Option<Duration>,

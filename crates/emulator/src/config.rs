@@ -53,11 +53,12 @@ pub struct WanConfig {
     /// card with segmentation offload. The emulated path still treats each packet of a super-packet
     /// separately. The default is true, which reduces the processor time to a fraction.
     pub offload: bool,
-    /// Longest time that a due packet waits for further packets, to leave with them in one frame. A
-    /// network card with interrupt moderation behaves alike. A packet after a pause never waits.
-    /// The default is 0.3 ms.
+    /// Longest time that a packet waits after it is due, so that several packets leave in one
+    /// frame. A network card with interrupt moderation behaves in the same way. A packet after a
+    /// pause never waits. The default is 0.3 ms.
     pub coalesce: Duration,
-    /// Whether `ip netns` shows the namespaces under the sites' names. This needs root.
+    /// Whether `ip netns` shows the namespaces under the sites' names. Only root can enable this
+    /// option.
     pub visible: bool,
 }
 

@@ -131,8 +131,8 @@ impl Wan {
     }
 
     /// Sets the TCP congestion control (`cubic`, `bbr`, ...) of a site's IPv4 connections over the
-    /// WAN. It also applies to connections that the site accepts. Every user of the emulator may
-    /// call this function.
+    /// WAN. The setting also applies to connections that the site accepts. Every user of the
+    /// emulator may call this function.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel lacks this congestion control.

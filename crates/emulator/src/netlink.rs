@@ -115,8 +115,8 @@ impl Netlink {
     }
 
     /// Sets the congestion control of TCP connections within the network of `address`, through the
-    /// route to this network. It applies to connections that are opened and to connections that are
-    /// accepted. Unlike the system's default, a route needs no permission outside the namespace.
+    /// route to this network. The setting applies to outgoing and to accepted connections. Unlike
+    /// the system's default, a route needs no permission outside the namespace.
     pub(super) fn set_route_congestion_control(
         &mut self,
         index: u32,

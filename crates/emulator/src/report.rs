@@ -69,9 +69,9 @@ pub struct ThreadReport {
 }
 
 impl WanReport {
-    /// Returns whether the machine has distorted the path. Causes are packets lost outside the
-    /// model, more than 1 % late packets, or a thread without idle time. Measurements then depend
-    /// on the machine more than on the path.
+    /// Returns whether the machine has distorted the path. Reasons are packets that the machine
+    /// lost instead of the emulated path, more than 1 % late packets, or a thread without idle
+    /// time. Measurements then depend on the machine more than on the path.
     pub fn saturated(&self) -> bool {
         let distorted = self
             .directions
@@ -84,7 +84,8 @@ impl WanReport {
     }
 
     /// Returns whether the machine has distorted the path since an earlier report of the same
-    /// emulator. Causes are packets lost outside the model, or more than 1 % late packets.
+    /// emulator. Reasons are packets that the machine lost instead of the emulated path, or more
+    /// than 1 % late packets.
     pub fn distorted_since(&self, earlier: &Self) -> bool {
         let directions = earlier.directions.iter().zip(&self.directions);
         directions.into_iter().any(|(before, after)| {

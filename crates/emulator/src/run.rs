@@ -155,8 +155,9 @@ impl SegmentRun {
         layout.payload(self.first, self.count, self.frame.bytes.len())
     }
 
-    /// Returns the `virtio_net_hdr` of the run. A partial checksum stays partial. It marks a packet
-    /// that has not left the machine, so the receiving kernel does not verify the checksum.
+    /// Returns the `virtio_net_hdr` of the run. A partial checksum stays partial. A partial
+    /// checksum marks a packet that has not left the machine, so the receiving kernel does not
+    /// verify the checksum.
     fn vnet(&self) -> VnetHeader {
         let from = &self.frame.vnet;
         let Some(layout) = &self.frame.layout else {

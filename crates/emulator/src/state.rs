@@ -133,7 +133,7 @@ impl EmulatorPaths {
     }
 
     /// Removes the log and lock files. A command that waits for the lock at this moment may wrongly
-    /// report a running emulator, and can be repeated.
+    /// report a running emulator. The user can then repeat the command.
     pub(super) fn forget(&self, lock: EmulatorLock) {
         let _ = fs::remove_file(self.log());
         let _ = fs::remove_file(self.file("lock"));
@@ -155,8 +155,8 @@ fn remove(path: &Path, remove: impl FnOnce(&Path) -> io::Result<()>) -> Result<(
     }
 }
 
-/// Returns the folder for this user's emulators. It checks `XDG_RUNTIME_DIR`, since some sessions
-/// lack this variable, and some inherit the value of another user.
+/// Returns the folder for this user's emulators. Uses `XDG_RUNTIME_DIR` only if that folder belongs
+/// to this user. Some sessions lack the variable, and some inherit the value of another user.
 fn folder() -> PathBuf {
     let uid = geteuid().as_raw();
     let mine = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.uid() == uid);

@@ -1,5 +1,5 @@
-//! A QUIC library with its default settings, as a program for evaluations to compare. It moves
-//! bytes to or from a server on one stream.
+//! A QUIC library with its default settings, as a program for evaluations to compare. The program
+//! moves bytes to or from a server on one stream.
 //!
 //! `quic serve ADDRESS:PORT CERTIFICATE` writes its certificate to a file. `quic get|put
 //! ADDRESS:PORT BYTES CERTIFICATE` trusts this certificate, and exits when the receiver has all

@@ -206,8 +206,8 @@ impl Cell {
 
 /// Shortest time for which a competing flow sends before a trial, for short paths.
 const NEIGHBOUR_HEAD_START: Duration = Duration::from_secs(3);
-/// Round trips for which a competing flow sends before a trial. They suffice for its congestion
-/// control to find its rate on a path without loss.
+/// Round trips for which a competing flow sends before a trial. In this time the flow's congestion
+/// control finds its rate on a path without loss.
 const NEIGHBOUR_HEAD_START_ROUND_TRIPS: u32 = 30;
 
 impl fmt::Display for PathSpec {

@@ -1,9 +1,12 @@
 //! An FTP server in memory for tests.
 //!
-//! A test gives a [`Behaviour`]: its refusals, delays, breaks and faults. The server listens at a
-//! port of loopback, one thread for each connection. Files, commands and connections are in
-//! [`State`], which the test reads and changes while the server runs. A real server misbehaves at
-//! moments that no test can choose; `bench_kit::ftp_server` is one, for tests that need no fault.
+//! A test passes a [`Behaviour`], which contains the refusals, delays, aborts and faults of the
+//! server. The server listens at a port of the loopback address, and serves each connection in its
+//! own thread. Files, commands and connections are in [`State`], which the test reads and changes
+//! while the server runs.
+//!
+//! Tests that need no faults can use a real server, `bench_kit::ftp_server`. A real server shows
+//! faults at moments that a test cannot choose.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns sockets and waits, for tests only"

@@ -8,8 +8,8 @@ use net::target::{Host, HostPort};
 /// Text at the beginning of each invite.
 const PREFIX: &str = "longhaul-invite-1-";
 
-/// Runs one input in three ways. It is parsed as a complete line, as the body of a line, and as the
-/// endpoint of an invite with a correct checksum.
+/// Runs one input in three ways. The input is parsed as a complete line, as the body of a line, and
+/// as the endpoint of an invite with a correct checksum.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     check(&text);

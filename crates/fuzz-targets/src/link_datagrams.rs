@@ -1,8 +1,8 @@
 //! Fuzz target: datagrams to a single endpoint. The datagrams are noise, hellos with correct or
 //! wrong MACs and arbitrary fields, and replies to the endpoint's own hello.
 //!
-//! Invariants: the endpoint does not panic. It does not reply to a datagram that no known peer
-//! could have made.
+//! Invariants: the endpoint does not panic. The endpoint does not reply to a datagram that no known
+//! peer could have made.
 
 use std::{
     net::SocketAddr,

@@ -25,8 +25,8 @@ const UNDER_WAY_MAX: usize = 64;
 const STREAM_BYTES_MAX: usize = 64 << 10;
 /// One-way delay while the network works.
 const DELAY: Duration = Duration::from_millis(20);
-/// Maximum number of steps until all streams have arrived. They take 80 s, which exceeds the time
-/// that an endpoint needs to replace a lost connection.
+/// Maximum number of steps until all streams have arrived. The steps take 80 s in total. An
+/// endpoint needs less time to replace a lost connection.
 const STEPS_MAX: usize = 4_000;
 
 struct Datagram {

@@ -60,7 +60,8 @@ struct Told {
 enum Mark {
     Reference(usize, u64, ChunkReference),
     List(usize, u64, ChunkReference),
-    /// A complete chunk. It has no position, since that depends on the size of the pieces.
+    /// A complete chunk. The variant has no position, because the position depends on the size of
+    /// the pieces.
     Chunk(ChunkName),
     End(usize, FrameHead),
 }

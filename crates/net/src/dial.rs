@@ -60,8 +60,8 @@ impl DialError {
 
 /// Connects to `target` if `allow` contains it.
 ///
-/// `own` are the addresses at which this program listens. They are refused unless an entry of the
-/// allow list names the exact address.
+/// `own` are the addresses at which this program listens. These addresses are refused unless an
+/// entry of the allow list names the exact address.
 ///
 /// # Errors
 /// [`DialError`], after at most 20 s.

@@ -200,8 +200,8 @@ impl KernelBuffer {
         }
     }
 
-    /// Adjusts the receive buffer. It limits the bytes that the kernel has received and the gateway
-    /// has not read.
+    /// Adjusts the size of the receive buffer. The size limits the bytes that the kernel has
+    /// received and the gateway has not read.
     pub fn bound_unread(&mut self, connection: &Connection, queue_bytes: usize) -> io::Result<()> {
         let size = self.fit(queue_bytes, CLIENT_RECEIVE_BYTES_MAX);
         match size.zip(connection.tcp()) {
@@ -210,8 +210,8 @@ impl KernelBuffer {
         }
     }
 
-    /// Adjusts the send buffer. It limits the bytes that the gateway has written and the kernel has
-    /// not sent.
+    /// Adjusts the limit for unsent bytes: the bytes that the gateway has written and the kernel
+    /// has not sent.
     pub fn bound_unsent(&mut self, connection: &Connection, queue_bytes: usize) -> io::Result<()> {
         let size = self.fit(queue_bytes, UNSENT_MAX_BYTES as usize);
         match size.zip(connection.tcp()) {

@@ -35,8 +35,8 @@ impl std::fmt::Debug for ChunkName {
 #[derive(Clone)]
 pub struct Cutter {
     gear: Box<[u64; 256]>,
-    /// The secret table with each number shifted left by one. The search needs it because it reads
-    /// two bytes per step.
+    /// The secret table with each number shifted left by one. The search reads two bytes per step,
+    /// and needs this table for one of them.
     gear_shifted: Box<[u64; 256]>,
 }
 

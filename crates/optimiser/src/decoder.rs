@@ -28,8 +28,8 @@ pub enum DecoderEvent {
         /// Name and length of the chunk.
         reference: ChunkReference,
     },
-    /// Reference to a list of chunks. Their bytes are the next bytes of the stream. The numbers
-    /// after `number` belong to the chunks of the list.
+    /// Reference to a list of chunks. The bytes of these chunks are the next bytes of the stream.
+    /// The numbers after `number` belong to the chunks of the list.
     List {
         /// Number of the reference. The first reference of a stream has the number 0.
         number: u64,

@@ -65,11 +65,11 @@ pub struct Encoder {
     check: StreamCheck,
     chooser: Option<LevelChooser>,
     cutter: Option<Arc<Cutter>>,
-    /// Number of bytes at the start of the buffer that were already sent. They are the start of an
-    /// incomplete chunk.
+    /// Number of bytes at the start of the buffer that were already sent. These bytes are the start
+    /// of an incomplete chunk.
     sent_ahead_bytes: usize,
     list_builder: ListBuilder,
-    /// Chunks of the current list that the receiver may have. They are not sent yet.
+    /// Chunks of the current list that the receiver may have. These chunks are not sent yet.
     known: Vec<(ChunkReference, Bytes)>,
     /// Whether the receiver may have the chunk that was cut last.
     is_among_known: bool,

@@ -1,4 +1,5 @@
-//! Permits for connections. Their total number is limited, and so is the number for each client.
+//! Permits for connections. The total number of permits is limited, and so is the number for each
+//! client.
 //!
 //! When all permits are in use, a new connection can replace another connection. A client that
 //! opens many connections without sending a request therefore blocks no other client.

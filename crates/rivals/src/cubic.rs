@@ -13,8 +13,8 @@ use crate::{
 pub struct Cubic {
     window: f64,
     threshold: f64,
-    /// Window before the last reduction. It is lowered if that window was below the previous
-    /// maximum.
+    /// Window before the last reduction. The value is lowered further if that window was below the
+    /// previous maximum.
     window_max: f64,
     /// State of the cubic curve. `None` while the window does not follow the curve.
     epoch: Option<Epoch>,

@@ -1,10 +1,10 @@
-//! The interface of a congestion control. It receives events, and returns a window and a pacing
-//! rate.
+//! The interface of a congestion control. A congestion control receives events, and returns a
+//! window and a pacing rate.
 
 use std::time::Duration;
 
-/// A congestion control. The sender reports acknowledgements and losses to it. It returns a window,
-/// and a pacing rate if it uses pacing.
+/// A congestion control. The sender reports acknowledgements and losses to the congestion control.
+/// The congestion control returns a window, and a pacing rate if it uses pacing.
 pub trait Law: Send + std::fmt::Debug {
     /// Called when an acknowledgement has arrived.
     fn on_delivery(&mut self, delivery: &Delivery);

@@ -7,9 +7,10 @@
 //! numbers. Equal paths therefore produce equal runs.
 //!
 //! The models have the mechanisms that determine the shares of competing flows: selective
-//! acknowledgements, retransmission timeouts, and the congestion control. They detect losses by
-//! time (RFC 8985), and reduce the window proportionally (RFC 9937). They lack the handshake,
-//! segmentation offload, ECN, the undoing of window reductions, and the receiver's window.
+//! acknowledgements, retransmission timeouts, and the congestion control. The models detect losses
+//! by time (RFC 8985), and reduce the window proportionally (RFC 9937). The models lack the
+//! handshake, segmentation offload, ECN, the undoing of window reductions, and the receiver's
+//! window.
 //!
 //! Time is a `Duration` since an arbitrary origin. Windows count segments of one size.
 

@@ -33,7 +33,8 @@ impl Range {
     }
 }
 
-/// Bytes of a segment including its IP header. They fill the payload of an Ethernet frame.
+/// Bytes of a segment including its IP header. Such a segment fills the payload of an Ethernet
+/// frame.
 pub const SEGMENT_IP_BYTES: usize = 1500;
 /// Payload bytes of a segment: its IP packet without the headers of IP (20) and TCP (20), and
 /// without timestamps (12, RFC 7323).

@@ -81,7 +81,7 @@ pub struct Policer {
     /// [`PathConfig::rate`].
     #[serde(with = "plain::bit_rate")]
     pub rate: BitRate,
-    /// Number of bytes that pass without delay after a pause.
+    /// Number of bytes that pass at any rate after a pause.
     #[serde(with = "plain::bytes")]
     pub burst: ByteCount,
 }
@@ -106,9 +106,9 @@ pub struct Jitter {
 pub struct Reordering {
     /// Fraction of packets that are reordered.
     pub probability: f64,
-    /// Correlation between consecutive packets. It is the probability that a packet is treated like
-    /// the packet before it. Unlike netem's correlation, it does not change the fraction of
-    /// reordered packets.
+    /// Correlation between consecutive packets: the probability that a packet is treated like the
+    /// packet before it. Unlike netem's correlation, it does not change the fraction of reordered
+    /// packets.
     pub correlation: f64,
     /// Change of delay for a reordered packet.
     pub straggler: Straggler,
@@ -195,7 +195,7 @@ impl PathConfig {
     }
 
     /// Makes the fraction `share` of packets arrive earlier than all others. The time saved is the
-    /// fraction `part` of the delay. The others keep their delay.
+    /// fraction `part` of the delay. All other packets keep their delay.
     pub fn let_overtake(&mut self, share: f64, part: f64) {
         let ahead = self.delay.mul_f64(part.clamp(0.0, 1.0));
         let (probability, straggler) = if ahead == self.delay {

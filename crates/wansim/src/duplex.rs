@@ -104,8 +104,8 @@ impl<P: Packet> Duplex<P> {
 
     /// Returns the time that a packet would wait in queues if it were sent now.
     ///
-    /// It is the transmission time of all packets that wait in the same direction. It refers to the
-    /// time of the last call with a time argument.
+    /// It is the transmission time of all packets that wait in the same direction. The result
+    /// refers to the time of the last call with a time argument.
     pub fn queue_delay(&self, direction: PathDirection) -> Duration {
         let path = self.path(direction);
         match (&self.medium, path.config().rate) {

@@ -1,4 +1,5 @@
-//! Fate of a packet after the bottleneck. It is random, and depends on the settings and the seed.
+//! Fate of a packet after the bottleneck. The fate is random, and depends on the settings and the
+//! seed.
 //!
 //! Each impairment has its own random generator. Enabling one impairment therefore does not change
 //! the random values of the others. Two runs that differ in one setting can be compared packet by

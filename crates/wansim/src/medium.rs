@@ -52,8 +52,8 @@ impl<P> RadioMedium<P> {
         &self.radio
     }
 
-    /// Returns the bytes that wait in one direction, including the frame in transmission. They
-    /// refer to the time of the last [`Self::pop`].
+    /// Returns the bytes that wait in one direction, including the frame in transmission. The
+    /// result refers to the time of the last [`Self::pop`].
     pub(crate) fn queue_bytes(&self, direction: PathDirection) -> u64 {
         self.stations[direction.index()].queue_bytes
     }

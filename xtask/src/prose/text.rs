@@ -15,7 +15,7 @@ pub(super) const CODE: char = '\u{fffc}';
 pub(super) struct Sentence {
     /// Text in which [`CODE`] replaces each code span.
     pub text: String,
-    /// Text with its code spans, on one line.
+    /// Text of the sentence including its code spans, on one line.
     pub shown: String,
     /// Line number of the first character.
     pub first_line: usize,

@@ -1,8 +1,9 @@
 //! `cargo xtask release`: performs every step of a release that needs no key and no account.
 //!
-//! It needs a clean tree and a version. It commits the version and the changelog. It writes
-//! packages, bills of materials, the source archive and checksums to a folder. It prints the
-//! commands for tag, signature and publication, which a person must run.
+//! The command needs a clean tree and a version. The command commits the version and the changelog.
+//! Packages, bills of materials, the source archive and checksums are written to a folder. A person
+//! must create the tag and the signature, and publish the files. The command prints the necessary
+//! commands.
 
 mod changes;
 mod git;

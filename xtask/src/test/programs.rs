@@ -34,7 +34,7 @@ pub(super) struct Program {
 
 /// Settings for running a tier of tests.
 pub(super) struct Tier<'a> {
-    /// Suffix for the names of the tier's suites.
+    /// Suffix for the names of the test suites in this tier.
     pub(super) mark: &'a str,
     pub(super) programs_at_once: usize,
     /// Number of threads of each program.

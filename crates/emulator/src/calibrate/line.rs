@@ -101,8 +101,8 @@ pub(super) fn queue() -> Result<Vec<CalibrationRow>, LoadError> {
 }
 
 /// Calibrates the radio medium with two stations that send more than the medium carries. One
-/// station sends full frames, the other sends short frames. In the sum of both airtimes, each
-/// station must deliver one frame.
+/// station sends full frames, the other sends short frames. Each station must deliver one frame per
+/// sum of the two airtimes.
 pub(super) fn radio() -> Result<Vec<CalibrationRow>, LoadError> {
     const SHORT_PAYLOAD: usize = 84;
     let profile = Profile::wifi_11b();

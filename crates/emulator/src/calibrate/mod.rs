@@ -85,8 +85,8 @@ impl CalibrationSubject {
     /// Measures the impairment. Repeats the measurement if the machine was too slow.
     ///
     /// # Errors
-    /// [`LoadError`] if the traffic fails. It contains a [`WanError::Forbidden`] if the namespaces
-    /// cannot be created.
+    /// [`LoadError`] if the traffic fails. The error contains a [`WanError::Forbidden`] if the
+    /// namespaces cannot be created.
     pub fn measure(&self) -> Result<Vec<CalibrationRow>, LoadError> {
         let mut result = (self.measure)();
         for _ in 1..ATTEMPTS {

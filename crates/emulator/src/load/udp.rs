@@ -290,8 +290,8 @@ pub const FULL_PAYLOAD: usize = 1472;
 /// Ethernet with preamble and gap (38).
 pub const UDP_OVERHEAD: usize = 28 + 38;
 
-/// Time without arrivals after which a load ends. It is longer than a busy machine delays the
-/// emulator's thread.
+/// Time without arrivals after which a load ends. A busy machine delays the emulator's thread for a
+/// shorter time.
 const SILENCE: Duration = Duration::from_millis(500);
 /// Longest time for which one receive call blocks, before the receiver checks whether the load has
 /// ended.

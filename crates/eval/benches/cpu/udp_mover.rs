@@ -1,5 +1,5 @@
-//! Transfer of bytes over bare UDP, with the batches and the pacing of the link's driver. It shows
-//! the kernel's share of the cost.
+//! Transfer of bytes over bare UDP, with the batches and the pacing of the link's driver. The
+//! result is the kernel's share of the cost.
 
 use std::{
     io::{self, IoSliceMut},

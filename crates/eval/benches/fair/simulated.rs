@@ -143,8 +143,8 @@ fn outcome(line: &SymmetricPath, crowd: &Crowd, figures: Vec<Figure>) -> RowOutc
 
 /// Returns rows in which the first flow is a link, and the other flows are CUBIC.
 ///
-/// The share that CUBIC keeps is a quotient. It is CUBIC's mean rate beside the link, divided by
-/// its mean rate beside one more CUBIC flow instead.
+/// Each row is run twice: with the link, and with another CUBIC flow in the link's place. The share
+/// that CUBIC keeps is its mean rate in the first run divided by that in the second run.
 fn beside_cubic(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
@@ -216,11 +216,12 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
 
 /// Returns rows in which the link competes with Reno or BBR flows.
 ///
-/// The share that these flows keep is a quotient. It is their mean rate beside the link, divided by
-/// their mean rate beside one CUBIC flow instead.
+/// Each row is run twice: with the link, and with a CUBIC flow in the link's place. The share that
+/// the Reno or BBR flows keep is their mean rate in the first run divided by that in the second
+/// run.
 ///
-/// The requirement that no flow starves applies only to Reno. BBR with a short queue starves CUBIC,
-/// too.
+/// The requirement that no flow starves applies only to Reno. BBR with a short queue also starves
+/// CUBIC.
 fn beside_others(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let kinds = [("Reno", FlowKind::reno()), ("BBR", FlowKind::bbr())];
     let mut rows = Vec::new();
@@ -310,7 +311,7 @@ fn path_name(line: &SymmetricPath) -> String {
     format!("{mbit} Mbit/s, {rtt_ms} ms, queue {} BDP", line.queue_bdp)
 }
 
-/// Runs a flow that starts late, beside `count` other flows that start at the beginning.
+/// Runs `count` flows that start at the beginning, and one flow that starts late.
 fn come_late(
     line: &SymmetricPath,
     seed: u64,
@@ -332,7 +333,8 @@ fn rates_late(crowd: &Crowd, span_s: Range<u32>) -> Vec<f64> {
 }
 
 /// Returns rows in which the link starts late. A CUBIC flow that starts late beside BBR gets a
-/// small share. Both shares are therefore compared with the shares beside such a CUBIC flow.
+/// small share. With BBR, the shares are therefore compared with a run in which such a CUBIC flow
+/// replaces the link.
 fn late(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     let others = [
@@ -387,7 +389,7 @@ fn late(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     rows
 }
 
-/// Returns rows in which a CUBIC flow starts late beside the link.
+/// Returns rows in which a CUBIC flow starts after the link.
 fn early(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     late_paths()
         .map(|line| {

@@ -1,4 +1,4 @@
-//! Runs of the compared programs: each [`Side`] moves the files of a cell in its own way.
+//! Functions that move the files of a cell with each of the compared programs ([`Side`]).
 
 mod answers;
 mod arrived;

@@ -68,8 +68,8 @@ pub enum AcceptorError {
 #[derive(Debug)]
 struct Configs {
     versions: Alpn,
-    /// Configuration with TLS 1.2 only, for clients that support it. It exists if data connections
-    /// must resume, since a TLS 1.2 session can be resumed any number of times.
+    /// Configuration with only TLS 1.2, for clients that support TLS 1.2. The configuration exists
+    /// only if data connections must resume. A TLS 1.2 session can be resumed any number of times.
     ///
     /// In TLS 1.3, OpenSSL's clients use each ticket only once, and data connections cannot deliver
     /// new tickets. The number of tickets would limit the number of files that curl can fetch.

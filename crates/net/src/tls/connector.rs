@@ -1,5 +1,5 @@
-//! TLS with a server. It verifies the server's certificate, and offers one TLS session on all
-//! connections of an FTP session.
+//! TLS with a server. The connector verifies the server's certificate. It offers the same TLS
+//! session on all connections of an FTP session.
 
 use std::{io, net::Ipv4Addr, sync::Arc};
 

@@ -111,8 +111,8 @@ impl ServerTls {
     }
 }
 
-/// Maximum number of bytes of the encoded form. The form and the target must fit one message. It
-/// suffices because operators have few root certificates of their own.
+/// Maximum number of bytes of the encoded form. The form and the target must fit one message. The
+/// limit suffices because operators have few root certificates of their own.
 ///
 /// A bundle of public roots has 200 KB, but the system usually provides these roots.
 pub const ENCODED_MAX: usize = 48 * 1024;

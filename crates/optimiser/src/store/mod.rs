@@ -6,9 +6,9 @@
 //! and a store or its disk may lose any content at any time. A lost chunk costs a round trip, but
 //! never corrupts data. The receiver compares each chunk with its name, a BLAKE3 hash.
 //!
-//! If the store finds damage, it discards content. It discards unreadable segments and incomplete
-//! records. If the identity is damaged, it discards everything. It also discards new chunks while
-//! the disk is full, failing or too slow.
+//! If the store finds damage, it discards the damaged content: unreadable segments and incomplete
+//! records. If the identity is damaged, the store discards everything. The store also discards new
+//! chunks while the disk is full, failing or too slow.
 //!
 //! One thread appends chunks to segments (`format`), without a sync. After a power cut the last
 //! chunks may be missing or damaged, which checksums and names reveal. Waiting for the disk would
