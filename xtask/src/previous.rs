@@ -19,8 +19,8 @@ const COMMIT: &str = "eafbd92452dc89db43e96414970edad63f8b7783";
 /// Returns the path of the previous release's program. Builds the program if it does not exist yet.
 ///
 /// # Errors
-/// If git cannot export the commit, or the program cannot be built. The commit is missing in a
-/// source archive and in a shallow clone.
+/// If git cannot export the commit, or the program cannot be built. A source archive and a shallow
+/// clone do not contain the commit.
 pub(crate) fn program() -> Result<PathBuf> {
     let name = format!("longhaul-{COMMIT}");
     provide(&target_folder().join("previous"), &name, |work| {

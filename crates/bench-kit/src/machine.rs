@@ -34,7 +34,7 @@ pub struct MachineLoad {
 pub struct ProcessTime {
     /// Time of all threads, including threads that have ended.
     pub all: Duration,
-    /// Time of the threads with a given name that are still running.
+    /// Processor time of the running threads that have a given name.
     pub of_thread: Duration,
 }
 

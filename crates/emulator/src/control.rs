@@ -36,8 +36,8 @@ pub(super) enum ControlRequest {
         site: Site,
         up: bool,
     },
-    /// Request for a site's namespaces. The reply transfers the descriptor of the user namespace,
-    /// if the emulator has one, and that of the network namespace.
+    /// Request for a site's namespaces. The reply transfers the descriptor of the network
+    /// namespace. If the emulator has a user namespace, its descriptor comes first.
     Namespaces {
         site: Site,
     },

@@ -92,8 +92,8 @@ impl VnetHeader {
         bytes
     }
 
-    /// Returns two offsets if the checksum of the frame is still partial. The first offset is the
-    /// start of the bytes that the checksum covers, the second that of the checksum field.
+    /// Returns two offsets if the checksum of the frame is still partial. The checksum covers the
+    /// bytes from the first offset. The second offset is the position of the checksum field.
     pub(super) fn partial_checksum(&self) -> Option<(usize, usize)> {
         let start = usize::from(self.checksum_start);
         let field = start + usize::from(self.checksum_offset);

@@ -212,7 +212,7 @@ fn mac(site: Site) -> [u8; 6] {
 }
 
 /// Returns the interface index of a site's veth in the hub. In a new namespace every index is free,
-/// except the first few. The kernel may use those for its default tunnels.
+/// except the first few. The kernel may use the first indices for its default tunnels.
 fn hub_index(site: Site) -> u32 {
     101 + site.index() as u32
 }

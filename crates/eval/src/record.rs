@@ -78,7 +78,7 @@ pub struct UserExperience {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialEnd {
-    /// All bytes arrived, and their hash equals that of the source.
+    /// All bytes arrived, and their hash equals the hash of the source.
     Complete,
     /// The trial reached its time limit. The bytes that arrived until then count.
     CutOff,

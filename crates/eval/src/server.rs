@@ -36,7 +36,8 @@ pub(super) enum RunningServer {
     },
 }
 
-/// Returns the reason why this machine cannot run the cell, or `None` if it can.
+/// Returns the reason why this machine cannot run the cell, or `None` if this machine can run the
+/// cell.
 pub(super) fn missing(work: &CellWork) -> Option<String> {
     let needed = needs_vsftpd(work) && installed::find("vsftpd").is_none();
     needed.then(|| "vsftpd is not installed".to_owned())

@@ -21,7 +21,7 @@ pub enum Side {
     LftpPget,
     /// `iperf3` over one CUBIC connection, without files.
     Iperf3,
-    /// UFTP, a paced UDP protocol, with its rate set to that of the path.
+    /// UFTP, a paced UDP protocol, with its rate set to the rate of the path.
     Uftp,
     /// TFTP with blocks of 1428 bytes and a window of 64 blocks.
     Tftp,

@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, time::Duration};
 pub struct Behaviour {
     /// Fixed sequence of replies. With a script, the server ignores all other settings.
     pub script: Option<ReplyScript>,
-    /// Greeting of the server. With `None`, the greeting is that of vsftpd or of a gateway.
+    /// Greeting of the server. With `None`, the server sends the greeting of vsftpd or of a
+    /// gateway.
     pub greeting: Option<&'static str>,
     /// Whether the greeting is `220 client` and the client's address.
     pub greets_with_address: bool,

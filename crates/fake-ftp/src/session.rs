@@ -38,7 +38,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Serves a client until the client or the server ends the session. Refuses the connection if
-    /// there are too many. Returns whether the connection counted as open.
+    /// too many connections are open. Returns whether the connection counted as open.
     pub(crate) fn serve(client: TcpStream, state: Arc<Mutex<State>>, behaviour: Behaviour) -> bool {
         let has_room = {
             let mut state = state.lock().expect("whole");

@@ -107,8 +107,8 @@ pub fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Connects a data connection from the address `local`. The peer may require the same address as
-/// that of the control connection.
+/// Connects a data connection from the address `local`. The peer may require the address of the
+/// control connection.
 ///
 /// A cancelled attempt is reset, since the peer would take an orderly end for an empty file.
 ///

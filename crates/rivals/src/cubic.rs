@@ -148,7 +148,7 @@ impl Law for Cubic {
 
 impl Exit {
     /// Returns whether slow start must end, because the least round-trip time of this round clearly
-    /// exceeds that of the previous round.
+    /// exceeds the least round-trip time of the previous round.
     fn is_due(&mut self, delivery: &Delivery, window: f64) -> bool {
         if delivery.delivered_before >= self.round_ends_at {
             self.round_ends_at = delivery.delivered;
@@ -173,7 +173,7 @@ impl Exit {
 /// cubed second.
 const BETA: f64 = 0.7;
 const C: f64 = 0.4;
-/// Constants of RFC 9406 section 4.3. The minimum window is that of Linux.
+/// Constants of RFC 9406 section 4.3. The minimum window is the value of Linux.
 const RISE_MIN: Duration = Duration::from_millis(4);
 const RISE_MAX: Duration = Duration::from_millis(16);
 const EXIT_SAMPLES: u32 = 8;

@@ -22,7 +22,7 @@ pub struct Ack {
 pub struct Range {
     /// Number of the first segment.
     pub start: u64,
-    /// Number after that of the last segment.
+    /// Number of the first segment after the range.
     pub end: u64,
 }
 

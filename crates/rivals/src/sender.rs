@@ -267,8 +267,8 @@ impl Recovery {
     }
 }
 
-/// Retransmission timeouts of RFC 6298 section 2. The minimum is that of Linux, which is shorter:
-/// 200 ms more than the mean round-trip time.
+/// Retransmission timeouts of RFC 6298 section 2. The minimum is the value of Linux: 200 ms more
+/// than the mean round-trip time. It is shorter than the RFC's minimum.
 const TIMEOUT_FIRST: Duration = Duration::from_secs(1);
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 const TIMEOUT_MAX: Duration = Duration::from_secs(120);

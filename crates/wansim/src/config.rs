@@ -61,8 +61,8 @@ pub struct Radio {
     /// by at most 2 bytes.
     #[serde(with = "plain::bit_rate")]
     pub rate: BitRate,
-    /// Airtime of a frame in addition to that of its bytes: waiting for the channel, preamble, and
-    /// acknowledgement.
+    /// Airtime of a frame in addition to the airtime of its bytes: waiting for the channel,
+    /// preamble, and acknowledgement.
     pub frame_time: Duration,
     /// Number of transmissions of each frame. It is 2 if an access point relays the frames between
     /// both stations.

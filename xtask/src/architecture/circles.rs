@@ -14,8 +14,7 @@ use syn::{ItemMod, UseTree, visit::Visit};
 
 use super::{children, crates};
 
-/// Circles that may stay until a planned change removes them. Each text equals the complaint about
-/// the circle.
+/// Complaints about circles that may stay until a planned change removes them.
 const KNOWN: &[&str] = &[];
 
 /// The names of the modules on the path from the crate root to a module.

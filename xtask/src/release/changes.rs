@@ -24,8 +24,9 @@ pub(super) struct Changes {
     removed: Vec<PathBuf>,
 }
 
-/// Returns the reason why `version` cannot follow the version `present`. Returns `None` if it can,
-/// or if the two versions are equal. A version without any fragment has nothing to release.
+/// Returns the reason why `version` cannot follow the version `present`. One reason is that no
+/// fragment describes a change. Returns `None` if `version` can follow, or if both versions are
+/// equal.
 pub(super) fn objection(version: Version, present: Version, fragments: usize) -> Option<String> {
     if version == present {
         return None;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::{shell::require, version::Version};
 
 /// Returns the reason why the tree at `tree` cannot become a release: uncommitted changes, or an
-/// existing tag of this version. Returns `None` if it can.
+/// existing tag of this version. Returns `None` if the release is possible.
 pub(super) fn objection(tree: &Path, version: Version) -> Result<Option<String>> {
     let changed = read(tree, &["status", "--porcelain"])?;
     if !changed.is_empty() {

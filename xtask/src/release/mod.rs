@@ -75,7 +75,8 @@ fn release(root: &Path, target: &Path, arguments: &Arguments) -> Result<Result<(
     Ok(Ok(()))
 }
 
-/// Returns the reason why `version` cannot be released from the tree. Returns `None` if it can.
+/// Returns the reason why `version` cannot be released from the tree. Returns `None` if the release
+/// is possible.
 fn objection(tree: &Path, version: Version) -> Result<Option<String>> {
     if let Some(reason) = git::objection(tree, version)? {
         return Ok(Some(reason));

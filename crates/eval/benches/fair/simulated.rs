@@ -181,7 +181,7 @@ fn beside_cubic(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
 
 /// Returns rows with CUBIC on lossy paths. The share that CUBIC keeps is its rate divided by the
 /// lower of two rates. The first rate is CUBIC's fair share of the path's goodput. The second rate
-/// is that of one CUBIC flow alone on the path.
+/// is the rate of a CUBIC flow without competing flows on this path.
 fn beside_cubic_with_loss(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {

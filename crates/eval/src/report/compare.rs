@@ -37,7 +37,7 @@ struct Compared {
     cell: Cell,
     side: Side,
     /// Kind of a user's wait, if the figure is a wait in seconds. `None` if the figure is the
-    /// fraction of the ideal.
+    /// efficiency (ideal time divided by measured time).
     wait: Option<String>,
     before: Option<f64>,
     after: Option<f64>,

@@ -78,8 +78,8 @@ const DIMENSIONS: [Dimension; 8] = [
 ];
 
 impl EvaluationReport {
-    /// Returns the plots of goodput over each quantity that varies, and the distribution of all
-    /// fractions of the ideal.
+    /// Returns the plots of goodput over each quantity that varies, and of the distribution of
+    /// efficiency (ideal time divided by measured time).
     pub(super) fn plots(&self) -> Vec<Plot> {
         let mut cells = self.cells();
         cells.retain(|cell| cell.work.job == WorkKind::Files);
@@ -149,8 +149,8 @@ impl EvaluationReport {
         plots
     }
 
-    /// Returns the distribution of the fractions of the ideal that each program reached. Returns
-    /// `None` if no trial measured goodput.
+    /// Returns the distribution of the efficiency (ideal time divided by measured time) of each
+    /// program. Returns `None` if no trial measured goodput.
     pub(super) fn distribution(&self) -> Option<Plot> {
         let samples = self.sides.iter().map(|side| {
             let rows = self.rows.iter().filter(|row| row.side == *side);

@@ -27,7 +27,7 @@ struct RowFigures<'a> {
     side: Side,
     trials: usize,
     complete: usize,
-    /// Summary of the fractions of the ideal.
+    /// Summary of the efficiency of all trials (ideal time divided by measured time).
     efficiency: Option<Summary>,
     /// Median goodput of the trials that were tried.
     goodput_bits_per_s: Option<f64>,

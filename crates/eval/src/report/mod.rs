@@ -159,7 +159,8 @@ impl EvaluationReport {
 }
 
 impl ReportRow {
-    /// Returns a summary of the fractions of the ideal, over all trials that were tried.
+    /// Returns a summary of the efficiency (ideal time divided by measured time) of all trials that
+    /// were tried.
     pub(crate) fn efficiency(&self) -> Option<Summary> {
         let values: Vec<f64> = self
             .records
@@ -203,8 +204,8 @@ impl ReportRow {
             .collect()
     }
 
-    /// Returns the share of successful waits of the kind `what`. Returns `None` if no trial counted
-    /// such waits.
+    /// Returns the number of successful waits and of all waits of the kind `what`. Returns `None`
+    /// if no trial counted waits of this kind.
     pub(crate) fn complete(&self, what: &str) -> Option<SuccessShare> {
         let answers = self
             .records

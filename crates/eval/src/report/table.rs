@@ -118,14 +118,14 @@ impl EvaluationReport {
         })
     }
 
-    /// Returns the fraction of the ideal that a program reached in a cell: the median of its
-    /// trials.
+    /// Returns the median efficiency (ideal time divided by measured time) of a program's trials in
+    /// a cell.
     fn reached(&self, cell: &Cell, side: Side) -> Option<f64> {
         Some(self.row(cell, side)?.efficiency()?.median)
     }
 
-    /// Returns the largest fraction of the ideal that a rival of `side` reached in a cell. Variants
-    /// of Longhaul are not rivals of each other.
+    /// Returns the highest efficiency (ideal time divided by measured time) of the rivals of `side`
+    /// in a cell. Variants of Longhaul are not rivals of each other.
     fn best_rival(&self, cell: &Cell, side: Side) -> Option<f64> {
         let is_rival = |other: &&Side| **other != side && !(side.is_ours() && other.is_ours());
         let rivals = self.sides.iter().filter(is_rival);
@@ -134,8 +134,8 @@ impl EvaluationReport {
             .reduce(f64::max)
     }
 
-    /// Returns whether a program reached a larger fraction of the ideal than every rival in a cell.
-    /// Returns false if the program has no rival.
+    /// Returns whether a program was more efficient than every rival in a cell. Returns false if
+    /// the program has no rival.
     fn is_ahead(&self, cell: &Cell, side: Side) -> bool {
         let reached = self.reached(cell, side);
         reached
@@ -153,8 +153,8 @@ impl EvaluationReport {
             .filter(|record| cells.contains(&&record.cell))
     }
 
-    /// Returns the table of cells that move files. Each row has the fraction of the ideal and the
-    /// goodput of each program.
+    /// Returns the table of cells that move files. Each row has the efficiency (ideal time divided
+    /// by measured time) and the goodput of each program.
     fn cells_table(&self) -> Table {
         let mut head = vec!["cell".to_owned()];
         head.extend(
@@ -285,9 +285,10 @@ impl EvaluationReport {
 /// One row of the summary table over all cells.
 struct Headline {
     name: &'static str,
-    /// Summary of the fractions of the ideal, with one value for each cell.
+    /// Summary of the efficiency (ideal time divided by measured time), with one value for each
+    /// cell.
     reached: Summary,
-    /// Median of the fractions that Longhaul reached in the same cells.
+    /// Median efficiency of Longhaul in the same cells.
     own: Option<f64>,
     /// Counts of trials and cells. `None` in the row of the best other program, since that is a
     /// different program in each cell.
@@ -322,8 +323,7 @@ impl Headline {
     }
 }
 
-/// Formats a program's entry in the table of cells: fraction of the ideal, goodput in Mbit/s, and a
-/// mark.
+/// Formats a program's entry in the table of cells: efficiency, goodput in Mbit/s, and a mark.
 ///
 /// The marks are `c` for aborted trials, `f` for failed trials, and `m` for a machine that could
 /// not keep up.

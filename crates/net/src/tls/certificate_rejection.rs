@@ -61,7 +61,7 @@ pub enum CertificateRejection {
 }
 
 impl CertificateRejection {
-    /// Converts an error of the verification by root certificates. `fingerprint` is that of the
+    /// Converts an error of the verification by root certificates. `fingerprint` belongs to the
     /// server's certificate.
     pub(super) fn from_error(error: &Error, fingerprint: Fingerprint) -> Self {
         let why = match error {

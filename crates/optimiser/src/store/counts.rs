@@ -36,8 +36,8 @@ pub struct StoreCounts {
     pub evicted: u64,
     /// Number of failed writes and failed removals of files.
     pub write_errors: u64,
-    /// Whether the index is still being rebuilt. Until then the index may lack chunks of earlier
-    /// runs.
+    /// Whether the index is still being rebuilt. Until the rebuild ends, the index may lack chunks
+    /// of earlier runs.
     pub is_rebuilding: bool,
 }
 

@@ -171,7 +171,7 @@ impl Store {
         Self::open_with(settings, fresh, Arc::new(RealFileSystem))
     }
 
-    /// Opens a store on another file system than that of this machine, for tests.
+    /// Opens a store on the file system `files`, which tests provide.
     ///
     /// # Errors
     /// The errors of [`Store::open`].

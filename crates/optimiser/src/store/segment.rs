@@ -22,8 +22,8 @@ use crate::chunk::ChunkName;
 pub(super) enum SegmentContent {
     /// A segment with an intact footer.
     Sealed(Vec<RecordPosition>),
-    /// A segment without an intact footer. The records are those from its start up to the first
-    /// invalid record.
+    /// A segment without an intact footer. The variant contains the valid records from its start up
+    /// to the first invalid record.
     Unsealed(Vec<RecordPosition>),
     /// A file that is not the segment with this number of this store.
     Foreign,

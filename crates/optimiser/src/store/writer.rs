@@ -476,7 +476,7 @@ impl StoreWriter {
     }
 
     /// Removes the oldest segments until the store has room for further bytes and entries. Returns
-    /// false if that is impossible.
+    /// false if the store cannot make enough room.
     fn make_room(&mut self, more_bytes: u64, more_entries: u64) -> io::Result<bool> {
         let reader = self.reader.clone();
         loop {
