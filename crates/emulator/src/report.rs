@@ -23,7 +23,7 @@ pub struct DirectionReport {
     pub config: PathConfig,
     /// Counters of the path.
     pub counters: Counters,
-    /// Counters of events that the path's model does not include.
+    /// Counters of frames, and of events that the machine caused instead of the emulated path.
     pub load: OverloadCounters,
 }
 

@@ -104,8 +104,8 @@ fn key(register: &Register, tape: &mut Tape<'_>) -> PublicKey {
     keys[tape.below(keys.len())]
 }
 
-/// Returns first inputs for the fuzzer: an empty register, a register with one entry of each kind,
-/// and a register with several.
+/// Returns first inputs for the fuzzer. They are an empty register, a register with one entry of
+/// each kind, and a register with several entries of each kind.
 pub fn seeds() -> Vec<Vec<u8>> {
     let peer = |number: u8| EnrolledPeer {
         name: format!("site-{number}"),

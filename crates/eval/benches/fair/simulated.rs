@@ -144,7 +144,7 @@ fn outcome(line: &SymmetricPath, crowd: &Crowd, figures: Vec<Figure>) -> RowOutc
 /// Returns rows in which the first flow is a link, and the other flows are CUBIC.
 ///
 /// Each row is run twice: with the link, and with another CUBIC flow in the link's place. The share
-/// that CUBIC keeps is its mean rate in the first run divided by that in the second run.
+/// that CUBIC keeps is its mean rate in the first run divided by its mean rate in the second run.
 fn beside_cubic(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
@@ -217,8 +217,7 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
 /// Returns rows in which the link competes with Reno or BBR flows.
 ///
 /// Each row is run twice: with the link, and with a CUBIC flow in the link's place. The share that
-/// the Reno or BBR flows keep is their mean rate in the first run divided by that in the second
-/// run.
+/// Reno or BBR keeps is its mean rate in the first run divided by its mean rate in the second run.
 ///
 /// The requirement that no flow starves applies only to Reno. BBR with a short queue also starves
 /// CUBIC.

@@ -24,8 +24,8 @@ use crate::Connection;
 
 /// A connection with or without TLS.
 ///
-/// Under TLS, only a flush sends written bytes. `shutdown` sends the FIN, after a close_notify
-/// under TLS. Dropping a leg closes the socket without a close_notify.
+/// Under TLS, only a flush sends written bytes. `shutdown` sends the FIN. Under TLS it sends a
+/// close_notify before the FIN. Dropping a leg closes the socket without a close_notify.
 #[derive(Debug)]
 pub struct Leg(Arc<LegState>);
 

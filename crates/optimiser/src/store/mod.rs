@@ -408,7 +408,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Average chunk size for which the index is laid out.
+/// Average chunk size from which the number of shards in the index follows.
 const CHUNK_USUAL_BYTES: u64 = 16 * 1024;
 
 const LOCK_FILE: &str = "lock";

@@ -217,5 +217,6 @@ fn cost_bytes(content: &Bytes) -> usize {
     content.len() + 128
 }
 
-/// Number of content bytes at which a batch is complete. The last chunk may exceed it.
+/// Number of content bytes at which a batch is complete. The last chunk of a batch may exceed this
+/// number.
 const BATCH_BYTES: usize = 1024 * 1024;

@@ -129,7 +129,8 @@ const SOME_BBR: [(u64, f64, u64); 5] = [
 /// Returns rows in which one link competes with flows of the kernel's TCP.
 ///
 /// Each row is measured twice: with the link, and with a CUBIC flow in the link's place. The share
-/// that the TCP flows keep is their mean rate in the first run divided by that in the second run.
+/// that the TCP flows keep is their mean rate in the first run divided by their mean rate in the
+/// second run.
 fn beside(name: &'static str, cases: &[(u64, f64, u64)]) -> Vec<Row> {
     let row = |&(rtt_ms, queue, count): &(u64, f64, u64)| Row {
         name: format!(
