@@ -96,14 +96,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     }
     pytest.args(&arguments.arguments);
     let succeeded = succeeds(&mut pytest)?;
-    // Pytest writes none where it was used wrongly, and for `--help`.
+    // Pytest writes no report if its arguments are wrong, and for `--help`.
     let Ok(text) = fs::read_to_string(&report) else {
         return Ok(succeeded.then_some(()).ok_or(Failure::Missing));
     };
     fs::remove_file(&report).with_context(|| report.display().to_string())?;
     let counts = Counts::read(&text).context("pytest's report has no counts")?;
     println!("{}", counts.line());
-    // A run in which everything was skipped shows nothing.
+    // A run that skipped all tests proves nothing.
     Ok((succeeded && counts.failed == 0 && counts.passed > 0)
         .then_some(())
         .ok_or(Failure::Failed))

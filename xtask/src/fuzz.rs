@@ -119,7 +119,7 @@ fn fuzz(arguments: &Arguments, target: String) -> Result<Outcome> {
         .join("fuzz/artifacts")
         .join(format!("{kind}{target}"));
     if arguments.canary && corpus.exists() {
-        // A fault found before would be in it.
+        // The folder may contain a fault that an earlier run found.
         fs::remove_dir_all(&corpus)?;
     }
     fs::create_dir_all(&corpus)?;
@@ -231,7 +231,7 @@ impl Outcome {
             self.finding.get_or_insert_with(|| place.to_owned());
             self.wants_message = true;
         } else if std::mem::take(&mut self.wants_message) {
-            // The message is on the line behind the place.
+            // The message is on the line after the location.
             self.finding
                 .get_or_insert_default()
                 .push_str(&format!(" {line}"));

@@ -36,12 +36,12 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let out = match &arguments.out {
-        // Cargo runs in the root of the workspace, and we perhaps elsewhere.
+        // Cargo runs in the root of the workspace, but this program may run in another folder.
         Some(folder) => std::path::absolute(folder)?,
         None => target_folder(),
     };
     let pages = out.join("man");
-    // A page of a command that is no more would stay.
+    // Otherwise the page of a removed command would stay.
     if pages.exists() {
         remove_pages(&pages)?;
     }

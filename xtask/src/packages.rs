@@ -121,7 +121,7 @@ pub(crate) fn provide(needs: &[Need]) -> Result<Result<(), Failure>> {
         &packages[..],
     ]
     .concat();
-    // A fresh machine has no package lists, and an old machine has old ones.
+    // A new machine has no package lists, and an old machine has outdated lists.
     let installed = apt(&["update"])? && apt(&install)?;
     let left = missing(needs);
     if !installed || !left.is_empty() {
@@ -147,7 +147,7 @@ pub(crate) fn announce(needs: &[Need]) {
 
 fn missing(needs: &[Need]) -> Vec<&'static str> {
     let path = env::var_os("PATH").unwrap_or_default();
-    // Daemons live where an ordinary user's PATH may not lead.
+    // Daemons are in folders that the PATH of an ordinary user may lack.
     let folders: Vec<_> = env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
         .collect();

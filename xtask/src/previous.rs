@@ -73,7 +73,7 @@ fn build(source: &Path, work: &Path) -> Result<PathBuf> {
     let mut cargo = cargo(["build", "--locked", "--release", "-p", "longhaul"]);
     cargo.arg("--manifest-path").arg(source.join("Cargo.toml"));
     cargo.arg("--target-dir").arg(&build);
-    // The build asks git for its commit, and would find that of the surrounding repository.
+    // The build reads its commit from git, and would find the commit of the surrounding repository.
     cargo.env("GIT_CEILING_DIRECTORIES", work);
     anyhow::ensure!(succeeds(&mut cargo)?, "it does not build");
     Ok(build.join("release/longhaul"))

@@ -149,7 +149,7 @@ fn local() -> Result<Result<(), Failure>> {
         };
         let output = command.args(["--", name]).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        // A name that nothing has any more would succeed, too.
+        // A filter that matches no test would also succeed.
         let is_run = text
             .lines()
             .filter_map(|line| line.strip_prefix("test "))

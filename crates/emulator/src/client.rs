@@ -87,7 +87,7 @@ impl Client {
         let text = serde_json::to_vec(&order).expect("plain data");
         let mut stdin = child.stdin.take().expect("piped");
         let mut said = Vec::new();
-        // A process that died early shows in its missing verdict.
+        // If the process died early, its result is missing.
         let _ = stdin.write_all(&text);
         drop(stdin);
         let mut stdout = child.stdout.take().expect("piped");
@@ -208,7 +208,7 @@ impl Client {
         };
         let entering = || WanError::io::<Errno>("entering the site");
         if user && !descriptors.is_empty() {
-            // The user namespace comes first, since it brings the right to enter the network
+            // The process enters the user namespace first, to get the permission for the network
             // namespace.
             setns(descriptors.remove(0), CloneFlags::CLONE_NEWUSER).map_err(entering())?;
         }

@@ -122,7 +122,7 @@ impl Emulator {
 
 impl OrderSender {
     fn give(&self, order: ThreadOrder) {
-        // A thread that has ended shows in the missing answer.
+        // If the thread has ended, its answer is missing.
         let _ = self.sender.send(order);
         let _ = self.wake.write(1);
     }

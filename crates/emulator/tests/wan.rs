@@ -238,7 +238,7 @@ fn settings_change_while_traffic_flows() {
         delay: 20 * MS,
         ..PathConfig::default()
     };
-    // When it was asked for, and when it was in force.
+    // Time of the request for the outage, and time at which the outage had begun.
     let set = |config| {
         let asked = SystemTime::now();
         wan.set(Direction::AToB, config);

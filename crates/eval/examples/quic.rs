@@ -62,7 +62,7 @@ async fn serve(address: SocketAddr, certificate: &Path) -> anyhow::Result<()> {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let mut config = ServerConfig::with_single_cert(vec![made.cert.der().clone()], key)?;
     config.transport_config(transport());
-    // Before there is anybody to be asked.
+    // The certificate must exist before the server accepts connections.
     std::fs::write(certificate, made.cert.der())?;
     let endpoint = Endpoint::server(config, address)?;
     while let Some(incoming) = endpoint.accept().await {

@@ -134,7 +134,7 @@ impl TrialRecord {
     pub fn is_final(&self, limit: Duration) -> bool {
         match self.outcome {
             TrialEnd::Complete | TrialEnd::Failed(_) => true,
-            // Some clients are ended when the limit is over, and timed from a little later on.
+            // Some clients are killed at the limit, but their measured time starts a little later.
             TrialEnd::CutOff => self.seconds >= 0.95 * limit.as_secs_f64(),
             TrialEnd::NotTried(_) => false,
         }

@@ -84,7 +84,7 @@ pub fn run(plan: &EvaluationPlan, setting: &RunSettings) -> anyhow::Result<Vec<T
             Ok(stage) => Ok(stage),
             // No cell can run without sites.
             Err(error) if error.is::<WanError>() => return Err(error.context("the sites")),
-            // The path exceeds this machine, or the gateways do not start.
+            // This machine is too slow for the path, or the gateways do not start.
             Err(error) => Err(format!("{error:#}")),
         };
         for (repetition, side) in turns {

@@ -120,7 +120,7 @@ impl FakeServer {
                     state.open -= usize::from(counted);
                     state.ended.push(number);
                     drop(state);
-                    // The client sees the end once there is room.
+                    // The client detects the end only when the connection no longer counts as open.
                     drop(open);
                 });
             }

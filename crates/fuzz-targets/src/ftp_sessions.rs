@@ -369,7 +369,7 @@ impl World {
             self.to_near.push_back(output);
         }
         if reconnects {
-            // Or the server is not there any more.
+            // The reconnection may also fail.
             let is_there = self.lines.is_multiple_of(2);
             self.far(match is_there {
                 true => far::FarInput::Reconnected,

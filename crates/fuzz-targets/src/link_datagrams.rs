@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
         let mut datagram = match tape.byte() % 8 {
             0 => tape.slice().to_vec(),
             1 => {
-                // A first flight with anything in it.
+                // A hello with arbitrary content.
                 may_answer = true;
                 fields.cookie = (tape.byte() & 1 == 1).then_some([7; 16]);
                 fields.crypto_offset = tape.short();
@@ -56,7 +56,7 @@ pub fn run(data: &[u8]) {
                 hello(&fields)
             }
             2 => {
-                // A part of an honest one.
+                // A part of a valid hello.
                 may_answer = true;
                 let whole = client_hello();
                 let at = usize::from(tape.short()) % whole.len();
@@ -71,7 +71,7 @@ pub fn run(data: &[u8]) {
                 hello(&fields)
             }
             4 => {
-                // The peer answers our own first flight.
+                // The peer replies to the endpoint's own hello.
                 fields.answers = Some(our_id);
                 (fields.initiator, fields.responder) = (&we, &they);
                 fields.crypto_offset = tape.short();
@@ -79,14 +79,14 @@ pub fn run(data: &[u8]) {
                 hello(&fields)
             }
             5 => {
-                // Keys of a stranger.
+                // Keys of an unknown peer.
                 let stranger = stranger.public_key();
                 fields.initiator = &stranger;
                 fields.crypto = client_hello();
                 hello(&fields)
             }
             6 => {
-                // Packets for a connection that we have begun.
+                // Packets for a connection that the endpoint has opened.
                 let first = [0xd1, 0x43, 0xc3][usize::from(tape.byte() % 3)];
                 [&[first], &our_id[..], tape.slice()].concat()
             }

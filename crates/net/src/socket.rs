@@ -339,7 +339,7 @@ async fn wait_for_tcp_acknowledgement(stream: &TcpStream) -> io::Result<()> {
             return Ok(());
         }
         if let Some(error) = stream.take_error()? {
-            // Only the FIN is unacknowledged: the other end had all bytes when it closed.
+            // Only the FIN is unacknowledged. The peer had all bytes when it closed the connection.
             return if unacknowledged <= 1 {
                 Ok(())
             } else {

@@ -119,7 +119,7 @@ async fn connect(from: SocketAddr, to: SocketAddr, end: CancelledEnd) -> io::Res
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     set_transparent(&SockRef::from(&socket), from)?;
-    // Connections to several clients use the data port at once.
+    // Connections to several clients use the data port at the same time.
     socket.set_reuseaddr(from.port() != 0)?;
     if from.port() == 0 {
         choose_port_late(&socket);

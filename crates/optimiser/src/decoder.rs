@@ -117,7 +117,7 @@ impl Decoder {
     pub fn push(&mut self, bytes: Bytes) {
         self.counts.coded_bytes += bytes.len() as u64;
         if self.input.is_empty() {
-            // This is mostly the only handle, so no bytes are copied.
+            // In most cases no other handle refers to the bytes, so no bytes are copied.
             self.input = bytes.into();
         } else {
             self.input.extend_from_slice(&bytes);

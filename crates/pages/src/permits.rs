@@ -183,8 +183,8 @@ mod tests {
             let received = permit.replaced.try_recv();
             matches!(received, Err(oneshot::error::TryRecvError::Empty))
         };
-        // Three of four have sent no request: the oldest of the three ends first, and then the next
-        // one.
+        // Three of four connections have no response. The oldest of these three ends first, then
+        // the next oldest.
         for goes in [1, 2] {
             let (_, newcomer) = tokio::join!(
                 async {

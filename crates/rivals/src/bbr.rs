@@ -91,7 +91,7 @@ impl Bbr {
     }
 
     fn probe_rate(&self, now: Duration) -> Phase {
-        // Any phase except the draining one.
+        // The first phase is any phase except the phase that drains the queue.
         let index = match self.phase_offset % (CYCLE.len() - 1) {
             0 => 0,
             offset => offset + 1,

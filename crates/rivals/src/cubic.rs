@@ -71,7 +71,7 @@ impl Cubic {
         let window = self.window;
         let window_max = &mut self.window_max;
         let epoch = self.epoch.get_or_insert_with(|| {
-            // After a slow start without a loss there is no maximum.
+            // After a slow start without a loss there is no previous maximum.
             *window_max = window_max.max(window);
             Epoch {
                 began: now,

@@ -256,7 +256,7 @@ impl Recovery {
                 .div_ceil(self.in_flight_before.max(1))
                 .saturating_sub(self.sent)
         } else {
-            // The delivered segments, and one more each time, to catch up without a burst.
+            // One more than the delivered segments, so that the sender catches up without a burst.
             let limit = self.delivered.saturating_sub(self.sent).max(delivered) + 1;
             (target - in_flight).min(limit)
         };

@@ -164,7 +164,7 @@ impl Tier<'_> {
             .args(self.filters)
             .arg(format!("--test-threads={threads}"))
             .current_dir(&program.folder)
-            // As cargo sets it.
+            // Cargo sets the same variable.
             .env("CARGO_MANIFEST_DIR", &program.folder);
         command
     }

@@ -158,7 +158,7 @@ pub(super) fn outage() -> Result<Vec<CalibrationRow>, LoadError> {
         ..load(false, BitRate::mbit(1), 900)
     };
     let flow = load.start(&wan)?;
-    // When the outage was requested, and when it was in force.
+    // Time of the request for the outage, and time at which the outage had begun.
     let set = |outage| {
         let asked = SystemTime::now();
         let path = PathConfig {

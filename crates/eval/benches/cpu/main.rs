@@ -249,7 +249,7 @@ impl SiteConnection {
     fn job(&self, size: ByteCount) -> MoverTask {
         let (addresses, rate, rtt) = match self {
             Self::Wire(_) => (Cable::ADDRESSES, BitRate::gbit(1), Duration::ZERO),
-            // The rate is below the line's, so paced senders meet no congestion.
+            // The rate is below the path's rate, so paced senders cause no congestion.
             Self::Wan(wan) => {
                 let addresses = wan.config().sites.each_ref().map(|site| site.ipv4);
                 (addresses, BitRate::mbit(900), WAN_RTT)

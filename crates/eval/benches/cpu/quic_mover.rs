@@ -149,8 +149,8 @@ fn transport(job: &MoverTask) -> Arc<TransportConfig> {
         .receive_window(VarInt::from_u32(STREAMS as u32 * WINDOW_BYTES))
         .send_window(STREAMS as u64 * u64::from(WINDOW_BYTES));
     if job.rtt > Duration::ZERO {
-        // Random loss would slow the library's own controllers, and the cost of a slow transfer is
-        // another question.
+        // Random loss would slow the library's own controllers. The bench does not measure the cost
+        // of slow transfers.
         transport.congestion_controller_factory(Arc::new(FixedWindow {
             window_bytes: job.rate.bytes_in(job.rtt).bytes(),
         }));

@@ -54,7 +54,7 @@ impl FetchOrder<'_> {
         let mut arguments = texts(["copy", "--transfers"]);
         arguments.push(self.threads.to_string());
         arguments.extend_from_slice(route_arguments);
-        // The content of the directory goes into the destination, and so does a file.
+        // The content of a directory is copied into the destination, like a single file.
         arguments.push(match self.single() {
             Some(name) => self.url(name),
             None => format!("ftp://{}/{}/", self.server, self.folder),

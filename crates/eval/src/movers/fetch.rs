@@ -45,7 +45,7 @@ pub(super) fn fetch(
         None => stage.longhaul(Site::A)?,
     };
     command.args(order.arguments(side, &route_arguments(side, stage)));
-    // Nothing of this machine's settings, and nothing that an earlier trial left, is known.
+    // The mover cannot read this machine's settings, or the files of an earlier trial.
     command.env_clear().env("HOME", place.home());
     command.env("PATH", env::var_os("PATH").unwrap_or_default());
     let ended = run_limited(command, limit)?;

@@ -58,7 +58,7 @@ fn what_is_published_is_a_part() {
     let text = format!("{HEAD}{CELLS}{rest}{published}");
     let plan = parse(&text, true).expect("a plan");
     assert_eq!((plan.tasks.len(), plan.trials()), (16, 32));
-    // 10 MB take no second; 1 GB takes 28.4 s and 20 ms.
+    // 10 MB take less than a second, and 1 GB takes 28.4 s and 20 ms.
     assert_eq!(plan.tasks[0].limit, Duration::from_secs(5));
     assert_eq!(plan.tasks[2].limit.as_secs(), 113);
     let all = parse(&text, false).expect("a plan");

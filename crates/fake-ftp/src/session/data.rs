@@ -83,7 +83,7 @@ impl Session {
             return self.say("553 no such name");
         }
         if rest > 0 && self.behaviour.refuses_to_append {
-            // The client has sent bytes before it can notice, like one far away.
+            // Until this reply the client sends bytes, like a client with a long round-trip time.
             thread::sleep(Duration::from_millis(50));
             return self.say("451 append is off");
         }

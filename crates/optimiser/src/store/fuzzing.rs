@@ -63,7 +63,7 @@ fn correct_records(bytes: &mut [u8]) {
         let (Some(name), Some(length)) = (header.first_chunk(), header[32..].first_chunk()) else {
             return;
         };
-        // The upper half of a length of four bytes mostly makes it too large.
+        // A random upper half usually makes a four-byte length too large.
         let [low, high, ..]: [u8; 4] = *length;
         let entry = RecordPosition {
             name: crate::chunk::ChunkName(*name),

@@ -71,7 +71,7 @@ pub(super) struct StoreLimits {
 
 impl StoreLimits {
     pub(super) fn new(size_max_bytes: u64, pause: Duration) -> Self {
-        // A full store loses a sixteenth at once, or at least some large chunks.
+        // A full store removes a sixteenth of its content, or at least some large chunks.
         let segment_max_bytes = (size_max_bytes / 16).clamp(SEGMENT_LEAST_BYTES, SEGMENT_MAX_BYTES);
         Self {
             size_max_bytes,
@@ -297,8 +297,8 @@ impl StoreWriter {
             let Some(number) = live_segments::number_of(&listed.name) else {
                 continue;
             };
-            // A file that is too large is found foreign later. It does not count until then, so
-            // that it displaces no segment.
+            // A file that is too large is not a segment. Its size does not count, so that it
+            // displaces no segment.
             let is_one = listed.size_bytes <= SEGMENT_MAX_BYTES;
             let size_bytes = if is_one { listed.size_bytes } else { 0 };
             reader.segments.set(number, size_bytes);

@@ -225,7 +225,7 @@ proptest! {
         let arrivals = rest(&mut duplex, start);
         let (last, ..) = arrivals[arrivals.len() - 1];
         prop_assert_eq!(last, airtime, "all that was taken, one after the other, without a rest");
-        // While both wait, no station gets two frames in a row.
+        // While both stations have frames, no station sends two frames in a row.
         let count = |direction| arrivals.iter().filter(|arrival| arrival.1 == direction).count();
         let both = 2 * count(PathDirection::Forward).min(count(PathDirection::Backward));
         for pair in arrivals[..both].windows(2) {

@@ -284,7 +284,7 @@ fn start_links(wan: &Wan, index: usize) -> anyhow::Result<[Link; 2]> {
         };
         Ok(Link::start(socket, config)?)
     };
-    // The side that waits for connections comes first.
+    // The link that waits for connections is the first.
     let b = start(Site::B)?;
     Ok([start(Site::A)?, b])
 }
@@ -311,7 +311,7 @@ fn send_by_link([sender, receiver]: &[Link; 2], time: Duration) -> anyhow::Resul
         };
         tokio::try_join!(reading, writing).map(|_| ())
     };
-    // The only good end is that the time is over.
+    // The sender must end only because its time is over.
     match runtime.block_on(async { tokio::time::timeout(time, work).await }) {
         Err(_) => Ok(()),
         Ok(result) => result.context("a link ended early"),

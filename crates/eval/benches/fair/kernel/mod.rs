@@ -126,7 +126,7 @@ fn measure(
         .enumerate()
         .map(|(number, (row, seed))| (number, row, seed))
         .collect();
-    // The rows with more runs go first, so that none of them is left alone at the end.
+    // Rows with more runs start first, so that no such row runs alone at the end.
     jobs.sort_by_key(|(_, row, _)| Reverse(row.runs));
     let (count, done, began) = (jobs.len(), AtomicUsize::new(0), Instant::now());
     let outcomes = jobs::map_on(options.jobs as usize, &jobs, |(number, row, seed)| {
