@@ -39,7 +39,7 @@ const CARGO_FUZZ_VERSION: &str = "0.13.2";
 const INPUT_SECONDS_MAX: u32 = 10;
 const MEMORY_MB_MAX: u32 = 2048;
 
-/// Outcome of one target.
+/// Outcome of fuzzing one target.
 #[derive(Debug, Default)]
 struct Outcome {
     target: String,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Order statistics of a sample.
+/// Summary statistics of a sample of values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of values.

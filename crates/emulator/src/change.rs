@@ -28,7 +28,7 @@ pub struct PathChange {
     pub bursts: Option<Option<GilbertElliott>>,
     /// Fraction of packets with one flipped bit.
     pub corruption: Option<f64>,
-    /// Packets that overtake others.
+    /// Reordering of packets.
     pub reordering: Option<Reordering>,
     /// Fraction of packets that arrive twice.
     pub duplication: Option<f64>,

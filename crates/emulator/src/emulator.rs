@@ -48,14 +48,14 @@ pub(super) struct Emulator {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// Sends orders to the thread.
+/// Sender of orders to the emulator's thread.
 #[derive(Debug, Clone)]
 struct OrderSender {
     sender: mpsc::Sender<ThreadOrder>,
     wake: Arc<EventFd>,
 }
 
-/// An order to the thread.
+/// An order to the emulator's thread.
 enum ThreadOrder {
     Configure(Direction, Box<PathConfig>, mpsc::Sender<()>),
     Report(mpsc::Sender<WanReport>),
@@ -137,7 +137,7 @@ impl Drop for Emulator {
     }
 }
 
-/// The state of the thread.
+/// The state of the emulator's thread.
 struct EmulatorLoop {
     sockets: [OwnedFd; 2],
     paths: Duplex<FrameSegment>,

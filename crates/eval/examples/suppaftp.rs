@@ -1,5 +1,5 @@
-//! A client of the suppaftp library for `conformance/clients.py`: uploads, lists, downloads,
-//! renames, deletes.
+//! A client that uses the suppaftp library, for `conformance/clients.py`. It uploads, lists,
+//! downloads, renames and deletes files.
 //!
 //! `suppaftp HOST PORT USER PASSWORD FOLDER active|passive plain|tls LOCAL BACK`
 #![allow(clippy::disallowed_methods, reason = "a client in real time")]

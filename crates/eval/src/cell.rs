@@ -62,7 +62,7 @@ pub struct CellWork {
     /// programs that are not movers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// Largest TCP window over the WAN; `None` means a window that fills the path.
+    /// Largest TCP window over the WAN. `None` means a window that fills the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_bytes: Option<u64>,
     /// Fixed buffer sizes of the server. With `None`, the embedded server runs, and its buffers

@@ -100,7 +100,7 @@ pub struct RecordFile {
     file: File,
 }
 
-/// Error of a file of records.
+/// Error while reading or writing a file of records.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
     /// The file cannot be read or written.
@@ -189,7 +189,7 @@ impl UserExperience {
 }
 
 impl TrialKey {
-    /// Returns the identity of the trial of `side` in `cell`.
+    /// Creates the identity of trial number `repetition` of `side` in `cell`.
     pub fn new(cell: &Cell, side: Side, repetition: u32) -> Self {
         let cell = serde_json::to_string(cell).expect("plain data");
         Self(format!("{cell} {side:?} {repetition}"))

@@ -88,7 +88,7 @@ impl Pipe {
         self.local
     }
 
-    /// Returns the address of the other end.
+    /// Returns the address of the opposite end.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }

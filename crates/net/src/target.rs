@@ -117,7 +117,7 @@ pub enum DialRefusal {
     Internal {
         /// Kind of the internal network.
         kind: &'static str,
-        /// The address.
+        /// Address to which the name resolves.
         address: IpAddr,
         /// The port of the target.
         port: u16,

@@ -83,7 +83,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Returns a row of figures of an index for `bytes` bytes of chunks.
+/// Measures an index for `bytes` bytes of chunks, and returns the row of its figures.
 fn index(size: &str, bytes: f64) -> Vec<String> {
     let entries = (bytes / CHUNK_BYTES as f64) as u64;
     let resident_before = resident_bytes();

@@ -94,7 +94,7 @@ impl Encoder {
         }
     }
 
-    /// Takes bytes from `buffer`, and appends frames to `out`.
+    /// Removes bytes from `buffer`, encodes the bytes, and appends the frames to `out`.
     pub fn encode(
         &mut self,
         buffer: &mut BytesMut,

@@ -35,7 +35,7 @@ pub struct PathConfig {
     pub bursts: Option<GilbertElliott>,
     /// Probability that one bit of the IP packet is flipped. Each bit is equally likely.
     pub corruption: f64,
-    /// Packets that overtake others, or are overtaken.
+    /// Reordering of packets.
     pub reordering: Reordering,
     /// Probability that a packet arrives twice. The copy is made after the bottleneck, so it uses
     /// no capacity. The copy has its own delay.

@@ -1,4 +1,4 @@
-//! Git commands of a release.
+//! Git commands that a release runs.
 
 use std::{
     path::{Path, PathBuf},

@@ -6,7 +6,7 @@ use link::sim::CrowdRecord;
 
 use crate::S;
 
-/// The rates of all flows in a span of time, in bits per second.
+/// Returns the mean rates of all flows during `span`, in bits per second.
 pub fn rates(record: &CrowdRecord, span: &Range<Duration>) -> Vec<f64> {
     (0..record.flows())
         .map(|flow| record.rate(flow, span))

@@ -15,7 +15,7 @@ use bench_kit::{
     scratch,
 };
 
-/// A scratch folder with the files of the demonstration; removed when dropped.
+/// A temporary folder with the files of the demonstration. Drop removes the folder.
 #[derive(Debug)]
 pub(super) struct DemoFiles {
     folder: PathBuf,

@@ -33,7 +33,7 @@ use emulator::{
     privilege::{self, Privilege},
 };
 
-/// Size and time limit of the demonstration's transfers.
+/// Settings of the demonstration.
 #[derive(Debug, Clone)]
 pub struct DemoConfig {
     /// Path of the `longhaul` program, which runs as both gateways.

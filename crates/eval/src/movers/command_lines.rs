@@ -10,7 +10,7 @@ use crate::side::Side;
 /// Files to fetch, and their destination.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FetchOrder<'a> {
-    /// The FTP server.
+    /// Address of the FTP server.
     pub(super) server: SocketAddr,
     /// Folder of the server that contains the files.
     pub(super) folder: &'a str,

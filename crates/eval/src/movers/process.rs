@@ -37,7 +37,7 @@ pub(super) fn at(stage: &Stage, site: Site, program: &str) -> Result<Command, Tr
     command.ok_or_else(|| TrialFailure::NotTried(format!("{program} is not installed")))
 }
 
-/// Runs a program, and kills it after `limit`.
+/// Runs a program, and kills the program if it exceeds `limit`.
 pub(super) fn run_limited(
     mut command: Command,
     limit: Duration,

@@ -40,7 +40,7 @@ pub use roots::{read_cas, read_roots};
 pub use server_tls::{CertificateCheck, ENCODED_MAX, ServerTls, TlsStart};
 pub use tls_rules::{TlsRules, TlsVersion};
 
-/// Purpose of a connection.
+/// Purpose of an FTP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionKind {
     /// Control connection. Data connections resume its TLS session.
