@@ -197,8 +197,7 @@ const SHARD_ENTRIES: u64 = 512;
 /// bits could not distinguish the segments. Without entries, the shards take 16 MiB.
 const SHARDS_MAX: u64 = 1 << 19;
 
-/// A full shard grows by this fraction of its entries (one sixteenth), but at least by this number
-/// of entries.
+/// Growth of a full shard: one sixteenth of its entries, but at least 16 entries.
 const GROWTH: usize = 16;
 
 /// Maximum number of positions that a look-up of a name returns.
