@@ -47,7 +47,7 @@ pub struct Credentials {
 /// An entry of a netrc file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetrcEntry {
-    /// The host. `None` means any host (the keyword `default`).
+    /// The host. `None` means any FTP server (the keyword `default`).
     pub machine: Option<String>,
     /// The user name.
     pub login: Option<String>,
@@ -92,8 +92,9 @@ impl Credentials {
     /// Returns the account for a server. The user name comes from the URL, or else from the netrc
     /// file. If neither contains a user name, the user is `anonymous`.
     ///
-    /// The password comes from the netrc file's entry for this user. If no entry fits, the function
-    /// uses the password for all servers.
+    /// The password comes from the netrc file's entry for this user. Otherwise a named user has the
+    /// password for all servers, and an anonymous user has the guest password. If a named user
+    /// still has no password, the password that was typed for this server and user is returned.
     pub fn account(&self, server: &Server) -> Account {
         let fits = |entry: &&NetrcEntry| {
             // A web server requires no account, so a `default` entry must not give it one.

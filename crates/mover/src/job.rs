@@ -207,7 +207,7 @@ impl Job {
     }
 
     /// Returns the paths of sources and of destinations that the user has named. Symbolic links
-    /// below these paths are not followed.
+    /// below a source path are followed only if the job follows links.
     pub(crate) fn anchors(&self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let pairs = self
             .roots

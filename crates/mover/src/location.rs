@@ -97,10 +97,11 @@ impl Location {
     /// local path.
     ///
     /// The path of a URL is percent-decoded. The path is relative to the login directory. If the
-    /// path begins with a second slash, as in `ftp://host//srv/files`, it is relative to the root.
+    /// path begins with a second slash, as in `ftp://host//srv/files`, it begins at the server's
+    /// root.
     ///
     /// # Errors
-    /// [`LocationError`] if the text has the form of a URL and is not valid.
+    /// [`LocationError`] if the text is empty, or if it has the form of a URL and is not valid.
     pub fn parse(text: &OsStr) -> Result<Self, LocationError> {
         if text.is_empty() {
             return Err(LocationError::Empty);
@@ -114,7 +115,8 @@ impl Location {
     /// Parses the location of a source.
     ///
     /// The form `[USER@]HOST:PATH` of scp and rsync is refused, unless this machine has a file of
-    /// that name. Such a name can result from a pattern that the shell has expanded.
+    /// that name. Such a name can result from a pattern that the shell has expanded. A text with a
+    /// user and an absolute path is always refused.
     ///
     /// # Errors
     /// The errors of [`Location::parse`], and [`LocationError::ScpStyle`].

@@ -61,7 +61,7 @@ pub(super) struct JobCalls {
     /// Folder of the marks and of the commands' input files.
     pub(super) folder: PathBuf,
     pub(super) job: String,
-    /// The source location, for display.
+    /// The source location, from which the source of each file is derived for the command.
     pub(super) from: Vec<u8>,
     pub(super) to: Vec<u8>,
     /// Notification that command calls may be due.
@@ -75,7 +75,7 @@ pub(super) struct JobCalls {
 
 /// Outcome of a command call.
 enum CallOutcome {
-    /// The command has succeeded, or a command that an earlier agent called has ended.
+    /// The command has succeeded, or an earlier agent had called it before that agent ended.
     Called(String),
     /// The command has failed.
     Failed(String),

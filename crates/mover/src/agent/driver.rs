@@ -57,7 +57,8 @@ pub struct AgentJob {
     pub make: Box<dyn Fn() -> Result<RunJob, String> + Send + Sync>,
     /// Settings of the command that is called for each moved file.
     pub caller: Option<CallParameters>,
-    /// Age at which the history and the job's memory file delete old records.
+    /// Age at which the history deletes its lines. The job's memory file deletes records of this
+    /// age only if their files are no longer at the source.
     pub keep_history: Duration,
 }
 
@@ -495,7 +496,7 @@ impl ResidentJob {
         done.map_err(|error| run::chain(&error))
     }
 
-    /// Adds the agent's memory of moved files and the journal to a job.
+    /// Adds the agent's memory of moved files to a job, and opens the job's journal.
     fn prepare(&self, making: RunJob) -> Result<(Job, Journal), String> {
         let mut job = making.job;
         job.plan.memory = Some(self.memory.clone());
@@ -584,7 +585,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 const CLOSE_STEP: Duration = Duration::from_millis(10);
 
-/// Outcome of a run that could not start.
+/// Outcome of a run that could not start or that panicked.
 const FAILED: RunOutcome = RunOutcome {
     unsettled: false,
     failures: true,

@@ -1,5 +1,5 @@
-//! History of a job for people and programs. Each day has a file, and each file, command and run
-//! has a line of JSON in that file.
+//! History of a job for people and programs. Each day has one history file. It contains one line
+//! of JSON for each moved or failed file, for each command call and for each run.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -67,7 +67,8 @@ pub enum HistoryLine<'a> {
         elapsed_s: f64,
         /// Whether the run was interrupted.
         interrupted: bool,
-        /// The reason if the run could not start.
+        /// The error because of which the run could not start or ended early, or whose end could
+        /// not be recorded.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
@@ -81,7 +82,8 @@ struct DatedLine<'a> {
 }
 
 impl JobHistory {
-    /// Opens the history in `folder`, and deletes days older than `keep`.
+    /// Opens the history in `folder`. The history deletes files of days older than `keep` when it
+    /// begins a new day.
     ///
     /// # Errors
     /// An error if the folder cannot be made.

@@ -29,7 +29,7 @@ use crate::{
     plan::{self, File, FileStanding, FileVersion, RelativePath, StateStoreError, TakenFile},
 };
 
-/// Memory file of one job: a database of the files that the job has moved.
+/// Memory file of one job: a database of moved files, pending command calls and the last start.
 #[derive(Debug)]
 pub struct JobMemory {
     database: Database,
@@ -297,7 +297,8 @@ impl JobMemory {
         })
     }
 
-    /// Returns the number of files that are recorded as moved.
+    /// Returns the number of files that have a record, whether a run has moved them or only begun
+    /// to.
     #[cfg(test)]
     pub(super) fn files(&self) -> Result<u64, MemoryError> {
         use redb::ReadableTableMetadata as _;
@@ -307,8 +308,8 @@ impl JobMemory {
         read().map_err(|error| self.unusable(error))
     }
 
-    /// Deletes records of files that were moved before `before_unix_s` and that the present run has
-    /// not found at the source. The present run must be complete.
+    /// Deletes records that were written before `before_unix_s`, if the present run has not found
+    /// their files at the source. The present run must be complete.
     ///
     /// # Errors
     /// [`MemoryError`] if the change cannot be recorded.

@@ -100,7 +100,7 @@ mod tests {
         time.to_zoned(TimeZone::posix(BERLIN).expect("a rule"))
     }
 
-    /// Returns the start times in the range from `from` (inclusive) to `to` (exclusive).
+    /// Returns the start times after `from` and before `to`.
     fn times(schedule: &Schedule, from: &str, to: &str) -> Vec<String> {
         let mut last = at(from);
         let mut times = Vec::new();

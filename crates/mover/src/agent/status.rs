@@ -47,9 +47,9 @@ pub struct JobStatus {
     pub next_start_unix_s: Option<i64>,
     /// The present run, or the last run if none is in progress.
     pub run: Option<LastRun>,
-    /// Number of runs since the agent started.
+    /// Number of runs that have ended since the agent started.
     pub runs_total: u64,
-    /// Number of runs with failures since the agent started.
+    /// Number of runs that have ended with failures since the agent started.
     pub runs_failed_total: u64,
     /// Number of files that ended runs have moved.
     pub files_total: u64,

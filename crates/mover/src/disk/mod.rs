@@ -150,7 +150,7 @@ impl Stamp {
 }
 
 impl LocalFiles {
-    /// Creates the access to the files below `roots`.
+    /// Creates a [`LocalFiles`] for the files below `roots`.
     pub(crate) fn new(
         system: Arc<dyn FileSystem>,
         roots: impl IntoIterator<Item = Vec<u8>>,
@@ -183,7 +183,7 @@ impl LocalFiles {
         })
     }
 
-    /// Creates access to local files without a job.
+    /// Creates a [`LocalFiles`] that is used without a job and has no roots.
     pub(crate) fn without_roots() -> Arc<Self> {
         let side = FilesRole::Destination {
             removes_sources: false,
@@ -614,8 +614,9 @@ impl LocalFiles {
         place.folder.remove_folder(&place.name)
     }
 
-    /// Removes a source file if it is still the file that was read and no process is writing to it.
-    /// For a file that an earlier run has read, `is_taken` decides.
+    /// Removes a source file if it is unchanged, no process is writing to it, and `is_taken`
+    /// returns true for it. Only `is_taken` can detect changes of a file that an earlier run has
+    /// read.
     pub(crate) fn remove_source(
         &self,
         path: &[u8],

@@ -136,8 +136,8 @@ pub(crate) fn sync_above(system: &dyn FileSystem, path: &[u8], count: usize) -> 
 /// Locks a file. Returns false if the name now leads to another file.
 ///
 /// # Errors
-/// An error if another process holds the lock. Also an error if the file system has no locks,
-/// because two processes could then write to one database.
+/// An error if this process or another process holds the lock. Also an error if the file system has
+/// no locks, because two processes could then write to one database.
 fn lock(folder: &dyn Folder, name: &[u8], file: &Arc<dyn OpenFile>) -> Result<bool, DatabaseError> {
     let ours = file.stat()?;
     if ours.kind != FileKind::File {

@@ -90,7 +90,7 @@ impl Filter {
     /// Creates a filter from rules and limits.
     ///
     /// # Errors
-    /// [`FilterError`] if there are too many rules.
+    /// [`FilterError`] if there are too many rules, or if the combined matcher is too large.
     pub fn new(rules: Vec<Rule>, bounds: Bounds) -> Result<Self, FilterError> {
         if rules.len() > RULES_MAX {
             return Err(FilterError::TooMany);
