@@ -121,8 +121,8 @@ pub struct TaskFailure {
     pub retry_action: RetryAction,
     /// Description of the failure, for display.
     pub message: String,
-    /// Whether bytes have been moved since the task began. Such a failure does not count towards
-    /// the limit of retries.
+    /// Whether the attempt has moved enough bytes to count as progress. If so, the count of
+    /// failures that limits retries starts again.
     pub has_moved: bool,
     /// Whether the source differs from its listing or does not support pieces. If so, the file's
     /// transfer starts again, and the listed modification time is ignored.

@@ -172,8 +172,8 @@ impl Planner {
         }
     }
 
-    /// Returns whether an empty listing of the source would cause deletions. The listing may be
-    /// empty by mistake, for example because a disk is not mounted.
+    /// Returns whether an empty listing of the source is not trusted, because it would cause
+    /// deletions. The listing may be empty by mistake, for example because a disk is not mounted.
     fn is_suspicious(&self, directory: &Directory, extra_files: &[ListingEntry]) -> bool {
         let Some(deletion) = self.options.deletion() else {
             return false;

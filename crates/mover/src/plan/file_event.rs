@@ -20,7 +20,8 @@ pub enum FileOutcome {
     Moved(FileVersion, ContentProof),
     /// The destination already had the file.
     Same(FileVersion),
-    /// An earlier run has moved the file. The present state of the destination is not examined.
+    /// An earlier run has moved the file or found it at the destination. The present state of the
+    /// destination is not examined.
     TakenBefore,
     /// The entry was skipped intentionally. The text is the reason.
     LeftOut(&'static str),
@@ -48,7 +49,7 @@ pub enum FileOutcome {
     Extra,
     /// The entry was deleted at the destination because it was extra.
     Deleted,
-    /// The file was removed at the source after it was copied.
+    /// The file was removed at the source, because the destination has it.
     Removed,
 }
 

@@ -127,8 +127,8 @@ impl<T> Lanes<T> {
         self.closed()
     }
 
-    /// Returns the earliest time at which the next lane may be opened. Returns `None` if no lane
-    /// has to wait.
+    /// Returns the earliest time at which the next lane may be opened. Returns `None` if a lane may
+    /// be opened now, or if no further lane may be opened at all.
     pub(super) fn due(&self) -> Option<Instant> {
         self.closed().and(self.not_before)
     }

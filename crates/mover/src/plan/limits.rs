@@ -3,12 +3,12 @@
 
 use units::ByteCount;
 
-/// Smallest size of a part (incomplete file) that is resumed. For a smaller part, the query about
-/// the part would take as long as the transfer.
+/// Smallest size of a file whose part (incomplete copy) is resumed. For a smaller file, the query
+/// about the part would take as long as the transfer.
 pub const RESUME_LEAST: ByteCount = ByteCount::mebibytes(1);
 
-/// Maximum depth of a directory below a root. Without a limit, a server could list a link to a
-/// parent directory as a directory without end.
+/// Maximum depth of a directory below a root. Some servers list a link to a parent directory as a
+/// directory. Without the limit, the job would enter that directory again and again.
 pub const DEPTH_MAX: usize = 256;
 
 /// Maximum length of a path below a root, in bytes. The limit equals the limit of Linux.

@@ -584,8 +584,7 @@ impl Planner {
         self.options.removes_source && !self.options.is_dry_run
     }
 
-    /// Removes the source file after the destination has received the file, if the job removes
-    /// sources.
+    /// Removes the source of a file that the destination has, if the job removes sources.
     pub(super) fn remove_source(&mut self, file: File, version: FileVersion) {
         if self.removes_sources() {
             self.queue

@@ -46,7 +46,7 @@ pub trait RunMemory: Debug + Send + Sync {
 pub enum FileStanding {
     /// No run has moved the file yet.
     New,
-    /// An earlier run has moved this version of the file.
+    /// An earlier run has moved this version of the file, or has found it at the destination.
     Taken,
     /// A program may still be writing the file.
     Unsettled,

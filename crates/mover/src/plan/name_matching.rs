@@ -29,7 +29,7 @@ use super::{
 pub(super) struct DoubtfulEntries {
     directories: BTreeMap<(usize, RelativePath), DoubtfulDirectory>,
     /// How the destination treats two kinds of names: names with non-ASCII characters, and names
-    /// with leading or trailing blanks.
+    /// with leading or trailing blanks or a trailing dot.
     behaviours: [NameTreatment; 2],
 }
 

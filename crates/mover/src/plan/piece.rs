@@ -13,8 +13,8 @@ impl Piece {
     /// Returns the missing byte ranges of a file of `size` bytes. `done` contains the finished
     /// ranges.
     ///
-    /// The result has at most `count` pieces of similar length. Fewer pieces are returned if more
-    /// would be shorter than `least` bytes.
+    /// Each missing range is cut into pieces. The length of a piece is the number of missing bytes
+    /// divided by `count`, and at least `least`. Only the last piece of a range may be shorter.
     pub fn missing(size: u64, done: &[Self], count: usize, least: u64) -> Vec<Self> {
         let mut done = done.to_vec();
         done.sort_by_key(|it| it.begin);

@@ -48,8 +48,8 @@ pub(super) enum TimeChange {
 }
 
 impl TimeChange {
-    /// Compares two versions of a file. Returns `None` if the sizes differ or if a time is too
-    /// imprecise.
+    /// Compares two versions of a file. Returns `None` if the sizes differ, if a size or a time is
+    /// missing, or if a time is too imprecise.
     pub(super) fn of(known: &FileVersion, listed: &FileVersion) -> Option<Self> {
         if listed.size_bytes? != known.size_bytes? {
             return None;

@@ -60,7 +60,7 @@ fn without_blanks(tree: &Tree, path: &str) -> String {
     stored(tree, path, form, form)
 }
 
-/// Runs syncs until a run changes nothing. Returns the last run.
+/// Runs three syncs one after another. Returns the last run.
 fn synced(
     source: &[&str],
     destination: Tree,
