@@ -353,7 +353,8 @@ impl Backend {
         }
     }
 
-    /// Returns whether this backend accepts further requests, because no transfer was aborted.
+    /// Returns whether this backend accepts further requests. It does not if a transfer was
+    /// aborted.
     pub(super) fn is_usable(&self) -> bool {
         match self {
             Self::Local(_) | Self::Web(_) => true,
@@ -498,8 +499,8 @@ impl FileWriter<'_> {
     }
 }
 
-/// Compares two files by hashes that both backends compute. Returns `None` if no hash algorithm is
-/// common to both. Two local files are not compared, because the mover reads both anyway.
+/// Compares two files by hashes that both backends compute. Returns `None` if no common hash is
+/// available. Also returns `None` for two local files, because the mover reads both anyway.
 pub(super) async fn compare_hashes(
     (source, destination): (&mut Backend, &mut Backend),
     (ours, theirs): (&[u8], &[u8]),

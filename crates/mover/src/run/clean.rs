@@ -325,8 +325,8 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Records a part file for removal. A young file at a server is kept, because another machine
-    /// may be uploading it.
+    /// Records a part file for removal. A file at a server is kept if it is young or has no precise
+    /// time, because another machine may be uploading it.
     fn find(&mut self, part: Vec<u8>, entry: ListingEntry) {
         let precise = entry
             .modified
@@ -452,7 +452,8 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Prepares for further requests after a failure. Reconnects after an aborted transfer.
+    /// Prepares for further requests after a failure. Reconnects after an aborted transfer. Returns
+    /// the error if the connection is lost.
     async fn go_on(&mut self, error: TaskError) -> Result<(), BrowseError> {
         if self.destination.is_usable() && error.keeps_connection() {
             return Ok(());
@@ -483,7 +484,8 @@ fn unusable(error: redb::Error) -> BrowseError {
 /// Time within which a part file grows if an upload is in progress.
 const GROWS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Smallest age of a removed part file in seconds. Younger files may still be in use.
+/// Smallest age, in seconds, at which a part file at a server is removed. Another machine may still
+/// be uploading a younger file.
 const AGE_LEAST_S: i64 = 600;
 
 /// Number of recorded part files at a server at which the removal starts.

@@ -120,8 +120,8 @@ impl JobContext {
         }
     }
 
-    /// Returns the evidence that equal sizes give. If the bytes passed between two gateways, the
-    /// link has also compared hashes of each stream.
+    /// Returns the evidence for a copy whose size equals the size of the source. If the bytes
+    /// passed between two gateways, the link has also compared hashes of each stream.
     pub(super) fn proof_by_size(&self) -> ContentProof {
         let is_linked = |site: &JobSite| match site {
             JobSite::Local => true,

@@ -314,7 +314,7 @@ const WINDOW_ROUNDS: u32 = 2;
 
 const WINDOW_LEAST: Duration = Duration::from_millis(50);
 
-/// Factor by which the highest rate is reduced after each measurement window.
+/// Factor that multiplies the highest rate of earlier windows after each measurement window.
 const AGED: f64 = 0.9;
 
 /// Ratio of a window's rate to the best earlier rate above which the rate counts as growing.
@@ -324,11 +324,11 @@ const GROWTH_LEAST: f64 = 1.4;
 /// start also causes retransmissions.
 const BROKEN_EVIDENCE: f64 = 0.5;
 
-/// Amount of evidence at which connections join. Each measurement window with long pauses between
-/// bursts adds 1.
+/// Amount of evidence at which connections join. A measurement window adds 1 if pauses between
+/// bursts are long, or if the rate is below half of the highest rate.
 const EVIDENCE_LEAST: f64 = 3.0;
 
-/// If connections are busy for a smaller fraction of a window than this, the window adds evidence.
+/// Average number of busy connections below which a measurement window adds evidence.
 const BUSY_MAX: f64 = 0.6;
 
 /// Shortest remaining time of the download, in seconds, at which connections may join.

@@ -258,7 +258,7 @@ impl LocalWriter {
         }
     }
 
-    /// Sets the offset of the next read.
+    /// Sets the offset of the next write.
     pub(super) fn seek(&mut self, at: u64) {
         self.at = at;
     }

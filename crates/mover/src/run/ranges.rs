@@ -133,9 +133,11 @@ impl Ranges {
         }
     }
 
-    /// Returns a range for a helping lane, if the lane may join. The range is an abandoned range or
-    /// half of the largest remaining range. If `rate` is given, the lane has already helped with
-    /// this file.
+    /// Returns a range for a helping lane. Abandoned ranges come first, and need no permit to join.
+    ///
+    /// If `rate` is given, the lane has already helped with this file. It then receives the last
+    /// bytes of the range whose download would take longest. A new lane needs a permit, and
+    /// receives about half of the largest remaining range.
     pub(super) fn join(
         &self,
         part: &[u8],
@@ -462,7 +464,8 @@ impl LaneRate {
     }
 }
 
-/// Smallest age of a range at which its rate is considered, if the other lane has no measured rate.
+/// Smallest age of a range at which its rate is considered, if the lane that takes over bytes has
+/// no measured rate.
 const AGE_LEAST: Duration = Duration::from_secs(2);
 
 /// Shortest remaining time, in seconds, of a range that is split. Starting another range takes

@@ -53,7 +53,8 @@ impl FileCopy {
     /// Copies the file. When the function returns, the content survives a power cut.
     ///
     /// # Errors
-    /// An error of the disk, or [`TaskError::Busy`]. The part file is removed in both cases.
+    /// An error of the disk, [`TaskError::Busy`], or [`ServerError::Short`] if the copy has another
+    /// size than the source. No part file remains.
     pub(super) fn run(&self) -> Result<CopyOutcome, TaskError> {
         let path = &self.destination;
         let on_source =

@@ -345,7 +345,7 @@ impl Mover<'_> {
     }
 
     /// Returns three values for a file that is moved in pieces: its paths, the journal, and its
-    /// record in the journal. Returns `None` if the job has no journal.
+    /// record in the journal. Returns `None` if the file cannot be moved in pieces.
     async fn of_pieces(
         &self,
         file: &File,

@@ -18,7 +18,8 @@ use crate::{
 
 impl Mover<'_> {
     /// Copies the missing bytes through a spool at the gateway (a file with one upload for several
-    /// servers). Returns `None` if the gateway has no spool.
+    /// servers). Returns `None` if the bytes must be copied without a spool, for example because
+    /// the gateway provides none.
     pub(super) async fn copy_by_spool(
         &mut self,
         names: &TransferNames,
