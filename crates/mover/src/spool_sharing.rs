@@ -75,7 +75,8 @@ impl SpoolSharing {
         }
     }
 
-    /// Adds a job to a shared file. Returns `None` if the gateway cannot provide spools.
+    /// Adds a job to a shared file. Returns `None` if the gateway cannot provide spools, or if the
+    /// operating system provides no random number for the spool.
     pub(crate) fn share(&self, path: &[u8], origin: PartOrigin) -> Option<FileShare<'_>> {
         if self.is_refused.load(Relaxed) {
             return None;

@@ -183,8 +183,8 @@ impl ControlConnection {
         self.last_within(sent, self.reply_timeout).await
     }
 
-    /// Waits for the final reply to a command with the timeout `reply_timeout`. The function is
-    /// used if the usual timeout is too short.
+    /// Waits for the final reply to a command, with the timeout `reply_timeout` instead of the
+    /// usual timeout.
     pub(super) async fn last_within(
         &mut self,
         sent: PendingReply,

@@ -58,8 +58,8 @@ pub(super) struct DataDial {
 
 impl Session {
     /// Requests the data port of a download that will begin soon, together with the next command.
-    /// The request in advance avoids one round trip. The function does nothing if the server does
-    /// not accept pipelined commands.
+    /// The request in advance avoids one round trip. The function does nothing in active mode, at a
+    /// gateway, or if the server does not accept pipelined commands.
     ///
     /// # Errors
     /// [`ServerError`] if the command cannot be sent.
@@ -72,8 +72,9 @@ impl Session {
         Ok(())
     }
 
-    /// Removes and returns the data port that was requested in advance. Returns `None` if the
-    /// server may have closed the port, because the request is old.
+    /// Removes and returns the data port that was requested in advance. Returns `None` if no port
+    /// was requested. Also returns `None` if the server may have closed the port, because the
+    /// request is old.
     pub(super) fn take_port_ahead(&mut self) -> Option<DataRequest> {
         let (asked, at) = self.port_ahead.take()?;
         if at.elapsed() < PORT_AHEAD_MAX {

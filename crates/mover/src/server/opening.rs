@@ -184,7 +184,8 @@ impl Session {
     }
 }
 
-/// Shortest timeout for the reply to an upload. Such a reply takes longer than other replies.
+/// Shortest reply timeout that `SITE` announces to a gateway. The timeout applies to the reply to
+/// an upload, which takes longer than other replies.
 const WAIT_LEAST: Duration = Duration::from_secs(60);
 
 fn let_in(reply: Reply) -> Result<(), ServerError> {

@@ -111,7 +111,8 @@ impl fmt::Debug for SessionPool {
     }
 }
 
-/// Idle time after which a session is checked before use, because the server may have disconnected.
+/// Idle time after which a session is checked with `NOOP` before use, because the server may have
+/// disconnected.
 const CERTAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum idle time of a session in the pool. Most servers disconnect idle sessions only after

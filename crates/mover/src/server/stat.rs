@@ -87,8 +87,8 @@ impl Session {
     /// accepts pipelined commands, the function takes one round trip.
     ///
     /// # Errors
-    /// [`ServerError`] if a path cannot be sent, if the connection is lost, or if the server does
-    /// not report its current directory.
+    /// [`ServerError`] if a path cannot be sent, if the connection is lost, or if the server
+    /// temporarily refuses a query. Also if the server does not report its current directory.
     pub async fn look(
         &mut self,
         paths: &[&[u8]],
@@ -156,8 +156,8 @@ impl Session {
     /// same.
     ///
     /// # Errors
-    /// [`ServerError`] if the connection is lost, or if the server does not report its current
-    /// directory.
+    /// [`ServerError`] if the connection is lost, if the server temporarily refuses the query, or
+    /// if the server does not report its current directory.
     pub async fn is_directory(&mut self, path: &[u8]) -> Result<bool, ServerError> {
         if path.is_empty() {
             return Ok(true);

@@ -13,7 +13,7 @@ const SIZE: usize = 72 << 20;
 /// file.
 const SLOW_STEP: Duration = Duration::from_millis(60);
 
-/// Time in which the slow connection would transfer the whole file of 72 steps.
+/// Time that the slow connection needs for half of the file, which consists of 72 steps.
 const SLOW_HALF: Duration = Duration::from_secs(16);
 
 fn download(world: &World, server: &FakeServer) -> Job {

@@ -138,8 +138,8 @@ fn an_old_part_never_becomes_the_file() {
     }
 }
 
-/// pyftpdlib closes a data connection if bytes arrive before the transfer command. The command may
-/// be delayed by earlier commands or by a lost packet.
+/// pyftpdlib closes a data connection if bytes or the end of the data arrive before the transfer
+/// command. The command may be delayed by earlier commands or by a lost packet.
 #[test]
 fn nothing_is_sent_before_an_unknown_server_says_that_the_upload_begins() {
     for old_part_bytes in [LARGE / 2, 0] {
@@ -578,8 +578,8 @@ fn a_small_upload_that_has_become_large_is_moved_alone() {
     assert!(server.content("tree/log") == Some(content(LARGE)));
 }
 
-/// The record states which bytes were synced before a restart of the machine. After a new start,
-/// other bytes are in the part file.
+/// The record states which bytes were synced before a restart of the machine. If the download
+/// starts again from its beginning, the part file contains other bytes.
 #[test]
 fn a_download_that_begins_anew_renews_the_entry_of_its_part() {
     let (world, server) = (

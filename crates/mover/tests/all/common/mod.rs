@@ -235,7 +235,7 @@ fn job(source: JobSite, destination: JobSite, (from, target): (Vec<u8>, RootTarg
     }
 }
 
-/// Returns bytes in which no chunk of a gateway occurs twice.
+/// Returns pseudorandom bytes without repeated sequences.
 pub(crate) fn content(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = (0..bytes.div_ceil(8)).flat_map(|_| {
