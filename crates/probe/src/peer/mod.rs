@@ -228,8 +228,8 @@ fn reply_timeout(bytes: u64) -> Duration {
     (tcp::STALL_MAX + moving).min(BULK_MAX)
 }
 
-/// Waits until `is_done` returns true. Returns an error if the client disconnects or the time is
-/// over.
+/// Waits until `is_done` returns true or the peer is stopped. Returns an error if the client
+/// disconnects or the time is over.
 fn attend(
     control: &TcpStream,
     shared: &PeerContext,
@@ -473,7 +473,8 @@ fn udp_control(
 
 /// Interval between two checks whether a test's client is still connected.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
-/// Longest time after the end of a stream for which the peer waits for late datagrams.
+/// Longest time for which the peer waits for late datagrams after the client has announced the end
+/// of its stream.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// Lowest mean rate of a bulk transfer in bytes per second. A slower transfer is aborted.
 const RATE_LEAST_BYTES_PER_S: u64 = 1000;
