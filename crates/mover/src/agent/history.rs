@@ -50,8 +50,8 @@ pub enum HistoryLine<'a> {
     Run {
         /// Number of moved files.
         moved: u64,
-        /// Number of files that needed no transfer, because the destination or an earlier run had
-        /// them.
+        /// Number of files that needed no transfer. The destination had them, or an earlier run had
+        /// moved them.
         same: u64,
         /// Number of files and directories that failed.
         failed: u64,

@@ -47,7 +47,7 @@ pub enum FileOutcome {
     Missing,
     /// Only the destination has the entry.
     Extra,
-    /// The entry was deleted at the destination because it was extra.
+    /// The entry was deleted at the destination.
     Deleted,
     /// The file was removed at the source, because the destination has it.
     Removed,

@@ -59,8 +59,8 @@ struct TransferNames {
     source: Vec<u8>,
     /// Key of the part file in the journal.
     key: Vec<u8>,
-    /// Unpredictable digits in the part file's name. `None` if the digits are the hash of the
-    /// source.
+    /// Digits in the part file's name, for its journal record. `None` if no later attempt needs a
+    /// record of them.
     digits: Option<u32>,
     part: Vec<u8>,
     destination: Vec<u8>,
