@@ -109,7 +109,8 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Returns the line that the gateway relays: the received line without its Telnet prefix.
+    /// Returns the line that the gateway relays: the received line without its Telnet prefix, and
+    /// without CR and NUL bytes at both ends.
     pub fn line(&self) -> &'a [u8] {
         self.line
     }
@@ -124,7 +125,8 @@ impl<'a> Command<'a> {
         &self.verb
     }
 
-    /// Returns the text after the first space. Each doubled IAC byte (255) is replaced by one.
+    /// Returns the text after the white space that ends the verb. Each doubled IAC byte (255) is
+    /// replaced by one.
     pub fn argument(&self) -> &[u8] {
         &self.argument
     }
@@ -297,7 +299,7 @@ const SECRET_VERBS: &[&str] = &["PASS", "ACCT", "RESP", "ADAT", "SITE"];
 /// a longer word.
 const VERB_MAX: usize = 16;
 
-/// Maximum length of a client's text in one log field.
+/// Maximum length of a client's text in one log field, in characters.
 const LOGGED_MAX: usize = 256;
 
 #[cfg(test)]

@@ -37,9 +37,9 @@ pub enum LogonError {
 
 impl Logon {
     /// Parses the argument of `USER`. The formats are `name@host`, `name@host:port`,
-    /// `name@[v6]:port` and `name@host port`. The separator `%` may replace `@`. After another
-    /// space, an account on the gateway may follow. The gateway has no accounts and ignores that
-    /// text.
+    /// `name@[v6]:port` and `name@host port`. The separator `%` may replace `@`. After a space, an
+    /// account on the gateway may follow `host` or `host:port`. The gateway has no accounts and
+    /// ignores that text.
     ///
     /// # Errors
     /// [`LogonError`] if the argument names no server, or if the server is malformed.

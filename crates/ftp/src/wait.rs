@@ -29,7 +29,8 @@ pub fn from_command(command: &Command<'_>) -> Option<Result<Duration, WaitReques
     Some(read(words).ok_or(WaitRequestError))
 }
 
-/// Returns the argument of the `SITE` command that sends this timeout, rounded down to seconds.
+/// Returns the argument of the `SITE` command that sends this timeout. The timeout is rounded down
+/// to seconds, and limited to the range from 1 s to 24 h.
 pub fn argument(wait: Duration) -> String {
     format!("{NAME} {}", wait.as_secs().clamp(1, MAX_S))
 }

@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub enum ActiveForm {
     /// `PORT h1,h2,h3,h4,p1,p2`: an IPv4 address.
     Port,
-    /// `EPRT |1|address|port|`: an IPv4 or IPv6 address. Any character may replace the delimiter
-    /// `|`.
+    /// `EPRT |1|address|port|`: an IPv4 or IPv6 address. Any printable ASCII character except
+    /// digits may replace the delimiter `|`.
     Eprt,
     /// `LPRT af,n,h1,..,2,p1,p2`: an IPv4 or IPv6 address.
     Lprt,
@@ -42,8 +42,8 @@ pub fn active_address(form: ActiveForm, argument: &[u8]) -> Result<SocketAddr, A
     address.ok_or(ActiveError::Malformed)
 }
 
-/// Returns the command that makes a server connect to `at`. Returns `None` if the command `form`
-/// cannot carry the address.
+/// Returns the command that makes a server connect to `at`. Returns `None` for `PORT` with an IPv6
+/// address. Also returns `None` for `LPRT`, which the gateway never sends.
 pub fn active_line(form: ActiveForm, at: SocketAddr) -> Option<String> {
     let [high, low] = at.port().to_be_bytes();
     match (form, at.ip().to_canonical()) {

@@ -195,7 +195,7 @@ pub fn read_time(text: &[u8]) -> Option<ModifiedTime> {
 
 /// Formats a time for `MFMT` and `MDTM`.
 ///
-/// Returns `None` if the year does not have four digits.
+/// Returns `None` if the year is not between 0 and 9999.
 pub fn write_time(unix_s: i64) -> Option<String> {
     let time = Timestamp::from_second(unix_s).ok()?;
     let time = time.to_zoned(TimeZone::UTC);

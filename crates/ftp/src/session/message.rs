@@ -62,10 +62,10 @@ pub enum MessageToNear {
     Prefetched {
         /// Subject of the prefetched command.
         subject: QuestionSubject,
-        /// Lines of the reply, joined by CRLF. `None` if the near gateway must not repeat the reply
-        /// to clients.
+        /// Lines of the reply, joined by CRLF. `None` if the server sent no reply, or if the near
+        /// gateway must not repeat the reply to clients.
         answer: Option<Vec<u8>>,
-        /// Whether no other prefetched command is in flight.
+        /// Whether this message is the last one, so that no further prefetched reply follows.
         last: bool,
     },
     /// The session with the server is refused. The reply contains the reason. No further message

@@ -26,7 +26,7 @@ pub(crate) struct Conn {
     /// Whether the client waits for a connection from the near gateway.
     pub(crate) client_listens: bool,
     /// Time at which the connection between server and far gateway opens. The flag is set if the
-    /// connection is refused at that time.
+    /// server accepts the connection, and unset if the server refuses it.
     pub(crate) server_connects_at: Option<(Duration, bool)>,
     /// Whether the server connects to the far gateway.
     pub(crate) server_dials: bool,

@@ -72,7 +72,8 @@ pub(crate) struct SimulatedServer {
     pub(crate) lines: VecDeque<String>,
     pub(crate) out: VecDeque<String>,
     pub(crate) has_left: bool,
-    /// Whether the server has refused a transfer but still waits for its data connection.
+    /// Whether a data port of the server has refused a connection of the far gateway. The server
+    /// still waits for that connection.
     pub(crate) has_refused: bool,
     /// Port of the data connection for the next transfer.
     prepared: Option<Port>,

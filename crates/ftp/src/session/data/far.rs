@@ -16,8 +16,8 @@ pub struct FarDataSetup {
     pub is_accepted: bool,
     /// Time without a moved byte after which the gateway resets the data connection.
     pub stall_timeout: Duration,
-    /// Whether the data connection uses TLS. If the data connection ends without close_notify, the
-    /// gateway reports the truncation to the near gateway.
+    /// Whether the data connection uses TLS. If the server then ends a download without
+    /// close_notify, the far gateway reports the truncation to the near gateway.
     pub has_tls: bool,
 }
 
@@ -50,8 +50,8 @@ pub enum FarDataEvent {
     Delivered,
     /// The server has accepted only some of the client's bytes.
     Lost,
-    /// The data connection is closed. If no [`Delivered`](Self::Delivered) preceded, the server may
-    /// lack some of the client's bytes.
+    /// The data connection is closed. Without an earlier [`Delivered`](Self::Delivered), the server
+    /// may lack some of the client's bytes.
     Closed,
 }
 
@@ -132,7 +132,8 @@ enum Timer {
 }
 
 impl FarData {
-    /// Creates a data connection whose address the server has already confirmed.
+    /// Creates a data connection. Its address is known: the port that the server has announced, or
+    /// the socket on which the gateway listens.
     pub fn new(setup: FarDataSetup) -> Self {
         let mut outputs = DataOutputs::default();
         outputs.push(DataOutput::Connect);

@@ -160,8 +160,8 @@ pub trait DataMachine {
     /// Returns whether the bytes from the stream to the TCP connection wait, move or are discarded.
     fn inbound(&self) -> DataFlow;
 
-    /// Whether the stream is open and waits for the TCP connection to connect. The driver must then
-    /// detect the end of the stream.
+    /// Whether the stream is open while the TCP connection, or its TLS, is not open yet. The driver
+    /// must then detect the end of the stream.
     fn awaits_leg(&self) -> bool {
         false
     }

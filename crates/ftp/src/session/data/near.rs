@@ -28,8 +28,8 @@ pub struct NearDataSetup {
     pub dials_early: bool,
     /// Whether the data connection uses TLS.
     pub has_tls: bool,
-    /// Whether client and server both use TLS. If the data connection then ends without
-    /// close_notify, the gateway reports the truncation to its peer.
+    /// Whether client and server both use TLS. If the client then ends an upload without
+    /// close_notify, the near gateway reports the truncation to the far gateway.
     pub reports_truncation: bool,
     /// Time without a moved byte after which the gateway resets the data connection.
     pub stall_timeout: Duration,

@@ -1,4 +1,4 @@
-//! Timers of a state machine. Each kind of timer is set at most once.
+//! Timers of a state machine. At most one timer of each kind is set.
 
 use std::{collections::BTreeMap, time::Duration};
 

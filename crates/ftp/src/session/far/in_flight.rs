@@ -79,8 +79,8 @@ pub(super) enum ExpectedReply {
 }
 
 impl ExpectedReply {
-    /// Returns the buffer for the lines of this reply. Returns `None` if the gateway relays the
-    /// reply without buffering.
+    /// Returns the buffer for the lines of this reply. Returns `None` if the session relays the
+    /// reply without buffering, drops it, or buffers it in another way.
     pub(super) fn held_mut(&mut self) -> Option<&mut ReplyBuffer> {
         match self {
             Self::Question(question) => Some(&mut question.held),

@@ -8,7 +8,7 @@ use crate::{
 
 #[derive(Debug, Clone)]
 pub(super) enum LogInRecord {
-    /// Successful commands recorded so far.
+    /// Commands recorded so far. A command is removed when the server refuses it.
     Recorded(Vec<LogInStep>),
     /// State of the repeated log-in: all commands, the number of commands already repeated, and the
     /// number of retries.
@@ -41,7 +41,8 @@ impl LogInStep {
     }
 }
 
-/// Whether a reply of class `reply` is as successful as the recorded reply of class `needs`.
+/// Whether a reply of class `reply` is at least as successful as the recorded reply of class
+/// `needs`.
 pub(super) fn satisfies(reply: ReplyClass, needs: ReplyClass) -> bool {
     match needs {
         ReplyClass::Intermediate => {
@@ -52,7 +53,8 @@ pub(super) fn satisfies(reply: ReplyClass, needs: ReplyClass) -> bool {
 }
 
 impl LogInRecord {
-    /// Records a command that the session sends to the server.
+    /// Records a command that the session sends to the server. A command that cannot be repeated
+    /// ends the recording.
     pub(super) fn record(&mut self, line: &[u8]) {
         let Self::Recorded(steps) = self else {
             return;

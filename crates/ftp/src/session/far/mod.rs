@@ -100,8 +100,8 @@ pub struct FarSession {
     /// A line that may be the last line of its reply. The next line, or a timeout, shows whether it
     /// is.
     doubtful: Option<(Vec<u8>, LinePosition)>,
-    /// Number of lines and commands exchanged with the server so far. The count identifies waits
-    /// for the server.
+    /// Number of commands sent to the server, and of inputs that do not come from the near gateway.
+    /// The count identifies waits for the server.
     heard: u64,
     /// Lines of replies to `ABOR` that arrived before the replies to earlier commands. The gateway
     /// holds these lines back.
@@ -419,9 +419,9 @@ impl FarSession {
         self.type_refusal.clone().filter(|_| depends)
     }
 
-    /// Aborts the newest transfer after an `ABOR`. The gateway also closes its data connection,
-    /// because vsftpd reads `ABOR` only after that close. A data connection without a transfer is
-    /// closed after the reply, so that the server first receives the `ABOR`.
+    /// Aborts the newest transfer after an `ABOR`. The gateway also closes the data connection of
+    /// the transfer, because vsftpd reads `ABOR` only after that close. A data connection without a
+    /// transfer is closed after the reply, so that the server first receives the `ABOR`.
     fn abort_transfer(&mut self) {
         let newest = self.in_flight.transfers().next_back();
         if let Some(transfer) = newest {

@@ -17,7 +17,8 @@ pub(super) struct PortRequest {
     /// Whether the client already has a reply from the near gateway.
     pub(super) answered: bool,
     asked: PortCommand,
-    /// Command to send if the server refuses `asked`.
+    /// Command to send if the server refuses `asked`, or if the reply to `asked` contains no
+    /// readable port.
     other: Option<PortCommand>,
     /// Whether the server supports none of the commands sent so far.
     is_unknown: bool,
@@ -53,8 +54,8 @@ pub(super) enum PortAnswer {
 
 impl PortRequest {
     /// Creates a request for a port of the server. An IPv4 request starts with `PASV`, because
-    /// `EPSV` breaks in NATs without `EPSV` support. An IPv6 request uses `EPSV`, because `PASV`
-    /// cannot carry an IPv6 address.
+    /// `EPSV` over IPv4 breaks in NATs without FTP support. An IPv6 request uses `EPSV`, because
+    /// `PASV` cannot carry an IPv6 address.
     pub(super) fn passive(transfer: TransferId, answered: bool, server_is_v6: bool) -> Self {
         let (asked, other) = if server_is_v6 {
             (PassiveForm::Epsv, None)

@@ -31,8 +31,8 @@ impl FarSession {
         }
     }
 
-    /// Ends a reply after its last line had another code than the reply, and no further line
-    /// followed. The code of the last line is the code of the reply.
+    /// Ends a reply whose last line has another code than its first line. The code of the last line
+    /// then counts as the code of the reply.
     pub(super) fn end_doubtful(&mut self) {
         let Some((line, position)) = self.doubtful.take() else {
             return;
@@ -166,8 +166,8 @@ impl FarSession {
         }
     }
 
-    /// Stores a line of a reply that the gateway does not relay immediately. Returns whether the
-    /// line was stored or dropped.
+    /// Stores a line of a reply that the gateway does not relay immediately. Returns `true` if the
+    /// line was stored or dropped, and `false` if the gateway must relay it.
     pub(super) fn keeps(&mut self, line: &[u8], code: ReplyCode) -> bool {
         let is_farewell = matches!(code.0, 221 | 421);
         let repeats = self.log_in.is_recorded();

@@ -1,9 +1,9 @@
 //! Servers that open no data port. Such a server connects to the gateway instead.
 //!
-//! A refusal of `PASV` or `EPSV` may apply only to one user or one moment. The session concludes
-//! that the server lacks these commands under two conditions. The server must reply that it does
+//! A refusal of `PASV` or `EPSV` may apply only to one user or one moment. The session reports that
+//! the server lacks these commands only under two conditions. The server must reply that it does
 //! not know the commands, and a transfer over a connection from the server must succeed. If the
-//! server later fails to connect, the session drops this conclusion.
+//! server later fails to connect, the session withdraws the report.
 
 use super::LearnedTrait;
 use crate::session::TransferId;

@@ -22,8 +22,8 @@ pub enum NearInput<'a> {
     ClientEnded,
     /// The client's control connection broke, or the client stopped reading.
     ClientClosed,
-    /// The far gateway has sent a message, or the link stream has ended and this message stands for
-    /// the end.
+    /// The far gateway has sent a message. At the end of the link stream, the caller passes a
+    /// message that represents the end.
     Received(MessageToNear),
     /// The TLS handshake on the client's control connection is complete.
     TlsBegun,

@@ -43,7 +43,7 @@ pub(super) enum PendingRequest {
     Features,
     /// A transfer. Some commands may be sent to the server before its final reply.
     Transfer,
-    /// A log-in command that contains a password.
+    /// A log-in command: `USER`, `PASS` or `ACCT`.
     Login,
     Anything,
 }

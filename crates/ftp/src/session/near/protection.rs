@@ -76,8 +76,8 @@ impl ClientProtection {
         self.is_on = true;
     }
 
-    /// Returns the refusal of a command that the client may send only after the start of TLS.
-    /// Returns `None` if the command is permitted.
+    /// Returns the refusal of a command that the client may send only after the start of TLS, or
+    /// only after `PROT P`. Returns `None` if the command is permitted.
     pub(super) fn refusal(&self, command: &Command<'_>) -> Option<&'static str> {
         if !self.tls.is_required() {
             return None;

@@ -98,8 +98,8 @@ impl ServerSelection {
         }
     }
 
-    /// Records that the session could not reach the server. Returns whether the client may name
-    /// another server.
+    /// Records that the server could not be reached, or that it refused the session. Returns
+    /// whether the client may name another server.
     pub(super) fn server_refused(&mut self) -> bool {
         self.has_server = false;
         self.server_source == ServerSource::Logon

@@ -131,7 +131,8 @@ fn data(near: &mut NearSession, event: NearDataEvent) -> Vec<String> {
     drain(near)
 }
 
-/// Creates a session after `PASV` (command 1). Data connection 1 is open.
+/// Creates a session after `PASV` (command 1). The listening socket of data connection 1 is open,
+/// and the client has its port.
 fn prepared() -> NearSession {
     let mut near = fixed();
     assert_eq!(client(&mut near, "PASV"), ["data 1"]);
