@@ -221,8 +221,8 @@ impl DrainBudget {
     }
 
     /// Returns the required length of the present span (measuring period), in seconds. Before the
-    /// first measurement, spans are very short while the server keeps up. Otherwise the length is a
-    /// fraction of a round trip.
+    /// first measurement, spans are very short while the server keeps up. Otherwise the length is
+    /// one sixth of a round trip, but at least 0.1 s.
     fn span_s(&self, is_server_limited: bool) -> f64 {
         match self.spans.is_empty() && !is_server_limited {
             true => SPAN_FIRST_S,

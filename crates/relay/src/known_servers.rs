@@ -1,5 +1,5 @@
-//! Deviations of servers from the standards, as sessions have detected them. Later sessions with
-//! the same server start with these traits. A trait expires after some time, because servers
+//! Traits in which servers differ from most servers, as sessions have detected them. Later sessions
+//! with the same server start with these traits. A trait expires after some time, because servers
 //! change.
 
 use std::{
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use net::target::HostPort;
 
-/// A deviation of a server from the standards.
+/// A trait in which a server differs from most servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ServerTrait {
     /// The server has the trait [`ServerTraits::dislikes_questions`].

@@ -39,7 +39,7 @@ pub struct RelayLimits {
 impl RelayLimits {
     /// Returns the default limits for a link with `streams` streams. Each session, transfer and
     /// forward uses one stream. Each kind has a fixed share of the streams, so no kind can use up
-    /// all streams. The timeouts are longer than the timeouts of common servers.
+    /// all streams. The timeouts are at least as long as the timeouts of common servers.
     pub fn fitting(streams: usize) -> Self {
         let share = |eighths: usize| (streams * eighths / SHARES).max(1);
         let sessions_max = share(SESSIONS_SHARES);

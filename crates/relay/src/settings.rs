@@ -89,8 +89,8 @@ pub struct FtpListener {
     pub target: Option<HostPort>,
     /// Whether the listener intercepts connections that clients open to the servers' own addresses.
     pub transparent: bool,
-    /// Networks of the permitted clients. `None` stands for loopback addresses and private
-    /// networks.
+    /// Networks of the permitted clients. `None` stands for loopback, private and link-local
+    /// addresses.
     pub clients: Option<Vec<Network>>,
     /// Servers that clients may name. `None` stands for all servers that a peer serves.
     pub allow: Option<AllowList>,
@@ -145,8 +145,8 @@ pub struct PassThrough {
     pub listen: SocketAddr,
     /// Address of the server.
     pub target: HostPort,
-    /// Networks of the permitted clients. `None` stands for loopback addresses and private
-    /// networks.
+    /// Networks of the permitted clients. `None` stands for loopback, private and link-local
+    /// addresses.
     pub clients: Option<Vec<Network>>,
     /// Index of the peer. If the value is `None`, the `serves` settings of the peers select the
     /// peer.
@@ -163,8 +163,8 @@ pub struct Forward {
     pub listen: SocketAddr,
     /// Address to which the far gateway connects.
     pub target: HostPort,
-    /// Networks of the permitted clients. `None` stands for loopback addresses and private
-    /// networks.
+    /// Networks of the permitted clients. `None` stands for loopback, private and link-local
+    /// addresses.
     pub clients: Option<Vec<Network>>,
     /// Index of the peer. If the value is `None`, the `serves` settings of the peers select the
     /// peer.

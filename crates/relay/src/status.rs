@@ -61,15 +61,16 @@ pub struct GatewaySnapshot {
     pub sessions_open: u64,
     /// Number of sessions since the start, including open sessions.
     pub sessions_total: u64,
-    /// Number of log-ons that the gateway itself refused, for example because the target is not
-    /// allowed or the peer is down.
+    /// Number of clients and log-ons that the gateway itself refused. Examples are a target that is
+    /// not allowed, a peer that is down, and a reached limit.
     pub refused_total: u64,
     /// Number of log-ins of this gateway's clients that servers have refused.
     #[serde(default)]
     pub logins_failed_total: u64,
     /// Number of transfers since the start that ended without an error.
     pub transfers_completed_total: u64,
-    /// Number of transfers since the start that broke after their first byte.
+    /// Number of transfers since the start that failed or broke. A data connection that broke
+    /// before its first byte counts only if it belongs to a failed FTP transfer.
     pub transfers_failed_total: u64,
     /// Totals of successful FTP transfers of this gateway's clients since the start. The server has
     /// confirmed each of them.
@@ -78,8 +79,7 @@ pub struct GatewaySnapshot {
     /// Totals of failed FTP transfers of this gateway's clients since the start.
     #[serde(default)]
     pub ftp_failed: FtpTotals,
-    /// Histogram of the durations of successful FTP transfers, in seconds. Each bound is about
-    /// three times the bound before it.
+    /// Histogram of the durations of successful FTP transfers, in seconds.
     #[serde(default)]
     pub ftp_durations_s: Histogram,
     /// Histogram of the mean rates of successful FTP transfers, in bits per second. Empty transfers
@@ -263,10 +263,12 @@ pub struct TransferStatus {
     /// retransmissions.
     #[serde(default)]
     pub wan_bytes: u64,
-    /// Rate over the last second, in bits per second.
+    /// Rate of the direction with more bytes over the last second, in bits per second.
     pub bits_per_s: u64,
     /// Age of the transfer, in seconds.
     pub age_s: f64,
-    /// Bottleneck of the transfer: `client`, `WAN` or `server`. Empty while no byte moves.
+    /// Bottleneck of the transfer: `client`, `WAN` or `server`. The value is `WAN or client` or
+    /// `WAN or server` if the peer has not reported its bottleneck. Empty before the first byte has
+    /// moved.
     pub limit: String,
 }

@@ -49,7 +49,8 @@ struct SessionTruncations {
 
 impl Truncations {
     /// Records the peer's report of a truncation. Returns `false` if the session is unknown. The
-    /// peer must then reset the stream, so that the data do not appear complete.
+    /// caller must then refuse the report. The peer therefore resets its data stream, so that the
+    /// data do not appear complete.
     pub(crate) fn record(&self, key: SessionKey, transfer: TransferId) -> bool {
         let mut sessions = self.lock();
         let Some(known) = sessions.get_mut(&key) else {
@@ -143,9 +144,8 @@ impl Truncation {
     /// Reports to the peer that the data connection at this gateway was truncated. Waits for the
     /// confirmation.
     ///
-    /// # Errors
-    /// The reason why the report failed. The caller must then reset the stream, so that the data do
-    /// not appear complete.
+    /// # Errors The reason why the report failed. The caller must then reset the data stream, so
+    /// that the data do not appear complete.
     pub(crate) async fn report(&self) -> Result<(), String> {
         tracing::info!("the data has ended without close_notify");
         let failed =

@@ -1,5 +1,6 @@
-//! Data connections to the server, for the pump that runs their state machine. The gateway
-//! connects, or accepts the server's connection, as soon as the server has announced its port.
+//! Data connections to the server, for the pump that runs their state machine. As soon as the
+//! server has announced its port, the gateway connects. If the server connects instead, the gateway
+//! listens and accepts the connection.
 
 use std::{
     io,

@@ -605,6 +605,6 @@ fn is_gone(error: &io::Error) -> bool {
 /// commands that a client may pipeline.
 const EARLY_MAX: usize = PIPELINED_MAX;
 
-/// Commands that a client may send between a request for a spool and the upload. Other commands
-/// cancel the request.
+/// Commands that the server may receive between a request for a spool and the data connection. Any
+/// other command cancels the request.
 const PRECEDES_DATA: [&str; 6] = ["PASV", "EPSV", "TYPE", "REST", "PBSZ", "PROT"];

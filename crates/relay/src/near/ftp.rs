@@ -33,7 +33,7 @@ pub struct FtpService {
 
 impl FtpService {
     /// Creates the service for the listener at `address`. `tls` performs TLS handshakes with
-    /// clients, if the settings require TLS.
+    /// clients. `None` if the settings disable TLS.
     pub fn new(settings: FtpListener, address: SocketAddr, tls: Option<Arc<Acceptor>>) -> Self {
         Self {
             settings: Arc::new(settings),
@@ -82,8 +82,8 @@ impl NearService for FtpService {
     }
 }
 
-/// Closes the connection after a reply that states the reason. If the listener uses TLS, the
-/// connection closes without a reply.
+/// Closes the connection after a reply that states the reason. If the listener uses implicit TLS,
+/// the connection closes without a reply.
 fn turn_away(connection: Connection, reached: ReachedLimit, has_tls: bool) {
     if has_tls {
         return socket::abort(connection);

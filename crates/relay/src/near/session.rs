@@ -172,7 +172,8 @@ struct Session {
     /// Link streams of data connections that the server has not confirmed yet.
     streams: HashMap<TransferId, (SendStream, RecvStream)>,
     data: BTreeMap<TransferId, DataConnection>,
-    /// Sender of the latest grant to each running upload. A grant limits the bytes in flight.
+    /// For each data connection, the sender of the latest grant to its pump. A grant limits the
+    /// bytes in flight of an upload.
     grants: BTreeMap<TransferId, watch::Sender<Grant>>,
     /// Budget of an upload that has not received a grant yet, in bytes.
     first_budget_bytes: u64,

@@ -63,6 +63,6 @@ pub(crate) async fn serve(
     }
 }
 
-/// Compression level of requested chunks. The level is the fastest, because the receiver waits for
-/// the chunk.
+/// Compression level of requested chunks. The level is low, because compression must be fast: the
+/// receiver waits for the chunk.
 const MISSING_LEVEL: i32 = 1;

@@ -1,4 +1,5 @@
-//! Histograms. Each bound is about three times the bound before it.
+//! Histograms of durations and rates. Except for the longest duration, each bound is about three
+//! times the bound before it.
 
 use serde::{Deserialize, Serialize};
 

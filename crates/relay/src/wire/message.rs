@@ -143,7 +143,7 @@ pub enum FarMessage {
     /// Maximum number of bytes in flight of each later upload, until its first grant arrives.
     FirstBudget(u64),
     /// Parameters by which the far gateway cuts bytes into chunks. A far gateway with a chunk store
-    /// for this session sends these parameters as its first message.
+    /// for this session sends these parameters before all messages of the FTP session.
     Store(CutParameters),
 }
 

@@ -166,7 +166,7 @@ impl MessageDecoder {
 }
 
 /// Returns the protocol version of a gateway that has refused a session. `text` is the text of the
-/// refusal, which contains [`WireError::Version`].
+/// refusal. Returns `None` if `text` is not the text of [`WireError::Version`].
 pub fn version_of_refusal(text: &str) -> Option<Version> {
     let rest = text.strip_prefix("the peer speaks version ")?;
     let (_, theirs) = rest.split_once(" of the gateway protocol, this gateway ")?;

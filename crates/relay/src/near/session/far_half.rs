@@ -145,7 +145,7 @@ impl Session {
     /// Restarts the session in the older protocol version that the far gateway has named in its
     /// refusal, and repeats the commands already sent. A session that has requested a data
     /// connection is not restarted. In any case, the next session starts with that version. Returns
-    /// whether the session was restarted.
+    /// whether a restart was attempted. The caller must then ignore `message`.
     async fn restart_session(&mut self, message: &MessageToNear) -> bool {
         let (MessageToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
             return false;
@@ -398,14 +398,15 @@ pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// greeting.
 const EARLY_COMMANDS_MAX: usize = 64;
 
-/// Time limit for the first message from the far gateway. After this time, a peer that is not up
-/// counts as down.
+/// Time without a message from the far gateway after which the first check of the peer follows. A
+/// peer that is not up at a check counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
 
-/// Shorter time limit for the first message from the far gateway. The limit applies to clients that
-/// the near gateway can relay directly to their server.
+/// Time limit for opening a stream to a peer, for a client of a transparent listener. After this
+/// time, the near gateway relays the client directly to its server.
 const PASS_TIMEOUT: Duration = Duration::from_millis(300);
+/// Interval between checks whether the peer is up, for a client of a transparent listener.
 const PASS_CHECK: Duration = Duration::from_millis(20);
 
 /// Time limit for the far gateway to close the stream after the client has disconnected. The limit
