@@ -144,8 +144,9 @@ impl Truncation {
     /// Reports to the peer that the data connection at this gateway was truncated. Waits for the
     /// confirmation.
     ///
-    /// # Errors The reason why the report failed. The caller must then reset the data stream, so
-    /// that the data do not appear complete.
+    /// # Errors
+    /// The reason why the report failed. The caller must then reset the data stream, so that the
+    /// data do not appear complete.
     pub(crate) async fn report(&self) -> Result<(), String> {
         tracing::info!("the data has ended without close_notify");
         let failed =
