@@ -76,7 +76,8 @@ impl Relay {
 
     /// Returns a handle of the same relay with new settings.
     ///
-    /// The new limits apply to all sessions immediately. Open sessions keep their other settings.
+    /// The new limits on the numbers of sessions, forwards and failed log-ins apply immediately.
+    /// Open sessions keep all other settings, including timeouts.
     ///
     /// `peer_names` are the names of the link's peers, sorted by number and including removed
     /// peers. `own_addresses` are the TCP listeners of this process. Peers cannot connect to them

@@ -165,12 +165,12 @@ pub struct OptimiserTotals {
 pub struct DroppedDatagrams {
     /// Handshake datagrams (hellos) whose key identifier belongs to no peer.
     pub unknown_key: u64,
-    /// Handshake datagrams (hellos) with a wrong authentication code.
+    /// Handshake datagrams (hellos and replies) with a wrong authentication code.
     pub bad_mac: u64,
     /// Handshake datagrams (hellos) that had already arrived before.
     pub replayed: u64,
-    /// Handshake datagrams (hellos) that arrive during other handshakes of the same peer. The
-    /// gateway replies with a cookie, or drops the hello.
+    /// Handshake datagrams (hellos) that started no handshake, because too many other handshakes
+    /// were in progress. The gateway replied with a cookie, or dropped the hello.
     pub crowded: u64,
     /// Datagrams that are not in the link's format.
     pub malformed: u64,

@@ -3,9 +3,9 @@
 //!
 //! The far half sends the server one command at a time, except for commands that may be sent during
 //! a transfer. The far half tags each reply line with its command and its transfer. The near half
-//! relays the lines, and inserts the gateway's own replies in order. The near half holds back the
-//! final reply of a transfer until the data have been delivered. The halves exchange only
-//! [`MessageToFar`] and [`MessageToNear`].
+//! relays the lines, and inserts the gateway's own replies in order. The near half holds back a
+//! successful final reply of a transfer until the data have been delivered. The halves exchange
+//! only [`MessageToFar`] and [`MessageToNear`].
 
 pub mod data;
 pub mod far;

@@ -176,8 +176,8 @@ impl Carrier {
         lane.is_reset = true;
     }
 
-    /// Releases a stream. If `end` has not sent its end of file, the function resets that
-    /// direction.
+    /// Releases a stream. If `end` has not sent its end of file, the function resets the direction
+    /// from `end`. The function also stops reading at `end`.
     pub(crate) fn let_go(&mut self, now: Duration, rng: &mut Rng, end: End) {
         if !self.lanes[end as usize].has_fin {
             self.reset_lane(now, rng, end);

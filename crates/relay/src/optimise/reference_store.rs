@@ -1,5 +1,5 @@
-//! Outstanding references. This gateway has sent a reference to a chunk, and the receiver has not
-//! acknowledged the chunk.
+//! Outstanding references. A reference to a chunk is outstanding if this gateway has sent it and
+//! the receiver has not acknowledged the chunk.
 //!
 //! The receiver may not have such a chunk, and can then request its bytes. The gateway therefore
 //! keeps the chunks of outstanding references in memory, up to a limit. Above the limit, the

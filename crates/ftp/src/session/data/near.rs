@@ -621,8 +621,8 @@ const SERVER_END: Duration = Duration::from_millis(100);
 /// Time limit for a server's reply after the server closed its data connection.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Number of successive checks without a byte after which the upload of a disconnected client
-/// counts as over. Ten checks take one second.
+/// Number of successive checks without a byte after which the gateway aborts the upload of a
+/// disconnected client. Ten checks take one second.
 const QUIET_CHECKS: u32 = 10;
 const QUIET_CHECK: Duration = Duration::from_millis(100);
 

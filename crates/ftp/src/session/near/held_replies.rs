@@ -1,5 +1,5 @@
-//! Reply lines that the near gateway holds back because they follow the final reply of a transfer.
-//! The data of that transfer have not been delivered.
+//! Queue of reply lines from the server. The near gateway holds back a successful final reply of a
+//! transfer, and all later lines, until the data have been delivered.
 
 use std::collections::VecDeque;
 
@@ -37,7 +37,7 @@ impl HeldReplies {
         self.bytes = 0;
     }
 
-    /// Whether a held reply line belongs to this transfer.
+    /// Whether a queued reply line belongs to this transfer.
     pub(super) fn reports_on(&self, transfer: TransferId) -> bool {
         let mut tags = self.lines.iter().map(|(tag, _)| tag);
         tags.any(|tag| tag.transfer == Some(transfer))

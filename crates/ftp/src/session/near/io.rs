@@ -36,14 +36,15 @@ pub enum NearInput<'a> {
     },
     /// For a data connection, no listening socket or no link stream could be opened.
     NoData(TransferId),
-    /// The near gateway could not reach the far gateway of a server. The reply contains the reason.
+    /// The session cannot use its server. The server is not allowed, or its far gateway could not
+    /// be reached. The reply contains the reason.
     NotReached {
         /// Code of the reply for the client.
         code: u16,
         /// Text of the reply for the client.
         text: &'a str,
     },
-    /// The link lost the stream of the session. The text is the reason.
+    /// The stream of the session broke, or the gateway is shutting down. The text is the reason.
     LinkLost(&'a str),
     /// A limit of the gateway ends the session. The text is the reason.
     LimitReached(&'a str),
