@@ -64,9 +64,9 @@ impl ProbePeer {
     pub fn start(address: SocketAddr) -> Result<Self, ProbeError> {
         Payload::Random.prepare();
         let listening = |error| ProbeError::system(format!("listening at {address}"))(error);
-        let listener = TcpListener::bind(address).map_err(listening)?;
+        let bound = bind(address, UdpSocket::bind);
+        let (listener, udp) = bound.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
-        let udp = UdpSocket::bind(address).map_err(listening)?;
         let shared = Arc::new(PeerContext {
             table: TestTable::default(),
             udp,
@@ -101,6 +101,32 @@ impl Drop for ProbePeer {
         self.shared.is_stopped.store(true, Ordering::Relaxed);
         // Wakes the accepting thread.
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
+    }
+}
+
+/// Binds one port by TCP and, with `bind_udp`, by UDP.
+///
+/// The system chooses a port in place of port 0 by the free ports of TCP. If another program uses
+/// the UDP port of that number, the function tries further ports.
+fn bind(
+    address: SocketAddr,
+    mut bind_udp: impl FnMut(SocketAddr) -> io::Result<UdpSocket>,
+) -> io::Result<(TcpListener, UdpSocket)> {
+    // An open listener keeps its port, so the system does not choose that port again.
+    let mut unusable = Vec::new();
+    loop {
+        let listener = TcpListener::bind(address)?;
+        match bind_udp(listener.local_addr()?) {
+            Ok(udp) => return Ok((listener, udp)),
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && address.port() == 0
+                    && unusable.len() + 1 < PORTS_TRIED_MAX =>
+            {
+                unusable.push(listener);
+            }
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -471,6 +497,9 @@ fn udp_control(
     }
 }
 
+/// Maximum number of ports that a peer tries in place of port 0. On a machine with half of its UDP
+/// ports in use, one start in 65,536 fails.
+const PORTS_TRIED_MAX: usize = 16;
 /// Interval between two checks whether a test's client is still connected.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// Longest time for which the peer waits for late datagrams after the client has announced the end

@@ -28,6 +28,48 @@ fn tcp_probe(peer: &ProbePeer, task: tcp::TcpTask) -> TcpProbe {
 }
 
 #[test]
+fn a_port_in_use_by_udp_is_replaced_by_another_one() {
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let mut tried = Vec::new();
+    let (listener, udp) = bind(any, |address| {
+        tried.push(address);
+        match tried.len() {
+            ..4 => Err(io::ErrorKind::AddrInUse.into()),
+            _ => UdpSocket::bind(any),
+        }
+    })
+    .expect("the fourth port is free");
+    assert_eq!(tried.last(), listener.local_addr().ok().as_ref());
+    tried.sort_unstable();
+    tried.dedup();
+    assert_eq!(tried.len(), 4, "no port is tried twice");
+    drop(udp);
+
+    let mut count = 0;
+    let in_use = |kind: io::ErrorKind, count: &mut usize, address| {
+        let bound = bind(address, |_| {
+            *count += 1;
+            Err(kind.into())
+        });
+        bound.expect_err("no port is free").kind()
+    };
+    let kind = io::ErrorKind::AddrInUse;
+    assert_eq!(in_use(kind, &mut count, any), kind);
+    assert_eq!(count, PORTS_TRIED_MAX, "the attempts have a limit");
+    let other = io::ErrorKind::PermissionDenied;
+    assert_eq!(in_use(other, &mut count, any), other);
+    assert_eq!(count, PORTS_TRIED_MAX + 1, "another error is final");
+}
+
+#[test]
+fn a_configured_port_in_use_by_udp_is_an_error() {
+    let taken = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("it is bound");
+    let error = ProbePeer::start(address).expect_err("the port is in use");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
+#[test]
 fn transactions_and_bulk_transfers_are_answered() {
     let peer = peer();
     let mut probe = TransactionProbe::new(peer.address());
