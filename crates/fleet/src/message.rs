@@ -44,8 +44,8 @@ pub struct BatchFile {
     pub modified_unix_s: Option<i64>,
 }
 
-/// Bytes of a command line argument or a path, as text. All characters except printable ASCII are
-/// percent-encoded.
+/// Bytes of a command line argument or a path, as text. Control characters, bytes outside of ASCII,
+/// quotation marks, backslashes and percent signs are percent-encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EncodedBytes(String);

@@ -25,7 +25,8 @@ pub struct JobRecord {
     pub to: String,
     /// Time of the submission, in seconds of Unix time.
     pub submitted_unix_s: i64,
-    /// Time at which the last batch finished, in seconds of Unix time. `None` while the job runs.
+    /// Time at which the job was done, failed or was cancelled, in seconds of Unix time. `None`
+    /// before.
     pub ended_unix_s: Option<i64>,
     /// Number of the latest listing of the source. Zero before the first listing.
     pub listing: u32,
@@ -41,11 +42,11 @@ pub struct JobRecord {
     pub listing_failure: Option<String>,
     /// Whether a user has cancelled the job.
     pub is_cancelled: bool,
-    /// Numbers of files by outcome.
+    /// Counts of files, by outcome.
     pub counts: FileCounts,
 }
 
-/// Numbers of files by outcome.
+/// Counts of files, by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileCounts {
     /// Number of files to move.
@@ -55,7 +56,7 @@ pub struct FileCounts {
     pub moved: u64,
     /// Number of files that the destination already had when the source was listed.
     pub same: u64,
-    /// Number of entries that filters or other rules left out.
+    /// Number of entries that were left out without an error, for example because of a filter.
     pub left_out: u64,
     /// Number of bytes that successful attempts moved.
     pub bytes: u64,
@@ -167,8 +168,9 @@ impl JobRecord {
         };
     }
 
-    /// Records that a listing is complete. `found` has the numbers of files to move, of files
-    /// already at the destination, and of entries left out.
+    /// Records that a listing has ended. `found` has the counts of files to move, of files already
+    /// at the destination, and of entries left out. `failure` is the reason if the listing is not
+    /// complete.
     pub fn mark_listed(
         &mut self,
         listing: u32,

@@ -116,7 +116,7 @@ impl ValueTable {
     }
 
     /// Returns all values with their keys. If `below` is given, returns only values whose key
-    /// starts with it.
+    /// starts with `below` and a dot.
     pub(super) async fn list<T: DeserializeOwned>(
         &self,
         below: Option<&str>,
@@ -135,8 +135,8 @@ impl ValueTable {
     }
 }
 
-/// Returns the messages of a stream whose subjects match a filter, the oldest first. Each message
-/// has its subject.
+/// Returns the values of a stream with their subjects, the oldest first. Omits subjects that do not
+/// match the filter.
 async fn list<T: DeserializeOwned>(
     stream: &Stream,
     filter: String,

@@ -64,8 +64,8 @@ struct WorkerContext {
     restoring: Mutex<()>,
 }
 
-/// Runs the worker until `interrupt` resolves. Unfinished batches then return to the queue for
-/// other workers.
+/// Runs the worker until `interrupt` resolves. Unfinished batches and listings then return to the
+/// queue for other workers.
 ///
 /// # Errors
 /// [`QueueError`] if the queue is unusable at the start. If the queue becomes unusable later, the
@@ -283,7 +283,7 @@ impl WorkerContext {
     }
 
     /// Executes a step that records an outcome. Repeats the step while the server cannot be
-    /// reached, because the finished work would otherwise be lost.
+    /// reached, because another worker would otherwise repeat the finished work.
     ///
     /// Stops with an error if another worker has claimed the work, or if this worker ends.
     async fn retry_while_away<T, F>(
