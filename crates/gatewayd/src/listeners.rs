@@ -38,7 +38,7 @@ pub(crate) struct Listeners {
     leaving: JoinSet<()>,
 }
 
-/// Sockets and TLS acceptors for the listeners of a configuration that is not yet active.
+/// Sockets and TLS acceptors for the listeners of one configuration.
 #[derive(Debug, Default)]
 pub(crate) struct PreparedListeners {
     listeners: HashMap<ListenerId, Arc<TcpListener>>,

@@ -223,7 +223,7 @@ impl Register {
 
     /// Reads the register file, applies `change`, and replaces the file atomically. If another
     /// process is changing the file, waits for it first. Deletes invites that expired more than a
-    /// day ago.
+    /// day ago, and removals older than 90 days.
     ///
     /// # Errors
     /// [`RegisterChangeError`] if `change` fails or the file is unusable.

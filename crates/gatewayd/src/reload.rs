@@ -1,6 +1,6 @@
 //! Reloads: a running gateway reads its configuration file again. It applies all changes that are
-//! possible without a restart, or none if the file is invalid. It reports which changes need a
-//! restart.
+//! possible without a restart. After an error, it applies no change. It reports which changes need
+//! a restart.
 //!
 //! Present sessions keep their settings. New sessions get the new settings. The module `plan`
 //! compares the two configurations.
@@ -51,8 +51,8 @@ pub struct ReloadChannels {
 }
 
 impl ReloadChannels {
-    /// Creates the channels of a gateway that never changes its configuration. The caller must keep
-    /// the returned sender for as long as the gateway runs.
+    /// Creates the channels of a gateway whose configuration never changes. Also returns the sender
+    /// of reload orders. Each reload reads the same configuration again.
     pub fn never(config: &Config) -> (Self, mpsc::Sender<()>) {
         let (orders, ordered) = mpsc::channel(1);
         let same = config.clone();

@@ -9,8 +9,9 @@ use aws_lc_rs::{constant_time::verify_slices_are_equal, digest};
 pub struct AdminToken([u8; 32]);
 
 impl AdminToken {
-    /// Creates a token from a text. Returns `None` if the text is too short: below 32 hexadecimal
-    /// digits, or below 22 other characters.
+    /// Creates a token from a text. Returns `None` if the text has fewer than 32 hexadecimal
+    /// digits, or fewer than 22 other characters. Also returns `None` if the text has more than 512
+    /// characters, or characters other than visible ASCII.
     pub fn new(text: &str) -> Option<Self> {
         let is_hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let least = if is_hexadecimal { HEX_MIN } else { TEXT_MIN };

@@ -1,5 +1,5 @@
-//! Checks of `[limits]`. The number of streams per peer depends on `memory_max`. The sum of all
-//! limits must not exceed this number.
+//! Checks of `[limits]`. The number of streams per peer depends on `memory_max`. The sum of
+//! `sessions_max`, `transfers_max` and `forwards_max` must not exceed this number.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -21,7 +21,7 @@ struct Key<'a> {
     name: &'static str,
     set: Option<&'a Spanned<NonZeroUsize>>,
     default: usize,
-    /// Whether the configuration has listeners that use this kind of streams.
+    /// Whether the gateway needs at least one stream of this kind.
     is_used: bool,
 }
 
@@ -83,8 +83,8 @@ pub(super) fn limits(
     })
 }
 
-/// Returns the value of each key. A key that is not set gets its share of the streams that remain
-/// after subtraction of the set keys.
+/// Returns the value of each key. A key that is not set gets a share of the streams that remain
+/// after subtraction of the set keys. The share is at most the key's default.
 fn divided(
     keys: &[Key<'_>; 3],
     memory_max: ByteCount,

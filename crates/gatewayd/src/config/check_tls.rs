@@ -114,8 +114,8 @@ fn listener_certificate(tls: &TlsSection) -> Certificate<'_> {
 pub(super) struct Certificate<'a> {
     pub(super) cert: (&'static str, Option<&'a Spanned<PathBuf>>),
     pub(super) key: (&'static str, Option<&'a Spanned<PathBuf>>),
-    /// File name of the certificate that the gateway creates if none is configured. The file is in
-    /// the folder of the gateway's `key_file`.
+    /// Part of the file name of the certificate that the gateway creates if none is configured. The
+    /// full name is the name of the gateway's `key_file`, a dot, this part and an extension.
     pub(super) kept_as: &'static str,
 }
 

@@ -34,7 +34,7 @@ struct RateRequest {
     rate_max: Option<String>,
 }
 
-/// Limits the rate of one peer, or of all peers together, until the next reload.
+/// Limits the rate of one peer, or of all peers together, until an operator orders a reload.
 pub(super) async fn rate(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,
@@ -98,7 +98,7 @@ pub(super) async fn stop(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClearRequest {
-    /// Path of the store's folder.
+    /// Name of the store's folder.
     store: String,
 }
 

@@ -1,4 +1,5 @@
-//! History of each peer: the last ten minutes in seconds, and the last day in minutes.
+//! History of each peer: one sample per second for ten minutes, and one sample per minute for a
+//! day.
 
 use std::{
     collections::{BTreeMap, VecDeque},

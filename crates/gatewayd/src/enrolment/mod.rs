@@ -3,8 +3,8 @@
 //!
 //! The invite contains the far gateway's endpoint, the far gateway's public key and a token. Both
 //! gateways derive the same key pair from the token. The invited gateway connects with this key
-//! pair. Its handshake is therefore encrypted, and the far gateway replies to no gateway without an
-//! invite.
+//! pair. Its handshake is therefore encrypted. The far gateway sends no reply to gateways that are
+//! neither peers nor invited.
 //!
 //! On the first stream, the invited gateway sends its own public key. The far gateway adds this key
 //! to its peers. The invite is then no longer valid. The private key of a gateway never leaves its

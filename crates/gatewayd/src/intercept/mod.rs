@@ -42,7 +42,8 @@ impl Interception {
     /// that a killed gateway has left. The kernel intercepts connections as soon as the peer is up.
     ///
     /// # Errors
-    /// [`InterceptError`] names the missing program or permission. No rules remain installed.
+    /// [`InterceptError`] names the missing program, permission or kernel feature. No rules remain
+    /// installed.
     pub(crate) fn start(config: &Config, link: &Link) -> Result<Self, InterceptError> {
         let mut interception = Self::install(config, &[])?;
         interception.resume(link);
@@ -133,8 +134,8 @@ pub(crate) fn tables(config: &Config) -> Vec<String> {
 /// kernel. Returns one line of text for each transparent listener.
 ///
 /// # Errors
-/// [`InterceptError`] names the missing program or permission, or reports that the gateway still
-/// runs.
+/// [`InterceptError`] names the missing program, permission or kernel feature, or reports that the
+/// gateway still runs.
 pub fn remove(config: &Config) -> Result<Vec<String>, InterceptError> {
     let mut lines = Vec::new();
     for rules in rulesets(config) {

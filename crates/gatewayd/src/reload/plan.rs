@@ -139,8 +139,8 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
 
 /// Assigns each peer of `fresh` its number in the link, and returns all peers of the link.
 ///
-/// A peer whose keys have all changed counts as another peer and gets a new number. Sessions of the
-/// former peer therefore never act for the new peer.
+/// A peer keeps its number if it has its former name and at least one of its former keys. Otherwise
+/// it counts as another peer. Sessions of the former peer therefore never act for the new peer.
 fn number_peers(
     running: &Config,
     fresh: &mut Config,

@@ -50,9 +50,9 @@ pub use self::{
 /// Outcome of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpgradeOutcome {
-    /// Process ID of the new process, if it was started.
+    /// Process ID of the new process. `None` after a failed upgrade.
     pub pid: Option<u32>,
-    /// Version of the new process.
+    /// Version of the new process. After a failed upgrade, the version of the old process.
     pub version: String,
     /// Process ID of the old process. After a failed upgrade, this process continues to serve.
     pub old_pid: u32,

@@ -333,8 +333,8 @@ impl World {
         (client, server, client_data, server_data)
     }
 
-    /// Returns the connections of an upload after the first 100 000 bytes. The near gateway has
-    /// read the first bytes of them.
+    /// Returns the connections of an upload. The client has sent 100 000 bytes, and the near
+    /// gateway has read some of these bytes.
     pub fn mid_upload(&self) -> Prepared {
         let (client, server, mut client_data, server_data) = self.uploading();
         client_data
