@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-/// An error with exit code 2. The command line is invalid, or a file that it names.
+/// An error with exit code 2. The command line is invalid, or it names an invalid file.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct WrongUse(String);

@@ -161,7 +161,8 @@ fn steps(plan: &Plan) -> Vec<Step<'_>> {
 }
 
 impl Stage {
-    /// Makes one measured transfer through the gateways, after it has warmed up the link.
+    /// Makes one measured transfer through the gateways. If the link is not warm, first makes
+    /// another transfer that warms up the link.
     fn run(&mut self, cell: &PathCell, size: ByteCount) -> anyhow::Result<MeasuredTransfer> {
         // A transfer that is cut off still counts at the rate that it reached.
         let limit = 4 * cell.ideal(size) + Duration::from_secs(20);

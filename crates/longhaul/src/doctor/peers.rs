@@ -108,8 +108,9 @@ fn reach(endpoint: &str, what: &str, is_up: bool, findings: &mut Findings) -> bo
     true
 }
 
-/// Sends one byte to a gateway, which ignores it. Returns the MTU that this machine's routing table
-/// has for the path. Returns an error if an ICMP error arrives.
+/// Sends one byte to a gateway, which ignores it. Returns the path's MTU from this machine's
+/// routing table, or [`MTU_MIN`] with IPv6. Returns an error if no route exists or no program
+/// listens.
 fn knock(address: SocketAddr) -> io::Result<i32> {
     let any = match address {
         SocketAddr::V4(_) => "0.0.0.0:0",

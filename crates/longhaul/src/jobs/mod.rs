@@ -108,7 +108,9 @@ async fn retry(args: &RetryArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts the failed batches of a job back into the queue. Returns a text about the result.
+/// Puts the failed batches of a job back into the queue. Orders a new listing instead if the
+/// listing has failed, the job was cancelled, or its work was lost. Returns a text about the
+/// result.
 async fn retry_one(queue: &PoolQueue, job: &str) -> anyhow::Result<String> {
     let record = known(queue.record(job).await?, job)?;
     let letters = queue.dead_letters(Some(job)).await?;

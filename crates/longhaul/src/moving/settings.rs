@@ -310,7 +310,7 @@ pub(super) fn share_gateways(jobs: &mut [Settings]) {
     }
 }
 
-/// Limits each job's lanes, so that all jobs together keep `--connections` at each server.
+/// Limits each job's lanes, so that all jobs together do not exceed `--connections` at any server.
 fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Result<()> {
     let mut uses: HashMap<ServerName, u16> = HashMap::new();
     for job in jobs.iter() {

@@ -162,8 +162,8 @@ impl Output {
         })
     }
 
-    /// Prints the summary and the first plot, unless the records were printed as JSON. Writes all
-    /// plots to files.
+    /// Prints the summary and the first plot, unless the records were printed as JSON. With
+    /// `--plot`, also writes all plots to files.
     pub(super) fn conclude(&self, summary: &str, plots: &[Plot]) -> anyhow::Result<()> {
         if let Some(path) = &self.plot {
             write_svgs(path, plots)?;

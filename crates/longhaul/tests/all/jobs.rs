@@ -1,5 +1,5 @@
-//! Tests of `longhaul jobs` with a real NATS server: jobs are submitted, moved, failed, retried and
-//! cancelled.
+//! Tests of `longhaul jobs` with a real NATS server: jobs are submitted, executed, retried and
+//! cancelled, and some jobs fail.
 #![allow(clippy::disallowed_methods, reason = "runs programs and sockets")]
 
 use std::{

@@ -188,7 +188,7 @@ pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-/// Creates the JetStream consumer of the pool at the NATS server `url`, as
+/// Creates the JetStream consumer of the pool at the NATS server `url`, like
 /// [`World::make_consumer`].
 pub(crate) fn make_consumer(url: &str, ack_wait: Duration) {
     let ns = ack_wait.as_nanos();

@@ -130,7 +130,7 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Maximum time to wait. On a busy machine, the end of a killed process takes less time.
+/// Maximum time to wait. It is longer than a killed process needs to end on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Test scenario that must succeed for every kind of user.
