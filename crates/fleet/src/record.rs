@@ -74,7 +74,8 @@ pub enum JobState {
     Running,
     /// All files have been moved.
     Done,
-    /// The listing or some batches failed at every attempt. All other batches are done.
+    /// The source could not be listed completely, or some batches failed at every attempt. All
+    /// other batches are done.
     Failed,
     /// A user has cancelled the job.
     Cancelled,

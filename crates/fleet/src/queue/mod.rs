@@ -1,7 +1,8 @@
 //! The pool of a fleet at a NATS server. A pool consists of four streams:
 //!
 //! - `LONGHAUL_JOBS_<pool>`, subjects `job.<pool>.<job>.order` and `job.<pool>.<job>.batch`: the
-//!   queue. Each message is delivered to one worker. All workers of the pool share one consumer.
+//!   queue. Each message is delivered to one worker at a time. All workers of the pool share one
+//!   consumer.
 //! - `LONGHAUL_DEAD_<pool>`, subjects `dead.<pool>.<job>.<work>`: the dead letters.
 //! - `LONGHAUL_RECORDS_<pool>`, subjects `record.<pool>.<job>`: one [`JobRecord`] for each job.
 //! - `LONGHAUL_CLAIMS_<pool>`, subjects `claim.<pool>.<job>.<work>`: the claims of running work.
