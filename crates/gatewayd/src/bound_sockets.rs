@@ -29,7 +29,7 @@ pub struct BoundSockets {
     pub pass_through: Vec<(TcpListener, Vec<TcpListener>)>,
     /// One listener for each `[[forward]]` section, in the order of the file.
     pub forwards: Vec<TcpListener>,
-    /// The admin interface. `None` if its default address is in use by another program.
+    /// The admin interface. `None` if it has its default address and cannot be bound.
     pub admin: Option<TcpListener>,
     /// The admin socket. `None` if it has its default path and cannot be bound.
     pub admin_socket: Option<UnixListener>,

@@ -428,8 +428,8 @@ const LINK_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::U
 pub(super) const ADMIN_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9810);
 
-/// Minimum rate limit. At a lower rate, sending one full packet takes longer than the link's
-/// timeout for an acknowledgement.
+/// Minimum rate limit. At a lower rate, sending one full packet takes longer than the link waits
+/// for a report of the peer.
 pub(crate) const RATE_MAX_MIN: BitRate = BitRate::kbit(64);
 
 /// Minimum idle timeout. With a shorter timeout, a few lost packets on a path with a long

@@ -33,7 +33,8 @@ struct PagePermissions {
     look: bool,
     change: bool,
     invite: bool,
-    /// Whether the client can gain permissions by a log-in with a token.
+    /// Whether a log-in with a token is useful: a token is configured, and the client has no valid
+    /// certificate.
     has_token: bool,
     /// Reason why the dashboard, or the creation of invites, is not available.
     why_not: Option<String>,
