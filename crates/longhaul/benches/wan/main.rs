@@ -7,10 +7,11 @@
 //! is `plain`, whose paths only lose packets. In this section the link is warm: at most 10 s
 //! earlier, it has transferred four bandwidth-delay products.
 //!
-//! The kernel's TCP has buffers of 512 MB and makes one transfer in each cell of `plain`. After 15
-//! s, the bench aborts this transfer and uses its rate so far. In the other sections, each run
-//! starts new gateways. All sections except `plain` and `sequences` also show the same trial in
-//! virtual time. `--help` lists the options. The exit code is 1 if a required result is missed.
+//! The kernel's TCP has buffers of 512 MB. In each cell of `plain`, it makes one transfer with each
+//! selected congestion control. After 15 s, the bench aborts such a transfer and uses its rate so
+//! far. In the other sections, each run starts new gateways. All sections except `plain` and
+//! `sequences` also show the same trial in virtual time. `--help` lists the options. The exit code
+//! is 1 if a required result is missed.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"

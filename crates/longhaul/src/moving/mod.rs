@@ -177,8 +177,8 @@ impl CommonArgs {
 }
 
 impl Order<'_> {
-    /// Checks that workers on other machines can move the same files. Refuses options that have an
-    /// effect only in this process.
+    /// Checks that workers on other machines can execute the job. Refuses options that workers do
+    /// not support, and relative local paths.
     pub(crate) fn check_for_workers(&self) -> anyhow::Result<()> {
         let common = self.common;
         let is_set = |is_it: fn(&WriteArgs) -> bool| self.writing.is_some_and(is_it);

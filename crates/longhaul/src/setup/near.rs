@@ -205,9 +205,9 @@ fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::
     }
 }
 
-/// Returns the address for the listener: the default FTP port, or another port if the default port
-/// cannot be used. The text states the reason. `own` contains the addresses of listeners in the
-/// configuration.
+/// Returns the suggested address for the listener. `own` contains the addresses of listeners in the
+/// configuration. If one of them has the default FTP port, returns this address. If the default
+/// port cannot be used, returns another port and the reason.
 fn usual_listen(
     own: &[String],
     bind: impl FnOnce(SocketAddr) -> io::Result<()>,
