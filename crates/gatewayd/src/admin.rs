@@ -5,9 +5,9 @@
 //! - `GET /trace` serves programs on this machine.
 //! - The dashboard serves people.
 //!
-//! The interface shows names of users, files and clients only to clients with the token or a valid
-//! certificate, and to processes at the admin socket. The TLS address serves all pages except
-//! `/trace`, and only to clients that the dashboard admits.
+//! Names of users, files and clients are visible only with the token or a valid client certificate,
+//! or at the admin socket. The TLS address serves all pages except `/trace`, and only to clients
+//! that the dashboard admits.
 //!
 //! Only the admin socket accepts the orders `POST /reload`, `POST /upgrade` and `POST /log`. The
 //! module `pages::local` checks the user of the process that sends an order. The admin socket
