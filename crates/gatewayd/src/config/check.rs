@@ -141,8 +141,8 @@ pub(super) fn check(
     Ok(config)
 }
 
-/// Returns the peers of the register, and the guests: gateways that have an invite and may connect
-/// to enrol.
+/// Returns the peers of the register, and the guests. Guests are gateways with an invite, and
+/// removed peers.
 fn registered(
     file: &File,
     key_file: &Path,

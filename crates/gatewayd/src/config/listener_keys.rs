@@ -37,7 +37,8 @@ pub(super) fn via(
     }
 }
 
-/// Refuses a target that no peer serves. If `via` names a peer, that peer must serve the target.
+/// Refuses a target that no peer serves. Accepts every target if `via` names a peer, because the
+/// listener then uses this peer in any case.
 pub(super) fn served(
     target: &Spanned<HostPort>,
     via: Option<usize>,

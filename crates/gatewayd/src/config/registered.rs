@@ -1,5 +1,5 @@
-//! The peers of the register, and the guests (gateways that have an invite and may connect to
-//! enrol).
+//! The peers of the register, and the guests. Guests are gateways with an invite, and removed peers
+//! that still have to be informed of their removal.
 
 use std::collections::HashSet;
 

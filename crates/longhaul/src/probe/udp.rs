@@ -1,4 +1,5 @@
-//! `longhaul probe udp`: measures the loss of datagrams that are sent at a constant rate.
+//! `longhaul probe udp`: measures loss, duplication, reordering and jitter of datagrams that are
+//! sent at a constant rate.
 
 use std::time::Duration;
 
