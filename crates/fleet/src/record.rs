@@ -147,8 +147,9 @@ impl JobRecord {
     /// Starts a new listing by the worker with the claim `lister`. Batches of an earlier listing
     /// become invalid.
     ///
-    /// The new listing finds the files of the earlier listing again. If another worker has a later
-    /// claim, the function changes nothing.
+    /// The new listing finds the files of the earlier listing again. The function changes nothing
+    /// if another worker has a later claim. It also changes nothing if a listing is complete, or
+    /// the job is cancelled.
     pub fn begin_listing(&mut self, lister: u64) {
         if lister <= self.lister || self.batches.is_some() || self.is_cancelled {
             return;
@@ -230,7 +231,8 @@ impl JobRecord {
         batch.listing == self.listing && self.dead.contains(batch.number)
     }
 
-    /// Resets the failure of a listing or a batch, so that workers can try it again.
+    /// Resets the failure of a listing or a batch, so that workers can try it again. For a listing,
+    /// also reverts a cancellation and makes earlier batches invalid.
     pub fn retry(&mut self, message: &Message) {
         match message {
             Message::Order(_) => {

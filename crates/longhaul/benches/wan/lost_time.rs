@@ -31,9 +31,10 @@ pub enum Cause {
     Processor,
     /// No cause: the transfer was nearly as fast as the ideal.
     Line,
-    /// The bottleneck was idle for some time.
+    /// Most of the lost time passed while the bottleneck was idle.
     Idle,
-    /// The bottleneck carried bytes that a perfect sender would not have sent.
+    /// Most of the lost time passed while the bottleneck carried bytes that a perfect sender would
+    /// not have sent.
     Extra,
     /// The transfer failed.
     Failed,
