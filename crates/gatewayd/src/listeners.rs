@@ -204,7 +204,8 @@ impl Listeners {
         self.prepared.named_sockets()
     }
 
-    /// Returns the clients that are connected to each pass-through listener.
+    /// Returns the clients of each pass-through listener, including clients that older processes
+    /// serve.
     pub(crate) fn pass_through_clients(&self) -> Vec<PassThroughClients> {
         let listeners = self.pass_through.iter();
         listeners
@@ -216,7 +217,7 @@ impl Listeners {
     }
 
     /// Permits data connections to clients whose control connections an older process serves. The
-    /// permission ends with the control connection.
+    /// permission ends if a client opens no data connection within the idle timeout.
     pub(crate) fn inherit(&self, all: &[PassThroughClients]) {
         for listener in &self.pass_through {
             let listen = listener.config().listen;

@@ -188,8 +188,9 @@ fn listener(text: &str) -> anyhow::Result<GatewayListener> {
     })
 }
 
-/// Starts one near gateway in this process if the options name far gateways. Each [`Access`] then
-/// uses a separate listener. `scheme` is the scheme of the servers' URLs.
+/// Starts one near gateway in this process if the options name far gateways. The near gateway has
+/// one listener for each far gateway. Each [`Access`] then uses the listener of its far gateway.
+/// `scheme` is the scheme of the servers' URLs.
 pub(crate) fn start_near(
     all: &mut [&mut Access],
     scheme: Option<Scheme>,
