@@ -417,8 +417,8 @@ const NOT_FOR_JOBS: [&str; 4] = ["dry_run", "json", "progress", "clean"];
 
 const NAME_BYTES_MAX: usize = 64;
 
-/// Default settle time (time for which a file must stay unchanged before it is copied). Other
-/// ingest tools use the same value.
+/// Default settle time (time for which a file must stay unchanged before it is copied) of jobs with
+/// `watch`, `on_file` or `remove_source`. Other ingest tools use the same value.
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// Interval at which the agent lists a watched folder even without notifications, because not every
