@@ -103,7 +103,7 @@ def write(table):
              "`cargo xtask conformance filezilla` tests FileZilla 3.63 in its window. FileZilla uploads twenty files",
              "and downloads twenty files over its ten connections, without TLS and with TLS, with vsftpd and",
              "ProFTPD ([picture](results/filezilla.png)).", "",
-             "The next list shows each client that failed. Most fail without gateways, too.", "",
+             "The next list shows each client that failed. Most of these clients also fail without gateways.", "",
              *(f"- {client} with {server} (TLS with {legs}, {mode}) fails {FAILURES[verdict]}. Error: {why}"
                for (client, legs, mode, server), (verdict, why) in table.items() if verdict != "yes")]
     pages.write_text("docs/clients.md", lines)
