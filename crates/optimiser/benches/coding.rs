@@ -1,5 +1,5 @@
-//! `cargo bench -p longhaul-optimiser --bench coding`: processor time of each stage of coding, in seconds
-//! for each gigabyte of application data.
+//! `cargo bench -p longhaul-optimiser --bench coding`: processor time of each stage of coding, in
+//! seconds for each gigabyte of application data.
 //!
 //! One thread does all work. The bench prints the median, least and greatest processor time of five
 //! runs. Other running programs affect the results only through the processor's caches. The content

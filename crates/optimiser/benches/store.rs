@@ -1,4 +1,5 @@
-//! `cargo bench -p longhaul-optimiser --bench store`: speed of the chunk store, and memory of its index.
+//! `cargo bench -p longhaul-optimiser --bench store`: speed of the chunk store, and memory of its
+//! index.
 //!
 //! The bench measures the index alone, with entries for 100 GB and for 1 TB of chunks of 16 KiB. It
 //! measures a real store of `--gigabytes` in a temporary folder. Each figure comes from one run. A

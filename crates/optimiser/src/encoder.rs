@@ -122,8 +122,8 @@ impl Encoder {
         }
     }
 
-    /// Returns whether some bytes are not sent yet because the encoder waits for the end of a chunk
-    /// or list.
+    /// Returns whether some bytes are not sent yet because the encoder waits for the end of a
+    /// block, chunk or list.
     pub fn holds_back(&self, buffer: &BytesMut) -> bool {
         buffer.len() > self.sent_ahead_bytes || !self.known.is_empty()
     }
@@ -253,7 +253,8 @@ impl Encoder {
         chunks.record_sent(list.name, list.bytes);
     }
 
-    /// Sends one reference for each chunk that the receiver may have.
+    /// Sends one reference for each chunk that the receiver may have. If the chunk cannot be kept
+    /// for requests of the receiver, sends its bytes instead.
     fn put_known(&mut self, chunks: &mut dyn SenderChunks, out: &mut VecDeque<Bytes>) {
         let mut references = Vec::new();
         for (reference, chunk) in std::mem::take(&mut self.known) {
@@ -274,7 +275,7 @@ impl Encoder {
         self.put_references(&mut references, out);
     }
 
-    /// Hashes a block that contains no references, and sends it.
+    /// Hashes and sends the next block of a stream that is not cut into chunks.
     fn put_block(&mut self, block: Bytes, out: &mut VecDeque<Bytes>) {
         self.check.update(&block);
         self.put_compressed(block, out);

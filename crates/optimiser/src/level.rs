@@ -9,8 +9,8 @@
 //!
 //! If even the lowest level takes most of the time, a trial without compression follows. The
 //! chooser compares the time per byte with and without compression. If the trial is faster,
-//! compression stays off for half a gibibyte. If the trial becomes slower than before, it ends
-//! early, since the content or the path may have changed.
+//! compression stays off for half a gibibyte. If the trial becomes slower than compression was, it
+//! ends early, since the content or the path may have changed.
 
 use std::time::Duration;
 
@@ -222,7 +222,8 @@ const FIRST_BYTES: usize = 16 * WINDOW_BYTES;
 /// may slow a single window.
 const SLOWER_MOST: u32 = 3;
 
-/// Number of bytes between two trials without compression.
+/// Maximum number of bytes of a trial without compression. A trial that was slower also permits the
+/// next trial only after this number of bytes.
 const COMPARE_BYTES: usize = 512 * 1024 * 1024;
 
 /// Weight of the newest window in the moving average of the time per byte.

@@ -73,8 +73,8 @@ impl ChunkIndex {
         shard.get(at).is_some_and(|entry| tag_of(*entry) == tag)
     }
 
-    /// Returns up to four positions at which the chunk may be stored. The order does not depend on
-    /// the age of the segments.
+    /// Returns up to four positions at which the chunk may be stored. The last 16 bits of the
+    /// segment numbers determine the order, so the newest segment is not necessarily first.
     pub fn find(&self, name: &ChunkName) -> impl Iterator<Item = RecordLocation> + use<> {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);

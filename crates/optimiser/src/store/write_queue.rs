@@ -33,7 +33,7 @@ struct State {
     holds: usize,
     /// Whether the writer had other work at its last call of `next`.
     is_busy: bool,
-    /// Whether the writer waits in `next`, without unwritten chunks.
+    /// Whether the writer waits in `next`. It then has no batch that is still to be written.
     is_resting: bool,
     has_ended: bool,
 }
@@ -114,8 +114,10 @@ impl WriteQueue {
         count
     }
 
-    /// Returns the writer's next task. Waits for a task if `is_busy` is false. If `is_busy` is
-    /// true, the writer has other work, and the function returns at once.
+    /// Returns the writer's next task. `is_busy` states that the writer has other work. If the queue
+    /// is empty, a busy writer continues with that work, and other writers wait for a chunk.
+    ///
+    /// While a thread holds the writer with [`WriteQueue::hold`], the function only waits.
     pub(super) fn next(&self, is_busy: bool) -> WriterTask {
         let mut state = lock(&self.state);
         state.is_busy = is_busy;
@@ -152,8 +154,8 @@ impl WriteQueue {
         self.work.notify_one();
     }
 
-    /// Waits until the writer is idle without unwritten chunks. The writer stays idle until
-    /// [`WriteQueue::release`].
+    /// Waits until the writer is idle, after it has finished its current batch. The writer then
+    /// stays idle until [`WriteQueue::release`], even if the queue contains chunks.
     pub(super) fn hold(&self) {
         let mut state = lock(&self.state);
         state.holds += 1;
