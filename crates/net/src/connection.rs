@@ -95,8 +95,8 @@ impl Connection {
         }
     }
 
-    /// Reads the available bytes. Urgent data ends a system call early, so this function reads
-    /// until the kernel has no more bytes.
+    /// Reads available bytes. Urgent data may end a system call early, so a short read does not
+    /// mean that the kernel has no more bytes. The socket stays readable until a call would block.
     pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,

@@ -104,7 +104,8 @@ pub enum DialRefusal {
     /// No entry of the list covers the address.
     #[error("not allowed")]
     NotListed,
-    /// A loopback, link-local, multicast, unspecified or IPv4-mapped address without its own entry.
+    /// A loopback, link-local, multicast, unspecified or IPv4-mapped address, without an explicit
+    /// entry.
     #[error("not allowed: {0} addresses must be listed explicitly")]
     Special(&'static str),
     /// A listed name resolves to an address of an internal network, and no listed network contains
@@ -187,7 +188,7 @@ impl FromStr for HostPort {
 }
 
 impl HostPort {
-    /// Parses a host with a port. Returns `None` if the port is missing.
+    /// Parses a host with a port. Returns `None` if the port is missing, or the text is invalid.
     pub fn with_port(text: &str) -> Option<Self> {
         let (_, port) = text.rsplit_once(':')?;
         port.parse::<u16>().ok()?;
@@ -408,7 +409,8 @@ impl FromStr for AllowEntry {
     }
 }
 
-/// Returns whether a text ends in a port, which may begin a range. `fd00::1` does not.
+/// Returns whether `text`, the part of an entry before a hyphen, ends in a port. The port then
+/// begins a range. The text `fd00::1` has no port.
 fn ends_in_a_port(text: &str) -> bool {
     match text.strip_prefix('[') {
         Some(rest) => rest.contains("]:"),
