@@ -29,7 +29,7 @@ pub struct TrialRecord {
     pub plan: String,
     /// The emulated path and the work.
     pub cell: Cell,
-    /// The program, or pair of gateways, that moved the files.
+    /// The program, or pair of gateways, that did the work.
     pub side: Side,
     /// Number of the trial among all trials of this program in this cell, counted from 0.
     pub repetition: u32,
@@ -37,7 +37,7 @@ pub struct TrialRecord {
     pub seed: u64,
     /// Outcome of the trial.
     pub outcome: TrialEnd,
-    /// Bytes that the receiver stored.
+    /// Bytes that arrived at the receiver.
     pub bytes: u64,
     /// Seconds from the command until the final reply, or until the trial was aborted.
     pub seconds: f64,

@@ -1,4 +1,4 @@
-//! Processor time per GB of the link, of bare UDP and of a QUIC library over the same paths.
+//! Comparison of processor time per GB: the link, bare UDP and a QUIC library over the same paths.
 //!
 //! Two processes, each in its own network namespace, move 1 GB over two paths. One path is a veth
 //! pair at 1 Gbit/s, with only the kernel between the processes. The other path is emulated, with

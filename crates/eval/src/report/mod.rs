@@ -126,7 +126,8 @@ impl EvaluationReport {
         rows.find(|row| row.side == side && row.cell == *cell)
     }
 
-    /// Returns one sentence for each kind of trial or wait that did not complete.
+    /// Returns one sentence for each trial that did not complete. A trial in which users had
+    /// failures has a separate sentence about them.
     fn misses(&self) -> Vec<String> {
         let mut misses = Vec::new();
         for row in &self.rows {

@@ -60,7 +60,7 @@ struct Observation {
     flows: Vec<FlowSample>,
 }
 
-/// The receiver of a flow that has started.
+/// Receiver of a flow. The links of a flow exist only after the flow has started.
 enum FlowReceiver {
     Tcp(ByteSink),
     Link(OnceLock<[Link; 2]>),

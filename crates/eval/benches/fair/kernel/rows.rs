@@ -185,7 +185,7 @@ fn beside(name: &'static str, cases: &[(u64, f64, u64)]) -> Vec<Row> {
                 ),
             ];
             if !is_cubic {
-                // Without limits both rows would show the same figures.
+                // Without limits the first two figures would be the same.
                 figures.remove(1);
             }
             figures.extend(line_figures(&line, record, &judged));
