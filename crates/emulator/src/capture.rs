@@ -138,7 +138,7 @@ struct PacketBatch {
     packets: Vec<CapturedPacket>,
 }
 
-/// Sizes and arrival time of a packet in a batch.
+/// Sizes of a packet in a batch, and the time at which the tap copied the packet.
 #[derive(Debug)]
 struct CapturedPacket {
     at: Duration,

@@ -128,8 +128,8 @@ impl Frame {
     }
 
     /// Returns whether the emulator passes the frame to the opposite site. The emulator drops
-    /// multicast frames, except frames for address resolution: ARP, and IPv6 neighbour solicitation
-    /// to solicited-node addresses.
+    /// multicast frames, except frames that address resolution needs. These are broadcast frames
+    /// (ARP) and frames to solicited-node addresses (IPv6 neighbour solicitation).
     pub(super) fn crosses_wan(&self) -> bool {
         let to = &self.bytes[..6];
         to[0] & 1 == 0 || to == [0xff; 6] || to[..3] == [0x33, 0x33, 0xff]

@@ -41,8 +41,8 @@ impl EmulatorPaths {
     /// Returns the paths of this user's emulator called `name`.
     ///
     /// # Errors
-    /// [`WanError::Invalid`] if the name has characters other than letters, digits, `-` and `_`.
-    /// [`WanError::Io`] if no folder belongs to this user alone.
+    /// [`WanError::Invalid`] if the name is empty, or has characters other than letters, digits,
+    /// `-` and `_`. [`WanError::Io`] if no folder belongs to this user alone.
     pub fn of(name: &str) -> Result<Self, WanError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         if name.is_empty() || !name.chars().all(plain) {

@@ -238,7 +238,7 @@ fn settings_change_while_traffic_flows() {
         delay: 20 * MS,
         ..PathConfig::default()
     };
-    // Time of the request for the outage, and time at which the outage had begun.
+    // Changes the path. Returns the times before and after the change.
     let set = |config| {
         let asked = SystemTime::now();
         wan.set(Direction::AToB, config);

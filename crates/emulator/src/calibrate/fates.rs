@@ -158,7 +158,7 @@ pub(super) fn outage() -> Result<Vec<CalibrationRow>, LoadError> {
         ..load(false, BitRate::mbit(1), 900)
     };
     let flow = load.start(&wan)?;
-    // Time of the request for the outage, and time at which the outage had begun.
+    // Begins or ends the outage. Returns the times before and after this change.
     let set = |outage| {
         let asked = SystemTime::now();
         let path = PathConfig {
