@@ -114,10 +114,10 @@ impl WriteQueue {
         count
     }
 
-    /// Returns the writer's next task. `is_busy` states that the writer has other work. If the queue
-    /// is empty, a busy writer continues with that work, and other writers wait for a chunk.
+    /// Returns the writer's next task. `is_busy` states whether the writer has other work. If the
+    /// queue is empty and `is_busy` is false, the function waits for a chunk.
     ///
-    /// While a thread holds the writer with [`WriteQueue::hold`], the function only waits.
+    /// While a thread keeps the writer idle with [`WriteQueue::hold`], the function only waits.
     pub(super) fn next(&self, is_busy: bool) -> WriterTask {
         let mut state = lock(&self.state);
         state.is_busy = is_busy;
