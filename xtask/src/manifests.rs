@@ -49,8 +49,8 @@ fn files_with_images(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The faults of the images of Rust in a file. Each image must have the version `rust`, and one at
-/// least must exist. An image without a version has the newest one.
+/// Returns the faults of the Rust container images in a file. At least one image must have the
+/// version `rust`. Every other image must be [`NEWEST_IMAGE`], which has no version.
 fn faults_of_images(text: &str, rust: &str) -> Vec<String> {
     let current = image(rust);
     let words = text.split(|c: char| c.is_whitespace() || "\"'".contains(c));
@@ -77,7 +77,7 @@ fn image(rust: &str) -> String {
     format!("docker.io/library/rust:{rust}-bookworm")
 }
 
-/// The manifests of the workspace's crates.
+/// Returns the paths of the manifests of the workspace's crates.
 fn members(root: &Path) -> Result<Vec<PathBuf>> {
     let mut folders = vec![root.join("xtask")];
     for entry in fs::read_dir(root.join("crates")).context("crates")? {
@@ -111,7 +111,7 @@ fn uses(rust: &str) -> [(&'static str, String); 2] {
     ]
 }
 
-/// The faults of the manifest of the crate in this folder.
+/// Returns the faults of a manifest. `folder` is the name of the crate's folder.
 fn faults(manifest: &Table, folder: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let name = at(manifest, &["package", "name"]).and_then(Value::as_str);
@@ -166,8 +166,8 @@ const WORKFLOWS: &str = ".github/workflows";
 /// The image without a version, with which a job tests the newest toolchain.
 const NEWEST_IMAGE: &str = "docker.io/library/rust:bookworm";
 
-/// Beginning of the names of library crates, since other projects publish crates called `link` or
-/// `ftp`. The code uses the name without it, which is the name of the library and of the folder.
+/// Prefix of the package names of library crates, since other projects publish crates called `link`
+/// or `ftp`. The library and its folder have the name without the prefix.
 const NAME_PREFIX: &str = "longhaul-";
 
 /// Maximum number of keywords and categories that crates.io accepts.

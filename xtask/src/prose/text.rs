@@ -201,8 +201,8 @@ fn sentence_end(characters: &[Character], at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// Returns whether the word at the end of `characters` is an abbreviation, which a full stop does
-/// not end.
+/// Returns whether the word at the end of `characters` is an abbreviation. A full stop after an
+/// abbreviation does not end the sentence.
 fn is_abbreviation(characters: &[Character]) -> bool {
     let word = characters.rsplit(|it| !(it.char.is_alphabetic() || it.char == '.'));
     let word = word.take(1).flatten().map(|it| it.char).collect::<String>();

@@ -26,7 +26,8 @@ pub(crate) struct Arguments {
     /// Build the test programs, and run none
     #[arg(long, conflicts_with = "quick")]
     no_run: bool,
-    /// Passed to `cargo test`: a filter, or `-p longhaul-link`, or `-p longhaul-link -- --nocapture`
+    /// Passed to `cargo test`: a filter, or `-p longhaul-link`, or
+    /// `-p longhaul-link -- --nocapture`
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -112,8 +113,8 @@ fn patient(programs: &[Program], suites: &mut Suites) -> Result<()> {
     ended
 }
 
-/// Runs the tests that measure the machine itself. Each program runs one test at any time, and
-/// needs a twentieth of a processor.
+/// Runs the tests that measure the machine itself. Each program runs its tests one after the other,
+/// and needs a twentieth of a processor.
 fn calibrated(programs: &[Program], suites: &mut Suites) -> Result<()> {
     let calibrated = programs.iter().filter(|it| is_calibrated(it));
     programs::run(calibrated, &real_time(3, 1), suites)
