@@ -52,8 +52,9 @@ impl<P> Bottleneck<P> {
         self.queue_bytes
     }
 
-    /// Adds a packet to the queue. Returns the packet if the queue would exceed `limit`. The caller
-    /// must first remove the packets that have departed by `now`.
+    /// Adds a packet to the queue. Returns the packet if the queue would exceed `limit`. An empty
+    /// queue accepts any packet. The caller must first remove the packets that have departed by
+    /// `now`.
     pub(crate) fn push(
         &mut self,
         packet: P,

@@ -16,7 +16,7 @@ use crate::{
 ///
 /// Without a radio, the directions are two independent [`Path`]s. With a radio, packets first pass
 /// the shared medium, and then the path of their direction. The counters and the MTU of the path
-/// then include the medium.
+/// then also apply to the medium.
 ///
 /// Time must not run backwards. The fate of a packet does not depend on the calls of
 /// [`Duplex::poll`].

@@ -44,7 +44,7 @@ impl<P> PacketsInFlight<P> {
         self.ring.push_back(arrival);
     }
 
-    /// Adds a packet that may arrive before packets sent earlier.
+    /// Adds a packet that may arrive out of order, early or late.
     pub(crate) fn push_apart(&mut self, packet: P, at: Instant) {
         let arrival = self.arrival(packet, at);
         self.heap.push(arrival);

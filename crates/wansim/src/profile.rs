@@ -80,7 +80,7 @@ impl Profile {
         )
     }
 
-    /// A long path with few losses.
+    /// A long path without loss.
     pub fn transpacific() -> Self {
         let path = line(BitRate::mbit(100), Duration::from_millis(173));
         Self::symmetric(
