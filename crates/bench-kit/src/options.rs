@@ -1,7 +1,7 @@
 //! Options of benches, parsed by clap.
 //!
 //! Each bench derives `clap::Parser` for a struct with its options. The attribute `bin_name`
-//! contains the command that users type, which is the first line of the help.
+//! contains the command that users type. The usage line of the help shows this command.
 
 use clap::Parser;
 

@@ -25,7 +25,8 @@ pub fn folder_in_memory(purpose: &str) -> anyhow::Result<PathBuf> {
     folder(purpose)
 }
 
-/// Creates a new folder in the system's folder for temporary files. The caller must remove it.
+/// Creates a new folder in the system's folder for temporary files. The caller must remove the new
+/// folder.
 pub fn folder(purpose: &str) -> anyhow::Result<PathBuf> {
     folder_in(&std::env::temp_dir(), purpose)
 }
