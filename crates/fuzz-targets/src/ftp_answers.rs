@@ -201,7 +201,7 @@ impl World {
     }
 
     /// Sends the server's next reply to its oldest command. A transfer has two replies. If an ABOR
-    /// has arrived, both are sent at once.
+    /// has arrived, the second reply of a transfer is 426.
     fn server_speaks(&mut self, is_refusal: bool) {
         let Some(line) = self.server.front().cloned() else {
             return;

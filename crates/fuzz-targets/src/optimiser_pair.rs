@@ -155,7 +155,8 @@ impl SenderChunks for Known {
     }
 }
 
-/// A receiver without a store. It keeps only the chunks that references may need.
+/// A receiver without a store. It gets the bytes of referenced chunks from the sender, and records
+/// the names of all chunks and lists.
 struct Receiver {
     decoder: Decoder,
     check: StreamCheck,
