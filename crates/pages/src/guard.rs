@@ -189,7 +189,7 @@ fn host_of(authority: &str) -> Option<Host> {
     Host::parse(bare.unwrap_or(host)).ok()
 }
 
-/// Returns the hosts in the headers and the address of a request.
+/// Returns the hosts in the `Host` headers and in the URI of a request.
 fn hosts(headers: &HeaderMap, uri: &Uri) -> Vec<String> {
     let in_headers = headers.get_all(header::HOST).into_iter();
     let in_headers = in_headers.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
