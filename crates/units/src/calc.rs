@@ -50,7 +50,7 @@ pub fn window_scale_shift(window_bytes: f64) -> Option<u32> {
 }
 
 /// Returns an upper limit for Reno's rate at the loss rate `loss`: `MSS / RTT x sqrt(3 / (2 p))`.
-/// The receiver acknowledges each segment.
+/// The formula assumes that the receiver acknowledges each segment.
 ///
 /// Source: M. Mathis, J. Semke, J. Mahdavi, T. Ott: The macroscopic behavior of the TCP congestion
 /// avoidance algorithm, 1997.

@@ -37,8 +37,8 @@ pub(crate) fn whole(value: f64) -> Option<u64> {
     (value.is_finite() && value < u64::MAX as f64 && !vanishes).then_some(rounded as u64)
 }
 
-/// Formats a number without trailing zeros, rounded to three significant digits: `1`, `1.5`,
-/// `12.3`, `941`. A larger number is rounded to a whole number.
+/// Formats a number with at most two decimals, and without trailing zeros: `1`, `1.5`, `12.3`,
+/// `941`. Numbers from 10 have at most one decimal, and numbers from 100 have none.
 pub(crate) fn short(value: f64) -> String {
     let text = if value >= 100.0 {
         format!("{value:.0}")
