@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 /// Faults and special features of a test server. The default server has none.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
-    /// Fixed sequence of replies. With a script, the server ignores all other settings.
+    /// Fixed sequence of replies. With a script, the server executes no commands.
     pub script: Option<ReplyScript>,
     /// Greeting of the server. With `None`, the server sends the greeting of vsftpd or of a
     /// gateway.
@@ -19,8 +19,8 @@ pub struct Behaviour {
     pub refuses_to_append: bool,
     /// Whether the server confirms an upload after its first byte.
     pub confirms_early: bool,
-    /// Directory that the server lists as empty. If set, the server lists directories in the format
-    /// of `ls -la`.
+    /// Directory that the server lists as empty, even without the entry `.`. If set, `FEAT` does not
+    /// report `MLST`, so that clients use `LIST` in the format of `ls -la`.
     pub hides: Option<&'static str>,
     /// Directory that the server refuses to list.
     pub unreadable: Option<&'static str>,
@@ -66,7 +66,7 @@ pub struct Behaviour {
     /// Whether the server ends a data connection if bytes arrive before it has sent the reply
     /// `150`.
     pub rejects_early_data: bool,
-    /// Whether the server sends the reply `150` late, and reads bytes of the upload before it.
+    /// Whether the server sends the reply `150` late. It accepts bytes that arrive before the reply.
     pub announces_late: bool,
     /// Maximum number of concurrent connections. Further connections get the reply `421`.
     pub connections_max: Option<usize>,
@@ -99,7 +99,7 @@ pub struct Behaviour {
 /// Handling of an existing file that has the name of an upload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Overwrites {
-    /// The server truncates the file when the upload begins.
+    /// The server replaces the file when the upload ends, even if the upload is incomplete.
     #[default]
     AtOnce,
     /// The server replaces the file after the upload has succeeded.

@@ -30,7 +30,8 @@ pub(crate) struct Session {
     rest: usize,
     /// Path of the file to rename, from `RNFR`.
     from: Option<String>,
-    /// Whether the client had sent no further command when the server sent its last reply.
+    /// Whether the server records batches, and the client had sent no further command at the last
+    /// final reply.
     client_waits: bool,
     /// Argument of the last `USER`.
     user: String,
