@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
     /// Returns the bytes of a field that starts with its length.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if the body ends before the field.
+    /// [`BodyError::Malformed`] if the body ends before the end of the field.
     pub fn bytes(&mut self) -> Result<&'a [u8], BodyError> {
         let length = self.u16()?;
         self.take(length.into())
@@ -158,7 +158,8 @@ impl<'a> Reader<'a> {
     /// Returns the text of a field that starts with its length.
     ///
     /// # Errors
-    /// [`BodyError::Malformed`] if the text is not UTF-8, or the body ends before the field.
+    /// [`BodyError::Malformed`] if the text is not UTF-8, or the body ends before the end of the
+    /// field.
     pub fn text(&mut self) -> Result<String, BodyError> {
         let bytes = self.bytes()?;
         String::from_utf8(bytes.to_vec()).map_err(|_| self.malformed())
