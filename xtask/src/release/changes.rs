@@ -99,8 +99,8 @@ impl Changes {
     }
 }
 
-/// Returns the text of `Cargo.toml` with the new version of the workspace. Dependencies on crates of
-/// the workspace also get the new version.
+/// Returns the text of `Cargo.toml` with the new version of the workspace. Dependencies on crates
+/// of the workspace also get the new version.
 fn manifest(text: &str, version: Version) -> Result<String> {
     let mut document: DocumentMut = text.parse()?;
     let package = document
