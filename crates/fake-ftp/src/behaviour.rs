@@ -19,8 +19,8 @@ pub struct Behaviour {
     pub refuses_to_append: bool,
     /// Whether the server confirms an upload after its first byte.
     pub confirms_early: bool,
-    /// Directory that the server lists as empty, even without the entry `.`. If set, `FEAT` does not
-    /// report `MLST`, so that clients use `LIST` in the format of `ls -la`.
+    /// Directory that the server lists as empty, even without the entry `.`. If set, `FEAT` does
+    /// not report `MLST`, so that clients use `LIST` in the format of `ls -la`.
     pub hides: Option<&'static str>,
     /// Directory that the server refuses to list.
     pub unreadable: Option<&'static str>,
@@ -66,7 +66,8 @@ pub struct Behaviour {
     /// Whether the server ends a data connection if bytes arrive before it has sent the reply
     /// `150`.
     pub rejects_early_data: bool,
-    /// Whether the server sends the reply `150` late. It accepts bytes that arrive before the reply.
+    /// Whether the server sends the reply `150` late. The server accepts bytes that arrive before
+    /// this reply.
     pub announces_late: bool,
     /// Maximum number of concurrent connections. Further connections get the reply `421`.
     pub connections_max: Option<usize>,
