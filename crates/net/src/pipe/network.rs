@@ -69,7 +69,7 @@ impl PipeNetwork {
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionRefused`] if no listener has the address, or if its queue is
-    /// full.
+    /// full. [`io::ErrorKind::AddrInUse`] if no port is free for the connection.
     pub fn connect(&self, at: SocketAddr) -> io::Result<Pipe> {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         if at.ip().to_canonical() != IpAddr::V4(Ipv4Addr::LOCALHOST) {

@@ -85,7 +85,7 @@ struct Alpn {
 }
 
 impl Acceptor {
-    /// Loads the certificate. Creates a self-signed certificate if it is missing.
+    /// Loads the certificate. If the source is self-signed, creates a missing certificate.
     ///
     /// # Errors
     /// [`AcceptorError`] if the certificate or the roots for clients are unusable.

@@ -43,7 +43,7 @@ impl Connector {
     /// reads them from files.
     ///
     /// # Errors
-    /// [`RootsError`] if no roots are available to verify the server.
+    /// [`RootsError`] if no roots are available to verify the server, or a given root is unusable.
     pub fn new(tls: &ServerTls) -> Result<Self, RootsError> {
         Self::for_versions(tls, BOTH)
     }

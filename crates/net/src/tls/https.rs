@@ -35,7 +35,7 @@ pub struct HttpsAcceptor {
 }
 
 impl HttpsAcceptor {
-    /// Loads the certificate. Creates a self-signed certificate if it is missing.
+    /// Loads the certificate. If the source is self-signed, creates a missing certificate.
     ///
     /// # Errors
     /// [`CertError`] if the certificate is unusable.

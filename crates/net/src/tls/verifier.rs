@@ -40,7 +40,7 @@ impl Verifier {
     /// Creates a verifier.
     ///
     /// # Errors
-    /// [`RootsError`] if no roots are available for the verification.
+    /// [`RootsError`] if no roots are available for the verification, or a given root is unusable.
     pub(super) fn new(
         verify: &CertificateCheck,
         provider: Arc<CryptoProvider>,

@@ -56,7 +56,7 @@ fn read(file: &MemoryFile) -> usize {
     entries.len()
 }
 
-/// Corrects the checksum of each record whose length is possible.
+/// Limits the length of each record to its lower two bytes, and corrects its checksum.
 fn correct_records(bytes: &mut [u8]) {
     let mut at = HEADER_BYTES;
     while let Some(header) = bytes.get_mut(at..at + RECORD_HEADER_BYTES) {

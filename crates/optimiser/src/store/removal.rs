@@ -32,8 +32,8 @@ pub fn is_in_use(folder: &Path) -> io::Result<bool> {
 /// This function creates no file. If another user calls it, all files therefore keep their owner.
 ///
 /// # Errors
-/// [`StoreOpenError::InUse`] if a process has the store open. [`StoreOpenError::Folder`] if a file
-/// cannot be removed. Some of the files may then be removed.
+/// [`StoreOpenError::InUse`] if a process has the store open. [`StoreOpenError::Folder`] if the
+/// folder cannot be read or a file cannot be removed. Some of the files may then be removed.
 pub fn remove(folder: &Path) -> Result<(), StoreOpenError> {
     let failed = |source| StoreOpenError::Folder {
         folder: folder.to_owned(),

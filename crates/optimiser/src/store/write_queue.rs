@@ -60,7 +60,7 @@ impl WriteQueue {
         }
     }
 
-    /// Adds a chunk. Returns false if the queue has no room for the chunk.
+    /// Adds a chunk. Returns false if the queue is closed or has no room for the chunk.
     pub(super) fn push(&self, name: ChunkName, content: Bytes) -> bool {
         let mut state = lock(&self.state);
         if state.content.contains_key(&name) {

@@ -71,7 +71,8 @@ pub(super) struct StoreLimits {
 
 impl StoreLimits {
     pub(super) fn new(size_max_bytes: u64, pause: Duration) -> Self {
-        // A full store removes a sixteenth of its content, or at least some large chunks.
+        // A full store removes one segment. This is a sixteenth of the store, within the limits for
+        // a segment.
         let segment_max_bytes = (size_max_bytes / 16).clamp(SEGMENT_LEAST_BYTES, SEGMENT_MAX_BYTES);
         Self {
             size_max_bytes,
@@ -173,8 +174,8 @@ impl StoreWriter {
     /// Removes all chunks, and gives the store a new identity.
     ///
     /// # Errors
-    /// The error of writing the identity. The store is then unchanged, but the next start may find
-    /// the new identity.
+    /// The error of listing the segments or of writing the identity, or an error if the store is
+    /// retired. The store is then unchanged, but the next start may find the new identity.
     pub(super) fn restart(&mut self, identity: &StoreIdentity) -> io::Result<()> {
         if self.lock.is_none() {
             return Err(io::Error::other("the store is retired"));
