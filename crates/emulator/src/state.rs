@@ -42,7 +42,8 @@ impl EmulatorPaths {
     ///
     /// # Errors
     /// [`WanError::Invalid`] if the name is empty, or has characters other than letters, digits,
-    /// `-` and `_`. [`WanError::Io`] if no folder belongs to this user alone.
+    /// `-` and `_`, or if the folder does not belong to this user alone. [`WanError::Io`] if the
+    /// folder cannot be created or read.
     pub fn of(name: &str) -> Result<Self, WanError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         if name.is_empty() || !name.chars().all(plain) {
