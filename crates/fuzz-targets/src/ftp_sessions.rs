@@ -436,7 +436,8 @@ fn without_newline(line: &[u8]) -> Vec<u8> {
     line.iter().copied().filter(|&byte| byte != b'\n').collect()
 }
 
-/// Returns first inputs for the fuzzer: a download, an upload, an abort and a logon.
+/// Returns first inputs for the fuzzer. They contain a download, an upload, an abort, a logon, fast
+/// mode, TLS, and an active data connection.
 pub fn seeds() -> Vec<Vec<u8>> {
     let client = |line: &str| {
         let at = CLIENT_LINES

@@ -45,8 +45,8 @@ fn invite(endpoint: &str) -> Invite {
     Invite::new(far, &endpoint.parse().expect("an endpoint"))
 }
 
-/// Returns first inputs for the fuzzer: endpoints of each kind, the longest name, and a complete
-/// line.
+/// Returns first inputs for the fuzzer. They are endpoints of each kind, one of them with a long
+/// name, and a complete line for each endpoint.
 pub fn seeds() -> Vec<Vec<u8>> {
     let label = "a".repeat(60);
     let longest = format!("{label}.{label}.{label}.{label}:65535");

@@ -19,7 +19,8 @@ use relay::wire::{
 
 use crate::Tape;
 
-/// Runs one input, which contains the kind of message, the size of the pieces and the bytes.
+/// Runs one input. It contains the kind and version of the message, the size of the pieces, and the
+/// bytes.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let kind = tape.byte();
@@ -93,7 +94,7 @@ fn check<M: WireMessage + PartialEq + std::fmt::Debug>(
 /// Lowest value of an input's first byte that selects the oldest supported version.
 const OLDER: u8 = 130;
 
-/// Returns first inputs for the fuzzer: one message of each kind.
+/// Returns first inputs for the fuzzer: messages of each kind.
 pub fn seeds() -> Vec<Vec<u8>> {
     let target = |host: &str| HostPort {
         host: Host::parse(host).expect("a proper host"),

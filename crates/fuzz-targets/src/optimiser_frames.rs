@@ -126,7 +126,7 @@ impl Told {
     }
 }
 
-/// Returns first inputs for the fuzzer: frames of an encoder, complete and split into small pieces.
+/// Returns first inputs for the fuzzer: frames of an encoder, complete and truncated.
 pub fn seeds() -> Vec<Vec<u8>> {
     let seed = |wire: Vec<u8>, reports_chunks: bool, piece: u16| {
         let mut seed = vec![u8::from(reports_chunks)];

@@ -244,8 +244,8 @@ fn noise(seed: u8, count: usize) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Returns first inputs for the fuzzer: words, repeated noise, a long repeated file, and the same
-/// file with forgotten and refused chunks.
+/// Returns first inputs for the fuzzer. They are words, repeated noise, a long repeated file, the
+/// same file with forgotten and refused chunks, and a file of one chunk.
 pub fn seeds() -> Vec<Vec<u8>> {
     let start = |flags: u8, forgets: u8, refuses: u8| vec![flags, forgets, refuses, 3, 232];
     let noise = |seed: u8, count: u16, take: u8| {
