@@ -51,8 +51,9 @@ use crate::{
 
 /// TLS implementation of a listener.
 pub trait TlsHandshaker: fmt::Debug + Send + Sync {
-    /// Performs the handshake with a client. Returns the client's certificates if they are valid.
-    /// The client's own certificate is the first. Returns `None` if the handshake fails.
+    /// Performs the handshake with a client. Returns the connection, and the client's certificates
+    /// if they are valid. The client's own certificate is the first. Returns `None` if the
+    /// handshake fails.
     fn handshake(
         self: Arc<Self>,
         tcp: TcpStream,

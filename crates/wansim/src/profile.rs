@@ -110,7 +110,8 @@ impl Profile {
         }
     }
 
-    /// An asymmetric path over low-orbit satellites, with bursts of losses at handovers.
+    /// An asymmetric path over low-orbit satellites, with losses in bursts. It does not model
+    /// handovers.
     pub fn leo_satellite() -> Self {
         let rtt = Duration::from_millis(50);
         let path = |rate| PathConfig {
