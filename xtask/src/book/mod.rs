@@ -93,7 +93,8 @@ fn complaints_about(root: &Path, pages: &[Page]) -> Vec<String> {
     complaints
 }
 
-/// Checks all command lines. Returns their number, and a complaint for each wrong command line.
+/// Checks the command lines of all pages except the changelog. Returns their number, and a
+/// complaint for each wrong command line.
 fn check_commands(pages: &[Page], mut programs: Programs) -> Result<(usize, Vec<String>)> {
     let (mut count, mut complaints) = (0, Vec::new());
     for page in pages

@@ -27,7 +27,7 @@ struct Release {
 /// The section may already exist if it is the newest. It then keeps its entries.
 ///
 /// # Errors
-/// If a section cannot be parsed, or a section of a newer version exists.
+/// If the newest section cannot be parsed, or is the section of a newer version.
 pub(crate) fn join(
     changelog: &str,
     version: Version,

@@ -140,7 +140,7 @@ impl Tree {
         self.repository.path()
     }
 
-    /// Releases a version, or rehearses that. Returns the folder of the files, too.
+    /// Releases a version, or rehearses the release. Also returns the folder of the files.
     fn release(
         &self,
         text: &str,
