@@ -66,7 +66,8 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// FTP's rate and latency where there is nothing to mend, beside direct FTP (root only); 12 min
+    /// FTP on a short path without loss: rate and latency through gateways and directly (root
+    /// only); 12 min
     NothingAdded {
         /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
         #[arg(last = true)]

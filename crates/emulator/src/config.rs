@@ -54,8 +54,8 @@ pub struct WanConfig {
     /// separately. The default is true, which reduces the processor time to a fraction.
     pub offload: bool,
     /// Longest time that a packet waits after it is due, so that several packets leave in one
-    /// frame. A network card with interrupt moderation behaves in the same way. A packet after a
-    /// pause never waits. The default is 0.3 ms.
+    /// frame. A network card with interrupt moderation behaves in the same way. The first packet
+    /// after an idle time does not wait. The default is 0.3 ms.
     pub coalesce: Duration,
     /// Whether `ip netns` shows the namespaces under the sites' names. Only root can enable this
     /// option.

@@ -432,8 +432,8 @@ fn make(side: usize, instance: u64, has_version_2: bool, now: Instant) -> Endpoi
 }
 
 /// Returns first inputs for the fuzzer. They contain transfers over a good and a bad network, a
-/// restart, a changed address, ended streams, an incorrect peer, and a peer of the previous
-/// release.
+/// restart, a changed address and ended streams. They also contain an incorrect peer and a peer of
+/// the previous release.
 pub fn seeds() -> Vec<Vec<u8>> {
     let op = |number: u8, side: u8, rest: &[u8]| [&[number << 1 | side], rest].concat();
     let open = |side: u8| op(16, side, &[0, 0x20, 0]);

@@ -2,7 +2,7 @@
 //! reply arrives. The module matches each reply with its command.
 //!
 //! The module handles bytes only. The caller owns sockets, TLS and timers. File names are bytes, so
-//! the caller can request a listed name whatever its character set is.
+//! the caller can request a listed name in every character set.
 
 mod features;
 mod reply;

@@ -124,7 +124,7 @@ pub trait Controller: Send {
         false
     }
     /// Discards the recent losses. The lost packets were larger than the path's maximum packet
-    /// size, so the losses say nothing about the rate.
+    /// size, so the losses are no evidence about the rate.
     fn forgive_losses(&mut self, now_s: f64) {
         let _ = now_s;
     }

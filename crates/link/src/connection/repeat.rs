@@ -75,7 +75,8 @@ impl TailRepeater {
         self.look_again();
     }
 
-    /// Returns the time of the next search for slots to repeat. Passes start `interval` apart.
+    /// Returns the time at which the next search for unacknowledged slots starts. Searches start
+    /// `interval` apart.
     pub(super) fn due(&self, interval: Duration) -> Option<Time> {
         match self.left {
             RepeatsLeft::Some => Some(Time::default()),

@@ -5,7 +5,7 @@
 //! whole words as in RFC 6479.
 //!
 //! The window is longer than in those protocols, because reports are written from it. The
-//! [log](super::received) decides what a report contains.
+//! [log](super::received) decides the content of a report.
 
 use crate::wire::report::WINDOW;
 

@@ -17,8 +17,8 @@ pub struct ResolvedPacket {
     pub lost: bool,
     /// Whether the packet was sent before the end of an outage.
     ///
-    /// Such a packet has arrived, because packets lost in an outage are excluded. It therefore says
-    /// nothing about the loss of the path.
+    /// Such a packet has arrived, because packets lost in an outage are excluded. It is therefore
+    /// no evidence about the loss of the path.
     pub in_outage: bool,
 }
 

@@ -253,8 +253,8 @@ impl SimWorld {
         self.pair.endpoint(side)
     }
 
-    /// Restarts one site without closing its connections. The site loses all state except what it
-    /// stores for a restart.
+    /// Restarts one site without closing its connections. The site loses all state except the state
+    /// stored for a restart.
     pub fn restart(&mut self, side: SimSite, config: &WorldConfig) {
         self.pair.restart(side, config.pair(), self.now);
         if let Some(adversary) = &mut self.adversary {

@@ -234,7 +234,7 @@ impl SimPair {
         &self.sites[side as usize].endpoint
     }
 
-    /// Restarts a site. The site loses all state except what it stores for a restart.
+    /// Restarts a site. The site loses all state except the state stored for a restart.
     pub(super) fn restart(&mut self, side: SimSite, config: PairConfig, now: Instant) {
         let site = &mut self.sites[side as usize];
         site.instance += 1;

@@ -296,7 +296,7 @@ impl SendHalf {
         self.base + self.slots.len() as u64
     }
 
-    /// Whether all sent slots are acknowledged, and also the end record if it was sent.
+    /// Returns whether the peer has acknowledged all sent slots, and the end record if it was sent.
     pub(crate) fn is_settled(&self) -> bool {
         let awaits_end = matches!(
             self.state,

@@ -1,5 +1,5 @@
 //! HTTP pages of the agent: `/status.json` and `/metrics`. Each page shows an
-//! [`AgentSnapshot`](super::AgentSnapshot).
+//! [`AgentSnapshot`].
 
 use std::{io, sync::Arc};
 

@@ -6,7 +6,7 @@
 //! therefore stateless, and a client can use them any number of times.
 //!
 //! Each FTP session has its own ticket key. A data connection that resumes the TLS session
-//! therefore belongs to the session's client, whatever its address is. Other clients behind the
+//! therefore belongs to the session's client, even at another address. Other clients behind the
 //! same address translation cannot use the data connection.
 //!
 //! The gateway sends no tickets on data connections. A client that only writes never reads the

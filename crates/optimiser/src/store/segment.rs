@@ -1,7 +1,7 @@
 //! Parser of segments: their tables, and the content of a record.
 //!
 //! The parser uses data of a file only after checking its checksum. The limits of
-//! [`format`](super::format) bound all memory allocations.
+//! [`format`] bound all memory allocations.
 
 use std::io;
 

@@ -264,7 +264,7 @@ fn a_patient_client_has_more_on_its_way_before_the_server_is_known() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever the totals are, the budget permits the client to send, and grants never decrease.
+    /// For all totals, the budget permits the client to send, and grants never decrease.
     #[test]
     fn grants_are_in_order_for_any_totals(
         steps in proptest::collection::vec((0.0..10.0_f64, 0_u64..1 << 40, 0.0..10.0_f64), 1..200),

@@ -67,8 +67,8 @@ pub(super) struct ForwardOptions<'a> {
 }
 
 impl ForwardOptions<'_> {
-    /// Options for any TCP service. There is no timeout, because only the service knows how long a
-    /// connection may be idle.
+    /// Options for any TCP service. There is no timeout, because only the service can decide how
+    /// long a connection may be idle.
     const FORWARD: ForwardOptions<'static> = ForwardOptions {
         kind: "forward",
         class: StreamClass::Bulk,

@@ -117,7 +117,7 @@ impl FarSession {
 
     /// Ends transfers to which the server will not reply. After an `ABOR` during the wait for the
     /// data connection, pyftpdlib replies that no transfer is running. pyftpdlib then never replies
-    /// to the transfer, so the gateway replies in its place.
+    /// to the transfer. The gateway therefore sends that reply.
     pub(super) fn end_denied(&mut self) {
         let denies = |(_, tag, _): &(CommandId, ReplyTag, Vec<u8>)| tag.code == DENIES_TRANSFER;
         if !self.early.front().is_some_and(denies) || self.in_flight.is_answering() {

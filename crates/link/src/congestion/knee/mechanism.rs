@@ -164,8 +164,8 @@ pub enum Mechanism {
     TrainJitter,
     /// A train is not measured if one packet that overtook the train dominates the result.
     TrainOvertaker,
-    /// If less than half of the expected packets arrive, the controller cuts the window, whatever
-    /// the loss floor is.
+    /// If less than half of the expected packets arrive, the controller cuts the window at every
+    /// value of the loss floor.
     LastResort,
     /// Dense losses count as an excess even if they form a single run.
     OneRun,

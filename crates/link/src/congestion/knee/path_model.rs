@@ -151,7 +151,7 @@ impl PathModel {
     /// `capacity`.
     ///
     /// If the queue was never empty, other flows may have filled it from the start. The test then
-    /// says nothing, except on a path with jitter, where jitter alone may make drains fail. On a
+    /// has no result, except on a path with jitter, where jitter alone may make drains fail. On a
     /// short path the test packets themselves would build a queue.
     pub(super) fn can_test_route(&self, capacity: f64) -> bool {
         let is_queue_known = self.queue.has_emptied || self.queue.jitters(self.threshold_s());

@@ -148,8 +148,8 @@ fn fooled(arrivals: &[(u64, u64)], sent_us: impl Fn(u64) -> u64, from: u64) -> R
     }
 }
 
-/// All packets sent before a burst have arrived. They therefore say nothing about overtaking within
-/// the burst.
+/// All packets sent before a burst have arrived. They are therefore no evidence about overtaking
+/// within the burst.
 #[test]
 fn of_overtakers_few_are_sampled_when_a_burst_follows_a_pause_or_a_slow_phase() {
     for (slow_us, slow) in [(100, 3000), (1000, 1000), (10_000, 300), (100_000, 30)] {

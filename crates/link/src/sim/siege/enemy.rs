@@ -475,8 +475,8 @@ impl Enemy {
     }
 }
 
-/// Period of late packets: one packet in 20 has a number far below the numbers of other packets.
-/// The second value is half of the maximum distance.
+/// Period of packets that come late: one packet in 20 has a number far below the numbers of other
+/// packets. The second value is half of the maximum distance.
 const LATE_EACH: u64 = 20;
 const LATE_BY_MAX: usize = 60_000;
 /// Range of packet numbers in which the enemy leaves out every second number.

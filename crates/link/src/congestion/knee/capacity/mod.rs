@@ -5,7 +5,7 @@
 //!
 //! - The packet-number rate counts lost packets as passed, so random loss does not change it.
 //! - Packet [trains](train) show the capacity before the sender fills the path.
-//! - The [`delivered`] rate counts only bytes that arrived.
+//! - The [delivery rate](delivery_rate) counts only bytes that arrived.
 //!
 //! The module also stores the capacity from the last time that the path was full. The caller
 //! chooses the sending rate.

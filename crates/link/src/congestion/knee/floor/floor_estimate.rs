@@ -92,8 +92,8 @@ impl LossFloor {
         }
     }
 
-    /// Moves the floor towards the loss since the last cut, unless the loss exceeds what the floor
-    /// explains.
+    /// Moves the floor towards the loss since the last cut, unless the loss exceeds the range that
+    /// the floor explains.
     ///
     /// The sender itself may have caused losses that have just begun. An experiment must find their
     /// cause.

@@ -348,8 +348,8 @@ const GONE: f64 = 0.5;
 /// Least number of packets after which a cut or an experiment has a result. The second value is the
 /// maximum for a cut.
 ///
-/// Fewer packets say little about a loss of a few percent. A cut waits for one window of packets,
-/// but for at most [`CUT_PACKETS_MAX`], since more packets only take time.
+/// Fewer packets are weak evidence for a loss of a few percent. A cut waits for one window of
+/// packets, and for at most [`CUT_PACKETS_MAX`], since more packets only take time.
 const JUDGED_PACKETS_MIN: f64 = 16.0;
 const CUT_PACKETS_MAX: f64 = 400.0;
 /// Time after which a path counts as slow. An experiment then needs only [`JUDGED_PACKETS_MIN`]

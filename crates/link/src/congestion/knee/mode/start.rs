@@ -302,7 +302,7 @@ const TRAIN_WANTED_ABOVE: f64 = 2.0;
 /// the traffic.
 const TRAINS_PER_WINDOW: f64 = 4.0;
 
-/// Growth factor of the window that ends the first round.
+/// The first round ends when the window has grown by this factor.
 const FIRST_ROUND_GROWTH: f64 = 2.0;
 /// Ratio of a train's rate to the present rate. Above this ratio losses do not come from the
 /// sending rate.
@@ -367,7 +367,7 @@ const GAIN_BEYOND: f64 = 0.35;
 ///
 /// While the window doubles each round trip, packets arrive at half of the window's rate or more.
 const DISPROVEN: f64 = 3.0;
-/// Multiple of a train's rate. A sending rate above this multiple says nothing about the capacity.
+/// Multiple of a train's rate. A sending rate above this multiple is no evidence for the capacity.
 const SENT_MAX: f64 = 2.0;
 
 #[cfg(test)]

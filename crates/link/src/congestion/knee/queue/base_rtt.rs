@@ -59,7 +59,7 @@ impl BaseRtt {
     }
 
     /// Returns the base round-trip times at the previous sample and now, in seconds. Returns `None`
-    /// unless the two times differ so much that the path must have changed.
+    /// unless the difference of the two times proves that the path has changed.
     pub(super) fn change_s(&mut self) -> Option<(f64, f64)> {
         let now_s = self.get_s();
         let before_s = self.before_s.replace(now_s)?;

@@ -1,8 +1,7 @@
 //! One-way delays of packets in excess of the least recent delay.
 //!
-//! The input is packet arrivals. The first output is the arrivals that say something about the
-//! path. The second output is the least excess delay of each bucket of packets, and the jitter of
-//! delays.
+//! The input is packet arrivals. The first output is the arrivals that are evidence about the path.
+//! The second output is the least excess delay of each bucket of packets, and the jitter of delays.
 //!
 //! The fastest packets of a bucket may have overtaken other packets, so they do not count. In a
 //! bucket of 16 or more packets, *least* therefore means the first quartile.
@@ -59,7 +58,7 @@ impl OneWayDelays {
         }
     }
 
-    /// Whether the arrival says something about the path: the packet neither overtook other packets
+    /// Whether the arrival is evidence about the path: the packet neither overtook other packets
     /// nor arrived after later packets.
     ///
     /// A packet that arrives after later packets shows only its own delay, not the delay of a
