@@ -17,7 +17,7 @@ import bench
 import pages
 import servers
 from files import digest, make_file
-from world import ADDRESS_B, DOOR, Failure, Path
+from world import ADDRESS_B, NEAR_PORT, Failure, Path
 
 SIZE, SMALL = 150_000_000, 100_000
 # Of the far gateway.
@@ -226,7 +226,7 @@ def no_descriptors(which):
         before = subprocess.run(["prlimit", f"--pid={pid}", "--nofile", "--noheadings", "-o", "SOFT"], check=True,
                                 capture_output=True, text=True).stdout.strip()
         subprocess.run(["prlimit", f"--pid={pid}", f"--nofile={taken}:"], check=True)
-        refused = [site.world.run("curl", "-sS", "--max-time", "2", f"ftp://127.0.0.1:{DOOR}/files/", check=False,
+        refused = [site.world.run("curl", "-sS", "--max-time", "2", f"ftp://127.0.0.1:{NEAR_PORT}/files/", check=False,
                                   capture_output=True).returncode != 0 for _ in range(3)]
         happened(any(refused), "a client finds no room")
         return lambda: subprocess.run(["prlimit", f"--pid={pid}", f"--nofile={before}:"], check=True)
@@ -240,7 +240,7 @@ def no_memory(which):
         subprocess.run(["prlimit", f"--pid={process.pid}", "--data=1:"], check=True)
         # It goes on with what it has; new sessions make it ask for more.
         clients = [subprocess.Popen(site.world.inside("a", "curl", "-sS", "--max-time", "5", "-o", "/dev/null",
-                                                      f"ftp://127.0.0.1:{DOOR}/files/down"), stderr=subprocess.DEVNULL)
+                                                      f"ftp://127.0.0.1:{NEAR_PORT}/files/down"), stderr=subprocess.DEVNULL)
                    for _ in range(30)]
         for client in clients:
             client.wait()
@@ -272,7 +272,7 @@ class Client:
 
     def __init__(self, site, direction, source):
         self.direction, self.source = direction, source
-        url = f"ftp://127.0.0.1:{DOOR}/files"
+        url = f"ftp://127.0.0.1:{NEAR_PORT}/files"
         if direction == "up":
             self.arrives_at, ends = site.server.file("up"), ["-T", source, f"{url}/up"]
         else:
@@ -305,7 +305,7 @@ class Client:
 def recovered(site, source):
     """Seconds until a small file goes up and comes back."""
     begun = time.monotonic()
-    url = f"ftp://127.0.0.1:{DOOR}/files/small"
+    url = f"ftp://127.0.0.1:{NEAR_PORT}/files/small"
     back = site.world.path("small-back")
     while time.monotonic() - begun < RECOVERY_S:
         # One that finds nobody ends soon.

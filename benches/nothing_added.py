@@ -12,9 +12,9 @@ import pages
 import servers
 import talk
 from files import content, make_file
-from world import ADDRESS_B, DOOR, Path
+from world import ADDRESS_B, NEAR_PORT, Path
 
-STRICT_DOOR = 2130
+STRICT_PORT = 2130
 RTTS = ["0ms", "20ms"]
 RATE_MIN = 0.95
 ADDED_MEDIAN_MAX_MS, ADDED_99_MAX_MS = 1.0, 2.0
@@ -91,9 +91,9 @@ def measure(world, args):
         args.runs, args.samples, args.megabytes = 1, 50, 20
     server = servers.start_vsftpd(world)
     make_file(server.file("small"), SMALL_BYTES)
-    strict = f'[[ftp]]\nlisten = "127.0.0.1:{STRICT_DOOR}"\ntarget = "{server.place()}"\nmode = "strict"\n'
-    where = {"directly": (ADDRESS_B, server.port), "strict": ("127.0.0.1", STRICT_DOOR),
-             "fast": ("127.0.0.1", DOOR)}
+    strict = f'[[ftp]]\nlisten = "127.0.0.1:{STRICT_PORT}"\ntarget = "{server.place()}"\nmode = "strict"\n'
+    where = {"directly": (ADDRESS_B, server.port), "strict": ("127.0.0.1", STRICT_PORT),
+             "fast": ("127.0.0.1", NEAR_PORT)}
     missed, lines = [], []
     for rtt in args.rtts:
         # A link that has known another path takes its time to find out.

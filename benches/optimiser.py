@@ -2,13 +2,13 @@
 means that people have already.
 
 Each figure is the payload's bits by the seconds that the client's process took, by the line's rate: 2.50 x is two and a half
-times what the line could carry as it is. Uploads by curl, trees by `lftp mirror`. Beside the optimiser's door stand
+times what the line could carry as it is. Uploads by curl, trees by `lftp mirror`. Beside the optimiser's listener stand
 
-  - a door without it, over the same link;
+  - a listener without it, over the same link;
   - `rsync -z` through a forward of the same link that codes nothing, to a daemon. What was sent before lies at the
     destination, under the name that the file gets; `-I` makes rsync look into a file that has kept size and time;
   - `zstd -1 | nc` through such a forward;
-  - FTP's own compression, MODE Z, by curl from a ProFTPD, through a door without the optimiser and directly over TCP. These are
+  - FTP's own compression, MODE Z, by curl from a ProFTPD, through a listener without the optimiser and directly over TCP. These are
     downloads; and they know nothing of what was sent before, so they are measured for the first of each kind only.
 
 Every run has data of its own and a fresh pair with empty stores, whose link is warm. The ways go by turns, and every
@@ -36,9 +36,9 @@ import pages
 import servers
 from files import digest, make_file
 from small_files import SETTINGS, digests
-from world import ADDRESS_B, DOOR, ROOT, Failure, Missing, Path
+from world import ADDRESS_B, NEAR_PORT, ROOT, Failure, Missing, Path
 
-PLAIN_DOOR, MODE_Z_DOOR, RSYNC_FORWARD, NC_FORWARD = 2140, 2141, 2142, 2143
+PLAIN_PORT, MODE_Z_PORT, RSYNC_FORWARD, NC_FORWARD = 2140, 2141, 2142, 2143
 RSYNC_PORT, NC_PORT = 873, 9000
 TOOLS = ["curl", "lftp", "rsync", "zstd", "nc.openbsd", "ss", "mkfs.ext4", "openssl", "tar", "cp"]
 TIMEOUT_S = 3600
@@ -311,19 +311,19 @@ class Setup:
         world.stop_pair()
         store = {site: self.store(site) if self.has_store else "" for site in "ab"}
         off = 'compress = "off"\n' + ('dedup = "off"\n' if self.has_store else "")
-        doors = "".join(f'[[ftp]]\nlisten = "127.0.0.1:{port}"\ntarget = "{server.place()}"\n{off}'
-                        for port, server in ((PLAIN_DOOR, self.vsftpd), (MODE_Z_DOOR, self.proftpd)))
+        listeners = "".join(f'[[ftp]]\nlisten = "127.0.0.1:{port}"\ntarget = "{server.place()}"\n{off}'
+                        for port, server in ((PLAIN_PORT, self.vsftpd), (MODE_Z_PORT, self.proftpd)))
         # Forwards code nothing unless they are told to.
-        doors += "".join(f'[[forward]]\nlisten = "127.0.0.1:{port}"\ntarget = "{ADDRESS_B}:{target}"\n'
+        listeners += "".join(f'[[forward]]\nlisten = "127.0.0.1:{port}"\ntarget = "{ADDRESS_B}:{target}"\n'
                          for port, target in ((RSYNC_FORWARD, RSYNC_PORT), (NC_FORWARD, NC_PORT)))
         world.gateway("b", store["b"])
-        world.gateway("a", doors + store["a"])
+        world.gateway("a", listeners + store["a"])
         world.connected()
         path = world.path("warm-up")
         make_file(path, WARM_UP_BYTES)
-        _, arrived = self.by_curl(path, PLAIN_DOOR)
+        _, arrived = self.by_curl(path, PLAIN_PORT)
         # Downward, too.
-        self.timed("curl", "--silent", "--show-error", "-o", path, self.url(self.vsftpd, "127.0.0.1", PLAIN_DOOR, path))
+        self.timed("curl", "--silent", "--show-error", "-o", path, self.url(self.vsftpd, "127.0.0.1", PLAIN_PORT, path))
         for file in (path, arrived):
             os.remove(file)
 
@@ -331,9 +331,9 @@ class Setup:
         return f"ftp://{server.user}:{server.password}@{host}:{port}{server.folder}/{os.path.basename(path)}"
 
     def way(self, name):
-        return {OPTIMISER: lambda path: self.by_ftp(path, DOOR), PLAIN: lambda path: self.by_ftp(path, PLAIN_DOOR),
+        return {OPTIMISER: lambda path: self.by_ftp(path, NEAR_PORT), PLAIN: lambda path: self.by_ftp(path, PLAIN_PORT),
                 RSYNC: self.by_rsync, NC: self.by_nc,
-                MODE_Z: lambda path: self.by_mode_z(path, "127.0.0.1", MODE_Z_DOOR),
+                MODE_Z: lambda path: self.by_mode_z(path, "127.0.0.1", MODE_Z_PORT),
                 MODE_Z_DIRECT: lambda path: self.by_mode_z(path, ADDRESS_B, self.proftpd.port)}[name]
 
     def timed(self, *command):
@@ -342,15 +342,15 @@ class Setup:
             self.world.run(*command, check=True, timeout=TIMEOUT_S, stdout=log, stderr=log)
         return time.monotonic() - begun
 
-    def by_ftp(self, path, door):
-        return self.by_mirror(path, door) if os.path.isdir(path) else self.by_curl(path, door)
+    def by_ftp(self, path, listener):
+        return self.by_mirror(path, listener) if os.path.isdir(path) else self.by_curl(path, listener)
 
-    def by_curl(self, path, door):
-        took = self.timed("curl", "--silent", "--show-error", "-T", path, self.url(self.vsftpd, "127.0.0.1", door, path))
+    def by_curl(self, path, listener):
+        took = self.timed("curl", "--silent", "--show-error", "-T", path, self.url(self.vsftpd, "127.0.0.1", listener, path))
         return took, self.vsftpd.file(os.path.basename(path))
 
-    def by_mirror(self, path, door):
-        took = self.timed("lftp", "-c", f"{SETTINGS}; open -p {door} -u {self.vsftpd.user},{self.vsftpd.password} 127.0.0.1; "
+    def by_mirror(self, path, listener):
+        took = self.timed("lftp", "-c", f"{SETTINGS}; open -p {listener} -u {self.vsftpd.user},{self.vsftpd.password} 127.0.0.1; "
                           f"cd files; mirror --no-perms -P {self.args.parallel} -R {path} tree")
         return took, self.vsftpd.file("tree")
 
@@ -545,7 +545,7 @@ def measure(world, args):
         f"{args.path}. Payload by the seconds that the client's process took, by the line's rate; median, least and most of "
         f"{runs} runs{of_peers}. Uploads; every file was compared.{'' if setup.has_store else ' Without a store.'}", "", *rates, "",
         "`rsync -z` and `zstd -1 | nc` go through forwards of the same link; what was sent before lies at rsync's destination. "
-        "`MODE Z` is a download from ProFTPD by curl, whose output is inflated in a pipe, through a door without the optimiser, and directly "
+        "`MODE Z` is a download from ProFTPD by curl, whose output is inflated in a pipe, through a listener without the optimiser, and directly "
         "over TCP: the server inflates too slowly for uploads.", "", *told, "",
         "Coding is the near gateway's, decoding the far one's: processor time by payload.", "", *required, "",
         *about])

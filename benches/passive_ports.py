@@ -1,4 +1,4 @@
-"""Small downloads in quick succession through a door with a thousand passive ports: none may be answered 425.
+"""Small downloads in quick succession through a listener with a thousand passive ports: none may be answered 425.
 
 Sessions take turns, so that the wanted number of transfers begins each second, for `--seconds`. Each data connection
 ends at the gateway first, so its port stays in TIME_WAIT for a minute: within five seconds each port has been used.

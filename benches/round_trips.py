@@ -16,7 +16,7 @@ import talk
 from files import content, make_file
 from world import ADDRESS_B, CHOICE, Path
 
-STRICT_DOOR, FAST_DOOR = 2130, 2140
+STRICT_PORT, FAST_PORT = 2130, 2140
 # What the machine takes beside the path: a quarter of a round trip would be another one.
 SLACK_ROUND_TRIPS = 0.1
 SMALL_BYTES = 10_000
@@ -125,9 +125,9 @@ def measure(world, args):
     args.runs = 1 if args.quick else args.runs
     found = servers.start_all(world, names=args.servers)
     ports, text = {}, ""
-    for mode, first in [("strict", STRICT_DOOR), ("fast", FAST_DOOR)]:
-        doors, ports[mode] = servers.doors_of(found, first)
-        text += doors.replace("[[ftp]]\n", f'[[ftp]]\nmode = "{mode}"\n')
+    for mode, first in [("strict", STRICT_PORT), ("fast", FAST_PORT)]:
+        listeners, ports[mode] = servers.listeners_of(found, first)
+        text += listeners.replace("[[ftp]]\n", f'[[ftp]]\nmode = "{mode}"\n')
     world.allowed = [server.place() for server in found.values()]
     world.pair(text)
     rows, missed = [], []

@@ -12,7 +12,7 @@ import subprocess
 
 import bench
 import servers
-from world import DOOR, ROOT, Path
+from world import NEAR_PORT, ROOT, Path
 
 COMMANDS = 35
 TIMEOUT_S = 3600
@@ -27,7 +27,7 @@ def measure(world, args):
                 f"{COMMANDS} commands and 4 transfers of 100 kB each.")
     done = world.run(
         world.longhaul, "probe", "compare", "ftp", "--direct", server.place(),
-        "--through", f"127.0.0.1:{DOOR}", "--folder", "files", "--count", str(sessions),
+        "--through", f"127.0.0.1:{NEAR_PORT}", "--folder", "files", "--count", str(sessions),
         "--arrivals", str(args.arrivals), "--out", records, "--page", page,
         "--title", "FTP sessions, directly and through a pair of gateways",
         "--note", f"The path: {args.path} each way; server vsftpd.", "--note", arrivals,

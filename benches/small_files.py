@@ -16,12 +16,12 @@ import pages
 import servers
 import window
 from files import digest
-from world import ADDRESS_B, CHOICE, DOOR, Path
+from world import ADDRESS_B, CHOICE, NEAR_PORT, Path
 
 FILE_BYTES = 10_000
 # Files in a folder; what lists and removes them takes its time, too.
 FOLDER_FILES = 500
-STRICT_DOOR = 2130
+STRICT_PORT = 2130
 SETTINGS = ("set net:max-retries 2; set net:timeout 60; set cmd:fail-exit true; set ftp:use-mdtm off; "
             "set ftp:use-site-utime off; set ftp:use-site-utime2 off")
 
@@ -116,11 +116,11 @@ def measure(world, args):
     if args.client == "mover":
         return measure_mover(world, args)
     server = servers.start_vsftpd(world)
-    world.pair(f'[[ftp]]\nlisten = "127.0.0.1:{STRICT_DOOR}"\ntarget = "{server.place()}"\n'
+    world.pair(f'[[ftp]]\nlisten = "127.0.0.1:{STRICT_PORT}"\ntarget = "{server.place()}"\n'
                f'mode = "strict"\n')
     count, few = (500, 100) if args.quick else (args.files, args.files // 10)
-    ways = [("directly", ADDRESS_B, server.port, few), ("strict", "127.0.0.1", STRICT_DOOR, few),
-            ("fast", "127.0.0.1", DOOR, count)]
+    ways = [("directly", ADDRESS_B, server.port, few), ("strict", "127.0.0.1", STRICT_PORT, few),
+            ("fast", "127.0.0.1", NEAR_PORT, count)]
     by = by_lftp
     if args.client == "filezilla":
         by, args.display = by_filezilla, window.start_display(world)

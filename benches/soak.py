@@ -16,7 +16,7 @@ import time
 import bench
 import pages
 import servers
-from world import DOOR, Path
+from world import NEAR_PORT, Path
 
 BYTES_MIN, BYTES_MAX = 10_000, 100_000
 KEPT = 8
@@ -76,7 +76,7 @@ class Session:
     def log_in(self):
         if self.ftp is None:
             self.ftp = ftplib.FTP(timeout=60)
-            self.ftp.connect("127.0.0.1", DOOR)
+            self.ftp.connect("127.0.0.1", NEAR_PORT)
             self.ftp.login(self.server.user, self.server.password)
             folder = f"{self.server.folder}/s{self.number}"
             try:

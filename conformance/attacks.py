@@ -1,4 +1,4 @@
-"""Attacks on a gateway's front door and by a server behind it. Each returns the lines that came of it; what they
+"""Attacks on a gateway's listener and by a server behind it. Each returns the lines that came of it; what they
 must say is for the caller to judge.
 """
 
@@ -16,13 +16,13 @@ TOO_MANY = b"421 gateway: too many"
 
 
 class Attacker:
-    """Somebody in site a who has a door's port."""
+    """Somebody in site a who has a listener's port."""
 
-    def __init__(self, world, door):
-        self.world, self.door = world, door
+    def __init__(self, world, listener):
+        self.world, self.listener = world, listener
 
     def connect(self, timeout=10):
-        return talk.Client(self.world, "127.0.0.1", self.door, timeout=timeout)
+        return talk.Client(self.world, "127.0.0.1", self.listener, timeout=timeout)
 
     def log_in(self):
         client = self.connect()
@@ -32,7 +32,7 @@ class Attacker:
     def dial(self, timeout):
         """A connection whose greeting nobody reads."""
         with self.world.entered("a"):
-            return socket.create_connection(("127.0.0.1", self.door), timeout)
+            return socket.create_connection(("127.0.0.1", self.listener), timeout)
 
 
 def bounce(attacker):

@@ -154,11 +154,11 @@ def install(*packages):
                    env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
 
 
-def doors_of(servers, first, client_tls=False):
+def listeners_of(servers, first, client_tls=False):
     """`[[ftp]]` sections, one for each server from port `first`, and the ports by name."""
-    doors, text = {}, ""
+    listeners, text = {}, ""
     for number, server in enumerate(servers.values()):
-        doors[server.name] = first + number
+        listeners[server.name] = first + number
         text += (f'[[ftp]]\nlisten = "127.0.0.1:{first + number}"\n'
                  f'target = "{ADDRESS_B}:{server.port}"\n')
         if client_tls:
@@ -166,7 +166,7 @@ def doors_of(servers, first, client_tls=False):
             text += 'tls = { mode = "explicit", require_reuse = false }\n'
         if server.tls:
             text += 'server_tls = { mode = "explicit", verify = false }\n'
-    return text, doors
+    return text, listeners
 
 
 def certificate(world):

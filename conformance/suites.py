@@ -1,7 +1,7 @@
 """Outside suites, CPython's `test_ftplib` and pyftpdlib's functional tests: their sources, the pair that they run
 through, and what became of each of their tests.
 
-A suite's servers keep their addresses and get a fixed port, its clients use a front door that leads there. Both
+A suite's servers keep their addresses and get a fixed port, its clients use a listener that leads there. Both
 gateways stand beside the suite, since it waits 1 to 5 s at most.
 """
 
@@ -13,8 +13,8 @@ from servers import install
 from world import ROOT, Failure, Missing
 
 SERVER = 2401
-# Front doors by mode; the second has TLS with clients and with servers.
-DOORS = {"strict": (2402, 2404), "fast": (2403, 2405)}
+# Listeners by mode; the second has TLS with clients and with servers.
+NEAR_PORTS = {"strict": (2402, 2404), "fast": (2403, 2405)}
 UNPACKED = os.path.join(ROOT, "target", "suites")
 # That of Debian's python3-pyftpdlib, the last with its tests beside the package.
 PYFTPDLIB = "1.5.7"
@@ -57,13 +57,13 @@ def _unpack():
 
 
 def start_pair(world):
-    """Two gateways beside each other in site b, with a door for each mode and family."""
+    """Two gateways beside each other in site b, with a listener for each mode and family."""
     hosts = ["127.0.0.1", "[::1]"]
     # Python's ftplib does not resume TLS sessions.
     tls = '[ftp.tls]\nmode = "explicit"\nrequire_reuse = false\n[ftp.server_tls]\nmode = "explicit"\nverify = false\n'
-    doors = "".join(
+    listeners = "".join(
         f'[[ftp]]\nlisten = "{host}:{port}"\ntarget = "{host}:{SERVER}"\nmode = "{mode}"\n{more}'
-        for mode, ports in DOORS.items() for port, more in zip(ports, ("", tls)) for host in hosts)
+        for mode, ports in NEAR_PORTS.items() for port, more in zip(ports, ("", tls)) for host in hosts)
     allow = ", ".join(f'"{host}:{SERVER}"' for host in hosts)
     texts = {
         "a": f'[identity]\nkey_file = "a.key"\n[link]\nlisten = "127.0.0.1:4811"\n'
@@ -71,7 +71,7 @@ def start_pair(world):
              # The suites guess more passwords in a minute than people do.
              f'[limits]\nfailed_logins_per_minute_max = 1000\n'
              f'[[peer]]\nname = "site-b"\npublic_key = "{world.keys["b"]}"\n'
-             f'endpoint = "127.0.0.1:4810"\n{doors}',
+             f'endpoint = "127.0.0.1:4810"\n{listeners}',
         "b": f'[identity]\nkey_file = "b.key"\n[link]\nlisten = "127.0.0.1:4810"\n'
              f'[[peer]]\nname = "site-a"\npublic_key = "{world.keys["a"]}"\n[far]\nallow = [{allow}]\n',
     }

@@ -16,7 +16,7 @@ import urllib.request
 import pytest
 
 import servers
-from world import DOOR, Path
+from world import NEAR_PORT, Path
 
 PATH = Path(rate="1 Gbit/s", rtt="10ms", loss="0.5%")
 TRANSFERS, TRANSFERS_QUICK = 5000, 500
@@ -50,7 +50,7 @@ class Client:
         if self.ftp is not None:
             return
         self.ftp = ftplib.FTP(timeout=60)
-        self.ftp.connect("127.0.0.1", DOOR)
+        self.ftp.connect("127.0.0.1", NEAR_PORT)
         self.ftp.login(self.server.user, self.server.password)
         try:
             self.ftp.cwd(self.folder)

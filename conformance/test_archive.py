@@ -14,7 +14,7 @@ import pytest
 
 import servers
 from files import assert_same, make_file
-from world import ADDRESS_B, DOOR, ROOT
+from world import ADDRESS_B, NEAR_PORT, ROOT
 
 SIZE = 20_000_000
 NAME = "far.example"
@@ -88,8 +88,8 @@ def test_it_moves_a_file_where_there_is_nothing_else(world, program):
     local, back = world.path("local"), world.path("back")
     make_file(local, SIZE)
     curl = ["curl", "-sS", "--max-time", "60", "--user", f"{server.user}:{server.password}"]
-    world.run(*curl, "-T", local, f"ftp://127.0.0.1:{DOOR}/{server.folder}/file", check=True)
-    world.run(*curl, "-o", back, f"ftp://127.0.0.1:{DOOR}/{server.folder}/file", check=True)
+    world.run(*curl, "-T", local, f"ftp://127.0.0.1:{NEAR_PORT}/{server.folder}/file", check=True)
+    world.run(*curl, "-o", back, f"ftp://127.0.0.1:{NEAR_PORT}/{server.folder}/file", check=True)
     assert_same(local, back)
     said = alone(world, "a", program, "status")
     assert said.returncode == 0 and "site-b" in said.stdout, said.stdout + said.stderr

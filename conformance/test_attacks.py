@@ -17,10 +17,10 @@ import pytest
 
 import attacks
 import pages
-from world import ADDRESS_B, DOOR, Path, raise_open_files
+from world import ADDRESS_B, NEAR_PORT, Path, raise_open_files
 
 PATH = Path("300 Mbit/s", "20ms", "0%")
-BAD_DOOR, BAD_PORT = 2124, 2198
+BAD_PORT, BAD_PORT = 2124, 2198
 MEMORY_MAX_MB = 400
 # Of a text in the table.
 GOT_MAX = 160
@@ -34,7 +34,7 @@ class Town:
 
     def __init__(self, world):
         self.world, self.rows = world, []
-        self.attacker, self.at_bad_server = attacks.Attacker(world, DOOR), attacks.Attacker(world, BAD_DOOR)
+        self.attacker, self.at_bad_server = attacks.Attacker(world, NEAR_PORT), attacks.Attacker(world, BAD_PORT)
         self.server = attacks.BadServer(world, ADDRESS_B, BAD_PORT)
         self.usual_s = max(self.other_user() for _ in range(3))
         self.note("nothing", [], self.usual_s)
@@ -44,7 +44,7 @@ class Town:
         begun = time.monotonic()
         sent, back = os.urandom(OTHERS_BYTES), bytearray()
         with self.world.entered("a"), ftplib.FTP(timeout=60, source_address=("127.0.0.2", 0)) as ftp:
-            ftp.connect("127.0.0.1", DOOR)
+            ftp.connect("127.0.0.1", NEAR_PORT)
             ftp.login("anonymous", "x")
             ftp.cwd("files")
             ftp.storbinary("STOR other", io.BytesIO(sent))
@@ -79,7 +79,7 @@ def town(world, vsftpd, options):
     raise_open_files()
     world.environment["RUST_LOG"] = "debug"
     world.allowed.append(f"{ADDRESS_B}:{BAD_PORT}")
-    world.pair(f'[[ftp]]\nlisten = "127.0.0.1:{BAD_DOOR}"\ntarget = "{ADDRESS_B}:{BAD_PORT}"\n')
+    world.pair(f'[[ftp]]\nlisten = "127.0.0.1:{BAD_PORT}"\ntarget = "{ADDRESS_B}:{BAD_PORT}"\n')
     for name, size in (("keep", 10), ("large", 300_000_000)):
         with open(vsftpd.file(name), "wb") as file:
             file.truncate(size)

@@ -17,25 +17,25 @@ SIZE, SIZE_QUICK = 1_000_000_000, 100_000_000
 SMALL = 3_000_000
 # Of the bytes of a known file, in both directions together.
 CROSSED_MAX = 0.001
-FIRST_DOOR = 2150
+FIRST_PORT = 2150
 NAMES = ["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib"]
 
 
 @pytest.fixture(scope="module")
 def pair(world):
-    """The servers, each with a door, and both gateways with stores."""
+    """The servers, each with a listener, and both gateways with stores."""
     running = servers.start_all(world, names=NAMES)
     world.allowed += [server.place() for server in running.values()]
     for site in ("a", "b"):
         os.makedirs(world.path(f"store-{site}"))
     store = '[store]\nfolder = "{}"\n'
-    doors = {name: FIRST_DOOR + at for at, name in enumerate(running)}
-    sections = [f'[[ftp]]\nlisten = "127.0.0.1:{doors[name]}"\ntarget = "{server.place()}"\ncache = true\n'
+    listeners = {name: FIRST_PORT + at for at, name in enumerate(running)}
+    sections = [f'[[ftp]]\nlisten = "127.0.0.1:{listeners[name]}"\ntarget = "{server.place()}"\ncache = true\n'
                 for name, server in running.items()]
     world.gateway("b", store.format(world.path("store-b")))
     world.gateway("a", store.format(world.path("store-a")) + "".join(sections))
     world.connected()
-    yield {name: (server, doors[name]) for name, server in running.items()}
+    yield {name: (server, listeners[name]) for name, server in running.items()}
     world.stop_pair()
 
 
@@ -57,8 +57,8 @@ def curl(world, server, host, port, name, *options, site="a"):
 
 def both(world, way, name, *options):
     """The same download through the pair and beside the server."""
-    server, door = way
-    through = curl(world, server, "127.0.0.1", door, name, *options)
+    server, listener = way
+    through = curl(world, server, "127.0.0.1", listener, name, *options)
     beside = curl(world, server, ADDRESS_B, server.port, name, *options, site="b")
     return through, beside
 
@@ -86,13 +86,13 @@ def saved_bytes(world):
 
 
 def test_a_file_crosses_the_wan_once(world, pair, options, capsys):
-    server, door = pair["vsftpd"]
+    server, listener = pair["vsftpd"]
     size = SIZE_QUICK if options.quick else SIZE
     make_file(server.file("film"), size)
     shares = []
     for _ in range(3):
         before = crossed_bytes(world)
-        back = curl(world, server, "127.0.0.1", door, "film")
+        back = curl(world, server, "127.0.0.1", listener, "film")
         shares.append((crossed_bytes(world) - before) / size)
         assert back == content(server.file("film"))
     with capsys.disabled():
@@ -129,7 +129,7 @@ def test_rights_are_those_of_this_moment(world, way):
 
 
 def test_a_part_is_that_part(world, way):
-    server, door = way
+    server, listener = way
     data = os.urandom(SMALL)
     place(server, "parts", data)
     assert both(world, way, "parts") == (data, data)
@@ -138,7 +138,7 @@ def test_a_part_is_that_part(world, way):
         assert through == beside, options
     with open(world.path("back"), "wb") as file:
         file.write(data[:1_234_567])
-    assert curl(world, server, "127.0.0.1", door, "parts", "-C", "-") == data
+    assert curl(world, server, "127.0.0.1", listener, "parts", "-C", "-") == data
 
 
 def test_text_is_what_the_server_makes_of_it(world, way):
@@ -150,10 +150,10 @@ def test_text_is_what_the_server_makes_of_it(world, way):
 
 
 def test_without_its_server_nothing_is_served(world, pair):
-    server, door = pair["vsftpd"]
+    server, listener = pair["vsftpd"]
     data = os.urandom(SMALL)
     place(server, "gone", data)
-    assert curl(world, server, "127.0.0.1", door, "gone") == data
+    assert curl(world, server, "127.0.0.1", listener, "gone") == data
     world.kill("vsftpd")
-    assert isinstance(curl(world, server, "127.0.0.1", door, "gone"), int)
+    assert isinstance(curl(world, server, "127.0.0.1", listener, "gone"), int)
     assert not os.path.exists(world.path("back"))

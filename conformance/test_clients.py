@@ -18,7 +18,7 @@ from files import make_file
 from world import ADDRESS_B, Path
 
 PATH = Path("300 Mbit/s", "20ms", "0%")
-FIRST_DOOR = 2130
+FIRST_PORT = 2130
 SIZE = 300_000
 SERVERS = ["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib", servers.FILEZILLA]
 
@@ -29,15 +29,15 @@ ROWS = [(client, legs, mode) for client in CLIENTS for legs, (with_client, _) in
 
 
 class Place:
-    """Every server with and without TLS, with a front door for each, by legs."""
+    """Every server with and without TLS, with a listener for each, by legs."""
 
     def __init__(self, world, start_servers):
         self.servers = {tls: start_servers(tls=tls) for tls in (False, True)}
         self.ports, text = {}, ""
         for number, (legs, (client_tls, server_tls)) in enumerate(LEGS.items()):
-            doors, self.ports[legs] = servers.doors_of(self.servers[server_tls], FIRST_DOOR + 10 * number,
+            listeners, self.ports[legs] = servers.listeners_of(self.servers[server_tls], FIRST_PORT + 10 * number,
                                                        client_tls)
-            text += doors
+            text += listeners
         world.allowed = [server.place() for some in self.servers.values() for server in some.values()]
         world.pair(text)
         make_file(world.path("local"), SIZE)

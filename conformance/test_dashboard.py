@@ -23,7 +23,7 @@ import pytest
 import servers
 from files import make_file
 from made_up import GUARDED, OWNER, TOKEN, Gateways
-from world import DOOR, ROOT, Path
+from world import NEAR_PORT, ROOT, Path
 
 BROWSER = os.path.join(ROOT, "target", "browser")
 sys.path.insert(0, BROWSER)
@@ -408,7 +408,7 @@ def test_tables_are_cards_on_a_phone(chromium, busy):
         assert len(set(tops)) == 1, "a wide screen shows a table"
 
 
-def test_what_was_saved_is_told(chromium, busy):
+def test_savings_are_shown(chromium, busy):
     with opened(chromium, busy) as page:
         live(page)
         sync_api.expect(page.locator("#recent tbody tr").first).to_contain_text("570 MB, 570 kB on the WAN")
@@ -804,7 +804,7 @@ def test_transfers_of_a_real_pair(world):
         file.write(TOKEN)
     world.pair(f'[admin]\ntoken_file = "{token_file}"\n')
     make_file(server.file("large"), 400_000_000)
-    url = f"ftp://127.0.0.1:{DOOR}/files/large"
+    url = f"ftp://127.0.0.1:{NEAR_PORT}/files/large"
     curl = subprocess.Popen(world.inside("a", "curl", "-sS", "-o", os.devnull, url), stderr=subprocess.PIPE, text=True)
 
     def look(browser):

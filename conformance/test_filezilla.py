@@ -9,7 +9,7 @@ import window
 from world import Path
 
 PATH = Path("300 Mbit/s", "20ms", "0%")
-FIRST_DOORS = {"without TLS": 2130, "with TLS": 2140}
+FIRST_PORTS = {"without TLS": 2130, "with TLS": 2140}
 SERVERS = ["vsftpd", "ProFTPD"]
 FILES, FILE_BYTES = 20, 200_000
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.needs(*window.PROGRAMS)
 
 
 class Place:
-    """The servers, their front doors, and a display."""
+    """The servers, their listeners, and a display."""
 
     def __init__(self, world, start_servers):
         self.servers, self.ports, text = start_servers(names=SERVERS), {}, ""
-        for tls, first in FIRST_DOORS.items():
-            doors, self.ports[tls] = servers.doors_of(self.servers, first, tls == "with TLS")
-            text += doors
+        for tls, first in FIRST_PORTS.items():
+            listeners, self.ports[tls] = servers.listeners_of(self.servers, first, tls == "with TLS")
+            text += listeners
         world.allowed = [server.place() for server in self.servers.values()]
         world.pair(text)
         self.display = window.start_display(world)
@@ -34,7 +34,7 @@ def at(world, start_servers):
     return Place(world, start_servers)
 
 
-@pytest.mark.parametrize("tls", FIRST_DOORS)
+@pytest.mark.parametrize("tls", FIRST_PORTS)
 @pytest.mark.parametrize("name", SERVERS)
 def test_twenty_files_go_up_and_down_in_the_window(world, at, name, tls):
     server = at.servers[name]

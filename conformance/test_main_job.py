@@ -12,9 +12,9 @@ import shutil
 import pytest
 
 from files import assert_same, make_file
-from world import ADDRESS_B, CHOICE, DOOR
+from world import ADDRESS_B, CHOICE, NEAR_PORT
 
-URL = f"ftp://127.0.0.1:{DOOR}/files"
+URL = f"ftp://127.0.0.1:{NEAR_PORT}/files"
 GIGABYTE, OVER_4_GIB = 1_000_000_000, (4 << 30) + 123_456_789
 # What is left to be resumed.
 REST = 50_000_000
@@ -51,7 +51,7 @@ class Lftp:
 
     def run(self, script):
         done = self.world.run("lftp", "-c", f"set net:max-retries 1; set cmd:fail-exit true; "
-                              f"open -p {DOOR} 127.0.0.1; user anonymous x; cd files; {script}",
+                              f"open -p {NEAR_PORT} 127.0.0.1; user anonymous x; cd files; {script}",
                               check=True, capture_output=True, text=True)
         return done.stdout
 
@@ -72,7 +72,7 @@ class Ftplib:
     @contextlib.contextmanager
     def session(self):
         with self.world.entered("a"), ftplib.FTP(timeout=120) as ftp:
-            ftp.connect("127.0.0.1", DOOR)
+            ftp.connect("127.0.0.1", NEAR_PORT)
             ftp.login()
             ftp.cwd("files")
             yield ftp

@@ -14,7 +14,7 @@ import urllib.parse
 import pytest
 
 from files import make_file
-from world import DOOR, ROOT
+from world import NEAR_PORT, ROOT
 
 EXAMPLES = os.path.join(ROOT, "examples", "monitoring")
 ADDRESS = "127.0.0.1:9090"
@@ -47,7 +47,7 @@ def watched(world, vsftpd):
     world.wait(lambda: curl(world, "/-/ready").returncode == 0, "Prometheus is ready", 30)
     local = world.path("local")
     make_file(local, 3_000_000)
-    url = f"ftp://127.0.0.1:{DOOR}/files"
+    url = f"ftp://127.0.0.1:{NEAR_PORT}/files"
     for number in range(TRANSFERS):
         world.run("curl", "-sS", "-T", local, f"{url}/{number}", check=True)
     for _ in range(FAILED):

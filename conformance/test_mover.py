@@ -1,7 +1,7 @@
 """`longhaul copy` and its kin against real servers: a tree goes up, is not moved twice, and comes down again; what has
 gone from one side goes from the other.
 
-Directly, through the front door of a pair, and as a near gateway; without TLS and with it, passive and active.
+Directly, through the listener of a pair, and as a near gateway; without TLS and with it, passive and active.
 Names, contents and times must agree. Names that FTP cannot carry, files that the server does not give, links and loops must
 be named, and harm nothing else. Passwords are told to nobody but the server.
 """
@@ -158,7 +158,7 @@ def server(request, running, tls):
 @pytest.fixture
 def mover(world, server, way, tls, active):
     if tls and way == "gateway":
-        pytest.skip("the door has no TLS with clients here")
+        pytest.skip("the listener has no TLS with clients here")
     if server.name == "pyftpdlib" and active and way == "direct":
         # One in fifty where 16 sessions ask for some; Python's ftplib waits for ever, too.
         pytest.skip("pyftpdlib 1.5.7 forgets data connections that it makes")
@@ -292,7 +292,7 @@ def test_a_large_file_goes_up_and_down(mover, world, options, tmp_path):
 
 @pytest.mark.parametrize("server", ["vsftpd"], indirect=True)
 @pytest.mark.parametrize("active", [False], ids=["passive"], indirect=True)
-def test_no_password_is_told(mover, world, tmp_path):
+def test_no_password_is_shown(mover, world, tmp_path):
     password, size = "tell-it-to-nobody", 20_000_000
     home, path = tmp_path / "home", tmp_path / "file"
     home.mkdir()

@@ -14,9 +14,9 @@ import pytest
 
 import servers
 from files import assert_same, make_file
-from world import DOOR
+from world import NEAR_PORT
 
-URL = f"ftp://127.0.0.1:{DOOR}/files"
+URL = f"ftp://127.0.0.1:{NEAR_PORT}/files"
 PAUSE_S = 20
 ERROR_MAX_S = 2
 SIZE = 1_000_000_000
@@ -158,5 +158,5 @@ def test_a_download_that_a_dead_gateway_cut_resumes(world, source, download, sit
     curl(world, "-C", "-", "-o", back, f"{URL}/down")
     assert_same(source, back)
     os.truncate(back, cut)
-    world.run("lftp", "-c", f"open -p {DOOR} 127.0.0.1; get -c files/down -o {back}", check=True)
+    world.run("lftp", "-c", f"open -p {NEAR_PORT} 127.0.0.1; get -c files/down -o {back}", check=True)
     assert_same(source, back)

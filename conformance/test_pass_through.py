@@ -13,7 +13,7 @@ from files import assert_same, make_file
 from world import ADDRESS_B
 
 SIZE = 20_000_000
-# A door, the server's control port and its ports for data, by kind of TLS.
+# A listener, the server's control port and its ports for data, by kind of TLS.
 KINDS = {"explicit": (2140, 2211, (50000, 50019)), "implicit": (2141, 990, (50020, 50039))}
 SCHEMES = {"explicit": "ftp", "implicit": "ftps"}
 
@@ -23,15 +23,15 @@ pytestmark = pytest.mark.needs("curl", "lftp")
 @pytest.fixture(scope="module")
 def server(world):
     """The servers, which share a folder, and the pair before them."""
-    pem, doors = servers.certificate(world), ""
-    for kind, (door, port, (low, high)) in KINDS.items():
+    pem, listeners = servers.certificate(world), ""
+    for kind, (listener, port, (low, high)) in KINDS.items():
         server = servers.start_vsftpd(
             world, f"vsftpd-{kind}", port, pem=pem, pasv_min_port=low, pasv_max_port=high,
             implicit_ssl="YES" if kind == "implicit" else "NO")
         world.allowed += [server.place(), f"{ADDRESS_B}:{low}-{high}"]
-        doors += (f'[[ftp]]\nlisten = "127.0.0.1:{door}"\ntarget = "{server.place()}"\n'
+        listeners += (f'[[ftp]]\nlisten = "127.0.0.1:{listener}"\ntarget = "{server.place()}"\n'
                   f'tls = {{ mode = "pass-through" }}\npassive_ports = "{low}-{high}"\n')
-    world.pair(doors)
+    world.pair(listeners)
     return server
 
 
@@ -50,12 +50,12 @@ def nothing_is_left(world, server):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_curl_meets_the_servers_own_certificate(world, server, local, kind):
-    door, back = KINDS[kind][0], world.path("back")
+    listener, back = KINDS[kind][0], world.path("back")
     # The name is the one in the certificate, so nobody in between can have answered.
     curl = ["curl", "-sS", "--max-time", "120", "--ssl-reqd", "--cacert",
-            f"{servers.certificate(world)}.crt", "--resolve", f"server:{door}:127.0.0.1",
+            f"{servers.certificate(world)}.crt", "--resolve", f"server:{listener}:127.0.0.1",
             "--user", "anonymous:x"]
-    url = f"{SCHEMES[kind]}://server:{door}/files/up"
+    url = f"{SCHEMES[kind]}://server:{listener}/files/up"
     world.run(*curl, "-T", local, url, check=True)
     assert_same(local, server.file("up"))
     world.run(*curl, "-o", back, url, check=True)
@@ -64,13 +64,13 @@ def test_curl_meets_the_servers_own_certificate(world, server, local, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lftp_lists_downloads_and_deletes(world, server, local, kind):
-    door, back = KINDS[kind][0], world.path(f"back-{kind}")
+    listener, back = KINDS[kind][0], world.path(f"back-{kind}")
     shutil.copy(local, server.file("up"))
     shutil.chown(server.file("up"), "ftp")
     script = ("set ftp:ssl-force yes; set ftp:ssl-protect-data yes; set ftp:prefer-epsv yes; "
               "set ssl:check-hostname no; set cmd:fail-exit yes; "
               f"set ssl:ca-file {servers.certificate(world)}.crt; open -u anonymous,x "
-              f"{SCHEMES[kind]}://127.0.0.1:{door}; cd files; cls; "
+              f"{SCHEMES[kind]}://127.0.0.1:{listener}; cd files; cls; "
               f"pget -n 1 up -o {back}; rm up")
     done = world.run("lftp", "-c", script, check=True, stdout=subprocess.PIPE, text=True)
     assert "up" in done.stdout.split()

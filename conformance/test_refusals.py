@@ -7,7 +7,7 @@ import re
 import pytest
 
 import talk
-from world import ADDRESS_B, CHOICE, DOOR, NOBODY
+from world import ADDRESS_B, CHOICE, NEAR_PORT, NOBODY
 
 ODD = ["10.77.0.3", f"{ADDRESS_B}:22", "127.0.0.1", "127.0.0.1:2199", "localhost", "0x7f.1", "0x7f000001",
        "2130706433", "127.1", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]", f"[::ffff:{ADDRESS_B}]",
@@ -41,13 +41,13 @@ def test_a_server_that_is_up_lets_its_user_in(client):
 
 
 def test_a_peer_that_is_down_is_named_with_the_time_of_its_last_answer(world):
-    with talk.Client(world, "127.0.0.1", DOOR) as client:
+    with talk.Client(world, "127.0.0.1", NEAR_PORT) as client:
         assert client.greeting.code == 220
     world.kill("gateway-b")
     greetings = []
 
     def is_told():
-        with talk.Client(world, "127.0.0.1", DOOR) as client:
+        with talk.Client(world, "127.0.0.1", NEAR_PORT) as client:
             greetings.append(client.greeting)
         return greetings[-1].code == 421
 

@@ -18,7 +18,7 @@ import pytest
 import servers
 import talk
 from files import assert_same, content, make_file
-from world import ADDRESS_B, CHOICE, DOOR, Failure, Path
+from world import ADDRESS_B, CHOICE, NEAR_PORT, Failure, Path
 
 PATH = Path(rate="300 Mbit/s", rtt="20ms", loss="0.1%")
 TRANSFERS, WORKERS = 20, 5
@@ -69,7 +69,7 @@ class Kinds:
     def all(self):
         tls, active = ["--ssl-reqd", "-k"], ["-P", "-"]
         return {
-            "curl": self.both(self.curl, DOOR),
+            "curl": self.both(self.curl, NEAR_PORT),
             "curl, no coding": self.both(self.curl, RAW),
             "curl, active mode": self.both(self.curl, RAW, active),
             "curl, explicit TLS": self.both(self.curl, TLS, tls),
@@ -116,7 +116,7 @@ class Kinds:
         folder = f"folder{number}"
         move = f"mirror -R {self.source(folder)} {name}" if is_upload else f"mirror {folder} {back}"
         self.call("lftp", "-c", "set net:max-retries 1; set net:timeout 20; set cmd:fail-exit true; "
-                  f"open -p {DOOR} -u anonymous,x 127.0.0.1; cd files; {move}")
+                  f"open -p {NEAR_PORT} -u anonymous,x 127.0.0.1; cd files; {move}")
         arrived = self.vsftpd.file(name) if is_upload else back
         for file in range(FOLDER_FILES):
             assert_same(os.path.join(self.source(folder), str(file)), os.path.join(arrived, str(file)))
@@ -143,7 +143,7 @@ class Kinds:
         assert_same(self.source(number), self.vsftpd.file(name))
 
     def list(self, number):
-        with self.client(DOOR, self.vsftpd) as ftp:
+        with self.client(NEAR_PORT, self.vsftpd) as ftp:
             lines = []
             ftp.retrlines(f"LIST folder{number}", lines.append)
         self.check_listing(number, {line.split()[-1]: int(line.split()[4]) for line in lines})
@@ -161,7 +161,7 @@ class Kinds:
     def abort(self, number, is_upload):
         """Breaks a transfer off by ABOR, and makes another one in the same session."""
         _, name = self.place("aborted", number)
-        with talk.Client(self.world, "127.0.0.1", DOOR, timeout=60) as client:
+        with talk.Client(self.world, "127.0.0.1", NEAR_PORT, timeout=60) as client:
             client.log_in(self.vsftpd.user, self.vsftpd.password)
             client.ask("CWD files", 250)
             client.ask("TYPE I", 200)
@@ -214,10 +214,10 @@ class Kinds:
 
     def known(self, number, is_upload):
         """Moves what has been moved before: both gateways have its chunks, once one transfer is done."""
-        self.curl(number, is_upload, DOOR, source="known")
+        self.curl(number, is_upload, NEAR_PORT, source="known")
 
     def text(self, number, is_upload):
-        self.curl(number, is_upload, DOOR, source=f"text{number}")
+        self.curl(number, is_upload, NEAR_PORT, source=f"text{number}")
 
     def client(self, port, server):
         """A session of Python's ftplib in the server's folder."""

@@ -1,6 +1,6 @@
 """Clients that do not run here, word for word: WinSCP, the ftp.exe of Windows, the ftp of macOS.
 
-Their logons through a front door with and without target, and what they send for a listing, an upload, a
+Their logons through a listener with and without target, and what they send for a listing, an upload, a
 download and the rest; each goes on as its client would after the reply. vsftpd lets its user in at USER,
 ProFTPD wants PASS.
 """
@@ -13,9 +13,9 @@ from files import content, make_file
 from world import ADDRESS_B, Path
 
 PATH = Path("300 Mbit/s", "20ms", "0%")
-# The first of each mode's doors; without target.
-FIRST_DOORS = {"fast": 2130, "strict": 2140}
-CHOICES = {mode: first + 9 for mode, first in FIRST_DOORS.items()}
+# The first of each mode's listeners; without target.
+FIRST_PORTS = {"fast": 2130, "strict": 2140}
+CHOICES = {mode: first + 9 for mode, first in FIRST_PORTS.items()}
 SERVERS = ["vsftpd", "ProFTPD"]
 SIZE = 200_000
 
@@ -147,21 +147,21 @@ FORMS = {
     "macOS ftp": {"USER name@server": user_at_host},
 }
 
-# Client, way and logon: directly, by a door with a target, by one without.
-CELLS = [(client, way, form) for client, forms in FORMS.items() for way in ("directly", *FIRST_DOORS)
+# Client, way and logon: directly, by a listener with a target, by one without.
+CELLS = [(client, way, form) for client, forms in FORMS.items() for way in ("directly", *FIRST_PORTS)
          for form in ("plain", *(forms if way != "directly" else ()))]
 
 
 class Place:
-    """The servers, and the doors that lead to them by mode."""
+    """The servers, and the listeners that lead to them by mode."""
 
     def __init__(self, world, start_servers):
         self.servers = start_servers(names=SERVERS)
         self.ports, text = {}, ""
-        for mode, first in FIRST_DOORS.items():
-            doors, self.ports[mode] = servers.doors_of(self.servers, first)
-            doors += f'[[ftp]]\nlisten = "127.0.0.1:{CHOICES[mode]}"\nclients = ["127.0.0.0/8"]\n'
-            text += doors.replace("[[ftp]]\n", f'[[ftp]]\nmode = "{mode}"\n')
+        for mode, first in FIRST_PORTS.items():
+            listeners, self.ports[mode] = servers.listeners_of(self.servers, first)
+            listeners += f'[[ftp]]\nlisten = "127.0.0.1:{CHOICES[mode]}"\nclients = ["127.0.0.0/8"]\n'
+            text += listeners.replace("[[ftp]]\n", f'[[ftp]]\nmode = "{mode}"\n')
         world.allowed = [server.place() for server in self.servers.values()]
         world.pair(text)
         make_file(world.path("content"), SIZE)

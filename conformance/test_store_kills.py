@@ -17,7 +17,7 @@ import pytest
 
 import servers
 from files import content
-from world import DOOR, Path
+from world import NEAR_PORT, Path
 
 PATH = Path(rate="200 Mbit/s", rtt="20ms", loss="0.1%")
 SEED = int(os.environ.get("LONGHAUL_SEED", 20261127))
@@ -34,7 +34,7 @@ PACES = {
 # A gateway that is gone is noticed by then, or when it is back.
 PATIENCE_S = 60
 
-URL = f"ftp://127.0.0.1:{DOOR}/files"
+URL = f"ftp://127.0.0.1:{NEAR_PORT}/files"
 
 pytestmark = pytest.mark.needs("curl")
 

@@ -29,7 +29,7 @@ RUNS = {
 }
 # Where the known faults show.
 FAULTS_RUN = "test_functional"
-WAYS = {"directly": (suites.SERVER, suites.SERVER), **suites.DOORS}
+WAYS = {"directly": (suites.SERVER, suites.SERVER), **suites.NEAR_PORTS}
 
 
 class Table:
@@ -68,7 +68,7 @@ def table(world, options):
         write(table)
 
 
-@pytest.mark.parametrize("way", suites.DOORS)
+@pytest.mark.parametrize("way", suites.NEAR_PORTS)
 @pytest.mark.parametrize("run", RUNS)
 def test_what_passes_directly_passes_through_the_pair_or_is_known(table, run, way):
     direct = [verdict for verdict, *_ in table.of(run, "directly").values()]
@@ -80,7 +80,7 @@ def test_what_passes_directly_passes_through_the_pair_or_is_known(table, run, wa
 
 # Not strict: one of the faults comes and goes. The run counts an expected failure as skipped.
 @pytest.mark.xfail(reason="a known fault, not mended yet", strict=False)
-@pytest.mark.parametrize("way", suites.DOORS)
+@pytest.mark.parametrize("way", suites.NEAR_PORTS)
 @pytest.mark.parametrize("fault", deviations.FAULTS)
 def test_no_fault_is_left(table, fault, way):
     found = [name for name in table.of(FAULTS_RUN, way) if name.endswith(f".{fault}")]
@@ -95,7 +95,7 @@ def write(table):
         for way in WAYS:
             verdicts = [verdict for verdict, *_ in table.of(run, way).values()]
             rows.append((title, way, *(verdicts.count(v) for v in ("passed", "failed", "skipped"))))
-        found = {way: table.deviations(run, way) for way in suites.DOORS}
+        found = {way: table.deviations(run, way) for way in suites.NEAR_PORTS}
         for name in functools.reduce(dict.__or__, found.values()):
             why = deviations.known(name) or f"a fault: {deviations.fault(name) or 'not known'}"
             ways = " and ".join(way for way in found if name in found[way])

@@ -1,4 +1,4 @@
-"""Transparent front door: curl and lftp go to the server's own address, and know of no gateway.
+"""Transparent listener: curl and lftp go to the server's own address, and know of no gateway.
 
 Accelerated, active and passive; with the far gateway killed they pass directly within a second; the near
 gateway killed is in nobody's way, and leaves nothing after its next start or the command for that.
@@ -105,7 +105,7 @@ def intercepts(world):
 
 
 def installed(world):
-    """How many tables and routing rules of the door there are."""
+    """How many tables and routing rules of the listener there are."""
     listed = world.run("ip", "-json", "rule", check=True, capture_output=True, text=True)
     marks = [rule.get("fwmark") for rule in json.loads(listed.stdout)]
     return rules(world).count(f"table inet {TABLE} "), marks.count(MARK)

@@ -20,7 +20,7 @@ import pytest
 import servers
 import talk
 from files import assert_same, make_file
-from world import ADDRESS_B, CLIENT, DOOR, Failure, Path
+from world import ADDRESS_B, CLIENT, NEAR_PORT, Failure, Path
 
 # With a loss of 0.1 % (--loss 0.1%) two of a thousand new sessions wait for a packet that is sent again, up to 130 ms.
 PATH = Path(rate="300 Mbit/s", rtt="20ms")
@@ -32,7 +32,7 @@ ANSWER_MAX_S = 0.1
 # Time of a process without sessions: peers that have not heard of the new one may still ask it.
 END_MAX_S = 10
 
-TLS_DOOR, TRANSPARENT, WEB = 2131, 2125, 2132
+TLS_PORT, TRANSPARENT, WEB = 2131, 2125, 2132
 WEB_PORT = 8000
 KEY = "mover"
 
@@ -132,12 +132,12 @@ class Kinds:
         shutil.copy(self.source, os.path.join(self.served, "source"))
 
     def all(self):
-        door, tls = f"ftp://127.0.0.1:{DOOR}", f"ftp://127.0.0.1:{TLS_DOOR}"
+        listener, tls = f"ftp://127.0.0.1:{NEAR_PORT}", f"ftp://127.0.0.1:{TLS_PORT}"
         insecure = ["--ssl-reqd", "-k"]
         active = ["-P", "-"]
         return {
-            "FTP, passive": lambda *it: self.curl(door, *it),
-            "FTP, active": lambda *it: self.curl(door, *it, more=active),
+            "FTP, passive": lambda *it: self.curl(listener, *it),
+            "FTP, active": lambda *it: self.curl(listener, *it, more=active),
             "FTP over TLS, passive": lambda *it: self.curl(tls, *it, more=insecure),
             "FTP over TLS, active": self.ftplib,
             "transparent": lambda *it: self.curl(f"ftp://{ADDRESS_B}", *it, site="c"),
@@ -163,7 +163,7 @@ class Kinds:
         arrives = os.path.join(self.served, name) if is_upload else self.world.path(name)
         move = ["put", self.source, f"files/{name}"] if is_upload else ["get", arrives, "files/source"]
         verb, here, there = move
-        command = ["/usr/bin/python3", PACED, verb, here, str(TLS_DOOR), there, str(RATE_BYTES)]
+        command = ["/usr/bin/python3", PACED, verb, here, str(TLS_PORT), there, str(RATE_BYTES)]
         return Transfer(self.world, kind, number, is_upload, command, self.source, arrives)
 
     def web(self, kind, number, _is_upload):
@@ -249,7 +249,7 @@ def pair(world, network, builds):
     world.write_config("b", store["b"] + "".join(f'[[peer]]\nname = "{KEY}{number}"\npublic_key = "{key}"\n'
                                     for number, key in enumerate(keys)))
     world.write_config("a", store["a"] + (
-        f'[[ftp]]\nlisten = "127.0.0.1:{TLS_DOOR}"\ntarget = "{ADDRESS_B}:21"\n'
+        f'[[ftp]]\nlisten = "127.0.0.1:{TLS_PORT}"\ntarget = "{ADDRESS_B}:21"\n'
         'tls = { mode = "explicit", require_reuse = false }\n'
         f'[[forward]]\nlisten = "127.0.0.1:{WEB}"\ntarget = "{ADDRESS_B}:{WEB_PORT}"\n'
         f'[[ftp]]\nlisten = "0.0.0.0:{TRANSPARENT}"\ntransparent = true\nclients = ["{CLIENT}"]\n'))
@@ -270,14 +270,14 @@ def test_files_move_on_through_upgrades(world, pair, options):
     near, far = pair
     rounds = ROUNDS_QUICK if options.quick else ROUNDS
     kinds = Kinds(world).all()
-    held = [talk.Client(world, "127.0.0.1", DOOR, timeout=20), talk.Client(world, ADDRESS_B, 21, site="c", timeout=20),
-            talk.Client(world, "127.0.0.1", TLS_DOOR, timeout=20)]
+    held = [talk.Client(world, "127.0.0.1", NEAR_PORT, timeout=20), talk.Client(world, ADDRESS_B, 21, site="c", timeout=20),
+            talk.Client(world, "127.0.0.1", TLS_PORT, timeout=20)]
     held[2].begin_tls()
     for client in held:
         client.log_in("anonymous", "x")
     waiting = talk.Client(world, "127.0.0.1", 2122, timeout=20)
     transfers, took_s = [], []
-    prober = Prober(world, "a", "127.0.0.1", DOOR)
+    prober = Prober(world, "a", "127.0.0.1", NEAR_PORT)
     beside = Prober(world, "b", ADDRESS_B, 21)
     first, moments = time.monotonic(), []
     try:

@@ -20,8 +20,8 @@ import time
 ADDRESS_A, ADDRESS_B = "10.77.0.1", "10.77.0.2"
 # Of a client behind site a, and of what passes its packets on.
 CLIENT, ROUTER = "10.78.0.2", "10.78.0.1"
-# Front doors that site a always has: to the server of site b, to a server that USER names, and a forward.
-DOOR, CHOICE, FORWARD = 2121, 2122, 2123
+# Listeners that site a always has: to the server of site b, to a server that USER names, and a forward.
+NEAR_PORT, CHOICE, FORWARD = 2121, 2122, 2123
 # An allowed place where nobody listens.
 NOBODY = f"{ADDRESS_B}:2199"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -207,7 +207,7 @@ class World:
                 f'[[peer]]\nname = "site-{other}"\npublic_key = "{self.keys[other]}"\n')
         if site == "a":
             text += (f'endpoint = "{self.far_host}:4810"\n'
-                     f'[[ftp]]\nlisten = "127.0.0.1:{DOOR}"\ntarget = "{ADDRESS_B}:21"\n'
+                     f'[[ftp]]\nlisten = "127.0.0.1:{NEAR_PORT}"\ntarget = "{ADDRESS_B}:21"\n'
                      f'[[ftp]]\nlisten = "127.0.0.1:{CHOICE}"\nclients = ["127.0.0.0/8"]\n'
                      f'[[forward]]\nlisten = "127.0.0.1:{FORWARD}"\ntarget = "{ADDRESS_B}:21"\n')
         else:

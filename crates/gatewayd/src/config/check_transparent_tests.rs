@@ -23,7 +23,7 @@ fn parse(name: &str, serves: &str, listener: &str) -> Result<Config, ConfigError
 }
 
 const SERVES: &str = "serves = [\"10.20.0.0/16\", \"ftp.example.com\", \"2001:db8::/32\"]";
-const DOOR: &str = "[[ftp]]\nlisten = \"[::]:2125\"\ntransparent = true\n\
+const LISTENER: &str = "[[ftp]]\nlisten = \"[::]:2125\"\ntransparent = true\n\
                     clients = [\"10.0.0.0/8\", \"fd00::/8\"]\n";
 
 #[test]
@@ -53,14 +53,14 @@ fn a_listener_tells_its_tls() {
 
 #[test]
 fn a_transparent_listener_shows_the_destinations_that_it_intercepts() {
-    let config = parse("transparent", SERVES, DOOR).expect("a valid configuration");
+    let config = parse("transparent", SERVES, LISTENER).expect("a valid configuration");
     assert!(config.ftp[0].transparent);
     let shown = config.to_string();
     assert!(
         shown.contains("ftp on [::]:2125 to intercepted servers: 10.20.0.0/16, 2001:db8::/32"),
         "{shown}"
     );
-    let ipv4 = DOOR.replace("[::]", "0.0.0.0");
+    let ipv4 = LISTENER.replace("[::]", "0.0.0.0");
     let shown = parse("transparent-4", SERVES, &ipv4)
         .expect("valid")
         .to_string();
@@ -71,53 +71,53 @@ fn a_transparent_listener_shows_the_destinations_that_it_intercepts() {
 fn what_cannot_be_intercepted_is_an_error_with_its_place() {
     let names = "serves = [\"ftp.example.com\", \"*.example.com\"]";
     for (serves, listener, at, expected) in [
-        (names, DOOR.to_owned(), (12, 15), "nothing to intercept"),
-        ("", DOOR.to_owned(), (12, 15), "nothing to intercept"),
+        (names, LISTENER.to_owned(), (12, 15), "nothing to intercept"),
+        ("", LISTENER.to_owned(), (12, 15), "nothing to intercept"),
         (
             SERVES,
-            format!("{DOOR}via = \"site-c\"\n"),
+            format!("{LISTENER}via = \"site-c\"\n"),
             (12, 15),
             "nothing to intercept",
         ),
         (
             SERVES,
-            DOOR.replace("\"10.0.0.0/8\", \"fd00::/8\"", ""),
+            LISTENER.replace("\"10.0.0.0/8\", \"fd00::/8\"", ""),
             (12, 15),
             "nothing to intercept",
         ),
         (
             SERVES,
-            format!("{DOOR}target = \"10.20.0.5\"\n"),
+            format!("{LISTENER}target = \"10.20.0.5\"\n"),
             (14, 10),
             "target contradicts",
         ),
         (
             SERVES,
-            format!("{DOOR}external_address = \"10.0.0.1\"\n"),
+            format!("{LISTENER}external_address = \"10.0.0.1\"\n"),
             (14, 20),
             "external_address contradicts",
         ),
         (
             SERVES,
-            format!("{DOOR}passive_ports = \"3000-3010\"\n"),
+            format!("{LISTENER}passive_ports = \"3000-3010\"\n"),
             (14, 17),
             "passive_ports contradicts",
         ),
         (
             SERVES,
-            DOOR.replace("2125", "0"),
+            LISTENER.replace("2125", "0"),
             (11, 10),
             "expected a fixed port",
         ),
         (
             SERVES,
-            DOOR.replace("2125", "21"),
+            LISTENER.replace("2125", "21"),
             (11, 10),
             "other than 21",
         ),
         (
             SERVES,
-            format!("{DOOR}{}", DOOR.replace("[::]", "127.0.0.1")),
+            format!("{LISTENER}{}", LISTENER.replace("[::]", "127.0.0.1")),
             (15, 10),
             "another transparent listener",
         ),

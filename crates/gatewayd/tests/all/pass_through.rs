@@ -26,7 +26,7 @@ struct Passed {
 /// Address of the server. The next constant is the IP address of the listener. Both use the same
 /// data port, so each needs its own IP address.
 const SERVER: &str = "127.0.0.77:0";
-const DOOR: &str = "127.0.0.78";
+const LISTENER_ADDRESS: &str = "127.0.0.78";
 
 impl Passed {
     fn start() -> Self {
@@ -55,7 +55,7 @@ impl Passed {
             "a.key",
             &format!(
                 "[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n\
-                 [[ftp]]\nlisten = \"{DOOR}:0\"\ntarget = \"{target}\"\n\
+                 [[ftp]]\nlisten = \"{LISTENER_ADDRESS}:0\"\ntarget = \"{target}\"\n\
                  tls = {{ mode = \"pass-through\" }}\npassive_ports = \"{port}-{port}\"\n{keys}\n{sections}\n",
                 far.link
             ),
@@ -77,7 +77,7 @@ impl Passed {
         socket.bind(&at(from, 0)).expect("a port");
         let port = self.data.local_addr().expect("a bound socket").port();
         socket
-            .connect(&at(DOOR, port))
+            .connect(&at(LISTENER_ADDRESS, port))
             .expect("the gateway listens");
         let stream = TcpStream::from(socket);
         stream
