@@ -28,7 +28,7 @@ pub(crate) enum Bench {
     },
     /// How the link shares with CUBIC, Reno, BBR and itself, with a page of plots
     Fair {
-        /// Over emulated paths and the kernel, beside its own TCP, instead of in virtual time; 20
+        /// Use emulated paths and the TCP of the kernel instead of virtual time; 20
         /// min
         #[arg(long)]
         kernel: bool,
@@ -44,7 +44,7 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Processor time of the link for a GB, beside bare UDP and a QUIC library on the same wire
+    /// Processor time per GB of the link, of bare UDP and of a QUIC library over the same wire
     Cpu {
         /// Passed on: `-- --runs N`, `-- --only link`, `-- --profile DIR`, `-- --help`
         #[arg(last = true)]
@@ -91,15 +91,15 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Uploads in fast mode at round trips of 400 and 1000 ms, the first of a server beside later
-    /// ones (root only); 5 min
+    /// Uploads in fast mode at round trips of 400 and 1000 ms, the first upload to a server and
+    /// later ones (root only); 5 min
     Uploads {
         /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Text, logs, images, repeated files: rates beside no optimiser, rsync, zstd and MODE Z (root
-    /// only); 100 min
+    /// Text, logs, images, repeated files: rates with and without the optimiser, and of rsync, zstd
+    /// and MODE Z (root only); 100 min
     Optimiser {
         /// Passed on: `-- --quick`, `-- --write`, `-- --only NAME`, `-- --processor`, `-- --help`
         #[arg(last = true)]
@@ -119,7 +119,7 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// `longhaul probe tcp` beside iperf3 (root only); 7 min
+    /// Rates that `longhaul probe tcp` and iperf3 measure on the same path (root only); 7 min
     Probe {
         /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
         #[arg(last = true)]

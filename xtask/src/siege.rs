@@ -197,7 +197,7 @@ enum Siege {
     },
     /// Puts an adversary where the paths between two cores of the link end
     Link,
-    /// Puts a peer that lies, withholds and floods beside honest peers of a gateway of the link
+    /// Connects a peer that lies, withholds and floods to an endpoint with honest peers
     Peer {
         /// Number of sieges
         #[arg(long, default_value_t = 510)]
@@ -206,7 +206,7 @@ enum Siege {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
-    /// Lets up to 2,000 readers of a link stall beside a healthy transfer and a dialogue
+    /// Stalls up to 2,000 readers of a link during a healthy transfer and a dialogue
     Stalled,
     /// Cuts off, suspends and kills workers of a fleet at random while they share a job, and looks
     /// at each file afterwards

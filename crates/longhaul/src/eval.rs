@@ -69,8 +69,8 @@ pub(crate) struct Args {
 enum Action {
     /// Make a report of existing records
     ///
-    /// The command writes RECORDS.html and RECORDS.md beside the records. A plan gives the report
-    /// its title and its introduction, and leaves out trials that are not in the plan.
+    /// The command writes RECORDS.html and RECORDS.md into the folder of the records. A plan gives
+    /// the report its title and its introduction, and leaves out trials that are not in the plan.
     #[command(after_help = "\
 Example:
   longhaul eval report docs/results/irt.jsonl --plan plans/irt.toml")]

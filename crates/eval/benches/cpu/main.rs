@@ -43,7 +43,7 @@ use nix::sys::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-/// Processor time of the link for a GB, beside bare UDP and a QUIC library over the same wire
+/// Processor time per GB of the link, of bare UDP and of a QUIC library over the same wire
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench cpu --")]
 struct Options {
@@ -62,7 +62,7 @@ struct Options {
     /// Instead: where the link's time goes, by perf; the recordings stay in DIR
     #[arg(long, value_name = "DIR")]
     profile: Option<PathBuf>,
-    /// Where the table goes, beside the screen
+    /// Write the table also to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -43,7 +43,7 @@ pub struct FairOptions {
     #[arg(long, value_name = "K", default_value_t = 3, conflicts_with = "kernel",
         value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Over emulated paths and the kernel, beside its own TCP, instead of in virtual time
+    /// Use emulated paths and the TCP of the kernel instead of virtual time
     #[arg(long)]
     kernel: bool,
     #[command(flatten)]

@@ -19,8 +19,8 @@ const DENIED_SLACK: Duration = Duration::from_millis(100);
 /// Least time without packets during a transfer after which a receiver sends a ping. On long paths
 /// the time is one and a half round trips.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
-/// If this process was suspended for longer than the idle timeout, the peer must reply within four
-/// round trips and this time.
+/// Part of the time limit for a reply after this process was suspended for longer than the idle
+/// timeout. The limit is this time plus four round trips.
 const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
 /// Minimum and maximum of the pause between two probes. The normal pause is one round trip.
 ///

@@ -31,7 +31,7 @@ pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
 }
 
 /// Factor by which the capacity must differ from the stored capacity. The first packet train of a
-/// connection measures the capacity no more precisely.
+/// connection measures the capacity with an error of about this factor.
 const CAPACITY_NEWS: f64 = 1.25;
 /// Difference from the stored loss floor above which the path is stored again, as a fraction.
 const LOSS_NEWS: f64 = 0.02;

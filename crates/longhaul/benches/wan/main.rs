@@ -89,14 +89,15 @@ struct Options {
         default_value = "cubic,bbr"
     )]
     tcp: Vec<String>,
-    /// Write the table to this file, beside the screen
+    /// Write the table also to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Section {
-    /// Paths that only lose packets, warm transfers, and the kernel's TCP beside them; half an hour
+    /// Paths that only lose packets: warm transfers by the link and by the kernel's TCP; half an
+    /// hour
     Plain,
     /// Heavy loss, bursts, corruption, overtaking and jitter, cold and warm transfers; 15 min
     Impaired,
