@@ -2,9 +2,9 @@
 //!
 //! A [`SimWorld`] holds two sites that a `wansim::Duplex` joins. It moves real datagrams with real
 //! encryption, and jumps from one event to the next. The simulation of minutes on a transatlantic
-//! path therefore takes take seconds. Every run with the same seed gives the same results.
+//! path therefore takes seconds. Every run with the same seed gives the same results.
 //!
-//! A [`Crowd`] holds several pairs of endpoints pairs and models of TCP on one path.
+//! A [`Crowd`] holds several pairs of endpoints and models of TCP on one path.
 
 mod adversary;
 mod clock;
