@@ -13,7 +13,7 @@ from files import digest
 from world import ROOT, Failure
 
 # Whose example the library suppaftp's client is.
-SUPPAFTP_CRATE = "eval"
+SUPPAFTP_CRATE = "longhaul-eval"
 
 
 class Cell:

@@ -20,7 +20,7 @@ import pages
 from world import ADDRESS_B, NEAR_PORT, Path, raise_open_files
 
 PATH = Path("300 Mbit/s", "20ms", "0%")
-BAD_PORT, BAD_PORT = 2124, 2198
+BAD_LISTENER_PORT, BAD_SERVER_PORT = 2124, 2198
 MEMORY_MAX_MB = 400
 # Of a text in the table.
 GOT_MAX = 160
@@ -34,8 +34,8 @@ class Town:
 
     def __init__(self, world):
         self.world, self.rows = world, []
-        self.attacker, self.at_bad_server = attacks.Attacker(world, NEAR_PORT), attacks.Attacker(world, BAD_PORT)
-        self.server = attacks.BadServer(world, ADDRESS_B, BAD_PORT)
+        self.attacker, self.at_bad_server = attacks.Attacker(world, NEAR_PORT), attacks.Attacker(world, BAD_LISTENER_PORT)
+        self.server = attacks.BadServer(world, ADDRESS_B, BAD_SERVER_PORT)
         self.usual_s = max(self.other_user() for _ in range(3))
         self.note("nothing", [], self.usual_s)
 
@@ -78,8 +78,8 @@ class Town:
 def town(world, vsftpd, options):
     raise_open_files()
     world.environment["RUST_LOG"] = "debug"
-    world.allowed.append(f"{ADDRESS_B}:{BAD_PORT}")
-    world.pair(f'[[ftp]]\nlisten = "127.0.0.1:{BAD_PORT}"\ntarget = "{ADDRESS_B}:{BAD_PORT}"\n')
+    world.allowed.append(f"{ADDRESS_B}:{BAD_SERVER_PORT}")
+    world.pair(f'[[ftp]]\nlisten = "127.0.0.1:{BAD_LISTENER_PORT}"\ntarget = "{ADDRESS_B}:{BAD_SERVER_PORT}"\n')
     for name, size in (("keep", 10), ("large", 300_000_000)):
         with open(vsftpd.file(name), "wb") as file:
             file.truncate(size)

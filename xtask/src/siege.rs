@@ -72,7 +72,11 @@ const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     ),
     (
         "user: guess passwords unseen, or silence the audit trail",
-        ["longhaul", "audit", "failed_log_ins_are_told"],
+        [
+            "longhaul",
+            "audit",
+            "failed_log_ins_are_logged_and_no_filter",
+        ],
     ),
     (
         "peer: get sessions of other peers' servers",
@@ -107,7 +111,7 @@ const ATTEMPTS: [(&str, [&str; 3]); 18] = [
         [
             "longhaul-gatewayd",
             "reload",
-            "a_peer_that_the_other_side_removes",
+            "a_removed_peer_is_disconnected_at_once",
         ],
     ),
     (
@@ -278,4 +282,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         true => Ok(()),
         false => Err(Failure::Failed),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::ATTEMPTS;
+    use crate::shell::root;
+
+    #[test]
+    fn each_attack_names_a_test_of_its_package() {
+        for (attack, [package, _, test]) in ATTEMPTS {
+            let folder = package.strip_prefix("longhaul-").unwrap_or(package);
+            let mut text = String::new();
+            append_sources(&root().join("crates").join(folder), &mut text);
+            let is_its_function = |line: &str| line.contains("fn ") && line.contains(test);
+            assert!(text.lines().any(is_its_function), "{attack}: {test}");
+        }
+    }
+
+    fn append_sources(folder: &Path, text: &mut String) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                append_sources(&path, text);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                text.push_str(&fs::read_to_string(&path).expect("a source file"));
+            }
+        }
+    }
 }

@@ -17,8 +17,7 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
-    runtime,
-    time::timeout,
+    runtime, time,
 };
 
 /// Address of a gateway's admin interface.
@@ -76,22 +75,21 @@ pub(crate) fn order(
     at: &AdminPlace,
     path: &str,
     body: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<Answer> {
     let request = Request::post(path).header(CONTENT_TYPE, "application/json");
-    with_place(at, exchange(at, request, body, patience))
+    with_place(at, exchange(at, request, body, timeout))
 }
 
-/// Sends a request without a body. `patience` is its timeout, for requests that take longer than
-/// usual.
+/// Sends a request without a body. `timeout` is for requests that take longer than usual.
 pub(crate) fn ask_patiently(
     at: &AdminPlace,
     method: &str,
     path: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<Answer> {
     let request = Request::builder().method(method).uri(path);
-    with_place(at, exchange(at, request, "", patience))
+    with_place(at, exchange(at, request, "", timeout))
 }
 
 fn with_place(at: &AdminPlace, answered: anyhow::Result<Answer>) -> anyhow::Result<Answer> {
@@ -168,19 +166,19 @@ pub(crate) fn is_nobody(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Sends a request, and returns the complete response. `patience` is the timeout of each read.
+/// Sends a request, and returns the complete response. `timeout` is the timeout of each read.
 fn exchange(
     at: &AdminPlace,
     request: request::Builder,
     body: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<Answer> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
     runtime.block_on(async {
-        let answer = open(at, request, body, patience).await?;
+        let answer = open(at, request, body, timeout).await?;
         let code = answer.status().as_u16();
-        let body = read(answer.into_body(), patience).await?;
+        let body = read(answer.into_body(), timeout).await?;
         Ok(Answer { code, body })
     })
 }
@@ -188,19 +186,19 @@ fn exchange(
 /// Sends a request. Returns the response as soon as its headers have arrived.
 ///
 /// # Errors
-/// If no response arrives within `patience`. An [`io::Error`] if the connection fails.
+/// If no response arrives within `timeout`. An [`io::Error`] if the connection fails.
 pub(crate) async fn open(
     at: &AdminPlace,
     request: request::Builder,
     body: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<Response<Incoming>> {
     let stream = within(TIMEOUT, at.connect()).await??;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // The task ends with the sender and the body, which also return its errors.
     tokio::spawn(connection);
     let request = request.header(HOST, at.host()).body(body.to_owned())?;
-    match within(patience, sender.send_request(request)).await? {
+    match within(timeout, sender.send_request(request)).await? {
         Err(error) if error.is_parse() => Err(error).context(
             "the answer is not HTTP (another program may have the \
             address)",
@@ -209,13 +207,13 @@ pub(crate) async fn open(
     }
 }
 
-/// Reads the body of a response. `patience` is the timeout of each read.
+/// Reads the body of a response. `timeout` is the timeout of each read.
 ///
 /// # Errors
 /// If the body is longer than [`ANSWER_MAX_BYTES`], is not UTF-8, or does not arrive in time.
-pub(crate) async fn read(mut body: Incoming, patience: Duration) -> anyhow::Result<String> {
+pub(crate) async fn read(mut body: Incoming, timeout: Duration) -> anyhow::Result<String> {
     let mut text = Vec::new();
-    while let Some(frame) = within(patience, body.frame()).await? {
+    while let Some(frame) = within(timeout, body.frame()).await? {
         if let Ok(data) = frame?.into_data() {
             let is_short = text.len() + data.len() <= ANSWER_MAX_BYTES;
             anyhow::ensure!(
@@ -228,8 +226,8 @@ pub(crate) async fn read(mut body: Incoming, patience: Duration) -> anyhow::Resu
     Ok(String::from_utf8(text)?)
 }
 
-async fn within<T>(patience: Duration, action: impl Future<Output = T>) -> io::Result<T> {
-    Ok(timeout(patience, action).await?)
+async fn within<T>(timeout: Duration, action: impl Future<Output = T>) -> io::Result<T> {
+    Ok(time::timeout(timeout, action).await?)
 }
 
 /// Admin address of a gateway whose configuration does not set it.

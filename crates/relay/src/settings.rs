@@ -232,8 +232,8 @@ impl RelaySettings {
         self.peers.iter().find(|peer| peer.id == id)
     }
 
-    /// Whether the gateway compresses bytes to `peer`. `door_compresses` is the setting of the
-    /// listener.
+    /// Whether the gateway compresses bytes to `peer`. `listener_compresses` is the setting of
+    /// the listener.
     pub fn compresses(&self, peer: PeerId, listener_compresses: bool) -> bool {
         listener_compresses && self.peer(peer).is_some_and(|peer| peer.compresses)
     }

@@ -64,7 +64,7 @@ pub(super) fn rehearsal(tree: &Path, target: &Path) -> Result<PathBuf> {
 
 /// Creates a repository without commits.
 pub(super) fn init(folder: &Path, options: &[&str]) -> Result<()> {
-    let mut git = Command::new("git");
+    let mut git = program();
     git.args(["init", "--quiet"]).args(options).arg(folder);
     require(&mut git)
 }
@@ -89,8 +89,23 @@ pub(super) fn fetch(from: &Path, to: &Path) -> Result<String> {
 /// Returns a git command that runs in a folder. Git accepts the folder even if another user owns
 /// it, as in containers.
 pub(super) fn command(folder: &Path) -> Command {
-    let mut git = Command::new("git");
+    let mut git = program();
     git.args(["-c", "safe.directory=*"]).current_dir(folder);
+    git
+}
+
+/// Returns a git command that uses the repository of its folder. In a hook of git, variables name
+/// the repository of the hook.
+fn program() -> Command {
+    let mut git = Command::new("git");
+    for variable in [
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_CONFIG_PARAMETERS",
+    ] {
+        git.env_remove(variable);
+    }
     git
 }
 

@@ -146,12 +146,12 @@ impl UdpLoad {
         load.prepare(&sender, &receiver)
             .map_err(LoadError::io("preparing UDP sockets"))?;
         let path = &wan.report().directions[load.from.index()].config;
-        let patience = path.delay + path.jitter.spread + SILENCE;
+        let timeout = path.delay + path.jitter.spread + SILENCE;
         let receiver = thread::Builder::new()
             .name("udp".to_owned())
             .spawn(move || {
                 let sending = thread::spawn(move || send_paced(&sender, load));
-                let mut received = receive_all(&receiver, load, patience, || sending.is_finished())
+                let mut received = receive_all(&receiver, load, timeout, || sending.is_finished())
                     .map_err(LoadError::io("receiving by UDP"))?;
                 let sent = sending.join();
                 received.sent = sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -232,11 +232,11 @@ fn send_paced(socket: &UdpSocket, load: UdpLoad) -> Vec<SystemTime> {
     sent
 }
 
-/// Receives packets until the sender has ended and nothing has arrived for the duration `patience`.
+/// Receives packets until the sender has ended and nothing has arrived for the duration `timeout`.
 fn receive_all(
     socket: &UdpSocket,
     load: UdpLoad,
-    patience: Duration,
+    timeout: Duration,
     is_sent: impl Fn() -> bool,
 ) -> io::Result<LoadResult> {
     let mut received = LoadResult::default();
@@ -259,7 +259,7 @@ fn receive_all(
                 heard = Instant::now();
                 continue;
             }
-            Err(Errno::EAGAIN) if heard.elapsed() < patience => continue,
+            Err(Errno::EAGAIN) if heard.elapsed() < timeout => continue,
             Err(Errno::EAGAIN) => return Ok(received),
             Err(error) => return Err(error.into()),
         };

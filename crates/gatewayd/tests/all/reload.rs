@@ -106,7 +106,10 @@ fn a_reload_opens_and_closes_listeners_and_sessions_go_on() {
         format!("[[forward]] {forward} added"),
     ];
     expect_taken(&outcome, &names);
-    assert!(is_refused(world.near.ftp[1]), "a listener less");
+    assert!(
+        is_refused(world.near.ftp[1]),
+        "the removed listener refuses connections"
+    );
     exchange(&mut client, &mut server);
     let mut new = Control::connect(ftp);
     let mut new_server = world.accept();

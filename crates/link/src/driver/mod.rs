@@ -124,7 +124,7 @@ impl Link {
         Self::start_behind(socket, config, None)
     }
 
-    /// Starts the driver thread on a bound socket. `succession` is the state from the previous
+    /// Starts the driver thread on a bound socket. `handover` is the state from the previous
     /// process if that process [hands over](Self::hand_over) the socket.
     ///
     /// # Errors

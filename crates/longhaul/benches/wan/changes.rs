@@ -78,7 +78,7 @@ fn rows() -> Vec<Row> {
 impl Row {
     /// Returns the pause before the measurement of goodput starts. It begins with the change, or
     /// with the first transfer after the change.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         4 * self.after.rtt + TIMEOUT
     }
 
@@ -98,13 +98,13 @@ impl Row {
             thread::sleep(PAUSE / 2);
         }
         let in_use_before = if self.is_idle { Duration::ZERO } else { BEFORE };
-        let limit = in_use_before + self.patience() + WINDOW + Duration::from_secs(1);
+        let limit = in_use_before + self.timeout() + WINDOW + Duration::from_secs(1);
         let transfer = setting.begin(setting.bulk(ENDLESS, limit))?;
         if !self.is_idle {
             thread::sleep(BEFORE);
             setting.set_paths(self.after.paths());
         }
-        thread::sleep(self.patience());
+        thread::sleep(self.timeout());
         let (began, before) = (Instant::now(), setting.received());
         thread::sleep(WINDOW);
         let bytes = setting.received().bytes() - before.bytes();
@@ -126,7 +126,7 @@ impl Row {
             world.run_for(BEFORE);
             self.change(&mut world);
         }
-        world.run_for(self.patience());
+        world.run_for(self.timeout());
         let before = world.progress(id).delivered;
         world.run_for(WINDOW);
         let bytes = world.progress(id).delivered.bytes() - before.bytes();
@@ -141,7 +141,7 @@ impl Row {
     /// Returns the duration of a run if no failure occurs.
     fn expected(&self) -> Duration {
         let pause = if self.is_idle { PAUSE } else { Duration::ZERO };
-        Duration::from_secs(4) + BEFORE + pause + self.patience() + WINDOW
+        Duration::from_secs(4) + BEFORE + pause + self.timeout() + WINDOW
     }
 }
 

@@ -123,14 +123,14 @@ impl Settings {
             "--links copy: FTP cannot carry symbolic links. --links follow copies their targets",
         )?;
         let on_file = order.writing.and_then(|it| it.on_file.as_deref());
-        let (connection, patience) = (&order.common.connection, order.common.stall_timeout);
+        let (connection, timeout) = (&order.common.connection, order.common.stall_timeout);
         Ok(Self {
             sources,
             destination,
             filter: order.common.filters.read()?,
             lanes_max: order.common.transfers,
             on_file: on_file.map(CommandWords::read).transpose()?,
-            access: connection.read_one(number, count, patience, is_remote)?,
+            access: connection.read_one(number, count, timeout, is_remote)?,
             sharing: None,
         })
     }

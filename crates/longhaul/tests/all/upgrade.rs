@@ -334,7 +334,7 @@ fn an_order_to_reload_that_comes_to_the_earlier_process_is_not_lost() {
     while TcpStream::connect(after).is_err() {
         assert!(
             begun.elapsed() < TIMEOUT,
-            "the front listener has not moved"
+            "the near gateway still listens at its old address"
         );
         thread::sleep(Duration::from_millis(20));
     }

@@ -35,7 +35,7 @@ use crate::common::{self, Pair};
 
 /// Near half of an echo service, which connects each client with the far half at the only peer.
 #[derive(Debug)]
-struct EchoDoor;
+struct EchoListener;
 
 /// Far half of an echo service, which returns all received bytes.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ struct Echo;
 
 const NAME: &str = "echo";
 
-impl NearService for EchoDoor {
+impl NearService for EchoListener {
     fn span(&self, session: u64, client: SocketAddr) -> Span {
         info_span!("echo", session, %client)
     }
@@ -130,7 +130,11 @@ async fn pair(service: Option<Arc<dyn FarService>>) -> (SocketAddr, Pair) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("bound");
     let listener = Arc::new(listener).into();
-    tokio::spawn(near::serve(listener, Arc::new(EchoDoor), pair.near.clone()));
+    tokio::spawn(near::serve(
+        listener,
+        Arc::new(EchoListener),
+        pair.near.clone(),
+    ));
     (at, pair)
 }
 

@@ -207,8 +207,8 @@ pub(crate) fn make_consumer(url: &str, ack_wait: Duration) {
 pub(crate) fn ask(url: &str, subject: &str, body: &str) -> String {
     let address = url.trim_start_matches("nats://");
     let mut nats = TcpStream::connect(address).expect("it listens");
-    let patience = Some(Duration::from_secs(10));
-    nats.set_read_timeout(patience).expect("a socket");
+    let timeout = Some(Duration::from_secs(10));
+    nats.set_read_timeout(timeout).expect("a socket");
     let length = body.len();
     write!(
         nats,
