@@ -304,7 +304,7 @@ impl Access {
             server: server.clone(),
             route: self.listener.clone().map_or(Route::Direct, Route::Gateway),
             user: account.user,
-            password: account.password.unwrap_or(Password(Vec::new())),
+            password: account.password,
             verify: self.verify_tls.clone(),
             is_active: self.is_active,
             reply_timeout: self.reply_timeout,

@@ -29,8 +29,8 @@ pub struct Dial {
     pub route: Route,
     /// The user name.
     pub user: String,
-    /// Password of the user.
-    pub password: Password,
+    /// Password of the user. `None` is sufficient for a server that asks for no password.
+    pub password: Option<Password>,
     /// Check of the server's certificate, if the URL requests TLS.
     pub verify: CertificateCheck,
     /// Whether data connections use active mode, in which the server connects to the mover.
@@ -104,7 +104,7 @@ impl Dial {
             },
             route: Route::Direct,
             user: "joe".to_owned(),
-            password: Password(b"secret".to_vec()),
+            password: Some(Password(b"secret".to_vec())),
             verify: CertificateCheck::Off,
             is_active: false,
             reply_timeout: Duration::from_secs(10),
@@ -121,6 +121,20 @@ impl Dial {
                 format!("{}@[{host}]:{port}", self.user).into_bytes()
             }
             Route::Gateway(_) => format!("{}@{host}:{port}", self.user).into_bytes(),
+        }
+    }
+
+    /// Returns the argument of the command `PASS`.
+    ///
+    /// # Errors
+    /// [`ServerError::NoPassword`] if no source contains a password for the user.
+    pub(super) fn pass(&self) -> Result<&[u8], ServerError> {
+        match &self.password {
+            Some(password) => Ok(&password.0),
+            None => Err(ServerError::NoPassword {
+                user: self.user.clone(),
+                host: self.server.host.clone(),
+            }),
         }
     }
 
@@ -221,7 +235,8 @@ impl Dial {
     pub(super) fn may_hurry_password(&self) -> bool {
         let is_private = self.server.scheme != Scheme::Ftp
             && matches!(&self.route, Route::Gateway(listener) if listener.has_tls);
-        self.password.is_guests() || is_private
+        let password = self.password.as_ref();
+        password.is_some_and(|it| it.is_guests() || is_private)
     }
 
     /// Returns whether the server is reached through a gateway.

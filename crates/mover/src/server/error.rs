@@ -56,6 +56,17 @@ pub enum ServerError {
     /// The server accepts no further connection, or has ended the connection (reply 421).
     #[error("the server accepts no connection, or ends it: {0}")]
     Full(Reply),
+    /// The server asks for a password, and no source contains one for the user.
+    #[error(
+        "no password for {user} at {host}: not in ~/.netrc, no --password-file, no LONGHAUL_PASSWORD, and no terminal \
+         to ask"
+    )]
+    NoPassword {
+        /// The user name.
+        user: String,
+        /// Host name of the server.
+        host: String,
+    },
     /// The server refused the log-in.
     #[error("the server refused the log-in: {0}")]
     LogIn(Reply),
@@ -221,6 +232,7 @@ impl ServerError {
                 RetryAction::Reconnect
             }
             Self::LogIn(_)
+            | Self::NoPassword { .. }
             | Self::FixedServer { .. }
             | Self::NoTls(_)
             | Self::Tls { .. }

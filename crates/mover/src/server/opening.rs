@@ -44,7 +44,7 @@ impl Session {
     async fn begin_by_steps(&mut self) -> Result<(), ServerError> {
         let mut reply = self.control.ask("USER", &self.dial.logon()).await?;
         if reply.class() == ReplyClass::Intermediate {
-            reply = self.control.ask("PASS", &self.dial.password.0).await?;
+            reply = self.control.ask("PASS", self.dial.pass()?).await?;
         }
         let_in(reply)?;
         let settings = self.ask_settings()?;
@@ -74,7 +74,7 @@ impl Session {
         }
         let wants_password = |reply: &Reply| reply.class() == ReplyClass::Intermediate;
         let pass = match answered.as_ref().is_none_or(wants_password) {
-            true => Some(self.control.send("PASS", &self.dial.password.0)?),
+            true => Some(self.control.send("PASS", self.dial.pass()?)?),
             false => None,
         };
         let settings = self.ask_settings()?;

@@ -35,7 +35,7 @@ fn an_upload_takes_four_round_trips() {
     write(&world.here("large"), &large);
     let mut dial = server.dial();
     dial.user = "anonymous".to_owned();
-    dial.password = Password::guest();
+    dial.password = Some(Password::guest());
     let copied = world.run(world.upload_by(dial, &world.here("large"), "large"));
     assert_eq!(copied.failures(), [""; 0]);
     assert_eq!(server.content("large"), Some(large));
@@ -133,7 +133,7 @@ fn a_guest_admitted_without_a_password_is_logged_in() {
     });
     write(&world.here("a"), b"a");
     let mut dial = server.dial();
-    dial.password = Password::guest();
+    dial.password = Some(Password::guest());
     let copied = world.run(world.upload_by(dial, &world.here("a"), "a"));
     assert_eq!(copied.failures(), [""; 0]);
 }

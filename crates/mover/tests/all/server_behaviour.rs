@@ -537,6 +537,44 @@ fn a_listener_of_a_gateway_that_leads_to_one_server_is_named_with_the_cure() {
 }
 
 #[test]
+fn a_missing_password_is_reported_in_place_of_an_empty_log_in() {
+    let world = World::new();
+    write(&world.here("a"), b"x");
+    for is_gateway in [false, true] {
+        let server = FakeServer::start(Behaviour {
+            is_gateway,
+            ..Behaviour::default()
+        });
+        let mut dial = server.dial();
+        dial.password = None;
+        let copied = world.run(world.upload_by(dial, &world.here("a"), "a"));
+        let said = copied.failures().join("\n");
+        let words = "no password for me at 127.0.0.1: not in ~/.netrc, no --password-file, no LONGHAUL_PASSWORD, and \
+                     no terminal to ask";
+        assert!(said.contains(words), "{said}");
+        let verbs = server.state().verbs.clone();
+        assert!(!verbs.iter().any(|it| it == "PASS"), "{verbs:?}");
+    }
+}
+
+#[test]
+fn a_server_that_asks_for_no_password_needs_none() {
+    let world = World::new();
+    write(&world.here("a"), b"x");
+    for is_gateway in [false, true] {
+        let server = FakeServer::start(Behaviour {
+            is_gateway,
+            ..refusing("USER", "230 in")
+        });
+        let mut dial = server.dial();
+        dial.password = None;
+        let copied = world.run(world.upload_by(dial, &world.here("a"), "a"));
+        assert_eq!(copied.failures(), [""; 0]);
+        assert_eq!(server.content("a"), Some(b"x".to_vec()));
+    }
+}
+
+#[test]
 fn a_source_that_changes_while_it_is_read_is_read_again() {
     let world = World::new();
     let server = FakeServer::start(Behaviour {

@@ -38,7 +38,7 @@ impl FakeServerExt for FakeServer {
             },
             route,
             user: "me".to_owned(),
-            password: Password(b"x".to_vec()),
+            password: Some(Password(b"x".to_vec())),
             verify: CertificateCheck::Roots(None),
             is_active: false,
             reply_timeout: Duration::from_secs(5),

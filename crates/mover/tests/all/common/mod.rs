@@ -111,7 +111,7 @@ impl World {
             },
             route: Route::Direct,
             user: "anonymous".to_owned(),
-            password: Password(b"x".to_vec()),
+            password: Some(Password(b"x".to_vec())),
             verify: CertificateCheck::Roots(None),
             is_active: false,
             reply_timeout: Duration::from_secs(5),
