@@ -18,7 +18,7 @@ use mover::{
     journal::{Journal, JournalError},
     limit::RateLimit,
     location::Location,
-    plan::{FileEvent, JobPurpose},
+    plan::{self, FileEvent, JobPurpose},
     run::{JobProgress, JobSummary},
 };
 use units::parse_duration;
@@ -146,6 +146,16 @@ enum Links {
     Follow,
     /// Links are made at DST; both ends must be on this machine
     Copy,
+}
+
+impl From<Links> for plan::Links {
+    fn from(links: Links) -> Self {
+        match links {
+            Links::Skip => Self::Skip,
+            Links::Follow => Self::Follow,
+            Links::Copy => Self::Copy,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
