@@ -15,7 +15,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use mover::agent::{self, AgentJob, AgentStatus, CallParameters, RunJob};
+use jiff::Zoned;
+use mover::agent::{self, AgentJob, AgentStatus, CallParameters, RunJob, Schedule};
 use nix::unistd::geteuid;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -78,8 +79,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         for warning in warnings {
             eprintln!("longhaul: {warning}");
         }
+        let now = Zoned::now();
         for job in &config.jobs {
-            output::print(&format!("{job}\n"))?;
+            output::print(&format!("{}\n", job.describe(&now)))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -278,23 +280,79 @@ impl JobConfig {
         let order = orders.and_then(|mut orders| orders.pop());
         order.expect("the file is read as a command line with a source and a destination")
     }
-}
 
-impl std::fmt::Display for JobConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    /// Describes the job on one line, with the first run after `now` that a cron expression gives.
+    fn describe(&self, now: &Zoned) -> String {
         let Self { name, times, .. } = self;
-        write!(f, "{name}: ")?;
-        if times.is_watched {
-            write!(f, "watches its folder, and ")?;
+        let schedule = &times.schedule;
+        let mut text = match (times.is_watched, schedule) {
+            (true, Schedule::Every(_)) => {
+                format!("{name}: watches its folder, and runs {schedule}")
+            }
+            (false, Schedule::Every(_)) => format!("{name}: runs {schedule}"),
+            (true, Schedule::Cron(_)) => format!("{name}: watches its folder; {schedule}"),
+            (false, Schedule::Cron(_)) => format!("{name}: {schedule}"),
+        };
+        if matches!(schedule, Schedule::Cron(_)) {
+            text += &match schedule.after(now) {
+                Some(next) if next.second() == 0 => {
+                    format!(", next run {}", next.strftime("%Y-%m-%d %H:%M %:z"))
+                }
+                Some(next) => format!(", next run {}", next.strftime("%Y-%m-%d %H:%M:%S %:z")),
+                None => ", no run: the calendar has no such day".to_owned(),
+            };
         }
-        write!(f, "runs {}", times.schedule)?;
         if let Some(command) = &self.on_file {
             let program = Path::new(&command[0]).display();
-            write!(f, "; calls {program} for each file")?;
+            text += &format!("; calls {program} for each file");
         }
         if self.removes_source {
-            write!(f, "; removes copied files from the source")?;
+            text += "; removes copied files from the source";
         }
-        Ok(())
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    /// Returns the description of a job with these keys, at noon of 29 November 2026 in Berlin.
+    fn description(keys: &str) -> String {
+        let folder = tempfile::tempdir().expect("room");
+        let file = folder.path().join("jobs.toml");
+        let text = format!("[[job]]\nname = \"nightly\"\nfrom = \"/in\"\nto = \"/out\"\n{keys}");
+        fs::write(&file, text).expect("room");
+        let config = Config::load(&file).expect("it is right");
+        let noon: Timestamp = "2026-11-29T12:00:00+01:00".parse().expect("a time");
+        let zone = jiff::tz::TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a rule");
+        config.jobs[0].describe(&noon.to_zoned(zone))
+    }
+
+    #[test]
+    fn a_check_prints_the_next_run_of_a_cron_expression() {
+        for (keys, expected) in [
+            (
+                "cron = \"0 2 * * *\"",
+                "nightly: cron 0 2 * * *, next run 2026-11-30 02:00 +01:00",
+            ),
+            (
+                "cron = \"0 2 * 6 *\"\non_file = [\"/bin/true\"]",
+                "nightly: cron 0 2 * 6 *, next run 2027-06-01 02:00 +02:00; calls /bin/true for each file",
+            ),
+            (
+                "cron = \"30 0 2 * * *\"\nwatch = true",
+                "nightly: watches its folder; cron 30 0 2 * * *, next run 2026-11-30 02:00:30 +01:00",
+            ),
+            (
+                "cron = \"0 0 30 2 *\"",
+                "nightly: cron 0 0 30 2 *, no run: the calendar has no such day",
+            ),
+            ("every = \"10 min\"", "nightly: runs every 600 s"),
+        ] {
+            assert_eq!(description(keys), expected);
+        }
     }
 }
