@@ -320,6 +320,20 @@ fn a_running_agent_tells_what_it_does() {
     wait("the file counts", || {
         ask("/metrics", "localhost").is_some_and(|it| it.contains(metric))
     });
+    wait("the log has the run", || {
+        let facts = [
+            " INFO ",
+            "the run has ended",
+            "job=\"pull\"",
+            "copied=1",
+            "failed=0",
+            "bytes=5",
+            "seconds=",
+        ];
+        let log = world.log();
+        log.lines()
+            .any(|line| facts.iter().all(|it| line.contains(it)))
+    });
     let answer = ask("/status.json", "localhost").expect("an answer");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
     let status: serde_json::Value = serde_json::from_str(body).expect("JSON");

@@ -454,20 +454,21 @@ impl ResidentJob {
         self.status.ends(self.number, elapsed_s, outcome.failures);
         let failed_calls = self.failed_calls.swap(0, Ordering::Relaxed);
         let done = tally.moved + tally.failed + tally.removed + failed_calls;
-        let is_worth_a_line = done > 0 || reason.is_some();
-        if is_worth_a_line {
-            self.write(&HistoryLine::Run {
-                moved: tally.moved,
-                same: tally.same,
-                failed: tally.failed,
-                unsettled: tally.unsettled,
-                removed: tally.removed,
-                failed_calls,
-                bytes: progress.moved_bytes(),
-                elapsed_s,
-                interrupted: is_interrupted,
-                reason: reason.as_deref(),
-            });
+        let line = HistoryLine::Run {
+            moved: tally.moved,
+            same: tally.same,
+            failed: tally.failed,
+            unsettled: tally.unsettled,
+            removed: tally.removed,
+            failed_calls,
+            bytes: progress.moved_bytes(),
+            elapsed_s,
+            interrupted: is_interrupted,
+            reason: reason.as_deref(),
+        };
+        line.log_run(&self.job.name);
+        if done > 0 || reason.is_some() {
+            self.write(&line);
         }
         (outcome, is_broken)
     }

@@ -74,6 +74,34 @@ pub enum HistoryLine<'a> {
     },
 }
 
+impl HistoryLine<'_> {
+    /// Logs the result of a run, if the line is about a run. A run that ended early has an error
+    /// message of its own.
+    pub fn log_run(&self, job: &str) {
+        if let Self::Run {
+            moved: copied,
+            same,
+            failed,
+            bytes,
+            elapsed_s,
+            interrupted,
+            reason: None,
+            ..
+        } = self
+        {
+            let seconds = format!("{elapsed_s:.1}");
+            match interrupted {
+                false => {
+                    tracing::info!(job, copied, same, failed, bytes, %seconds, "the run has ended")
+                }
+                true => {
+                    tracing::info!(job, copied, same, failed, bytes, %seconds, "the run was interrupted")
+                }
+            }
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct DatedLine<'a> {
     at: String,
