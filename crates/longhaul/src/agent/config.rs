@@ -148,6 +148,7 @@ fn check_job(
     place: &dyn Fn(Range<usize>) -> TextPosition,
 ) -> CheckResult<Vec<(Range<usize>, JobConfig)>> {
     let mut keys = table(as_table(job)?);
+    refuse_unknown(&keys)?;
     let missing = |key: &str| problem(job, &format!("the job has no {key}: add it"));
     let (_, name) = keys.remove("name").ok_or_else(|| missing("name"))?;
     let (name_span, name) = (name.span(), checked_name(name)?);
@@ -256,22 +257,34 @@ fn schedule(keys: &mut Table<'_>) -> CheckResult<Option<Schedule>> {
     Ok(Some(schedule.map_err(|it| problem(cron, &it.to_string()))?))
 }
 
+/// Refuses the first key that is neither a job's own key nor an option of `longhaul copy`. Another
+/// mistake, such as a missing key, may be the result of a misspelled key.
+fn refuse_unknown(keys: &Table<'_>) -> CheckResult<()> {
+    let command = Line::command();
+    let is_flag = |key: &str| {
+        let long = key.replace('_', "-");
+        let mut flags = command.get_arguments();
+        let is_long = flags.any(|it| it.get_long() == Some(&long));
+        is_long && !key.contains('-') && !NOT_FOR_JOBS.contains(&key)
+    };
+    let is_unknown = |key: &str| !OWN_KEYS.contains(&key) && !is_flag(key);
+    let unknown = keys.iter().filter(|(key, _)| is_unknown(key));
+    match unknown.min_by_key(|(_, (span, _))| span.start) {
+        None => Ok(()),
+        Some((key, (span, _))) => Err(Problem {
+            span: span.clone(),
+            message: format!("a job has no key {key:?}: docs/moving.md has every key"),
+        }),
+    }
+}
+
 /// Converts keys that are options of `longhaul copy` to a command line, in the order of the file.
 fn flags(keys: &Table<'_>) -> CheckResult<Vec<String>> {
-    let command = Line::command();
     let mut sorted: Vec<_> = keys.iter().collect();
     sorted.sort_by_key(|(_, (span, _))| span.start);
     let mut line = Vec::new();
-    for (key, (span, value)) in sorted {
+    for (key, (_, value)) in sorted {
         let long = key.replace('_', "-");
-        let is_flag = |it: &clap::Arg| it.get_long() == Some(&long);
-        let is_known = command.get_arguments().any(is_flag) && !key.contains('-');
-        if !is_known || NOT_FOR_JOBS.contains(&key.as_str()) {
-            return Err(Problem {
-                span: span.clone(),
-                message: format!("a job has no key {key:?}: docs/moving.md has every key"),
-            });
-        }
         match value.get_ref() {
             DeValue::Boolean(true) => line.push(format!("--{long}")),
             DeValue::Boolean(false) => {}
@@ -411,6 +424,23 @@ fn problem(at: &Spanned<DeValue<'_>>, message: &str) -> Problem {
         message: message.to_owned(),
     }
 }
+
+/// Keys of a job that are not options of `longhaul copy`.
+const OWN_KEYS: [&str; 13] = [
+    "name",
+    "from",
+    "to",
+    "every",
+    "cron",
+    "watch",
+    "settle",
+    "on_file",
+    "on_file_timeout",
+    "on_file_retries",
+    "keep_history",
+    "remove_source",
+    "take_partial",
+];
 
 /// Options that are permitted only on the command line, and not in the file.
 const NOT_FOR_JOBS: [&str; 4] = ["dry_run", "json", "progress", "clean"];

@@ -141,6 +141,14 @@ fn mistakes_in_the_file_are_named_with_line_and_column() {
             "jobs.toml:6:1: a job has no key \"dry_run\"",
         ),
         (
+            &job("corn = \"0 3 * * *\""),
+            "jobs.toml:5:1: a job has no key \"corn\": docs/moving.md has every key",
+        ),
+        (
+            "[[job]]\nfrom = \"in\"\nnmae = \"a\"\nt0 = \"out\"",
+            "jobs.toml:3:1: a job has no key \"nmae\"",
+        ),
+        (
             &job("every = \"1 h\"\nretries = \"many\""),
             "jobs.toml:6:11: invalid value 'many' for '--retries <N>'",
         ),
