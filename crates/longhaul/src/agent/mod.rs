@@ -100,15 +100,34 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Checks the jobs of a file for invalid values. Returns warnings about valid jobs that may
-/// conflict.
+/// conflict, and about sources on this machine that do not exist.
 fn examine(config: &Config) -> anyhow::Result<Vec<String>> {
     let mut sources = Vec::new();
+    let mut warnings = Vec::new();
     for job in &config.jobs {
         let settings = Settings::read(&job.order())
             .map_err(|error| exit::misuse(format!("{}: {error:#}", job.at)))?;
-        sources.push(settings.ends().0.pop().unwrap_or_default());
+        let source = settings.ends().0.pop().unwrap_or_default();
+        warnings.extend(missing_source(job, &settings, &source));
+        sources.push(source);
     }
-    Ok(rivals(&config.jobs, &sources))
+    warnings.extend(rivals(&config.jobs, &sources));
+    Ok(warnings)
+}
+
+/// Returns a warning if the job's source is on this machine and cannot be found.
+fn missing_source(job: &JobConfig, settings: &Settings, source: &str) -> Option<String> {
+    let error = fs::metadata(settings.local_source()?).err()?;
+    Some(match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "{}: the job {} copies from {source}, which does not exist: make it, or correct from",
+            job.at, job.name
+        ),
+        _ => format!(
+            "{}: the job {} cannot copy from {source}: {error}: permit it to this user, or correct from",
+            job.at, job.name
+        ),
+    })
 }
 
 /// Returns a warning for each pair of jobs that share a source folder if one job removes copied

@@ -213,6 +213,14 @@ impl Settings {
         (&self.sources, &self.destination)
     }
 
+    /// Returns the first source, if it is on this machine.
+    pub(crate) fn local_source(&self) -> Option<&Path> {
+        match self.sources.first()? {
+            Location::Local(path) => Some(path),
+            Location::Remote(_) => None,
+        }
+    }
+
     /// Returns the servers that the job uses.
     pub(crate) fn servers(&self) -> impl Iterator<Item = &Server> {
         let all = self.sources.iter().chain([&self.destination]);

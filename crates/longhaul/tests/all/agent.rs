@@ -221,6 +221,26 @@ fn a_file_is_checked_and_its_jobs_are_listed() {
 }
 
 #[test]
+fn a_check_warns_of_a_source_that_does_not_exist() {
+    let world = World::new(
+        "[[job]]\nname = \"a\"\nfrom = \"im\"\nto = \"out\"\nevery = \"1 h\"\n\
+         [[job]]\nname = \"b\"\nfrom = \"in\"\nto = \"out\"\nevery = \"1 h\"\n\
+         [[job]]\nname = \"c\"\nfrom = \"ftp://localhost/im\"\nto = \"out2\"\nevery = \"1 h\"\n",
+    );
+    let output = world.check();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let words = format!(
+        "jobs.toml:2:8: the job a copies from {}, which does not exist: make it, or correct from\n",
+        world.path("im").display()
+    );
+    assert!(
+        said.ends_with(&words) && said.lines().count() == 1,
+        "{said}"
+    );
+}
+
+#[test]
 fn a_changed_file_is_taken_on_at_sighup_and_one_with_a_mistake_is_not() {
     let job = |name: &str, to: &str| {
         format!(
