@@ -54,7 +54,7 @@ impl Schedule {
             Ok(cron) => Ok(Self::Cron(Box::new(cron))),
             Err(error) => Err(ScheduleError::Cron {
                 text: text.to_owned(),
-                why: error.to_string(),
+                why: wrong_field(text).unwrap_or_else(|| error.to_string()),
             }),
         }
     }
@@ -72,6 +72,40 @@ impl Schedule {
         }
     }
 }
+
+/// Describes the first invalid field of a cron expression and the field's range. The cron library
+/// does not name the field. Returns `None` if each field is valid alone.
+fn wrong_field(text: &str) -> Option<String> {
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let names = match fields.len() {
+        5 => &FIELDS[1..],
+        6 => &FIELDS[..],
+        // The cron library also accepts a year at the end.
+        7 => return None,
+        count => {
+            return Some(format!(
+                "expected 5 fields (minute, hour, day, month, weekday), or 6 with the seconds first, got {count}"
+            ));
+        }
+    };
+    let mut pairs = fields.iter().zip(names).enumerate();
+    pairs.find_map(|(number, (field, (name, range)))| {
+        let mut alone = vec!["*"; fields.len()];
+        alone[number] = field;
+        let is_wrong = Cron::from_str(&alone.join(" ")).is_err();
+        is_wrong.then(|| format!("the {name} {field} is not valid: expected {range}"))
+    })
+}
+
+/// Names and ranges of the fields of a cron expression.
+const FIELDS: [(&str, &str); 6] = [
+    ("second", "0 to 59"),
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day", "1 to 31"),
+    ("month", "1 to 12 or JAN to DEC"),
+    ("weekday", "0 to 7 or SUN to SAT"),
+];
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,13 +195,34 @@ mod tests {
     fn what_is_no_schedule_is_refused_with_its_reason() {
         let said = Schedule::every("0 s").expect_err("too short").to_string();
         assert!(said.contains("a second at least"), "{said}");
-        let said = Schedule::cron("61 * * * *")
-            .expect_err("no minute")
-            .to_string();
-        assert!(
-            said.starts_with("\"61 * * * *\" is no cron expression: "),
-            "{said}"
-        );
+        for (text, why) in [
+            ("61 * * * *", "the minute 61 is not valid: expected 0 to 59"),
+            ("0 25 * * *", "the hour 25 is not valid: expected 0 to 23"),
+            ("0 2 0 * *", "the day 0 is not valid: expected 1 to 31"),
+            (
+                "0 2 * MAI *",
+                "the month MAI is not valid: expected 1 to 12 or JAN to DEC",
+            ),
+            (
+                "0 2 * * 8",
+                "the weekday 8 is not valid: expected 0 to 7 or SUN to SAT",
+            ),
+            (
+                "60 0 2 * * *",
+                "the second 60 is not valid: expected 0 to 59",
+            ),
+            (
+                "0 2-25 * * *",
+                "the hour 2-25 is not valid: expected 0 to 23",
+            ),
+            (
+                "0 3 * *",
+                "expected 5 fields (minute, hour, day, month, weekday), or 6 with the seconds first, got 4",
+            ),
+        ] {
+            let said = Schedule::cron(text).expect_err("no cron").to_string();
+            assert_eq!(said, format!("{text:?} is no cron expression: {why}"));
+        }
     }
 
     #[test]
