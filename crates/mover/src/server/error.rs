@@ -190,6 +190,14 @@ impl ServerError {
             Self::Tls { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
                 "--tls-pin accepts one certificate, --tls-insecure any"
             }
+            // Code 553 concerns the name, not the permission of the account.
+            Self::Refused {
+                command: "RNFR" | "RNTO",
+                reply,
+            } if !reply.is_temporary() && reply.code() != NAME_NOT_ALLOWED => {
+                "the account may not rename: permit RNFR and RNTO at the server, or use --inplace. The part file stays, \
+                 and copy --clean removes it"
+            }
             Self::Full(reply) if reply.to_string().contains("does not answer") => {
                 "is the far gateway up, are its key and address right, and does it have ours among its peers?"
             }
@@ -268,3 +276,5 @@ impl ServerError {
 }
 
 const NOT_LOGGED_IN: ReplyCode = ReplyCode(530);
+
+const NAME_NOT_ALLOWED: ReplyCode = ReplyCode(553);

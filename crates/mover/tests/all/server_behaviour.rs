@@ -431,6 +431,18 @@ fn a_rename_that_is_refused_costs_neither_file() {
 }
 
 #[test]
+fn a_rename_that_the_account_may_not_make_is_reported_with_the_next_step() {
+    let world = World::new();
+    write(&world.here("file"), b"x");
+    let server = FakeServer::start(refusing("RNFR", "550 Permission denied."));
+    let up = world.run(world.upload_by(server.dial(), &world.here("file"), "file"));
+    let said = up.failures().join("\n");
+    let words = "the server refused RNFR: 550 Permission denied. (the account may not rename: permit RNFR and RNTO at \
+                 the server, or use --inplace. The part file stays, and copy --clean removes it)";
+    assert!(said.contains(words), "{said}");
+}
+
+#[test]
 fn a_success_that_comes_too_early_is_none() {
     let world = World::new();
     let server = FakeServer::start(Behaviour {
