@@ -92,6 +92,14 @@ impl CertificateRejection {
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
                 "none of the roots has issued it".to_owned()
             }
+            // `rustls` does not export the type of this error.
+            Error::InvalidCertificate(CertificateError::Other(rustls::OtherError(inner)))
+                if inner.to_string() == "CaUsedAsEndEntity" =>
+            {
+                "it is a certificate of an authority (CA:TRUE), and not of a server: make one with \
+                 basicConstraints=critical,CA:FALSE, or pin this one"
+                    .to_owned()
+            }
             other => other.to_string(),
         };
         Self::Untrusted { why, fingerprint }
@@ -119,4 +127,42 @@ fn strip_type(presented: &str) -> &str {
         .split_once('(')
         .and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(presented).trim_matches('"')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use rustls::{
+        client::danger::ServerCertVerifier as _,
+        crypto::aws_lc_rs,
+        pki_types::{ServerName, UnixTime},
+    };
+
+    use super::*;
+    use crate::tls::{server_tls::CertificateCheck, verifier::Verifier};
+
+    #[test]
+    fn a_self_signed_certificate_of_an_authority_is_rejected_with_the_next_step() {
+        let mut params = CertificateParams::new(["ftp.example".to_owned()]).expect("a name");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("the key can sign");
+        let certificate = certificate.der();
+        let check = CertificateCheck::Roots(Some(vec![certificate.clone()]));
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = Verifier::new(&check, provider).expect("a root");
+        let name = ServerName::try_from("ftp.example").expect("a name");
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
+        let verified = verifier.verify_server_cert(certificate, &[], &name, &[], now);
+        let error = verified.expect_err("it is rejected");
+        let rejection = CertificateRejection::from_tls_error(&error).expect("a reason");
+        let fingerprint = Fingerprint::of(certificate);
+        let expected = format!(
+            "the server's certificate is not trusted: it is a certificate of an authority (CA:TRUE), and not of a \
+             server: make one with basicConstraints=critical,CA:FALSE, or pin this one; its fingerprint is {fingerprint}"
+        );
+        assert_eq!(rejection.to_string(), expected);
+    }
 }
