@@ -342,14 +342,20 @@ impl ProgressReporter {
         };
         for (count, what) in [
             (same, "there already"),
-            (tally.differing, "differ"),
+            (
+                tally.differing,
+                one_or("differs", "differ", tally.differing),
+            ),
             (tally.missing, "missing at DST"),
             (tally.surplus, "only at DST"),
             (doomed, "would be deleted"),
             (tally.deleted, "deleted"),
             (tally.left_out, "left out"),
             (tally.failed, "failed"),
-            (self.failed_calls, "commands failed"),
+            (
+                self.failed_calls,
+                one_or("command failed", "commands failed", self.failed_calls),
+            ),
         ] {
             if count > 0 {
                 text += &format!("; {count} {what}");
@@ -427,6 +433,11 @@ impl ProgressReporter {
         // A closed output is no reason to stop copying.
         let _ = output::print(&output::json(&line));
     }
+}
+
+/// Returns the singular for one thing alone.
+fn one_or(singular: &'static str, plural: &'static str, count: u64) -> &'static str {
+    if count == 1 { singular } else { plural }
 }
 
 fn name(proof: ContentProof) -> &'static str {

@@ -139,6 +139,17 @@ fn a_sync_and_a_check_say_what_they_did_by_words_and_exit_codes() {
     check(&["--json"], 1, r#""result":"missing"#);
     fs::write(folder.path("to/a"), b"CONTENT").expect("room");
     check(&["--checksum"], 1, "the content");
+    check(
+        &["--checksum"],
+        1,
+        "1 file is the same; 1 differs; 1 missing",
+    );
+    fs::write(folder.path("to/sub/b"), b"CONTENT").expect("room");
+    check(
+        &["--checksum"],
+        1,
+        "0 files are the same; 2 differ; 1 missing",
+    );
     for (arguments, expected) in [
         (&["--max-delete", "5"][..], "--delete"),
         (&["--delete", "--max-delete", "x"], "neither a number"),
@@ -564,6 +575,9 @@ fn a_command_is_called_for_each_file_that_was_moved() {
     assert!(facts["modified_unix_s"].is_i64() && facts.get("job").is_none());
 
     let other = folder.path("other");
+    let one = ["copy", &format!("{from}/a"), &folder.path("one")];
+    let printed = assert_ends(&[&one[..], &["--on-file", "false"]].concat(), 1, "");
+    assert!(printed.contains("; 1 command failed"), "{printed}");
     let arguments = ["copy", &from, &other, "--on-file", "false"];
     let done = longhaul(&arguments);
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
