@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::ServerError;
+use super::{ServerError, error::requires_tls};
 use crate::location::{Scheme, Server};
 
 /// Parameters for connecting and logging in to a server.
@@ -148,7 +148,10 @@ impl Dial {
         let takes_names = greeting.to_string().contains("Longhaul gateway");
         match error {
             ServerError::LogIn(reply)
-                if !reply.is_temporary() && !listener.is_ours && !takes_names =>
+                if !reply.is_temporary()
+                    && !requires_tls(&reply)
+                    && !listener.is_ours
+                    && !takes_names =>
             {
                 ServerError::FixedServer {
                     listener: format!("{}:{}", listener.host, listener.port),

@@ -176,6 +176,9 @@ impl ServerError {
                 "is the name right? Those of FTP servers behind --gateway and --peer are looked up by the far gateway"
             }
             Self::Connect { .. } => "is it up, and the port right?",
+            Self::LogIn(reply) if requires_tls(reply) => {
+                "write ftpes:// in place of ftp:// in the URL"
+            }
             Self::LogIn(reply) if !reply.is_temporary() => {
                 "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"
             }
@@ -273,6 +276,14 @@ impl ServerError {
             Self::Refused { .. } | Self::Unlisted | Self::Unsendable(_) => RetryAction::GiveUpFile,
         }
     }
+}
+
+/// Returns whether a server refuses a log-in because the connection has no TLS. The function
+/// searches for texts of Longhaul's gateway, vsftpd and `ProFTPD`.
+pub(super) fn requires_tls(reply: &Reply) -> bool {
+    let text = reply.to_string().to_ascii_lowercase();
+    let words = ["tls is required", "must use encryption", "tls required"];
+    !reply.is_temporary() && words.iter().any(|it| text.contains(it))
 }
 
 const NOT_LOGGED_IN: ReplyCode = ReplyCode(530);
