@@ -38,8 +38,8 @@ pub enum LogonError {
 impl Logon {
     /// Parses the argument of `USER`. The formats are `name@host`, `name@host:port`,
     /// `name@[v6]:port` and `name@host port`. The separator `%` may replace `@`. After a space, an
-    /// account on the gateway may follow `host` or `host:port`. The gateway has no accounts and
-    /// ignores that text.
+    /// account on the gateway may follow each format. The gateway has no accounts and ignores that
+    /// text.
     ///
     /// # Errors
     /// [`LogonError`] if the argument names no server, or if the server is malformed.
@@ -51,15 +51,32 @@ impl Logon {
             .ok_or(LogonError::NoServer)?;
         let user = argument[..split].to_vec();
         let server = &argument[split + 1..];
-        let server = match server.iter().position(|&b| b == b' ') {
-            Some(space) if !server[space + 1..].iter().all(u8::is_ascii_digit) => &server[..space],
-            _ => server,
-        };
+        let server = without_account(server);
         if user.is_empty() {
             return Err(LogonError::Malformed);
         }
         let server = NamedServer::parse(server)?;
         Ok(Self { user, server })
+    }
+}
+
+/// Removes the text after the host and the port. A number after a host without a port is the port.
+fn without_account(server: &[u8]) -> &[u8] {
+    let Some(space) = server.iter().position(|&b| b == b' ') else {
+        return server;
+    };
+    let (host, rest) = server.split_at(space);
+    let has_port = std::str::from_utf8(host)
+        .ok()
+        .and_then(units::split_port)
+        .is_some_and(|(_, port)| port.is_some());
+    let word = rest.trim_ascii_start();
+    let start = server.len() - word.len();
+    let digits = word.iter().take_while(|it| it.is_ascii_digit()).count();
+    let is_number = digits > 0 && word.get(digits).is_none_or(|&b| b == b' ');
+    match is_number && !has_port {
+        true => &server[..start + digits],
+        false => host,
     }
 }
 
@@ -138,6 +155,14 @@ mod tests {
             parse("joe@ftp.example.org fwuser"),
             is("joe", "ftp.example.org", 21)
         );
+        for account in ["fwuser", "99", "fw user", "2x"] {
+            for host in ["10.0.0.1:2121", "10.0.0.1 2121", "10.0.0.1  2121"] {
+                let text = format!("joe@{host} {account}");
+                assert_eq!(parse(&text), is("joe", "10.0.0.1", 2121), "{text}");
+            }
+        }
+        assert_eq!(parse("joe@[::1] 2121 fwuser"), is("joe", "::1", 2121));
+        assert_eq!(parse("joe@10.0.0.1 2x"), is("joe", "10.0.0.1", 21));
         assert_eq!(
             parse("joe%x@ftp.example.org"),
             is("joe%x", "ftp.example.org", 21)
