@@ -43,26 +43,27 @@ use nix::sys::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-/// Processor time per GB of the link, of bare UDP and of a QUIC library over the same wire
+/// Measure the processor time per gigabyte that the link, bare UDP and a QUIC library need on the
+/// same path
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench cpu --")]
 struct Options {
-    /// How often each has its turn
+    /// Number of runs of each program on each path
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..))]
     runs: u64,
-    /// How much is moved
+    /// Megabytes that the sender transfers in each run
     #[arg(long, value_name = "MB", default_value_t = 1000)]
     size: u64,
-    /// One path alone
+    /// Measure on this path only [default: both paths]
     #[arg(long, value_name = "NAME")]
     path: Option<BenchPath>,
-    /// One of the three alone
+    /// Measure this program only [default: all three]
     #[arg(long, value_name = "NAME")]
     only: Option<ComparedProgram>,
-    /// Instead: where the link's time goes, by perf; the recordings stay in DIR
+    /// Profile the link with perf instead of measuring; write the recordings to DIR
     #[arg(long, value_name = "DIR")]
     profile: Option<PathBuf>,
-    /// Write the table also to this file
+    /// Also write the tables to this file, as Markdown
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -70,9 +71,9 @@ struct Options {
 /// Path over which the bench moves data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum BenchPath {
-    /// A veth
+    /// A pair of connected virtual interfaces (veth), without an emulator
     Wire,
-    /// An emulated path
+    /// A path through the WAN emulator
     Wan,
 }
 

@@ -26,20 +26,22 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use bench_kit::options;
 use clap::{Parser, value_parser};
 
-/// How the link shares a bottleneck: required and reached, and a page of plots
+/// Measure how the link shares a bottleneck with other flows, compare the shares with required
+/// values, and draw plots
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench fair --")]
 pub struct FairOptions {
-    /// Only rows whose name, with that of their group, contains this
+    /// Measure only rows whose full name, 'GROUP: ROW', contains TEXT
     #[arg(long, value_name = "TEXT")]
     row: Option<String>,
-    /// Print the first run of each row over time
+    /// Print samples over time of the first run of each row
     #[arg(long)]
     trace: bool,
-    /// Where the page goes; by default into cargo's target folder
+    /// Write the page of plots to this file [default: fair.html, or fair-kernel.html with --kernel,
+    /// in cargo's target folder]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Number of seeds of each row in virtual time
+    /// Number of seeds for each row in virtual time; each seed is one run
     #[arg(long, value_name = "K", default_value_t = 3, conflicts_with = "kernel",
         value_parser = value_parser!(u64).range(1..))]
     seeds: u64,

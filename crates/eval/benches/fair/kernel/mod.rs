@@ -30,20 +30,21 @@ use crate::{
 #[derive(Args)]
 #[command(next_help_heading = "With --kernel")]
 pub struct KernelOptions {
-    /// One row of each group, 40 s a run
+    /// Measure one row of each group, with runs of 40 s
     #[arg(long, requires = "kernel")]
     quick: bool,
-    /// Every row, 120 s a run: an hour
+    /// Measure all rows, with runs of 120 s; takes an hour
     #[arg(long, requires = "kernel")]
     full: bool,
     /// Number of runs of each row
     #[arg(long, value_name = "K", default_value_t = 1, requires = "kernel",
         value_parser = value_parser!(u64).range(1..))]
     runs: u64,
-    /// How long a run lasts; it is judged after 30 s, or after half of it
+    /// Duration of a run in seconds [default: 90]. The figures leave out its first half, at most 30
+    /// s
     #[arg(long, value_name = "N", requires = "kernel", value_parser = value_parser!(u64).range(4..))]
     seconds: Option<u64>,
-    /// Number of paths that are up at once
+    /// Number of runs at the same time, each on an emulated path of its own
     #[arg(long, value_name = "N", default_value_t = 4, requires = "kernel",
         value_parser = value_parser!(u32).range(1..))]
     jobs: u32,
