@@ -40,32 +40,33 @@ use clap::{Parser, value_parser};
 
 use self::runs::{TRACED, print_invariants};
 
-/// The regression scenarios of the congestion controller in virtual time: required and reached
+/// Run the regression scenarios of the congestion controller in virtual time, and compare the
+/// figures with required values
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench controller --")]
 struct Options {
-    /// One scenario instead of all
+    /// Run only the scenario with this number
     #[arg(long, value_name = "N")]
     scenario: Option<u32>,
-    /// Only cells whose name contains this
+    /// Run only cells whose name contains TEXT
     #[arg(long, value_name = "TEXT")]
     cell: Option<String>,
-    /// Number of seeds of each cell, instead of the scenario's own
+    /// Number of seeds for each cell [default: set by each scenario]
     #[arg(long, value_name = "K", value_parser = value_parser!(u64).range(1..))]
     seeds: Option<u64>,
-    /// All cells of the first scenario, and the seeds that the bounds are meant for
+    /// Run all cells of the first scenario, and as many seeds as the required values assume
     #[arg(long)]
     full: bool,
     /// Print the figures of each cell and seed
     #[arg(long)]
     verbose: bool,
-    /// Print each run ten times a second; best with one cell and one seed
+    /// Print the samples of each run, ten per second; best with one cell and one seed
     #[arg(long)]
     trace: bool,
-    /// Leave out each part of the controller in turn, and print which rows change
+    /// Disable one mechanism of the controller after another, and print the rows that change
     #[arg(long, conflicts_with_all = ["scenario", "full", "trace"])]
     ablate: bool,
-    /// With `--ablate`: only the part whose name is this
+    /// With `--ablate`: disable only the mechanism with this name
     #[arg(long, value_name = "NAME", requires = "ablate")]
     only: Option<String>,
 }

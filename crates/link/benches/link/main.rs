@@ -39,26 +39,27 @@ impl MissedFigure {
     }
 }
 
-/// Goodput and times of the link in virtual time, against the requirements
+/// Measure goodput and completion times of the link in virtual time, and compare them with required
+/// values
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench link --")]
 struct Options {
-    /// Number of seeds of each cell
+    /// Number of seeds for each cell; each seed is one run
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
-    /// 100 Mbit/s and 50 MB in the matrix
+    /// Use paths of 100 Mbit/s and files of 50 MB in the matrix, instead of 1 Gbit/s and 500 MB
     #[arg(long)]
     quick: bool,
-    /// One part only
+    /// Run only this part of the bench [default: all parts]
     #[arg(long, value_name = "PART")]
     only: Option<BenchPart>,
-    /// Only rows whose name contains this
+    /// Run only rows whose name contains TEXT
     #[arg(long, value_name = "TEXT")]
     row: Option<String>,
-    /// The first row whose name contains TEXT, with the controller's states over time
+    /// Run only the first row whose name contains TEXT, and print the controller's states over time
     #[arg(long, num_args = 1..=2, value_names = ["TEXT", "SEED"])]
     trace: Option<Vec<String>>,
-    /// One cell of the matrix, with the controller's states over time
+    /// Run only this cell of the matrix, and print the controller's states over time
     #[arg(long, num_args = 2..=3, value_names = ["RTT_MS", "LOSS", "SEED"])]
     cell: Option<Vec<f64>>,
 }
