@@ -42,14 +42,15 @@ use units::{BitRate, ByteCount};
 
 use crate::{cell::PathCell, measure::Plan, page::ResultsPage};
 
-/// Bulk transfers through a pair of gateways over an emulated WAN, compared with the ideal and the
-/// kernel's TCP
+/// Measure bulk transfers through two gateways over an emulated WAN, and compare them with the
+/// ideal and with the kernel's TCP
 ///
-/// The options --quick, --cell, --rate and --tcp concern the section `plain`, --name the others.
+/// The options --quick, --cell, --rate and --tcp apply to the section `plain`. The option --name
+/// applies to all other sections except `cold`.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench wan --")]
 struct Options {
-    /// Sections to be measured, in this order
+    /// Sections to measure, in this order
     #[arg(
         long,
         value_name = "SECTION",
@@ -57,7 +58,7 @@ struct Options {
         default_value = "plain"
     )]
     only: Vec<Section>,
-    /// Only rows whose name contains this
+    /// Measure only rows whose name contains SUBSTRING
     #[arg(
         long,
         value_name = "SUBSTRING",
@@ -65,23 +66,24 @@ struct Options {
         hide_default_value = true
     )]
     name: String,
-    /// Number of runs of each row, or of transfers in each cell of `plain` [default: 3; in `plain`
-    /// 5, with --quick 2]
+    /// Number of runs of each row, or number of transfers in each cell of `plain` [default: 3; for
+    /// `plain` 5, or 2 with --quick]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     runs: Option<u64>,
-    /// Number of sequences of each row of the section `sequences`
+    /// Number of sequences for each row of the section `sequences`
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u64).range(1..))]
     sequences: u64,
-    /// Three short cells
+    /// Measure only three cells, with shorter transfers
     #[arg(long)]
     quick: bool,
-    /// One cell, at 300 Mbit/s or the rate of --rate
+    /// Measure only the cell with this round-trip time and loss, at the rate of --rate or at 300
+    /// Mbit/s
     #[arg(long, num_args = 2, value_names = ["RTT_MS", "LOSS_PERCENT"])]
     cell: Option<Vec<f64>>,
-    /// Only cells of this rate, such as '1 Gbit/s'
+    /// Measure only cells with this rate, such as '1 Gbit/s'
     #[arg(long)]
     rate: Option<BitRate>,
-    /// Congestion controls of the kernel to compare with; none for no comparison
+    /// Congestion controls of the kernel's TCP to compare with; `none` for no comparison
     #[arg(
         long,
         value_name = "NAMES",
@@ -89,24 +91,25 @@ struct Options {
         default_value = "cubic,bbr"
     )]
     tcp: Vec<String>,
-    /// Write the table also to this file
+    /// Also write the tables to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Section {
-    /// Paths that only lose packets: warm transfers by the link and by the kernel's TCP; half an
-    /// hour
+    /// Warm transfers by the link and by the kernel's TCP, on paths with random loss as the only
+    /// impairment; half an hour
     Plain,
-    /// Heavy loss, bursts, corruption, overtaking and jitter, cold and warm transfers; 15 min
+    /// Cold and warm transfers with heavy loss, loss bursts, corruption, reordering and jitter; 15
+    /// min
     Impaired,
-    /// Routes that become longer, shorter, slower and faster, in use and idle; 16 min
+    /// Transfers on routes whose delay or rate changes, during a transfer and between transfers; 16
+    /// min
     Changes,
-    /// The first transfer on an unknown path, and on a path that an earlier run has measured; a
-    /// minute
+    /// First transfer on an unknown path, and on a path that an earlier run has measured; 1 min
     Cold,
-    /// Five transfers in a row, many times, over paths on which packets overtake; an hour
+    /// Many sequences of five transfers on paths that reorder packets; 1 h
     Sequences,
 }
 
