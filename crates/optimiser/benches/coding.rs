@@ -22,11 +22,11 @@ use optimiser::{
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-/// Figures of coding
+/// Measure the speed of the steps of coding, in seconds per gigabyte
 #[derive(clap::Parser)]
 #[command(bin_name = "cargo bench -p longhaul-optimiser --bench coding --")]
 struct Options {
-    /// Megabytes of content
+    /// Megabytes of content for each measurement
     #[arg(long, default_value_t = 200)]
     megabytes: usize,
 }

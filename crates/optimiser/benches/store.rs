@@ -33,17 +33,18 @@ use optimiser::{
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Figures of the chunk store
+/// Measure the chunk store: memory and speed of its index, and speed of a store on the disk
 #[derive(clap::Parser)]
 #[command(bin_name = "cargo bench -p longhaul-optimiser --bench store --")]
 struct Options {
-    /// Gigabytes of content in the store on the disk; 0 leaves it out
+    /// Gigabytes of content to write to the store on the disk; 0 omits the measurement of that
+    /// store
     #[arg(long, default_value_t = 1.0)]
     gigabytes: f64,
-    /// Folder of the store; otherwise among the temporary files
+    /// Folder for the store [default: a temporary folder]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Leave the index out
+    /// Omit the measurement of the index
     #[arg(long)]
     no_index: bool,
 }
