@@ -12,116 +12,128 @@ use crate::{
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Bench {
-    /// The link in virtual time: goodput over loss, bursts, reordering, and times, against required
+    /// Measure the link in virtual time, and compare its goodput and completion times with required
     /// values
     #[command(visible_alias = "matrix")]
     Link {
-        /// Passed on: `-- --seeds N`, `-- --only matrix`, `-- --cell RTT_MS LOSS`, `-- --help`
+        /// Arguments for the bench: `-- --seeds N`, `-- --only matrix`, `-- --cell RTT_MS LOSS`,
+        /// `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// The regression scenarios of the congestion controller in virtual time: required and reached
+    /// Run the regression scenarios of the congestion controller in virtual time, and compare the
+    /// figures with required values
     Controller {
-        /// Passed on: `-- --scenario N`, `-- --seeds K`, `-- --full`, `-- --ablate`, `-- --help`
+        /// Arguments for the bench: `-- --scenario N`, `-- --seeds K`, `-- --full`, `-- --ablate`,
+        /// `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// How the link shares with CUBIC, Reno, BBR and itself, with a page of plots
+    /// Measure how the link shares a bottleneck with CUBIC, Reno, BBR and other links, and draw
+    /// plots
     Fair {
-        /// Use emulated paths and the TCP of the kernel instead of virtual time; 20
-        /// min
+        /// Use emulated paths and the TCP of the kernel instead of virtual time; takes 20 min
         #[arg(long)]
         kernel: bool,
-        /// Passed on: `-- --row TEXT`, `-- --trace`, `-- --out FILE`, `-- --seeds K`; for the
-        /// kernel's `-- --quick`, `-- --runs K`, `-- --help`
+        /// Arguments for the bench: `-- --row TEXT`, `-- --trace`, `-- --out FILE`, `-- --seeds K`,
+        /// `-- --help`; with --kernel also `-- --quick`, `-- --runs K`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Bulk transfers through a pair of gateways over the emulated WAN and the kernel, against TCP
-    /// and required values; half an hour
+    /// Measure bulk transfers through two gateways over an emulated WAN, and compare them with TCP
+    /// and with required values; half an hour
     Wan {
-        /// Passed on: `-- --quick`, `-- --cell RTT_MS LOSS_PERCENT`, `-- --out FILE`, `-- --help`
+        /// Arguments for the bench: `-- --quick`, `-- --cell RTT_MS LOSS_PERCENT`, `-- --out FILE`,
+        /// `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Processor time per GB of the link, of bare UDP and of a QUIC library over the same wire
+    /// Measure the processor time per gigabyte that the link, bare UDP and a QUIC library need on
+    /// the same path
     Cpu {
-        /// Passed on: `-- --runs N`, `-- --only link`, `-- --profile DIR`, `-- --help`
+        /// Arguments for the bench: `-- --runs N`, `-- --only link`, `-- --profile DIR`,
+        /// `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Instructions that the link takes for a packet, counted by Valgrind, each within a stored
-    /// bound
+    /// Count the link's processor instructions per packet with Valgrind, and compare the counts
+    /// with stored limits
     ///
-    /// As root, Valgrind is installed first if it is missing.
+    /// If Valgrind is missing and the user is root, the command installs Valgrind first.
     Instructions {
-        /// Passed on: `-- sender` counts only rows with this text in their name
+        /// Arguments for the bench: `-- sender` counts only rows with `sender` in their name
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Waiting times of FTP users at 600 ms, in round trips, each with its target (root only); 12
-    /// min
+    /// Measure the waiting times of FTP users at a round-trip time of 600 ms, and compare them with
+    /// targets (root only); 12 min
     RoundTrips {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// FTP on a short path without loss: rate and latency through gateways and directly (root
-    /// only); 12 min
+    /// Measure rate and latency of FTP on a short path without loss, with and without gateways
+    /// (root only); 12 min
     NothingAdded {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// 10,000 files of 10 KB by `lftp mirror` or by FileZilla (root only)
+    /// Measure transfers of 10,000 files of 10 KB by `lftp mirror` or FileZilla (root only)
     SmallFiles {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --client filezilla`, `-- --help`
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --client filezilla`,
+        /// `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// A thousand sessions that are logged in at once: memory for each, and answers (root only)
+    /// Measure the memory per session with 1000 idle sessions, and check that each session gets
+    /// replies (root only)
     IdleSessions {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --sessions N`, `-- --help`
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --sessions N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// A thousand FTP sessions of 35 commands, through a pair and directly by turns (root only)
+    /// Run 1000 FTP sessions of 35 commands, alternately through two gateways and directly (root
+    /// only)
     Sessions {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --arrivals PER_S`, `-- --help`
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --arrivals PER_S`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Uploads in fast mode at round trips of 400 and 1000 ms, the first upload to a server and
-    /// later ones (root only); 5 min
+    /// Measure first and later uploads to a server in fast mode, at round-trip times of 400 ms and
+    /// 1000 ms (root only); 5 min
     Uploads {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Text, logs, images, repeated files: rates with and without the optimiser, and of rsync, zstd
-    /// and MODE Z (root only); 100 min
+    /// Compare rates with the optimiser, without the optimiser, and by rsync, zstd and MODE Z, for
+    /// several kinds of content (root only); 100 min
     Optimiser {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --only NAME`, `-- --processor`, `-- --help`
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --only NAME`, `-- --processor`,
+        /// `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Uploads while the route becomes longer and shorter, idle and in use (root only); 10 min
+    /// Measure uploads on a route whose round-trip time changes during an upload or between uploads
+    /// (root only); 10 min
     Routes {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// 200 small downloads a second through a listener with a thousand passive ports (root only); 5
+    /// Run 200 small downloads a second through a listener with 1000 passive ports (root only); 5
     /// min
     PassivePorts {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --seconds N`, `-- --rate-per-s N`, `--
-        /// --help`
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --seconds N`,
+        /// `-- --rate-per-s N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Rates that `longhaul probe tcp` and iperf3 measure on the same path (root only); 7 min
+    /// Compare the rates that `longhaul probe tcp` and iperf3 measure on the same path (root only);
+    /// 7 min
     Probe {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },

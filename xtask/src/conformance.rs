@@ -16,9 +16,9 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Which tests: the file `conformance/test_NAME.py`; all of them if left out
+    /// Run only the tests in the file `conformance/test_NAME.py` [default: all tests]
     name: Option<String>,
-    /// Passed to pytest: `-- -k TEXT`, `-- --quick`, `-- --write`, `-- --help`
+    /// Arguments for pytest: `-- -k TEXT`, `-- --quick`, `-- --write`, `-- --help`
     #[arg(last = true)]
     arguments: Vec<String>,
 }

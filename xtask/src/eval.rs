@@ -21,9 +21,9 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A plan of `plans/`, without `.toml`
+    /// Name of a plan in `plans/`, without the suffix `.toml`
     name: String,
-    /// Passed to `longhaul eval`, such as `--published`
+    /// Arguments for `longhaul eval`, such as `-- --published`
     #[arg(last = true)]
     arguments: Vec<String>,
 }

@@ -17,19 +17,19 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How long each target runs
+    /// Seconds for which each target runs
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// Only this target; may be repeated
+    /// Run only this target; may be given several times [default: all targets]
     #[arg(long)]
     target: Vec<String>,
-    /// Build with the planted faults (`cfg(fuzz_canary)`), and fail unless each target finds one
+    /// Build with deliberate faults (`cfg(fuzz_canary)`), and fail unless each target finds a fault
     #[arg(long)]
     canary: bool,
-    /// `none`, or `address` to watch the memory of dependencies too
+    /// Use this sanitizer: `none`, or `address` to detect memory errors in dependencies
     #[arg(long, default_value = "none")]
     sanitizer: String,
-    /// The engine's seed; 0 draws one
+    /// Seed of the fuzzing engine; 0 means a random seed
     #[arg(long, default_value_t = 0)]
     seed: u32,
 }

@@ -9,7 +9,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Leave out cargo-deny, which takes minutes to install the first time
+    /// Skip cargo-deny. Its first installation takes several minutes
     #[arg(long)]
     no_deny: bool,
 }

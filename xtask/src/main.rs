@@ -42,7 +42,7 @@ enum Failure {
 #[derive(Parser)]
 #[command(
     name = "cargo xtask",
-    about = "The commands that contributors and CI both run"
+    about = "Run the checks, tests and builds of contributors and CI"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -51,56 +51,61 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Builds and runs every test; the last line counts them
+    /// Build and run all tests; the last line states their number
     ///
-    /// As root, Debian packages that the tests need are installed first. Otherwise the missing ones
-    /// are named, and the exit code is 2.
+    /// If Debian packages that the tests need are missing, the command installs them first as root.
+    /// As another user it names the missing packages and ends with exit code 2.
     Test(test::Arguments),
-    /// Checks format, lints, documentation, licences, prose, the changelog, and the tree against
-    /// ARCHITECTURE.md; no warning is let through
+    /// Check format, lints, documentation, licences, prose, the changelog, and the architecture in
+    /// ARCHITECTURE.md; any warning is an error
     Lint(lint::Arguments),
-    /// Counts sentences of comments and documents that break the rules for prose
+    /// Count the sentences in comments and documents that break the rules for prose
     ///
-    /// Each crate and document has a number in `xtask/prose-baseline.toml`, which may only fall.
+    /// The file `xtask/prose-baseline.toml` contains the permitted count of each crate and
+    /// document. A permitted count may only fall.
     Prose(prose::Arguments),
-    /// Runs a benchmark
+    /// Run a benchmark
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Fuzzes the parsers of bytes from outside
+    /// Fuzz the parsers of network input and other untrusted input
     Fuzz(fuzz::Arguments),
-    /// Runs the short trials of the tests for minutes: millions of sessions, an adversary
+    /// Run the short random trials of the tests much longer: millions of sessions, and an adversary
     Siege(siege::Arguments),
-    /// Runs the tests in `conformance/`: real clients and servers over an emulated WAN (root only)
+    /// Run the tests in `conformance/`, with real clients and servers over an emulated WAN (root
+    /// only)
     Conformance(conformance::Arguments),
-    /// 121,000 file transfers and a million FTP commands by 32 sessions: failures, memory,
-    /// descriptors (root only); an hour
+    /// Run 121,000 file transfers and a million FTP commands in 32 sessions, and count failures,
+    /// memory and descriptors (root only); 1 h
     Soak {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --seconds N`, `-- --help`
+        /// Arguments for the script: `-- --quick`, `-- --write`, `-- --seconds N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Outages, deaths, full disks, clocks and limits during transfers: results of clients (root
-    /// only); 40 min
+    /// Cause outages, crashes, full disks, clock changes and exceeded limits during transfers, and
+    /// check the clients' results (root only); 40 min
     Faults {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --only TEXT`, `-- --help`
+        /// Arguments for the script: `-- --quick`, `-- --write`, `-- --only TEXT`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Runs a plan of `plans/` with its peers installed; `smoke` is checked, too
+    /// Install the programs that a plan of `plans/` compares, and run the plan; also check the
+    /// results of `smoke`
     Eval(eval::Arguments),
-    /// Writes man pages, and completions for bash, zsh and fish
+    /// Write man pages, and completions for bash, zsh and fish
     Man(man::Arguments),
-    /// Builds the documents into a book with mdBook, and checks their links and command lines
+    /// Build the documents into a book with mdBook, and check their links and command lines
     ///
-    /// The pages are in the folder `book` of cargo's target folder.
+    /// The command writes the pages to the folder `book` in cargo's target folder.
     Book(book::Arguments),
-    /// Draws the picture of the README from the results
+    /// Draw the picture of the README from the results
     Picture,
-    /// Builds the Debian packages longhaul and longhaul-lab, and an archive for other distributions
+    /// Build the Debian packages longhaul and longhaul-lab, and an archive for other distributions
     Package(package::Arguments),
-    /// Makes a release: version, changelog, packages, source archive, checksums (RELEASING.md)
+    /// Make the files of a release: version, changelog, packages, source archive, checksums (see
+    /// RELEASING.md)
     ///
-    /// The tree must be clean. Tag, signature and publication are left to do by hand, and printed.
+    /// The working tree must have no uncommitted changes. The command makes no tag and no
+    /// signature, and does not publish the release. It prints these remaining steps.
     Release(release::Arguments),
 }
 

@@ -16,10 +16,10 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Writes into this folder, `man` and `completions` under it, instead of cargo's target folder
+    /// Write to the folders `man` and `completions` in DIR [default: cargo's target folder]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Describes the production build, which leaves the laboratory out
+    /// Describe the production build, without the commands of the laboratory
     #[arg(long)]
     production: bool,
 }

@@ -18,7 +18,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Writes the packages into this folder instead of `packages` in cargo's target folder
+    /// Write the packages to this folder [default: `packages` in cargo's target folder]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

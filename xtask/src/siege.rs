@@ -190,44 +190,47 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Siege {
-    /// Runs FTP sessions with clients, servers and links that stall, half-close, reset and reorder
+    /// Run FTP sessions with clients, servers and links that stall, half-close, reset and reorder
     Ftp {
         /// Number of sessions
         #[arg(long, default_value_t = 10_000_000)]
         cases: u64,
-        /// Seed of the first session; each further one has the next number
+        /// Seed of the first session; each next session uses the next number
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Puts an adversary where the paths between two cores of the link end
+    /// Run two link cores with an adversary that drops, changes, copies and forges datagrams
+    /// between them
     Link,
-    /// Connects a peer that lies, withholds and floods to an endpoint with honest peers
+    /// Connect a hostile peer, which sends false data, withholds data or floods, to an endpoint
+    /// with honest peers
     Peer {
-        /// Number of sieges
+        /// Number of trials
         #[arg(long, default_value_t = 510)]
         cases: u64,
-        /// Seed of the first siege; each further one has the next number
+        /// Seed of the first trial; each next trial uses the next number
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
-    /// Stalls up to 2,000 readers of a link during a healthy transfer and a dialogue
+    /// Stall up to 2000 readers of a link during a transfer and a dialogue with active readers
     Stalled,
-    /// Cuts off, suspends and kills workers of a fleet at random while they share a job, and looks
-    /// at each file afterwards
+    /// Disconnect, suspend and kill workers of a fleet at random during a shared job, and then
+    /// check each file
     Fleet {
         /// Number of jobs
         #[arg(long, default_value_t = 20)]
         cases: u64,
-        /// Seed of the first job; each further one has the next number
+        /// Seed of the first job; each next job uses the next number
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Puts a hostile local user and a hostile peer beside a gateway, and runs the tests of
-    /// forbidden actions
+    /// Run the tests of actions that a gateway must refuse to a hostile local user or a hostile
+    /// peer
     Local,
-    /// Ends FTP transfers in nine ways, and compares the counts of client, transfer log and metrics
+    /// End FTP transfers in nine different ways, and compare the counts of client, transfer log and
+    /// metrics
     TransferLog {
-        /// Number of transfers that end in each way
+        /// Number of transfers for each of the nine ways
         #[arg(long, default_value_t = 1_112)]
         rounds: u64,
     },

@@ -24,10 +24,12 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Check command lines by the help of this program, instead of building longhaul
+    /// Check command lines against the help texts of this program [default: build longhaul and use
+    /// it]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Write the tables of docs/configuration.md first, from the doc comments of the configuration
+    /// First generate the tables of docs/configuration.md from the doc comments of the
+    /// configuration
     #[arg(long)]
     write: bool,
 }

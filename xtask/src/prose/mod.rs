@@ -30,10 +30,10 @@ use crate::{Failure, shell::root};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Print each violation, of the files below PATH only if it is given
+    /// Print each violation in the files below PATH [default: all files]
     #[arg(long, value_name = "PATH")]
     list: Option<Option<PathBuf>>,
-    /// Lower the baseline to the present counts; none is raised
+    /// Lower the counts in the baseline to the present counts; the command never raises a count
     #[arg(long)]
     write: bool,
     /// Print each exception with its reason

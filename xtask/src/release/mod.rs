@@ -29,16 +29,16 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The version: a successor of the present one, or the present one if it has no tag yet
+    /// Version of the release: a successor of the present version, or the present version if it has
+    /// no tag yet
     version: Version,
-    /// Does all of it in a clone in cargo's target folder: nothing in this tree changes
+    /// Do all steps in a clone in cargo's target folder, and change nothing in this working tree
     #[arg(long)]
     dry_run: bool,
-    /// Leaves out the packages and bills of materials, which take longest
+    /// Skip the packages and the bills of materials, which take the longest time
     #[arg(long)]
     no_packages: bool,
-    /// Writes the files into this empty folder instead of `releases/VERSION` in cargo's target
-    /// folder
+    /// Write the files to this empty folder [default: `releases/VERSION` in cargo's target folder]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -20,14 +20,14 @@ use suites::{Origin, Suites, timed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Only the tests that need no privilege and no package, and that do not measure real time
+    /// Run only the tests that need no privilege and no package and do not measure real time
     #[arg(long)]
     quick: bool,
-    /// Build the test programs, and run none
+    /// Build the test programs, but run no test
     #[arg(long, conflicts_with = "quick")]
     no_run: bool,
-    /// Passed to `cargo test`: a filter, or `-p longhaul-link`, or
-    /// `-p longhaul-link -- --nocapture`
+    /// Arguments for `cargo test`: a filter, or `-p longhaul-link`, or `-p longhaul-link --
+    /// --nocapture`
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
