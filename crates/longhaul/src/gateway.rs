@@ -2,6 +2,7 @@
 //! kernel rules of a killed gateway.
 
 use std::{
+    fmt::Display,
     io,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -57,7 +58,8 @@ enum Action {
     /// Check a configuration file and the key file that it names
     ///
     /// The command prints a summary of the configuration, or the first mistake with its line and
-    /// column. It opens no socket.
+    /// column. Run by root, it also finds files that the gateway's user cannot read. It opens no
+    /// socket of the gateway.
     #[command(override_usage = USAGE_CHECK, after_help = "\
 Example:
   longhaul gateway check --config site-a.toml
@@ -170,28 +172,38 @@ fn check(
     loaded: &Result<Config, ConfigError>,
     format: Format,
 ) -> anyhow::Result<ExitCode> {
-    let text = match loaded {
-        Ok(config) => config.to_string(),
-        Err(error) if format.json => error.to_string(),
-        Err(error) => return Ok(refuse(error)),
+    let summary = match loaded {
+        Ok(config) => match config.find_unreadable(file) {
+            None => Ok(config.to_string()),
+            Some(unreadable) => Err(format!("{}: {unreadable}", file.display())),
+        },
+        Err(error) => Err(error.to_string()),
     };
+    let (summary, error) = match summary {
+        Ok(summary) => (Some(summary), None),
+        Err(error) if format.json => (None, Some(error)),
+        Err(error) => return Ok(refuse(&error)),
+    };
+    let is_right = error.is_none();
     let checked = CheckResult {
         file,
-        summary: loaded
-            .is_ok()
-            .then(|| text.lines().map(str::to_owned).collect()),
-        error: loaded.is_err().then(|| text.clone()),
+        summary: summary
+            .as_ref()
+            .map(|text| text.lines().map(str::to_owned).collect()),
+        error,
     };
+    let text = summary.unwrap_or_default();
     format.print(&checked, |_| format!("{}: ok\n{text}\n", file.display()))?;
-    Ok(match loaded {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::from(2),
+    Ok(if is_right {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(2)
     })
 }
 
 /// Prints a mistake in the configuration. The line starts with the file position, in the format
 /// that editors recognise.
-fn refuse(error: &ConfigError) -> ExitCode {
+fn refuse(error: &impl Display) -> ExitCode {
     eprintln!("{error}");
     ExitCode::from(2)
 }

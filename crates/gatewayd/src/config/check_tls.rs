@@ -10,6 +10,7 @@ use super::{
     ListenerTls,
     file::{FtpSection, ServerTlsSection, TlsSection},
     problem::{Problem, problem},
+    unreadable::UnreadableFile,
 };
 use net::tls::{
     self, CertError, CertSource, CertificateCheck, ENCODED_MAX, Fingerprint, ServerTls, TlsRules,
@@ -143,7 +144,11 @@ impl Certificate<'_> {
                         // One file may contain both.
                         other => other.path() != source.cert_file,
                     };
-                    file_problem(if of_key { key } else { cert }, &error)
+                    let named = if of_key { key } else { cert };
+                    match UnreadableFile::from_error(&error, &source) {
+                        Some(unreadable) => problem(named, unreadable.to_string()),
+                        None => file_problem(named, &error),
+                    }
                 })?;
                 Ok(source)
             }

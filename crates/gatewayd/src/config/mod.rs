@@ -20,6 +20,7 @@ mod listener_keys;
 mod peer_name;
 mod problem;
 mod registered;
+mod unreadable;
 
 use std::{
     fmt,
@@ -30,7 +31,7 @@ use std::{
 
 use rustls::pki_types::CertificateDer;
 
-pub use self::{admin_token::AdminToken, peer_name::may_be_name};
+pub use self::{admin_token::AdminToken, peer_name::may_be_name, unreadable::UnreadableFile};
 pub(crate) use self::{check::RATE_MAX_MIN, intercepted::Intercepted};
 
 use crate::register::Register;
