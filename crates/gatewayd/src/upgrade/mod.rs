@@ -86,6 +86,8 @@ pub(crate) enum UpgradeError {
         "this gateway is process 1, whose end ends the container: restart the container with the new program"
     )]
     FirstProcess,
+    #[error("{program} is not executable for the gateway's user: chmod 755 {program}")]
+    NotExecutable { program: String },
     #[error("{program} cannot be started: {source}")]
     Start {
         program: String,
@@ -93,7 +95,9 @@ pub(crate) enum UpgradeError {
     },
     #[error("the new process reports: {0}")]
     Refused(String),
-    #[error("the new process has ended; the log has its messages")]
+    #[error(
+        "the new process ended before it was ready; its messages are in the gateway's log (journalctl -u longhaul)"
+    )]
     Ended,
     #[error("the new process was not ready within {0} s")]
     Late(u64),

@@ -9,6 +9,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use nix::unistd::{AccessFlags, access};
+
 /// The path of a program file, and the arguments of the program.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -51,7 +53,12 @@ impl Program {
     }
 
     /// Starts the program with `channel` as its standard input.
+    ///
+    /// # Errors
+    /// If the file is missing or not executable, or if no process can be started.
     pub(super) fn start(&self, channel: OwnedFd) -> io::Result<()> {
+        // The shell would report such a file only in the log.
+        access(&self.path, AccessFlags::X_OK)?;
         // The shell ends at once, so that the service manager adopts the process, and detects its
         // end.
         let shell = Path::new("/bin/sh");

@@ -98,9 +98,12 @@ pub(crate) async fn hand_over(
 
 impl Successor {
     fn start(program: &Program) -> Result<Self, UpgradeError> {
-        let of_start = |source| UpgradeError::Start {
-            program: program.path().display().to_string(),
-            source,
+        let of_start = |source: io::Error| {
+            let program = program.path().display().to_string();
+            match source.kind() {
+                io::ErrorKind::PermissionDenied => UpgradeError::NotExecutable { program },
+                _ => UpgradeError::Start { program, source },
+            }
         };
         let (channel, theirs) = HandoverChannel::pair().map_err(of_start)?;
         program.start(theirs).map_err(of_start)?;

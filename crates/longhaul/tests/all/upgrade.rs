@@ -231,6 +231,39 @@ fn a_process_that_cannot_begin_leaves_the_old_one_in_its_place() {
     }
 }
 
+#[test]
+fn a_program_that_cannot_be_started_is_named_with_the_next_step() {
+    let lone = Side::new("upgrade-program");
+    printed(&lone.far(&["--allow", "127.0.0.1:1"]));
+    let program = lone.folder.path("longhaul");
+    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).expect("room");
+    let lone = Gateway::start_program(lone, program.clone());
+    let replace = |text: &str, mode| {
+        let new = format!("{program}.new");
+        fs::write(&new, text).expect("room");
+        fs::set_permissions(&new, fs::Permissions::from_mode(mode)).expect("it is there");
+        fs::rename(&new, &program).expect("it is there");
+    };
+    let not_executable =
+        format!("{program} is not executable for the gateway's user: chmod 755 {program}");
+    let log = "its messages are in the gateway's log (journalctl -u longhaul)";
+    for (text, mode, words) in [
+        ("#!/bin/sh\nexit 0\n", 0o644, not_executable.as_str()),
+        ("#!/bin/sh\nexit 1\n", 0o755, log),
+    ] {
+        replace(text, mode);
+        let (code, told, said) = lone.upgrade();
+        assert_eq!(code, 1, "{told} {said}");
+        let error = told["error"].as_str().unwrap_or_default();
+        assert!(error.contains(words), "{error}");
+    }
+    fs::remove_file(&program).expect("it is there");
+    let (_, told, _) = lone.upgrade();
+    let error = told["error"].as_str().unwrap_or_default();
+    assert!(error.contains("cannot be started: No such file"), "{error}");
+    assert!(lone.side.status().is_some(), "the old process serves");
+}
+
 /// The old process continues after its timeout. The new process must then not serve at the same
 /// time.
 #[test]
