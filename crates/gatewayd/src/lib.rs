@@ -21,5 +21,15 @@ pub mod reload;
 mod running;
 pub mod upgrade;
 
+use std::sync::OnceLock;
+
+/// Sets the version with the commit of the build, which status pages show. The program sets it
+/// once, before it runs a gateway.
+pub fn set_build(version: &'static str) {
+    BUILD.get_or_init(|| version);
+}
+
+static BUILD: OnceLock<&'static str> = OnceLock::new();
+
 /// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

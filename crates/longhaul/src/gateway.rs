@@ -213,6 +213,7 @@ fn serve(
     config: Config,
     predecessor: Option<Predecessor>,
 ) -> anyhow::Result<ExitCode> {
+    gatewayd::set_build(env!("LONGHAUL_VERSION"));
     logging::take_form(config.log_format)?;
     logging::follow(config.log_level);
     let program = Program::this();

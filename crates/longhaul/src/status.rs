@@ -52,6 +52,22 @@ mod tests {
     use relay::status::GatewaySnapshot;
 
     #[test]
+    fn the_first_line_has_the_commit_of_the_build_if_the_gateway_reports_it() {
+        let text = include_str!("top/snapshot.json");
+        let mut snapshot: GatewaySnapshot = serde_json::from_str(text).expect("a snapshot");
+        let first = |snapshot: &GatewaySnapshot| {
+            let shown = snapshot.to_string();
+            shown.lines().next().unwrap_or_default().to_owned()
+        };
+        assert_eq!(first(&snapshot), "gateway 0.1.0 on 0.0.0.0:4810");
+        snapshot.build = "0.1.0 (6f578b3273)".to_owned();
+        assert_eq!(
+            first(&snapshot),
+            "gateway 0.1.0 (6f578b3273) on 0.0.0.0:4810"
+        );
+    }
+
+    #[test]
     fn the_last_transfers_are_shown_and_the_others_are_counted() {
         let text = include_str!("top/snapshot.json");
         let mut snapshot: GatewaySnapshot = serde_json::from_str(text).expect("a snapshot");

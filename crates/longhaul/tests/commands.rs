@@ -345,6 +345,13 @@ fn a_running_gateway_takes_on_its_changed_file() {
                     needs a restart: [link] idle_timeout\n";
     assert_eq!(said, expected);
     until(&[TAKEN_ON]);
+    let version = assert_ends(&["--version"], 0, "");
+    let version = version.trim().trim_start_matches("longhaul ");
+    let shown = assert_ends(&["status", "--config", &file], 0, "");
+    assert!(
+        shown.starts_with(&format!("gateway {version} on ")),
+        "{version}: {shown}"
+    );
 
     fs::write(&file, format!("{changed}level = \"warn\"\n")).expect("room");
     let outcome = object(&["reload", "--admin", &at, "--json"], 0);

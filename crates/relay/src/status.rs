@@ -26,6 +26,10 @@ use crate::transfer_log::TransferRecord;
 pub struct GatewaySnapshot {
     /// Version of the gateway.
     pub version: String,
+    /// Version with the commit of the build, as `longhaul --version` prints it. Empty if the
+    /// gateway runs inside another program, or is older than the field.
+    #[serde(default)]
+    pub build: String,
     /// The gateway's public key, as `longhaul pubkey` prints it.
     #[serde(default)]
     pub public_key: String,

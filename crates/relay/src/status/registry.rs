@@ -535,6 +535,7 @@ impl Registry {
         };
         GatewaySnapshot {
             version: crate::VERSION.to_owned(),
+            build: String::new(),
             public_key: String::new(),
             started_unix_s: time::unix_s(self.started),
             link_listen,

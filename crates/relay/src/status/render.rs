@@ -401,7 +401,11 @@ impl Metrics {
 
 impl fmt::Display for GatewaySnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "gateway {} on {}", self.version, self.link_listen)?;
+        let version = match self.build.as_str() {
+            "" => &self.version,
+            build => build,
+        };
+        writeln!(f, "gateway {version} on {}", self.link_listen)?;
         for peer in &self.peers {
             writeln!(f, "peer {}: {}", peer.name, PeerLine(peer))?;
         }
