@@ -1,8 +1,11 @@
 //! `longhaul keygen FILE`: creation of a new identity (key pair).
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
-use link::Identity;
+use link::{Identity, IdentityError};
 use serde::Serialize;
 
 use crate::output::Format;
@@ -44,6 +47,19 @@ impl<'a> PublicKey<'a> {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let identity = Identity::generate();
-    identity.write_new(&args.file)?;
+    identity.write_new(&args.file).map_err(explain)?;
     PublicKey::of(&identity, &args.file).print(args.format)
+}
+
+/// Adds the next step to the error for an existing file.
+fn explain(error: IdentityError) -> anyhow::Error {
+    match error {
+        IdentityError::Io { path, source } if source.kind() == io::ErrorKind::AlreadyExists => {
+            let path = path.display();
+            anyhow::anyhow!(
+                "the key file {path} exists, and is not replaced: longhaul pubkey {path} prints its public key"
+            )
+        }
+        error => error.into(),
+    }
 }

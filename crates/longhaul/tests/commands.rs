@@ -186,7 +186,9 @@ fn a_gateway_is_checked_by_a_subcommand_and_by_its_old_spelling() {
     assert_ends(
         &["keygen", &key],
         1,
-        &format!("longhaul: key file {key}: File exists"),
+        &format!(
+            "longhaul: the key file {key} exists, and is not replaced: longhaul pubkey {key} prints its public key"
+        ),
     );
     let absent = folder.path("b.key");
     let said = format!("longhaul: key file {absent}: No such file");
