@@ -14,11 +14,14 @@ use hyper::{
     http::request,
 };
 use hyper_util::rt::TokioIo;
+use nix::libc::EACCES;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
     runtime, time,
 };
+
+use crate::exit;
 
 /// Address of a gateway's admin interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +96,19 @@ pub(crate) fn ask_patiently(
 }
 
 fn with_place(at: &AdminPlace, answered: anyhow::Result<Answer>) -> anyhow::Result<Answer> {
-    answered.with_context(|| at.no_answer())
+    answered.map_err(|error| {
+        let cause = error.downcast_ref::<io::Error>();
+        // The system's own error: the program that listens may be right, but this user may not
+        // connect.
+        let is_denied = cause.is_some_and(|it| it.raw_os_error() == Some(EACCES));
+        error.context(match is_denied {
+            true => format!(
+                "{at} accepts only root and the gateway's user: {}",
+                exit::as_root()
+            ),
+            false => at.no_answer(),
+        })
+    })
 }
 
 impl AdminPlace {

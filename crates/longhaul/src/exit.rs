@@ -1,7 +1,7 @@
 //! Exit codes of the program: 0 success, 1 failure, 2 wrong use or configuration, 3 interrupted
 //! copy.
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 /// An error with exit code 2. The command line is invalid, or it names an invalid file.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +25,15 @@ pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
     } else {
         Err(misuse(otherwise))
     }
+}
+
+/// Returns the next step for a user who lacks a permission: the present command for root.
+pub(crate) fn as_root() -> String {
+    let arguments: Vec<_> = env::args_os()
+        .skip(1)
+        .map(|it| it.to_string_lossy().into_owned())
+        .collect();
+    format!("run it as root: sudo longhaul {}", arguments.join(" "))
 }
 
 /// Exit code of a command that a signal interrupted while it moved files.

@@ -177,7 +177,7 @@ fn check(
             None => Ok(config.to_string()),
             Some(unreadable) => Err(format!("{}: {unreadable}", file.display())),
         },
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(places::explain(error)),
     };
     let (summary, error) = match summary {
         Ok(summary) => (Some(summary), None),

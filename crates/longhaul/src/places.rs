@@ -11,7 +11,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gatewayd::{admin_socket, config::Config};
+use gatewayd::{
+    admin_socket,
+    config::{Config, ConfigError},
+};
 use nix::{
     libc::O_NOFOLLOW,
     unistd::{User, geteuid},
@@ -47,6 +50,24 @@ pub(crate) fn config(given: Option<&Path>, usage: &str) -> anyhow::Result<PathBu
     }
 }
 
+/// Reads the configuration of a gateway for a command.
+///
+/// # Errors
+/// If the configuration is invalid, with exit code 2.
+pub(crate) fn load(file: &Path) -> anyhow::Result<Config> {
+    Config::load(file).map_err(|error| exit::misuse(explain(&error)))
+}
+
+/// Returns the text of an error in a configuration. If this user lacks a permission, the text names
+/// the command for root.
+pub(crate) fn explain(error: &ConfigError) -> String {
+    let text = error.to_string();
+    match text.contains("Permission denied") && !geteuid().is_root() {
+        true => format!("{text}; {}", exit::as_root()),
+        false => text,
+    }
+}
+
 /// A gateway on this machine, by its configuration, its admin socket or its address.
 #[derive(clap::Args)]
 pub(crate) struct Gateway {
@@ -76,7 +97,7 @@ impl Gateway {
                 )));
             }
         };
-        Ok(socket_of(&Config::load(file).map_err(exit::wrong_use)?))
+        Ok(socket_of(&load(file)?))
     }
 
     /// Returns the places where a command can query the gateway. The preferred place is first.

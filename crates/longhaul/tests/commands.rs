@@ -8,6 +8,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::TcpListener,
+    os::unix::{fs::PermissionsExt as _, net::UnixListener, process::CommandExt as _},
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
@@ -386,6 +387,57 @@ fn a_running_gateway_takes_on_its_changed_file() {
     gateway.wait().expect("it has ended");
     assert_ends(&["reload", "--admin", &at], 1, "no gateway answers");
 }
+
+/// Only root can run a command as another user.
+#[test]
+fn an_ordinary_user_learns_which_command_needs_root() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let folder = Folder::new("ordinary");
+    let mode = |path: &str, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is there");
+    };
+    mode(&folder.path(""), 0o755);
+    // Ordinary users may not enter the folder of the program's build.
+    let program = folder.path("longhaul");
+    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).expect("room");
+    let (key, file, socket) = (
+        folder.path("a.key"),
+        folder.path("a.toml"),
+        folder.path("a.sock"),
+    );
+    assert_ends(&["keygen", &key], 0, "");
+    fs::write(&file, "[identity]\nkey_file = \"a.key\"\n").expect("room");
+    let _listener = UnixListener::bind(&socket).expect("room");
+    mode(&socket, 0o600);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).uid(NOBODY).gid(NOBODY);
+        let output = command.output().expect("the program");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code().expect("an exit code"), said)
+    };
+    for command in [&["reload"][..], &["upgrade"], &["peer", "ls"]] {
+        let arguments = [command, &["--config", &file]].concat();
+        let (code, said) = run(&arguments);
+        assert_eq!(code, 2, "{said}");
+        let step = format!(
+            "Permission denied (os error 13); run it as root: sudo longhaul {} --config {file}\n",
+            command.join(" ")
+        );
+        assert!(said.ends_with(&step), "{said}");
+    }
+    let (code, said) = run(&["reload", "--admin", &socket]);
+    assert_eq!(code, 1, "{said}");
+    let words = format!(
+        "{socket} accepts only root and the gateway's user: run it as root: sudo longhaul reload --admin {socket}"
+    );
+    assert!(said.contains(&words), "{said}");
+}
+
+/// The user without privileges, by its usual number.
+const NOBODY: u32 = 65534;
 
 #[test]
 fn a_probe_tries_at_least_once() {

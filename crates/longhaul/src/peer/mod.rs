@@ -90,9 +90,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         // The mistake may be in the register, and even in the peer to be removed.
         let text = std::fs::read_to_string(&file)?;
         let alone = Config::parse_with(&text, &file, &Register::default());
-        return remove(args, &alone.map_err(exit::wrong_use)?, &file);
+        return remove(
+            args,
+            &alone.map_err(|error| exit::misuse(places::explain(&error)))?,
+            &file,
+        );
     }
-    let config = loaded.map_err(exit::wrong_use)?;
+    let config = loaded.map_err(|error| exit::misuse(places::explain(&error)))?;
     match &args.action {
         Action::Ls(args) => list::run(args, &config),
         Action::Add(args) => add(args, &config, &file),

@@ -11,7 +11,6 @@ use std::{
 };
 
 use clap::Subcommand;
-use gatewayd::config::Config;
 use relay::optimise::{StoreName, StoresSettings};
 
 use crate::{exit, places};
@@ -47,7 +46,7 @@ enum Action {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let usage = "longhaul store [OPTIONS] <COMMAND>";
     let file = places::config(args.config.as_deref(), usage)?;
-    let config = Config::load(&file).map_err(exit::wrong_use)?;
+    let config = places::load(&file)?;
     let settings = config.store.as_ref().ok_or_else(|| {
         exit::misuse(format!(
             "{}: there is no [store], so this gateway keeps no chunks: add [store] with a folder",
