@@ -125,7 +125,7 @@ fn where_tls_is_required_a_client_without_gets_nowhere() {
     let (world, runtime) = (World::start_with("", listener), runtime());
     let (mut client, mut server) = world.session();
     client.send("USER joe");
-    client.expect("530 gateway: TLS is required here, AUTH TLS comes first");
+    client.expect("530 gateway: TLS is required here: choose explicit TLS (ftpes:// or --ssl-reqd), AUTH TLS comes first");
     client.send("SYST");
     server.expect("SYST");
     server.send("215 UNIX");

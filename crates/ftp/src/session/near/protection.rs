@@ -84,9 +84,9 @@ impl ClientProtection {
         }
         match command.kind() {
             CommandKind::Protection => None,
-            _ if !self.is_on && !BEFORE_TLS.contains(&command.verb()) => {
-                Some("530 gateway: TLS is required here, AUTH TLS comes first")
-            }
+            _ if !self.is_on && !BEFORE_TLS.contains(&command.verb()) => Some(
+                "530 gateway: TLS is required here: choose explicit TLS (ftpes:// or --ssl-reqd), AUTH TLS comes first",
+            ),
             CommandKind::Passive(_) | CommandKind::Active(_) | CommandKind::Transfer(_)
                 if !self.is_private =>
             {

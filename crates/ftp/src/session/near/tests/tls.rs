@@ -82,7 +82,9 @@ fn where_tls_is_required_no_account_and_no_data_goes_without() {
         tls: ClientTlsMode::Explicit { is_required: true },
         ..STRICT
     });
-    let required = ["> 530 gateway: TLS is required here, AUTH TLS comes first"];
+    let required = [
+        "> 530 gateway: TLS is required here: choose explicit TLS (ftpes:// or --ssl-reqd), AUTH TLS comes first",
+    ];
     for line in ["USER joe", "PASS x", "PASV", "RETR a"] {
         assert_eq!(client(&mut near, line), required, "{line}");
     }
