@@ -39,7 +39,8 @@ pub enum EnrolError {
     /// The far gateway does not answer.
     #[error(
         "the far gateway {0} does not answer. It does not answer invites that it does not know. Check that the whole \
-         line was copied, that the invite was not withdrawn, and that its firewall lets UDP in at this port"
+         line was copied, that the invite was not withdrawn, that its firewall lets UDP in at this port, and that this \
+         machine reaches {0}"
     )]
     Silent(String),
     /// The far gateway refuses the invite.

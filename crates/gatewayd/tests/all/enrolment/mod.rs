@@ -207,6 +207,8 @@ fn what_is_no_invite_and_no_name_is_refused() {
     let unknown = Invite::new(invite.far, &endpoint);
     let silent = world.enrol(&unknown, key(), "oslo").expect_err("unknown");
     assert!(matches!(silent, EnrolError::Silent(_)), "{silent}");
+    let step = format!("and that this machine reaches {}", unknown.endpoint);
+    assert!(silent.to_string().ends_with(&step), "{silent}");
     assert!(world.far.snapshot().dropped.unknown_key > 0);
 }
 
