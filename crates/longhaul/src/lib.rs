@@ -160,4 +160,4 @@ const EXIT_CODES: &str = "\
 Log messages go to standard error, or to the journal with --log-format journald. --log takes
 precedence over -v and -q, and these over the environment variable RUST_LOG. The default is info.
 
-Exit codes: 0 done; 1 the work failed; 2 wrong use or configuration.";
+Exit codes: 0 done; 1 the work failed; 2 wrong use or configuration; 3 a copy was interrupted.";
