@@ -86,26 +86,31 @@ def test_a_client_does_through_the_pair_what_it_does_directly(world, place, tabl
     assert verdict == "yes", why
 
 
-FAILURES = {"no": "only through the gateways", "not directly either": "without gateways, too"}
+FAILURES = {"no": "the test fails only with gateways",
+            "not directly either": "the test also fails without gateways"}
+TLS = {"none": "no TLS", "client": "TLS at the client", "server": "TLS at the server",
+       "both": "TLS at client and server"}
 
 
 def write(table):
     lines = ["# Clients and servers", "",
              "The command `cargo xtask conformance clients -- --write` writes this page. It runs FTP programs from",
-             "Debian 12 through a pair of gateways over an emulated WAN of 20 ms. Each client uploads, lists,",
-             "downloads, renames and deletes a file, and the test compares hashes. The program wget only downloads,",
-             "and the commands of ncftp neither rename nor delete. TLS is explicit. With TLS all servers require TLS",
-             "on data connections, too. All servers except Pure-FTPd and pyftpdlib also require that data",
-             "connections resume the TLS session of the control connection. The listeners of the near gateway do",
-             "not require this (`require_reuse = false`). With the default `true`, Python's ftplib fails with `426`",
-             "in the rows of TLS with client and with both: [FTPS](how-to/ftps.md#clients-that-cannot-resume-tls-sessions).",
-             "FileZilla Server is not available on Debian, so a script replaces it and sends the same replies.", "",
+             "Debian 12, with a pair of gateways between client and server. The gateways communicate over an emulated",
+             "WAN of 20 ms. Each client uploads, lists, downloads, renames and deletes a file, and",
+             "the test compares the hashes of the files. Exceptions: wget only downloads, and the commands of ncftp",
+             "neither rename nor delete files. All TLS is explicit TLS. With TLS, all servers also require TLS on data",
+             "connections. All servers except Pure-FTPd and pyftpdlib also require that each data connection resumes",
+             "the TLS session of the control connection. The listeners of the near gateway do not require this",
+             "(`require_reuse = false`). With the default `true`, Python's ftplib fails with `426` in the rows of TLS",
+             "with client and with both: [FTPS](how-to/ftps.md#clients-that-cannot-resume-tls-sessions).",
+             "FileZilla Server is not available on Debian. A script that sends the same replies replaces it in the test.", "",
              *pages.table(["client", "TLS with", "data connections", *SERVERS],
                           [(*row, *(table[(*row, server)][0] for server in SERVERS)) for row in ROWS]), "",
-             "`cargo xtask conformance filezilla` tests FileZilla 3.63 in its window. FileZilla uploads twenty files",
-             "and downloads twenty files over its ten connections, without TLS and with TLS, with vsftpd and",
-             "ProFTPD ([picture](results/filezilla.png)).", "",
-             "The next list shows each client that failed. Most of these clients also fail without gateways.", "",
-             *(f"- {client} with {server} (TLS with {legs}, {mode}) fails {FAILURES[verdict]}. Error: {why}"
+             "`cargo xtask conformance filezilla` tests FileZilla 3.63 in its window. FileZilla uploads twenty files,",
+             "downloads twenty files, and uses ten connections. The test runs with vsftpd and with ProFTPD, without",
+             "TLS and with TLS ([picture](results/filezilla.png)).", "",
+             "The following list contains each combination of client and server that failed.",
+             "Most of these combinations also fail without gateways.", "",
+             *(f"- {client} and {server}, {mode} data connections, {TLS[legs]}: {FAILURES[verdict]}. Error: {why}"
                for (client, legs, mode, server), (verdict, why) in table.items() if verdict != "yes")]
     pages.write_text("docs/clients.md", lines)
