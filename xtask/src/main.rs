@@ -101,8 +101,7 @@ enum Command {
     Picture,
     /// Build the Debian packages longhaul and longhaul-lab, and an archive for other distributions
     Package(package::Arguments),
-    /// Make the files of a release: version, changelog, packages, source archive, checksums (see
-    /// RELEASING.md)
+    /// Make a release: version, changelog, packages, source archive, checksums (see RELEASING.md)
     ///
     /// The working tree must have no uncommitted changes. The command makes no tag and no
     /// signature, and does not publish the release. It prints these remaining steps.

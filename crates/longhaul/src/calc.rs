@@ -50,7 +50,7 @@ Example:
         #[arg(long, value_parser = units::parse_duration, value_name = "TIME")]
         rtt: Duration,
     },
-    /// Calculate the rate that random loss leaves to TCP
+    /// Calculate the rate that TCP reaches on a path with random loss
     ///
     /// The formulas are by Mathis et al. (1997) for Reno, and by RFC 9438 for CUBIC.
     #[command(after_help = "\
@@ -63,7 +63,7 @@ Example:
         /// Assume this round-trip time: 200ms
         #[arg(long, value_parser = units::parse_duration, value_name = "TIME")]
         rtt: Duration,
-        /// Assume this payload of a packet
+        /// Assume this TCP payload in each packet
         #[arg(long, default_value = "1448 B", value_name = "SIZE")]
         mss: ByteCount,
     },
@@ -85,10 +85,11 @@ Examples:
         /// Assume that this share of the packets is lost: 0.1%
         #[arg(long, value_parser = units::parse_share, default_value = "0%", value_name = "SHARE")]
         loss: f64,
-        /// Let TCP keep at most this number of bytes in flight: '64 KiB' [default: no limit]
+        /// Assume that TCP keeps at most this number of bytes in flight: '64 KiB' [default: no
+        /// limit]
         #[arg(long, value_name = "SIZE")]
         window: Option<ByteCount>,
-        /// Assume that the optimiser leaves one byte of this many: 3 for a third of the file
+        /// Assume that the optimiser shrinks the file by this factor: 3 means a third of the bytes
         #[arg(long, value_name = "FACTOR")]
         shrink: Option<f64>,
     },

@@ -8,11 +8,11 @@ use crate::moving::{self, CommonArgs, Order};
 
 /// Compare two directories, or two files
 ///
-/// SRC and DST are paths of this machine or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by
-/// AUTH TLS), ftps:// (TLS from the first byte). Nothing is changed.
+/// SRC and DST are local paths or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS),
+/// ftps:// (TLS from the first byte). The command changes no file.
 ///
-/// Files are compared by size and time, with --checksum by size and content. Each file that
-/// differs, is missing at DST, or exists only at DST is named.
+/// The command compares the size and time of each file, or with --checksum the size and content. It
+/// prints each file that differs, is missing at DST, or exists only at DST.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,18 +22,20 @@ Examples:
 Passwords come from --password-file, from the environment variable LONGHAUL_PASSWORD, or from
 ~/.netrc. On a terminal, longhaul asks for a missing password.
 
-Exit codes: 0 both are the same; 1 they differ, or something failed; 2 wrong use; 3 interrupted.")]
+Exit codes: 0 SRC and DST are the same; 1 SRC and DST differ, or a comparison failed; 2 wrong use;
+3 interrupted.")]
 pub(crate) struct Args {
-    /// Files to compare with DST
+    /// Directory or file to compare with DST
     #[arg(value_name = "SRC")]
     source: OsString,
-    /// Files to compare with SRC
+    /// Directory or file to compare with SRC
     #[arg(value_name = "DST")]
     destination: OsString,
-    /// Read both files, and compare their content in place of their times
+    /// Compare the content of files instead of their times; the command reads the files at SRC and
+    /// DST
     #[arg(long)]
     checksum: bool,
-    /// Report missing directories at DST even if they contain no files
+    /// Also report directories of SRC that are missing at DST, even if they contain no files
     #[arg(long)]
     empty_dirs: bool,
     #[command(flatten)]

@@ -22,34 +22,37 @@ use crate::{exit, peers};
 /// Options for the access to servers.
 #[derive(clap::Args)]
 pub(crate) struct ConnectionArgs {
-    /// Connect through the listener of this gateway. Given as often as --to, the first one leads to
-    /// the first destination, and so on
+    /// Connect to servers through this listener of a gateway. If the option is given as often as
+    /// --to, the first --gateway belongs to the first --to, and so on
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peer")]
     gateway: Vec<String>,
-    /// Act as the near gateway of this far gateway, given directly or by its name in the file of
-    /// --peers. Given as often as --to, one leads to each destination
+    /// Act as a near gateway, and connect to servers through this far gateway: its key and address,
+    /// or its name in the file of --peers. If the option is given as often as --to, the first
+    /// --peer belongs to the first --to, and so on
     #[arg(long, value_name = "NAME|KEY@HOST:PORT")]
     peer: Vec<String>,
-    /// With --peer: names of far gateways, in lines such as studio = "KEY@HOST:PORT" [default:
-    /// ~/.config/longhaul/peers.toml]
+    /// With --peer: read names of far gateways from this file, with lines such as studio =
+    /// "KEY@HOST:PORT" [default: ~/.config/longhaul/peers.toml]
     #[arg(long, value_name = "FILE", requires = "peer")]
     peers: Option<PathBuf>,
-    /// With --peer: our private key, made by longhaul keygen [default: ~/.config/longhaul/key]
+    /// With --peer: read the private key of this machine from this file, which longhaul keygen has
+    /// made [default: ~/.config/longhaul/key]
     #[arg(long, value_name = "FILE", requires = "peer")]
     key: Option<PathBuf>,
-    /// Read the password from the first line of this file
+    /// Read the password for the server from the first line of this file
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// Read accounts from this file [default: ~/.netrc]
+    /// Read user names and passwords for servers from this file [default: ~/.netrc]
     #[arg(long, value_name = "FILE")]
     netrc: Option<PathBuf>,
-    /// Accept this certificate of the server, by its SHA-256 fingerprint
+    /// Accept only the server certificate with this SHA-256 fingerprint
     #[arg(long, value_name = "HEX", conflicts_with = "tls_insecure")]
     tls_pin: Option<String>,
-    /// Accept any certificate: an attacker on the path can read and change the copied files
+    /// Accept any server certificate; an attacker on the path can then read and change the copied
+    /// files
     #[arg(long)]
     tls_insecure: bool,
-    /// Let servers connect to this machine for data (active mode)
+    /// Use active mode: servers open the data connections to this machine
     #[arg(long)]
     active: bool,
 }

@@ -11,20 +11,23 @@ use crate::{
 
 /// Copy files and directories to or from FTP servers
 ///
-/// SRC and DST are paths of this machine or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by
-/// AUTH TLS), ftps:// (TLS from the first byte). The path of a URL begins in the directory of the
-/// log-in; with a second slash, ftp://HOST//PATH, at the server's root. SRC may also be a file of a
-/// web server, https://HOST/PATH, or standard input, -.
+/// SRC and DST are local paths or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS),
+/// ftps:// (TLS from the first byte). The path of a URL is relative to the login directory. With a
+/// second slash, as in ftp://HOST//PATH, the path begins at the server's root. SRC may also be a
+/// file of a web server (https://HOST/PATH), or standard input (-).
 ///
-/// A directory becomes DST: DST then contains the files of SRC. If DST ends in a slash and SRC does
-/// not, SRC is copied into DST under its name. A file becomes DST, or is copied into DST if DST is
-/// a directory or ends in a slash. Several sources are all copied into DST. Files that DST has with
-/// the same size and time are not copied again.
+/// If SRC is a directory, the command copies the content of SRC into the directory DST. If DST ends
+/// in a slash and SRC does not, the copy is a directory in DST with the name of SRC. If SRC is a
+/// file, DST is the name of the copy. If DST is a directory or ends in a slash, the copy is a file
+/// in DST with the name of SRC. Several sources are always copied into DST, each under its name.
+/// The command does not copy files that DST already has with the same size and time.
 ///
-/// With --to the sources are copied to several destinations at the same time. Each has its own
-/// result, and a slow or unreachable one does not delay the others.
+/// With --to the command copies the sources to several destinations at the same time, and reports a
+/// result for each destination. A slow or unreachable destination does not delay the other
+/// destinations.
 ///
-/// A file has the suffix .part until it is complete. The same command resumes an interrupted run.
+/// Until a file is complete, its name at DST ends in .part. The same command resumes an interrupted
+/// run.
 #[derive(clap::Args)]
 #[command(override_usage = "\
 longhaul copy [OPTIONS] SRC... DST
@@ -40,20 +43,23 @@ Examples:
 Passwords come from --password-file, from the environment variable LONGHAUL_PASSWORD, or from
 ~/.netrc. On a terminal, longhaul asks for a missing password.
 
-Exit codes: 0 all files are at DST; 1 something failed, and is named; 2 wrong use; 3 interrupted.")]
+Exit codes: 0 all files are at DST; 1 a failure, which the output names; 2 wrong use;
+3 interrupted.")]
 pub(crate) struct Args {
-    /// Files and directories to copy, followed by the destination unless --to names it
+    /// Files and directories to copy, and then the destination; with --to, only files and
+    /// directories to copy
     #[arg(required = true, num_args = 1.., value_name = "SRC... DST")]
     locations: Vec<OsString>,
-    /// Copy to this destination, and to each further one named by --to
+    /// Copy to this destination; may be given several times to copy to several destinations
     #[arg(long, value_name = "DST")]
     to: Vec<OsString>,
     #[command(flatten)]
     writing: WriteArgs,
-    /// Make empty directories as well
+    /// Also create empty directories at DST
     #[arg(long)]
     empty_dirs: bool,
-    /// Copy nothing: remove the parts that an interrupted run of the same command has left at DST
+    /// Copy nothing, but delete the incomplete files that an interrupted run of the same command
+    /// has left at DST
     #[arg(long)]
     clean: bool,
     #[command(flatten)]

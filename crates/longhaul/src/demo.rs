@@ -5,10 +5,11 @@ use eval::demo::{DemoConfig, Demonstration};
 
 use crate::output::{self, Format};
 
-/// Move a file by plain FTP and through Longhaul over an emulated WAN, and compare both
+/// Move a file by plain FTP and through Longhaul over an emulated WAN, and compare the two
+/// transfers
 ///
-/// The demonstration requires no other program and no configuration. It takes about two minutes. It
-/// runs as root and as an ordinary user.
+/// The command needs no other program, no configuration and no root privileges. It takes about two
+/// minutes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

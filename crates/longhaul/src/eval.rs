@@ -24,15 +24,16 @@ use crate::{
 
 /// Run an evaluation plan over an emulated WAN, and write records and a report
 ///
-/// An interrupted run continues where it stopped: a trial with a record is not repeated. Two kinds
-/// of trials are repeated: trials that lacked a program, and trials that a shorter limit than the
-/// plan's ended. In an empty folder all trials are made.
+/// An interrupted run continues where it stopped, because the command does not repeat a trial that
+/// has a record. There are two exceptions: trials that lacked a program, and trials that ended at a
+/// time limit shorter than the plan's limit. An empty folder makes the command run all trials.
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Evaluation plan, such as one of `plans/`; write ./report for a file with a subcommand's name
+    /// File with an evaluation plan, such as plans/smoke.toml; write ./report for a file with the
+    /// name of the subcommand report
     #[arg(value_name = "PLAN.toml")]
     plan: Option<PathBuf>,
     /// Run only the published part of the plan, which takes an hour at most
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     /// Write NAME.jsonl, NAME.html and NAME.md into this folder [default: eval-results]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Show the cells and the estimated time, and run nothing
+    /// Print the cells and the estimated time, and run no trial
     #[arg(long)]
     dry_run: bool,
     /// Print the result as JSON
@@ -69,33 +70,34 @@ pub(crate) struct Args {
 enum Action {
     /// Make a report of existing records
     ///
-    /// The command writes RECORDS.html and RECORDS.md into the folder of the records. A plan gives
-    /// the report its title and its introduction, and leaves out trials that are not in the plan.
+    /// The command writes RECORDS.html and RECORDS.md into the folder of the records. With --plan,
+    /// the report has the title and introduction of the plan, and contains only trials of the plan.
     #[command(after_help = "\
 Example:
   longhaul eval report docs/results/irt.jsonl --plan plans/irt.toml")]
     Report {
-        /// Records of an evaluation
+        /// File with the records of an evaluation
         #[arg(value_name = "RECORDS.jsonl")]
         records: PathBuf,
-        /// Read title, introduction and the choice of trials from this plan
+        /// Read the title, the introduction and the selection of trials from this plan
         #[arg(long, value_name = "PLAN.toml")]
         plan: Option<PathBuf>,
         /// Report only the published part of the plan
         #[arg(long, requires = "plan")]
         published: bool,
     },
-    /// Compare two files of records, before and after
+    /// Compare the records of two evaluations, before and after a change
     ///
-    /// The command prints a table with the median of each cell and side in both files.
+    /// The command prints a table with the medians in both files, for each cell and each compared
+    /// program.
     #[command(after_help = "\
 Example:
   longhaul eval compare before/smoke.jsonl after/smoke.jsonl")]
     Compare {
-        /// Records before a change
+        /// File with the records before the change
         #[arg(value_name = "BEFORE.jsonl")]
         before: PathBuf,
-        /// Records after the change
+        /// File with the records after the change
         #[arg(value_name = "AFTER.jsonl")]
         after: PathBuf,
     },
@@ -111,8 +113,8 @@ Examples:
   longhaul eval report docs/results/irt.jsonl --plan plans/irt.toml
   longhaul eval compare before/smoke.jsonl after/smoke.jsonl
 
-Exit codes: 0 all trials have a record, also the failed ones; 1 the run could not continue; 2 wrong
-use or a wrong plan.";
+Exit codes: 0 all trials have a record, including failed trials; 1 the run could not continue;
+2 wrong use or an invalid plan.";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let format = Format { json: args.json };

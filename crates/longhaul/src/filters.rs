@@ -32,27 +32,30 @@ enum Source {
 
 #[derive(Args)]
 struct Flags {
-    /// Include files that match, and leave out files that no rule matches; may be given several
+    /// Include files that match GLOB, and exclude files that match no rule; may be given several
     /// times
     #[arg(long, value_name = "GLOB", value_parser = Rule::include, help_heading = HEADING)]
     include: Vec<Rule>,
-    /// Leave out files that match; the first matching rule decides. GLOB: * and ? within a name, **
-    /// alone between slashes for directories; /GLOB begins at SRC, GLOB/ is a directory
+    /// Exclude files that match GLOB; the first matching rule decides. In GLOB, * and ? match
+    /// within a name, and ** between slashes matches any directories. /GLOB matches from SRC on,
+    /// and GLOB/ matches all files below a directory
     #[arg(long, value_name = "GLOB", value_parser = Rule::exclude, help_heading = HEADING)]
     exclude: Vec<Rule>,
-    /// Read rules from a file: lines + GLOB (include) and - GLOB (leave out), comments with #
+    /// Read rules from this file: a line '+ GLOB' includes, a line '- GLOB' excludes, and # begins
+    /// a comment
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     filter_from: Vec<PathBuf>,
-    /// Leave out smaller files
+    /// Exclude files smaller than SIZE
     #[arg(long, value_name = "SIZE", help_heading = HEADING)]
     min_size: Option<ByteCount>,
-    /// Leave out larger files
+    /// Exclude files larger than SIZE
     #[arg(long, value_name = "SIZE", help_heading = HEADING)]
     max_size: Option<ByteCount>,
-    /// Leave out files that were changed within this time, or since this date
+    /// Exclude files that were changed within this time (2h, 7d), or since this date (2026-11-01)
     #[arg(long, value_name = "TIME|DATE", help_heading = HEADING)]
     min_age: Option<Age>,
-    /// Leave out files that were not changed within this time, or since this date
+    /// Exclude files that were not changed within this time (2h, 7d), or since this date
+    /// (2026-11-01)
     #[arg(long, value_name = "TIME|DATE", help_heading = HEADING)]
     max_age: Option<Age>,
 }

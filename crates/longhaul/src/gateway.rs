@@ -30,11 +30,11 @@ use crate::{exit, logging, notify, open_files, output::Format, places};
 /// A gateway accepts connections of FTP clients and other TCP clients, and moves their data over
 /// the WAN to another gateway.
 ///
-/// The gateway ends on SIGTERM and SIGINT when its transfers are done, after `drain_max` at the
-/// latest. On SIGHUP and on `longhaul reload`, the gateway reads the configuration file again and
-/// applies the changes while transfers continue. A log line names changes that wait for a restart.
-/// If the file of the program has been replaced, SIGHUP starts the new program instead, as
-/// `longhaul upgrade` does.
+/// After SIGTERM or SIGINT, the gateway ends when its transfers are complete, or after the time
+/// `drain_max` of the configuration. On SIGHUP and on `longhaul reload`, the gateway reads the
+/// configuration file again and applies the changes while transfers continue. A log message names
+/// changes that need a restart. If the program's file has been replaced, SIGHUP starts the new
+/// program instead, as `longhaul upgrade` does.
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -52,7 +52,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Subcommand)]
 enum Action {
-    /// Run a gateway, as without a subcommand
+    /// Run a gateway (same as without a subcommand)
     #[command(override_usage = USAGE_RUN)]
     Run,
     /// Check a configuration file and the key file that it names
@@ -64,14 +64,14 @@ enum Action {
 Example:
   longhaul gateway check --config site-a.toml
 
-Exit codes: 0 the configuration is right; 2 it is wrong.")]
+Exit codes: 0 the configuration is valid; 2 the configuration is invalid.")]
     Check {
         #[command(flatten)]
         format: Format,
     },
     /// Remove the rules of transparent listeners that a killed gateway left in the kernel
     ///
-    /// A gateway that ends in order removes its rules itself. The command refuses to run while the
+    /// A gateway that ends normally removes its rules itself. The command refuses to run while the
     /// gateway is running.
     #[command(override_usage = USAGE_REMOVE, after_help = "\
 Example:

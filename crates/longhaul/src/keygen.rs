@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use crate::output::Format;
 
-/// Write a new identity and print its public key
+/// Write a new private key to a file, and print the public key
 ///
-/// The identity is a private key. The file gets mode 0600. The command never replaces an existing
-/// file.
+/// The private key is the identity of a gateway. The file gets mode 0600. The command never
+/// replaces an existing file.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:

@@ -39,7 +39,7 @@ mod missing_command {
         /// Compare plain FTP with Longhaul over an emulated WAN (package longhaul-lab)
         #[command(disable_help_flag = true)]
         Demo(RawArgs),
-        /// Join two network namespaces by an emulated WAN (package longhaul-lab)
+        /// Connect two network namespaces by an emulated WAN (package longhaul-lab)
         #[command(disable_help_flag = true)]
         Wan(RawArgs),
         /// Run an evaluation plan (package longhaul-lab)

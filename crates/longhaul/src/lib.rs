@@ -158,6 +158,7 @@ const HELP_COLUMNS_MAX: usize = 100;
 
 const EXIT_CODES: &str = "\
 Log messages go to standard error, or to the journal with --log-format journald. --log takes
-precedence over -v and -q, and these over the environment variable RUST_LOG. The default is info.
+precedence over -v and -q, which take precedence over the environment variable RUST_LOG. The
+default level is info.
 
 Exit codes: 0 done; 1 the work failed; 2 wrong use or configuration; 3 a copy was interrupted.";

@@ -7,9 +7,9 @@ use crate::{
 
 /// Change the log filter of a running gateway
 ///
-/// The change lasts until the gateway reads its configuration again or ends, also by an upgrade.
-/// The command line, the environment or `[log] level` of the configuration then apply again. The
-/// gateway must run on this machine.
+/// The change lasts until the gateway ends, is upgraded, or reads its configuration again. After
+/// that, the filter of the command line, the environment or `[log] level` in the configuration
+/// applies again. The gateway must run on this machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -18,9 +18,9 @@ Examples:
   longhaul log warn --config site-a.toml
   longhaul reload                           # undoes the change
 
-Exit codes: 0 done; 1 no gateway answers; 2 wrong use, or a wrong filter.")]
+Exit codes: 0 done; 1 no gateway answers; 2 wrong use, or an invalid filter.")]
 pub(crate) struct Args {
-    /// A level, 'debug' for example, or a filter as for --log: 'info,link=debug'
+    /// Log level such as 'debug', or log filter such as 'info,link=debug'
     #[arg(value_name = "LEVEL|FILTER", value_parser = logging::parse_filter)]
     filter: String,
     #[command(flatten)]

@@ -16,16 +16,16 @@ use crate::{exit, output};
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct LogOptions {
-    /// Log more: -v for debug, -vv for trace
+    /// Log more messages: -v also debug messages, -vv also trace messages
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
-    /// Log warnings and errors only, and show no progress
+    /// Log only warnings and errors, and show no progress
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Log the messages that pass a filter: 'info', 'link=debug' or 'warn,relay=trace'
+    /// Log only messages that pass this filter: 'info', 'link=debug' or 'warn,relay=trace'
     #[arg(long, global = true, value_name = "FILTER", value_parser = parse_filter)]
     log: Option<String>,
-    /// Write log messages in this form [default: text]
+    /// Write log messages in this format [default: text]
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]
     log_format: Option<Format>,
 }
@@ -33,10 +33,10 @@ pub(crate) struct LogOptions {
 /// Format of log messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Lines for people, on standard error
+    /// Lines of text on standard error
     #[default]
     Text,
-    /// A JSON object on each line of standard error
+    /// One JSON object per line on standard error
     Json,
     /// Entries of the systemd journal, with a field for each value
     Journald,

@@ -25,15 +25,15 @@ use crate::{
     logging,
 };
 
-/// List files of a server or of this machine
+/// List files on a server or on this machine
 ///
 /// URL is ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS), ftps:// (TLS from the first
-/// byte), or a path of this machine. The path of a URL begins in the directory of the log-in; with
-/// a second slash, ftp://HOST//PATH, at the server's root.
+/// byte), or a local path. The path of a URL is relative to the login directory. With a second
+/// slash, as in ftp://HOST//PATH, the path begins at the server's root.
 ///
-/// A line has the size in bytes, the time of the last change in UTC, and the name; a directory ends
-/// in a slash. A time with a question mark is in the server's unknown zone. Bytes of names that are
-/// not text are written as \xNN.
+/// Each line has the size in bytes, the time of the last change in UTC, and the name. The name of a
+/// directory ends in a slash. A time with a question mark is in the unknown time zone of the
+/// server. Bytes of a name that are not valid text appear as \xNN.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,28 +43,28 @@ Examples:
 Passwords come from --password-file, from the environment variable LONGHAUL_PASSWORD, or from
 ~/.netrc. On a terminal, longhaul asks for a missing password.
 
-Exit codes: 0 all is listed; 1 something could not be listed, and is named; 2 wrong use; 3
-interrupted.")]
+Exit codes: 0 everything is listed; 1 a failure, which the output names; 2 wrong use;
+3 interrupted.")]
 pub(crate) struct Args {
-    /// Directory or file
+    /// Directory or file to list: a URL or a local path
     url: OsString,
-    /// Print sizes and times: the default
+    /// Print sizes and times (the default)
     #[arg(short = 'l', long, overrides_with = "names")]
     long: bool,
     /// Print only names
     #[arg(short = '1', long)]
     names: bool,
-    /// List directories below, too
+    /// Also list subdirectories
     #[arg(short = 'R', long)]
     recursive: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
     filters: Filters,
-    /// Fail after this time without an answer from the server
+    /// Fail after this time without a reply from the server
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
     stall_timeout: Duration,
-    /// Print a line of JSON for each entry, and one with the result
+    /// Print a line of JSON for each entry, and a line with the result
     #[arg(long)]
     json: bool,
 }

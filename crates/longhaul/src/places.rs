@@ -71,10 +71,10 @@ pub(crate) fn explain(error: &ConfigError) -> String {
 /// A gateway on this machine, by its configuration, its admin socket or its address.
 #[derive(clap::Args)]
 pub(crate) struct Gateway {
-    /// Ask the gateway with this configuration file [default: /etc/longhaul/gateway.toml]
+    /// Use the gateway with this configuration file [default: /etc/longhaul/gateway.toml]
     #[arg(long, value_name = "FILE", conflicts_with = "admin")]
     config: Option<PathBuf>,
-    /// Ask the gateway with this admin socket, or with the socket of the gateway at this address
+    /// Use the gateway with this admin socket or this admin address
     #[arg(long, value_name = "PATH|ADDRESS:PORT")]
     admin: Option<AdminPlace>,
 }

@@ -20,8 +20,8 @@ use crate::exit::wrong_use;
 
 /// Measure the network, or a pair of gateways, between two machines
 ///
-/// Each measurement makes a record for each try, also for a failed one. Summaries and plots come
-/// from these records.
+/// Each measurement makes a record of each attempt, including failed attempts. The command
+/// calculates summaries and plots from the records.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

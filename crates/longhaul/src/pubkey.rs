@@ -6,7 +6,7 @@ use link::Identity;
 
 use crate::{keygen::PublicKey, output::Format};
 
-/// Print the public key of an identity
+/// Print the public key that belongs to a private key
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:

@@ -13,9 +13,9 @@ use crate::{
 
 /// Make a running gateway read its configuration file again
 ///
-/// The gateway applies all changes that are possible while it runs, or none if the file is wrong or
-/// an address is in use. Transfers and sessions continue. The command prints the changes, and names
-/// the changes that wait for a restart. The gateway must run on this machine.
+/// The gateway applies all changes that need no restart. If the file is invalid or an address is in
+/// use, the gateway applies no change. Transfers and sessions continue. The command prints the
+/// changes, and marks the changes that need a restart. The gateway must run on this machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,8 +23,8 @@ Examples:
   longhaul reload --config site-a.toml
   longhaul reload --admin /srv/a/a.key.admin.sock --json
 
-Exit codes: 0 the changes are in force, or wait for a restart; 1 no gateway answers, or an address
-is in use; 2 wrong use or configuration.")]
+Exit codes: 0 the changes are in effect, or need a restart; 1 no gateway answers, or an address is
+in use; 2 wrong use or configuration.")]
 pub(crate) struct Args {
     #[command(flatten)]
     format: Format,

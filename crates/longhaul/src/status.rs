@@ -13,9 +13,10 @@ use crate::{
 
 /// Show the present activity of a running gateway
 ///
-/// The command reads `/status.json` over the gateway's admin socket, or at its admin address, which
-/// hides the names of users, files and clients. It shows the state of each peer, and each transfer
-/// with its rate. It names the limit of that rate: the client, the WAN or the server.
+/// The command reads `/status.json` over the gateway's admin socket, or from its admin address. The
+/// admin address hides the names of users, files and clients. The command shows the state of each
+/// peer, and the rate of each transfer. It also shows the limit of that rate: the client, the WAN
+/// or the server.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

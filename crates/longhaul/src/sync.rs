@@ -6,17 +6,18 @@ use mover::plan::{Deletion, DeletionMax, JobPurpose};
 
 use crate::moving::{self, CommonArgs, Order, WriteArgs};
 
-/// Make a directory equal to another one
+/// Make a directory equal to another directory
 ///
-/// SRC and DST are paths of this machine or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by
-/// AUTH TLS), ftps:// (TLS from the first byte).
+/// SRC and DST are local paths or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS),
+/// ftps:// (TLS from the first byte).
 ///
-/// All files that DST lacks, or has with another size or time, are copied; empty directories are
-/// made as well. A file replaces a link or an empty directory with its name, and a directory
-/// replaces a file.
+/// The command copies each file of SRC that is missing at DST, or has another size or time at DST.
+/// It also creates empty directories. A file of SRC replaces a link or an empty directory with the
+/// same name. A directory of SRC replaces a file with the same name.
 ///
-/// With --delete, files at DST that SRC does not have are deleted. This happens at the end, if no
-/// failure has occurred, and if --max-delete permits it. Files that filters leave out are kept.
+/// With --delete, the command also deletes files at DST that SRC does not have. It deletes files at
+/// the end, only if no failure has occurred and --max-delete permits the number. It keeps files at
+/// DST that filters exclude.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,12 +28,12 @@ Examples:
 Passwords come from --password-file, from the environment variable LONGHAUL_PASSWORD, or from
 ~/.netrc. On a terminal, longhaul asks for a missing password.
 
-Exit codes: 0 done; 1 something failed, and is named; 2 wrong use; 3 interrupted.")]
+Exit codes: 0 done; 1 a failure, which the output names; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {
-    /// The directory to copy
+    /// Directory to copy
     #[arg(value_name = "SRC")]
     source: OsString,
-    /// The directory to make equal to SRC
+    /// Directory to make equal to SRC
     #[arg(value_name = "DST")]
     destination: OsString,
     #[command(flatten)]
@@ -40,14 +41,14 @@ pub(crate) struct Args {
     /// Delete files at DST that SRC does not have
     #[arg(long)]
     delete: bool,
-    /// Delete nothing if more would be deleted than this number of files and directories, or this
-    /// share of all at DST [default: 10%, or 10]
+    /// Maximum number of deleted files and directories, or maximum share of DST; above the limit,
+    /// delete nothing [default: 10%, but at least 10]
     #[arg(long, value_name = "N|PERCENT", requires = "delete")]
     max_delete: Option<DeletionMax>,
-    /// Delete also files that filters leave out
+    /// Also delete files at DST that filters exclude
     #[arg(long, requires = "delete")]
     delete_excluded: bool,
-    /// Accept an empty listing of a directory of SRC, even if DST has files in the directory
+    /// Accept an empty directory of SRC even if the same directory at DST has files
     #[arg(long, requires = "delete")]
     trust_empty: bool,
     #[command(flatten)]

@@ -24,11 +24,12 @@ use crate::{
 
 /// Record the activity of the link to a peer
 ///
-/// The gateway samples each of the peer's connections every 10 ms during changes, and otherwise
-/// every second. A sample contains round trip, queue, allowed rate, bytes in flight, and the
-/// packets sent, received, lost and retransmitted. Changes of state are recorded as they occur. The
-/// file is qlog in JSON text sequences, for qvis for example. The command ends after --seconds, at
-/// Ctrl-C, or when the gateway ends. The gateway must run on this machine.
+/// The gateway samples each connection of the peer every 10 ms during changes, and otherwise every
+/// second. A sample contains the round-trip time, the queue, the permitted rate and the bytes in
+/// flight. It also contains the numbers of packets sent, received, lost and retransmitted. The
+/// trace also records each change of state. The file has the format qlog (JSON text sequences),
+/// which tools such as qvis read. The command ends after --seconds, at Ctrl-C, or when the gateway
+/// ends. The gateway must run on this machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,16 +37,16 @@ Examples:
   longhaul trace oslo --out oslo.sqlog
   longhaul trace oslo --out - | tr -d '\\036' | jq -c 'select(.name == \"longhaul:packets_lost\")'
 
-Exit codes: 0 done; 1 no gateway answers, it ended first, it has four traces already, or the file
-cannot be written; 2 wrong use, or an unknown peer.")]
+Exit codes: 0 done; 1 no gateway answers, the gateway ended first, the gateway already has four
+traces, or the file cannot be written; 2 wrong use, or an unknown peer.")]
 pub(crate) struct Args {
-    /// The name of the peer, as 'longhaul status' shows it
+    /// Name of the peer, as 'longhaul status' shows the name
     peer: String,
-    /// End after this many seconds
+    /// End after this number of seconds [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// Write to this file, and replace it; '-' is standard output [default:
-    /// longhaul-PEER-TIME.sqlog]
+    /// Write the trace to this file, and replace an existing file; '-' means standard output
+    /// [default: longhaul-PEER-TIME.sqlog]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]

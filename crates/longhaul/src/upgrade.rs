@@ -11,12 +11,13 @@ use crate::{
     places,
 };
 
-/// Replace a running gateway by the program that is installed now
+/// Replace a running gateway with the program that is now installed
 ///
-/// The gateway starts the program from its own file, with the same arguments. The new process reads
-/// the configuration, takes over all ports, and serves all new sessions. The old process ends when
-/// its last transfer has ended, after `upgrade_drain_max` at the latest. No connection is cut. If
-/// the new process fails, the old one continues. The gateway must run on this machine.
+/// The gateway starts its program file again, with the same arguments. The new process reads the
+/// configuration, takes over all ports, and serves all new sessions. The old process ends after its
+/// last transfer, or after the time `upgrade_drain_max` of the configuration. The new process
+/// interrupts no connection. If the new process fails, the old process continues. The gateway must
+/// run on this machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -30,10 +30,10 @@ use crate::{
     output::{self, Format},
 };
 
-/// Join two network namespaces by an emulated WAN, for any program
+/// Connect two network namespaces by an emulated WAN, for any program
 ///
-/// The two namespaces are called sites. All packets between the sites pass the emulator, which
-/// limits, delays, loses and alters them by its settings.
+/// The two namespaces are called sites. All packets between the sites pass through the emulator.
+/// The emulator limits, delays, loses and changes the packets according to its settings.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -52,7 +52,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Make the two sites and the WAN between them, and return when both are ready
+    /// Create the two sites and the WAN between them, and return when the WAN is ready
     ///
     /// The emulator stays in the background until `longhaul wan down`. Sites of root are visible to
     /// `ip netns`. Sites of any other user are in a user namespace, and `longhaul wan exec` enters
@@ -64,53 +64,53 @@ enum Action {
     /// Settings without an option do not change.
     #[command(after_help = EXAMPLES)]
     Set(Box<Set>),
-    /// Change settings of the WAN at the times that a file names, while traffic flows
+    /// Change settings of the WAN at the times in a script file, while traffic flows
     ///
-    /// The command prints each step when it is in force.
+    /// The command prints each step when the step takes effect.
     #[command(after_help = SCRIPT)]
     Script {
         /// TOML file with the steps
         file: PathBuf,
     },
-    /// Show the settings, the effects on packets, and whether the machine keeps up
+    /// Show the settings, the effects on packets, and whether the machine is fast enough
     Show {
         #[command(flatten)]
         format: Format,
     },
-    /// Run a command inside a site and pass its exit status on
+    /// Run a command in a site, and return the exit code of the command
     #[command(after_help = "\
 Example:
   longhaul wan exec site-a -- curl ftp://10.77.0.2/file --output /dev/null")]
     Exec {
         /// Name of the site
         site: String,
-        /// Command with its arguments
+        /// Command to run, with its arguments
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
     /// Measure each impairment, and the emulator's own capacity
     ///
-    /// The command makes sites of its own and takes about a minute.
+    /// The command creates separate sites, and takes about a minute.
     Calibrate(calibrate::Calibrate),
-    /// Write the packets at a site's WAN interface to a pcap file, both directions
+    /// Write the packets in both directions at a site's WAN interface to a pcap file
     ///
-    /// The capture ends with Ctrl-C, or by the options.
+    /// The capture ends at Ctrl-C, or at the limit of --packets or --for.
     Capture(capture::Capture),
-    /// End the emulator and remove the sites, including the sites of a dead emulator
+    /// End the emulator and remove the sites, including sites that a crashed emulator has left
     Down,
     /// List the profiles with the sources of their figures
     Profiles {
         #[command(flatten)]
         format: Format,
     },
-    /// Be the process in the background
+    /// Run the emulator in the background (internal command)
     #[command(hide = true)]
     Daemon,
 }
 
 #[derive(clap::Args)]
 struct Up {
-    /// Directions that the settings apply to
+    /// Direction to which the settings apply
     #[arg(default_value = "both")]
     direction: DirectionArg,
     /// Give the first site this name
@@ -134,15 +134,15 @@ struct Up {
     /// Give the sites no IPv6 addresses
     #[arg(long)]
     no_ipv6: bool,
-    /// Set the MTU of the sites' interfaces to the WAN
+    /// Set the MTU of the sites' WAN interfaces, in bytes
     #[arg(long, default_value_t = 1500, value_name = "BYTES")]
     interface_mtu: u32,
-    /// Turn segmentation offload of the sites' interfaces off
+    /// Disable segmentation offload on the sites' WAN interfaces
     ///
-    /// The sites then hand over single packets only, which takes several times the processor time.
+    /// Without offload the sites send single packets, and use several times as much processor time.
     #[arg(long)]
     no_offload: bool,
-    /// Seed the random impairments
+    /// Seed of the random impairments
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
     #[command(flatten)]
@@ -151,12 +151,13 @@ struct Up {
 
 #[derive(clap::Args)]
 struct Set {
-    /// Directions that the settings apply to
+    /// Direction to which the settings apply
     #[arg(default_value = "both")]
     direction: DirectionArg,
     #[command(flatten)]
     path: PathArgs,
-    /// Set the WAN interface of the sending site down, as when its cable is pulled, or up again
+    /// Set the WAN interface of the sending site down (on), as if its cable were unplugged, or up
+    /// again (off)
     #[arg(long, value_name = "on|off")]
     interface_down: Option<Switch>,
 }
@@ -164,45 +165,47 @@ struct Set {
 /// Treatment of the packets of a direction.
 #[derive(clap::Args)]
 struct PathArgs {
-    /// Start from a profile; see `longhaul wan profiles`
+    /// Use the settings of this profile, which other options can change; see `longhaul wan
+    /// profiles`
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Set the rate of the bottleneck, Ethernet framing included: '1 Gbit/s', or 'unlimited'
     #[arg(long, value_parser = change::parse_rate, value_name = "RATE")]
     rate: Option<OptionalRate>,
-    /// Set the round-trip time, split evenly between the directions: 200ms
+    /// Set the round-trip time, divided equally between the directions: 200ms
     #[arg(long, value_parser = change::parse_delay, value_name = "TIME", conflicts_with = "delay")]
     rtt: Option<Duration>,
     /// Set the one-way delay: 100ms
     #[arg(long, value_parser = change::parse_delay, value_name = "TIME")]
     delay: Option<Duration>,
-    /// Set the queue of the bottleneck: '12.5 MB'; a new WAN has half of rate x RTT, at least 300
-    /// kB
+    /// Set the maximum queue of the bottleneck: '12.5 MB' [default of a new WAN: half of rate x
+    /// RTT, but at least 300 kB]
     #[arg(long, value_name = "SIZE")]
     queue: Option<ByteCount>,
-    /// Vary the delay by this much: 5ms, or 5ms/in-order so that no packet overtakes another
+    /// Vary the delay at random by at most this time, up or down: 5ms, or 5ms/in-order without
+    /// reordering
     #[arg(long, value_parser = change::parse_jitter, value_name = "TIME")]
     jitter: Option<Jitter>,
     /// Lose this share of the packets at random: 0.1%
     #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
     loss: Option<f64>,
-    /// Lose this share of the packets in bursts of this mean length: 1%/10, or 'off'
+    /// Lose this share of the packets in bursts of this mean number of packets: 1%/10, or 'off'
     #[arg(long, value_parser = change::parse_bursts, value_name = "SHARE/LENGTH")]
     burst_loss: Option<OptionalBursts>,
     /// Flip one bit in this share of the packets: 0.01%
     #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
     corrupt: Option<f64>,
-    /// Reorder this share of the packets: they skip the delay (1%; with correlation 1%/50%), or
-    /// arrive late by a time ('1%/late 5ms')
+    /// Reorder this share of the packets. These packets skip the delay ('1%', or '1%/50%' with
+    /// correlation), or arrive later by a time ('1%/late 5ms')
     #[arg(long, value_parser = change::parse_reordering, value_name = "SHARE")]
     reorder: Option<Reordering>,
     /// Duplicate this share of the packets: 0.1%
     #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
     duplicate: Option<f64>,
-    /// Lose all packets from now on (on), or carry them again (off)
+    /// Lose all packets from now on (on), or deliver packets again (off)
     #[arg(long, value_name = "on|off")]
     outage: Option<Switch>,
-    /// Drop IP packets longer than this, without a notice to the sender
+    /// Drop IP packets longer than this number of bytes, without notice to the sender
     #[arg(long, value_name = "BYTES")]
     mtu: Option<usize>,
 }
@@ -446,7 +449,7 @@ Example of a file:
   rate = \"50 Mbit/s\"
   loss = \"0.5%\"
 
-Times count from the start of the command. Further settings are rtt, delay, queue, jitter,
-burst_loss, corrupt, reorder, duplicate and mtu. They have the same values as in `longhaul wan set`.
+Times are relative to the start of the command. Further settings are rtt, delay, queue, jitter,
+burst_loss, corrupt, reorder, duplicate and mtu. Their values are written as in `longhaul wan set`.
 
-Exit codes: 0 all steps were made; 1 a step failed; 2 wrong use or a wrong file.";
+Exit codes: 0 all steps took effect; 1 a step failed; 2 wrong use or an invalid file.";

@@ -16,16 +16,16 @@ use std::{
 
 use mover::agent::mark_called;
 
-/// Become a command, once for a mark
+/// Run a command unless an earlier call has created the mark file
 ///
 /// The agent uses this command for itself.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// File that exists until the call is over
+    /// File that exists until the call has ended
     facts: PathBuf,
-    /// File that shows that the command was called
+    /// Mark file, which records that the command was called
     mark: PathBuf,
-    /// The program, and its arguments
+    /// Program and its arguments
     #[arg(
         required = true,
         num_args = 1..,

@@ -32,18 +32,18 @@ use crate::{
     open_files, output,
 };
 
-/// Copy files on schedules, and when they appear in watched folders
+/// Copy files at scheduled times, and when files appear in watched folders
 ///
-/// The agent runs the jobs of a file. It remembers copied files by name, size and time. It copies
-/// no file twice and misses none, also across restarts. It calls a command once for each file that
-/// it has copied.
+/// The agent runs the jobs in a configuration file. It records the name, size and time of each
+/// copied file. It therefore copies each file exactly once, even across restarts. A job can run a
+/// command once for each copied file.
 ///
-/// On SIGHUP the agent reads its file again, and continues with the jobs in it. A file with a
-/// mistake changes nothing. The agent ends on SIGTERM and SIGINT. Interrupted transfers resume at
-/// its next start.
+/// On SIGHUP the agent reads the file again, and continues with the new jobs. If the file has a
+/// mistake, the agent keeps the old jobs. The agent ends on SIGTERM and SIGINT. At its next start,
+/// the agent resumes interrupted transfers.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A file with one job, which copies new files every ten minutes:
+Example of a file with one job that copies new files every ten minutes:
 
   [[job]]
   name = \"pull\"

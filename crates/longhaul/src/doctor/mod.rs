@@ -15,19 +15,19 @@ use gatewayd::config::Config;
 use self::finding::{Findings, Verdict};
 use crate::{output::Format, places};
 
-/// Search for common faults, and name the cure for each
+/// Search for common faults, and print a remedy for each fault
 ///
 /// The command checks the configuration, the key, the clock and the socket buffers. It checks
-/// whether the gateway runs, whether each peer answers, and whether each server is reached, on the
-/// near gateway through the far one. Run it on both machines, since each can check things that the
-/// other cannot.
+/// whether the gateway runs, whether each peer responds, and whether each server is reachable. A
+/// near gateway reaches servers through the far gateway. Run the command on both machines, because
+/// some checks are possible on only one machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   longhaul doctor
   longhaul doctor --config site-a.toml --json
 
-Exit codes: 0 nothing is wrong; 1 something is; 2 wrong use.")]
+Exit codes: 0 no fault found; 1 at least one fault found; 2 wrong use.")]
 pub(crate) struct Args {
     #[command(flatten)]
     format: Format,

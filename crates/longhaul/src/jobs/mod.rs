@@ -21,12 +21,13 @@ use crate::{exit, filters::now_unix_s, logging, open_files, output};
 
 /// Share the files of a job among several machines
 ///
-/// Jobs wait in NATS JetStream, from which workers on any machines take them. One worker lists the
-/// source, and all move its files, a few at a time. A killed worker or an outage of the NATS server
-/// loses no work. A batch that fails at every attempt is listed with its reason until it is
-/// retried.
+/// Jobs wait in a queue of NATS JetStream. Workers on any number of machines process the jobs. One
+/// worker lists the source, and all workers move the files in batches. No work is lost if a worker
+/// is killed or the NATS server fails. If a batch fails at every attempt, `longhaul jobs ls` lists
+/// the batch with the reason until the batch is retried.
 ///
-/// Passwords of FTP servers are not in the queue. Each worker has its own, as for longhaul copy.
+/// The queue contains no passwords of FTP servers. Each worker reads passwords from the same
+/// sources as longhaul copy.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,10 +36,11 @@ Examples:
   longhaul jobs ls --nats nats://nats.example
   longhaul jobs retry --nats nats://nats.example 5c1f09a3d2
 
-The environment variable LONGHAUL_NATS can have the URL. The password of NATS comes from
---nats-password-file, or from the environment variable LONGHAUL_NATS_PASSWORD.
+The URL of the NATS server comes from --nats, or from the environment variable LONGHAUL_NATS. The
+password for NATS comes from --nats-password-file, or from the environment variable
+LONGHAUL_NATS_PASSWORD.
 
-Exit codes: 0 done; 1 the queue cannot be used, or there is no such job; 2 wrong use.")]
+Exit codes: 0 done; 1 the queue cannot be used, or the job does not exist; 2 wrong use.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -54,10 +56,10 @@ enum Command {
     Worker(worker::Args),
 }
 
-/// Retry failed batches, or cancelled jobs
+/// Retry the failed batches of jobs, or retry cancelled jobs
 #[derive(clap::Args)]
 struct RetryArgs {
-    /// The jobs
+    /// Names of the jobs
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<String>,
     #[command(flatten)]
@@ -67,7 +69,7 @@ struct RetryArgs {
 /// Cancel jobs; running transfers end within some seconds
 #[derive(clap::Args)]
 struct CancelArgs {
-    /// The jobs
+    /// Names of the jobs
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<String>,
     #[command(flatten)]

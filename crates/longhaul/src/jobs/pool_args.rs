@@ -12,7 +12,8 @@ use crate::exit;
 /// Flags of all subcommands of `longhaul jobs`.
 #[derive(clap::Args)]
 pub(super) struct PoolArgs {
-    /// The server of NATS: nats://[USER@]HOST[:PORT] or tls://; several of a cluster with commas
+    /// URL of the NATS server: nats://[USER@]HOST[:PORT] or tls://; for a cluster, several URLs
+    /// with commas
     #[arg(
         long,
         env = "LONGHAUL_NATS",
@@ -20,13 +21,14 @@ pub(super) struct PoolArgs {
         value_name = "URL"
     )]
     nats: String,
-    /// Read the password for NATS, or the token, from the first line of this file
+    /// Read the password or token for NATS from the first line of this file
     #[arg(long, value_name = "FILE")]
     nats_password_file: Option<PathBuf>,
-    /// Trust these authorities of NATS servers, besides the system's
+    /// Trust the certificate authorities in this file for NATS, in addition to the system's
+    /// authorities
     #[arg(long, value_name = "PEM")]
     nats_ca: Option<PathBuf>,
-    /// Use the queue with this name, which jobs and workers share
+    /// Use the pool with this name; workers process only the jobs of their pool
     #[arg(long, default_value = "default", value_name = "NAME")]
     pool: String,
 }
@@ -34,8 +36,8 @@ pub(super) struct PoolArgs {
 /// Flags of subcommands that make a pool.
 #[derive(Clone, Copy, clap::Args)]
 pub(super) struct ReplicaArgs {
-    /// Keep this number of copies of the queue's content. Applies when the first job or worker
-    /// makes the pool
+    /// Keep this number of copies of the queue on the servers of a NATS cluster. The option has an
+    /// effect only when the first job or worker creates the pool
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5))]
     nats_replicas: u8,
 }

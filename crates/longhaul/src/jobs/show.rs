@@ -11,20 +11,20 @@ use units::ByteCount;
 use super::{check_names, known, pool_args::PoolArgs};
 use crate::output;
 
-/// List jobs and dead letters
+/// List jobs, and work that failed at every attempt (dead letters)
 #[derive(clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     pool: PoolArgs,
-    /// Print a line of JSON for each job, and for each dead letter
+    /// Print a line of JSON for each job, and a line for each dead letter
     #[arg(long)]
     json: bool,
 }
 
-/// Show one job: its files, the workers on it, and its dead letters
+/// Show one job: its files, its workers, and its work that failed at every attempt (dead letters)
 #[derive(clap::Args)]
 pub(super) struct ShowArgs {
-    /// The job
+    /// Name of the job
     job: String,
     #[command(flatten)]
     pool: PoolArgs,

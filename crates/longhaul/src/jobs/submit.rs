@@ -9,11 +9,11 @@ use serde::Serialize;
 use super::pool_args::{PoolArgs, ReplicaArgs};
 use crate::{copy::Line, exit, filters::now_unix_s, moving::Settings, output};
 
-/// Put a job into the queue, and print its name
+/// Add a job to the queue, and print the name of the job
 ///
-/// ARGS are the arguments of longhaul copy: its flags, sources, and one destination. The flags of
-/// this command come first. A local path must exist on each worker, on a mounted file system for
-/// example.
+/// ARGS are arguments of longhaul copy: flags, sources, and one destination. The flags of this
+/// command must come before ARGS. A local path must exist on the machine of each worker, for
+/// example on a mounted file system.
 #[derive(clap::Args)]
 #[command(
     override_usage = "longhaul jobs submit [OPTIONS] [FLAGS OF COPY] SRC... DST",
@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Arguments of longhaul copy
+    /// Arguments of longhaul copy: flags, sources, and one destination
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<OsString>,
 }

@@ -14,26 +14,28 @@ use super::{
 };
 use crate::{embedded_gateways::EmbeddedGateways, exit, moving::Settings};
 
-/// Take jobs from the queue and move their files, until SIGTERM or SIGINT
+/// Move files of the jobs in the queue, until SIGTERM or SIGINT
 ///
-/// Other workers then complete the unfinished work. Each slot has the connections that --transfers
-/// of a job allows, four by default.
+/// After the signal, other workers complete the unfinished work of this worker. In each slot, the
+/// worker opens as many connections as --transfers of the job permits, four by default.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     pool: PoolArgs,
     #[command(flatten)]
     replicas: ReplicaArgs,
-    /// Work on this number of batches of files at a time
+    /// Move this number of batches of files in parallel
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     slots: u16,
-    /// Count work as failed after this number of attempts; eight attempts need ten minutes or more
+    /// Stop retrying a batch or a listing after this number of attempts; eight attempts take at
+    /// least ten minutes
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
-    /// Send and receive no faster than this, over all slots
+    /// Limit the total rate of all slots: a rate such as 10M, or a timetable such as '08:00,10M
+    /// 18:30,off' [default: no limit]
     #[arg(long, value_name = "RATE|TIMETABLE")]
     bwlimit: Option<RateLimit>,
-    /// Use this name for the worker [default: the machine's name and the number of the process]
+    /// Use this name for the worker [default: the host name and the process ID]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }

@@ -43,26 +43,26 @@ pub(crate) struct CommonArgs {
     pub(crate) connection: ConnectionArgs,
     #[command(flatten)]
     filters: Filters,
-    /// Work on this number of files at a time, each by a connection of its own
+    /// Process this number of files in parallel, each over a separate connection
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     transfers: u16,
-    /// Open at most this number of connections to each server
+    /// Open at most this number of connections to each server [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     connections: Option<u16>,
-    /// Send and receive no faster than this; with a timetable, by the time of day: '08:00,10M
-    /// 18:30,off'
+    /// Limit the total rate of all transfers: a rate such as 10M, or a timetable such as '08:00,10M
+    /// 18:30,off' [default: no limit]
     #[arg(long, value_name = "RATE|TIMETABLE")]
     pub(crate) bwlimit: Option<RateLimit>,
     /// Abort and retry a transfer after this time without progress
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
     stall_timeout: Duration,
-    /// Retry a file this number of times before it counts as failed
+    /// Retry a file this number of times; after that, the file counts as failed
     #[arg(long, default_value_t = 5, value_name = "N")]
     retries: u32,
-    /// Show progress even if standard error is no terminal: a line every five seconds
+    /// Show progress even if standard error is not a terminal, as a line every five seconds
     #[arg(short = 'P', long)]
     progress: bool,
-    /// Print a line of JSON for each file, and one with the result
+    /// Print a line of JSON for each file, and a line with the result
     #[arg(long)]
     json: bool,
 }
@@ -73,19 +73,20 @@ pub(crate) struct WriteArgs {
     /// Print the planned steps, and change nothing
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
-    /// Keep files of the destination that are newer
+    /// Keep files at DST that are newer than the same files at SRC
     #[arg(long)]
     update: bool,
-    /// Compare files of the same size by content in place of time, and copy the files that differ
+    /// Compare the content, instead of the times, of files with the same size, and copy files that
+    /// differ
     #[arg(long)]
     checksum: bool,
     /// Treatment of symbolic links below SRC
     #[arg(long, value_enum, default_value_t = Links::Skip, value_name = "WHAT")]
     links: Links,
-    /// Leave out files that were changed within this time: they may still be written
+    /// Skip files that were changed within this time, because a program may still write them
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     settle: Option<Duration>,
-    /// Comparison after a file has been copied
+    /// Check of each file after the copy
     #[arg(long, value_enum, default_value_t = Verify::Size, value_name = "HOW")]
     verify: Verify,
     /// Suffix of incomplete files
@@ -96,17 +97,17 @@ pub(crate) struct WriteArgs {
         conflicts_with = "inplace"
     )]
     partial_suffix: String,
-    /// Write files under their own names, for servers that refuse to rename
+    /// Write files directly under their final names, for servers that refuse to rename files
     #[arg(long)]
     inplace: bool,
-    /// Resume files that an earlier run has left incomplete
+    /// Treatment of files that an earlier run has left incomplete
     #[arg(long, value_enum, default_value_t = Resume::Auto, value_name = "WHEN")]
     resume: Resume,
     /// Treatment of a file that grows during the copy
     #[arg(long, value_enum, default_value_t = Growth::Snapshot, value_name = "HOW")]
     growing: Growth,
-    /// Call this program for each moved file, without a shell. It receives the file's facts in its
-    /// environment, and as JSON on its standard input
+    /// Run this program, without a shell, for each copied file. The program receives data about the
+    /// file in environment variables, and as JSON on standard input
     #[arg(long, value_name = "CMD")]
     on_file: Option<String>,
 }
@@ -128,23 +129,24 @@ pub(crate) struct Order<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Verify {
-    /// Nothing
+    /// No check
     None,
-    /// The size, and that the source did not change meanwhile
+    /// Compare the sizes, and check that the source has not changed during the copy
     Size,
-    /// The content, by hashes if the server computes them, else read back
+    /// Compare hashes if the server computes hashes; otherwise read the copy back and compare the
+    /// content
     Hash,
-    /// The content, read back
+    /// Read the copy back and compare the content
     Readback,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Links {
-    /// Links are left out
+    /// Skip links
     Skip,
-    /// The targets of links are copied
+    /// Copy the targets of links
     Follow,
-    /// Links are made at DST; both ends must be on this machine
+    /// Create links at DST; SRC and DST must both be on this machine
     Copy,
 }
 
@@ -160,17 +162,17 @@ impl From<Links> for plan::Links {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Growth {
-    /// The bytes that it had at the beginning, with a warning
+    /// Copy the bytes that the file had at the beginning, and print a warning
     Snapshot,
-    /// All bytes, until the file has not grown for ten seconds; for files of this machine
+    /// Copy until the file has not grown for ten seconds; only for files on this machine
     Follow,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Resume {
-    /// If the source is unchanged
+    /// Resume a file if its source is unchanged
     Auto,
-    /// Not at all
+    /// Copy each file from its beginning
     Never,
 }
 

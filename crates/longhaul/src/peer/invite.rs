@@ -13,27 +13,29 @@ use net::target::{HostPort, ServesPattern};
 use super::{change, report_change, unix_s};
 use crate::{exit, output};
 
-/// Print an invite, by which another gateway becomes a peer
+/// Print an invite that lets another gateway become a peer
 ///
-/// "longhaul setup near" on the other machine asks for the invite. The invite is a secret, since
-/// its owner can become a peer. It works once, and for a short while.
+/// "longhaul setup near" on the other machine asks for the invite. Keep the invite secret, because
+/// anyone who has the invite can become a peer. The invite works once, and expires after the time
+/// of --expires.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   longhaul peer invite --endpoint 203.0.113.9:4810 --name oslo
   longhaul peer invite --name oslo --serves ftp.oslo.example 10.20.0.0/16")]
 pub(crate) struct Args {
-    /// Reach this gateway from outside at this address and UDP port [default: the last invite's]
+    /// Address and UDP port at which the other gateway reaches this gateway [default: as in the
+    /// last invite]
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: Option<HostPort>,
-    /// Give the near gateway this name, in place of its own choice
+    /// Name of the near gateway [default: the name that the near gateway chooses]
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     name: Option<String>,
-    /// Reach these servers through the other gateway: names, *.example.com, addresses or networks.
-    /// Without it the peer serves no client of this gateway
+    /// Servers that clients of this gateway reach through the other gateway: names, *.example.com,
+    /// addresses or networks [default: none]
     #[arg(long, value_name = "PATTERN", num_args = 1.., value_parser = served)]
     serves: Vec<String>,
-    /// Have the invite expire after this time
+    /// Time after which the invite expires
     #[arg(long, default_value = EXPIRES, value_name = "TIME", value_parser = life)]
     expires: Duration,
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::unix_s;
 use crate::output::Format;
 
-/// Show the gateways that may connect to this one, and the open invites
+/// Show the gateways that may connect to this gateway, and the invites that are still valid
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -19,10 +19,10 @@ use net::target::HostPort;
 use self::invite::{peer_name, served, with_port};
 use crate::{document::Document, exit, places, service};
 
-/// Show, add and remove the gateways that may connect to this one
+/// Show, add and remove the gateways that may connect to this gateway
 ///
-/// Peers originate from the configuration, from invites, and from this command. A running gateway
-/// applies changes at once.
+/// Peers come from the configuration file, from invites, and from this command. A running gateway
+/// applies changes immediately.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,37 +48,38 @@ enum Action {
     Invite(invite::Args),
 }
 
-/// Let a gateway with this public key connect to this one
+/// Permit a gateway with this public key to connect to this gateway
 #[derive(clap::Args)]
 struct AddArgs {
-    /// Name of the gateway
+    /// Name for the other gateway
     #[arg(value_parser = peer_name)]
     name: String,
-    /// Public key, as "longhaul pubkey" prints it
+    /// Public key of the other gateway, as printed by "longhaul pubkey"
     public_key: PublicKey,
-    /// Connect to the gateway at this address and UDP port; without it the gateway connects to this
-    /// one
+    /// Connect to the other gateway at this address and UDP port [default: wait until the other
+    /// gateway connects]
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: Option<HostPort>,
-    /// Reach these servers through the gateway: names, *.example.com, addresses or networks.
-    /// Without it the peer serves no client of this gateway
+    /// Servers that clients of this gateway reach through the other gateway: names, *.example.com,
+    /// addresses or networks [default: none]
     #[arg(long, value_name = "PATTERN", num_args = 1.., value_parser = served)]
     serves: Vec<String>,
 }
 
-/// Remove a gateway's permission to connect to this one
+/// Remove another gateway's permission to connect to this gateway
 ///
-/// A running gateway ends the peer's connections with all their sessions and transfers at once,
-/// also in older processes that an upgrade has left. The invite of the peer becomes invalid.
+/// A running gateway immediately ends the connections, sessions and transfers of the peer. Older
+/// gateway processes that still run after an upgrade also end the peer's connections. The invite of
+/// the peer becomes invalid.
 #[derive(clap::Args)]
 struct RmArgs {
-    /// Name of the gateway, as "longhaul peer ls" shows it
+    /// Name of the other gateway, as shown by "longhaul peer ls"
     #[arg(required_unless_present = "invites")]
     name: Option<String>,
-    /// Withdraw all invites, open and used
+    /// Invalidate all invites, both unused and used
     #[arg(long, conflicts_with = "name")]
     invites: bool,
-    /// End all connections of the peer at once, which also happens without this flag
+    /// Flag without effect: the command always ends the peer's connections immediately
     #[arg(long, conflicts_with = "invites")]
     now: bool,
 }

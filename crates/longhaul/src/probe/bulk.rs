@@ -20,14 +20,14 @@ use crate::exit::misuse;
 
 /// Measure the throughput of TCP transfers, each confirmed by the peer
 ///
-/// The peer is a `longhaul probe serve`. It returns the last bytes of each transfer, which are
-/// random.
+/// The peer runs `longhaul probe serve`. It confirms a transfer by returning the last bytes of the
+/// transfer, which are random.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     peer: PeerArgs,
-    /// Send this much in each transfer
+    /// Size of each transfer
     #[arg(long, default_value = "1 MB", value_name = "SIZE")]
     size: ByteCount,
     #[command(flatten)]
@@ -35,10 +35,10 @@ pub(super) struct Args {
     /// Connect through this proxy: socks5://HOST:PORT or http://HOST:PORT
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
-    /// End a transfer after this time without progress
+    /// Abort a transfer after this time without progress
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
-    /// Write a table with a line for each transfer to this file
+    /// Write a CSV table with a line for each transfer to this file
     #[arg(long, value_name = "FILE.csv")]
     csv: Option<PathBuf>,
     #[command(flatten)]
@@ -60,7 +60,7 @@ Examples:
   longhaul probe bulk 127.0.0.1:2123 -n 1000 --arrivals 0.5 --csv transfers.csv
   longhaul probe bulk 10.77.0.2 --proxy socks5://127.0.0.1:1080
 
-Exit codes: 0 the last bytes of every transfer came back; 1 some did not; 2 wrong use.";
+Exit codes: 0 the peer confirmed all transfers; 1 some transfers failed; 2 wrong use.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let probe = BulkProbe {

@@ -19,9 +19,9 @@ use super::{
     transaction::ExchangeArgs,
 };
 
-/// Compare two paths to one server: directly, and through the gateways
+/// Compare two paths to a server: the direct path, and the path through gateways
 ///
-/// Tries alternate between the two paths.
+/// The attempts alternate between the two paths.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -64,36 +64,37 @@ struct Transaction {
 
 #[derive(clap::Args)]
 struct RouteArgs {
-    /// Reach the server itself at this address
+    /// Address of the server, for the direct path
     #[arg(long, value_name = "HOST:PORT")]
     direct: String,
-    /// Reach the server through this listener of a gateway
+    /// Address of the gateway's listener that leads to the server
     #[arg(long, value_name = "HOST:PORT")]
     through: String,
     /// Write a page with tables and plots to this file
     #[arg(long, value_name = "FILE.html", value_parser = drawn_file)]
     page: Option<PathBuf>,
-    /// Give the page this first heading
+    /// Title of the page
     #[arg(
         long,
         default_value = "Directly and through the gateways",
         value_name = "TEXT"
     )]
     title: String,
-    /// Add this sentence about the path to the page
+    /// Add this sentence about the path to the page; may be given several times
     #[arg(long, value_name = "TEXT")]
     note: Vec<String>,
 }
 
 const EXAMPLES: &str = "\
---count counts the tries of each way; --arrivals counts those of both ways together.
+--count is the number of attempts on each path. --arrivals is the rate of attempts on both paths
+together.
 
 Examples:
   longhaul probe compare ftp --direct 10.77.0.2:21 --through 127.0.0.1:2121 --folder files \\
       -n 1250 --arrivals 8 --out sessions.jsonl --page sessions.html
   longhaul probe compare transaction --direct 10.77.0.2:4811 --through 127.0.0.1:4811 -n 1000
 
-Exit codes: 0 every try succeeded on both ways; 1 some did not; 2 wrong use.";
+Exit codes: 0 all attempts succeeded on both paths; 1 some attempts failed; 2 wrong use.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     match &args.subcommand {

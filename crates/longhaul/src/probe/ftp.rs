@@ -17,13 +17,14 @@ use crate::exit::misuse;
 
 /// Measure FTP sessions with any server, and record the time of every event
 ///
-/// The built-in script originates from a study of middleboxes: 35 commands with four file
-/// transfers, passive and active, and two listings. Each session works in a folder of its own and
-/// removes the folder at its end. The probe stores files, retrieves them and compares the content.
+/// The built-in script comes from a study of middleboxes. It has 35 commands, with four file
+/// transfers in passive and active mode, and two listings. The probe stores files, retrieves the
+/// files, and compares the content. Each session creates its own folder, and removes the folder at
+/// its end.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// An FTP server, or a listener of a gateway: HOST or HOST:PORT
+    /// Address of an FTP server, or of a gateway's listener: HOST or HOST:PORT
     server: String,
     #[command(flatten)]
     pub(super) session: SessionArgs,
@@ -39,16 +40,17 @@ pub(super) struct SessionArgs {
     /// Send the commands of this file instead of the built-in script
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Use active data connections only, regardless of the script
+    /// Use only active data connections, regardless of the script
     #[arg(long, conflicts_with = "passive")]
     active: bool,
-    /// Use passive data connections only, regardless of the script
+    /// Use only passive data connections, regardless of the script
     #[arg(long)]
     passive: bool,
     /// Log in with this user name
     #[arg(long, default_value = "anonymous", value_name = "NAME")]
     user: String,
-    /// Log in with this password; prefer the environment variable, which other users cannot see
+    /// Log in with this password; other users can see command lines, so prefer the environment
+    /// variable
     #[arg(
         long,
         env = "LONGHAUL_PROBE_PASSWORD",
@@ -56,18 +58,18 @@ pub(super) struct SessionArgs {
         value_name = "TEXT"
     )]
     password: Option<String>,
-    /// Write into this folder on the server
+    /// Create the folders of sessions in this folder on the server
     #[arg(long, default_value = ".", value_name = "FOLDER")]
     folder: String,
-    /// Store files of this size
+    /// Size of each file to store
     #[arg(long, default_value = "100 kB", value_name = "SIZE")]
     size: ByteCount,
     #[command(flatten)]
     content: Content,
-    /// Pause before each command, a random time with this mean
+    /// Wait before each command for a random time with this mean [default: no wait]
     #[arg(long, value_parser = parse_time, value_name = "TIME")]
     pause: Option<Duration>,
-    /// End a session after this time without an answer
+    /// Abort a session after this time without a reply
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
 }
@@ -87,12 +89,12 @@ A script has one command on each line, as it is sent to the server:
   PASV                   the probe fills in the addresses of PASV, EPSV, PORT and EPRT
   STOR {session}.bin     the probe makes the content; RETR compares it
   SLEEP 2s               wait for a random time with this mean
-  550 MDTM gone          expect the reply 550; 5xx expects any reply of this kind
+  550 MDTM gone          expect the reply 550; 5xx expects a reply from 500 to 599
   QUIT
-A transfer without PASV, EPSV, PORT or EPRT before it gets a data connection all the same. {session}
-is a name that no other session has, and {number} is the session's number. {{ stands for a brace.
+If no PASV, EPSV, PORT or EPRT precedes a transfer, the probe still opens a data connection.
+{session} is a unique name of the session, {number} is the number of the session, and {{ is a brace.
 
-Exit codes: 0 all sessions were complete; 1 some were not; 2 wrong use or a wrong script.";
+Exit codes: 0 all sessions were complete; 1 some sessions failed; 2 wrong use or an invalid script.";
 
 impl SessionArgs {
     /// Creates the probe of one route. The options determine its sessions.

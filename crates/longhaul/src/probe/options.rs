@@ -26,7 +26,7 @@ use crate::{
 /// Options for a `longhaul probe serve`.
 #[derive(clap::Args)]
 pub(super) struct PeerArgs {
-    /// A `longhaul probe serve`, or a listener that leads to one: HOST or HOST:PORT
+    /// Address of `longhaul probe serve`, or of a gateway's listener for it: HOST or HOST:PORT
     peer: String,
     /// Connect to this port of the peer [default: 4811]
     #[arg(short, long, value_name = "PORT")]
@@ -36,13 +36,13 @@ pub(super) struct PeerArgs {
 /// Duration and direction of a test.
 #[derive(clap::Args)]
 pub(super) struct SendArgs {
-    /// Let the peer send
+    /// Reverse the direction: the peer sends, and this machine receives
     #[arg(short = 'R', long)]
     pub(super) reverse: bool,
-    /// Send for this time: 20s; a bare number is in seconds
+    /// Send for this time: 20s; a number without a unit is in seconds
     #[arg(short, long, default_value = "10s", value_parser = parse_seconds, value_name = "TIME")]
     pub(super) time: Duration,
-    /// Wait for the peer at most this long
+    /// Wait for the peer at most this time
     #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
     pub(super) timeout: Duration,
 }
@@ -50,18 +50,18 @@ pub(super) struct SendArgs {
 /// Content of the transfers.
 #[derive(clap::Args)]
 pub(super) struct Content {
-    /// Move bytes like these: only random ones measure the path through gateways that compress
+    /// Content of transfers; through gateways that compress, only random content measures the path
     #[arg(long, default_value = "random", value_name = "KIND")]
     content: Kind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Bytes that do not shrink, new in each run
+    /// Random bytes, which cannot be compressed; new in each run
     Random,
-    /// Lines of text, new in each run
+    /// Lines of text; new in each run
     Text,
-    /// Zeros
+    /// Zero bytes
     Zeros,
 }
 
@@ -78,18 +78,18 @@ impl Content {
 /// Number and times of the tries.
 #[derive(clap::Args)]
 pub(super) struct ArrivalArgs {
-    /// Make this number of tries
+    /// Number of attempts
     #[arg(short = 'n', long, default_value_t = 1, value_name = "NUMBER")]
     pub(super) count: u64,
-    /// Start this number a second on average, at random times (Poisson) [default: one after the
-    /// other]
+    /// Start this number of attempts per second on average, at random times (Poisson process)
+    /// [default: one attempt after the other]
     // The earlier name --rate now stands for a bit rate.
     #[arg(long, alias = "rate", value_parser = parse_arrivals, value_name = "PER_SECOND")]
     pub(super) arrivals: Option<f64>,
-    /// Run at most this number at once [default: 1000 with --arrivals, otherwise 1]
+    /// Maximum number of attempts at the same time [default: 1000 with --arrivals, otherwise 1]
     #[arg(long, value_name = "NUMBER")]
     pub(super) at_once: Option<usize>,
-    /// Seed the random times: the same seed makes the same intervals
+    /// Seed of the random start times; the same seed gives the same intervals
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(super) seed: u64,
 }
@@ -103,7 +103,7 @@ pub(super) struct Output {
     /// Write each record as a line of JSON to this file
     #[arg(long, value_name = "FILE.jsonl")]
     pub(super) out: Option<PathBuf>,
-    /// Write the plot to this file
+    /// Write a plot of the results to this file
     #[arg(long, value_name = "FILE.svg", value_parser = drawn_file)]
     pub(super) plot: Option<PathBuf>,
 }

@@ -13,27 +13,27 @@ use super::{
 
 /// Measure round-trip time, jitter and loss
 ///
-/// The probe sends UDP datagrams to a `longhaul probe serve`, or with --tcp connects to any open
-/// TCP port.
+/// The probe sends UDP datagrams to `longhaul probe serve`. With --tcp it instead connects to any
+/// open TCP port.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// A `longhaul probe serve`, or with --tcp any open port: HOST:PORT
+    /// Address of `longhaul probe serve`, or with --tcp of any open TCP port: HOST:PORT
     target: String,
-    /// Connect by TCP instead of sending datagrams
+    /// Open TCP connections instead of sending UDP datagrams
     #[arg(long)]
     tcp: bool,
-    /// Send this number of probes
+    /// Number of probes to send
     #[arg(short = 'n', long, default_value_t = 10, value_name = "NUMBER",
         value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Wait for this time between two probes
+    /// Time between two probes
     #[arg(long, default_value = "1s", value_parser = parse_time, value_name = "TIME")]
     interval: Duration,
-    /// Count a datagram without an answer as lost after this time
+    /// Count a probe as lost after this time without an answer
     #[arg(long, default_value = "5s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
-    /// Send datagrams with this much UDP payload
+    /// UDP payload of each datagram
     #[arg(
         long,
         default_value = "64 B",
@@ -51,7 +51,7 @@ Examples:
   longhaul probe ping 10.77.0.2:4811 -n 100 --interval 100ms
   longhaul probe ping ftp.example.org:21 --tcp
 
-Exit codes: 0 an answer came; 1 none came; 2 wrong use.";
+Exit codes: 0 at least one answer arrived; 1 no answer arrived; 2 wrong use.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let probe = PingProbe {

@@ -10,11 +10,12 @@ use probe::ProbePeer;
 use super::{PEER_PORT, Verdict, options::resolve};
 use crate::output;
 
-/// Serve as the peer of bulk, transaction, ping, tcp and udp
+/// Serve as the peer of probe bulk, transaction, ping, tcp and udp
 ///
-/// The peer listens for TCP and UDP at one port until a signal ends it. It sends UDP only to
-/// clients with an open TCP connection, so that attackers cannot direct its datagrams at others.
-/// Everyone with access to the port can use the line: let a firewall protect the port.
+/// The peer listens for TCP and UDP at one port until a signal ends the program. It sends UDP only
+/// to clients with an open TCP connection, so that attackers cannot direct its datagrams at other
+/// hosts. Anyone with access to the port can fill the path with traffic, so protect the port with a
+/// firewall.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +28,7 @@ pub(super) struct Args {
     /// Listen at this port
     #[arg(short, long, default_value_t = PEER_PORT, value_name = "PORT")]
     port: u16,
-    /// Listen at this address and port, as --bind and --port together
+    /// Listen at this address and port; the same as --bind and --port together
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["bind", "port"])]
     listen: Option<String>,
 }

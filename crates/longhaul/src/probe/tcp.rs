@@ -11,9 +11,10 @@ use super::{
     options::{Output, PeerArgs, SendArgs},
 };
 
-/// Measure the goodput of bulk TCP, with retransmissions and window scales of both ends
+/// Measure the goodput, the retransmissions and the window scales of bulk TCP transfers
 ///
-/// The peer is a `longhaul probe serve`. Options with the same meaning have the letters of iperf3.
+/// The peer runs `longhaul probe serve`. Options with the same meaning have the same letters as in
+/// iperf3.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -21,10 +22,10 @@ pub(super) struct Args {
     peer: PeerArgs,
     #[command(flatten)]
     send: SendArgs,
-    /// Send both ways at once
+    /// Send in both directions at the same time
     #[arg(long, alias = "both", conflicts_with = "reverse")]
     bidir: bool,
-    /// Open this many connections at once, each way
+    /// Number of parallel connections in each direction
     #[arg(
         short = 'P',
         long,
@@ -33,14 +34,15 @@ pub(super) struct Args {
         value_name = "NUMBER"
     )]
     streams: u16,
-    /// Set the socket buffers of both ends, which limit the window: '64 KiB' [default: the kernel
-    /// adapts them]
+    /// Size of the socket buffers at both ends, which limits the TCP window: '64 KiB' [default: set
+    /// by the kernel]
     #[arg(short, long, value_name = "SIZE")]
     window: Option<ByteCount>,
-    /// Set the congestion control of both ends by the kernel's name: cubic, bbr, reno
+    /// Congestion control at both ends, by its name in the kernel: cubic, bbr, reno [default: set
+    /// by the kernel]
     #[arg(short = 'C', long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Send this much on each connection, instead of for a time
+    /// Number of bytes to send on each connection, instead of a time
     #[arg(short = 'n', long, conflicts_with = "time", value_name = "SIZE")]
     bytes: Option<ByteCount>,
     #[command(flatten)]
@@ -53,10 +55,11 @@ Examples:
   longhaul probe tcp 10.77.0.2 -w 64K -P 10 -t 20
   longhaul probe tcp 10.77.0.2 --reverse --congestion bbr
 
-Goodput is the rate at which the receiving program got data. If one end received another window
-scale than the other end sent, a device on the path rewrote the scale or ended the connection.
+Goodput is the rate at which the receiving program read data. If the window scale that one end
+received differs from the scale that the other end sent, a device on the path changed the scale or
+terminated the connection.
 
-Exit codes: 0 all streams reached their end; 1 some did not, or no peer answered; 2 wrong use.";
+Exit codes: 0 all streams were complete; 1 some streams failed, or no peer answered; 2 wrong use.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let direction = match (args.send.reverse, args.bidir) {

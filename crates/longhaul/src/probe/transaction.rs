@@ -15,14 +15,14 @@ use super::{
 };
 use crate::exit::misuse;
 
-/// Measure short requests and answers, each over a TCP connection of its own
+/// Measure short transactions: a request and its answer, over a separate TCP connection
 ///
-/// The probe records the time until the connection is up, and the time until the answer is
+/// The probe records the time until the connection is established, and the time until the answer is
 /// complete.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// A `longhaul probe serve`, or with --request any server: HOST:PORT
+    /// Address of `longhaul probe serve`, or with --request of any server: HOST:PORT
     server: String,
     #[command(flatten)]
     pub(super) exchange: ExchangeArgs,
@@ -35,10 +35,11 @@ pub(super) struct Args {
 /// Parameters of the exchange.
 #[derive(clap::Args)]
 pub(super) struct ExchangeArgs {
-    /// Send this text to any server, with \r, \n, \t and \\, and read until the server hangs up
+    /// Send this text, in which \r, \n, \t and \\ are escapes, and read until the server closes the
+    /// connection
     #[arg(long, value_name = "TEXT")]
     request: Option<String>,
-    /// Ask a probe peer for an answer of this size
+    /// Size of the answer that `longhaul probe serve` sends
     #[arg(
         long,
         default_value = "1000 B",
@@ -46,7 +47,7 @@ pub(super) struct ExchangeArgs {
         conflicts_with = "request"
     )]
     answer: ByteCount,
-    /// End a transaction after this time without an answer
+    /// Abort a transaction after this time without an answer
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
 }
@@ -56,7 +57,7 @@ Examples:
   longhaul probe transaction 10.77.0.2:4811 -n 1000 --arrivals 10
   longhaul probe transaction 10.77.0.2:79 --request 'root\\r\\n' -n 100
 
-Exit codes: 0 all transactions were complete; 1 some were not; 2 wrong use.";
+Exit codes: 0 all transactions were complete; 1 some transactions failed; 2 wrong use.";
 
 impl ExchangeArgs {
     pub(super) fn probe(

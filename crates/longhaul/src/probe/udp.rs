@@ -13,9 +13,10 @@ use super::{
 };
 use crate::exit::{self, misuse};
 
-/// Measure loss, duplication, reordering and jitter of datagrams at a rate
+/// Measure loss, duplication, reordering and jitter of UDP datagrams at a fixed rate
 ///
-/// The peer is a `longhaul probe serve`. Options with the same meaning have the letters of iperf3.
+/// The peer runs `longhaul probe serve`. Options with the same meaning have the same letters as in
+/// iperf3.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -26,7 +27,7 @@ pub(super) struct Args {
     rate: Option<BitRate>,
     #[command(flatten)]
     send: SendArgs,
-    /// Send datagrams with this much UDP payload; 1472 bytes fill an Ethernet packet with IPv4
+    /// UDP payload of each datagram; with IPv4, 1472 bytes fill an Ethernet packet
     #[arg(
         short = 'l',
         long,
@@ -44,7 +45,7 @@ Examples:
   longhaul probe udp 10.77.0.2 --rate '10 Mbit/s'
   longhaul probe udp 10.77.0.2 -b 1M -R -t 60 -l 200
 
-Exit codes: 0 datagrams arrived; 1 none arrived, or no peer answered; 2 wrong use.";
+Exit codes: 0 datagrams arrived; 1 no datagram arrived, or no peer answered; 2 wrong use.";
 
 const WARNING: &str = "\
 --rate is missing, and there is no default: UDP has no congestion control. Datagrams at more than the free

@@ -11,28 +11,28 @@ use crate::{
     service,
 };
 
-/// Make this machine the gateway beside the FTP servers, and print an invite
+/// Set up this machine as the far gateway, at the site of the FTP servers, and print an invite
 ///
-/// The command writes the configuration, makes a key, starts the service, and prints an invite: one
-/// line, for "longhaul setup near" on the other machine. The invite is a secret. It works once, and
-/// for a short while.
+/// The command writes the configuration, makes a key, starts the service, and prints an invite. The
+/// invite is one line of text for "longhaul setup near" on the other machine. Keep the invite
+/// secret. It works once, and expires after the time of --expires.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   longhaul setup far --allow 10.20.0.5:21 --endpoint 203.0.113.9:4810
   longhaul setup far --allow 10.20.0.0/24:21 --endpoint gw.example:4810 --dry-run")]
 pub(super) struct Args {
-    /// Let the other gateway reach this server: HOST:PORT, or a network such as 10.20.0.0/24:21;
-    /// can be repeated
+    /// Server that the other gateway may reach: HOST:PORT, or a network such as 10.20.0.0/24:21;
+    /// may be given several times
     #[arg(long, required = true, value_name = "SERVER", value_parser = allowed)]
     allow: Vec<String>,
-    /// Reach this gateway from outside at this address and UDP port
+    /// Address and UDP port at which the other gateway reaches this gateway
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: HostPort,
-    /// Give the near gateway this name, in place of its own choice
+    /// Name of the near gateway [default: the name that the near gateway chooses]
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     peer_name: Option<String>,
-    /// Have the invite expire after this time
+    /// Time after which the invite expires
     #[arg(long, default_value = EXPIRES, value_name = "TIME", value_parser = life)]
     expires: Duration,
     #[command(flatten)]

@@ -12,11 +12,12 @@ use link::{Identity, IdentityError};
 
 use crate::{document::Document, exit, places};
 
-/// Make this machine a gateway
+/// Set up this machine as a gateway
 ///
-/// First run "longhaul setup far" on the machine beside the FTP servers: it prints an invite. Then
-/// run "longhaul setup near" on the machine beside the clients: it asks for the invite. Both show
-/// their changes, keep the present content of the files, and start the service.
+/// First run "longhaul setup far" on the machine at the site of the FTP servers. The command prints
+/// an invite. Then run "longhaul setup near" on the machine at the site of the clients. The command
+/// asks for the invite. Both commands show their changes, keep other settings of an existing
+/// configuration, and start the service.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -41,13 +42,13 @@ struct LocationArgs {
     /// Write the configuration to this file
     #[arg(long, default_value = places::CONFIG, value_name = "FILE")]
     config: PathBuf,
-    /// Keep the key and the gateway's state in this folder
+    /// Store the key and the state of the gateway in this folder
     #[arg(long, default_value = places::STATE, value_name = "FOLDER")]
     state: PathBuf,
     /// Do not start the service
     #[arg(long)]
     no_start: bool,
-    /// Show the files to be written, and write nothing
+    /// Print the changes of the configuration, and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
 }

@@ -22,11 +22,11 @@ use toml_edit::Array;
 use super::{LocationArgs, key};
 use crate::{admin, document::Document, exit, peer::invite::peer_name, places, service};
 
-/// Make this machine the gateway beside the clients
+/// Set up this machine as the near gateway, at the site of the clients
 ///
 /// The command asks for the invite that "longhaul setup far" has printed, for the FTP server, and
 /// for the address of the listener for clients. It makes a key, enrols the key at the far gateway,
-/// writes the configuration, and starts the service. Flags answer the questions in advance.
+/// writes the configuration, and starts the service. Options answer the questions in advance.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,16 +39,16 @@ pub(super) struct Args {
     /// Read the invite from this file, or from standard input if it is -
     #[arg(long, value_name = "FILE")]
     invite_file: Option<PathBuf>,
-    /// Connect clients to this server; without it, clients name a server as USER name@host
+    /// Connect clients to this server; without a server, clients log in with USER name@host
     #[arg(long, value_name = "HOST:PORT")]
     target: Option<HostPort>,
-    /// Wait for clients at this address
+    /// Accept clients at this address and port
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Register this gateway under this name at the far gateway [default: the host's name]
+    /// Name of this gateway at the far gateway [default: the host name]
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     name: Option<String>,
-    /// Give the far gateway this name
+    /// Name of the far gateway at this gateway
     #[arg(long, default_value = "far", value_name = "NAME", value_parser = peer_name)]
     peer_name: String,
     #[command(flatten)]

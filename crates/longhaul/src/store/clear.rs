@@ -16,11 +16,11 @@ use crate::{
     places,
 };
 
-/// Remove all chunks of stores
+/// Delete all chunks in stores
 ///
-/// The next transfer of the same content then sends all of it over the link. A gateway that has the
-/// store open clears it on request, and continues. The other gateway keeps its own store: chunks
-/// that only one of the two has are sent again.
+/// The next transfer of the same content sends all bytes over the link. If a running gateway has
+/// the store open, the gateway itself clears the store and continues. The other gateway keeps its
+/// own store. If only one gateway has a chunk, the chunk is sent again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +30,8 @@ Examples:
 
 Exit codes: 0 done; 1 a store could not be cleared; 2 wrong use or configuration.")]
 pub(super) struct Args {
-    /// Clear these stores: names of peers, or of stores as 'longhaul store ls' shows them
+    /// Stores to clear: the name of a peer for all its stores, or the name of a store from
+    /// 'longhaul store ls'
     #[arg(value_name = "STORE", required_unless_present = "all")]
     stores: Vec<String>,
     /// Clear all stores

@@ -12,8 +12,7 @@ use crate::output::{self, Format};
 
 /// List the chunk stores
 ///
-/// The command reads the tables of the stores, even while a gateway has them open, and changes
-/// nothing.
+/// The command changes nothing, and works even while a gateway has the stores open.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -17,9 +17,9 @@ use crate::{exit, places};
 
 /// Show, verify and clear the chunk stores of a gateway
 ///
-/// With [store] in its configuration a gateway keeps chunks of the transferred content, in a store
-/// for each peer and tenant. Damage to a store costs time, never a byte: missing or damaged chunks
-/// cross the link again.
+/// With [store] in its configuration, a gateway stores chunks of the transferred content, in a
+/// separate store for each peer and tenant. A damaged store delays transfers, but never changes
+/// their content: the gateways send missing or damaged chunks again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +27,7 @@ Examples:
   longhaul store verify
   longhaul store clear oslo
 
-Exit codes: 0 done; 1 a step failed, or there is damage; 2 wrong use or configuration.")]
+Exit codes: 0 done; 1 a step failed, or a store is damaged; 2 wrong use or configuration.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,

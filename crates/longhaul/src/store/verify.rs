@@ -11,22 +11,22 @@ use units::ByteCount;
 use super::{all, chosen, not_allowed};
 use crate::output::{self, Format};
 
-/// Read all chunks of stores, and report the damaged ones
+/// Read all chunks in stores, and report damaged chunks
 ///
-/// The command compares each chunk with its name, even while a gateway has the store open, and
-/// changes nothing. Damage costs time, never a byte: a gateway checks each chunk that it uses, and
-/// requests the damaged ones again.
+/// The command compares the hash of each chunk with the chunk's name. It changes nothing, and works
+/// even while a gateway has the store open. Damage delays transfers, but never changes their
+/// content: a gateway checks each chunk before use, and requests damaged chunks again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   longhaul store verify
   longhaul store verify oslo --json
 
-Exit codes: 0 nothing is damaged; 1 something is, or a store cannot be read; 2 wrong use or
+Exit codes: 0 no chunk is damaged; 1 a chunk is damaged, or a store cannot be read; 2 wrong use or
 configuration.")]
 pub(super) struct Args {
-    /// Verify these stores: names of peers, or of stores as 'longhaul store ls' shows them
-    /// [default: all]
+    /// Stores to verify: the name of a peer for all its stores, or the name of a store from
+    /// 'longhaul store ls' [default: all stores]
     #[arg(value_name = "STORE")]
     stores: Vec<String>,
     #[command(flatten)]

@@ -18,10 +18,11 @@ use crate::{
     exit, places,
 };
 
-/// Show the present activity of a running gateway, once a second
+/// Show the present activity of a running gateway, updated once a second
 ///
-/// The screen shows peers with their rate over the last minutes, transfers with the limits of their
-/// rates, and the last transfers that have ended. Keys: up and down scroll, q ends.
+/// The screen shows the peers with their rates over the last minutes, and the running transfers
+/// with the limits of their rates. It also shows the most recently completed transfers. Keys: up
+/// and down scroll, q quits.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -16,11 +16,12 @@ use crate::{
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 all is within its bounds; 1 something is out of bounds; 2 wrong use.")]
+Exit codes: 0 all errors are within their limits; 1 an error exceeds its limit; 2 wrong use.")]
 pub(super) struct Calibrate {
     #[command(flatten)]
     format: Format,
-    /// Measure this impairment only, such as rate, delay or loss; or 'ceiling'
+    /// Measure only this impairment, such as rate, delay or loss, or only the emulator's capacity
+    /// ('ceiling')
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }

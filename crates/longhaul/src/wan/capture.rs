@@ -19,13 +19,13 @@ pub(super) struct Capture {
     /// Write the packets to this pcap file
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Keep this many bytes of each packet, Ethernet header included
+    /// Keep this number of bytes of each packet, including the Ethernet header
     #[arg(long, default_value_t = CaptureOptions::default().snap_bytes, value_name = "BYTES")]
     snap: u32,
-    /// End after this many packets
+    /// End after this number of packets [default: no limit]
     #[arg(long, value_name = "NUMBER")]
     packets: Option<u64>,
-    /// End after this time: 30s
+    /// End after this time: 30s [default: no limit]
     #[arg(long = "for", value_parser = change::parse_span, value_name = "TIME")]
     time: Option<Duration>,
 }
