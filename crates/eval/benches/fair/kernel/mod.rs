@@ -40,8 +40,8 @@ pub struct KernelOptions {
     #[arg(long, value_name = "K", default_value_t = 1, requires = "kernel",
         value_parser = value_parser!(u64).range(1..))]
     runs: u64,
-    /// Duration of a run in seconds [default: 90]. The figures leave out its first half, at most 30
-    /// s
+    /// Duration of a run in seconds [default: 90, with --quick 40, with --full 120]. The figures
+    /// ignore the first half of the run, but at most the first 30 s
     #[arg(long, value_name = "N", requires = "kernel", value_parser = value_parser!(u64).range(4..))]
     seconds: Option<u64>,
     /// Number of runs at the same time, each on an emulated path of its own
