@@ -9,7 +9,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Skip cargo-deny. Its first installation takes several minutes
+    /// Skip cargo-deny, whose first installation takes several minutes
     #[arg(long)]
     no_deny: bool,
 }

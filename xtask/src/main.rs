@@ -53,8 +53,9 @@ struct Arguments {
 enum Command {
     /// Build and run all tests; the last line states their number
     ///
-    /// If Debian packages that the tests need are missing, the command installs them first as root.
-    /// As another user it names the missing packages and ends with exit code 2.
+    /// If the tests need Debian packages that are missing, the command first installs the packages
+    /// as root. For any other user, the command names the missing packages and ends with exit code
+    /// 2.
     Test(test::Arguments),
     /// Check format, lints, documentation, licences, prose, the changelog, and the architecture in
     /// ARCHITECTURE.md; any warning is an error

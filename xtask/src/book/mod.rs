@@ -24,8 +24,8 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Check command lines against the help texts of this program [default: build longhaul and use
-    /// it]
+    /// Check command lines against the help texts of this program [default: a new build of
+    /// longhaul]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// First generate the tables of docs/configuration.md from the doc comments of the
