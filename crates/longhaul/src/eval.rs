@@ -32,8 +32,8 @@ use crate::{
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// File with an evaluation plan, such as plans/smoke.toml; write ./report for a file with the
-    /// name of the subcommand report
+    /// File with an evaluation plan, such as plans/smoke.toml; if the file has the name of a
+    /// subcommand, write a path such as ./report
     #[arg(value_name = "PLAN.toml")]
     plan: Option<PathBuf>,
     /// Run only the published part of the plan, which takes an hour at most

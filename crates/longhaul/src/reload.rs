@@ -15,7 +15,8 @@ use crate::{
 ///
 /// The gateway applies all changes that need no restart. If the file is invalid or an address is in
 /// use, the gateway applies no change. Transfers and sessions continue. The command prints the
-/// changes, and marks the changes that need a restart. The gateway must run on this machine.
+/// applied changes, and names the changes that need a restart. The gateway must run on this
+/// machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -15,9 +15,9 @@ use crate::moving::{self, CommonArgs, Order, WriteArgs};
 /// It also creates empty directories. A file of SRC replaces a link or an empty directory with the
 /// same name. A directory of SRC replaces a file with the same name.
 ///
-/// With --delete, the command also deletes files at DST that SRC does not have. It deletes files at
-/// the end, only if no failure has occurred and --max-delete permits the number. It keeps files at
-/// DST that filters exclude.
+/// With --delete, the command also deletes files and directories at DST that SRC does not have. It
+/// deletes at the end, and only if no failure has occurred and --max-delete permits the number. It
+/// keeps files at DST that filters exclude.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     destination: OsString,
     #[command(flatten)]
     writing: WriteArgs,
-    /// Delete files at DST that SRC does not have
+    /// Delete files and directories at DST that SRC does not have
     #[arg(long)]
     delete: bool,
     /// Maximum number of deleted files and directories, or maximum share of DST; above the limit,

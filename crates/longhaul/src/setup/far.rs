@@ -15,7 +15,7 @@ use crate::{
 ///
 /// The command writes the configuration, makes a key, starts the service, and prints an invite. The
 /// invite is one line of text for "longhaul setup near" on the other machine. Keep the invite
-/// secret. It works once, and expires after the time of --expires.
+/// secret. The invite works once, and expires after the time of --expires.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
