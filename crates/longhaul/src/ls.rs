@@ -141,7 +141,7 @@ async fn list_all(
     filter: Filter,
     printer: &mut ListingPrinter,
 ) -> anyhow::Result<()> {
-    let browser = Browser::open(site, None).await?;
+    let browser = Browser::open(site, None).await.map_err(with_hint)?;
     let mut lister = Lister {
         browser,
         root,
@@ -153,6 +153,19 @@ async fn list_all(
     lister.all().await?;
     lister.browser.close().await;
     Ok(())
+}
+
+/// Adds the hint for the user to an error of the log-in.
+fn with_hint(error: BrowseError) -> anyhow::Error {
+    let hint = match &error {
+        BrowseError::Server(error) => error.hint(),
+        _ => None,
+    };
+    let error = anyhow::Error::from(error);
+    match hint {
+        Some(hint) => anyhow::anyhow!("{error:#} ({hint})"),
+        None => error,
+    }
 }
 
 impl Lister<'_> {

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fake_ftp::{Behaviour, FakeServer};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -782,6 +783,27 @@ fn a_copy_compares_content_and_leaves_out_what_may_still_be_written() {
     copy(&["--settle", "10min"], "1 left out");
     assert!(!Path::new(&folder.path("to/new")).exists());
     copy(&[], "1 file copied");
+}
+
+#[test]
+fn a_listing_that_is_refused_names_what_to_try() {
+    for (reply, words) in [
+        (
+            "530 gateway: TLS is required here, AUTH TLS comes first",
+            "comes first (write ftpes:// in place of ftp:// in the URL)",
+        ),
+        (
+            "530 Login incorrect.",
+            "530 Login incorrect. (is the user in the URL right",
+        ),
+    ] {
+        let server = FakeServer::start(Behaviour {
+            replies: [("USER", reply)].into(),
+            ..Behaviour::default()
+        });
+        let url = format!("ftp://me@{}/", server.address());
+        assert_ends(&["ls", &url], 1, words);
+    }
 }
 
 #[test]
