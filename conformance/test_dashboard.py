@@ -345,6 +345,26 @@ def test_overview_compares_the_total_rate_with_the_line(chromium, quiet):
         has("plain", "–")
 
 
+def test_the_total_rate_never_exceeds_the_line(chromium, quiet):
+    fast = {"send_bits_per_s": 699e6, "receive_bits_per_s": 8e6, "line_bits_per_s": None}
+    slow = {"name": "site-c", "send_bits_per_s": 1e6, "receive_bits_per_s": 0, "line_bits_per_s": 1e6}
+    idle = {"name": "site-d", "send_bits_per_s": 0, "receive_bits_per_s": 0, "line_bits_per_s": None}
+    with played(chromium, quiet) as (page, player):
+        rate, share = page.locator("#now-rate"), page.locator("#now-share")
+        # The line of a busy peer is unknown.
+        player.play(peers=[fast, slow])
+        sync_api.expect(rate).to_have_text("700 Mbit/s")
+        sync_api.expect(share).to_be_hidden()
+        # An idle peer needs no line.
+        player.play(peers=[slow, idle])
+        sync_api.expect(rate).to_have_text("1.00 Mbit/s of 1.00 Mbit/s")
+        sync_api.expect(share).to_be_visible()
+        # The present rate exceeds the line.
+        player.play(peers=[{**fast, "line_bits_per_s": 500e6}, {**slow, "line_bits_per_s": 101e6}])
+        sync_api.expect(rate).to_have_text("700 Mbit/s of 800 Mbit/s")
+        assert abs(share.evaluate("(it) => it.value") - 0.875) < 1e-6
+
+
 def test_numbers_have_the_right_plural(chromium, quiet):
     with played(chromium, quiet) as (page, player):
         totals = lambda number: {"transfers": number, "bytes": 0, "seconds": 0}

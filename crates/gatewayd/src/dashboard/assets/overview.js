@@ -21,10 +21,16 @@ function showTransfers(gateway, transfers) {
   format.put(byId("now-sessions"), `${format.counted(gateway.sessions_open, "session")}; ${format.rate(rate)} of content`);
 }
 
+// The lines of all peers together. Zero if the line of a busy peer is unknown. A line has at least the present rate.
+function totalLine(peers) {
+  const isUnknown = (peer) => peer.line_bits_per_s == null && busier(peer) > 0;
+  return peers.some(isUnknown) ? 0 : sum(peers, (it) => Math.max(it.line_bits_per_s ?? 0, busier(it)));
+}
+
 function showRate(peers) {
   const sends = sum(peers, (it) => it.send_bits_per_s);
   const receives = sum(peers, (it) => it.receive_bits_per_s);
-  const line = sum(peers, (it) => it.line_bits_per_s ?? 0);
+  const line = totalLine(peers);
   const rate = Math.max(sends, receives);
   const [value, of] = byId("now-rate").children;
   format.put(value, format.rate(rate));
