@@ -365,6 +365,19 @@ def test_the_total_rate_never_exceeds_the_line(chromium, quiet):
         assert abs(share.evaluate("(it) => it.value") - 0.875) < 1e-6
 
 
+def test_an_unknown_limit_of_a_moving_transfer_is_not_measured_yet(chromium, quiet):
+    quiet.fill(running=1)
+    until(lambda: quiet.status()["transfers"], "a transfer runs")
+    with played(chromium, quiet) as (page, player):
+        cause = page.locator("#now-cause")
+        player.play(peers=[{"limit": ""}], transfers=[{"bits_per_s": 5e6}])
+        sync_api.expect(page.locator("#now-sessions")).to_contain_text("5.00 Mbit/s of content")
+        sync_api.expect(page.locator("#now-limit")).to_have_text("–")
+        sync_api.expect(cause).to_have_text("The limit is not measured yet.")
+        player.play(peers=[{"limit": ""}], transfers=[{"bits_per_s": 0}])
+        sync_api.expect(cause).to_have_text("No transfer moves bytes.")
+
+
 def test_numbers_have_the_right_plural(chromium, quiet):
     with played(chromium, quiet) as (page, player):
         totals = lambda number: {"transfers": number, "bytes": 0, "seconds": 0}

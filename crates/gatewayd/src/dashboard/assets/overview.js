@@ -15,8 +15,7 @@ const sum = (items, value) => items.reduce((total, it) => total + value(it), 0);
 const busier = (peer) => Math.max(peer.send_bits_per_s, peer.receive_bits_per_s);
 const busiest = (peers) => peers.reduce((best, it) => (best && busier(best) >= busier(it) ? best : it), null);
 
-function showTransfers(gateway, transfers) {
-  const rate = sum([...transfers.values()], (it) => it.bits_per_s);
+function showTransfers(gateway, transfers, rate) {
   format.put(byId("now-transfers"), format.count(transfers.size));
   format.put(byId("now-sessions"), `${format.counted(gateway.sessions_open, "session")}; ${format.rate(rate)} of content`);
 }
@@ -40,13 +39,14 @@ function showRate(peers) {
   if (line) share.value = Math.min(1, rate / line);
 }
 
-function showLimit(peers) {
+function showLimit(peers, contentRate) {
   const limited = peers.filter((it) => it.limit);
   const names = [...new Set(limited.map((it) => it.limit))];
   const totals = names.map((name) => [name, sum(limited.filter((it) => it.limit === name), busier)]);
   const [limit] = totals.reduce((best, it) => (best[1] >= it[1] ? best : it), ["", -1]);
   format.put(byId("now-limit"), limit || "–");
-  format.put(byId("now-cause"), limit ? CAUSES[limit] ?? "" : "No transfer moves bytes.");
+  const none = contentRate > 0 ? "The limit is not measured yet." : "No transfer moves bytes.";
+  format.put(byId("now-cause"), limit ? CAUSES[limit] ?? "" : none);
 }
 
 function showPlainTcp(peers) {
@@ -58,8 +58,9 @@ function showPlainTcp(peers) {
 }
 
 export function show({ gateway, transfers }) {
-  showTransfers(gateway, transfers);
+  const contentRate = sum([...transfers.values()], (it) => it.bits_per_s);
+  showTransfers(gateway, transfers, contentRate);
   showRate(gateway.peers);
-  showLimit(gateway.peers);
+  showLimit(gateway.peers, contentRate);
   showPlainTcp(gateway.peers);
 }
