@@ -390,7 +390,10 @@ def test_numbers_have_the_right_plural(chromium, quiet):
             has("now-sessions", rf"^{text} session{s}; ")
             if number:
                 has("peers-note", rf"^{text} further peer{s}: ")
+                has("now-directions", rf"; without {text} further peer{s}$")
                 has("stores-note", rf"^{text} further store{s}: ")
+            else:
+                has("now-directions", r"receives [\d.]+ k?bit/s$")
 
 
 def test_explanations_fold_away(chromium, busy):

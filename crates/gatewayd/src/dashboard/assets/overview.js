@@ -26,7 +26,7 @@ function totalLine(peers) {
   return peers.some(isUnknown) ? 0 : sum(peers, (it) => Math.max(it.line_bits_per_s ?? 0, busier(it)));
 }
 
-function showRate(peers) {
+function showRate({ peers, peers_left_out: out }) {
   const sends = sum(peers, (it) => it.send_bits_per_s);
   const receives = sum(peers, (it) => it.receive_bits_per_s);
   const line = totalLine(peers);
@@ -34,7 +34,7 @@ function showRate(peers) {
   const [value, of] = byId("now-rate").children;
   format.put(value, format.rate(rate));
   format.put(of, line ? `of ${format.rate(line)}` : "");
-  format.put(byId("now-directions"), `sends ${format.rate(sends)}, receives ${format.rate(receives)}`);
+  format.put(byId("now-directions"), `sends ${format.rate(sends)}, receives ${format.rate(receives)}${out ? `; without ${format.counted(out, "further peer")}` : ""}`);
   share.hidden = !line;
   if (line) share.value = Math.min(1, rate / line);
 }
@@ -60,7 +60,7 @@ function showPlainTcp(peers) {
 export function show({ gateway, transfers }) {
   const contentRate = sum([...transfers.values()], (it) => it.bits_per_s);
   showTransfers(gateway, transfers, contentRate);
-  showRate(gateway.peers);
+  showRate(gateway);
   showLimit(gateway.peers, contentRate);
   showPlainTcp(gateway.peers);
 }
