@@ -378,6 +378,14 @@ def test_an_unknown_limit_of_a_moving_transfer_is_not_measured_yet(chromium, qui
         sync_api.expect(cause).to_have_text("No transfer moves bytes.")
 
 
+def test_plain_tcp_omits_unknown_values_of_the_path(chromium, quiet):
+    with played(chromium, quiet) as (page, player):
+        for rtt_ms, loss, values in [(80.0, 0.0005, ", 80.0 ms and 0.05 % loss"), (None, 0.0, ", 0.00 % loss"),
+                                     (80.0, None, ", 80.0 ms"), (None, None, "")]:
+            player.play(peers=[{"plain_tcp_bits_per_s": 5e6, "base_rtt_ms": rtt_ms, "loss": loss}])
+            sync_api.expect(page.locator("#now-path")).to_have_text(f"one connection to site-b{values}; calculated")
+
+
 def test_numbers_have_the_right_plural(chromium, quiet):
     with played(chromium, quiet) as (page, player):
         totals = lambda number: {"transfers": number, "bytes": 0, "seconds": 0}

@@ -49,12 +49,18 @@ function showLimit(peers, contentRate) {
   format.put(byId("now-cause"), limit ? CAUSES[limit] ?? "" : none);
 }
 
+// The name of a peer with the known values of its path.
+function describe({ name, base_rtt_ms: rttMs, loss }) {
+  const values = [];
+  if (rttMs != null) values.push(format.ms(rttMs));
+  if (loss != null) values.push(`${format.percent(loss)} loss`);
+  return values.length ? `${name}, ${values.join(" and ")}` : name;
+}
+
 function showPlainTcp(peers) {
   const peer = busiest(peers.filter((it) => it.plain_tcp_bits_per_s != null));
   format.put(byId("now-plain"), peer ? format.rate(peer.plain_tcp_bits_per_s) : "–");
-  format.put(byId("now-path"), peer
-    ? `one connection to ${peer.name}, ${format.ms(peer.base_rtt_ms)} and ${format.percent(peer.loss)} loss; calculated`
-    : "No path has been measured yet.");
+  format.put(byId("now-path"), peer ? `one connection to ${describe(peer)}; calculated` : "No path has been measured yet.");
 }
 
 export function show({ gateway, transfers }) {
