@@ -386,6 +386,41 @@ def test_plain_tcp_omits_unknown_values_of_the_path(chromium, quiet):
             sync_api.expect(page.locator("#now-path")).to_have_text(f"one connection to site-b{values}; calculated")
 
 
+def test_a_refused_search_shows_the_reason(chromium, guarded):
+    guarded.fill(finished=3)
+    with opened(chromium, guarded, headers={}) as page:
+        live(page)
+        rows, problem = page.locator("#recent tbody tr"), page.locator("#recent-error")
+        sync_api.expect(rows).to_have_count(3)
+        sync_api.expect(problem).to_have_text("")
+        page.locator("#recent-words").fill("part")
+        sync_api.expect(problem).to_contain_text("names of users, files and clients are hidden")
+        sync_api.expect(rows).to_have_count(0)
+        sync_api.expect(page.locator("#recent-count")).to_have_text("")
+        page.locator("#recent-words").fill("")
+        sync_api.expect(rows).to_have_count(3)
+        sync_api.expect(problem).to_have_text("")
+
+
+def test_an_unanswered_search_is_repeated(chromium, quiet):
+    quiet.fill(finished=3)
+    with opened(chromium, quiet) as page:
+        live(page)
+        rows, problem = page.locator("#recent tbody tr"), page.locator("#recent-error")
+        sync_api.expect(rows).to_have_count(3)
+        page.evaluate("""() => {
+            const ask = fetch;
+            globalThis.isDown = true;
+            globalThis.fetch = (...request) => isDown ? Promise.reject(new TypeError("down")) : ask(...request);
+        }""")
+        page.locator("#recent-words").fill("part-00001")
+        sync_api.expect(problem).to_have_text("the gateway does not answer")
+        sync_api.expect(rows).to_have_count(0)
+        page.evaluate("() => { isDown = false; }")
+        sync_api.expect(rows).to_have_count(1)
+        sync_api.expect(problem).to_have_text("")
+
+
 def test_numbers_have_the_right_plural(chromium, quiet):
     with played(chromium, quiet) as (page, player):
         totals = lambda number: {"transfers": number, "bytes": 0, "seconds": 0}

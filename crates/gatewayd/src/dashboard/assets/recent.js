@@ -7,12 +7,13 @@ const table = document.getElementById("recent");
 const body = table.tBodies[0];
 const count = document.getElementById("recent-count");
 const words = document.getElementById("recent-words");
+const problem = document.getElementById("recent-error");
 const failed = document.getElementById("recent-failed");
 const older = document.getElementById("recent-older");
 const newest = document.getElementById("recent-newest");
 // As many as the gateway sends at a time.
 const PAGE = 20;
-let total = null, before = null, asked = 0, timer = 0, isBusy = false;
+let total = null, before = null, asked = 0, timer = 0, isBusy = false, isLost = false;
 
 function plain(it) {
   if (it.plain_tcp_s == null) return "–";
@@ -49,9 +50,29 @@ async function load() {
   if (failed.checked) fields.failed = "true";
   if (before != null) fields.before = before;
   isBusy = true;
-  const found = await get("dashboard/recent", fields).catch(() => null);
+  let found = null, error = null;
+  try {
+    found = await get("dashboard/recent", fields);
+  } catch (caught) {
+    error = caught;
+  }
+  if (mine !== asked) return;
   isBusy = false;
-  if (mine !== asked || !found) return;
+  isLost = Boolean(error && !error.status);
+  format.put(problem, error?.message ?? "");
+  if (error) showNothing();
+  else showFound(found);
+}
+
+// The rows of an earlier search would be mistaken for those of the search that failed.
+function showNothing() {
+  body.replaceChildren();
+  older.disabled = true;
+  newest.disabled = before == null;
+  format.put(count, "");
+}
+
+function showFound(found) {
   body.replaceChildren(...found.transfers.map(row));
   older.disabled = found.transfers.length < PAGE;
   older.dataset.before = found.transfers.at(-1)?.number ?? "";
@@ -81,6 +102,8 @@ export function start() {
 }
 
 export function show(gateway) {
+  // Events arrive, so the gateway answers again.
+  if (isLost && !isBusy) load();
   // Who reads older ones is not moved on.
   const isNews = total !== gateway.recent_total && before == null && !isBusy;
   if (isNews && total != null) load();
