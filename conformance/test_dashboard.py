@@ -421,6 +421,31 @@ def test_an_unanswered_search_is_repeated(chromium, quiet):
         sync_api.expect(problem).to_have_text("")
 
 
+def test_an_empty_table_states_the_reason(chromium, quiet):
+    with opened(chromium, quiet) as page:
+        live(page)
+        running, recent = page.locator("#running-note"), page.locator("#recent-note")
+        sync_api.expect(running).to_have_text("No transfer runs.")
+        sync_api.expect(recent).to_have_text("No transfer has ended yet.")
+        # Two pages of the table are full, so that the third is empty.
+        quiet.fill(running=2, finished=40)
+        for note in (running, recent):
+            sync_api.expect(note).to_have_text("")
+        page.locator("#running-words").fill("no such file")
+        sync_api.expect(running).to_have_text("No transfer matches.")
+        sync_api.expect(page.locator("#running-count")).to_have_text("0 of 2")
+        page.locator("#recent-words").fill("no such file")
+        sync_api.expect(recent).to_have_text("No transfer matches.")
+        page.locator("#recent-words").fill("")
+        rows, older = page.locator("#recent tbody tr"), page.get_by_role("button", name="Older")
+        sync_api.expect(rows).to_have_count(20)
+        older.click()
+        sync_api.expect(rows.first).to_contain_text("part-00019")
+        older.click()
+        sync_api.expect(recent).to_have_text("No older transfer matches.")
+        sync_api.expect(rows).to_have_count(0)
+
+
 def test_numbers_have_the_right_plural(chromium, quiet):
     with played(chromium, quiet) as (page, player):
         totals = lambda number: {"transfers": number, "bytes": 0, "seconds": 0}

@@ -7,6 +7,7 @@ const table = document.getElementById("recent");
 const body = table.tBodies[0];
 const count = document.getElementById("recent-count");
 const words = document.getElementById("recent-words");
+const note = document.getElementById("recent-note");
 const problem = document.getElementById("recent-error");
 const failed = document.getElementById("recent-failed");
 const older = document.getElementById("recent-older");
@@ -70,6 +71,12 @@ function showNothing() {
   older.disabled = true;
   newest.disabled = before == null;
   format.put(count, "");
+  format.put(note, "");
+}
+
+function emptyText({ kept, matching }) {
+  if (!kept) return "No transfer has ended yet.";
+  return matching ? "No older transfer matches." : "No transfer matches.";
 }
 
 function showFound(found) {
@@ -78,6 +85,7 @@ function showFound(found) {
   older.dataset.before = found.transfers.at(-1)?.number ?? "";
   newest.disabled = before == null;
   const matching = format.count(found.matching);
+  format.put(note, found.transfers.length ? "" : emptyText(found));
   format.put(count, found.matching === found.kept ? matching : `${matching} of ${format.count(found.kept)}`);
 }
 

@@ -7,6 +7,7 @@ const ROWS = 20, CARDS = 5;
 const table = document.getElementById("running");
 const body = table.tBodies[0];
 const count = document.getElementById("running-count");
+const note = document.getElementById("running-note");
 const words = document.getElementById("running-words");
 const order = document.getElementById("running-order");
 const pages = document.getElementById("running-pages");
@@ -99,6 +100,7 @@ function draw() {
   });
   const all = format.count(state.transfers.size);
   format.put(count, wanted.length ? `${format.count(found.length)} of ${all}` : all);
+  format.put(note, found.length ? "" : state.transfers.size ? "No transfer matches." : "No transfer runs.");
   drawPages(last, found.length, size);
 }
 
