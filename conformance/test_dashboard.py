@@ -87,20 +87,27 @@ def guarded(options):
 
 
 @contextlib.contextmanager
+def watched(page, gateways):
+    """Checks at the end that nothing went wrong on the page, and that it sent requests to the gateway only."""
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith(gateways.url) else None)
+    yield page
+    allowed = re.compile("401|403|404|422")
+    assert not [text for text in wrong if not allowed.search(text)], wrong
+
+
+@contextlib.contextmanager
 def opened(chromium, gateways, path="/", headers=OWNER, **settings):
     """A page of somebody with the token, of which nothing may go wrong and which may ask nobody else."""
     context = chromium.new_context(extra_http_headers=headers, **settings)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
-    wrong = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith(gateways.url) else None)
-    page.goto(gateways.url + path)
     try:
-        yield page
-        allowed = re.compile("401|403|404|422")
-        assert not [text for text in wrong if not allowed.search(text)], wrong
+        with watched(page, gateways):
+            page.goto(gateways.url + path)
+            yield page
     finally:
         context.close()
 
@@ -148,10 +155,11 @@ def played(chromium, gateways, prepare=lambda page: None, **settings):
     player = Player(context, gateways)
     page = context.new_page()
     prepare(page)
-    page.goto(gateways.url)
-    page.locator("#plots figure").first.wait_for()
     try:
-        yield page, player
+        with watched(page, gateways):
+            page.goto(gateways.url)
+            page.locator("#plots figure").first.wait_for()
+            yield page, player
     finally:
         context.close()
 
