@@ -454,6 +454,20 @@ def test_an_empty_table_states_the_reason(chromium, quiet):
         sync_api.expect(rows).to_have_count(0)
 
 
+def test_a_file_name_is_text_only(chromium, quiet):
+    quiet.fill(running=1)
+    until(lambda: quiet.status()["transfers"], "a transfer runs")
+    name = """/in/<img src=x onerror="document.title='run'">'"&quot;</th><script>alert(1)</script>.mxf"""
+    with played(chromium, quiet) as (page, player):
+        player.play(transfers=[{"path": name}])
+        cell = page.locator("#running tbody th")
+        sync_api.expect(cell).to_have_text(name)
+        assert cell.evaluate("(it) => it.childElementCount") == 0
+        assert cell.get_attribute("title") == name
+        assert page.locator("#running button").get_attribute("aria-label") == f"Stop {name}"
+        assert page.title() == "Longhaul"
+
+
 def test_numbers_have_the_right_plural(chromium, quiet):
     with played(chromium, quiet) as (page, player):
         totals = lambda number: {"transfers": number, "bytes": 0, "seconds": 0}
