@@ -311,6 +311,8 @@ def test_overview_and_running_transfers_come_first(chromium, busy):
         labels = page.locator("#overview dt").all_inner_texts()
         assert labels == ["Running transfers", "Total rate", "Limited by", "Plain TCP would reach"]
         sync_api.expect(page.locator("#now-transfers")).to_have_text("1,000")
+        # The link measures its rate every few seconds.
+        sync_api.expect(page.locator("#now-rate")).to_contain_text(" of ", timeout=20_000)
         sync_api.expect(page.locator("#now-limit")).to_have_text("WAN")
         sync_api.expect(page.locator("#now-plain")).to_have_text(re.compile("bit/s$"))
     with opened(chromium, busy, viewport=PHONE) as page:
@@ -939,6 +941,8 @@ def test_transfers_of_a_real_pair(world):
         page.goto("http://127.0.0.1:9810/")
         row = live(page).locator("#running tbody tr")
         sync_api.expect(row).to_contain_text("% of 400 MB")
+        line = re.compile(r"bit/s of [\d.]+ Mbit/s$")
+        sync_api.expect(page.locator("#now-rate")).to_have_text(line, timeout=PATIENCE_MS)
         left = r"\d+(\.\d)? s"
         sync_api.expect(row.locator("td").nth(4)).to_have_text(re.compile(left))
         page.get_by_label("Rate", exact=True).fill("20 Mbit/s")
