@@ -154,9 +154,10 @@ impl PeerHistory {
         }
     }
 
-    /// Returns the highest rate in the samples of the last minutes.
+    /// Returns the highest rate at which the link has sent or received in the last minutes.
+    /// The allowed rate does not count, because it can exceed the path's capacity.
     fn best_rate(&self) -> BitRate {
-        let rates = self.minutes.iter().flat_map(|it| [it.1, it.2, it.3]);
+        let rates = self.minutes.iter().flat_map(|it| [it.1, it.2]);
         BitRate::bits_per_s(rates.fold(0.0, f32::max) as u64)
     }
 }
@@ -237,5 +238,12 @@ mod tests {
         let last = *series.day.back().expect("a minute");
         assert_eq!((last.0, last.1, last.4), (180, 6.0, Some(6.0)));
         assert_eq!(series.best_rate().as_bits_per_s(), 6);
+    }
+
+    #[test]
+    fn the_best_rate_ignores_the_allowed_rate() {
+        let mut series = PeerHistory::default();
+        series.add(Sample(1, 6.0, 8.0, 90.0, None, None, None, 0.0, ""));
+        assert_eq!(series.best_rate().as_bits_per_s(), 8);
     }
 }

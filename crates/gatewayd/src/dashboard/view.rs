@@ -52,7 +52,8 @@ pub(super) struct DashboardPeer {
     transfers_open: usize,
     /// Estimated rate of one plain TCP connection on the same path. `None` if the path is unknown.
     plain_tcp_bits_per_s: Option<u64>,
-    /// Highest rate that the link has reached in the last minutes. `None` if the path is unknown.
+    /// Highest rate at which the link has sent or received in the last minutes. `None` if the path
+    /// is unknown.
     line_bits_per_s: Option<u64>,
 }
 
