@@ -353,6 +353,7 @@ def test_overview_compares_the_total_rate_with_the_line(chromium, quiet):
         has("limit", "–")
         has("cause", "No transfer moves bytes.")
         has("plain", "–")
+        has("path", "No transfer used a path in ten minutes.")
 
 
 def test_the_total_rate_never_exceeds_the_line(chromium, quiet):

@@ -155,9 +155,12 @@ impl PeerHistory {
     }
 
     /// Returns the highest rate at which the link has sent or received in the last minutes.
-    /// The allowed rate does not count, because it can exceed the path's capacity.
+    /// The allowed rate does not count, because it can exceed the path's capacity. Samples without
+    /// a limit do not count, because no transfer moves bytes then: keep-alives alone have a rate of
+    /// a few kbit/s.
     fn best_rate(&self) -> BitRate {
-        let rates = self.minutes.iter().flat_map(|it| [it.1, it.2]);
+        let busy = self.minutes.iter().filter(|it| !it.8.is_empty());
+        let rates = busy.flat_map(|it| [it.1, it.2]);
         BitRate::bits_per_s(rates.fold(0.0, f32::max) as u64)
     }
 }
@@ -217,7 +220,8 @@ mod tests {
 
     fn sample(unix_s: u64, send: f32) -> Sample {
         let rtt = (send > 0.0).then_some(send);
-        Sample(unix_s, send, 0.0, 0.0, rtt, None, None, 0.0, "")
+        let limit = if send > 0.0 { "WAN" } else { "" };
+        Sample(unix_s, send, 0.0, 0.0, rtt, None, None, 0.0, limit)
     }
 
     #[test]
@@ -243,7 +247,14 @@ mod tests {
     #[test]
     fn the_best_rate_ignores_the_allowed_rate() {
         let mut series = PeerHistory::default();
-        series.add(Sample(1, 6.0, 8.0, 90.0, None, None, None, 0.0, ""));
+        series.add(Sample(1, 6.0, 8.0, 90.0, None, None, None, 0.0, "WAN"));
         assert_eq!(series.best_rate().as_bits_per_s(), 8);
+    }
+
+    #[test]
+    fn keep_alives_of_an_idle_link_are_not_its_best_rate() {
+        let mut series = PeerHistory::default();
+        series.add(Sample(1, 3117.0, 3082.0, 48e6, None, None, None, 0.0, ""));
+        assert_eq!(series.best_rate().as_bits_per_s(), 0);
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct DashboardPeer {
     /// Estimated rate of one plain TCP connection on the same path. `None` if the path is unknown.
     plain_tcp_bits_per_s: Option<u64>,
     /// Highest rate at which the link has sent or received in the last minutes. `None` if the path
-    /// is unknown.
+    /// is unknown, or if no transfer has moved bytes.
     line_bits_per_s: Option<u64>,
 }
 

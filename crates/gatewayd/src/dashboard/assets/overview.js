@@ -60,7 +60,7 @@ function describe({ name, base_rtt_ms: rttMs, loss }) {
 function showPlainTcp(peers) {
   const peer = busiest(peers.filter((it) => it.plain_tcp_bits_per_s != null));
   format.put(byId("now-plain"), peer ? format.rate(peer.plain_tcp_bits_per_s) : "–");
-  format.put(byId("now-path"), peer ? `one connection to ${describe(peer)}; calculated` : "No path has been measured yet.");
+  format.put(byId("now-path"), peer ? `one connection to ${describe(peer)}; calculated` : "No transfer used a path in ten minutes.");
 }
 
 export function show({ gateway, transfers }) {
