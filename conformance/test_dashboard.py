@@ -664,21 +664,22 @@ def test_axe_finds_nothing(chromium, busy, scheme, width):
         violations(page, "dialog")
 
 
-def invented_history(route):
+def invented_samples():
     """Ten minutes of a peer whose path is 1 Gbit/s, 80 ms and 0.05 % loss."""
     now, samples = int(time.time()), []
     for second in range(600):
         wave = math.sin(second / 40) + 0.5 * math.sin(second / 7)
-        rate = 600e6 + 30e6 * wave if second > 90 else 0.0
+        rate = 600e6 + 65e6 * wave if second > 90 else 0.0
         limit = "" if rate == 0 else "client" if second < 140 else "WAN"
         queue_ms = 0.8 + 0.3 * wave if rate else 0.0
-        samples.append([now - 600 + second, rate, rate / 60, 700e6, 80 + queue_ms, 80.0, queue_ms, 0.0005, limit])
-    route.fulfill(json={"columns": [], "samples": samples})
+        samples.append([now - 600 + second, rate, rate / 60, 720e6, 80 + queue_ms, 80.0, queue_ms, 0.0005, limit])
+    return samples
 
 
 def play_invented(player):
     """A busy gateway at one moment, for pictures."""
-    peer = {"send_bits_per_s": 640e6, "receive_bits_per_s": 10.6e6, "allowed_bits_per_s": 700e6, "line_bits_per_s": 950e6,
+    line = max(sample[1] for sample in invented_samples())
+    peer = {"send_bits_per_s": 640e6, "receive_bits_per_s": 10.6e6, "allowed_bits_per_s": 720e6, "line_bits_per_s": line,
             "rtt_ms": 80.9, "base_rtt_ms": 80.0, "queue_delay_ms": 0.9, "loss": 0.0005, "limit": "WAN",
             "plain_tcp_bits_per_s": 7.93e6, "transfers_open": 12}
     transfers = []
@@ -693,13 +694,14 @@ def play_invented(player):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_pictures(chromium, busy, options, tmp_path, scheme, width):
     view = {"viewport": {"width": width, "height": 1200}, "color_scheme": scheme}
-    prepare = lambda page: page.route("**/dashboard/history*", invented_history)
+    answer = lambda route: route.fulfill(json={"columns": [], "samples": invented_samples()})
+    prepare = lambda page: page.route("**/dashboard/history*", answer)
     with played(chromium, busy, prepare, **view) as (page, player):
         play_invented(player)
         page.locator("#recent tbody tr").first.wait_for()
         page.locator("#plots canvas").first.wait_for()
         play_invented(player)
-        sync_api.expect(page.locator("#now-rate")).to_have_text("640 Mbit/s of 950 Mbit/s")
+        sync_api.expect(page.locator("#now-rate")).to_have_text("640 Mbit/s of 697 Mbit/s")
         live(page)
         picture = tmp_path / "page.png"
         page.screenshot(path=picture)
