@@ -183,7 +183,8 @@ fn a_forward_compresses_if_it_is_to_and_answers_each_word() {
     assert!(totals.wan_bytes < totals.bytes / 4 * 3, "{totals:?}");
 }
 
-/// Starts two gateways that both store chunks. `listener` contains further keys of the first listener.
+/// Starts two gateways that both store chunks. `listener` contains further keys of the first
+/// listener.
 fn with_stores(listener: &str) -> World {
     World::start_with("\n[store]\nfolder = \".\"\n", listener)
 }
