@@ -67,8 +67,8 @@ impl CubicWindow {
     /// Cuts the window `window_bytes` after losses in excess of the path's loss floor. Returns the
     /// new window.
     ///
-    /// On a path with a loss floor, no competing flow survives that halves its rate after each
-    /// loss. Chance may also have caused a part of the losses. The cut is therefore smaller than
+    /// A competing flow that halves its rate after each loss cannot survive on a path with a loss
+    /// floor. Chance may also have caused a part of the losses. The cut is therefore smaller than
     /// the cut of [`cut`](Self::cut).
     pub(super) fn cut_lossy(&mut self, window_bytes: f64, now_s: f64) -> f64 {
         self.window_max_bytes = window_bytes;
@@ -106,8 +106,8 @@ const RENO_ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// The factor applies to the window after the cut or to the window of the cubic function, whichever
 /// is larger. The product also limits the Reno window.
 const TARGET_MAX: f64 = 1.5;
-/// Largest window in bytes. No path holds a terabyte, and the maximum keeps the limit finite after
-/// a long time without reports.
+/// Largest window in bytes. No path holds a terabyte. The maximum keeps the computed window finite
+/// after a long time without reports.
 const WINDOW_MAX: f64 = 1e12;
 
 #[cfg(test)]

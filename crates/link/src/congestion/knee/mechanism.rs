@@ -19,7 +19,7 @@ pub enum Mechanism {
     IdleRest,
     /// While no reports arrive, the time does not count for the growth of CUBIC's window.
     GrowthPause,
-    /// One report grows the window by the growth for at most one window of bytes.
+    /// One report grows the window as if it acknowledged at most one window of bytes.
     GrowthBound,
     /// More bytes may be in flight on a path that loses packets.
     InFlightForLoss,
@@ -92,7 +92,7 @@ pub enum Mechanism {
     RouteTwice,
     /// A large window grows by a smaller fraction than a small window.
     ConvergingStart,
-    /// After a cut, and for background traffic, growth starts with half of the gain.
+    /// After a cut, and for background traffic, growth starts with half of the usual gain.
     GentleStart,
     /// After a cut for loss, the gain rises slowly.
     GentleGrowth,
@@ -164,8 +164,8 @@ pub enum Mechanism {
     TrainJitter,
     /// A train is not measured if one packet that overtook the train dominates the result.
     TrainOvertaker,
-    /// If less than half of the expected packets arrive, the controller cuts the window at every
-    /// value of the loss floor.
+    /// If less than half of the expected packets arrive, the controller cuts the window, regardless
+    /// of the loss floor.
     LastResort,
     /// Dense losses count as an excess even if they form a single run.
     OneRun,
@@ -195,7 +195,7 @@ pub enum Mechanism {
     CompeteTest,
     /// After two rounds with an empty queue, the sender stops competing with CUBIC's growth.
     EmptyRounds,
-    /// A second test of the queue starts earlier than the regular interval.
+    /// A second test of the queue starts before the regular interval has passed.
     SecondTest,
     /// The sender stops competing only after two tests with an empty queue.
     TwoTests,

@@ -237,8 +237,8 @@ impl Controller for Knee {
 /// Number of rounds without a report after which CUBIC's window stops growing. Without reports, no
 /// measurement shows whether later packets have passed.
 const GROWTH_PAUSE_ROUNDS: f64 = 2.0;
-/// Fraction of a time without reports. A round-trip time longer than this fraction belongs to a
-/// packet sent before the reports stopped.
+/// Fraction of a period without reports. If a packet's round-trip time exceeds this fraction of the
+/// period, the packet was sent before the reports stopped.
 const SENT_IN_SILENCE: f64 = 0.5;
 /// Limits below which a link counts as idle: a fraction of the window, and a number of packets.
 /// Commands and keep-alives stay below both limits.
@@ -264,7 +264,7 @@ const IN_FLIGHT_SPARE_PACKETS: f64 = 4.0;
 /// Upper limit of the capacity stored for a later connection, as a multiple of the present sending
 /// rate.
 ///
-/// A capacity measured beside competing flows, or over a burst of arrivals, may be too high.
+/// A capacity may be too high if competing flows shared the path or if packets arrived in a burst.
 const REMEMBERED_MAX: f64 = 2.0;
 
 /// Returns `count` packets of 1500 bytes, all sent at `sent_s`.

@@ -24,8 +24,8 @@ pub(super) struct PathModel {
     pub(super) competing_flows: CompetingFlows,
     pub(super) policer: PolicerDetector,
     pub(super) reports: ReportTimes,
-    /// Intended number of bytes in flight. The window fills the path but builds no queue. Beside
-    /// competing flows, the value is CUBIC's window.
+    /// Intended number of bytes in flight. The window fills the path but builds no queue. While
+    /// competing flows keep the queue full, the value is CUBIC's window.
     pub(super) window_bytes: f64,
     /// Moving average of the size of a packet on the wire, in bytes.
     pub(super) packet_bytes: f64,
@@ -151,8 +151,8 @@ impl PathModel {
     /// `capacity`.
     ///
     /// If the queue was never empty, other flows may have filled it from the start. The test then
-    /// has no result, except on a path with jitter, where jitter alone may make drains fail. On a
-    /// short path the test packets themselves would build a queue.
+    /// has no result. A path with jitter is an exception, because jitter alone may make drains
+    /// fail. On a short path the test packets themselves would build a queue.
     pub(super) fn can_test_route(&self, capacity: f64) -> bool {
         let is_queue_known = self.queue.has_emptied || self.queue.jitters(self.threshold_s());
         is_queue_known && !self.is_short(capacity.max(self.capacity.known_bytes_per_s))
@@ -264,9 +264,9 @@ const SHORT_PACKETS: f64 = 16.0;
 
 /// Window during a drain, as a fraction of the bandwidth-delay product.
 ///
-/// With this value the queue becomes empty. A drain takes one round in eight to ten at 5 % less, so
-/// it costs less than 1 % of the rate. A smaller window would also empty a queue that other flows
-/// built. An empty queue would then prove nothing about competing flows.
+/// With this value the queue becomes empty. A drain lowers the rate by 5 % in one round of eight to
+/// ten, so it costs less than 1 % of the rate. A smaller window would also empty a queue that other
+/// flows built. An empty queue would then prove nothing about competing flows.
 pub(super) const DRAINED: f64 = 0.95;
 /// Least pacing rate of a drain, as a fraction of the capacity.
 ///

@@ -17,8 +17,8 @@ pub(super) struct ReportTimes {
     /// Reordering window in seconds: the time by which a packet may arrive late before it counts as
     /// lost.
     reorder_window_s: f64,
-    /// Arrival time of the last report while the application, not the controller, limited the
-    /// sending rate.
+    /// Arrival time of the last report that arrived while the application, not the controller,
+    /// limited the sending rate.
     app_limited_s: Option<f64>,
     /// Whether the time until the next report counts as a gap between reports. The flag is set by a
     /// report and cleared after a long time without reports.
@@ -69,8 +69,8 @@ impl ReportTimes {
             .is_some_and(|limited_s| since_s(limited_s) < rtt_s)
     }
 
-    /// Returns the time by which reordering delays reports in excess of the usual time between two
-    /// reports. The unit is base round-trip times.
+    /// Returns the excess of the reordering window over the usual time between two reports. The
+    /// unit is base round-trip times.
     pub(super) fn reordered(&self, base_s: f64) -> f64 {
         (self.reorder_window_s - interval_s(base_s)).max(0.0) / base_s
     }
@@ -93,8 +93,8 @@ const REPORTS_PER_ROUND_TRIP: f64 = 8.0;
 /// Least time in seconds for which the sender continues without a report.
 ///
 /// If a gap between two reports was longer within the last [`GAP_WINDOW_S`] seconds, the sender
-/// continues for that time. The time is at most [`GAP_ROUND_TRIPS`] round trips longer than the
-/// least time. Bursts of losses also destroy reports.
+/// continues for the length of that gap. The maximum is the least time plus [`GAP_ROUND_TRIPS`]
+/// round trips. Bursts of losses also destroy reports.
 const GAP_S: f64 = 0.3;
 const GAP_ROUND_TRIPS: f64 = 2.0;
 const GAP_WINDOW_S: f64 = 10.0;

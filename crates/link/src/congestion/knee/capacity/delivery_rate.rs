@@ -46,7 +46,8 @@ impl DeliveryRate {
 /// Least time span of the measurement: a fraction of the base round-trip time, but at least
 /// [`SPAN_MIN_S`].
 ///
-/// Random loss makes the delivery rate noisy, so its span is longer than the span of the capacity.
+/// Random loss makes the delivery rate noisy. The measurement therefore lasts longer than the
+/// measurement of the capacity.
 const SPAN: f64 = 0.75;
 const SPAN_MIN_S: f64 = 0.005;
 

@@ -29,10 +29,10 @@ pub(super) struct CapacityEstimate {
     /// Packet-number rate: bytes sent between two arrived packets, divided by the time between
     /// their arrivals. While competing flows share the path, the rate shows only our share.
     pub(super) measured: Option<f64>,
-    /// Sending time of the oldest packet from which the packet-number rate was computed.
+    /// Sending time of the oldest packet in the measurement of the packet-number rate.
     measured_from_s: f64,
-    /// Sending time of a packet sent before the application's last pause. `None` if the application
-    /// never paused.
+    /// Sending time of the newest packet that was reported while the application paused. `None` if
+    /// the application never paused.
     ///
     /// If reports overtake each other, the first report about a burst may arrive long after the
     /// last report about the pause.
@@ -55,8 +55,7 @@ impl CapacityEstimate {
         }
     }
 
-    /// Adds an arrival. The caller passes no packets that overtook others or arrived after later
-    /// packets.
+    /// Adds an arrival. The caller has excluded packets that arrived out of order.
     pub(super) fn on_arrival(&mut self, arrival: &PacketArrival, base_s: f64) {
         let paused_s = |last: &PacketArrival| arrival.sent_s - last.sent_s;
         let pause_s = self.points.back().map_or(0.0, paused_s);
@@ -123,9 +122,8 @@ impl CapacityEstimate {
     /// Returns the capacity to store for a later connection: the capacity from the last time that
     /// the path was full.
     ///
-    /// If the path was never full, the function returns the newest measurement. Light traffic on a
-    /// path that was full earlier shows only the application's rate, so the newest measurement is
-    /// not used.
+    /// If the path was never full, the function returns the newest measurement. Otherwise the
+    /// newest measurement is ignored, since light traffic shows only the application's rate.
     pub(super) fn lasting(&self) -> Option<f64> {
         if self.known_bytes_per_s > 0.0 {
             Some(self.known_bytes_per_s)
@@ -177,12 +175,12 @@ impl CapacityEstimate {
 /// Least span of the measurement: as a fraction of the base round-trip time, as a time, and as a
 /// count of packet numbers.
 ///
-/// A longer span is less noisy, but follows changes of the capacity later.
+/// A longer span is less noisy, but detects a change of the capacity with more delay.
 const SPAN: f64 = 1.0 / 4.0;
 const SPAN_MIN_S: f64 = 0.002;
 const PACKETS_MIN: u64 = 16;
-/// Time without packets after which the measurement starts again without older arrivals. On paths
-/// with a longer base round-trip time, that time applies instead.
+/// Time without packets after which the measurement discards all older arrivals. If the base
+/// round-trip time is longer, the base round-trip time applies instead.
 const POINTS_PAUSE_S: f64 = 1.0;
 /// Maximum number of arrivals from which the capacity is computed.
 const POINTS_MAX: usize = 4096;
@@ -191,8 +189,8 @@ const POINTS_MAX: usize = 4096;
 ///
 /// A rate measured across an outage or a change of route is far too low.
 const ESTIMATE_MIN: f64 = 0.5;
-/// Upper limit of the recent peak in an estimate after an application's pause, as a fraction of the
-/// sending rate of the last round trip.
+/// Upper limit of the recent peak, as a fraction of the sending rate of the last round trip. The
+/// limit applies if the application paused recently.
 ///
 /// The estimate is needed because a queue has formed. The queue shows that the sending rate was
 /// above the capacity.
@@ -257,8 +255,8 @@ mod tests {
         assert_eq!(capacity.estimate(5e6, 1.0, true), 3e6, "the peak");
     }
 
-    /// Regression test: the first report about a burst showed a queue. The report arrived long
-    /// after the last report about the pause before the burst.
+    /// Regression test: the first report about a burst showed a queue. A pause preceded the burst.
+    /// The report about the burst arrived long after the last report about the pause.
     ///
     /// The estimator then assumed half of the sending rate. In the bench with 10 % overtaking
     /// packets, a transfer took a third longer.

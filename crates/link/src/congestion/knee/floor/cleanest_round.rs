@@ -42,8 +42,8 @@ fn is_far_more(round: &LossCounts, cleanest: &LossCounts, floor: &LossFloor) -> 
 
 /// Least number of packets in a round. A shorter round continues until it has this many packets.
 const PACKETS_MIN: f64 = 32.0;
-/// Fraction of the cleanest round's arrivals. If a round loses more than this fraction in addition,
-/// it lost far more than the cleanest round.
+/// Fraction of the cleanest round's arrivals. A later round lost far more packets if its arrivals
+/// are fewer by more than this fraction.
 ///
 /// Trains that overflow a short queue are at most a quarter of a round.
 const FAR: f64 = 0.25;

@@ -1,7 +1,7 @@
 //! Tests whether the losses since the last cut exceed the loss floor.
 //!
 //! The input is the counts of [`LossFloor`]. The output answers three questions. Must the sender
-//! slow down? Do the newest losses require that? Would CUBIC slow down?
+//! slow down? Do the newest losses alone require a lower rate? Would CUBIC slow down?
 
 use super::{
     LossFloor, UNLIKELY_DEVIATIONS, floor_estimate::NEARLY_NOTHING, loss_counts::LossCounts,

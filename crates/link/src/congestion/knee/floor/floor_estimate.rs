@@ -110,11 +110,11 @@ impl LossFloor {
         }
     }
 
-    /// Moves the floor towards the loss since the last cut, unless the loss exceeds the floor by
-    /// more than half a percent. Chance is allowed in addition.
+    /// Moves the floor towards the loss since the last cut, if the loss is near the floor. The
+    /// permitted excess is half a percent plus an allowance for chance.
     ///
-    /// The floor also follows losses a little above it. If it followed only lower losses, it would
-    /// fall again and again.
+    /// The floor also follows losses a little above the floor. If the floor followed only lower
+    /// losses, the floor would fall again and again.
     pub(in super::super) fn learn_near(&mut self) {
         let LossCounts {
             packets, losses, ..
@@ -128,9 +128,9 @@ impl LossFloor {
     /// Replaces the floor by the loss since the last cut, if more packets support that loss than
     /// the floor. A loss beyond the tolerance does not replace the floor.
     ///
-    /// The sender sends less than before the cut. The function replaces the floor only once after
-    /// each cut. Otherwise losses that competing flows add gradually would count as the path's
-    /// losses.
+    /// After a cut the sender sends less, so the path itself probably causes the losses. The
+    /// function replaces the floor only once after each cut. Otherwise losses that competing flows
+    /// add gradually would count as the path's losses.
     pub(in super::super) fn learn_longer(&mut self) {
         let packets = self.since_cut.packets;
         let loss = self.since_cut.loss_fraction();

@@ -54,8 +54,8 @@ pub(super) struct LossFloor {
 #[derive(Debug, Default)]
 struct LastCut {
     at_s: f64,
-    /// Number of losses that caused the cut. The second field is the number of packets sent before
-    /// the cut that arrived after they were declared lost.
+    /// Number of losses that caused the cut. The second field counts late packets: they were sent
+    /// before the cut and declared lost, but have arrived.
     losses: f64,
     late: f64,
 }

@@ -26,7 +26,7 @@ pub(in super::super) struct CompeteMode {
     test: Option<QueueTest>,
     /// Number of consecutive tests that found the queue empty.
     empty_tests: u32,
-    /// Number of consecutive rounds between tests in which the queue was empty.
+    /// Number of consecutive rounds with an empty queue. Rounds during a test do not count.
     empty_rounds: u32,
 }
 
@@ -201,8 +201,8 @@ const TEST_ROUNDS: f64 = 2.0;
 /// value is an additional time.
 const TEST_ROUNDS_MAX: f64 = 5.0;
 const TEST_GRACE_S: f64 = 1.0;
-/// Number of consecutive tests, or of consecutive rounds without a test, that must find the queue
-/// empty.
+/// Number of consecutive tests with an empty queue after which competition ends. The same number of
+/// consecutive rounds outside tests also ends competition.
 ///
 /// After a loss in all flows, the queue is empty for a moment although no flow has stopped.
 const EMPTY_TIMES: u32 = 2;

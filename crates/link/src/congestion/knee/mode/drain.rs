@@ -197,8 +197,8 @@ pub(super) fn after_failure(series: DrainSeries, path: &mut PathModel) -> Transi
 /// Least pacing rate of a drain on a short path, as a fraction of the capacity. At a lower rate,
 /// gaps between the few packets would leave the path idle.
 const RATE_MIN_SHORT: f64 = 0.8;
-/// Reduction of the drain's rate as a fraction of the capacity, for each base round-trip time of
-/// expected queueing delay.
+/// Reduction of the drain's rate, as a fraction of the capacity. The value applies to an expected
+/// queueing delay of one base round-trip time, and scales with the delay.
 ///
 /// With this value, the last part of the queue drains within half a base round-trip time.
 const STEEPNESS: f64 = 3.0;

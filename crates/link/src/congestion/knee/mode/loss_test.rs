@@ -3,8 +3,8 @@
 //! The input is losses in excess of the loss floor. The output is a smaller window, or the window
 //! from before the cut and a higher loss floor.
 //!
-//! The test has two stages. In the first stage the window is cut below the window that passed. If
-//! that removes most of the excess, the sender had caused the losses.
+//! The test has two stages. In the first stage the window is cut below the part that the path
+//! delivered. If the cut removes most of the excess, the sender had caused the losses.
 //!
 //! Otherwise the second stage, an experiment, sends at a quarter of the rate and compares the
 //! delivered fractions. If the delivered fraction grows, the sender had overloaded the path.
@@ -338,8 +338,8 @@ fn delivered(loss: f64) -> f64 {
     (1.0 - loss).max(FRACTION_MIN)
 }
 
-/// Window after a cut, as a fraction of the window that passes. At a tenth less, a queue of one
-/// bandwidth-delay product becomes empty within ten round trips.
+/// Window after a cut, as a fraction of the window that passes. With a window a tenth smaller, a
+/// queue of one bandwidth-delay product becomes empty within ten round trips.
 const OF_PASSED: f64 = 0.9;
 
 /// Fraction of the losses in excess of the floor. If a cut removes at least this fraction, the cut
@@ -378,7 +378,8 @@ const EXPERIMENT_MAX_S: f64 = 5.0;
 /// Example: five senders overload a bottleneck. If one of them reduces its rate to a quarter, the
 /// logarithm grows by 0.16.
 const GAIN: f64 = 0.1;
-/// Fraction of the possible growth that shows congestion, if that is less than [`GAIN`].
+/// Fraction of the possible growth of the delivered fraction. Growth of this size shows congestion,
+/// even if it is less than [`GAIN`].
 const GAIN_PART: f64 = 0.5;
 /// Least growth that shows congestion, as a logarithm. A test for less growth would need too many
 /// packets.

@@ -101,7 +101,7 @@ impl KneeMode {
         }
     }
 
-    /// Handles an idle application, which leaves only the queue of other flows to measure. A route
+    /// Handles an idle application. A measured queue can then come only from other flows. A route
     /// test ends, a drain restarts its timeout, and competition ends if its next test is due.
     pub(super) fn rest(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         match self {

@@ -3,7 +3,8 @@
 //!
 //! The input is reports. The output is the CUBIC window of
 //! [`PolicerDetector`](super::super::policer_detector::PolicerDetector). The window is cut when
-//! CUBIC would cut it. A queue ends the mode, and so does growth far above the policer's rate.
+//! CUBIC would cut it. The mode ends when a queue appears, or when the window grows far above the
+//! policer's rate.
 
 use super::{
     super::path_model::PathModel,

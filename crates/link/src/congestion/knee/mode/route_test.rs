@@ -6,9 +6,9 @@
 //! The test therefore sends at nearly the capacity for a short time. In a queue, the delay of the
 //! test packets grows, or the queue drops packets. On a longer route, the delay stays constant.
 //!
-//! A test far below the capacity would show no growing delay even beside other flows. A packet
-//! train shows the capacity, and thus whether the test was fast enough. If jitter spreads the
-//! train, the result needs a second test.
+//! A test far below the capacity would show no growing delay even if other flows fill the path. A
+//! packet train shows the capacity, and thus whether the test was fast enough. If jitter spreads
+//! the train, the result needs a second test.
 //!
 //! The input is the delays of the test packets, and the train. The next mode is growth with a
 //! longer base round-trip time, or a drain.
@@ -145,8 +145,7 @@ impl RouteTest {
     /// Returns the finding of a test in which the delay did not grow. Returns `None` if the route
     /// has become longer.
     ///
-    /// If the test was far slower than the capacity, the delay would not grow in a queue of other
-    /// flows either.
+    /// A test far below the capacity shows no growing delay, even if other flows fill a queue.
     fn judge_by_train(&self, path: &PathModel) -> Option<RouteFinding> {
         match path.capacity.trains.newest() {
             Some(train)
@@ -213,8 +212,8 @@ fn train_packets(path: &PathModel, rate: f64) -> usize {
         .clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX) as usize
 }
 
-/// Adopts a longer base round-trip time. The path passes `rate` without a queue, or the rate of the
-/// train if that is lower.
+/// Adopts a longer base round-trip time. The new window fits the lower of `rate` and the rate of
+/// the newest train.
 fn adopt_longer_route(path: &mut PathModel, rate: f64, now_s: f64) {
     path.queue.adopt_longer_route(now_s);
     path.window_bytes = rate.min(path.capacity.trains.shown_max()) * path.base_s();
@@ -234,7 +233,7 @@ const TEST_RATE: f64 = 0.9;
 /// the threshold.
 ///
 /// A test at twice the rate takes half as long. The test adds at most half of the known
-/// bandwidth-delay product, in addition to its train.
+/// bandwidth-delay product to the bytes in flight. The bytes of its train are additional.
 const TEST_LENGTH: f64 = 0.5;
 /// Least number of packets in a test: nearly three times the packets of the queue threshold.
 const TEST_PACKETS: f64 = 16.0;
@@ -246,7 +245,7 @@ const TRAIN_STRIDES: f64 = 3.0;
 /// Largest ratio of the train's rate to the test's rate in a conclusive test. A larger ratio can
 /// occur if two flows drain together and leave capacity unused.
 const LINE_MAX: f64 = 1.5;
-/// Largest growth of the test's rate after a test that was too slow, as a multiple of the known
+/// Upper limit of the assumed capacity after a test that was too slow, as a multiple of the known
 /// capacity. Start-up without a measured train also doubles its rate in a round trip.
 const LINE_GROWTH: f64 = 2.0;
 /// Fraction of an apparent queue. If no more than this fraction remains after a drain, packets of
@@ -321,7 +320,7 @@ mod tests {
         place * 1500.0 / RATE + place * 0.7 % 1.0 * 5e-3
     }
 
-    /// Runs a test of which only `seen` packets of the train arrive. `behind_s` returns the delay
+    /// Runs a test in which only `seen` packets of the train arrive. `behind_s` returns the delay
     /// of a train's packet relative to the first packet.
     fn run_test_with(
         knee: &mut Knee,

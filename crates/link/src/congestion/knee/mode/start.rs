@@ -1,5 +1,5 @@
-//! Start-up mode: growth of up to eightfold per round trip, until a queue, a plateau or excess loss
-//! appears.
+//! Start-up mode: growth of up to eightfold per round trip, until a queue, a constant delivery rate
+//! or excess loss appears.
 //!
 //! The input is packet trains and the measurements of an earlier connection. The spread of a train
 //! limits growth. The output is a window. Start-up ends with a drain or a cut for loss.
@@ -7,8 +7,8 @@
 //! The first round is sent far below the rate of a train, so its losses come from the path itself.
 //! A later round that loses far more than the cleanest round ends start-up.
 //!
-//! Such a round is the only sign of a queue that other flows keep full. Start-up never measures
-//! that queue shorter, so the queue counts as part of the path's delay. An experiment may then show
+//! Such a round is the only sign of a queue that other flows keep full. Start-up never measures a
+//! shorter queue, so the full queue counts as part of the path's delay. An experiment may then show
 //! that the path itself loses as many packets. In that case start-up continues once.
 //!
 //! On a path with jitter, a queue must be longer to end start-up. The base delay is the least delay
@@ -226,8 +226,8 @@ impl StartMode {
 /// Grows the window after `bytes` more bytes were acknowledged or declared lost.
 ///
 /// Up to nine tenths of the train's rate, the window grows up to eightfold per round trip. Above
-/// that rate growth is slow. Growth becomes faster again the further the rate exceeds the train's
-/// rate.
+/// that rate growth is slow. Growth becomes faster again as the rate rises further above the
+/// train's rate.
 ///
 /// Without a train, the window doubles per round trip. If the train shows only a lower limit of the
 /// capacity, the window at least doubles.
@@ -290,10 +290,11 @@ fn is_far_below_train(path: &PathModel) -> bool {
 /// Number of packets in the first train. At 100 Mbit/s the path spreads the train over 4 ms, which
 /// is measurable. At 10 Mbit/s the train builds 38 ms of queue.
 ///
-/// The value is also the least number of packets, after the first round, whose losses count. A
-/// packet that overtakes a train makes other packets of the train seem lost.
+/// After the first round, losses count only once at least this number of packets was acknowledged
+/// or declared lost. A packet that overtakes a train makes other packets of the train seem lost.
 const FIRST_TRAIN_MIN: f64 = 32.0;
-/// Maximum number of packets in the first train after an earlier connection: 1.5 ms at 1 Gbit/s.
+/// Maximum number of packets in the first train if a capacity is stored from an earlier connection:
+/// 1.5 ms at 1 Gbit/s.
 const FIRST_TRAIN_MAX: f64 = 128.0;
 /// Ratio of the last train's rate to the present rate. Above this ratio a further train is useful,
 /// because the capacity is still far away.
@@ -307,8 +308,8 @@ const FIRST_ROUND_GROWTH: f64 = 2.0;
 /// Ratio of a train's rate to the present rate. Above this ratio losses do not come from the
 /// sending rate.
 ///
-/// The window must also have grown by this factor since the first train before losses can end
-/// start-up. With a smaller window, the sending rate does not cause the losses either.
+/// Losses can end start-up only if the window has grown by this factor since the first train. With
+/// a smaller window, the sending rate does not cause the losses either.
 const FAR_ABOVE: f64 = 4.0;
 /// Largest loss fraction that start-up adopts as the loss floor. Without this limit, many flows
 /// that start together would count as a lossy path.
@@ -350,20 +351,20 @@ const OF_SHOWN: f64 = 0.9;
 /// path itself.
 const EIGHTFOLD: f64 = 8.0;
 /// Growth of the window in bytes for each acknowledged or lost byte. With pacing, x-fold growth per
-/// round trip requires x ln x: 8 ln 8 and 2 ln 2.
+/// round trip requires a value of x ln x: 8 ln 8 and 2 ln 2.
 const GAIN_EIGHTFOLD: f64 = 16.6;
 const GAIN_DOUBLING: f64 = 1.386;
 /// Fraction of a train's rate. The window is set at once for this rate, and then grows gradually.
 const LEAP: f64 = 0.5;
-/// Growth at the train's rate, in bytes for each acknowledged or lost byte. The second value is the
-/// additional growth for each multiple of the rate beyond it.
+/// Growth at the train's rate, in bytes for each acknowledged or lost byte. At a higher rate,
+/// growth increases by the second value multiplied by the relative excess over the train's rate.
 ///
-/// If the train's rate was too low, growth becomes faster with the distance from it. Twice the
-/// growth would overflow a queue of half a bandwidth-delay product before the first report on it.
+/// If the train's rate was too low, growth therefore becomes faster. Twice the growth would
+/// overflow a queue of half a bandwidth-delay product before the first report on the queue.
 const GAIN_AT_SHOWN: f64 = 0.1;
 const GAIN_BEYOND: f64 = 0.35;
-/// Multiple of the highest measured rate, from a train or from arrivals. A larger window is too
-/// large.
+/// Multiple of the highest measured rate, from a train or from arrivals. A window for a higher rate
+/// is too large.
 ///
 /// While the window doubles each round trip, packets arrive at half of the window's rate or more.
 const DISPROVEN: f64 = 3.0;

@@ -8,7 +8,7 @@ use super::super::floor::LossCounts;
 pub(in super::super) enum Transition {
     /// Continue the present mode.
     Stay,
-    /// Continue start-up with the window that passes.
+    /// Continue start-up with the window that the path passes.
     Start,
     /// Grow until a queue appears.
     Grow,
@@ -40,8 +40,8 @@ pub(in super::super) struct DrainSeries {
 /// Finding of a route test that did not find a longer route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum RouteFinding {
-    /// The test found a queue, or had no result. It was too slow, or no reports on its packets
-    /// arrived.
+    /// The test found a queue, or had no result. A test has no result if it was too slow, or if no
+    /// reports on its packets arrived.
     Queue,
     /// The test found no queue, but the capacity of the path is unknown. A second test must confirm
     /// the result.
@@ -73,8 +73,8 @@ pub(in super::super) struct LossEvidence {
     /// Losses of a start-up round that lost far more than the cleanest round. `None` for other
     /// evidence.
     ///
-    /// The known loss floor is then doubtful, because a full queue of other flows may have caused
-    /// it.
+    /// The known loss floor is then doubtful, because the measured losses may come from a full
+    /// queue of other flows.
     pub(in super::super) drowned: Option<LossCounts>,
 }
 

@@ -96,10 +96,11 @@ const GUESS_S: f64 = 0.1;
 /// Reports are at least a millisecond apart, and the timers of both gateways can add half a
 /// millisecond. The rate should hardly depend on such errors.
 ///
-/// A report states for how long the peer has delayed it. If a peer claims the whole round-trip
-/// time, the base must not fall to zero.
+/// A report states for how long the peer has delayed it. If a peer states the whole round-trip time
+/// as its delay, the base must not fall to zero.
 const MIN_S: f64 = 0.008;
-/// Factor of a sudden change of the base round-trip time that shows a changed path.
+/// Least factor of a sudden change of the base round-trip time. A change by this factor shows that
+/// the path has changed.
 const ANOTHER: f64 = 1.25;
 
 #[cfg(test)]

@@ -241,16 +241,16 @@ const BUCKET_COUNT_MAX: usize = 4096;
 /// Divisor of the bucket size. The quotient is the number of packets in a bucket that may have
 /// overtaken other packets.
 ///
-/// A packet that overtakes removes the overtaken packets from the bucket. Its share of the bucket
-/// is therefore several times its share of the path's packets.
+/// Packets that were overtaken do not enter the bucket. Overtaking packets are therefore several
+/// times more frequent in a bucket than on the path.
 const FAST_EACH: usize = 4;
 /// Least lead of an overtaking packet in a bucket of fewer than [`MANY`] packets, as a fraction of
 /// the base round-trip time.
 ///
 /// In a small bucket, jitter makes the distance between two delays larger than in a large bucket.
 const AHEAD: f64 = 1.0 / 5.0;
-/// Number of packets from which the fastest quarter of a bucket never counts. A quarter of fewer
-/// than four packets is too small to be typical.
+/// Least size of a bucket whose fastest quarter never counts, in packets. A quarter of fewer than
+/// four packets is too small to be typical.
 const MANY: usize = 16;
 
 #[cfg(test)]
@@ -292,8 +292,8 @@ mod tests {
         assert!(!delays.is_telling(&arrival(101, 0.001), 0.02));
     }
 
-    /// The packets gain so little time by overtaking that the detector does not detect a single
-    /// packet.
+    /// Each packet gains only little time by overtaking. The detector therefore detects none of
+    /// these packets.
     #[test]
     fn the_few_that_overtake_by_little_do_not_make_the_base() {
         let rtt_s = 0.18;

@@ -184,8 +184,8 @@ impl QueueEstimate {
     /// second in packets of `packet_bytes` bytes.
     ///
     /// The threshold is above the jitter, but fits into a queue of a tenth of the bandwidth-delay
-    /// product. At low rates the threshold is longer, because the delays of distant packets vary
-    /// more.
+    /// product. At low rates the threshold is longer, because the delays of packets sent far apart
+    /// vary more.
     pub(super) fn threshold_s(&self, rate: f64, packet_bytes: f64) -> f64 {
         let packets_s = THRESHOLD_PACKETS * packet_bytes / rate.max(packet_bytes / self.rtt_s());
         let packets_s = Mechanism::ThresholdPackets.value(packets_s, 0.0);
