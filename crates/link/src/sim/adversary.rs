@@ -3,9 +3,9 @@
 //! The adversary sees every datagram that leaves a path. It has no private key of the sites. It has
 //! both public keys only if the configuration grants them.
 //!
-//! Its seed decides which other datagrams it delivers. It repeats, changes, shortens and invents
-//! datagrams, replays old datagrams, and reflects a site's datagrams to that site. Their source
-//! addresses belong to the sites or to strangers.
+//! The adversary also delivers datagrams of its own, at random. It repeats, changes, shortens and
+//! invents datagrams, replays old datagrams, and reflects a site's datagrams to that site. The
+//! source addresses of these datagrams belong to the sites or to strangers.
 //!
 //! The adversary also counts the bytes that strangers may receive. A stranger may receive three
 //! times the bytes of new datagrams that arrived from its address. Invented datagrams do not count.
@@ -509,5 +509,6 @@ fn is_stranger(address: &SocketAddr) -> bool {
 /// site A for a limited time.
 const STRANGERS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 66));
 const RELAYS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 66));
-/// Maximum number of recorded datagrams for each site, and of recorded handshake datagrams.
+/// Maximum number of recorded data datagrams for each site. The same maximum applies to recorded
+/// handshake datagrams.
 const RECORDED_MAX: usize = 512;

@@ -223,7 +223,7 @@ impl Crowd {
     }
 
     /// Returns the time at which the flow's connection was established. For TCP, returns the start
-    /// time of the flow. Returns `None` before that.
+    /// time of the flow. Returns `None` before that time.
     pub fn connected(&self, flow: usize) -> Option<Duration> {
         self.flows[flow].connected
     }

@@ -68,8 +68,8 @@ impl ReadingSchedule {
     }
 }
 
-/// Duration whose bytes the application reads at once: 5 ms at its rate. One read is at least one
-/// slot and at most 64 KiB.
+/// Size of one read, as a time at the application's reading rate. One read is at least one slot and
+/// at most 64 KiB.
 const LUMP_S: f64 = 0.005;
 const LUMP_BYTES_MIN: f64 = 1448.0;
 const LUMP_BYTES_MAX: f64 = 65536.0;

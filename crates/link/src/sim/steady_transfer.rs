@@ -1,7 +1,7 @@
 //! Bulk transfer in its steady state, without sockets.
 //!
 //! The sender and the receiver run in alternating turns. A bench can therefore measure the cost of
-//! a packet at each of them separately.
+//! a packet at the sender and at the receiver separately.
 //!
 //! Two endpoints with the default congestion controller and real encryption send at 1 Gbit/s. The
 //! round-trip time is 20 ms. A turn does the work of one turn of the driver. It handles received
@@ -54,8 +54,9 @@ struct SteadySite {
 }
 
 impl SteadyTransfer {
-    /// Creates a transfer that has been running for one second. The transfer calls `meter` before
-    /// and after each turn. [`run`](Self::run) returns the increase of this counter.
+    /// Creates a transfer that has been running for one second. `meter` returns the value of a
+    /// counter. The transfer calls `meter` before and after each turn, and [`run`](Self::run)
+    /// returns the increase of the counter.
     pub fn new(lost_per_mille: u64, meter: fn() -> u64) -> Self {
         #[expect(
             clippy::disallowed_methods,
@@ -98,8 +99,8 @@ impl SteadyTransfer {
     /// during the sender's turns and during the receiver's turns.
     ///
     /// # Panics
-    /// Panics if the transfer is slower than 90 % of the configured rate. It is then not
-    /// in its steady state.
+    /// Panics if the transfer is slower than 90 % of the configured rate. Such a transfer is not in
+    /// its steady state.
     pub fn run(&mut self, packets: u64) -> [u64; 2] {
         let sent = |steady: &Self| steady.sender.endpoint.peer_view(0).stats.datagrams_sent;
         let counted = |steady: &Self| [steady.sender.counted, steady.receiver.counted];

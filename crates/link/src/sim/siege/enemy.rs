@@ -271,7 +271,7 @@ impl Enemy {
         self.held.insert((at, self.order), datagram);
     }
 
-    /// Takes the enemy's regular actions, such as floods and new connections.
+    /// Performs the enemy's regular actions, such as floods and new connections.
     fn tick(&mut self, passed: Duration, now: Instant, send: &mut impl FnMut(Datagram)) {
         self.manage_cores(now);
         let Some(core) = self.cores.last_mut() else {
@@ -344,7 +344,7 @@ impl Enemy {
         }
     }
 
-    /// Starts new connections and ends old ones, if a strategy requires that.
+    /// Starts new connections and ends old connections, as the strategies require.
     fn manage_cores(&mut self, now: Instant) {
         if now < self.next_core {
             return;
@@ -476,7 +476,7 @@ impl Enemy {
 }
 
 /// Period of packets that come late: one packet in 20 has a number far below the numbers of other
-/// packets. The second value is half of the maximum distance.
+/// packets. The second value is half of the maximum difference between these numbers.
 const LATE_EACH: u64 = 20;
 const LATE_BY_MAX: usize = 60_000;
 /// Range of packet numbers in which the enemy leaves out every second number.

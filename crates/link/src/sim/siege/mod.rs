@@ -74,7 +74,7 @@ pub struct SiegeOutcome {
     pub work: GatewayWork,
     /// Maximum sizes of the gateway's tables.
     pub peak: Footprint,
-    /// Maximum memory of the enemy's connections, as a fraction of the enemy's share.
+    /// Maximum memory of the enemy's connections, as a fraction of the enemy's memory share.
     pub share_peak: f64,
     /// Limit of the gateway's buffers.
     pub memory_max: ByteCount,
@@ -157,7 +157,7 @@ struct Siege {
     moved: [(u64, Instant); 4],
 }
 
-/// Bytes that the gateway received from an address and sent to it.
+/// Bytes that the gateway received from one address, and bytes that it sent to this address.
 #[derive(Debug, Default, Clone, Copy)]
 struct AddressTraffic {
     received: u64,
@@ -401,8 +401,8 @@ impl Siege {
         }
     }
 
-    /// Sends a datagram of the gateway into the line of its destination. Counts the bytes sent to
-    /// all other addresses.
+    /// Sends a datagram of the gateway into the line of its destination. If the destination has no
+    /// line, the function only counts the bytes.
     fn route(&mut self, datagram: Datagram) {
         let now = self.now;
         let bytes = datagram.bytes.len() as u64;
@@ -590,8 +590,8 @@ const OPEN_EVERY: Duration = Duration::from_millis(50);
 const GATEWAY_UPLOAD_BYTES: usize = 200_000;
 /// Interval after which the gateway's applications abandon their streams.
 const GIVE_UP_EVERY: Duration = Duration::from_secs(3);
-/// Bytes on a new stream. The second value is the maximum time of the upload beside a steady
-/// transfer.
+/// Bytes on a new stream. The second value is the maximum time of the upload while a steady
+/// transfer runs.
 const NEW_BYTES: usize = 50_000;
 const NEW_STREAM_MAX: Duration = Duration::from_secs(5);
 /// Additional time in which a connection may outlast its idle timeout.

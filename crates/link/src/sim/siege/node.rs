@@ -1,8 +1,8 @@
 //! Endpoint with applications that upload, download and echo, as the applications of a gateway do.
 //!
-//! The first byte of a bulk stream contains the request of the peer that opened it: [`UPLOAD`] or
-//! [`DOWNLOAD`]. The input is events of the endpoint, and the time. The output is datagrams, which
-//! the simulation delivers.
+//! The first byte of a bulk stream contains the request of the peer that opened the stream:
+//! [`UPLOAD`] or [`DOWNLOAD`]. The input is events of the endpoint, and the time. The output is
+//! datagrams, which the simulation delivers.
 
 use std::{
     collections::{HashMap, HashSet},
