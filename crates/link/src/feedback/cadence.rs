@@ -95,7 +95,7 @@ impl ReportCadence {
     ///
     /// The usual time is an eighth of a round trip, within 1 to 50 ms. The time is shorter while
     /// all reports together are a small fraction of the arriving bytes. With shorter intervals, a
-    /// burst of losses that destroys fifty reports is over sooner.
+    /// loss of fifty consecutive reports covers a shorter time.
     fn set_interval(&mut self) {
         let share = if self.loss < LOSS_MIN {
             SHARE_CLEAN
@@ -114,8 +114,8 @@ impl ReportCadence {
         }
     }
 
-    /// Returns the maximum time between two reports: an eighth of a round trip. On a short path the
-    /// time is that of [`SHORT`] packets.
+    /// Returns the maximum time between two reports: an eighth of a round trip. On a short path,
+    /// the maximum is the time in which [`SHORT`] packets arrive.
     ///
     /// If both directions share a radio, a report uses a third of a data packet's airtime.
     pub(super) fn interval_max(&self) -> Duration {

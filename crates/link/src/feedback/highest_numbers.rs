@@ -3,7 +3,8 @@
 //! The input is the highest number and its time. The output is the highest number at a past time,
 //! and the time at which the highest number reached a given number.
 //!
-//! At that time the packet with the given number had certainly been sent, even if it arrived later.
+//! At that time the packet with the given number had certainly been sent, even if this packet
+//! arrived later.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -44,8 +45,8 @@ impl HighestNumbers {
         }
     }
 
-    /// Adds the highest packet number plus one. The function replaces the last step if the step
-    /// before it is less than `apart` old.
+    /// Adds the highest packet number plus one. The function replaces the last step if the last but
+    /// one step is less than `apart` old.
     pub(super) fn advance(&mut self, next: u64, now: Time, apart: Duration) {
         let count = self.steps.len();
         if count >= 2 && now.since(self.steps[count - 2].at) < apart {

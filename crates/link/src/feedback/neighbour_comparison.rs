@@ -61,23 +61,24 @@ const STEPS_AROUND: u32 = 16;
 /// Factor for the usual fraction of arrived neighbours. If a packet's fraction is below the
 /// product, and chance does not explain the difference, the packet has overtaken others.
 ///
-/// If one packet in five or more is faster than the others, the fast packets are typical of the
+/// If at least one packet in five is faster than the others, the fast packets are typical of the
 /// path. The other packets then count as late.
 const ALONE: f64 = 1.0 / 5.0;
 /// Least value of the usual fraction of arrived neighbours.
 ///
-/// While a queue overflows, few neighbours of a packet arrive. The moving average would fall, and
-/// overtaking packets would soon count as normal, since no queue drops them.
+/// While a queue overflows, few neighbours of a packet arrive. Without this minimum, the moving
+/// average would then fall. Overtaking packets would soon count as normal, since no queue drops
+/// them.
 ///
-/// With 0.8, the limit is a fifth of 0.8 minus one standard deviation for 256 packets: 0.137. If
-/// one packet in ten overtakes, the fraction is two standard deviations below this limit. If one
-/// packet in five is fast, the fraction is above the limit.
+/// A fifth of 0.8 is 0.16. The limit is one standard deviation for 256 packets lower: 0.137. If one
+/// packet in ten overtakes, the fraction is two standard deviations below this limit. If one packet
+/// in five is fast, the fraction is above the limit.
 const USUAL_ARRIVED_MIN: f64 = 0.8;
-/// Least time for which overtaking packets may arrive without other packets. A measured round-trip
-/// time may be too short, because it may come from an overtaking packet.
+/// Least time after which packets that arrive without their neighbours count as normal. A measured
+/// round-trip time may be too short, because it may come from an overtaking packet.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
-/// Weight of one packet in the usual fraction. A pause, after which overtaking packets arrive
-/// first, changes the average little.
+/// Weight of one packet in the usual fraction. After a pause, overtaking packets arrive first. With
+/// this weight, a pause changes the average only little.
 const USUAL_ARRIVED_GAIN: f64 = 1.0 / 1024.0;
 
 impl NeighbourComparison {

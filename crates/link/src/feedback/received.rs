@@ -47,7 +47,7 @@ pub(crate) struct ReceivedLog {
     /// Whether the present report includes a range that the peer requested.
     is_answering: bool,
     /// Packet number below which the present report covers only late packets. The second field is
-    /// the size of that part in bytes.
+    /// the size of the blocks for these late packets, in bytes.
     late_below: u64,
     late_bytes: usize,
     /// Time from which the next reports may cover late packets again.
@@ -72,7 +72,7 @@ pub(crate) struct ReceivedLog {
     pending: bool,
     /// Time until which the log repeats reports even if no packets arrive.
     repeat_until: Time,
-    /// Number of reports about a ping that are repeated after `repeat_until`.
+    /// Number of repeated reports about a ping after `repeat_until`.
     repeats_left: usize,
 }
 
@@ -82,8 +82,8 @@ pub(crate) struct ReceivedLog {
 pub(crate) enum ContentKind {
     /// Only reports, or the end of the connection. The peer needs no report about such a packet.
     Reports,
-    /// Ping that asks whether this gateway is still there. The peer repeats a ping without an
-    /// answer.
+    /// Ping that tests whether this gateway is still reachable. The peer repeats a ping if no reply
+    /// arrives.
     Ping,
     /// Any other content.
     Data,
@@ -106,13 +106,14 @@ const ANSWERS_BYTES_PER_S: f64 = 250_000.0;
 /// Limit of the reports about late packets, as a fraction of the arriving bytes. The limit applies
 /// if it exceeds [`ANSWERS_BYTES_PER_S`].
 const LATE_SHARE: f64 = 0.01;
-/// Number of samples per set of arrivals from which a front is selected. With more samples, the
-/// same front would be sampled twice.
+/// Approximate number of fronts that are sampled from one set of compared arrivals. With more
+/// samples, the same front would be sampled twice.
 const SAMPLED_EACH: usize = 16;
 /// Maximum size in bytes of a report's fields before samples and blocks, including the length
 /// fields.
 const FIELDS_SIZE_MAX: usize = 6 * 8 + 2 * 4;
-/// Number of packets with only reports that arrive before the log sends one report about them.
+/// Number of arriving packets that contain only reports. After this number, the log sends one
+/// report about these packets.
 const REPORTS_PER_REPORT: u64 = 16;
 impl ReceivedLog {
     pub(crate) fn new(rtt: Duration) -> Self {

@@ -4,7 +4,7 @@
 //! arrived. The window works as the replay window of IPsec and DTLS (RFC 9147 section 4.5.1), with
 //! whole words as in RFC 6479.
 //!
-//! The window is longer than in those protocols, because reports are written from it. The
+//! The window is longer than in those protocols, because reports are written from the window. The
 //! [log](super::received) decides the content of a report.
 
 use crate::wire::report::WINDOW;
