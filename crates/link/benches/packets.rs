@@ -1,7 +1,8 @@
 //! Number of instructions per packet at the sender and at the receiver, counted by Callgrind.
 //!
 //! The count does not depend on other processes of the machine, so the bench can enforce a limit. A
-//! run fails if a count exceeds its limit. The limits were 5 % above the counts when they were set.
+//! run fails if a count exceeds its limit. Each limit is 5 % above the count that was measured when
+//! the limit was set.
 //!
 //! `cargo xtask bench instructions` provides Valgrind and gungraun's runner, and prints the counts
 //! per packet. The counted code is the turns of [`SteadyTransfer`]: everything except the kernel.

@@ -2,7 +2,8 @@
 //!
 //! The rows come from the scenarios, from `bench link` and from `bench fair`. Each row runs
 //! unchanged, and then without each mechanism in turn, with the same seeds. If no condition of a
-//! mechanism was true in a run, the run would not change, and is not repeated.
+//! mechanism was true in a run, the run would not change without the mechanism. The bench then
+//! skips the repetition.
 //!
 //! A figure (measured value) has changed if its mean over the seeds differs by more than the spread
 //! between unchanged runs. The spread counts as at least [`SPREAD_MIN`]. If a figure becomes worse

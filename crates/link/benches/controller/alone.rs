@@ -98,9 +98,9 @@ fn alone_cell(line: &SymmetricPath, seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// Returns the number of round trips until 90 % of the capacity arrives, without the random losses
-/// of the path. The time starts when the connection is established. The rate is measured over a
-/// quarter of a round trip.
+/// Returns the number of round trips until packets arrive at 90 % of the possible rate. The
+/// possible rate is the capacity minus the random losses of the path. The time starts when the
+/// connection is established. The rate is measured over a quarter of a round trip.
 fn rtts_to_capacity(crowd: &Crowd, line: &SymmetricPath, flow: usize) -> f64 {
     let record = crowd.record();
     let Some(first) = crowd.connected(flow) else {
@@ -219,8 +219,8 @@ pub(crate) fn path_changes() -> Vec<BenchCase<Vec<Figure>>> {
     changes.into_iter().map(cell).collect()
 }
 
-/// Scenario 5: random loss starts at 15 s and ends at 30 s. From 3 s after each change on, every
-/// period of 3 s must reach the required figure.
+/// Scenario 5: random loss starts at 15 s and ends at 30 s. Every period of 3 s must reach the
+/// required figure, except during the first 3 s after each change.
 pub(crate) fn loss_changes() -> Vec<BenchCase<Vec<Figure>>> {
     let cell = |(mbit, rtt_ms, loss): (u64, u64, f64)| {
         let line = SymmetricPath::new(mbit, rtt_ms, 1.0);

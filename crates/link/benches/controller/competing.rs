@@ -18,7 +18,8 @@ use crate::{
     runs::{fair, finish, policed},
 };
 
-/// Scenario 7: one Longhaul flow beside CUBIC flows. All flows start within the first second.
+/// Scenario 7: one Longhaul flow shares the path with CUBIC flows. All flows start within the first
+/// second.
 pub(crate) fn beside_cubic() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for queue in [0.5, 1.0, 4.0] {
@@ -83,7 +84,8 @@ pub(crate) fn visited_by_cubic() -> Vec<BenchCase<Vec<Figure>>> {
     cases
 }
 
-/// Scenario 9: one Longhaul flow beside a TCP flow with a receive window of 128 KiB.
+/// Scenario 9: one Longhaul flow shares the path with a TCP flow that has a receive window of 128
+/// KiB.
 pub(crate) fn small_user() -> Vec<BenchCase<Vec<Figure>>> {
     let line = SymmetricPath::new(100, 173, 1.0);
     vec![BenchCase::new("128 KiB", move |seed| {
@@ -206,7 +208,7 @@ pub(crate) fn policer_with_cubic() -> Vec<BenchCase<Vec<Figure>>> {
     })]
 }
 
-/// Scenario 17: a background flow alone and beside CUBIC flows.
+/// Scenario 17: a background flow, either alone or together with CUBIC flows.
 pub(crate) fn background() -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for queue in [0.5, 1.0, 4.0] {

@@ -45,8 +45,8 @@ pub(crate) fn bursts() -> Vec<BenchCase<Vec<Figure>>> {
     cases
 }
 
-/// Scenario 15: reordering and jitter in both directions. A jitter of 5 ms changes the delay by up
-/// to 2.5 ms up or down.
+/// Scenario 15: reordering and jitter in both directions. A jitter of 5 ms lengthens or shortens
+/// the delay by up to 2.5 ms.
 pub(crate) fn reordering() -> Vec<BenchCase<Vec<Figure>>> {
     let late = |probability: f64, ms: u64| Reordering {
         probability,

@@ -1,9 +1,10 @@
 //! Regression scenarios of the congestion controller in virtual time: required and measured
 //! figures.
 //!
-//! The real endpoints with encryption run over the simulated network `wansim`, alone and beside the
-//! TCP models in `rivals`. The same scenarios and limits were used to select the controller, in a
-//! separate simulation. The comment on a scenario states any difference.
+//! The real endpoints with encryption run over the simulated network `wansim`, alone and together
+//! with the TCP models in `rivals`. The same scenarios and limits were used to select the
+//! controller, in a separate simulation. The comment on a scenario states any difference from that
+//! simulation.
 //!
 //! A scenario is reached if every figure of every cell and seed stays within its limit.
 //!

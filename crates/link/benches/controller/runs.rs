@@ -104,8 +104,8 @@ pub(crate) fn finish(crowd: &mut Crowd, line: &SymmetricPath, seed: u64, end: Du
     }
 }
 
-/// Runs the simulation for `time` from the first flow's connection on, and checks the invariants.
-/// Returns the time of the connection.
+/// Runs the simulation until `time` has passed since the first flow connected, and checks the
+/// invariants. Returns the time at which the flow connected.
 ///
 /// At 64 % loss a handshake may take ten seconds. Another bench measures that time.
 pub(crate) fn finish_connected(

@@ -1,8 +1,9 @@
 //! Goodput and waiting times of the link in virtual time, compared with the requirements. The bench
 //! uses the real endpoints, congestion controller and encryption.
 //!
-//! A transfer of the matrix or of a row moves 500 MB over 1 Gbit/s, or as many bytes as fill 20
-//! round trips. The queue holds half of the bandwidth-delay product, and at least 300 KB.
+//! A transfer of the matrix or of a row moves 500 MB over 1 Gbit/s. The size is larger if 500 MB
+//! would take less than 20 round trips. The queue holds half of the bandwidth-delay product, and at
+//! least 300 KB.
 //!
 //! The link is warm: an earlier transfer of four bandwidth-delay products used the same connection.
 //! `--help` lists the options.

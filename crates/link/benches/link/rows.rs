@@ -14,8 +14,8 @@ use super::{
 struct TrialRow {
     name: String,
     trial: Trial,
-    /// Same path without the impairment of the row. If present, the result is compared with this
-    /// path.
+    /// Trial on the same path without the impairment of the row. If the trial is set, the result of
+    /// the row is compared with it.
     plain: Option<Trial>,
     /// Required goodput as a fraction of the goodput on the plain path. Without a plain path, the
     /// reference is the ideal goodput.
