@@ -84,7 +84,7 @@ impl CompetingFlows {
 const STEP_UP: f64 = 1.0;
 const STEP_DOWN: f64 = 0.5;
 /// Score at which competing flows are assumed to fill the queue: three failed drains in a row. Each
-/// successful drain in between raises the required number by one half.
+/// successful drain between the failed drains raises the required number by one half.
 const COMPETING_SCORE: f64 = 3.0;
 
 #[cfg(test)]

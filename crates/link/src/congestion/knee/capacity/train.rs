@@ -13,7 +13,7 @@ pub(in super::super) struct PacketTrains {
     newest: Option<TrainCapacity>,
     /// Arrivals of the newest train's packets.
     arrivals: Vec<PacketArrival>,
-    /// Number of packets of a requested train that has not been sent yet. The train waits for data
+    /// Number of packets in the requested train, until the train is sent. The train waits for data
     /// and for room in the window. Zero means that no train is requested.
     wanted: usize,
     /// Whether the last train was shorter than requested because the application had too little
@@ -140,7 +140,7 @@ impl TrainCapacity {
     /// only a lower limit of the capacity.
     ///
     /// The function also returns `None` if one packet is in more than half of the pairs and one gap
-    /// is most of the spread. That packet may have overtaken the others.
+    /// is most of the spread. That packet may have overtaken the other packets.
     fn of(arrivals: &[PacketArrival]) -> Option<Self> {
         let mut s_per_byte = Vec::new();
         let mut bytes_max: u64 = 0;
@@ -187,8 +187,8 @@ fn has_gap(arrivals: &[PacketArrival]) -> bool {
     widest_s > GAP_PART * spread_s
 }
 
-/// Returns the length of a train that lasts [`TRAIN_TIME_S`] at `rate_bytes_per_s`, as a number of
-/// packets of `packet_bytes` bytes.
+/// Returns the number of packets in a train that lasts [`TRAIN_TIME_S`] at `rate_bytes_per_s`. Each
+/// packet has `packet_bytes` bytes.
 pub(in super::super) fn packets_to_time(rate_bytes_per_s: f64, packet_bytes: f64) -> f64 {
     rate_bytes_per_s * TRAIN_TIME_S / packet_bytes
 }

@@ -125,7 +125,7 @@ impl LossFloor {
         }
     }
 
-    /// Replaces the floor by the loss since the last cut, if more packets support that loss than
+    /// Replaces the floor by the loss since the last cut, if that loss comes from more packets than
     /// the floor. A loss beyond the tolerance does not replace the floor.
     ///
     /// After a cut the sender sends less, so the path itself probably causes the losses. The
@@ -141,22 +141,22 @@ impl LossFloor {
         }
     }
 
-    /// Replaces the floor by the loss of the first round, if the first round has more packets. The
-    /// first round was sent far below capacity.
+    /// Replaces the floor by the loss of the first round, if the loss comes from more packets than
+    /// the floor. The first round was sent far below capacity.
     pub(in super::super) fn learn_first(&mut self) {
         self.learn_if_longer(self.first);
     }
 
-    /// Replaces the floor by the loss in `tally`, if `tally` has more packets than support the
-    /// floor.
+    /// Replaces the floor by the loss in `tally`, if `tally` counts more packets than the floor
+    /// comes from.
     pub(in super::super) fn learn_if_longer(&mut self, tally: LossCounts) {
         if tally.packets > self.estimate.packets {
             self.estimate.replace(tally.loss_fraction(), tally.packets);
         }
     }
 
-    /// Returns the number of packets sent after the first round that were acknowledged or declared
-    /// lost. The result is valid only before the first cut.
+    /// Returns the number of acknowledged or lost packets. Packets of the first round do not count.
+    /// The result is valid only before the first cut.
     pub(in super::super) fn packets_since_first_round(&self) -> f64 {
         self.since_cut.packets - self.first.packets
     }
@@ -181,7 +181,7 @@ pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
 /// Maximum number of packets that support the floor. With a larger maximum, new counts would hardly
 /// change an old floor.
 const PACKETS_MAX: f64 = 3000.0;
-/// Least number of packets used when a formula divides by the packets that support the floor.
+/// Least divisor in the formulas that divide by the number of packets that support the floor.
 const PACKETS_MIN: f64 = 20.0;
 /// Maximum weight of weak evidence about the floor, in packets: a fifteenth of [`PACKETS_MAX`].
 ///

@@ -220,8 +220,8 @@ const RARE_DEVIATIONS: f64 = 3.0;
 ///
 /// A larger number limits the floor more precisely. A smaller number forgets earlier losses sooner.
 const PAST_MAX: f64 = 20_000.0;
-/// Fraction of the losses before the last cut. If more than this fraction arrives late, the cut was
-/// wrong.
+/// Fraction of the packets whose loss caused the last cut. If more than this fraction arrives late,
+/// the cut was wrong.
 const MOST: f64 = 0.5;
 /// Dispersion above which losses come in bursts. The floor is then uncertain with any number of
 /// packets. Runs of two packets on average have a dispersion of 3.

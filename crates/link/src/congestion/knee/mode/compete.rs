@@ -208,8 +208,8 @@ const TEST_GRACE_S: f64 = 1.0;
 const EMPTY_TIMES: u32 = 2;
 /// Time before the second test, as a fraction of the usual interval between tests.
 ///
-/// After this time, the effect of a loss shared with other flows is over. A longer time would leave
-/// the capacity of stopped flows unused.
+/// After this time, a loss in all flows no longer affects the queue. A longer time would leave the
+/// capacity of stopped flows unused.
 const SECOND_TEST_AFTER: f64 = 0.3;
 /// Least number of round trips between two cuts for assumed drops on a lossy path.
 ///
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::congestion::knee::competing_flows::KneePolicy;
 
-    /// Returns the mode on a path of 100 ms on which other flows keep 50 ms of queue.
+    /// Returns the mode on a path of 100 ms. Other flows keep 50 ms of queue.
     fn competing() -> (CompeteMode, PathModel) {
         let mut path = PathModel::new(KneePolicy::Fair, 1e6, None);
         path.pretend(0.1, 10e6, 0.0);

@@ -225,7 +225,8 @@ mod tests {
         knee::{competing_flows::KneePolicy, resolved_at},
     };
 
-    /// Returns a drain of a queue of 50 ms at a capacity of 15 MB/s, on a path of 100 ms.
+    /// Returns a drain that starts with 50 ms of queue. The path has a capacity of 15 MB/s and a
+    /// round-trip time of 100 ms.
     fn draining() -> (DrainMode, PathModel) {
         let mut path = PathModel::new(KneePolicy::Fair, 2e6, None);
         path.pretend(0.1, 15e6, 0.0);

@@ -222,7 +222,7 @@ impl LossTest {
 
 /// Result of an experiment.
 enum ExperimentVerdict {
-    /// At a quarter of the rate the loss fraction is as high: the path itself loses the packets,
+    /// At a quarter of the rate the loss fraction is not lower: the path itself loses the packets,
     /// and the cut was not needed.
     Path,
     /// At a quarter of the rate the loss fraction is lower: the sending rate causes the losses, and
@@ -338,8 +338,8 @@ fn delivered(loss: f64) -> f64 {
     (1.0 - loss).max(FRACTION_MIN)
 }
 
-/// Window after a cut, as a fraction of the window that passes. With a window a tenth smaller, a
-/// queue of one bandwidth-delay product becomes empty within ten round trips.
+/// Window after a cut, as a fraction of the window that the path passes. With a window a tenth
+/// smaller, a queue of one bandwidth-delay product becomes empty within ten round trips.
 const OF_PASSED: f64 = 0.9;
 
 /// Fraction of the losses in excess of the floor. If a cut removes at least this fraction, the cut
@@ -365,7 +365,7 @@ const CUT_TIMEOUT_ROUNDS: f64 = 2.0;
 /// itself loses the packets, a larger divisor would waste more capacity.
 const EXPERIMENT_DIVISOR: f64 = 4.0;
 /// Number of packets of an experiment. After [`SLOW_S`] an experiment may end with fewer packets,
-/// but at least with [`JUDGED_PACKETS_MIN`].
+/// but needs at least [`JUDGED_PACKETS_MIN`].
 const EXPERIMENT_PACKETS: f64 = 64.0;
 /// Time after which an experiment ends even if chance may explain its result. An experiment uses
 /// only a quarter of the rate, so it must not last long.

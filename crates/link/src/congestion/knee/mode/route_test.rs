@@ -229,8 +229,8 @@ const TEST_RATE: f64 = 0.9;
 /// Duration of a test, as a fraction of the base round-trip time.
 ///
 /// The delay is measured over two thirds of the test. If other flows use the whole path, the delay
-/// grows by 0.3 RTT in that time. If they use 0.3 of the path, the delay still grows by more than
-/// the threshold.
+/// grows by 0.3 RTT in that time. If other flows use 0.3 of the path, the delay still grows by more
+/// than the threshold.
 ///
 /// A test at twice the rate takes half as long. The test adds at most half of the known
 /// bandwidth-delay product to the bytes in flight. The bytes of its train are additional.

@@ -82,8 +82,8 @@ impl StartMode {
         self.train_begun_s = now_s;
     }
 
-    /// Sets the window for the capacity of an earlier connection, or for the rate of the first
-    /// train if that is lower.
+    /// Sets the window for the lower of two rates: the capacity from an earlier connection, and the
+    /// rate of the first train.
     pub(in super::super) fn take_up_cached(&mut self, path: &mut PathModel) {
         let Some(believed) = path.capacity.trains.believed_max() else {
             return;
@@ -290,8 +290,8 @@ fn is_far_below_train(path: &PathModel) -> bool {
 /// Number of packets in the first train. At 100 Mbit/s the path spreads the train over 4 ms, which
 /// is measurable. At 10 Mbit/s the train builds 38 ms of queue.
 ///
-/// After the first round, losses count only once at least this number of packets was acknowledged
-/// or declared lost. A packet that overtakes a train makes other packets of the train seem lost.
+/// Losses after the first round count only if at least this number of packets was acknowledged or
+/// declared lost. A packet that overtakes a train makes other packets of the train seem lost.
 const FIRST_TRAIN_MIN: f64 = 32.0;
 /// Maximum number of packets in the first train if a capacity is stored from an earlier connection:
 /// 1.5 ms at 1 Gbit/s.
@@ -322,8 +322,8 @@ const FLOOR_MAX: f64 = 0.125;
 /// rounds of slow growth.
 const EXCESS_AT_ONCE: f64 = 0.10;
 const RUNS_AT_ONCE: f64 = 8.0;
-/// Least number of rounds before losses may end start-up. After these rounds start-up also sends
-/// another train if too much of the first train was lost to measure it.
+/// Least number of rounds before losses may end start-up. After these rounds, start-up also sends
+/// another train if losses prevented a measurement of the first train.
 const ROUNDS_BEFORE_CUT: u32 = 2;
 /// Largest loss fraction that can be the loss floor of a path.
 const PATH_LOSS_MAX: f64 = 0.75;

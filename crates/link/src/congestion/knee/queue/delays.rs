@@ -1,4 +1,4 @@
-//! One-way delays of packets in excess of the least recent delay.
+//! One-way delays of packets in excess of the base delay, the shortest delay of the recent past.
 //!
 //! The input is packet arrivals. The first output is the arrivals that are evidence about the path.
 //! The second output is the least excess delay of each bucket of packets, and the jitter of delays.
@@ -244,8 +244,8 @@ const BUCKET_COUNT_MAX: usize = 4096;
 /// Packets that were overtaken do not enter the bucket. Overtaking packets are therefore several
 /// times more frequent in a bucket than on the path.
 const FAST_EACH: usize = 4;
-/// Least lead of an overtaking packet in a bucket of fewer than [`MANY`] packets, as a fraction of
-/// the base round-trip time.
+/// Least lead of an overtaking packet, as a fraction of the base round-trip time. The value applies
+/// to a bucket of fewer than [`MANY`] packets.
 ///
 /// In a small bucket, jitter makes the distance between two delays larger than in a large bucket.
 const AHEAD: f64 = 1.0 / 5.0;

@@ -5,8 +5,9 @@
 //! states whether the delay was measured since the last cut. The [`mode`](super::mode) decides how
 //! to react to a queue.
 //!
-//! The queueing delay is the least one-way delay of the newest packets minus the least recent
-//! delay. The fastest of the newest packets do not count ([`delays`]).
+//! The queueing delay is a difference: the least one-way delay of the newest packets, minus the
+//! least one-way delay of the recent past. The fastest of the newest packets do not count
+//! ([`delays`]).
 
 use crate::congestion::knee::Mechanism;
 mod base_rtt;
@@ -196,8 +197,8 @@ impl QueueEstimate {
         visible_delay_s(self.base_rtt_s()).max(packets_s).min(cap_s)
     }
 
-    /// Whether the jitter of the path exceeds the largest delay that counts as an empty queue. A
-    /// lowered threshold for shallow queues does not matter.
+    /// Whether the jitter of the path exceeds the largest delay that counts as an empty queue. The
+    /// result does not depend on a threshold that was lowered for a shallow queue.
     pub(super) fn jitters(&self, threshold_s: f64) -> bool {
         let threshold_s = threshold_s.max(visible_delay_s(self.base_rtt_s()));
         self.delays.jitter_s() >= EMPTY_PART * threshold_s
