@@ -1,7 +1,7 @@
 //! Record of several flows, sampled at equal intervals, and the results that the benches compute
 //! from it.
 //!
-//! A bench that runs the kernel's flows fills the record itself.
+//! A bench that runs TCP flows of the kernel fills the record itself.
 //!
 //! Rates count bytes on the wire that arrive at the receiver, including Ethernet overhead. The sum
 //! of all flows' rates therefore equals the rate of the bottleneck.
@@ -131,7 +131,8 @@ impl CrowdRecord {
         delays[((delays.len() - 1) as f64 * fraction) as usize]
     }
 
-    /// Returns the fraction of packets sent during `span` that the queue or the policer dropped.
+    /// Returns the fraction of packets that the queue or the policer dropped, among the packets
+    /// sent during `span`.
     pub fn caused_loss(&self, span: &Range<Duration>) -> f64 {
         let (from, to) = self.indices(span);
         let sent = self.sent[to] - self.sent[from];

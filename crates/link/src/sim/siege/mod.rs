@@ -266,8 +266,8 @@ impl Siege {
         siege
     }
 
-    /// Returns the distinct payload bytes that have arrived: first peer up and down, second peer up
-    /// and down.
+    /// Returns the distinct payload bytes that have arrived: up and down for the first peer, then
+    /// for the second peer.
     fn goodput(&self) -> [u64; 4] {
         let up = |peer| {
             self.gateway
@@ -287,8 +287,8 @@ impl Siege {
         [up(0), down(0), up(1), down(1)]
     }
 
-    /// Returns the bytes delivered in order to the applications: first peer up and down, second
-    /// peer up and down.
+    /// Returns the bytes delivered in order to the applications: up and down for the first peer,
+    /// then for the second peer.
     fn delivered(&self) -> [u64; 4] {
         let up = &self.gateway.node.delivered;
         let down = |peer: usize| self.honest[peer].delivered[0];
@@ -594,7 +594,7 @@ const GIVE_UP_EVERY: Duration = Duration::from_secs(3);
 /// transfer runs.
 const NEW_BYTES: usize = 50_000;
 const NEW_STREAM_MAX: Duration = Duration::from_secs(5);
-/// Additional time in which a connection may outlast its idle timeout.
+/// Maximum time for which a connection may exist after its idle timeout.
 const LEEWAY: Duration = Duration::from_secs(5);
 /// Maximum ratio of the heap memory of buffers to the counted bytes (docs/protocol.md section 11).
 const HEAP_FACTOR: u64 = 2;
