@@ -1,10 +1,10 @@
 //! History of the highest packet number that has arrived.
 //!
-//! The input is the highest number and its time. The output is the highest number at a past time,
-//! and the time at which the highest number reached a given number.
+//! The input is the highest number and its time. The first output is the highest number at a past
+//! time. The second output is the time at which the highest number reached a given number.
 //!
-//! At that time the packet with the given number had certainly been sent, even if this packet
-//! arrived later.
+//! When the highest number reached a given number, the packet with that number had certainly been
+//! sent. This packet may arrive later.
 
 use std::{collections::VecDeque, time::Duration};
 

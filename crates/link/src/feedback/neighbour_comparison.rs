@@ -37,8 +37,8 @@ pub(super) struct NeighbourComparison {
     step: Duration,
 }
 
-/// Maximum number of neighbours that are compared. With this number, an overtaking rate of one in
-/// ten rarely looks like one in five.
+/// Maximum number of neighbours that are compared. With this number, a sample rarely suggests that
+/// one packet in five overtakes if only one in ten does.
 const NEIGHBOURS: u64 = 256;
 /// Least number of neighbours for a comparison.
 const NEIGHBOURS_MIN: u64 = 8;

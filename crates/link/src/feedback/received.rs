@@ -97,8 +97,8 @@ struct ReportRecord {
     late: Option<(u64, u64)>,
 }
 
-/// Maximum number of packets that are reported again at the peer's request. At 1 Gbit/s they cover
-/// more than one second.
+/// Maximum number of packets that are reported again at the peer's request. At 1 Gbit/s these
+/// packets cover more than one second.
 const ASKED_MAX: u64 = 1 << 17;
 /// Maximum number of bytes per second of requested reports, on average. A short request causes a
 /// long report, so the number is limited.
