@@ -6,7 +6,7 @@
 //! controller, in a separate simulation. The comment on a scenario states any difference from that
 //! simulation.
 //!
-//! A scenario is reached if every figure of every cell and seed stays within its limit.
+//! A scenario succeeds if every figure of every cell and seed stays within its limit.
 //!
 //! The figure "used" is a fraction: the bytes that arrived, divided by the bytes that the
 //! bottleneck and the random loss permit. It shows the controller's contribution to goodput. `bench

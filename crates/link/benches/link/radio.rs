@@ -27,8 +27,8 @@ const OF_SILENT: f64 = 0.95;
 const PAYLOAD_BYTES: u64 = 1448;
 const IP_BYTES: usize = 1500;
 
-/// Duration of one transfer, and the number of packets in the other direction per packet of the
-/// sender.
+/// Duration of one transfer. The second field is the number of packets from the receiver, divided
+/// by the number of packets from the sender.
 #[derive(Clone, Copy)]
 struct RadioRun {
     time_s: f64,
