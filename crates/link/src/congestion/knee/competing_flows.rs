@@ -4,8 +4,8 @@
 //! queue, and the window with which to start competing. [`CubicWindow`](super::cubic::CubicWindow)
 //! then computes the fair share.
 //!
-//! If a sender is alone on the path, its drain empties the queue. Competing flows do not slow down,
-//! so the drain fails.
+//! If a sender is alone on the path, its drain empties the queue. If competing flows fill the
+//! queue, they do not slow down, and the drain fails.
 
 use crate::congestion::knee::Mechanism;
 

@@ -189,8 +189,8 @@ impl PathModel {
         self.queue.is_seen_empty(self.threshold_s())
     }
 
-    /// Whether the queue counts as empty. Packets sent before the last cut may have measured the
-    /// queue.
+    /// Whether the queue counts as empty. The measurement may come from packets sent before the
+    /// last cut.
     pub(super) fn queue_is_empty(&self) -> bool {
         self.queue.is_empty(self.threshold_s())
     }

@@ -133,7 +133,8 @@ impl LossTest {
         path.policer.forget();
     }
 
-    /// Returns the fraction of the window before the cut that the path passes.
+    /// Returns the fraction of the old window that the path passes. The old window is the window
+    /// before the cut.
     ///
     /// The result is below 1 if the losses before the cut exceeded the loss floor by more than
     /// chance explains.
@@ -370,8 +371,8 @@ const EXPERIMENT_PACKETS: f64 = 64.0;
 /// Time after which an experiment ends even if chance may explain its result. An experiment uses
 /// only a quarter of the rate, so it must not last long.
 ///
-/// If the experiment has as many packets as the count before it, half of the time is enough. More
-/// packets would reduce only one of the two variances.
+/// If the experiment has as many packets as the count before the experiment, half of the time is
+/// enough. More packets would reduce only one of the two variances.
 const EXPERIMENT_MAX_S: f64 = 5.0;
 /// Growth of the delivered fraction that shows congestion, as a logarithm.
 ///

@@ -96,8 +96,8 @@ const GUESS_S: f64 = 0.1;
 /// Reports are at least a millisecond apart, and the timers of both gateways can add half a
 /// millisecond. The rate should hardly depend on such errors.
 ///
-/// A report states for how long the peer has delayed it. If a peer states the whole round-trip time
-/// as its delay, the base must not fall to zero.
+/// A report states for how long the peer has delayed the report. If a peer states the whole
+/// round-trip time as its delay, the base must not fall to zero.
 const MIN_S: f64 = 0.008;
 /// Least factor of a sudden change of the base round-trip time. A change by this factor shows that
 /// the path has changed.

@@ -184,9 +184,9 @@ impl QueueEstimate {
     /// Returns the queueing delay that ends growth, in seconds. The sender sends `rate` bytes per
     /// second in packets of `packet_bytes` bytes.
     ///
-    /// The threshold is above the jitter, but fits into a queue of a tenth of the bandwidth-delay
-    /// product. At low rates the threshold is longer, because the delays of packets sent far apart
-    /// vary more.
+    /// The threshold is above the jitter, but small enough for a buffer of a tenth of the
+    /// bandwidth-delay product. At low rates the threshold is longer, because the delays of packets
+    /// sent far apart vary more.
     pub(super) fn threshold_s(&self, rate: f64, packet_bytes: f64) -> f64 {
         let packets_s = THRESHOLD_PACKETS * packet_bytes / rate.max(packet_bytes / self.rtt_s());
         let packets_s = Mechanism::ThresholdPackets.value(packets_s, 0.0);
@@ -221,8 +221,8 @@ impl QueueEstimate {
         self.is_fresh && self.delay_s > threshold_s
     }
 
-    /// Whether the queue counts as empty. Packets sent before the last cut may have measured the
-    /// queue.
+    /// Whether the queue counts as empty. The measurement may come from packets sent before the
+    /// last cut.
     pub(super) fn is_empty(&self, threshold_s: f64) -> bool {
         self.delay_s <= EMPTY_PART * threshold_s
     }
@@ -293,8 +293,8 @@ fn visible_delay_s(base_s: f64) -> f64 {
 
 /// Least visible queueing delay, as a fraction of the base round-trip time.
 ///
-/// The value is large enough to exceed usual jitter. It is small enough that growth ends within a
-/// queue of a tenth of the bandwidth-delay product.
+/// The value is large enough to exceed usual jitter. It is small enough that growth ends before a
+/// buffer of a tenth of the bandwidth-delay product overflows.
 const VISIBLE_PART: f64 = 1.0 / 16.0;
 /// Least visible queueing delay, in seconds. Timers and reports are not more precise.
 const VISIBLE_MIN_S: f64 = 0.002;
@@ -310,8 +310,9 @@ const NO_QUEUE_S: f64 = 0.000_2;
 /// Fraction of the longest recent queueing delay. A queue of at least this length is at its peak.
 const AT_PEAK: f64 = 0.9;
 
-/// New queue threshold after a loss at a queue below the threshold, as a fraction of the present
-/// queueing delay. Growth must end before the queue is as long again.
+/// New queue threshold, as a fraction of the present queueing delay. The value applies if packets
+/// are lost before the queue reaches the old threshold. Growth must end before the queue is as long
+/// again.
 const SHALLOW_PART: f64 = 0.5;
 /// Least queue threshold in seconds after losses. A shorter queueing delay cannot be distinguished
 /// from the noise of receive times.
