@@ -4,7 +4,7 @@
 //! sender measures rates and queues with fronts.
 //!
 //! Jitter or another route may delay or speed up single packets. Such a packet would distort the
-//! measurements. On some paths many packets have an unusual delay.
+//! measurements. On some paths, many packets are delayed or sped up.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Detection of packets that have overtaken other packets. If a packet has overtaken others, few of
-//! the packets sent shortly before it have arrived.
+//! Detection of packets that have overtaken other packets. If a packet has overtaken others, most
+//! packets sent shortly before this packet have not arrived yet.
 //!
 //! The input is the numbers of arriving packets, the arrived packets, and the round-trip time. The
 //! delay of an overtaking packet is not typical of the path.

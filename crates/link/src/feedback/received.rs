@@ -103,8 +103,8 @@ const ASKED_MAX: u64 = 1 << 17;
 /// Maximum number of bytes per second of requested reports, on average. A short request causes a
 /// long report, so the number is limited.
 const ANSWERS_BYTES_PER_S: f64 = 250_000.0;
-/// Limit of the reports about late packets, as a fraction of the arriving bytes. The limit applies
-/// if it exceeds [`ANSWERS_BYTES_PER_S`].
+/// Limit of the reports about late packets, as a fraction of the arriving bytes. The larger of this
+/// limit and [`ANSWERS_BYTES_PER_S`] applies.
 const LATE_SHARE: f64 = 0.01;
 /// Approximate number of fronts that are sampled from one set of compared arrivals. With more
 /// samples, the same front would be sampled twice.
