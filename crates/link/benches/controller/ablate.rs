@@ -5,9 +5,10 @@
 //! mechanism was true in a run, the run would not change without the mechanism. The bench then
 //! skips the repetition.
 //!
-//! A figure (measured value) has changed if its mean over the seeds differs by more than the spread
-//! between unchanged runs. The spread counts as at least [`SPREAD_MIN`]. If a figure becomes worse
-//! by [`PLAIN_SPREADS`] spreads, the mechanism is needed, and its other runs are skipped.
+//! A figure (measured value) has changed if its mean differs from the mean of the unchanged runs by
+//! more than their spread. The spread counts as at least [`SPREAD_MIN`]. If a figure becomes worse
+//! by [`PLAIN_SPREADS`] spreads, the mechanism is needed, and the bench skips the other runs
+//! without the mechanism.
 //!
 //! All figures are printed so that a larger value is better.
 
