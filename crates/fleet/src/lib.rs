@@ -2,8 +2,8 @@
 //! JetStream.
 //!
 //! A new job is a single message ([`message::ListingOrder`]). One worker lists the source of the
-//! job. For each few files, it puts a message into the queue ([`message::Batch`]). All workers take
-//! these messages.
+//! job. It groups the files into batches and puts one message per batch into the queue
+//! ([`message::Batch`]). All workers take messages from the queue.
 //!
 //! A [`record::JobRecord`] stores the progress of a job. A [`dead_letter::DeadLetter`] stores work
 //! that failed at every attempt. Every step may run twice without harm, because a file gets its

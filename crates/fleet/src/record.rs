@@ -25,8 +25,8 @@ pub struct JobRecord {
     pub to: String,
     /// Time of the submission, in seconds of Unix time.
     pub submitted_unix_s: i64,
-    /// Time at which the job was done, failed or was cancelled, in seconds of Unix time. `None`
-    /// before.
+    /// Time of the job's end (success, failure or cancellation), in seconds of Unix time. `None`
+    /// before the end.
     pub ended_unix_s: Option<i64>,
     /// Number of the latest listing of the source. Zero before the first listing.
     pub listing: u32,
@@ -51,12 +51,12 @@ pub struct JobRecord {
 pub struct FileCounts {
     /// Number of files to move.
     pub wanted: u64,
-    /// Number of moved files. It includes files that an attempt moved without being able to report
-    /// them.
+    /// Number of moved files. It includes files that an attempt moved but could not report.
     pub moved: u64,
     /// Number of files that the destination already had when the source was listed.
     pub same: u64,
-    /// Number of entries that were left out without an error, for example because of a filter.
+    /// Number of entries that the listing omitted without an error, for example because of a
+    /// filter.
     pub left_out: u64,
     /// Number of bytes that successful attempts moved.
     pub bytes: u64,

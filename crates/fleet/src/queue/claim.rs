@@ -93,8 +93,8 @@ impl PoolQueue {
     }
 
     /// Marks the claim as waiting for another attempt. `failure` is the reason why this attempt
-    /// failed. With `None`, this worker was interrupted, and the attempt does not count. Returns
-    /// whether this worker still had the claim.
+    /// failed. `None` means that this worker was interrupted. Such an attempt does not count.
+    /// Returns whether this worker still had the claim.
     ///
     /// # Errors
     /// [`QueueError`] if the server cannot be reached.
@@ -113,9 +113,9 @@ impl PoolQueue {
         Ok(put != WriteOutcome::Conflict)
     }
 
-    /// Removes this worker's claim after the batch or listing has finished or failed. If another
-    /// worker has claimed it meanwhile, removes nothing. Returns whether this worker still had the
-    /// claim.
+    /// Removes this worker's claim after the batch or listing has finished or failed. Removes
+    /// nothing if another worker has claimed the work meanwhile. Returns whether this worker still
+    /// had the claim.
     ///
     /// # Errors
     /// [`QueueError`] if the server cannot be reached.

@@ -55,11 +55,11 @@ pub struct PoolQueue {
 
 impl PoolQueue {
     /// Connects to a pool. If the pool does not exist, creates it with `replicas` replicas of each
-    /// stream. With `None`, does not create it.
+    /// stream. If `replicas` is `None`, a missing pool is an error.
     ///
     /// # Errors
-    /// [`QueueError`] if the server cannot be reached, refuses a request, or has no JetStream. Also
-    /// if the pool does not exist and `replicas` is `None`.
+    /// [`QueueError`] if the server cannot be reached, refuses a request, or has no JetStream. The
+    /// same error type reports a missing pool.
     pub async fn open(
         server: &NatsServer,
         pool: &str,
@@ -113,8 +113,8 @@ impl PoolQueue {
         made.map_err(QueueError::refused("make the consumer"))
     }
 
-    /// Creates streams again that the server has lost, for example at a restart with an empty disk.
-    /// Returns the consumer, and whether a stream or the consumer was missing.
+    /// Re-creates streams that the server has lost, for example because it restarted with an empty
+    /// disk. Returns the consumer, and whether a stream or the consumer was missing.
     ///
     /// # Errors
     /// [`QueueError`] if the server refuses a request or cannot be reached.
@@ -370,9 +370,9 @@ fn configs(pool: &str, replicas: usize) -> [stream::Config; 4] {
     ]
 }
 
-/// Converts an error to [`QueueError::NoJetStream`] if it shows that the server has no JetStream.
-/// The client library reports this with several different errors. Any other error is returned
-/// unchanged.
+/// Converts an error to [`QueueError::NoJetStream`] if the error shows that the server has no
+/// JetStream. The client library has several errors for a missing JetStream. Any other error is
+/// returned unchanged.
 fn name_jetstream(error: QueueError, server: &NatsServer) -> QueueError {
     let text = mover::run::chain(&error).to_ascii_lowercase();
     let signs = [
@@ -418,8 +418,8 @@ fn checked(job: &str) -> Result<&str, QueueError> {
     }
 }
 
-/// Time without a progress message after which the server delivers a worker's message to another
-/// worker.
+/// Acknowledgement timeout. If a worker sends no progress message for this time, the server
+/// delivers the worker's message to another worker.
 const ACK_WAIT: Duration = Duration::from_secs(60);
 
 const CONSUMER: &str = "workers";

@@ -122,7 +122,7 @@ impl WorkerContext {
         self.sweep(&job, &all).await;
     }
 
-    /// Deletes these part files at the destination, as far as they exist.
+    /// Deletes the part files `parts` at the destination, if they exist.
     async fn sweep(&self, job: &Job, parts: &[Vec<u8>]) {
         if parts.is_empty() {
             return;

@@ -168,5 +168,5 @@ impl WorkerContext {
 /// Delay before the second attempt. Each later delay is twice as long as the delay before it.
 const FIRST_DELAY: Duration = Duration::from_secs(5);
 
-/// Maximum delay as a multiple of the first delay. It is 320 s.
+/// Maximum delay as a multiple of the first delay. The maximum delay is 320 s.
 const DELAY_GROWTH_MAX: u32 = 64;

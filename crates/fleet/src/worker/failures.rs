@@ -5,7 +5,7 @@ use mover::{
     run::JobSummary,
 };
 
-/// The first reasons, and the number of all failed files.
+/// The first reasons why files failed, and the number of all failed files.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     reasons: Vec<String>,

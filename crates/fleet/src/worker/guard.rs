@@ -1,7 +1,7 @@
 //! Supervision of running work.
 //!
 //! The guard reports progress to the server. It interrupts work that is cancelled or that another
-//! worker has claimed. A fence prevents a worker that has lost its claim from irreversible changes.
+//! worker has claimed. A fence prevents irreversible changes by a worker that has lost its claim.
 
 use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
@@ -113,8 +113,8 @@ fn ticks(every: Duration) -> Interval {
     ticks
 }
 
-/// Sets the reason of an interruption. A later reason does not replace an earlier reason, except
-/// for [`Interruption::Lost`]. The worker must not report the outcome of lost work.
+/// Sets the reason of an interruption. Only [`Interruption::Lost`] replaces an earlier reason,
+/// because the worker must not report the outcome of lost work.
 fn interrupt(stop: &watch::Sender<Option<Interruption>>, why: Interruption) {
     stop.send_if_modified(|stored| {
         let is_news = stored.is_none() || (why == Interruption::Lost && *stored != Some(why));

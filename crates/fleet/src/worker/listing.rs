@@ -116,6 +116,6 @@ impl WorkerContext {
     }
 }
 
-/// Maximum number of batches that are put into the queue in parallel. With a round-trip time of 200
-/// ms to the NATS server, it permits 320 batches per second.
+/// Maximum number of batches that are put into the queue in parallel. If the round-trip time to the
+/// NATS server is 200 ms, this limit permits 320 batches per second.
 const PUTS_AT_ONCE: usize = 64;

@@ -52,15 +52,15 @@ pub struct Worker {
 struct WorkerContext {
     worker: Worker,
     queue: PoolQueue,
-    /// Progress of all slots. It also enforces the limit on their common rate.
+    /// Progress of all slots. It also enforces the limit on the sum of their rates.
     progress: JobProgress,
     /// FTP sessions that stay open between two batches.
     session_pool: Arc<SessionPool>,
-    /// Time without a progress message after which the server delivers the message to another
-    /// worker.
+    /// Acknowledgement timeout. If the worker sends no progress message for this time, the server
+    /// delivers the message to another worker.
     ack_wait: Duration,
     is_ending: watch::Receiver<bool>,
-    /// Lock that only the slot holds that restores a lost pool.
+    /// Lock that a slot holds while it restores a lost pool.
     restoring: Mutex<()>,
 }
 
@@ -149,7 +149,7 @@ impl WorkerContext {
         }
     }
 
-    /// Restores streams of the pool that the server has lost. A lock ensures that only one slot
+    /// Restores the pool's streams if the server has lost them. A lock ensures that only one slot
     /// restores them.
     async fn restore(&self) -> Result<PullConsumer, QueueError> {
         let _turn = self.restoring.lock().await;
@@ -356,9 +356,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Delay before the queue delivers a message again if the record of its job is unreadable.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Lower limit for the configured time without a progress message. With a shorter time, a worker
-/// would send progress messages all the time.
+/// Minimum acknowledgement timeout that the worker applies. With a shorter timeout, a worker would
+/// send progress messages all the time.
 const ACK_WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// Stand-in for the job's name in the key of an unreadable message's dead letter.
+/// Text that replaces the job's name in the key of a dead letter, if the message is unreadable.
 const UNREADABLE: &str = "unreadable";
