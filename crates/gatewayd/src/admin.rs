@@ -5,8 +5,8 @@
 //! - `GET /trace` serves programs on this machine.
 //! - The dashboard serves people.
 //!
-//! Names of users, files and clients are visible only with the token or a valid client certificate,
-//! or at the admin socket. The TLS address serves all pages except `/trace`, and only to clients
+//! Only the admin socket, the token and a valid client certificate give access to the names of
+//! users, files and clients. The TLS address serves all pages except `/trace`, and only to clients
 //! that the dashboard admits.
 //!
 //! Only the admin socket accepts the orders `POST /reload`, `POST /upgrade` and `POST /log`. The
@@ -14,9 +14,9 @@
 //! serves all other pages, too.
 //!
 //! The gateway answers only requests for its own host names. A malicious web page can make its own
-//! host name resolve to this address (DNS rebinding). The browser then sends the page's host name
-//! in `Host`. [`BoundedListener`] limits the number of connections and the idle time of each
-//! connection.
+//! host name resolve to the gateway's address (DNS rebinding). The browser then sends the page's
+//! host name in `Host`. [`BoundedListener`] limits the number of connections and the idle time of
+//! each connection.
 
 mod https;
 mod qlog;

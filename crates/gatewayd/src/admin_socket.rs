@@ -2,7 +2,7 @@
 //! this socket.
 //!
 //! The kernel reports the user of the peer process to both processes. The gateway accepts orders
-//! only from root and from its own user. A command connects only if the gateway runs as root, the
+//! only from root and from its own user. A command connects only if the gateway's user is root, the
 //! command's user, the service's user, or the owner of the gateway's key. Other users can therefore
 //! neither send orders nor receive them.
 #![allow(
@@ -123,8 +123,8 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
     with_short(path, |short| UnixStream::connect(short))
 }
 
-/// Calls `act` with the path. If the path is too long for a socket address, the function opens its
-/// folder and passes a short path in `/proc/self/fd`.
+/// Calls `act` with the path. If the path is too long for a socket address, the function opens the
+/// path's folder and passes a short path in `/proc/self/fd`.
 fn with_short<T>(path: &Path, act: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
     if path.as_os_str().as_bytes().len() <= ADDRESS_BYTES_MAX {
         return act(path);

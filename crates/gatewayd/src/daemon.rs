@@ -587,13 +587,13 @@ fn first_session() -> u64 {
 
 /// Interval at which the gateway searches for removed peers that have connected.
 const DISMISS_EVERY: Duration = Duration::from_millis(500);
-/// Time within which aborted sessions inform their clients and streams of the link end.
+/// Time for aborted sessions to inform their clients, and for the link's streams to end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for peers to connect to the new process, even on a path with a long round-trip time.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Stand-in for unlimited time: ten years.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Time within which a new process waits for its link to connect before it accepts clients.
+/// Maximum time that a new process waits for its link to connect. It then accepts clients.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_LOOK: Duration = Duration::from_millis(5);
 /// Maximum time for the link to close.

@@ -23,8 +23,8 @@ pub mod upgrade;
 
 use std::sync::OnceLock;
 
-/// Sets the version with the commit of the build, which status pages show. The program sets it
-/// once, before it runs a gateway.
+/// Sets the version text that status pages show. The text contains the commit of the build. The
+/// program calls this function once, before it runs a gateway.
 pub fn set_build(version: &'static str) {
     BUILD.get_or_init(|| version);
 }

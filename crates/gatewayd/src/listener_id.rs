@@ -9,7 +9,7 @@ use crate::config::Config;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ListenerId {
     pub(crate) address: SocketAddr,
-    /// Kind and index of the listener if its configured port is 0, so that the system chooses the
+    /// Kind and index of the listener if its configured port is 0. The system then chooses the
     /// port.
     chosen: Option<(&'static str, usize)>,
 }

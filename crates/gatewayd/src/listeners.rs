@@ -33,8 +33,8 @@ pub(crate) struct Listeners {
     prepared: PreparedListeners,
     pass_through: Vec<Arc<PassThroughListener>>,
     accepting: JoinSet<()>,
-    /// Tasks that serve the data ports of removed pass-through listeners until their clients have
-    /// disconnected.
+    /// Tasks that serve the data ports of removed pass-through listeners. A task ends when the
+    /// listener's clients have disconnected.
     leaving: JoinSet<()>,
 }
 
@@ -216,8 +216,9 @@ impl Listeners {
             .collect()
     }
 
-    /// Permits data connections to clients whose control connections an older process serves. The
-    /// permission ends if a client opens no data connection within the idle timeout.
+    /// Permits clients to open data connections here while an older process serves their control
+    /// connections. The permission ends if a client opens no data connection within the idle
+    /// timeout.
     pub(crate) fn inherit(&self, all: &[PassThroughClients]) {
         for listener in &self.pass_through {
             let listen = listener.config().listen;

@@ -143,7 +143,7 @@ fn divided(
     }))
 }
 
-/// Returns the least memory, in whole MiB, that permits this number of streams to each of `peers`
+/// Returns the least memory, in whole MiB, that permits `streams` streams for each of `peers`
 /// peers. Returns `None` if no amount of memory permits it.
 fn memory_for(streams: usize, peers: usize) -> Option<ByteCount> {
     let fits = |mib| link::streams_at_once(ByteCount::mebibytes(mib), peers) >= streams;

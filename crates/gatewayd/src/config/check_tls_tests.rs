@@ -75,7 +75,7 @@ fn set_mode(path: &Path, mode: u32) {
 
 const HEAD: &str = "[identity]\nkey_file = \"site-a.key\"\n[[ftp]]\nlisten = \"127.0.0.1:2121\"\n";
 
-/// Line of the first key after [`HEAD`] and the line with the target.
+/// Line number of the first key in `rest`. It follows [`HEAD`] and the line with the target.
 const LINE: usize = 6;
 
 #[test]

@@ -25,7 +25,7 @@ pub(crate) struct Intercepted {
 
 impl Intercepted {
     /// Returns the servers that a transparent listener at `listen` intercepts. If `via` is given,
-    /// only the servers of this peer count. Omits an address family (IPv4 or IPv6) for which the
+    /// includes only the servers of this peer. Omits an address family (IPv4 or IPv6) for which the
     /// listener has no address or no clients.
     pub(crate) fn new(
         peers: &[PeerSettings],

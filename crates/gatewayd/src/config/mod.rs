@@ -138,8 +138,8 @@ pub struct AdminHttps {
     pub listen: SocketAddr,
     /// Certificate of the dashboard for browsers.
     pub certificate: CertSource,
-    /// Root certificates of clients. A client with a certificate from such a root needs no token.
-    /// If empty, the gateway requests no client certificate.
+    /// Root certificates that verify client certificates. A client with a certificate from such a
+    /// root needs no token. If empty, the gateway requests no client certificate.
     pub client_ca: Vec<CertificateDer<'static>>,
 }
 
@@ -198,8 +198,8 @@ impl Config {
         check::check(file, path, register).map_err(|p| problem(Some(p.span), p.message))
     }
 
-    /// Returns the root certificates of clients of the dashboard. If empty, the gateway requests no
-    /// client certificate.
+    /// Returns the root certificates that verify the dashboard's clients. If empty, the gateway
+    /// requests no client certificate.
     pub(crate) fn client_ca(&self) -> &[CertificateDer<'static>] {
         let https = self.admin_https.as_ref();
         https.map_or(&[], |https| &https.client_ca)

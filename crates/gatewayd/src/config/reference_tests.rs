@@ -5,8 +5,8 @@
 //! `Values: ...`, the row shows these values instead of the type. A line `Default: ...` is the
 //! default.
 //!
-//! The tests compare values and defaults with the results of the checks. A trial reload with
-//! another value of each key shows whether its change needs a restart.
+//! The tests compare values and defaults with the results of the checks. For each key, a trial
+//! reload with another value shows whether the change needs a restart.
 
 mod keys;
 mod trial;

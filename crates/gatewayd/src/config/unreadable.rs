@@ -39,7 +39,8 @@ enum Obstacle {
 
 impl UnreadableFile {
     /// Returns the fault of a certificate that this process has no permission to read. This process
-    /// is the gateway, or runs as its user, because it has read the gateway's private key before.
+    /// has already read the gateway's private key, so it is the gateway or runs as the gateway's
+    /// user.
     pub(super) fn from_error(error: &CertError, source: &CertSource) -> Option<Self> {
         let CertError::Io {
             path,
@@ -86,9 +87,9 @@ impl UnreadableFile {
 }
 
 impl Config {
-    /// Returns a file that the gateway's user cannot read: `file`, which contains this
-    /// configuration, or a file that it names. Only root can test this. For any other user, the
-    /// function returns `None`.
+    /// Returns a file that the gateway's user cannot read. The function tests `file`, which
+    /// contains this configuration, and the files that the configuration names. Only root can make
+    /// this test. For any other user, the function returns `None`.
     pub fn find_unreadable(&self, file: &Path) -> Option<UnreadableFile> {
         let user = self.gateway_user().filter(|_| geteuid().is_root())?;
         let mut files = vec![(file.to_owned(), false)];
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     /// A configuration whose private key belongs to the user `nobody`, and whose certificate
-    /// belongs to root. Only root can make it.
+    /// belongs to root. Only root can create these files.
     struct Files(PathBuf);
 
     impl Files {

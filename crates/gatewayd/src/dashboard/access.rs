@@ -128,7 +128,7 @@ impl Dashboard {
     }
 }
 
-/// Whether a root certificate of `config` has signed the client's certificate, and the certificate
+/// Whether the client's certificate is valid: a root certificate of `config` has signed it, and it
 /// has not expired.
 pub(super) fn is_known(client: &PageClient, config: &Config) -> bool {
     let shown = &client.certificates;

@@ -145,7 +145,7 @@ struct InviteReply {
     minutes: u64,
 }
 
-/// Creates an invite. Another gateway becomes a peer with this invite.
+/// Creates an invite. With this invite, another gateway can become a peer.
 pub(super) async fn invite(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<PageClient>,

@@ -44,7 +44,7 @@ pub(super) struct EventFeed {
 struct PublishedState {
     /// Whether the feed has ended. It ends when another process takes over the admin address.
     is_over: bool,
-    /// The configured token when the present pages were admitted.
+    /// The token that was configured when the present pages were admitted.
     token: Option<AdminToken>,
     client_ca: Vec<CertificateDer<'static>>,
     gateway: String,
@@ -251,7 +251,8 @@ fn event(name: &str, data: &impl Serialize) -> String {
 /// Time after which a page must reconnect, because its cookie or its certificate may have expired.
 const STREAM_MAX: Duration = Duration::from_secs(3600);
 
-/// Maximum number of events by which a page may fall behind: about five seconds.
+/// Maximum number of events by which a page may fall behind. The limit corresponds to about five
+/// seconds.
 const BEHIND_MAX: usize = 16;
 
 /// Maximum number of open pages. The feed with names and the feed without names each permit this

@@ -1,5 +1,5 @@
 //! Enrolment: a gateway becomes a peer of another gateway by means of an invite. An invite is a
-//! line of text that is valid once and for a short time.
+//! line of text. It is valid for one use and for a short time.
 //!
 //! The invite contains the far gateway's endpoint, the far gateway's public key and a token. Both
 //! gateways derive the same key pair from the token. The invited gateway connects with this key

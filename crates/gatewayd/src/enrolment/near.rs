@@ -51,8 +51,8 @@ pub enum EnrolError {
     Broken,
 }
 
-/// Requests that the far gateway of an invite adds this key and name to its peers. Returns the name
-/// that the far gateway has assigned.
+/// Connects to the far gateway of an invite. Sends it this key and name, so that it adds them to
+/// its peers. Returns the name that the far gateway has assigned.
 ///
 /// # Errors
 /// [`EnrolError`] with the far gateway's refusal, or with the reason why the far gateway is

@@ -22,9 +22,9 @@ pub(super) fn install(rules: &Ruleset) -> Result<(), InterceptError> {
     Ok(())
 }
 
-/// Whether all entries of [`install`] still exist. At its start, systemd-networkd removes rules of
-/// other programs (`ManageForeignRoutingPolicyRules`). A network interface that goes down loses its
-/// routes.
+/// Whether all entries that [`install`] created still exist. At its start, systemd-networkd removes
+/// rules of other programs (`ManageForeignRoutingPolicyRules`). A network interface that goes down
+/// loses its routes.
 ///
 /// # Errors
 /// [`InterceptError`] if the check fails.
@@ -76,6 +76,6 @@ fn selector(number: u32) -> String {
     format!("priority {PRIORITY} fwmark {number:#x} lookup {number}")
 }
 
-/// Priority of the routing rule. The kernel applies it after the rule for its own addresses (0) and
-/// before the rule for the main table (32766).
+/// Priority of the routing rule. The rule for the machine's own addresses has priority 0 and
+/// applies earlier. The rule for the main table has priority 32766 and applies later.
 const PRIORITY: u32 = 481;

@@ -1,9 +1,9 @@
 //! The nftables rules of one transparent listener, as text for `nft`.
 //!
 //! Each listener has its own table. The table's name contains the listener's port, so the gateway
-//! can remove the complete table. The rules apply only to packets that clients send to the servers
-//! through this machine, and to packets from the servers' FTP port. Connections that this machine
-//! opens itself are never intercepted.
+//! can remove the complete table. The rules apply to packets that clients send to the servers
+//! through this machine. They also apply to packets from the servers' FTP port, but to no other
+//! packets. Connections that this machine opens itself are never intercepted.
 //!
 //! - A connection begins with a SYN. If the server's peer is up, the kernel redirects the SYN to
 //!   the listener. Otherwise the SYN passes. A connection whose SYN has passed is never intercepted

@@ -9,7 +9,8 @@ use relay::settings::memory_least;
 
 /// A configuration to apply, with the changes that it makes.
 pub(super) struct ReloadPlan {
-    /// The new configuration, with the running value of each key whose change needs a restart.
+    /// The new configuration. If the change of a key needs a restart, the key has its running
+    /// value.
     pub(super) config: Config,
     pub(super) known: Vec<KnownPeer>,
     pub(super) applied: Vec<String>,
@@ -21,7 +22,7 @@ pub(super) struct ReloadPlan {
 pub(super) struct KnownPeer {
     /// The peer's settings in the link. A removed peer has no keys.
     pub(super) link: PeerConfig,
-    /// The peer's keys before its removal, or its present keys.
+    /// Keys of the peer. If the peer is removed, these are its keys before the removal.
     keys: Vec<PublicKey>,
 }
 
@@ -75,8 +76,8 @@ pub(super) fn plan(
     })
 }
 
-/// Sets each key of `fresh` that needs a restart to its running value. Returns the names of the
-/// changed keys.
+/// Reverts each change in `fresh` that needs a restart: the key gets its running value. Returns the
+/// names of the reverted keys.
 fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> {
     let mut names = Vec::new();
     let mut keep = |name: &str, is_same: bool| {
@@ -181,9 +182,9 @@ fn number_peers(
     Ok(all)
 }
 
-/// Keeps the transparent listeners from the start, because their rules are in the kernel. If a
-/// listener's peer is removed, the listener is removed, too. That peer is not up, so the kernel
-/// redirects no client to the listener.
+/// Keeps the transparent listeners with which the gateway has started, because their rules are in
+/// the kernel. If a listener's peer is removed, the listener is removed, too. That peer is not up,
+/// so the kernel redirects no client to the listener.
 fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Vec<String>) {
     let described = |config: &Config| -> Vec<_> {
         let listeners = config.ftp.iter().filter(|listener| listener.transparent);

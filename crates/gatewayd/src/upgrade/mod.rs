@@ -18,9 +18,8 @@
 //! Until it sends Done, the old process is the gateway. If the new process fails, ends or exceeds a
 //! timeout, the old process sends Abandoned and continues.
 //!
-//! After the upgrade, the old process must still learn which peers are removed. The new process
-//! informs it (`older_processes`). If the new process ends, the old process reads the files of the
-//! gateway (`peer_files`).
+//! After the upgrade, the new process informs the old process of removed peers (`older_processes`).
+//! If the new process ends, the old process reads the files of the gateway (`peer_files`).
 //!
 //! If the old process ends during the upgrade, the channel closes. The new process then continues
 //! with the state that it has received.

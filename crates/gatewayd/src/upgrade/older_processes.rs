@@ -192,7 +192,7 @@ impl SuccessorOrders {
     }
 }
 
-/// Returns the name under which a handover passes the socket to an older process.
+/// Returns the name that a socket to an older process has in a handover.
 pub(super) fn older_name(number: usize) -> String {
     format!("{OLDER_NAME}{number}")
 }
@@ -202,7 +202,7 @@ pub(super) fn is_older_name(name: &str) -> bool {
     name.starts_with(OLDER_NAME)
 }
 
-/// Returns the names and the sockets to older processes, followed by the new socket `own`.
+/// Returns the sockets to older processes with their names. The last entry is the new socket `own`.
 pub(super) fn name_sockets<'a>(
     older: &'a [Arc<UnixDatagram>],
     own: &'a OwnedFd,

@@ -38,8 +38,8 @@ pub(crate) struct HandoverInput<'a> {
 }
 
 /// The process that replaces this process. If the value is dropped before
-/// [`report_done`](Self::report_done), the new process gets the message to end. If the new process
-/// may already read the link's socket, it is also killed.
+/// [`report_done`](Self::report_done), the new process receives a message to end. If it may already
+/// read the link's socket, it is also killed.
 #[derive(Debug)]
 pub(crate) struct Successor {
     channel: HandoverChannel,
@@ -50,7 +50,8 @@ pub(crate) struct Successor {
     /// Channel on which the new process sends orders to this process. `None` until the sockets have
     /// been sent.
     pub(crate) orders: Option<SuccessorOrders>,
-    /// Whether the new process had permission to start, so that it may run now.
+    /// Whether this process has permitted the new process to start. If true, the new process may
+    /// run now.
     is_begun: bool,
     is_done: bool,
 }
@@ -180,7 +181,7 @@ impl Successor {
         Ok(())
     }
 
-    /// Passes a reload order that this process has received to the new process.
+    /// Forwards a reload order, which this process has received, to the new process.
     pub(crate) fn pass_on_order(&self) {
         if let Some(pid) = self.pid {
             let passed_on = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGHUP);
@@ -243,8 +244,8 @@ impl Drop for Successor {
     }
 }
 
-/// Time within which the new process reads its configuration and prepares its start. Together with
-/// the next constant, it is shorter than the timeout of the admin interface.
+/// Time within which the new process reads its configuration and prepares its start. The sum of
+/// this time and the next constant is below the timeout of the admin interface.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time within which the new process connects to its peers and opens its listeners.
 const UP_TIMEOUT: Duration = Duration::from_millis(4500);

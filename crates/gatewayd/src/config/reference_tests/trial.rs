@@ -172,7 +172,7 @@ token_file = "a.token"
 listen = "127.0.0.1:9443"
 "#;
 
-/// A value of each key that differs from its value in [`FILE`] and from its default.
+/// For each key, a value that differs from the key's value in [`FILE`] and from the key's default.
 const OTHER_VALUES: &[(&str, &str)] = &[
     ("identity.key_file", "'b.key'"),
     ("link.listen", "'0.0.0.0:4811'"),
