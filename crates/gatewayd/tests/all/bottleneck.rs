@@ -1,4 +1,4 @@
-//! Tests of the bottleneck of a transfer that both gateways report in their status.
+//! Tests of the bottleneck that both gateways report in the status of a transfer.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays clients that send and read slowly"

@@ -1,5 +1,6 @@
-//! Tests of transfers that end abnormally through two gateways. A client, a server or a gateway
-//! causes the end. The tests check the replies and resets that the other participants receive.
+//! Tests of transfers that end abnormally. Each transfer passes through two gateways. A client, a
+//! server or a gateway causes the end. The tests check the replies and resets that the other
+//! participants receive.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"

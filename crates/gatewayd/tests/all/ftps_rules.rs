@@ -47,8 +47,8 @@ fn read_all(runtime: &Runtime, data: &mut Leg) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Asserts that a data connection that `other` opens transfers no bytes. The client or the gateway
-/// may abort the handshake.
+/// Opens a data connection with `other`, and asserts that no bytes are transferred. The client or
+/// the gateway may abort the handshake.
 fn expect_refused(runtime: &Runtime, data: TcpStream, other: &Connector) {
     data.set_nonblocking(true).expect("a socket option");
     let read = runtime.block_on(tls_common::soon(async {

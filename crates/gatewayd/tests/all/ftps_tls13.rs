@@ -1,5 +1,5 @@
-//! Tests with servers that support only TLS 1.3. The gateway offers TLS 1.2 first and must detect
-//! this.
+//! Tests with servers that support only TLS 1.3. The gateway offers TLS 1.2 first, and must detect
+//! that such a server needs TLS 1.3.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -134,8 +134,8 @@ fn a_server_with_implicit_tls_1_3_only_is_connected_again_too() {
     assert!(upload(&runtime, &mut client, &mut server, &tls));
 }
 
-/// Acts as a server that sends `answer` to a client hello with TLS 1.2 only, and closes the
-/// connection.
+/// Acts as a server that receives a client hello for TLS 1.2 only. The server sends `answer` and
+/// closes the connection.
 fn answer_and_close(mut tcp: TcpStream, answer: &[u8]) {
     assert!(tcp.read(&mut [0; 4096]).expect("a first message") > 0);
     tcp.write_all(answer).expect("the gateway reads");

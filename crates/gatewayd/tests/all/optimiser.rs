@@ -189,7 +189,7 @@ fn with_stores(listener: &str) -> World {
     World::start_with("\n[store]\nfolder = \".\"\n", listener)
 }
 
-/// Returns the folders of all stores whose names start with `begin`.
+/// Returns the folders of stores. Omits folders whose names do not start with `begin`.
 fn stores(world: &World, begin: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(&world.folder).expect("a folder");
     let paths = entries.map(|entry| entry.expect("an entry").path());

@@ -1,5 +1,5 @@
-//! Tests of transfers through two gateways that end in order. All bytes must arrive in time, even
-//! if the client or the server has already disconnected.
+//! Tests of transfers that end in order. Each transfer passes through two gateways. All bytes must
+//! arrive in time, even if the client or the server has already disconnected.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"

@@ -143,8 +143,8 @@ pub fn server_end(folder: &Folder, authority: &Authority) -> Acceptor {
     acceptor(source).expect("a certificate")
 }
 
-/// Starts a world whose server uses TLS. `verify` contains the keys of `server_tls` for the check
-/// of its certificate.
+/// Starts a world whose server uses TLS. `verify` contains the keys of `server_tls` that control
+/// the check of the server's certificate.
 pub fn world_with_tls(verify: &str) -> World {
     let tls = format!("server_tls = {{ mode = \"explicit\", {verify} }}");
     World::start_with("", &tls)

@@ -296,7 +296,8 @@ fn a_reference_that_cannot_be_a_list_breaks_the_transfer() {
     }
 }
 
-/// Runs the test with this name in a separate process, so that the test can measure its memory.
+/// Runs the test with this name in a separate process, so that the test can measure the memory of
+/// that process.
 fn in_own_process(name: &str, test: impl FnOnce()) {
     if env::var_os(IS_OWN).is_some() {
         return test();

@@ -73,7 +73,7 @@ impl PeerWorld {
         Peer::start(ours, theirs, Some(self.far.link.to_string()))
     }
 
-    /// Returns the folder of each store of the gateway, and its size in bytes.
+    /// For each of the gateway's stores, returns the folder and the size in bytes.
     pub(crate) fn stores(&self) -> Vec<(String, u64)> {
         let entries = fs::read_dir(&self.folder).expect("a folder");
         let folders = entries
@@ -111,7 +111,7 @@ pub(crate) fn key(folder: &Path, name: &str) -> Identity {
     Identity::read(&folder.join(format!("{name}.key"))).expect("a key file")
 }
 
-/// A peer of the attacked gateway that violates the protocol.
+/// The hostile peer of the attacked gateway. The peer violates the protocol.
 pub(crate) struct Peer {
     pub(crate) runtime: Runtime,
     pub(crate) link: Link,
@@ -268,7 +268,7 @@ async fn timeout_of<F: Future>(future: F) -> Result<F::Output, ()> {
     timeout(TIMEOUT, future).await.map_err(|_| ())
 }
 
-/// An FTP session of a hostile near gateway with the scripted server.
+/// An FTP session between a hostile near gateway and the scripted server.
 pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) messages: Messages,
@@ -455,7 +455,7 @@ pub(crate) fn compressed(coded: &[u8], bytes: usize) -> Vec<u8> {
     framed(FrameHead::Compressed { bytes, coded_bytes }, coded)
 }
 
-/// Returns the frame of a chunk that is sent with its bytes.
+/// Returns a frame that contains the bytes of a chunk instead of a reference to the chunk.
 pub(crate) fn literal(content: &[u8]) -> Vec<u8> {
     let mut length = BytesMut::new();
     frame::put_length(&mut length, content.len());
@@ -484,7 +484,7 @@ pub(crate) fn lists(references: &[ChunkReference]) -> Vec<u8> {
     framed(FrameHead::Lists { count }, &body(references))
 }
 
-/// Returns the final frame of a stream that consists of `content`.
+/// Returns the final frame of a stream. `content` is the content of the complete stream.
 pub(crate) fn end(content: &[u8]) -> Vec<u8> {
     let mut check = StreamCheck::default();
     check.update(content);

@@ -60,7 +60,7 @@ fn download(session: &mut Session, content: &[u8], times: usize) -> (Data, Got) 
     (data, got)
 }
 
-/// Opens a stream for requests for chunks of a download.
+/// Opens a stream on which the peer requests the chunks of a download.
 fn asking(peer: &Arc<Peer>, session: u64, transfer: TransferId) -> Messages {
     let (send, recv) = peer.open(Service::Chunks {
         session,
