@@ -62,7 +62,7 @@ pub(crate) struct ConnectionArgs {
 pub(crate) struct Access {
     credentials: Credentials,
     verify_tls: CertificateCheck,
-    /// Listener of a gateway that leads to the servers. `None` means direct connections.
+    /// Gateway listener that leads to the servers. `None` means direct connections.
     listener: Option<GatewayListener>,
     /// The far gateway, and the file of this process's private key.
     peer: Option<(FarGateway, PathBuf)>,

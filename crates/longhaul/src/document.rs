@@ -60,7 +60,7 @@ impl Document {
         self.table(section).entry(key).or_insert(value(text));
     }
 
-    /// Adds each of `texts` that the list does not contain to the list.
+    /// Adds each of `texts` to the list, unless the list already contains the text.
     pub(crate) fn add(&mut self, section: &str, key: &str, texts: &[String]) {
         let list = self.table(section).entry(key);
         let list = list.or_insert(value(Array::new()));

@@ -27,7 +27,7 @@ pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the next step for a user who lacks a permission: the present command for root.
+/// Returns the next step for a user who lacks a permission: the present command, to be run as root.
 pub(crate) fn as_root() -> String {
     let arguments: Vec<_> = env::args_os()
         .skip(1)

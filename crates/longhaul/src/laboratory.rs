@@ -54,9 +54,9 @@ mod missing_command {
     }
 
     impl MissingCommand {
-        /// Replaces this process with the program `longhaul-lab` from the same folder. If this
-        /// fails, returns the error with exit code 2. The usual reason is that the package is not
-        /// installed.
+        /// Replaces this process with the program `longhaul-lab` from the same folder. If the
+        /// program cannot be started, returns the error with exit code 2. The usual reason is that
+        /// the package is not installed.
         pub(crate) fn call(&self) -> anyhow::Error {
             let (name, RawArgs { arguments }) = match self {
                 Self::Demo(rest) => ("demo", rest),

@@ -35,8 +35,8 @@ pub(super) struct Config {
     pub(super) jobs: Vec<JobConfig>,
 }
 
-/// A checked job with one destination. A job of the file with several destinations becomes several
-/// values.
+/// A checked job with one destination. If a job in the file has several destinations, it becomes
+/// one value for each destination.
 pub(super) struct JobConfig {
     pub(super) name: String,
     pub(super) times: JobTimes,
@@ -141,8 +141,8 @@ fn check(file: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> TextPosition) -> Ch
     Ok(config)
 }
 
-/// Checks one `[[job]]` section. Returns one job for each destination, with the position of its
-/// name in the file.
+/// Checks one `[[job]]` section. Returns one job for each destination, with the position of the
+/// job's name in the file.
 fn check_job(
     job: &Spanned<DeValue<'_>>,
     place: &dyn Fn(Range<usize>) -> TextPosition,

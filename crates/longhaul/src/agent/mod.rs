@@ -130,8 +130,8 @@ fn missing_source(job: &JobConfig, settings: &Settings, source: &str) -> Option<
     })
 }
 
-/// Returns a warning for each pair of jobs that share a source folder if one job removes copied
-/// files.
+/// Returns a warning for each pair of jobs that share a source folder, if one of the two jobs
+/// removes copied files.
 fn rivals(jobs: &[JobConfig], sources: &[String]) -> Vec<String> {
     let is_within = |outer: &str, inner: &str| {
         let below = inner.strip_prefix(outer);
@@ -300,7 +300,8 @@ impl JobConfig {
         order.expect("the file is read as a command line with a source and a destination")
     }
 
-    /// Describes the job on one line, with the first run after `now` that a cron expression gives.
+    /// Describes the job on one line. If a cron expression gives the times of the job, the line
+    /// contains the first run after `now`.
     fn describe(&self, now: &Zoned) -> String {
         let Self { name, times, .. } = self;
         let schedule = &times.schedule;

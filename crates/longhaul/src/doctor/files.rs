@@ -78,5 +78,6 @@ fn clock(kept: &[std::path::PathBuf], findings: &mut Findings) {
     }
 }
 
-/// Permitted difference of the clock. Network file systems may have a slightly different clock.
+/// Permitted time by which a file may be newer than the clock. Network file systems may have a
+/// slightly different clock.
 const CLOCK_AHEAD: Duration = Duration::from_secs(300);

@@ -181,7 +181,7 @@ fn silent(
     }
 }
 
-/// Reports handshakes that the gateway has dropped because of their key or as replays.
+/// Reports dropped handshakes, if their key was wrong or if they looked like replays.
 fn strangers(config: &Config, snapshot: &GatewaySnapshot, findings: &mut Findings) {
     let dropped = &snapshot.dropped;
     let is_waiting = snapshot.peers.iter().any(|it| it.state != "up");

@@ -200,8 +200,8 @@ fn line(record: &JobRecord) -> String {
     )
 }
 
-/// Returns the number of moved files. If the number of all files is known, the text contains it,
-/// too.
+/// Returns the number of moved files as text. The text also contains the number of all files, if
+/// that number is known.
 fn files(record: &JobRecord) -> String {
     let FileCounts { wanted, moved, .. } = record.counts;
     match record.batches {

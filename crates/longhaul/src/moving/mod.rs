@@ -120,8 +120,8 @@ pub(crate) struct Order<'a> {
     pub(crate) common: &'a CommonArgs,
     /// Options for writing. `None` if the command writes no files.
     pub(crate) writing: Option<&'a WriteArgs>,
-    /// Whether a source directory is copied into a destination that ends in a slash, under its
-    /// name. Several sources are always copied in this way. A shell may expand a pattern to one
+    /// Whether a source directory becomes a subdirectory of a destination that ends in a slash.
+    /// Several source directories always become subdirectories. A shell may expand a pattern to one
     /// source or to several, and both must give the same result.
     pub(crate) enters_destination: bool,
     pub(crate) makes_empty_directories: bool,

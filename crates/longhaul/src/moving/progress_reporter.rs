@@ -435,7 +435,7 @@ impl ProgressReporter {
     }
 }
 
-/// Returns the singular for one thing alone.
+/// Returns `singular` if `count` is 1, and otherwise `plural`.
 fn one_or(singular: &'static str, plural: &'static str, count: u64) -> &'static str {
     if count == 1 { singular } else { plural }
 }

@@ -174,7 +174,7 @@ impl Settings {
         }
     }
 
-    /// Returns the servers to which each lane connects: of the source and of the destination.
+    /// Returns the servers (of the source and of the destination) to which each lane connects.
     fn ends_at_servers(&self) -> impl Iterator<Item = &Server> {
         let ends = [self.sources.first(), Some(&self.destination)];
         ends.into_iter().flatten().filter_map(Location::server)
@@ -479,7 +479,7 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
     }
 }
 
-/// Whether a source is copied into the destination under its name, as with several sources.
+/// Whether a source is copied into the destination under its own name, like several sources.
 fn enters(source: &Location, destination: &Location) -> bool {
     let name = source.name();
     let has_name = !matches!(name.as_slice(), b"" | b"." | b"..");

@@ -183,7 +183,8 @@ fn change<T>(
     change_for(config, (&text, file), change)
 }
 
-/// Changes the register. Checks it together with `text`, the configuration file's future text.
+/// Changes the register. Checks the new register together with `text`, the configuration file's
+/// future text.
 fn change_for<T>(
     config: &Config,
     (text, file): (&str, &Path),

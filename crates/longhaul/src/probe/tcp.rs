@@ -142,7 +142,8 @@ fn text(record: &TcpRecord) -> String {
     text
 }
 
-/// Returns the window scales of a connection, and the changes on the path that they reveal.
+/// Returns the window scales of a connection as text. Adds the changes on the path that the scales
+/// and the addresses reveal.
 fn scales(stream: &TcpStreamRecord) -> String {
     let (client, peer) = stream.client_and_peer();
     let shown = |shift: Option<u8>| shift.map_or("none".to_owned(), |shift| shift.to_string());

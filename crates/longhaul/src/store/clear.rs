@@ -81,7 +81,7 @@ fn clear(settings: &StoresSettings, config: &Config, name: &StoreName) -> anyhow
     }
 }
 
-/// Requests that the running gateway clears a store.
+/// Sends the running gateway the request to clear a store.
 fn ask(config: &Config, store: &str) -> anyhow::Result<()> {
     let at = places::socket_of(config);
     let body = json!({ "store": store }).to_string();
