@@ -476,7 +476,7 @@ fn a_check_by_root_names_a_file_that_the_gateway_cannot_read() {
     assert_ends(&check, 0, "");
 }
 
-/// The user without privileges, by its usual number.
+/// Usual user ID of the user without privileges.
 const NOBODY: u32 = 65534;
 
 #[test]

@@ -48,10 +48,10 @@ impl PathCell {
 
     /// Returns the size of the transfer.
     ///
-    /// A perfect sender needs 20 round trips for this size, as the definition of goodput requires.
-    /// If `least` bytes would take longer on a path without loss, the sender needs that time
-    /// instead. Short pauses of a busy machine then have little effect. At 1 Gbit/s only the second
-    /// rule applies, because a longer transfer would measure the machine.
+    /// The definition of goodput requires a size for which a perfect sender needs 20 round trips.
+    /// If `least` bytes need more time on a path without loss, that longer time determines the
+    /// size. Short pauses of a busy machine then have little effect. At 1 Gbit/s only `least`
+    /// determines the size, because a longer transfer would measure the machine.
     pub fn size(&self, least: ByteCount) -> ByteCount {
         let mut sending_s = least.bytes() as f64 / (self.rate.as_bytes_per_s() * PAYLOAD_SHARE);
         if self.rate < FAST {

@@ -1,8 +1,8 @@
 //! Trials on routes whose round-trip time or capacity changes, either during a transfer or between
 //! two transfers.
 //!
-//! The measurement of goodput starts after a pause: four round trips of the new route, and two
-//! seconds. Each trial also runs in virtual time.
+//! The measurement of goodput starts after a pause. The pause is the sum of four round trips of the
+//! new route and two seconds. Each trial also runs in virtual time.
 
 use std::{
     thread,
@@ -76,7 +76,7 @@ fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    /// Returns the pause before the measurement of goodput starts. It begins with the change, or
+    /// Returns the pause before the measurement of goodput. The pause begins with the change, or
     /// with the first transfer after the change.
     fn timeout(&self) -> Duration {
         4 * self.after.rtt + TIMEOUT

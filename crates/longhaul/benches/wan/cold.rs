@@ -12,13 +12,13 @@ const RATE: BitRate = BitRate::mbit(300);
 const RTT: Duration = Duration::from_millis(200);
 const SIZE: ByteCount = ByteCount::megabytes(100);
 const LIMIT: Duration = Duration::from_secs(60);
-/// Rows, each with the permitted time beyond the ideal time in round trips.
+/// Rows of the table. Each row has the permitted excess over the ideal time, in round trips.
 const ROWS: [(&str, f64); 2] = [
     ("never seen before", 4.0),
     ("seen by an earlier run of both gateways", 2.0),
 ];
 
-/// Measured time beyond the ideal time in round trips, one value for each row.
+/// Measured excess over the ideal time, in round trips. There is one value for each row.
 type Excess = [f64; ROWS.len()];
 
 fn excess_rtts(took_s: f64) -> f64 {

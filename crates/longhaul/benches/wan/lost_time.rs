@@ -12,8 +12,8 @@ use crate::{cell::PathCell, measure::wire_bytes};
 /// Time that a transfer needed beyond the ideal time, and the cause.
 #[derive(Debug, Clone, Copy)]
 pub struct LostTime {
-    /// Time in seconds in which the bottleneck was idle, without the round trips that the ideal
-    /// includes.
+    /// Time in seconds in which the bottleneck was idle. It does not include the round trips that
+    /// are part of the ideal time.
     pub idle: f64,
     /// Time in seconds in which the bottleneck carried bytes that a perfect sender would not have
     /// sent, such as retransmissions, reports and probes.
@@ -91,7 +91,7 @@ impl fmt::Display for LostTime {
     }
 }
 
-/// Load from which a processor counts as fully used.
+/// Minimum load at which a processor counts as fully used.
 const FULL: f64 = 0.95;
-/// Ratio of the measured time to the ideal time below which a transfer counts as ideal.
+/// Limit for the ratio of measured time to ideal time. Below the limit, a transfer counts as ideal.
 const SMALL: f64 = 1.02;

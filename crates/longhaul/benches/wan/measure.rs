@@ -251,8 +251,8 @@ fn fraction(cell: &PathCell, size: ByteCount, ended: &BulkEnd, arrived: ByteCoun
     cell.ideal(size).as_secs_f64() * share / ended.elapsed.as_secs_f64()
 }
 
-/// Returns the transmitted bytes that passed the bottleneck from A to B between two reports, with
-/// Ethernet framing.
+/// Returns the number of bytes that passed the bottleneck from A to B between two reports. The
+/// number includes Ethernet framing.
 pub fn wire_bytes(before: &WanReport, after: &WanReport) -> f64 {
     let path = |report: &WanReport| report.directions[Direction::AToB as usize].counters;
     let (before, after) = (path(before), path(after));

@@ -1,4 +1,4 @@
-//! Trials with sequences of five transfers, repeated many times, on paths on which packets overtake
+//! Trials with many sequences of five transfers. On the paths of these trials, packets overtake
 //! other packets. No sequence may be much slower than the others.
 //!
 //! Each row is judged separately, as in the virtual-time bench of the link. The test compares the
@@ -59,8 +59,9 @@ impl Outcome {
         Summary::of(&figures).expect("each row has a sequence at least")
     }
 
-    /// Returns the ratio of the worst result to the median. The transfer with the lowest ratio
-    /// counts. Returns zero if the median is zero, because most sequences failed.
+    /// Returns the lowest ratio of the worst result to the median. The function computes the ratio
+    /// for each transfer of the sequence. A median of zero means that most sequences failed, and
+    /// counts as the ratio zero.
     fn worst_of_median(&self) -> f64 {
         let ratios = (0..SERIES.transfers).map(|transfer| {
             let Summary { min, median, .. } = self.of(transfer);

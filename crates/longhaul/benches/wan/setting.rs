@@ -138,8 +138,8 @@ impl Setting {
         self.wan.enter(Site::A, || bulk.send())?
     }
 
-    /// Runs a transfer of `size` bytes. Returns its duration in seconds. It starts with the
-    /// connection and ends when the echo of the last bytes arrives.
+    /// Runs a transfer of `size` bytes. Returns its duration in seconds. The duration starts with
+    /// the connection and ends when the echo of the last bytes arrives.
     ///
     /// If `limit` aborts the transfer, the time is extrapolated from the rate so far.
     ///

@@ -1,8 +1,8 @@
 //! The trials of the bench in virtual time: two endpoints of the link over the paths of a
 //! [`PathPair`].
 //!
-//! The simulation has no kernel, sockets, TCP or other load. These cause any difference from the
-//! results over the kernel.
+//! The simulation has no kernel, no sockets, no TCP and no other load on the machine. If the
+//! results over the kernel differ, these are the causes.
 
 use std::time::Duration;
 

@@ -30,11 +30,12 @@ use crate::common::{
     side::free,
 };
 
-/// Time without a message after which NATS delivers a worker's work to another worker.
+/// Acknowledgement timeout. If a worker sends no message for this time, NATS delivers the worker's
+/// work to another worker.
 const ACK_WAIT: Duration = Duration::from_secs(3);
 
-/// A TCP proxy between workers and NATS that the test can interrupt. During the interruption, the
-/// proxy holds the bytes back.
+/// A TCP proxy between workers and NATS. During an interruption by the test, the proxy holds the
+/// bytes back.
 struct Path {
     url: String,
     is_cut: Arc<AtomicBool>,
@@ -119,7 +120,7 @@ impl World {
         String::from_utf8_lossy(&shown).contains("\"state\":\"done\"")
     }
 
-    /// Replaces each file at the destination by a newer file, like another process.
+    /// Replaces each file at the destination by a newer file, as another process would do.
     fn replace_all(&self) {
         for name in tree(&self.path("to")).keys() {
             fs::write(self.path("to").join(name), "newer").expect("room");

@@ -351,8 +351,8 @@ fn an_upgrade_takes_on_other_addresses_and_closes_what_is_gone() {
     echo(&mut held, 10_000);
 }
 
-/// A program may send a reload order to the old process, because it has not yet noticed the
-/// upgrade.
+/// A program may send a reload order to the old process, because the program has not yet detected
+/// the upgrade.
 #[test]
 fn an_order_to_reload_that_comes_to_the_earlier_process_is_not_lost() {
     let mut pair = Pair::new("upgrade-order");
@@ -584,7 +584,7 @@ fn a_process_that_is_killed_while_it_hands_over_leaves_one_that_serves() {
     }
 }
 
-/// Returns the process ID of a gateway with this configuration other than `old`.
+/// Returns the process ID of a gateway with this configuration. Ignores the process `old`.
 fn successor_of(old: i32, config: &str) -> Option<i32> {
     let others = running(config).into_iter();
     others.filter(|pid| *pid != old).max()

@@ -22,8 +22,8 @@ use crate::{
 /// the router's WAN interface.
 pub(crate) const CLIENT: [&str; 2] = ["10.99.0.2", "fd99::2"];
 pub(crate) const SERVER: [&str; 2] = ["10.99.2.5", "fd99:2::5"];
-/// Name of the nftables table of the near gateway's listener. The next constant is the mark of its
-/// packets.
+/// Name of the nftables table of the near gateway's listener. The next constant is the mark of the
+/// listener's packets.
 pub(crate) const TABLE: &str = "longhaul_2125";
 pub(crate) const MARK: &str = "0x4c48084d";
 /// Content of the server's file. It is larger than one packet.

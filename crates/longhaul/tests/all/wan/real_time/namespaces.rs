@@ -130,7 +130,7 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Maximum time to wait. It is longer than a killed process needs to end on a busy machine.
+/// Maximum time to wait. A killed process ends within this time, even on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Test scenario that must succeed for every kind of user.
