@@ -36,7 +36,7 @@ pub type LoadConfig = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>
 /// mistake in an invalid filter.
 pub type SetLogFilter = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// Inputs and outputs of a gateway that concern reloads and upgrades.
+/// Inputs and outputs for the reloads and upgrades of a gateway.
 pub struct ReloadChannels {
     /// Orders to reload the configuration. The sender gets no reply.
     pub orders: mpsc::Receiver<()>,

@@ -23,7 +23,7 @@ pub(crate) struct RunningGateway {
 }
 
 impl RunningGateway {
-    /// Returns a snapshot of the gateway, which all views use.
+    /// Returns a snapshot of the gateway. All views use this snapshot.
     pub(crate) fn snapshot(&self) -> GatewaySnapshot {
         let link = self.relay.link().snapshot();
         GatewaySnapshot {

@@ -111,12 +111,13 @@ fn listener_certificate(tls: &TlsSection) -> Certificate<'_> {
     }
 }
 
-/// The keys of a section that name a certificate and its private key.
+/// Configuration keys with which a section names a certificate and its private key.
 pub(super) struct Certificate<'a> {
     pub(super) cert: (&'static str, Option<&'a Spanned<PathBuf>>),
     pub(super) key: (&'static str, Option<&'a Spanned<PathBuf>>),
-    /// Part of the file name of the certificate that the gateway creates if none is configured. The
-    /// full name is the name of the gateway's `key_file`, a dot, this part and an extension.
+    /// Part of a file name. If no certificate is configured, the gateway creates a certificate in a
+    /// file with this name. The full name is the name of the gateway's `key_file`, a dot, this part
+    /// and an extension.
     pub(super) kept_as: &'static str,
 }
 

@@ -1,5 +1,5 @@
-//! Tests of the tables of keys in `docs/configuration.md`, which are generated from the types in
-//! `file.rs`.
+//! Tests of the tables of keys in `docs/configuration.md`. The tables are generated from the types
+//! in `file.rs`.
 //!
 //! Each row has the name, the type and the doc comment of a field. If the comment has a line
 //! `Values: ...`, the row shows these values instead of the type. A line `Default: ...` is the

@@ -1,4 +1,4 @@
-//! The files of the dashboard's web page, which the program contains.
+//! The files of the dashboard's web page. The program contains these files.
 
 use axum::{
     extract::Path,

@@ -208,10 +208,10 @@ pub(super) async fn history(
     }))
 }
 
-/// Number of samples with an interval of one second: ten minutes.
+/// Number of samples, one per second. They cover ten minutes.
 const SECONDS: usize = 600;
 
-/// Number of samples with an interval of one minute: a day.
+/// Number of samples, one per minute. They cover a day.
 const MINUTES: usize = 1440;
 
 #[cfg(test)]

@@ -86,5 +86,6 @@ fn refresh(rulesets: &[Ruleset], up: &[bool], checks_routing: bool) -> Result<()
 /// late.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Interval at which the thread renews the kernel's set elements, which expire.
+/// Interval at which the thread renews elements of the kernel's sets. The elements expire without a
+/// renewal.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);

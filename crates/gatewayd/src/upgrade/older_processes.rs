@@ -9,7 +9,7 @@
 //!
 //! The serving process has one socket to each older process. The socket preserves message
 //! boundaries (SOCK_SEQPACKET). At an upgrade, the old process passes these sockets to the new
-//! process. It adds one socket that leads to itself.
+//! process. The old process adds one socket that leads to itself.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -107,8 +107,8 @@ fn taken_unread(wait: Option<&str>) -> usize {
     taken
 }
 
-/// The gateways limit the bytes in flight to a server of unknown rate, because it may be slow. With
-/// a longer timeout of the client, the limit is higher.
+/// The gateways limit the bytes in flight to a server of unknown rate, because the server may be
+/// slow. If the client has a longer timeout, the limit is higher.
 #[test]
 fn a_client_that_waits_longer_has_more_on_its_way_before_the_server_has_shown_its_pace() {
     let (usual, patient) = (
