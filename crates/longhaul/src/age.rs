@@ -10,7 +10,7 @@ use units::parse_duration;
 pub(crate) enum Age {
     /// A duration before the present time.
     Of(Duration),
-    /// The time since this moment, which is given in seconds of Unix time.
+    /// The time since a moment. The moment is given in seconds of Unix time.
     Since(i64),
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct Access {
     verify_tls: CertificateCheck,
     /// Gateway listener that leads to the servers. `None` means direct connections.
     listener: Option<GatewayListener>,
-    /// The far gateway, and the file of this process's private key.
+    /// The far gateway, and the file with this process's private key.
     peer: Option<(FarGateway, PathBuf)>,
     /// Text that distinguishes this gateway from others. `None` unless the command line names
     /// several gateways.

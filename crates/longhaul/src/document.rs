@@ -147,7 +147,7 @@ impl Document {
         Ok(name)
     }
 
-    /// Returns the values of a key in all tables of a kind. The value of a table is a text or a
+    /// Returns the values of a key in all tables of a kind. In each table, the value is a text or a
     /// list of texts.
     pub(crate) fn values(&mut self, kind: &str, key: &str) -> anyhow::Result<Vec<String>> {
         let tables = self.tables(kind)?;

@@ -141,8 +141,8 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<Rule>> {
 
 const HEADING: &str = "Filters";
 
-/// Maximum size of a file with rules. It suffices for the maximum number of rules with paths of
-/// usual length.
+/// Maximum size of a file with rules. A file of this size can contain the maximum number of rules,
+/// if the paths have a usual length.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 #[cfg(test)]

@@ -155,7 +155,7 @@ async fn list_all(
     Ok(())
 }
 
-/// Adds the hint for the user to an error of the log-in.
+/// Adds the hint for the user to the error, if there is a hint.
 fn with_hint(error: BrowseError) -> anyhow::Error {
     let hint = match &error {
         BrowseError::Server(error) => error.hint(),

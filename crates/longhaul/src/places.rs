@@ -83,8 +83,8 @@ impl Gateway {
     /// Returns the admin socket of the selected gateway.
     ///
     /// # Errors
-    /// If the configuration is invalid. Or if the gateway is selected by its address, and its
-    /// socket cannot be trusted.
+    /// If the configuration is invalid, or if the given admin address leads to a socket that cannot
+    /// be trusted.
     pub(crate) fn socket(&self) -> anyhow::Result<AdminPlace> {
         let file = match (&self.admin, &self.config) {
             (Some(socket @ AdminPlace::Socket { .. }), _) => return Ok(socket.clone()),

@@ -1,4 +1,4 @@
-//! `longhaul trace`: a recording of the link to a peer in the format qlog.
+//! `longhaul trace`: a recording, in the format qlog, of the link to a peer.
 
 use std::{
     fs::File,

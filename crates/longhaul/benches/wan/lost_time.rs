@@ -41,8 +41,8 @@ pub enum Cause {
 }
 
 impl LostTime {
-    /// Determines the cause for one transfer of `size`. The two reports of the emulator are from
-    /// before and after the transfer.
+    /// Determines the cause for one transfer of `size`. The emulator made the first report before
+    /// the transfer, and the second report after it.
     pub fn find(
         cell: &PathCell,
         size: ByteCount,

@@ -141,7 +141,7 @@ impl Setting {
     /// Runs a transfer of `size` bytes. Returns its duration in seconds. The duration starts with
     /// the connection and ends when the echo of the last bytes arrives.
     ///
-    /// If `limit` aborts the transfer, the time is extrapolated from the rate so far.
+    /// If `limit` aborts the transfer, the duration is extrapolated from the rate so far.
     ///
     /// # Errors
     /// If the transfer fails.

@@ -1,4 +1,4 @@
-//! Configuration file of an agent, which defines the agent's jobs. A job accepts the options of
+//! Configuration file of an agent. The file defines the agent's jobs. A job accepts the options of
 //! `longhaul copy` as keys, with `_` instead of `-`.
 
 use std::{

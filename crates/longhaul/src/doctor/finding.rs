@@ -24,7 +24,7 @@ struct Finding {
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
     Good,
-    /// The subject works, but not optimally. Or it cannot be examined from this machine.
+    /// The subject works, but not optimally, or the subject cannot be examined from this machine.
     Doubtful,
     Wrong,
 }

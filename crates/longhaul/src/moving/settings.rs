@@ -398,7 +398,7 @@ fn check_names(sources: &[Location]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a spelling of the location that is the same for all spellings of its path.
+/// Returns the canonical spelling of a location. All spellings of one path yield the same result.
 fn canonical(location: &Location) -> String {
     match location {
         Location::Local(path) => resolved_root(path).to_string_lossy().into_owned(),

@@ -1,4 +1,4 @@
-//! Tests of the exit codes of `longhaul probe`, which scripts use.
+//! Tests of the exit codes of `longhaul probe`. Scripts use these exit codes.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{
