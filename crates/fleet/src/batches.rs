@@ -59,7 +59,8 @@ pub const BATCH_FILES_MAX: usize = 32;
 /// Total file size in bytes at which a batch is full.
 const BATCH_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Total length of paths in bytes at which a batch is full. A NATS message has at most 1 MB.
+/// Total length of a batch's paths in bytes. At this length, the batch is full. A NATS message has
+/// at most 1 MB.
 const PATH_BYTES_MAX: usize = 256 * 1024;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct ListingOrder {
     pub job: String,
 }
 
-/// A batch: some files of a job that one worker moves together.
+/// A batch: files of one job. One worker moves all files of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// Name of the job.
@@ -107,7 +107,7 @@ impl Message {
         }
     }
 
-    /// Returns the last token of the message's subject, which is the kind of the message.
+    /// Returns the kind of the message: the last token of the message's subject.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Order(_) => ORDER,
