@@ -536,7 +536,7 @@ async fn report_health(
     }
 }
 
-/// Returns a function that reports the state of this process after another process has replaced it.
+/// Returns a function that reports this process's state after another process has replaced it.
 fn older_process_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
     let since_unix_s = time::unix_s(SystemTime::now());
     move || OlderProcess {

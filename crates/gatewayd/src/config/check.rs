@@ -141,8 +141,8 @@ pub(super) fn check(
     Ok(config)
 }
 
-/// Returns the peers of the register, and the guests. Guests are gateways with an invite, and
-/// removed peers.
+/// Returns the peers of the register, and the guests. There are two kinds of guests: gateways with
+/// an invite, and removed peers.
 fn registered(
     file: &File,
     key_file: &Path,

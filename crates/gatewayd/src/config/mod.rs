@@ -136,7 +136,7 @@ pub enum LogFormat {
 pub struct AdminHttps {
     /// Address and port of the dashboard over TLS.
     pub listen: SocketAddr,
-    /// Certificate of the dashboard for browsers.
+    /// Certificate that the dashboard sends to browsers.
     pub certificate: CertSource,
     /// Root certificates that verify client certificates. A client with a certificate from such a
     /// root needs no token. If empty, the gateway requests no client certificate.

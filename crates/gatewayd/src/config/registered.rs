@@ -1,5 +1,5 @@
-//! The peers of the register, and the guests. Guests are gateways with an invite, and removed peers
-//! that still have to be informed of their removal.
+//! The peers of the register, and the guests. There are two kinds of guests: gateways with an
+//! invite, and removed peers. The gateway still has to inform these removed peers of their removal.
 
 use std::collections::HashSet;
 

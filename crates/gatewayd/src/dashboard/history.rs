@@ -156,8 +156,8 @@ impl PeerHistory {
 
     /// Returns the highest rate at which the link has sent or received in the last minutes. The
     /// function ignores the allowed rate, because it can exceed the path's capacity. It also
-    /// ignores samples without a limit, because no transfer moves bytes at such a time. Keep-alives
-    /// alone have a rate of a few kbit/s.
+    /// ignores samples in which no transfer moves bytes. Such a sample names no bottleneck.
+    /// Keep-alives alone have a rate of a few kbit/s.
     fn best_rate(&self) -> BitRate {
         let busy = self.minutes.iter().filter(|it| !it.8.is_empty());
         let rates = busy.flat_map(|it| [it.1, it.2]);

@@ -44,8 +44,8 @@ impl ManualLimits {
 }
 
 impl RateOverrides {
-    /// Returns the users' limits. If an operator has ordered a reload, removes the limits first.
-    /// After any other reload, sets the limits again first.
+    /// Returns the users' limits. If an operator has ordered a reload, the function first removes
+    /// all limits. After any other reload, the function first sets the limits again.
     pub(super) fn limits(&mut self, running: &RunningGateway) -> &mut ManualLimits {
         let is_same = |config| Arc::ptr_eq(config, &running.config);
         if !self.config.as_ref().is_some_and(is_same) {

@@ -1,5 +1,5 @@
-//! Data of the page about the gateway and its peers. The data combine the snapshot with settings of
-//! the configuration and of the operator.
+//! Data about the gateway and its peers, for the dashboard's page. The data combine the snapshot
+//! with settings of the configuration and of the operator.
 
 use std::time::SystemTime;
 

@@ -153,8 +153,8 @@ async fn enrol(
     Err(EnrolmentRefusal::NotTaken(error))
 }
 
-/// Returns the name of the peer with this key in the configuration file. Returns `None` if the file
-/// has no such peer.
+/// Searches the configuration file for the peer with this key, and returns the peer's name. Returns
+/// `None` if the file has no such peer.
 fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
     let mut peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let known = peers.find(|(peer, of_link)| {

@@ -51,8 +51,8 @@ pub enum EnrolError {
     Broken,
 }
 
-/// Connects to the far gateway of an invite. Sends it this key and name, so that it adds them to
-/// its peers. Returns the name that the far gateway has assigned.
+/// Enrols a gateway with this key and name at the far gateway of an invite. Returns the name that
+/// the far gateway has assigned.
 ///
 /// # Errors
 /// [`EnrolError`] with the far gateway's refusal, or with the reason why the far gateway is

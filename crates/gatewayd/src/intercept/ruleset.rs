@@ -9,7 +9,8 @@
 //!   the listener. Otherwise the SYN passes. A connection whose SYN has passed is never intercepted
 //!   later.
 //! - If a local socket has the server's address, the kernel delivers packets for that socket to
-//!   this machine. This covers all later packets of control connections, and the data connections.
+//!   this machine. This rule covers all later packets of control connections, and the data
+//!   connections.
 //! - A set in the table has one element while the peer is up. The element expires unless the
 //!   gateway renews it. If the gateway hangs, the kernel stops intercepting after a few seconds.
 //! - If the gateway is killed, its socket closes. Without a socket, the `tproxy` rule does not

@@ -81,8 +81,8 @@ impl PeerFiles {
     }
 
     /// Applies one reading of the files. A key counts as removed if two successive readings are
-    /// equal and lack the key, because an editor may be writing the file. A removal in the register
-    /// applies immediately.
+    /// equal and lack the key. One reading is not enough, because an editor may be writing the
+    /// file. A removal in the register applies immediately.
     fn apply_reading(
         &mut self,
         reading: KeyReading,
