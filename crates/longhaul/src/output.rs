@@ -9,8 +9,9 @@ use anyhow::Context as _;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-/// Version of the JSON output and of stored records. Each object has it in the field `schema`. The
-/// version increases when a field changes its meaning or is removed, but not for new fields.
+/// Version of the JSON output and of stored records. Each object contains the version in the field
+/// `schema`. The version increases when a field changes its meaning or is removed, but not for new
+/// fields.
 pub(crate) const SCHEMA: u32 = 1;
 
 /// Format of a command's result.

@@ -1,5 +1,4 @@
-//! `longhaul probe`: measurements of the path between two machines, including any middleboxes on
-//! it.
+//! `longhaul probe`: measurements of the path between two machines, and of middleboxes on the path.
 
 mod bulk;
 mod compare;

@@ -91,8 +91,8 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Checks that the gateway of this configuration does not answer at its admin address. The caller
-/// has found no program at the admin socket, so such a gateway could not receive orders.
+/// Returns an error if the gateway of this configuration answers at its admin address. The caller
+/// has found no program at the admin socket, so this gateway could not receive orders.
 ///
 /// # Errors
 /// If this gateway answers at its admin address.

@@ -23,7 +23,7 @@ struct Row {
 
 struct Outcome {
     runs: Vec<SeriesOutcome>,
-    /// Goodput of each transfer in virtual time, as a fraction of the ideal, one value for each
+    /// Goodput in virtual time, as a fraction of the ideal. Each transfer has one value for each
     /// seed.
     in_virtual_time: [Vec<f64>; TRANSFERS],
 }

@@ -97,8 +97,8 @@ pub fn spread(figures: &[f64]) -> String {
     format!("{median:.3} ({min:.3}..{max:.3})")
 }
 
-/// Returns the median over the kernel minus the median in virtual time. A mark shows a difference
-/// so large that it needs an explanation.
+/// Returns the median over the kernel minus the median in virtual time. If the difference needs an
+/// explanation, the text has a mark.
 pub fn difference(over_kernel: &[f64], in_virtual_time: &[f64]) -> String {
     let [over_kernel, in_virtual_time] = [over_kernel, in_virtual_time].map(middle);
     let difference = over_kernel - in_virtual_time;
@@ -131,6 +131,6 @@ pub fn align(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Largest difference between the kernel and virtual time that needs no explanation, as a fraction
-/// of the ideal.
+/// Limit for the difference between the kernel and virtual time, as a fraction of the ideal. A
+/// larger difference needs an explanation.
 const DIFFERENCE_MAX: f64 = 0.03;

@@ -34,8 +34,7 @@ pub(super) fn examine(
     }
 }
 
-/// Checks a folder in which the gateway stores files. Returns whether the check found no fault that
-/// prevents its use.
+/// Checks a folder in which the gateway stores files. Returns true if the check finds it usable.
 fn folder(what: &str, folder: &Path, key_file: &Path, findings: &mut Findings) -> bool {
     let place = folder.display();
     let found = match fs::metadata(folder) {
