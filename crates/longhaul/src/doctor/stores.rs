@@ -34,7 +34,8 @@ pub(super) fn examine(
     }
 }
 
-/// Checks a folder in which the gateway stores files. Returns true if the check finds it usable.
+/// Checks a folder in which the gateway stores files. Returns false if a fault can prevent the use
+/// of the folder.
 fn folder(what: &str, folder: &Path, key_file: &Path, findings: &mut Findings) -> bool {
     let place = folder.display();
     let found = match fs::metadata(folder) {
