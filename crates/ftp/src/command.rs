@@ -125,8 +125,8 @@ impl<'a> Command<'a> {
         &self.verb
     }
 
-    /// Returns the text after the white space that ends the verb. Each doubled IAC byte (255) is
-    /// replaced by one.
+    /// Returns the text after the verb and the following white space. One IAC byte (255) replaces
+    /// each pair of IAC bytes.
     pub fn argument(&self) -> &[u8] {
         &self.argument
     }
@@ -210,8 +210,8 @@ pub fn escape(bytes: &[u8]) -> String {
 }
 
 /// Splits a line into its Telnet prefix and the command. Before `ABOR`, clients send the Telnet
-/// codes IAC IP, IAC DM and IAC IAC. If the urgent byte is missing from the stream, the prefix
-/// contains the remaining codes.
+/// codes IAC IP, IAC DM and IAC IAC. The urgent byte may be missing from the stream. The prefix
+/// then contains the other bytes of these codes.
 ///
 /// tnftp, lftp and the tests of pyftpdlib send these codes.
 fn split_telnet_prefix(line: &[u8]) -> (&[u8], &[u8]) {
@@ -247,12 +247,12 @@ fn is_line_end(byte: u8) -> bool {
 /// Whether a word can be a verb. Verbs in RFC 959 consist of letters. Verbs of extensions may end
 /// in digits (`MD5`, `XSHA256`).
 ///
-/// ProFTPD removes IAC WILL, WONT, DO or DONT and the following byte at any position. ProFTPD thus
-/// reads `PO` IAC WILL `x` `RT` as `PORT`. Other servers remove more bytes. vsftpd reads `P@SW` as
-/// `PASV`.
+/// At any position of a line, ProFTPD removes the Telnet codes IAC WILL, IAC WONT, IAC DO and IAC
+/// DONT, each with its option byte. ProFTPD thus reads `PO` IAC WILL `x` `RT` as `PORT`. Other
+/// servers remove more bytes. vsftpd reads `P@SW` as `PASV`.
 ///
-/// In an argument, such a sequence is harmless. The verb ends before the sequence, and the gateways
-/// never send a server any argument that they interpret themselves.
+/// In an argument, such a sequence is harmless. The verb ends before the sequence. If a gateway
+/// interprets an argument itself, the gateway never sends that argument to a server.
 fn is_verb(word: &[u8]) -> bool {
     let letters = word.iter().take_while(|b| b.is_ascii_alphabetic()).count();
     word.is_empty() || letters > 0 && word[letters..].iter().all(u8::is_ascii_digit)

@@ -1,16 +1,16 @@
 //! Splits a byte stream into lines, and limits the length of a line.
 //!
 //! The splitter receives bytes in parts of any size and returns lines without their terminator.
-//! CRLF and a bare LF both end a line. NUL, 8-bit bytes and a bare CR are ordinary content. The
-//! splitter reports a line above the limit once, and discards its bytes up to the next newline. The
-//! end of a long line therefore never appears as another command.
+//! CRLF and a bare LF both end a line. NUL, 8-bit bytes and a bare CR are ordinary content. If a
+//! line is longer than the limit, the splitter reports the line once, and discards its bytes up to
+//! its newline. The end of a long line therefore never appears as another command.
 
 /// One line, without its terminator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SplitLine {
     /// A line whose length is within the limit.
     Complete(Vec<u8>),
-    /// The start of a line above the limit. The splitter discards all bytes of that line.
+    /// A line longer than the limit has begun. The splitter discards all bytes of that line.
     TooLong,
 }
 

@@ -60,7 +60,8 @@ impl Logon {
     }
 }
 
-/// Removes the text after the host and the port. A number after a host without a port is the port.
+/// Returns the host and the port, without the text that follows them. If a number follows the host
+/// after a space, and the host has no port yet, the number is the port.
 fn without_account(server: &[u8]) -> &[u8] {
     let Some(space) = server.iter().position(|&b| b == b' ') else {
         return server;

@@ -13,9 +13,9 @@ pub struct LinePosition {
     pub first: bool,
     /// Whether the line is the last line of a reply.
     pub last: bool,
-    /// Whether the line has another code than the reply that contains it. Some servers end a reply
-    /// with such a line. Other servers use such a line as text. The following line shows which case
-    /// applies.
+    /// Whether the code of the line differs from the code of the reply that contains the line. Some
+    /// servers end a reply with such a line. Other servers use such a line as text. The following
+    /// line shows which case applies.
     pub in_doubt: bool,
 }
 

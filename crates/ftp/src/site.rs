@@ -5,8 +5,8 @@ use std::str::SplitAsciiWhitespace;
 
 use crate::command::Command;
 
-/// Returns the words that follow `SITE` and the words of `name`. Returns `None` if the command is a
-/// different one.
+/// Returns the arguments of the command, without `SITE` and without the words of `name`. Returns
+/// `None` if the command is a different one.
 pub(crate) fn words_after<'a>(
     name: &str,
     command: &'a Command<'_>,

@@ -6,7 +6,7 @@
 //!
 //! The bytes of the client's data connection go into the spool. The far gateway copies them from
 //! the spool to all servers whose uploads name this spool. The client therefore sends the bytes on
-//! only one of these data connections, and closes the other data connections without bytes.
+//! only one of these data connections, and sends no bytes on the others before it closes them.
 //!
 //! ```text
 //! SITE LONGHAUL SPOOL id size offset readers

@@ -22,8 +22,8 @@ pub struct Features {
     pub extended_passive: bool,
     /// Whether the server supports `AUTH TLS`.
     pub auth_tls: bool,
-    /// Algorithms of `HASH`, as the server names them. The algorithm that the server marks with
-    /// `*`, its present choice, is the first element.
+    /// Names of the hash algorithms for `HASH`, in the server's spelling. The first element is the
+    /// algorithm that the server has selected, and marks with `*`.
     pub hashes: Vec<String>,
     /// Commands that return a hash of a file: `XSHA256`, `XSHA1`, `XMD5`, `XCRC`, and similar ones.
     pub hash_commands: Vec<String>,

@@ -36,8 +36,8 @@ struct Plan {
     aborts_after: Option<Duration>,
     /// Whether the client reads no data between its `ABOR` and the reply.
     aborts_deaf: bool,
-    /// Number of bytes after which the client breaks the transfer, and how: by a reset, a close, or
-    /// a complete disconnect.
+    /// Number of bytes after which the client breaks the transfer, and the method: a reset, a
+    /// close, or a complete disconnect.
     breaks_at: Option<(u64, Break)>,
     /// Number of commands that the client sends during the transfer.
     chatter: u64,
@@ -263,8 +263,9 @@ impl Client {
             .position(|s| s.kind != Kind::Transfer)
     }
 
-    /// Returns a complaint if a reply arrives out of order. Only a transfer may still wait when the
-    /// reply to a later command arrives, and only certain later commands are permitted.
+    /// Returns a complaint if a reply arrives out of order. When a reply arrives, all earlier
+    /// commands must have their replies. As the only exception, certain commands may overtake a
+    /// transfer.
     fn out_of_order(&self, index: usize) -> Option<String> {
         let sent = &self.outstanding[index];
         let mut earlier = self.outstanding.iter().take(index);

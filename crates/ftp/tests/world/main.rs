@@ -34,8 +34,8 @@ fn number(name: &str, default: u64) -> u64 {
 /// Runs one session for each seed of `seeds`, on all processors. Returns the sum of their counters.
 ///
 /// # Panics
-/// If any session fails. The message contains the failing seeds. If there are very many, it
-/// contains only the first.
+/// If any session fails. The message contains the failing seeds. If very many seeds fail, the
+/// message contains only the first of them.
 fn run(seeds: impl Iterator<Item = u64> + Clone + Send) -> Outcome {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let sums: Vec<(Outcome, Vec<(u64, String)>)> = std::thread::scope(|scope| {

@@ -86,7 +86,7 @@ pub(crate) struct SimulatedServer {
     /// Time at which the server stops waiting for the data connection.
     times_out_at: Option<Duration>,
     numbered: u32,
-    /// Number of commands received, without transfers, `SYST`, `FEAT` and `PWD`.
+    /// Number of commands received. Transfers, `SYST`, `FEAT` and `PWD` are not counted.
     worked: u32,
     /// Time for which a closed connection still counts as open. During this time, the server
     /// refuses another connection of the same user.

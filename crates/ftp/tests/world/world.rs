@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// Whether the server has a deviation that once made such a session fail.
+    /// Whether the server has a deviation that once made simulated sessions fail.
     pub(crate) fn has_quirk(&self) -> bool {
         let quirks = &self.server.quirks;
         quirks.at_question != AtQuestion::Answers

@@ -335,9 +335,9 @@ impl FarData {
         }
     }
 
-    /// Ends a data connection that can no longer be used after the end of the session. Without a
-    /// session, no transfer command follows. Without such a command, no server connects or starts
-    /// TLS.
+    /// After the end of the session, ends a data connection that can no longer be used. Without a
+    /// session, no transfer command follows. Without such a command, the server neither connects
+    /// nor starts TLS.
     fn end_without_session(&mut self, now: Duration) {
         if self.has_session {
             return;
@@ -428,8 +428,9 @@ impl FarData {
         self.outbound = Outbound::Finished;
     }
 
-    /// Sends the end of file to a server that has ended a download. Some servers wait for this end
-    /// before their final reply. The client's own end would arrive one WAN round trip later.
+    /// Sends the end of file to a server that has ended a download. Some servers send their final
+    /// reply only after this end of file. The client's own end of file would arrive one WAN round
+    /// trip later.
     fn end_download(&mut self) {
         let is_download = self.direction == Some(DataDirection::Download);
         if is_download && self.inbound == Inbound::Relaying {

@@ -23,8 +23,8 @@ pub struct NearDataSetup {
     /// Method by which the data connection is opened.
     pub opening: DataOpening,
     /// Whether, for an upload, the gateway connects to the client's port before the server has
-    /// accepted the command. Several uploads may then run in parallel, and none waits a round trip
-    /// for its data connection.
+    /// accepted the command. Several uploads may then run in parallel, and no upload waits a round
+    /// trip for its data connection.
     pub dials_early: bool,
     /// Whether the data connection uses TLS.
     pub has_tls: bool,
@@ -456,8 +456,8 @@ impl NearData {
         }
     }
 
-    /// Handles a server that accepts no more bytes. The server's reply contains the reason, and the
-    /// client must be able to read that reply.
+    /// Handles a server that has stopped accepting bytes. The server's reply contains the reason,
+    /// and the client must be able to read that reply.
     fn cut_off(&mut self, now: Duration) {
         if self.outbound != Outbound::Relaying {
             return;

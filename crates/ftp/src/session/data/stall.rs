@@ -10,8 +10,8 @@ use super::DataProgress;
 pub(super) struct StallDetector {
     timeout: Duration,
     since: DataProgress,
-    /// Number of checks that found no moved byte. Only checks of an upload whose bytes the peer
-    /// still has to write count.
+    /// Number of checks that found no moved byte. The detector counts only checks of an upload
+    /// whose bytes the peer may still be writing.
     rests: u32,
 }
 
@@ -31,7 +31,7 @@ impl StallDetector {
     }
 
     /// Checks whether bytes have moved since the last check, one timeout ago. Returns an error text
-    /// if none have moved.
+    /// if no byte has moved.
     pub(super) fn check(&mut self, progress: DataProgress) -> Option<String> {
         let bytes = |progress: &DataProgress| (progress.outbound_bytes, progress.inbound_bytes);
         let is_stalled = bytes(&progress) == bytes(&self.since);

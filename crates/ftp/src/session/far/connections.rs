@@ -31,8 +31,8 @@ struct Connection {
 enum SuccessReport {
     #[default]
     None,
-    /// The server has reported success. The near gateway has no report yet whether all bytes were
-    /// written.
+    /// The server has reported success. The gateway has not yet reported to the near gateway
+    /// whether all bytes were written.
     Success,
     /// The near gateway needs no further report.
     Done,

@@ -8,8 +8,8 @@
 //! session ends.
 //!
 //! Some servers send one reply to each command, but the replies to two successive commands are
-//! equal. The session cannot distinguish such a server, and treats it in the same way. The session
-//! does not detect a second reply whose text differs.
+//! equal. The session cannot distinguish such a server from a server that replies twice, and treats
+//! both in the same way. The session does not detect a second reply whose text differs.
 
 use crate::{
     reply::{ReplyClass, ReplyCode},

@@ -43,7 +43,8 @@ pub(super) enum ExpectedReply {
     /// Any reply to a command of the client. If the verb is unknown, the reply may start a
     /// transfer.
     Plain(QuestionCause),
-    /// Another reply after a `1yz` reply to a command that is no transfer. This reply is optional.
+    /// The second reply to a command that is no transfer and whose first reply was `1yz`. Some
+    /// servers send no second reply.
     Begun,
     Quit,
     /// The reply to `ABOR`.

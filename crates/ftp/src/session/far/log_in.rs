@@ -175,7 +175,8 @@ const RELOGIN_RETRIES_MAX: u32 = 4;
 /// Commands that identify the account.
 const ACCOUNT: [&str; 3] = ["USER", "PASS", "ACCT"];
 
-/// Commands that, sent on a new connection, restore the state of the old connection.
+/// Commands that restore the state of the old connection if the session sends them on a new
+/// connection.
 const REPEATABLE: [&str; 8] = [
     "USER", "PASS", "ACCT", "HOST", "CLNT", "LANG", "OPTS", "TYPE",
 ];

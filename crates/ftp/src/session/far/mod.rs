@@ -94,14 +94,14 @@ pub struct FarSession {
     dislikes_questions: bool,
     substitute: Substitute,
     log_in: LogInRecord,
-    /// The latest request and the log-in record from before that request. `None` if the request
-    /// must not be sent on another connection.
+    /// The latest request, and the log-in record as it was before that request. `None` if the
+    /// request must not be sent on another connection.
     resendable: Option<(ServerRequest, LogInRecord)>,
-    /// A line that may be the last line of its reply. The next line, or a timeout, shows whether it
-    /// is.
+    /// A line that may be the last line of its reply. The next line, or a timeout, shows whether
+    /// the reply has ended.
     doubtful: Option<(Vec<u8>, LinePosition)>,
-    /// Number of commands sent to the server, and of inputs that do not come from the near gateway.
-    /// The count identifies waits for the server.
+    /// Sum of two numbers: commands sent to the server, and inputs that do not come from the near
+    /// gateway. The sum identifies waits for the server.
     heard: u64,
     /// Lines of replies to `ABOR` that arrived before the replies to earlier commands. The gateway
     /// holds these lines back.
@@ -207,8 +207,8 @@ impl FarSession {
         self.in_flight.transfers().next().is_some()
     }
 
-    /// Whether the session waits for nothing but the server: the client has disconnected, and no
-    /// data connection is open.
+    /// Whether the session waits only for the server: the client has disconnected, and no data
+    /// connection is open.
     pub fn waits_only_for_server(&self) -> bool {
         self.client_gone && !self.closed && !self.connections.any_open()
     }
@@ -420,8 +420,9 @@ impl FarSession {
     }
 
     /// Aborts the newest transfer after an `ABOR`. The gateway also closes the data connection of
-    /// the transfer, because vsftpd reads `ABOR` only after that close. A data connection without a
-    /// transfer is closed after the reply, so that the server first receives the `ABOR`.
+    /// the transfer, because vsftpd reads `ABOR` only after that close. If no transfer uses the
+    /// data connection, the gateway closes it only after the reply to the `ABOR`. The server thus
+    /// receives the `ABOR` first.
     fn abort_transfer(&mut self) {
         let newest = self.in_flight.transfers().next_back();
         if let Some(transfer) = newest {

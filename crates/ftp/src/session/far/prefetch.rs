@@ -133,7 +133,7 @@ impl Prefetch {
     ///
     /// The function returns `true` only after the server has refused a prefetched command. In
     /// addition, this reply must have the code of another prefetched command, or be a refusal of
-    /// `PWD`. Every server supports `PWD`.
+    /// `PWD`. Such a refusal is suspicious, because every server supports `PWD`.
     pub(super) fn is_out_of_step(&mut self, subject: QuestionSubject, code: ReplyCode) -> bool {
         let is_refusal = code.class() == ReplyClass::Failed;
         let mut others = self.asked.iter().filter(|it| **it != subject);

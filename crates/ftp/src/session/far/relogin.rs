@@ -1,4 +1,4 @@
-//! Recovery from servers that do not reply correctly to prefetched commands: they reply late,
+//! Recovery from servers that do not reply correctly to prefetched commands: they reply late, reply
 //! twice, or end the session.
 //!
 //! While the session waits for the reply to a prefetched command, no other command is in flight.
@@ -29,8 +29,8 @@ impl FarSession {
         }
     }
 
-    /// Stops prefetching. If a prefetched command has no reply, the function reports that to the
-    /// near gateway.
+    /// Stops prefetching. If a prefetched command has no reply, the function reports the missing
+    /// reply to the near gateway.
     fn stop_questions(&mut self, unanswered: Option<QuestionSubject>) {
         self.dislikes_questions = true;
         let unanswered = unanswered.or_else(|| self.prefetch.next().map(|next| next.subject));
@@ -48,7 +48,7 @@ impl FarSession {
 
     /// Handles a server that may have replied twice to an earlier prefetched command. `subject` is
     /// the prefetched command whose reply is still missing. The session disconnects, and logs in
-    /// again if it can.
+    /// again if possible.
     pub(super) fn answered_out_of_step(&mut self, subject: QuestionSubject) {
         match self.log_in.is_recorded() {
             true => self.reconnect(Some(subject)),

@@ -115,9 +115,10 @@ impl FarSession {
             || tag.code == DENIES_TRANSFER && self.transfer_running() && !self.server_gone
     }
 
-    /// Ends transfers to which the server will not reply. After an `ABOR` during the wait for the
-    /// data connection, pyftpdlib replies that no transfer is running. pyftpdlib then never replies
-    /// to the transfer. The gateway therefore sends that reply.
+    /// Ends transfers to which the server will not reply. If an `ABOR` arrives while pyftpdlib
+    /// waits for the data connection, pyftpdlib replies that no transfer is running. pyftpdlib then
+    /// never replies to the transfer command. The gateway therefore replies to the transfer command
+    /// itself.
     pub(super) fn end_denied(&mut self) {
         let denies = |(_, tag, _): &(CommandId, ReplyTag, Vec<u8>)| tag.code == DENIES_TRANSFER;
         if !self.early.front().is_some_and(denies) || self.in_flight.is_answering() {
@@ -144,7 +145,7 @@ impl FarSession {
     }
 
     /// Relays the replies to `ABOR` that no longer need to wait. If `before` is given, the function
-    /// relays only replies to commands that precede it.
+    /// relays only the replies to commands before the command `before`.
     pub(super) fn relay_early(&mut self, before: Option<CommandId>) {
         while let Some((id, tag, _)) = self.early.front() {
             let comes_later = before.is_some_and(|before| *id > before);

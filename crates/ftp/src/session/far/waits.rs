@@ -152,7 +152,8 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time limit for all attempts to log in again, including connection times and pauses.
 const RELOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time after which a line with another code than its reply counts as the last line of the reply.
+/// Time after which a line counts as the last line of its reply, although its code differs from the
+/// reply's code.
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Time limit for the replies to an aborted transfer and to its `ABOR`.

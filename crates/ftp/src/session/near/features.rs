@@ -1,5 +1,5 @@
-//! The reply to `FEAT` (RFC 2389). The near gateway replaces the server's features of the control
-//! connection by its own features.
+//! The reply to `FEAT` (RFC 2389). The near gateway removes features that concern the server's
+//! control connection, and adds its own features.
 
 /// Returns the lines that replace one line of the server's reply. The result is empty if the
 /// gateway removes the line, and has several lines if the gateway adds features.

@@ -16,7 +16,7 @@ use crate::{
 pub enum NearInput<'a> {
     /// The client sent a command line.
     ClientLine(&'a [u8]),
-    /// The client sent a command line above the length limit.
+    /// The client sent a command line longer than the limit.
     ClientLineTooLong,
     /// The client has closed its sending direction. The client may still read replies.
     ClientEnded,
@@ -34,7 +34,7 @@ pub enum NearInput<'a> {
         /// Address and port of the socket, for the reply to the client.
         at: SocketAddr,
     },
-    /// For a data connection, no listening socket or no link stream could be opened.
+    /// The listening socket or the link stream for this data connection could not be opened.
     NoData(TransferId),
     /// The session cannot use its server. The server is not allowed, or its far gateway could not
     /// be reached. The reply contains the reason.
@@ -98,7 +98,7 @@ pub enum NearOutput {
     },
     /// Pass this order to a data connection.
     Order(TransferId, NearDataOrder),
-    /// Record this outcome of a transfer. The session needs the transfer no longer.
+    /// Record this outcome of a transfer. The session no longer needs the transfer.
     Transferred(TransferSummary),
     /// The server has refused the client's log-in.
     LoginFailed,

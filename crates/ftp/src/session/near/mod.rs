@@ -510,7 +510,8 @@ impl NearSession {
         self.leave_if_answered();
     }
 
-    /// Handles a command to which the server sent no reply, and whose client expects no reply.
+    /// Handles a command to which the server sent no reply, and for which the client expects no
+    /// reply.
     fn on_left_unanswered(&mut self, id: CommandId) {
         let aborted = self.transfers.take_aborted(id);
         self.kill(aborted);

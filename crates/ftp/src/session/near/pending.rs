@@ -41,7 +41,7 @@ enum PendingEntry {
 pub(super) enum PendingRequest {
     Data(TransferId, DataMethod),
     Features,
-    /// A transfer. Some commands may be sent to the server before its final reply.
+    /// A transfer. Some commands may be sent to the server before the final reply of the transfer.
     Transfer,
     /// A log-in command: `USER`, `PASS` or `ACCT`.
     Login,
@@ -229,8 +229,8 @@ impl PendingCommands {
         self.entries.pop_front();
     }
 
-    /// Empties the queue when the far gateway sends no more replies. Returns the replies to all
-    /// commands. A command that waited for the far gateway receives the reply `text`.
+    /// Empties the queue, because the far gateway will send no further replies. Returns the replies
+    /// to all commands. A command that waited for the far gateway receives the reply `text`.
     pub(super) fn give_up(&mut self, text: &str) -> Vec<Vec<u8>> {
         self.ahead = 0;
         self.entries

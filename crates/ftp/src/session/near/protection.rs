@@ -1,4 +1,5 @@
-//! TLS with the client (RFC 4217): start on the control connection, and use on data connections.
+//! TLS with the client (RFC 4217): the start of TLS on the control connection, and the use of TLS
+//! on data connections.
 
 use crate::command::{Command, CommandKind};
 
