@@ -176,7 +176,8 @@ impl DrainBudget {
     ///
     /// The estimate is the average over all spans in which the server limited the transfer. In
     /// other spans, the server kept up with the sender. The highest rate of these other spans is a
-    /// lower bound of the estimate. Each later span that the server limits halves this bound.
+    /// lower bound of the estimate. Each later span in which the server limits the transfer halves
+    /// this bound.
     fn bytes_per_s(&self) -> f64 {
         let mut kept_up: f64 = 0.0;
         if self.spans.len() < 2 {
@@ -314,9 +315,9 @@ impl ServerRates {
     }
 }
 
-/// First budget for a server of unknown rate, per second of the time limit. A server of 300 kB/s
-/// accepts this budget in two thirds of the limit. The last third is for the bytes in kernel
-/// buffers.
+/// Size of the first budget for each second of the time limit, if the rate of the server is
+/// unknown. A server of 300 kB/s accepts this budget in two thirds of the limit. The last third is
+/// for the bytes in kernel buffers.
 const FIRST_BYTES_PER_S: f64 = 200e3;
 /// Fraction of a server's earlier rate that a new upload assumes.
 const KNOWN_SHARE: f64 = 0.5;
@@ -325,8 +326,9 @@ const BUDGET_MIN_BYTES: u64 = 24 << 10;
 /// Number of round trips for which the budget must last, so that the server never waits for the
 /// client's bytes.
 const BUDGET_ROUND_TRIPS: f64 = 1.5;
-/// Fraction of the time limit for which the budget must also last, so that the server does not wait
-/// for retransmissions. The remaining time is for the bytes in kernel buffers.
+/// Fraction of the time limit. The budget must last for [`BUDGET_ROUND_TRIPS`] plus this fraction,
+/// so that the server does not wait for retransmissions. The remaining time is for the bytes in
+/// kernel buffers.
 const BUDGET_SHARE: f64 = 0.4;
 /// Maximum time, in seconds, that the fraction of the time limit adds to the budget. A longer limit
 /// therefore does not enlarge the budget.
@@ -343,8 +345,8 @@ const SPANS_MAX: usize = 16;
 const SPAN_FIRST_S: f64 = 0.02;
 const SPAN_MIN_S: f64 = 0.1;
 const SPANS_PER_ROUND_TRIP: f64 = 6.0;
-/// Fraction of a span (measuring period). If the gateway waits for the server for a larger
-/// fraction, the server limits the transfer in this span.
+/// Fraction of a span (measuring period). If the gateway waits for the server during a larger
+/// fraction of the span, the server limits the transfer in this span.
 const LIMITED_SHARE: f64 = 0.75;
 /// Number of grants per budget. The gateway sends a grant each time the server has accepted one
 /// eighth of the budget.

@@ -96,7 +96,7 @@ pub enum ReachError {
     /// No peer that serves the host has answered within the time limit of this request.
     #[error("no peer for {0} answers at once")]
     NotAtOnce(Host),
-    /// The peer permits no more streams.
+    /// The peer permits no further streams.
     #[error("peer {0}: too many transfers at once")]
     TooMany(String),
     /// This gateway is shutting down.

@@ -86,8 +86,8 @@ impl KnownServers {
 /// Maximum number of stored traits.
 const TRAITS_MAX: usize = 1024;
 
-/// Lifetime of a trait. If a session detects the trait again, the client waits for another
-/// connection, or for a few seconds.
+/// Lifetime of a trait. After that time, a session must detect the trait again. The client of this
+/// session then waits for another connection to the server, or for a few seconds.
 const KEPT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

@@ -149,7 +149,8 @@ impl Usage {
         self.lock().limits = limits;
     }
 
-    /// Admits a client if no limit is reached. The client counts until the permit is dropped.
+    /// Admits a client if no limit is reached. The client counts towards the limits until the
+    /// permit is dropped.
     pub(crate) fn admit(
         self: &Arc<Self>,
         client: IpAddr,

@@ -134,8 +134,8 @@ impl Relay {
         self.0.is_retired.store(true, Relaxed);
     }
 
-    /// Opens a stream to the service `name` at a far gateway. The far gateway is the first peer for
-    /// `host` that answers.
+    /// Opens a stream to the service `name` at a far gateway. Among the peers that serve `host`,
+    /// the function selects the first peer that answers.
     ///
     /// If `via` is given, only the peer with this index in the settings is permitted.
     ///
@@ -189,7 +189,8 @@ impl RelayBuilder {
         self
     }
 
-    /// Sets the spools: files for uploads that cross the link once for several servers.
+    /// Sets the spools. A spool is a file for one upload to several servers. The file crosses the
+    /// link only once.
     #[must_use]
     pub fn spool(mut self, settings: Option<spool::SpoolSettings>) -> Self {
         self.spool = settings;

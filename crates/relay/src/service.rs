@@ -1,9 +1,9 @@
 //! The two halves of a service that a relay carries. The near half serves the clients of a
 //! listener. The far half serves the streams that peers open.
 //!
-//! A new service implements both traits in its own module. FTP sessions and forwards implement
-//! [`NearService`]. The far halves of FTP sessions and forwards do not implement [`FarService`],
-//! which was added later.
+//! A new service implements [`NearService`] and [`FarService`] in its own module. FTP sessions and
+//! forwards implement [`NearService`]. The far halves of FTP sessions and forwards do not implement
+//! [`FarService`], which was added later.
 
 use std::{
     fmt,

@@ -26,7 +26,8 @@ use crate::{limits::RelayLimits, wire::CodingOffer};
 pub struct RelaySettings {
     /// Settings of the link: identity, peers, policy, memory.
     pub link: LinkConfig,
-    /// Settings of each peer of `link` that belong to the relay, in the same order.
+    /// For each peer of `link`, the settings that belong to the relay. The order is the order of
+    /// the peers in `link`.
     pub peers: Vec<PeerSettings>,
     /// Limits on the resources that clients may use.
     pub limits: RelayLimits,
@@ -175,7 +176,7 @@ pub struct Forward {
 
 impl RelaySettings {
     /// Creates default settings of a relay with these peers. The relay is fair to other traffic.
-    /// The peers may not reach any server through it.
+    /// The peers have no permission to reach servers through the relay.
     pub fn new(identity: Identity, peers: Vec<PeerConfig>) -> Self {
         let memory_max = MEMORY_MAX.max(memory_least(peers.len()));
         let of_relay = peers.iter().enumerate();
@@ -343,8 +344,8 @@ pub fn memory_least(peers: usize) -> ByteCount {
 /// (docs/protocol.md). The remaining memory is for a second peer.
 pub const MEMORY_MAX: ByteCount = ByteCount::gibibytes(1);
 
-/// Minimum memory for each peer, in MiB. With less, a connection could not hold its windows and
-/// buffers.
+/// Minimum memory for each peer, in MiB. With less memory, a connection could not hold its windows
+/// and buffers.
 pub const MEMORY_PER_PEER_MIB: u64 = 16;
 
 /// Default time without packets after which the streams to a peer are abandoned. The restart of a

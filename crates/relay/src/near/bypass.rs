@@ -1,4 +1,4 @@
-//! Fallback for a client of a transparent listener whose peer does not answer. The gateway connects
+//! Fallback of a transparent listener if the peer does not answer. The gateway connects each client
 //! directly to the server, with the client's address as the source, and relays bytes without
 //! acceleration. Data connections of such a client do not pass through this module.
 

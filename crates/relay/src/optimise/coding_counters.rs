@@ -12,8 +12,8 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use optimiser::{counts::CodingCounts, frame::REFERENCE_BYTES};
 
-/// Counters of one transfer, for both directions together. Each count also adds to the counters of
-/// all transfers.
+/// Counters of one transfer, for both directions together. An increase of these counters also
+/// increases the counters of all transfers.
 #[derive(Debug)]
 pub struct CodingCounters {
     of_transfer: CodingTotals,
@@ -65,10 +65,10 @@ impl CodingCounters {
     }
 
     /// Counts a referenced chunk that the receiver did not have. The sender has sent that chunk
-    /// later in a frame.
+    /// later in a frame, so the reference saved no bytes.
     ///
-    /// The function subtracts the lost saving only from the counters of the transfer. The counters
-    /// of all transfers keep the saving, because counters must never decrease.
+    /// The function subtracts the saving, already counted, only from the counters of the transfer.
+    /// The counters of all transfers keep the saving, because counters must never decrease.
     pub(super) fn count_missing(&self, chunk_bytes: usize, frame_bytes: usize) {
         self.each(|sums| {
             sums.wan_bytes.fetch_add(frame_bytes as u64, Relaxed);

@@ -141,7 +141,8 @@ impl DecodingReader {
     /// all bytes has succeeded. Cancel safe.
     ///
     /// # Errors
-    /// [`CodedReadError`] if no more bytes arrive. The bytes returned so far are then incomplete.
+    /// [`CodedReadError`] if no further bytes arrive. The bytes returned so far are then
+    /// incomplete.
     pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, CodedReadError> {
         loop {
             let Some(coder) = &mut self.coder else {
@@ -184,7 +185,7 @@ impl DecodingReader {
         coder.map_or(Ok(()), |coder| coder.decoder.end())
     }
 
-    /// Stops reading the stream, and sends the sender this code.
+    /// Stops reading the stream, and sends this code to the sender.
     pub(crate) fn stop(&mut self, code: u32) {
         self.recv.stop(code);
     }
@@ -288,8 +289,8 @@ impl StreamDecoder {
         self.dedup.as_ref().map(|dedup| &dedup.store)
     }
 
-    /// Looks up the chunk or list of a reference in the store, and requests it from the peer if it
-    /// is missing.
+    /// Looks up the chunk or list of a reference in the store. If the store does not contain the
+    /// chunk or list, requests it from the peer.
     fn find(&mut self, number: u64, reference: ChunkReference) -> Result<ChunkSource, DecodeError> {
         let store = self.store().ok_or(DecodeError::Chunks)?;
         if store.has(&reference.name) {

@@ -32,10 +32,10 @@ pub(crate) struct DedupContext {
     pub(crate) cutter: Option<Arc<Cutter>>,
     pub(crate) references: Arc<ReferenceStore>,
     pub(crate) link: Link,
-    /// A stream of the session. Requests for chunks go to the process of the peer that has this
+    /// A stream of the session. Requests for chunks reach the same process of the peer as this
     /// stream.
     pub(crate) beside: StreamKey,
-    /// Identifies the direction of the data connection in which this gateway sends.
+    /// Identifies one direction of the data connection: the direction in which this gateway sends.
     pub(crate) key: ReferenceKey,
 }
 

@@ -76,7 +76,7 @@ struct State {
 /// Bytes that a receiver has acknowledged in the last two seconds.
 #[derive(Debug, Default)]
 struct RecentAcknowledgements {
-    /// Time and number of acknowledged bytes, the oldest first.
+    /// Acknowledgements, the oldest first: time, and number of acknowledged bytes.
     acknowledged: VecDeque<(Instant, usize)>,
     bytes: usize,
 }
@@ -170,8 +170,9 @@ impl ReferenceStore {
         }
     }
 
-    /// Reserves memory for chunks. Returns whether the memory is available. A peer may use at most
-    /// as many bytes as remain free, so a peer that acknowledges nothing cannot use all memory.
+    /// Reserves memory for chunks. Returns whether the memory is available. The bytes that a peer
+    /// uses must not exceed the bytes that stay free. A peer that acknowledges nothing therefore
+    /// cannot use all memory.
     fn reserve(&self, key: ReferenceKey, bytes: usize) -> bool {
         let mut outstanding = lock(&self.outstanding);
         let of_peer = outstanding
@@ -397,21 +398,21 @@ const OUTSTANDING_MAX_BYTES: usize = 256 * 1024 * 1024;
 /// second.
 const OUTSTANDING_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Number of missing chunks from which the sender checks their share. If more than half of the
-/// referenced chunks were missing, the receiver has a different store. Each reference then costs a
-/// round trip, so the sender stops sending references.
+/// Minimum number of missing chunks before the sender checks their share of the referenced chunks.
+/// If more than half of the referenced chunks were missing, the receiver has a different store.
+/// Each reference then costs a round trip, so the sender stops sending references.
 const MISSING_LEAST: u64 = 256;
 
 /// Maximum number of outstanding bytes before the receiver's first acknowledgement. 4 MiB
 /// correspond to about three lists.
 const BOUND_MIN_BYTES: usize = 4 * 1024 * 1024;
 
-/// Number of outstanding bytes above which a stream waits. One more list may exceed this limit, but
-/// stays below [`OUTSTANDING_OF_STREAM_MAX_BYTES`].
+/// Number of outstanding bytes above which a stream waits. One further list may exceed this limit,
+/// but the sum stays below [`OUTSTANDING_OF_STREAM_MAX_BYTES`].
 const BOUND_MAX_BYTES: usize = 48 * 1024 * 1024;
 
-/// Period over which acknowledged bytes count. The period is longer than a round trip over a
-/// satellite.
+/// Period for which [`RecentAcknowledgements`] counts acknowledged bytes. The period is longer than
+/// a round trip over a satellite.
 const RECENT_TIME: Duration = Duration::from_secs(2);
 const RECENT_STEP: Duration = Duration::from_millis(50);
 

@@ -189,7 +189,7 @@ impl SpoolWriter {
     /// that the spool has already received.
     ///
     /// # Errors
-    /// [`SpoolError`] if there are more bytes than the file has, or if the disk operation fails.
+    /// [`SpoolError`] if the bytes exceed the size of the file, or if the disk operation fails.
     pub(super) async fn write(&mut self, mut bytes: Bytes) -> Result<(), SpoolError> {
         let contents = self.contents.clone();
         let end_bytes = self.at_bytes + bytes.len() as u64;

@@ -398,7 +398,7 @@ pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// greeting.
 const EARLY_COMMANDS_MAX: usize = 64;
 
-/// Time without a message from the far gateway after which the first check of the peer follows. A
+/// Time without a message from the far gateway before the first check whether the peer is up. A
 /// peer that is not up at a check counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
