@@ -65,10 +65,10 @@ pub struct GatewaySnapshot {
     pub sessions_open: u64,
     /// Number of sessions since the start, including open sessions.
     pub sessions_total: u64,
-    /// Number of clients and log-ons that the gateway itself refused. Examples are a target that is
-    /// not allowed, a peer that is down, and a reached limit.
+    /// Number of clients and log-ons that the gateway itself refused. Examples of reasons are a
+    /// target that is not allowed, a peer that is down, and a reached limit.
     pub refused_total: u64,
-    /// Number of log-ins of this gateway's clients that servers have refused.
+    /// Number of times that a server refused the log-in of one of this gateway's clients.
     #[serde(default)]
     pub logins_failed_total: u64,
     /// Number of transfers since the start that ended without an error.
@@ -267,7 +267,8 @@ pub struct TransferStatus {
     /// retransmissions.
     #[serde(default)]
     pub wan_bytes: u64,
-    /// Rate of the direction with more bytes over the last second, in bits per second.
+    /// Rate over the last second, in bits per second. The rate is that of the direction that has
+    /// moved more bytes.
     pub bits_per_s: u64,
     /// Age of the transfer, in seconds.
     pub age_s: f64,

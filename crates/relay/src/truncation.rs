@@ -109,7 +109,7 @@ pub(crate) struct Truncation {
     truncations: Arc<Truncations>,
     link: Link,
     session: SessionKey,
-    /// A stream of the session. The report goes to the process of the peer that has this stream.
+    /// A stream of the session. The report reaches the same process of the peer as this stream.
     beside: StreamKey,
     transfer: TransferId,
     reported: Arc<AtomicBool>,

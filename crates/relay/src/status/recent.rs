@@ -70,7 +70,7 @@ pub struct TransferSearch {
     pub words: String,
     /// Whether only failed transfers match.
     pub failed: bool,
-    /// If set, only transfers with lower numbers are returned.
+    /// If set, only transfers whose number is below this value are returned.
     pub before: Option<u64>,
     /// Maximum number of transfers to return.
     pub count_max: usize,
@@ -235,14 +235,14 @@ fn short(text: &str) -> Box<str> {
     text[..end].into()
 }
 
-/// Maximum number of transfers kept in memory. A dashboard can search them quickly, and usual names
-/// need 3 MB.
+/// Maximum number of transfers kept in memory. A dashboard can search them quickly. With names of
+/// usual length, they use 3 MB.
 const KEPT: usize = 10_000;
 
 /// Maximum length of a stored text, in bytes. Longer texts are cut, so that the memory is limited.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Maximum number of stored paths. A link has no more peers.
+/// Maximum number of stored paths. A link has at most this number of peers.
 const PATHS_MAX: usize = 4096;
 
 /// Upper limit of the loss in the formula. The formula divides by the fraction of delivered

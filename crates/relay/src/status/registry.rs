@@ -220,7 +220,7 @@ impl OpenTransfer {
         *lock(&self.entry.conclusion) = Some(conclusion);
     }
 
-    /// Stores the bottleneck of the transfer that the peer has reported.
+    /// Stores the bottleneck that the peer has reported for the transfer.
     pub(crate) fn record_peer_bottleneck(&self, limit: TransferBottleneck) {
         self.entry
             .peer_bottleneck
@@ -232,7 +232,7 @@ impl OpenTransfer {
         lock(&self.entry.requested).path = path;
     }
 
-    /// Stores the size of the file that the server has announced.
+    /// Stores the file size that the server has announced.
     pub fn set_announced_size(&self, size_bytes: u64) {
         lock(&self.entry.requested).size_bytes = Some(size_bytes);
     }

@@ -475,8 +475,8 @@ impl fmt::Display for OlderProcess {
         )
     }
 }
-/// Maximum number of finished transfers in the terminal text. With more, the peers would scroll off
-/// the screen.
+/// Maximum number of finished transfers in the terminal text. With more transfers, the list of
+/// peers would scroll off the screen.
 const FINISHED_SHOWN: usize = 10;
 
 impl fmt::Display for OptimiserTotals {
@@ -539,8 +539,8 @@ impl fmt::Display for FinishedLine<'_> {
     }
 }
 
-/// Number of application bytes, and number of bytes on the link. The text is empty unless the link
-/// carried fewer bytes. A gateway that does not count link bytes reports zero.
+/// Number of application bytes, and number of bytes on the link. The text is empty unless the
+/// number of bytes on the link is lower. A gateway that does not count link bytes reports zero.
 struct WanBytes(u64, u64);
 
 impl fmt::Display for WanBytes {

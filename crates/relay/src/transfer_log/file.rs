@@ -17,8 +17,8 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    /// Opens the file, and creates it if necessary. The owner may write a new file, and its group
-    /// may read it.
+    /// Opens the file, and creates it if necessary. If the file is new, its owner may read and
+    /// write it, and its group may read it.
     ///
     /// # Errors
     /// The errors of the system. A named pipe without a reader is an error.

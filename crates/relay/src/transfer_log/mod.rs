@@ -154,7 +154,7 @@ impl TransferLog {
         }
     }
 
-    /// Returns the number of lines since the start that were dropped.
+    /// Returns the number of lines dropped since the start.
     pub(crate) fn dropped_total(&self) -> u64 {
         self.dropped.total.load(Relaxed)
     }

@@ -8,7 +8,7 @@ use super::{TransferDirection, TransferRecord, TransferType};
 use crate::time;
 
 /// Returns the line, including its newline. Returns `None` for a listing, and for a transfer whose
-/// direction is unknown. xferlog has no lines for them.
+/// direction is unknown. xferlog has no lines for such transfers.
 pub(super) fn line(record: &TransferRecord) -> Option<String> {
     let direction = match record.direction {
         Some(TransferDirection::Upload) => 'i',

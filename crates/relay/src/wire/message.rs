@@ -76,9 +76,9 @@ pub enum Service {
         /// Otherwise, it occurred at the far gateway.
         by_client: bool,
     },
-    /// Requests for missing chunks to which the data of a data connection have referred. The
-    /// requests are [`ChunkRequest`](super::ChunkRequest)s. The replies are the chunks in order, as
-    /// coded bytes.
+    /// Requests for missing chunks. The data of a data connection contain references to these
+    /// chunks. The requests are [`ChunkRequest`](super::ChunkRequest)s. The replies are the chunks
+    /// in order, as coded bytes.
     Chunks {
         /// Number of the session.
         session: u64,
@@ -90,7 +90,8 @@ pub enum Service {
     },
     /// A service with this name. The following bytes belong to the service.
     Named(String),
-    /// Request of a gateway with an invite to become a peer. The reply is one [`EnrolReply`].
+    /// Request to become a peer, from a gateway that presents an invite. The reply is one
+    /// [`EnrolReply`].
     Enrol {
         /// Secret token of the invite.
         token: [u8; TOKEN_BYTES],
@@ -135,8 +136,8 @@ pub enum FarMessage {
     Session(MessageToNear),
     /// Report of a transfer's bottleneck, as measured at the far gateway.
     Waiting(TransferId, TransferBottleneck),
-    /// Number of bytes of an upload that the server has accepted. Protocol version 5 uses this
-    /// message instead of grants.
+    /// Report of the number of bytes that the server has accepted from an upload. Protocol version
+    /// 5 uses this message instead of grants.
     Delivered(TransferId, DeliveryReport),
     /// Grant of an upload: the maximum number of bytes in flight.
     Granted(TransferId, Grant),
@@ -437,6 +438,6 @@ fn endpoint(reader: &mut Reader<'_>) -> Result<HostPort, BodyError> {
 }
 
 /// Type of the [`StreamHello`] of an FTP session. The type is the same in all protocol versions. A
-/// gateway of another version can therefore detect on which streams a reply is understood. On a
-/// stream of raw bytes, the reply would be treated as data.
+/// gateway of another version can therefore detect whether the peer understands a reply on the
+/// stream. On a stream of raw bytes, the reply would be treated as data.
 const FTP_SESSION: u8 = 2;

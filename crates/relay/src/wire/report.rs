@@ -1,4 +1,4 @@
-//! Periodic reports about a transfer between the two gateways.
+//! Periodic reports between the two gateways about a transfer.
 
 use codec::{BodyError, Reader};
 
@@ -12,7 +12,7 @@ pub struct Grant {
     pub budget_bytes: u64,
 }
 
-/// Report of the bytes of an upload that the server has accepted.
+/// Report about an upload: the bytes that the server has accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeliveryReport {
     /// Number of bytes accepted since the start of the upload.
