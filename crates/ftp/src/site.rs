@@ -6,7 +6,7 @@ use std::str::SplitAsciiWhitespace;
 use crate::command::Command;
 
 /// Returns the arguments of the command, without `SITE` and without the words of `name`. Returns
-/// `None` if the command is a different one.
+/// `None` if the command has another name.
 pub(crate) fn words_after<'a>(
     name: &str,
     command: &'a Command<'_>,

@@ -6,7 +6,8 @@
 //!
 //! The bytes of the client's data connection go into the spool. The far gateway copies them from
 //! the spool to all servers whose uploads name this spool. The client therefore sends the bytes on
-//! only one of these data connections, and sends no bytes on the others before it closes them.
+//! only one of these data connections. The client closes the other data connections without sending
+//! bytes.
 //!
 //! ```text
 //! SITE LONGHAUL SPOOL id size offset readers
@@ -23,7 +24,7 @@ use crate::{
     site::{self, number},
 };
 
-/// Request for a spool from which the server of an upload receives its bytes.
+/// Request for a spool that supplies the bytes of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpoolRequest {
     /// Identifier of the spool. The client chooses a random identifier that other clients cannot
@@ -31,7 +32,7 @@ pub struct SpoolRequest {
     pub id: u128,
     /// Size of the file, in bytes.
     pub size_bytes: u64,
-    /// Offset in the file at which this upload starts, in bytes.
+    /// Offset at which this upload starts in the file, in bytes.
     pub offset_bytes: u64,
     /// Number of uploads that read the file from the spool. When this number of uploads is
     /// complete, the far gateway removes the spool.

@@ -1,5 +1,5 @@
-//! `SITE LONGHAUL WAIT`: the client reports how long it waits for the reply to an upload after the
-//! last byte.
+//! `SITE LONGHAUL WAIT`: the client reports its timeout for the reply to an upload. The timeout
+//! starts after the last byte of the upload.
 //!
 //! The far gateway limits the bytes in flight to a slow server, so that the server's reply arrives
 //! within the client's timeout. If the client's timeout is longer, the far gateway permits more

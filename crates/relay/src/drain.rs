@@ -29,8 +29,9 @@ pub(crate) struct DrainBudget {
     /// Time limit for the server to accept all bytes in flight, in seconds.
     limit_s: f64,
     rtt_s: f64,
-    /// Number of first bytes that are still excluded from the measurement. Buffers in front of the
-    /// server's program absorb these bytes, so they do not show the server's rate.
+    /// Number of bytes that the measurement still excludes. They are the first bytes of the upload.
+    /// Buffers in front of the server's program absorb these bytes, so they do not show the
+    /// server's rate.
     buffered_bytes: u64,
     /// Assumed rate of the server, in use until two spans (measuring periods) are complete.
     expected_bytes_per_s: f64,
@@ -337,7 +338,7 @@ const BUDGET_TIME_MAX_S: f64 = 2.0;
 /// reads any byte. With a lower number, a receive buffer of 64 KiB made a server of 10 Mbit/s
 /// appear ten times as fast.
 const BUFFERED_BYTES: u64 = 256 << 10;
-/// Minimum size of an upload from which the server's rate can be measured.
+/// Minimum size of an upload for a measurement of the server's rate.
 const MEASURED_BYTES: u64 = 3 * BUFFERED_BYTES;
 /// Number of spans (measuring periods) over which the rate is averaged. 16 spans last 1.6 s, or
 /// more than two round trips on long paths.

@@ -36,7 +36,7 @@ use net::{
     target::{AllowList, Host, HostPort},
 };
 
-/// State of a running gateway that its sessions share. A reload creates another context with new
+/// State that all sessions of a running gateway share. A reload creates another context with new
 /// settings and the same other components. A session keeps the context with which it started.
 #[derive(Debug, Clone)]
 pub(crate) struct GatewayContext {

@@ -239,7 +239,7 @@ impl State {
     }
 
     /// Returns the number of failed log-ins of the client in the present minute. The function drops
-    /// an older count.
+    /// the count of an earlier minute.
     fn failed_logins(&mut self, client: IpAddr, now: Instant) -> u32 {
         match self.failed_logins.get(&client) {
             Some((since, count)) if now - *since < MINUTE => *count,

@@ -1,10 +1,11 @@
 //! The pump moves the bytes of one data connection between a leg (a TCP connection or a pipe) and a
 //! link stream. A state machine controls the pump.
 //!
-//! Backpressure needs no messages: a direction that cannot write stops reading, and holds one
-//! buffer. An upload has a [`drain`](crate::drain) budget. The pump reads only as many bytes from
-//! the client as are granted, and limits the kernel's buffers to a fraction of the budget. If a
-//! pump ends before its state machine is done, the leg and the stream are reset.
+//! Backpressure needs no messages: if a direction cannot write, it stops reading, and stores at
+//! most one buffer of bytes. An upload has a [`drain`](crate::drain) budget. The pump reads from
+//! the client only as many bytes as the grant permits, and limits the kernel's buffers to a
+//! fraction of the budget. If a pump ends before its state machine is done, the leg and the stream
+//! are reset.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: the machine's clock"

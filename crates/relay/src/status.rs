@@ -74,7 +74,7 @@ pub struct GatewaySnapshot {
     /// Number of transfers since the start that ended without an error.
     pub transfers_completed_total: u64,
     /// Number of transfers since the start that failed or broke. A data connection that broke
-    /// before its first byte counts only if it belongs to a failed FTP transfer.
+    /// before its first byte is counted only if it belongs to a failed FTP transfer.
     pub transfers_failed_total: u64,
     /// Totals of successful FTP transfers of this gateway's clients since the start. The server has
     /// confirmed each of them.
@@ -86,8 +86,8 @@ pub struct GatewaySnapshot {
     /// Histogram of the durations of successful FTP transfers, in seconds.
     #[serde(default)]
     pub ftp_durations_s: Histogram,
-    /// Histogram of the mean rates of successful FTP transfers, in bits per second. Empty transfers
-    /// do not count.
+    /// Histogram of the mean rates of successful FTP transfers, in bits per second. The histogram
+    /// excludes empty transfers.
     #[serde(default)]
     pub ftp_rates_bits_per_s: Histogram,
     /// Number of lines missing from the transfer log because they could not be written.

@@ -2,7 +2,7 @@
 //!
 //! The format of `MLSD` (RFC 3659) is for programs. The format of `LIST` is for people. The parser
 //! accepts `LIST` lines in the formats of `ls -l` and of DOS. The parser counts lines in other
-//! formats, so that their directory does not appear to be empty.
+//! formats, so that a directory with such lines does not appear to be empty.
 
 mod dos;
 mod facts;

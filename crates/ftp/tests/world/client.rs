@@ -1,5 +1,4 @@
-//! A simulated client. Most of its behaviour is that of real clients, but the client sometimes
-//! misbehaves.
+//! A simulated client. The client behaves mostly like real clients, but sometimes misbehaves.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -99,7 +98,7 @@ pub(crate) struct Client {
     is_half_closed: bool,
     /// Whether the client has received a reply that ends the session.
     has_farewell: bool,
-    /// Violation of an invariant that the client has detected.
+    /// Description of the invariant violation that the client has detected.
     pub(crate) complaint: Option<String>,
     pub(crate) completed: u64,
     pub(crate) failed: u64,

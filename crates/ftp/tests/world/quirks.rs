@@ -28,8 +28,8 @@ pub(crate) struct Quirks {
     /// A prefetched command to which the server sends a refusal or a wrong code, and the line of
     /// that reply.
     pub(crate) odd_answer: Option<(&'static str, &'static str)>,
-    /// Time that the server takes for each third command. Transfers and prefetched commands do not
-    /// count.
+    /// Time that the server takes for each third command. Transfers and prefetched commands are not
+    /// counted.
     pub(crate) work: Option<Duration>,
 }
 

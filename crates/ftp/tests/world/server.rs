@@ -1,5 +1,4 @@
-//! A simulated server. Most of its behaviour is that of real servers, but the server sometimes
-//! misbehaves.
+//! A simulated server. The server behaves mostly like real servers, but sometimes misbehaves.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -63,7 +62,7 @@ pub(crate) struct SimulatedServer {
     is_logged_in: bool,
     /// Whether the gateway may still send prefetched commands, which the client has not sent.
     is_asked_ahead: bool,
-    /// Violation of an invariant that the server has detected.
+    /// Description of the invariant violation that the server has detected.
     pub(crate) complaint: Option<String>,
     /// Whether the server sends no reply to a transfer that is aborted before its data connection
     /// opens.

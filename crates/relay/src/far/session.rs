@@ -131,8 +131,8 @@ struct Session<'a> {
     data: BTreeMap<TransferId, DataConnection>,
     /// Streams of data connections whose port the server has not announced yet.
     early: BTreeMap<TransferId, DataStream>,
-    /// Position in a spool from which the next upload reads its bytes. `None` if the client has
-    /// requested no spool.
+    /// Position at which the next upload starts to read its bytes from a spool. `None` if the
+    /// client has requested no spool.
     spool: Option<SpoolPosition>,
     /// Time limit for the server to accept all bytes in flight after the client's last byte.
     drain_limit: Duration,

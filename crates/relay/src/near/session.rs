@@ -169,13 +169,13 @@ struct Session {
     far: Option<FarHalf>,
     /// Timer that checks whether the peer is up, until the first message from the peer arrives.
     silence_check: Option<(PeerId, Interval)>,
-    /// Link streams of data connections that the server has not confirmed yet.
+    /// Link streams for data connections. The server has not confirmed these data connections yet.
     streams: HashMap<TransferId, (SendStream, RecvStream)>,
     data: BTreeMap<TransferId, DataConnection>,
     /// For each data connection, the sender of the latest grant to its pump. A grant limits the
     /// bytes in flight of an upload.
     grants: BTreeMap<TransferId, watch::Sender<Grant>>,
-    /// Budget of an upload that has not received a grant yet, in bytes.
+    /// Budget of an upload before its first grant, in bytes.
     first_budget_bytes: u64,
     events: mpsc::UnboundedSender<(TransferId, NearDataEvent)>,
     /// Start of the time limit for the client's log-in.

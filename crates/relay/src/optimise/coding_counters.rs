@@ -67,8 +67,9 @@ impl CodingCounters {
     /// Counts a referenced chunk that the receiver did not have. The sender has sent that chunk
     /// later in a frame, so the reference saved no bytes.
     ///
-    /// The function subtracts the saving, already counted, only from the counters of the transfer.
-    /// The counters of all transfers keep the saving, because counters must never decrease.
+    /// The saving was already counted. The function subtracts it only from the counters of the
+    /// transfer. The counters of all transfers keep the saving, because counters must never
+    /// decrease.
     pub(super) fn count_missing(&self, chunk_bytes: usize, frame_bytes: usize) {
         self.each(|sums| {
             sums.wan_bytes.fetch_add(frame_bytes as u64, Relaxed);

@@ -53,7 +53,8 @@ struct StreamDecoder {
     queue: VecDeque<DecodedItem>,
     queued_bytes: usize,
     loading: Option<JoinHandle<Vec<Option<Bytes>>>>,
-    /// Builder of lists. A list is a sequence of references to chunks that the reader has returned.
+    /// Builder of lists of references. The builder adds a reference for each chunk that the reader
+    /// returns.
     list_builder: ListBuilder,
     /// Requests for missing chunks. `None` before the first request or acknowledgement.
     fetcher: Option<ChunkFetcher>,

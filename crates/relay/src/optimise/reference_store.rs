@@ -94,7 +94,7 @@ pub(super) struct ReferenceTracker {
 }
 
 impl ReferenceStore {
-    /// Returns the chunk of an outstanding reference that the receiver requests.
+    /// Returns the requested chunk of an outstanding reference.
     pub(super) fn chunk(&self, key: ReferenceKey, number: u64) -> Option<Bytes> {
         let stream = lock(&self.streams).get(&key).cloned();
         stream?.chunk(number)

@@ -270,7 +270,7 @@ fn fill(bytes: &mut [u8]) {
 /// second. If chunks arrive faster than the disk writes, the gateway does not store them.
 const QUEUE_MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Time after a failed file operation before the next attempt. A full disk may have free space
+/// Pause between a failed file operation and the next attempt. A full disk may have free space
 /// again by then.
 const PAUSE: Duration = Duration::from_secs(30);
 

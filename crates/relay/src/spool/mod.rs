@@ -53,7 +53,7 @@ pub(crate) struct Spools {
 
 type SpoolKey = (PeerId, u128);
 
-/// Position in a spool at which the next upload starts to read.
+/// Position at which the next upload starts to read a spool.
 #[derive(Debug)]
 pub(crate) struct SpoolPosition {
     contents: Arc<SpoolContents>,

@@ -83,8 +83,8 @@ impl DirectionMeter {
         self.bytes.load(Relaxed)
     }
 
-    /// Returns whether this direction has waited longer for TCP than for the link. The present wait
-    /// does not count.
+    /// Returns whether this direction has waited longer for TCP than for the link. The function
+    /// ignores the present wait.
     fn waited_for_tcp(&self) -> bool {
         self.tcp_ns.load(Relaxed) > self.link_ns.load(Relaxed)
     }
@@ -581,7 +581,7 @@ impl Registry {
     }
 }
 
-/// Returns the number of bytes on the link. Bytes that were not coded count unchanged.
+/// Returns the number of bytes on the link, including uncoded bytes.
 fn wan_bytes(coded: &CodingSnapshot, bytes: u64) -> u64 {
     coded.wan_bytes + bytes.saturating_sub(coded.bytes)
 }

@@ -140,7 +140,7 @@ impl TransferLog {
         Ok(log)
     }
 
-    /// Continues the log in another file. The file may also be the same file, opened again.
+    /// Continues the log in another file, or in the same file after the caller has opened it again.
     pub fn continue_in(&self, opened: PreparedTransferLog) {
         self.is_on.store(opened.0.is_some(), Relaxed);
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);

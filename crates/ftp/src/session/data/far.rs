@@ -125,7 +125,7 @@ enum Timer {
     Stream,
     /// Timeout for the server to close the data connection of an aborted transfer.
     Grace,
-    /// Timeout for the server's reply after the server reset the connection before the first byte.
+    /// Timeout for the server's reply if the server has reset the connection before the first byte.
     Doubt,
     /// Time of the next check whether any bytes have moved.
     Stall,
@@ -511,14 +511,14 @@ impl FarData {
 /// command.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time limit for the link stream to open, from the moment at which the data connection opened or
+/// Time limit for the link stream to open. The time starts when the data connection has opened or
 /// failed.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time limit for a server that supports `ABOR` to close the data connection itself.
 const ABORT_GRACE: Duration = Duration::from_millis(300);
 
-/// Time limit for the server's reply after the server reset the data connection before the first
+/// Time limit for the server's reply if the server has reset the data connection before the first
 /// byte.
 const DOUBT_TIMEOUT: Duration = Duration::from_secs(1);
 

@@ -30,8 +30,8 @@ impl StallDetector {
         now + self.timeout
     }
 
-    /// Checks whether bytes have moved since the last check, one timeout ago. Returns an error text
-    /// if no byte has moved.
+    /// Checks whether bytes have moved since the last check. The interval between two checks is one
+    /// timeout. Returns an error text if no byte has moved.
     pub(super) fn check(&mut self, progress: DataProgress) -> Option<String> {
         let bytes = |progress: &DataProgress| (progress.outbound_bytes, progress.inbound_bytes);
         let is_stalled = bytes(&progress) == bytes(&self.since);

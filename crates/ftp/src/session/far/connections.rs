@@ -8,7 +8,7 @@ use crate::{
     session::{TransferId, data::far::FarDataEvent},
 };
 
-/// Data connections of a session that are open, or whose transfer has no final reply yet.
+/// For one session, the data connections that are open, or whose transfer has no final reply yet.
 #[derive(Debug, Default)]
 pub(super) struct DataConnections {
     connections: BTreeMap<TransferId, Connection>,
@@ -26,7 +26,8 @@ struct Connection {
     worth: SuccessReport,
 }
 
-/// State of the report to the near gateway about an upload that the server calls successful.
+/// State of a report to the near gateway about an upload. The server has called the upload
+/// successful.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum SuccessReport {
     #[default]

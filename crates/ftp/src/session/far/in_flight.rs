@@ -62,8 +62,8 @@ pub(super) enum ExpectedReply {
     Question(Question),
     /// The reply to one command of the repeated log-in, and the reply class that the log-in needs.
     Relogin(ReplyClass, ReplyBuffer),
-    /// No reply: the session pauses before it connects again. The duration counts from the first
-    /// attempt.
+    /// No reply: the session pauses before it connects again. The pause ends when this duration has
+    /// passed since the first attempt to log in again.
     Pause(Duration),
     /// A reply for which the session no longer waits. If the reply still arrives, the session drops
     /// the reply.
@@ -231,8 +231,8 @@ impl InFlight {
         self.entries.remove(index)?.id
     }
 
-    /// Whether a command before the command `than` still waits for its reply. Transfer commands do
-    /// not count.
+    /// Whether a command before the command `than` still waits for its reply. The function ignores
+    /// transfer commands.
     pub(super) fn has_earlier(&self, than: CommandId) -> bool {
         let is_transfer =
             |entry: &CommandInFlight| matches!(entry.expect, ExpectedReply::Transfer { .. });

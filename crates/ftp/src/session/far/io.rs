@@ -67,8 +67,8 @@ pub enum FarOutput {
     /// Attach a spool (a file for one upload to several servers) to the next data connection.
     /// Return the reply for the client.
     Spool(SpoolRequest),
-    /// The client has announced how long it waits for the reply to an upload after the last byte.
-    /// The value is that time.
+    /// The client has announced its timeout for the reply to an upload. The timeout starts after
+    /// the last byte of the upload.
     Wait(Duration),
     /// Start TLS with the server. If the server has already sent unread bytes, those bytes are not
     /// TLS, and the session must end.
@@ -114,7 +114,7 @@ pub struct FarSetup {
     /// TLS mode of the control connection to the server. With implicit TLS, the caller has already
     /// completed the handshake.
     pub tls: ServerTlsMode,
-    /// Traits of the server that earlier sessions have detected.
+    /// Traits that earlier sessions have detected at the server.
     pub known: ServerTraits,
 }
 
@@ -129,7 +129,7 @@ pub struct ServerTraits {
     pub lacks_passive: bool,
 }
 
-/// A trait of its server that a session has detected.
+/// A trait that a session has detected at its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LearnedTrait {
     /// The server has the trait [`ServerTraits::dislikes_questions`].

@@ -85,8 +85,7 @@ pub struct FarSession {
     closed: bool,
     /// Whether the gateway has sent a `USER` to the server.
     has_account: bool,
-    /// Number of a command in flight after which the server may no longer remember `PBSZ` and
-    /// `PROT`.
+    /// Number of a command in flight that may make the server forget `PBSZ` and `PROT`.
     forgets_protection: Option<CommandId>,
     connections: DataConnections,
     /// Whether the session sends no prefetched commands, because the server does not reply to them
@@ -103,8 +102,8 @@ pub struct FarSession {
     /// Sum of two numbers: commands sent to the server, and inputs that do not come from the near
     /// gateway. The sum identifies waits for the server.
     heard: u64,
-    /// Lines of replies to `ABOR` that arrived before the replies to earlier commands. The gateway
-    /// holds these lines back.
+    /// Held-back lines of early replies to `ABOR`. The replies to earlier commands have not arrived
+    /// yet.
     early: VecDeque<(CommandId, ReplyTag, Vec<u8>)>,
     out: VecDeque<FarOutput>,
 }

@@ -144,8 +144,8 @@ impl FarSession {
         }
     }
 
-    /// Relays the replies to `ABOR` that no longer need to wait. If `before` is given, the function
-    /// relays only the replies to commands before the command `before`.
+    /// Relays the held-back replies to `ABOR`, except for replies that must still wait. If `before`
+    /// is given, the function relays only the replies to commands before the command `before`.
     pub(super) fn relay_early(&mut self, before: Option<CommandId>) {
         while let Some((id, tag, _)) = self.early.front() {
             let comes_later = before.is_some_and(|before| *id > before);

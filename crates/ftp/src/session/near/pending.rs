@@ -91,8 +91,8 @@ impl PendingCommands {
         id
     }
 
-    /// Adds a command for the far gateway whose reply the client does not receive. Returns the
-    /// number of the command.
+    /// Adds a command for the far gateway. The client does not receive the reply to this command.
+    /// Returns the number of the command.
     pub(super) fn command_ahead(&mut self) -> CommandId {
         self.ahead += 1;
         self.number()

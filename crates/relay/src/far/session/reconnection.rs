@@ -66,7 +66,8 @@ impl Session<'_> {
     }
 }
 
-/// Waits for the connection attempt in `reconnection`. If there is none, the future never resolves.
+/// Waits for the connection attempt in `reconnection`. If `reconnection` is `None`, the future
+/// never resolves.
 pub(super) async fn wait_for_reconnection(
     reconnection: &mut Option<BoxedFuture<io::Result<Leg>>>,
 ) -> io::Result<Leg> {

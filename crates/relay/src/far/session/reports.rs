@@ -25,7 +25,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Creates the drain budget (maximum bytes in flight) of an upload to `server` that starts now.
+    /// Creates the drain budget (maximum bytes in flight) of a new upload to `server`.
     pub(super) fn new_drain(&self, server: IpAddr) -> DrainBudget {
         let known = self.shared.server_rates.bytes_per_s(server, Instant::now());
         DrainBudget::new(self.drain_limit, self.rtt(), known)

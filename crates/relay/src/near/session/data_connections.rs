@@ -1,4 +1,5 @@
-//! Data connections of a session: the module opens them, ends them and sends them orders.
+//! Data connections of a session. The module opens and ends data connections, and sends orders to
+//! them.
 
 use std::{
     io,

@@ -27,7 +27,7 @@ struct ReplyScript {
     free_at: Duration,
     slow: &'static str,
     delay: Delay,
-    /// Number of replies to the slow command that the server sends without delay.
+    /// Number of replies that the server sends to the slow command without delay.
     prompt: usize,
     /// Reply to the slow command. `None` for the standard reply.
     answer: Option<&'static str>,
