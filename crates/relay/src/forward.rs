@@ -1,6 +1,6 @@
-//! State machine of a forwarded connection. If one connection closes its sending direction, the
-//! gateway closes the same direction of the opposite connection. If one connection breaks, the
-//! gateway resets the opposite connection.
+//! State machine of a forwarded connection. If the host at one connection ends its sending
+//! direction, the gateway ends the same direction at the opposite connection. If one connection
+//! breaks, the gateway resets the opposite connection.
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 

@@ -1,6 +1,5 @@
-//! Traits in which servers differ from most servers, as sessions have detected them. Later sessions
-//! with the same server start with these traits. A trait expires after some time, because servers
-//! change.
+//! Unusual traits of servers, as sessions have detected them. Later sessions with the same server
+//! start with these traits. A trait expires after some time, because servers change.
 
 use std::{
     collections::HashMap,
@@ -13,7 +12,7 @@ use tokio::time::Instant;
 
 use net::target::HostPort;
 
-/// A trait in which a server differs from most servers.
+/// An unusual trait of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ServerTrait {
     /// The server has the trait [`ServerTraits::dislikes_questions`].

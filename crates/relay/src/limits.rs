@@ -29,10 +29,10 @@ pub struct RelayLimits {
     pub failed_logins_per_minute_max: u32,
     /// Time limit for a client to log in.
     pub login_timeout: Duration,
-    /// Time without a command and without a transfer after which the gateway closes a control
-    /// connection.
+    /// Timeout: the gateway closes a control connection if there is neither a command nor a
+    /// transfer for this time.
     pub idle_timeout: Duration,
-    /// Time without a moved byte after which the gateway resets a data connection.
+    /// Timeout: the gateway resets a data connection if no byte moves for this time.
     pub stall_timeout: Duration,
 }
 

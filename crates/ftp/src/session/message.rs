@@ -52,8 +52,8 @@ pub enum MessageToNear {
     },
     /// The server has accepted the data connection that this command requested.
     DataReady(CommandId),
-    /// The server has replied to the oldest command to which the near gateway itself had already
-    /// replied.
+    /// The near gateway itself has replied to some commands. The server has now replied to the
+    /// oldest of these commands.
     AnsweredAhead,
     /// The server sent no reply to this command, and the client has sent further commands.
     LeftUnanswered(CommandId),

@@ -372,5 +372,5 @@ pub(crate) fn connect_server(
     true
 }
 
-/// Time without a moved byte after which the gateways reset a data connection.
+/// Timeout: the gateways reset a data connection if no byte moves for this time.
 const STALL_TIMEOUT: Duration = Duration::from_secs(300);

@@ -60,8 +60,8 @@ pub(super) struct ForwardOptions<'a> {
     /// Kind of the connection, as `longhaul status` shows it.
     pub(super) kind: &'static str,
     pub(super) class: StreamClass,
-    /// Time without a byte after which the gateway resets the connection, unless `is_needed`
-    /// returns true.
+    /// Timeout: the gateway resets the connection if no byte moves for this time, unless
+    /// `is_needed` returns true.
     pub(super) timeout: Option<Duration>,
     pub(super) is_needed: &'a (dyn Fn() -> bool + Sync),
 }

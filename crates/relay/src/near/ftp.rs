@@ -33,7 +33,7 @@ pub struct FtpService {
 
 impl FtpService {
     /// Creates the service for the listener at `address`. `tls` performs TLS handshakes with
-    /// clients. `None` if the settings disable TLS.
+    /// clients. `tls` is `None` if the settings disable TLS.
     pub fn new(settings: FtpListener, address: SocketAddr, tls: Option<Arc<Acceptor>>) -> Self {
         Self {
             settings: Arc::new(settings),

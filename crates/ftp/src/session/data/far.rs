@@ -14,7 +14,7 @@ pub struct FarDataSetup {
     /// Whether the server connects to the gateway. The server connects after it has received a
     /// transfer command.
     pub is_accepted: bool,
-    /// Time without a moved byte after which the gateway resets the data connection.
+    /// Timeout: the gateway resets the data connection if no byte moves for this time.
     pub stall_timeout: Duration,
     /// Whether the data connection uses TLS. If the server then ends a download without
     /// close_notify, the far gateway reports the truncation to the near gateway.
@@ -99,8 +99,8 @@ enum Outbound {
     /// The server reset the connection before the first byte. If the server's reply is a success,
     /// the server had no bytes to send.
     InDoubt,
-    /// The server ended without close_notify. The near gateway has not yet confirmed the report of
-    /// the truncation.
+    /// The server ended the data connection without close_notify. The near gateway has not yet
+    /// confirmed the report of the truncation.
     Telling,
     Finished,
 }

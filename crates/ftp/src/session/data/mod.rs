@@ -49,8 +49,8 @@ pub enum DataInput {
     StreamStopped,
     /// The link lost the stream. The text is the reason.
     StreamLost(String),
-    /// The peer has confirmed the report of a truncation. The value is an error if the report
-    /// failed.
+    /// The report of a truncation is complete. The value is `Ok` if the peer has confirmed the
+    /// report. Otherwise, the value is an error.
     TruncationReported(Result<(), String>),
     /// The stream has ended, and all bytes before the end have been written to the TCP connection.
     StreamEnded,

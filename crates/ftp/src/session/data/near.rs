@@ -31,7 +31,7 @@ pub struct NearDataSetup {
     /// Whether client and server both use TLS. If the client then ends an upload without
     /// close_notify, the near gateway reports the truncation to the far gateway.
     pub reports_truncation: bool,
-    /// Time without a moved byte after which the gateway resets the data connection.
+    /// Timeout: the gateway resets the data connection if no byte moves for this time.
     pub stall_timeout: Duration,
 }
 
@@ -101,7 +101,7 @@ enum Leg {
     Waiting,
     Connecting,
     /// The client is connected. The client may delay its TLS handshake until the server's reply
-    /// arrives, which may take long.
+    /// arrives. This delay may be long.
     Securing,
     Open,
 }
@@ -110,8 +110,8 @@ enum Leg {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outbound {
     Relaying,
-    /// The client ended without close_notify. The far gateway has not yet confirmed the report of
-    /// the truncation.
+    /// The client ended the data connection without close_notify. The far gateway has not yet
+    /// confirmed the report of the truncation.
     Telling,
     /// The gateway has sent the client's end of file on the stream.
     Finished,
@@ -331,7 +331,7 @@ impl NearData {
         }
     }
 
-    /// Ends a data connection that can no longer open after the end of the session. In this case,
+    /// After the end of the session, ends a data connection that can no longer open. In this case,
     /// the client never received a port, or the gateway never received permission to connect.
     fn on_session_ended(&mut self) {
         let is_hopeless = match self.leg {
@@ -621,7 +621,7 @@ const SERVER_END: Duration = Duration::from_millis(100);
 /// Time limit for a server's reply after the server closed its data connection.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Number of successive checks without a byte after which the gateway aborts the upload of a
+/// Number of successive checks that find no byte, before the gateway aborts the upload of a
 /// disconnected client. Ten checks take one second.
 const QUIET_CHECKS: u32 = 10;
 const QUIET_CHECK: Duration = Duration::from_millis(100);

@@ -74,8 +74,8 @@ pub struct FarSession {
     is_logged_in: bool,
     /// Number of the command that requested a spool. `None` once the caller has returned the reply.
     spooling: Option<CommandId>,
-    /// Refusal for transfers while the server's transfer type differs from the client's. `None` if
-    /// the types are equal.
+    /// Reply that refuses transfers while the server's transfer type differs from the client's
+    /// transfer type. `None` if the types are equal.
     type_refusal: Option<String>,
     /// Whether the server refused the session.
     server_refused: bool,

@@ -167,8 +167,9 @@ const ABORT_OVERTAKEN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A slow name service can delay such a reply by one or two minutes.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// Time limit for the reply to any other command, without a byte on a data connection. Checksums of
-/// large files, virus scans after uploads, and files on tape may take up to this time.
+/// Time limit for the reply to a command that a server may execute slowly. The time starts again
+/// when a byte moves on a data connection. Checksums of large files, virus scans after uploads, and
+/// files on tape may take up to this time.
 pub const LONG_REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Commands that every server executes quickly.

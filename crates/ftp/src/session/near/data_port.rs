@@ -7,7 +7,7 @@ use crate::address::{
     ActiveError, ActiveForm, EpsvArgument, PassiveForm, active_address, epsv_argument,
 };
 
-/// Properties of the client's control connection that restrict its data connections.
+/// Properties of the client's control connection. They restrict the client's data connections.
 #[derive(Debug)]
 pub(super) struct DataPort {
     client: IpAddr,
@@ -34,8 +34,8 @@ impl DataPort {
         }
     }
 
-    /// Returns the method for a passive data connection. Otherwise returns the gateway's own reply,
-    /// which is a refusal or the reply to `EPSV ALL`.
+    /// Returns the method for a passive data connection. If the gateway refuses the request, or if
+    /// the command is `EPSV ALL`, returns the gateway's own reply.
     pub(super) fn passive(
         &mut self,
         form: PassiveForm,

@@ -31,8 +31,8 @@ pub(super) fn edit_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
     kept.collect::<Vec<_>>().join(&b"\r\n"[..])
 }
 
-/// Whether the gateway relays a line of the server. The gateway removes features of the server's
-/// control connection.
+/// Whether the gateway relays a line of the server. The gateway removes features that concern the
+/// server's control connection.
 fn is_kept(line: &[u8]) -> bool {
     // Features are indented. Servers that do not indent them put the code before them.
     let feature = match line {

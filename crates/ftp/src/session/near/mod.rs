@@ -158,8 +158,9 @@ impl NearSession {
 
     /// Whether the session accepts the next message from the far gateway.
     ///
-    /// The session accepts no message while it holds back too many reply lines. The session holds
-    /// back replies that follow the final reply of a transfer until the client has read the data.
+    /// The session accepts no message while it holds back too many reply lines. Until the client
+    /// has read the data of a transfer, the session holds back a successful final reply, and all
+    /// later replies.
     pub fn wants_far(&self) -> bool {
         // The final reply at the front may wait for a message behind it.
         let waits_for = self.held.next().and_then(|tag| tag.transfer);

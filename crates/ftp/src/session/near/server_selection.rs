@@ -88,8 +88,8 @@ impl ServerSelection {
     }
 
     /// Whether the command names a server. FileZilla, WinSCP, lftp, ncftp and RFC 7151 define these
-    /// commands. `OPEN` always names a server, because no server supports it. Once the session has
-    /// a server, that server receives `HOST` and `SITE`.
+    /// commands. `OPEN` always names a server, because no server supports this command. Once the
+    /// session has a server, that server receives `HOST` and `SITE`.
     fn names_server(&self, command: &Command<'_>) -> bool {
         match command.verb() {
             "OPEN" => true,

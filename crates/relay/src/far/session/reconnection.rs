@@ -1,8 +1,8 @@
 //! Further control connections to the server of a running session.
 //!
-//! The session opens another connection if the server supports only TLS 1.3. The same happens if a
-//! prefetched command made the server end the session or stay silent. The gateway sends a
-//! prefetched command before any client request.
+//! The session opens another connection if the server supports only TLS 1.3. The session also opens
+//! another connection if a prefetched command made the server end the session or stay silent. The
+//! gateway sends a prefetched command before any client request.
 
 use std::{io, sync::Arc};
 

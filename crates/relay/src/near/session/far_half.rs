@@ -145,7 +145,7 @@ impl Session {
     /// Restarts the session in the older protocol version that the far gateway has named in its
     /// refusal, and repeats the commands already sent. A session that has requested a data
     /// connection is not restarted. In any case, the next session starts with that version. Returns
-    /// whether a restart was attempted. The caller must then ignore `message`.
+    /// whether a restart was attempted. If so, the caller must ignore `message`.
     async fn restart_session(&mut self, message: &MessageToNear) -> bool {
         let (MessageToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
             return false;
