@@ -161,8 +161,9 @@ struct Pump<M: DataMachine> {
 }
 
 impl<M: DataMachine> Pump<M> {
-    /// Executes all pending outputs of the state machine. Once the state machine is done, returns
-    /// `Some` with the error that broke the data connection, if any.
+    /// Executes all pending outputs of the state machine. Returns `Some` once the state machine is
+    /// done. The inner value is the error that broke the data connection, or `None` without an
+    /// error.
     fn carry_out(&mut self) -> Option<Option<String>> {
         while let Some(output) = self.machine.poll() {
             match output {

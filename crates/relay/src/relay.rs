@@ -129,7 +129,7 @@ impl Relay {
     }
 
     /// From now on, refuses streams that do not belong to open sessions. The caller calls this when
-    /// another process has replaced this one, and the peers use that process.
+    /// another process has replaced this process, and the peers use the new process.
     pub fn retire(&self) {
         self.0.is_retired.store(true, Relaxed);
     }

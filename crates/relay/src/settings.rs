@@ -348,8 +348,8 @@ pub const MEMORY_MAX: ByteCount = ByteCount::gibibytes(1);
 /// and buffers.
 pub const MEMORY_PER_PEER_MIB: u64 = 16;
 
-/// Default time without packets after which the streams to a peer are abandoned. The restart of a
-/// router takes less time.
+/// Default timeout: if no packet arrives from a peer for this time, the gateway abandons the
+/// streams to the peer. The restart of a router takes less time.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 fn admits(clients: Option<&[Network]>, ip: IpAddr) -> bool {

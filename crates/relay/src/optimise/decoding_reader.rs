@@ -362,7 +362,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Starts to load the chunks at the front of the queue from the store.
+    /// Starts to load chunks from the store: the chunks at the front of the queue.
     fn load(&mut self) {
         let Some(store) = self.store().cloned() else {
             return;

@@ -204,7 +204,7 @@ impl StreamEncoder {
         };
     }
 
-    /// Records that all frames are in the stream. `wait` is the time at which the first of them was
+    /// Records that all frames are in the stream. `wait` is the time at which the first frame was
     /// ready. Returns the number of application bytes in the frames.
     fn record_sent(&mut self, wait: Instant) -> usize {
         self.idle_since = Instant::now();

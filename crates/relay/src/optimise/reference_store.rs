@@ -217,8 +217,8 @@ impl StreamReferences {
             && !are_mostly_missing
     }
 
-    /// Waits until the stream may send references. Also returns when the receiver has acknowledged
-    /// nothing until a timeout. Cancel safe.
+    /// Waits until the stream may send references, or until the timeout for acknowledgements has
+    /// expired. Cancel safe.
     async fn has_room(&self) {
         loop {
             {

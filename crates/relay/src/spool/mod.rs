@@ -174,8 +174,8 @@ async fn remove_when_done(contents: Arc<SpoolContents>, spools: Weak<Spools>, na
 /// fit.
 const SPOOLS_LEAST: u64 = 8;
 
-/// Time without an upload after which the gateway removes a spool. An interrupted upload must
-/// resume within this time.
+/// Timeout: the gateway removes a spool that no upload has used for this time. An interrupted
+/// upload must resume within this time.
 const UNUSED_MAX: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use crate::{time, transfer_log::TransferRecord};
 
 impl GatewaySnapshot {
     /// Returns the snapshot in the text format of Prometheus, version 0.0.4. The text does not list
-    /// the transfers. Each transfer would add labels, and their number would have no limit.
+    /// the transfers, because each transfer would add labels. The number of labels would then have
+    /// no limit.
     pub fn to_metrics(&self) -> String {
         let mut out = Metrics(String::new());
         out.gauge(

@@ -141,7 +141,7 @@ pub enum FarMessage {
     Delivered(TransferId, DeliveryReport),
     /// Grant of an upload: the maximum number of bytes in flight.
     Granted(TransferId, Grant),
-    /// Maximum number of bytes in flight of each later upload, until its first grant arrives.
+    /// For each later upload, the maximum number of bytes in flight until the first grant arrives.
     FirstBudget(u64),
     /// Parameters by which the far gateway cuts bytes into chunks. A far gateway with a chunk store
     /// for this session sends these parameters before all messages of the FTP session.

@@ -75,8 +75,8 @@ impl Session {
         }
     }
 
-    /// Records the size of a transfer from the server's preliminary reply. Servers send "150
-    /// Opening BINARY mode data connection for a (1048576 bytes)."
+    /// Records the size that the server's preliminary reply contains. An example of such a reply is
+    /// "150 Opening BINARY mode data connection for a (1048576 bytes)."
     pub(super) fn record_reply(&mut self, line: &[u8]) {
         if !line.starts_with(b"150 ") && !line.starts_with(b"125 ") {
             return;
