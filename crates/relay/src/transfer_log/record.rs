@@ -22,7 +22,7 @@ pub struct TransferRecord {
     pub peer: String,
     /// Server of the transfer, as the configuration or the client names it.
     pub server: String,
-    /// Verb of the transfer command. Empty if the gateway does not know the verb.
+    /// Verb of the transfer command. Empty if the verb is unknown to the gateway.
     pub verb: String,
     /// Argument of the transfer command. Bytes that are not UTF-8 are written as `\xNN`.
     pub path: String,

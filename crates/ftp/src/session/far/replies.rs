@@ -115,10 +115,9 @@ impl FarSession {
             || tag.code == DENIES_TRANSFER && self.transfer_running() && !self.server_gone
     }
 
-    /// Ends transfers to which the server will not reply. If an `ABOR` arrives while pyftpdlib
-    /// waits for the data connection, pyftpdlib replies that no transfer is running. pyftpdlib then
-    /// never replies to the transfer command. The gateway therefore replies to the transfer command
-    /// itself.
+    /// Ends transfers to which the server will not reply. If an `ABOR` arrives before the data
+    /// connection, pyftpdlib replies that no transfer is running. pyftpdlib then never replies to
+    /// the transfer command. The gateway therefore replies to the transfer command itself.
     pub(super) fn end_denied(&mut self) {
         let denies = |(_, tag, _): &(CommandId, ReplyTag, Vec<u8>)| tag.code == DENIES_TRANSFER;
         if !self.early.front().is_some_and(denies) || self.in_flight.is_answering() {

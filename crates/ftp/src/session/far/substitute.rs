@@ -2,7 +2,7 @@
 //!
 //! A refusal of `PASV` or `EPSV` may apply only to one user or one moment. The session reports that
 //! the server lacks these commands only under two conditions. The server must reply that it does
-//! not know the commands, and a transfer over a connection from the server must succeed. If the
+//! not support the commands, and a transfer over a connection from the server must succeed. If the
 //! server later fails to connect, the session withdraws the report.
 
 use super::LearnedTrait;
@@ -18,7 +18,7 @@ pub(super) struct Substitute {
 #[derive(Debug, Clone, Copy)]
 struct Connection {
     transfer: TransferId,
-    /// Whether the server replied that it does not know `PASV` and `EPSV`.
+    /// Whether the server replied that it does not support `PASV` and `EPSV`.
     is_unknown: bool,
 }
 
@@ -26,7 +26,8 @@ struct Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingPassive {
     None,
-    /// The server does not know the commands, and has accepted `PORT` or `EPRT`.
+    /// The server has replied that it does not support the commands. It has accepted `PORT` or
+    /// `EPRT`.
     Claimed,
     /// A transfer over a connection from the server has succeeded.
     Shown,
@@ -52,7 +53,7 @@ impl Substitute {
     }
 
     /// Records that the server must connect to the gateway. `is_unknown` is set if the server does
-    /// not know `PASV` and `EPSV`.
+    /// not support `PASV` and `EPSV`.
     pub(super) fn begin(&mut self, transfer: TransferId, is_unknown: bool) {
         self.latest = Some(Connection {
             transfer,

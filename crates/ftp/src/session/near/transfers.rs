@@ -156,8 +156,8 @@ impl Transfers {
         Some(id)
     }
 
-    /// Starts a transfer whose verb the gateways do not know. Returns `false` if the transfer has
-    /// already started, or if the data connection does not exist.
+    /// Starts a transfer with a verb that is unknown to the gateways. Returns `false` if the
+    /// transfer has already started, or if the data connection does not exist.
     pub(super) fn start_unknown(&mut self, id: TransferId) -> bool {
         match self.open.get_mut(&id) {
             Some(transfer) if !transfer.is_used => {
