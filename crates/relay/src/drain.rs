@@ -29,8 +29,8 @@ pub(crate) struct DrainBudget {
     /// Time limit for the server to accept all bytes in flight, in seconds.
     limit_s: f64,
     rtt_s: f64,
-    /// Number of bytes that the measurement still excludes. They are the first bytes of the upload.
-    /// Buffers in front of the server's program absorb these bytes, so they do not show the
+    /// Number of bytes that the measurement still excludes. These bytes are the first bytes of the
+    /// upload. Buffers in front of the server's program absorb these bytes, so they do not show the
     /// server's rate.
     buffered_bytes: u64,
     /// Assumed rate of the server, in use until two spans (measuring periods) are complete.

@@ -236,7 +236,7 @@ fn short(text: &str) -> Box<str> {
 }
 
 /// Maximum number of transfers kept in memory. A dashboard can search them quickly. With names of
-/// usual length, they use 3 MB.
+/// usual length, the transfers use 3 MB.
 const KEPT: usize = 10_000;
 
 /// Maximum length of a stored text, in bytes. Longer texts are cut, so that the memory is limited.

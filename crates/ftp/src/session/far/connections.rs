@@ -26,8 +26,8 @@ struct Connection {
     worth: SuccessReport,
 }
 
-/// State of a report to the near gateway about an upload. The server has called the upload
-/// successful.
+/// State of the report whether all bytes of an upload were written. The near gateway needs this
+/// report only if the server's final reply is a success.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum SuccessReport {
     #[default]

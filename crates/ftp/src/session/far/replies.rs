@@ -116,8 +116,9 @@ impl FarSession {
     }
 
     /// Ends transfers to which the server will not reply. If an `ABOR` arrives before the data
-    /// connection, pyftpdlib replies that no transfer is running. pyftpdlib then never replies to
-    /// the transfer command. The gateway therefore replies to the transfer command itself.
+    /// connection opens, pyftpdlib replies that no transfer is running. pyftpdlib then never
+    /// replies to the transfer command. The gateway therefore replies to the transfer command
+    /// itself.
     pub(super) fn end_denied(&mut self) {
         let denies = |(_, tag, _): &(CommandId, ReplyTag, Vec<u8>)| tag.code == DENIES_TRANSFER;
         if !self.early.front().is_some_and(denies) || self.in_flight.is_answering() {
