@@ -39,7 +39,7 @@ pub struct Credentials {
     /// Password from the password file or the environment, for all servers.
     pub password: Option<Password>,
     /// Whether passwords of the netrc file have priority over `password`. Commands with several
-    /// servers set it, because `password` belongs to only one of them.
+    /// servers set this field, because `password` belongs to only one server.
     pub prefers_netrc: bool,
     /// Entries of the netrc file, in the order of the file.
     pub netrc: Vec<NetrcEntry>,

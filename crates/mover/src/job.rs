@@ -96,10 +96,12 @@ pub struct RootTarget {
     /// Name of the file within the directory `path`, if the root is a file. If the root is a
     /// directory, `path` is its destination.
     name_if_file: Vec<u8>,
-    /// Whether `path` is certainly a directory, without a query of the destination.
+    /// Whether `path` is empty or ends in a slash. Such a path is a directory, so no query of the
+    /// destination is needed.
     is_directory: bool,
     found_directory: OnceLock<bool>,
-    /// Source path and destination path of the user's root below which this file was found.
+    /// Source path and destination path of the root that the user named, if this file was found
+    /// below that root.
     found_below: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -172,8 +174,8 @@ impl RootTarget {
         !self.is_directory && self.found_directory.get().is_none()
     }
 
-    /// Returns whether the destination already has the directory into which the root is copied if
-    /// the root is a file.
+    /// Returns whether the destination already has the directory that will contain the root. The
+    /// function is used for a root that is a file.
     pub(crate) fn is_in_found_directory(&self) -> bool {
         self.path.is_empty() || self.found_directory.get() == Some(&true)
     }

@@ -59,8 +59,8 @@ pub struct PartRecord {
     /// server.
     #[serde(default)]
     pub synced_bytes: u64,
-    /// Identifier of the boot of this machine during which the bytes after `synced_bytes` were
-    /// written.
+    /// Identifier of a boot of this machine. The bytes after `synced_bytes` were written since that
+    /// boot.
     #[serde(default)]
     pub boot: Option<u64>,
     /// Digits in the part file's name. `None` if these digits are the hash of the source.

@@ -4,7 +4,8 @@
 //! interrupted run.
 //!
 //! [`plan`] decides the next step without sockets, disks or clocks. [`server`] implements the FTP
-//! client, and `disk` accesses local files. [`run`] carries out the steps of the plan with both.
+//! client, and `disk` accesses local files. [`run`] uses these modules to carry out the steps of
+//! the plan.
 
 pub mod agent;
 pub mod command;

@@ -190,7 +190,7 @@ impl Server {
         }
     }
 
-    /// Returns the port that a URL without a port means.
+    /// Returns the default port of a scheme. The default applies to a URL that contains no port.
     fn default_port(scheme: Scheme) -> u16 {
         match scheme {
             Scheme::Ftp | Scheme::Explicit => 21,

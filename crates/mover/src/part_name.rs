@@ -177,8 +177,8 @@ const OTHERS: [&[u8]; 14] = [
 /// Maximum length of a file name on Linux and on most servers, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Maximum length of a file name, in bytes, that old servers and encrypting file systems also
-/// accept.
+/// Maximum length of a short file name, in bytes. Old servers and encrypting file systems also
+/// accept a name of this length.
 const SHORT_NAME_BYTES_MAX: usize = 40;
 
 #[cfg(test)]

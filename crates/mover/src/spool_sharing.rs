@@ -1,10 +1,10 @@
 //! Files that several jobs upload through the same gateway. With a shared spool (a file at the far
 //! gateway), the bytes of each file cross the link only once.
 //!
-//! Each job requests that the far gateway read the job's upload from the spool. The job whose
-//! server is ready first sends the bytes to the spool, and the other jobs send none. If that job
-//! fails, the uploads of the other jobs fail a little later. The first job that retries continues
-//! at the spool's present length.
+//! Each job requests that the far gateway read the job's upload from the spool. Only one job sends
+//! the bytes to the spool: the job whose server is the first to be ready. If that job fails, the
+//! uploads of the other jobs fail a little later. The first job that retries continues at the
+//! spool's present length.
 
 use std::{
     collections::HashMap,

@@ -61,7 +61,8 @@ pub(super) struct JobCalls {
     /// Folder of the marks and of the commands' input files.
     pub(super) folder: PathBuf,
     pub(super) job: String,
-    /// The source location, from which the source of each file is derived for the command.
+    /// The source location of the job. The source of each file is computed from this location and
+    /// the file's path.
     pub(super) from: Vec<u8>,
     pub(super) to: Vec<u8>,
     /// Notification that command calls may be due.
@@ -75,7 +76,7 @@ pub(super) struct JobCalls {
 
 /// Outcome of a command call.
 enum CallOutcome {
-    /// The command has succeeded, or an earlier agent had called it before that agent ended.
+    /// The command has succeeded, or an earlier agent had already called the command.
     Called(String),
     /// The command has failed.
     Failed(String),
@@ -84,8 +85,8 @@ enum CallOutcome {
 }
 
 impl JobCalls {
-    /// Calls the command for all pending files, until the task is dropped. Commands that are
-    /// running at that time continue.
+    /// Calls the command for all pending files, until the task is dropped. Running commands then
+    /// continue.
     ///
     /// # Errors
     /// [`MemoryError`] if the job's memory file cannot be used.

@@ -67,8 +67,7 @@ pub enum HistoryLine<'a> {
         elapsed_s: f64,
         /// Whether the run was interrupted.
         interrupted: bool,
-        /// The error because of which the run could not start or ended early, or whose end could
-        /// not be recorded.
+        /// The error, if the run could not start, ended early, or could not be recorded as ended.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
@@ -110,8 +109,8 @@ struct DatedLine<'a> {
 }
 
 impl JobHistory {
-    /// Opens the history in `folder`. The history deletes files of days older than `keep` when it
-    /// begins a new day.
+    /// Opens the history in `folder`. At the start of each day, the history deletes its files that
+    /// are older than `keep`.
     ///
     /// # Errors
     /// An error if the folder cannot be made.

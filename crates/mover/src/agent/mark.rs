@@ -23,7 +23,7 @@ use crate::{
 /// is gone, because the call has then ended.
 ///
 /// # Errors
-/// An error of the file system. The caller must not start the command then.
+/// An error of the file system. In this case, the caller must not start the command.
 pub fn mark_called(facts: &Path, mark: &Path) -> io::Result<bool> {
     mark_called_on(&MachineFileSystem, facts, mark)
 }

@@ -297,8 +297,8 @@ impl JobMemory {
         })
     }
 
-    /// Returns the number of files that have a record, whether a run has moved them or only begun
-    /// to.
+    /// Returns the number of files that have a record. A file has a record once a run has begun to
+    /// move it.
     #[cfg(test)]
     pub(super) fn files(&self) -> Result<u64, MemoryError> {
         use redb::ReadableTableMetadata as _;

@@ -28,8 +28,8 @@ struct World {
     random: Pcg64Mcg,
     /// Time that the test passes to each query of the memory file.
     now: Instant,
-    /// Files at the destination. The destination is on another machine, so power cuts do not affect
-    /// it.
+    /// Files at the destination. Power cuts do not affect these files, because the destination is
+    /// on another machine.
     there: BTreeSet<u8>,
     /// Files that the memory file has confirmed as moved. The job may remove these files at the
     /// source.
@@ -38,7 +38,7 @@ struct World {
     removed: BTreeSet<u8>,
     /// Number of calls for each file.
     calls: BTreeMap<Vec<u8>, u32>,
-    /// Files whose mark could not be synced. If the mark exists on the disk in spite of that, the
+    /// Files whose mark could not be synced. If such a mark is on the disk after a restart, the
     /// command is not called for the file.
     unmarked: BTreeSet<Vec<u8>>,
     /// Numbers of the command calls that the memory file has confirmed as finished.

@@ -45,7 +45,7 @@ pub struct JobStatus {
     pub is_running: bool,
     /// Time of the next start, in seconds since 1970.
     pub next_start_unix_s: Option<i64>,
-    /// The present run, or the last run if none is in progress.
+    /// The present run. If no run is in progress, the last run.
     pub run: Option<LastRun>,
     /// Number of runs that have ended since the agent started.
     pub runs_total: u64,
@@ -55,7 +55,7 @@ pub struct JobStatus {
     pub files_total: u64,
     /// Number of bytes that ended runs have moved.
     pub bytes_total: u64,
-    /// Number of commands for files that have failed since the agent started.
+    /// Number of command calls that have failed since the agent started.
     pub calls_failed_total: u64,
 }
 
@@ -66,11 +66,11 @@ pub struct LastRun {
     pub started_unix_s: i64,
     /// Duration of the run in seconds. `None` while the run is in progress.
     pub elapsed_s: Option<f64>,
-    /// Number of files to move, as far as the run has found them.
+    /// Number of files to move that the run has found so far.
     pub files_wanted: u64,
     /// Number of files that the run has moved.
     pub files_moved: u64,
-    /// Number of bytes to move, as far as the run has found the files.
+    /// Total size in bytes of the files to move that the run has found so far.
     pub bytes_wanted: u64,
     /// Number of bytes that the run has moved.
     pub bytes_moved: u64,

@@ -1,7 +1,7 @@
 //! In-memory file system for tests. The file system can fail and can lose power.
 //!
-//! Unsynced changes may survive a power cut or may be lost. In a folder, the unsynced changes up to
-//! a random one survive. In a file, some of the unsynced blocks survive.
+//! Unsynced changes may survive a power cut or may be lost. In a folder, only the oldest unsynced
+//! changes survive, and their number is random. In a file, some of the unsynced blocks survive.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

@@ -76,7 +76,7 @@ pub(crate) enum FilesRole {
     },
 }
 
-/// A root folder, with its state from the first use on.
+/// A root of the job. Each field is set at its first use.
 #[derive(Debug, Default)]
 struct LocalRoot {
     folder: OnceLock<Arc<dyn Folder>>,

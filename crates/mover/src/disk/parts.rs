@@ -22,8 +22,8 @@ pub(super) struct OpenParts(Arc<Mutex<LockedParts>>);
 /// Locked descriptors, by the paths of the part files.
 type LockedParts = HashMap<Vec<u8>, Weak<dyn OpenFile>>;
 
-/// An open part file. The part stays locked until this process has dropped all its open
-/// descriptors.
+/// An open part file. The part stays locked until this process has dropped all open descriptors of
+/// the part.
 #[derive(Debug)]
 struct LockedPart {
     parts: OpenParts,

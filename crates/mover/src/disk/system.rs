@@ -1,8 +1,8 @@
 //! File system interface of the mover. The module `machine` implements the interface for this
-//! machine. Tests use an implementation that fails and loses power.
+//! machine. Tests use an implementation that simulates errors and power cuts.
 //!
 //! Names are resolved from open folders. Therefore a symbolic link that appears later cannot
-//! redirect them.
+//! redirect a name.
 
 use std::{fmt::Debug, fs::Metadata, io, os::unix::fs::MetadataExt as _, sync::Arc};
 

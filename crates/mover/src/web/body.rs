@@ -16,7 +16,7 @@ pub(crate) struct Body<'a> {
     host: String,
     incoming: Incoming,
     chunk: Bytes,
-    /// Slot of the session that receives the idle connection after the end of the file.
+    /// A field of the session. After the end of the file, the field receives the idle connection.
     open: &'a mut Option<IdleConnection>,
     has_ended: bool,
     /// Attributes of the whole file, according to the response.

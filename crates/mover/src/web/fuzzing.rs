@@ -28,7 +28,7 @@ pub struct WebAnswer {
     pub size_bytes: Option<u64>,
     /// Modification time of the file, in seconds since 1970, if the response states it.
     pub modified_unix_s: Option<i64>,
-    /// Offset in the file of the first byte of the body. `None` if the response is not a range.
+    /// File offset at which the body begins. `None` if the response is not a range.
     pub first_byte: Option<u64>,
     /// Whether the response states where its body ends.
     pub has_length: bool,
