@@ -69,7 +69,7 @@ pub enum DryRunStep {
 pub struct JobCounts {
     /// Number of files found at the source.
     pub found: u64,
-    /// Total size of the files to move in bytes, as far as the sizes are known.
+    /// Total size in bytes of the files to move. Files of unknown size are not included.
     pub bytes_wanted: u64,
     /// Number of files to move.
     pub wanted: u64,

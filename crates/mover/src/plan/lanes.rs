@@ -99,7 +99,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Removes the task for which `is_it` returns true from a lane, and returns it.
+    /// Removes from a lane the task for which `is_it` returns true. Returns the removed task.
     pub(super) fn take(&mut self, lane: usize, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let LaneState::Open(load) = &mut self.lanes[lane] else {
             return None;

@@ -284,8 +284,8 @@ impl Planner {
         }
     }
 
-    /// Holds a file whose modification time has shifted by quarter hours compared with its known
-    /// time. The file is held until its directory's listing has ended. Any other file is returned.
+    /// Holds a file if its modification time differs from its known time by a multiple of a quarter
+    /// hour. The file is held until its directory's listing has ended. Any other file is returned.
     fn hold_if_shifted(
         &mut self,
         directory: &Directory,

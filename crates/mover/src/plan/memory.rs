@@ -21,16 +21,16 @@ pub trait RunMemory: Debug + Send + Sync {
     /// power cut.
     ///
     /// # Errors
-    /// [`StateStoreError`] if the record cannot be written. The caller must not move the files
-    /// then.
+    /// [`StateStoreError`] if the record cannot be written. In this case, the caller must not move
+    /// the files.
     fn begin(&self, files: &[File]) -> Result<(), StateStoreError>;
 
     /// Records files that are complete at the destination. When the function returns, the record
     /// survives a power cut.
     ///
     /// # Errors
-    /// [`StateStoreError`] if the record cannot be written. The caller must not remove the source
-    /// files then.
+    /// [`StateStoreError`] if the record cannot be written. In this case, the caller must not
+    /// remove the source files.
     fn took(&self, taken: &[TakenFile]) -> Result<(), StateStoreError>;
 
     /// Records files that were removed at the source. Afterwards, a file of the same name, size and

@@ -73,10 +73,9 @@ pub struct Planner {
     is_given_up: bool,
     /// Whether the job has already reported that the destination returns no listings.
     is_unknown_told: bool,
-    /// Shift of modification times in seconds that was reported last. `None` before the first
-    /// report.
+    /// The last reported shift of modification times, in seconds. `None` before the first report.
     shift_s: Option<i64>,
-    /// Reason of the last refused connection that was reported.
+    /// The last reported reason for a refused connection.
     last_refusal: Option<String>,
     /// Whether the job has already reported that a lane is waiting for a connection.
     has_told_wait: bool,

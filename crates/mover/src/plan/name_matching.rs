@@ -3,8 +3,8 @@
 //!
 //! A listing does not show how a destination treats names. Therefore the plan lists a doubtful
 //! directory again, once all other work in the directory is done. If the destination treats two
-//! source names as equal, the second file fails. An entry that may be a file just uploaded is not
-//! deleted. If a server has changed a name, the change is reported.
+//! source names as equal, the second file fails. The plan does not delete an entry that may be a
+//! file just uploaded. If a server has changed a name, the change is reported.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -49,7 +49,7 @@ struct DoubtfulDirectory {
 /// Purpose of a repeated listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RelistPurpose {
-    /// The listing checks the names of files that were moved before it.
+    /// The listing checks the names of files that were moved before the listing.
     Names,
     /// The listing resolves all doubts, because no more files will be moved into the directory.
     All,

@@ -52,8 +52,8 @@ impl MissingPiecesTable {
         (first, self.ended(file))
     }
 
-    /// Records that all pieces of a file are unusable, as one piece has shown. If the piece was the
-    /// last one, returns the next step for the file.
+    /// Records that a piece has failed, and that all pieces of its file are unusable. If the piece
+    /// was the last one, returns the next step for the file.
     pub(super) fn spoiled(&mut self, file: &File) -> Option<NextStep> {
         self.doom(file, NextStep::Anew);
         self.ended(file)

@@ -165,7 +165,8 @@ impl QueuedTask {
     }
 }
 
-/// Number of lanes for each lane that may list while files are waiting. At least one lane may list.
+/// Number by which the number of all lanes is divided. The result, but at least 1, is the maximum
+/// number of lanes that list directories while files are waiting.
 const LANES_PER_LISTING: usize = 4;
 
 /// Number of waiting files at which the listing of further directories stops.

@@ -132,8 +132,8 @@ pub enum Task {
     Move(File),
     /// Move a piece of a file.
     MovePiece(File, Piece),
-    /// Help other lanes with a file that is moved in pieces. The helping lane moves a range of
-    /// bytes from the end of another lane's piece.
+    /// Help other lanes with a file that is moved in pieces. The helping lane moves the last bytes
+    /// of another lane's piece.
     Help(File),
     /// Complete a file whose pieces have all arrived: compare it with the source, and rename it to
     /// its final name.
@@ -151,8 +151,8 @@ pub enum Task {
 }
 
 impl Task {
-    /// Returns whether the task is so short that other tasks may wait for its end. Only the move of
-    /// a file that is too small to be resumed is such a task.
+    /// Returns whether the task is so short that other tasks may wait for its end. A task is short
+    /// only if it moves a file that is too small to be resumed.
     pub fn is_quick(&self) -> bool {
         matches!(self, Self::Move(file) if file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes()))
     }

@@ -31,7 +31,7 @@ impl FileVersion {
     }
 
     /// Returns whether two listings describe the same content. Sizes are compared only if both
-    /// listings have one. If only one listing has a modification time, the contents count as
+    /// listings have a size. If only one listing has a modification time, the contents count as
     /// different.
     pub fn is_same_as(&self, other: &Self) -> bool {
         let is_same_size = match (self.size_bytes, other.size_bytes) {

@@ -32,7 +32,7 @@ impl PlannerHarness {
         }
     }
 
-    /// Reports that the lane which has been opening for the longest time is open.
+    /// Selects the lane that has been opening for the longest time. Reports that this lane is open.
     fn open(&mut self) {
         let lane = self.opening.remove(0);
         self.planner
@@ -164,8 +164,7 @@ fn a_job_goes_on_once_a_refused_log_in_works_again() {
     assert_eq!(desk.failures(), [""; 0]);
 }
 
-/// A missing certificate, or another certificate than before, does not mean that the server is
-/// full.
+/// A missing or changed certificate does not mean that the server is full.
 #[test]
 fn a_server_that_fails_for_good_ends_the_job_also_after_a_log_in() {
     let mut desk = PlannerHarness::new(5, lanes(3));

@@ -22,8 +22,8 @@ fn changing(thing: Option<TreeEntry>, options: PlanOptions) -> Trees {
     trees
 }
 
-/// Returns the numbers of files that were moved, were already at the destination, were removed at
-/// the source, and failed.
+/// Returns four counts of files: moved, already at the destination, removed at the source, and
+/// failed.
 fn counts(tally: &JobCounts) -> (u64, u64, u64, u64) {
     (tally.moved, tally.same, tally.removed, tally.failed)
 }
@@ -40,8 +40,8 @@ fn sources_go_when_the_destination_has_them() {
     }
 }
 
-/// In this test, a program moves a file from the destination back to the source after the
-/// destination's listing.
+/// In this test, a program moves a file from the destination back to the source. The destination
+/// has listed the file before.
 #[test]
 fn a_file_that_the_destination_has_lost_since_its_listing_is_moved_again() {
     for loss in [0.0, 0.2] {
