@@ -34,7 +34,7 @@ pub enum BrowseError {
         #[source]
         source: io::Error,
     },
-    /// The answer of the server or the journal is incomplete or unusable.
+    /// The server's answer or the journal's content is incomplete or unusable.
     #[error("{0}")]
     Unusable(String),
 }

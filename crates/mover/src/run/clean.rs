@@ -40,7 +40,8 @@ pub struct CleanResult {
     pub removed: u64,
     /// Number of part files that were kept. They may be in use, or another user owns them.
     pub kept: u64,
-    /// Number of part files not removed, and of directories not listed, because of a failure.
+    /// Number of failures. Each failure is a part file that could not be removed, or a directory
+    /// that could not be listed.
     pub failed: u64,
     /// Descriptions of the first failures, with their paths and causes.
     pub failures: Vec<String>,
@@ -488,7 +489,7 @@ const GROWS_WITHIN: Duration = Duration::from_secs(3);
 /// be uploading a younger file.
 const AGE_LEAST_S: i64 = 600;
 
-/// Number of recorded part files at a server at which the removal starts.
+/// Number of part files at a server. Once this number of parts is recorded, their removal starts.
 const FOUND_MAX: usize = 10_000;
 
 /// Maximum number of failures whose descriptions are stored.

@@ -80,7 +80,7 @@ impl TaskError {
         }
     }
 
-    /// Returns whether a part file's name that is too long may be the cause of the error.
+    /// Returns whether the error may have this cause: the name of a part file is too long.
     pub(super) fn is_of_name(&self) -> bool {
         match self {
             Self::Server(ServerError::Refused { command, reply }) => {

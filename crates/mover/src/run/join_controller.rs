@@ -314,10 +314,12 @@ const WINDOW_ROUNDS: u32 = 2;
 
 const WINDOW_LEAST: Duration = Duration::from_millis(50);
 
-/// Factor that multiplies the highest rate of earlier windows after each measurement window.
+/// Factor for the highest rate of earlier windows. At the end of each window, this rate is
+/// multiplied by the factor.
 const AGED: f64 = 0.9;
 
-/// Ratio of a window's rate to the best earlier rate above which the rate counts as growing.
+/// Limit for growth. If a window's rate divided by the best earlier rate exceeds this limit, the
+/// rate counts as growing.
 const GROWTH_LEAST: f64 = 1.4;
 
 /// Evidence that a window with a retransmission adds. The value is below 1, because the end of slow
@@ -328,7 +330,8 @@ const BROKEN_EVIDENCE: f64 = 0.5;
 /// bursts are long, or if the rate is below half of the highest rate.
 const EVIDENCE_LEAST: f64 = 3.0;
 
-/// Average number of busy connections below which a measurement window adds evidence.
+/// Limit on the average number of busy connections. A measurement window below this limit adds
+/// evidence.
 const BUSY_MAX: f64 = 0.6;
 
 /// Shortest remaining time of the download, in seconds, at which connections may join.
@@ -339,15 +342,16 @@ const REST_LEAST_ROUNDS: f64 = 16.0;
 /// Number of windows over which the rate is averaged before and after a trial.
 const TRIAL_WINDOWS: u32 = 5;
 
-/// Remaining time of the download, in seconds, from which an early trial with several connections
-/// is worthwhile.
+/// Smallest remaining time of the download, in seconds, for an early trial with several
+/// connections.
 const LONG_REST_S: f64 = 30.0;
 
 const LONG_REST_WINDOWS: u32 = 2;
 
 const LONG_REST_CONNECTIONS: usize = 7;
 
-/// Ratio of the rates after and before a trial from which another trial follows immediately.
+/// Smallest gain of a successful trial. The gain is the rate after the trial, divided by the rate
+/// before the trial. After a successful trial, another trial follows immediately.
 const GAIN_LEAST: f64 = 1.25;
 
 /// Lifetime of a permit in round trips. Connecting and logging in takes six to eight round trips.

@@ -1,5 +1,5 @@
-//! Files of a lane that have been renamed. A file is reported as done once its name survives a
-//! power cut. The lane continues with other files meanwhile.
+//! Renamed files of a lane. A file is reported as done once its name survives a power cut. The lane
+//! continues with other files meanwhile.
 
 use std::sync::Arc;
 

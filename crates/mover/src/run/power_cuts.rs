@@ -350,7 +350,7 @@ fn a_source_stays_until_a_copy_of_another_program_is_synced() {
 }
 
 /// The journal has a record of a part file from the same source, but the part is missing or
-/// shortened. The bytes written after that are not yet synced.
+/// shortened. When the job writes the part again, the new bytes must not count as synced.
 #[test]
 fn bytes_of_a_lost_or_cut_part_do_not_count_as_synced() {
     let mut cut_short = 0;

@@ -40,7 +40,7 @@ struct RangesState {
     left: Vec<(Vec<u8>, Piece)>,
     /// Files that are moved in pieces, by the journal keys of their part files.
     files: HashMap<Vec<u8>, PiecewiseFile>,
-    /// Files that need further lanes, with the number of lanes.
+    /// Files that need further lanes. Each entry contains the number of further lanes.
     wanted: Vec<(File, usize)>,
 }
 
@@ -133,7 +133,8 @@ impl Ranges {
         }
     }
 
-    /// Returns a range for a helping lane. Abandoned ranges come first, and need no permit to join.
+    /// Returns a range for a helping lane. An abandoned range is returned first, and the lane needs
+    /// no permit for it.
     ///
     /// If `rate` is given, the lane has already helped with this file. It then receives the last
     /// bytes of the range whose download would take longest. A new lane needs a permit, and
@@ -276,8 +277,8 @@ impl Ranges {
     }
 
     /// Records the attributes that the server has sent after the last byte. The attributes are
-    /// stored only if one lane has downloaded the whole file, because they then apply to all its
-    /// bytes.
+    /// stored only if one lane has downloaded the whole file. Otherwise some bytes may belong to
+    /// another version.
     pub(super) fn note_stat(&self, part: &[u8], stat: Stat) {
         if let Some(fetching) = self.state().files.get_mut(part) {
             fetching.stat = Some(stat).filter(|_| !fetching.is_shared);
@@ -464,8 +465,8 @@ impl LaneRate {
     }
 }
 
-/// Smallest age of a range at which its rate is considered, if the lane that takes over bytes has
-/// no measured rate.
+/// Smallest age of a range whose rate is considered. The limit applies if the lane that takes over
+/// bytes has no measured rate.
 const AGE_LEAST: Duration = Duration::from_secs(2);
 
 /// Shortest remaining time, in seconds, of a range that is split. Starting another range takes
@@ -522,8 +523,8 @@ impl FetchRange<'_> {
         room
     }
 
-    /// Records that the lane has received `bytes` bytes. `waited` is the time for which it waited
-    /// for them.
+    /// Records that the lane has received `bytes` bytes. `waited` is the time for which the lane
+    /// waited for these bytes.
     pub(super) fn received(&self, bytes: usize, waited: Duration, now: Instant) {
         let mut state = self.ranges.state();
         let state = &mut *state;
@@ -686,7 +687,7 @@ mod tests {
         assert!((1.6..1.9).contains(&start_s), "{start_s}");
     }
 
-    /// In this test, the young range may itself have been taken over last.
+    /// In this test, a range has just begun. Its low rate must not make it the slowest range.
     #[test]
     fn a_young_range_is_no_slow_one() {
         let (ranges, begun) = (Ranges::default(), Instant::now());

@@ -37,8 +37,8 @@ use crate::{
 /// Tasks of a lane that have not begun.
 pub(super) struct Backlog {
     tasks: VecDeque<(TaskId, Task)>,
-    /// Tasks whose files must be moved one by one. Such a move may succeed, or may fail with a
-    /// better reason.
+    /// Tasks whose files must be moved one by one. Such a move may succeed, or may fail with a more
+    /// precise error.
     alone: HashSet<TaskId>,
     arriving: mpsc::UnboundedReceiver<(TaskId, Task)>,
     is_closed: bool,
