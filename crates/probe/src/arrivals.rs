@@ -22,8 +22,8 @@ pub struct Arrivals {
     pub rate_per_s: Option<f64>,
     /// Seed of the random intervals. The same seed gives the same intervals.
     pub seed: u64,
-    /// Maximum number of concurrent tasks. A task that arrives while this number is running waits.
-    /// Its measured time begins after the wait.
+    /// Maximum number of concurrent tasks. While this number of tasks is running, further tasks
+    /// wait. The measured time of a task begins after its wait.
     pub at_once: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Measurement of goodput with an end-to-end acknowledgement. The peer returns the last bytes of
-//! each transfer, which are different for each transfer.
+//! Measurement of goodput with an end-to-end acknowledgement. At the end of each transfer, the peer
+//! returns the last bytes. These bytes are different for each transfer.
 //!
 //! If a middlebox ends TCP connections, a TCP acknowledgement does not show that the peer has
 //! received the bytes (M. Allman, "On the Performance of Middleboxes", IMC 2003, section 6).

@@ -68,7 +68,7 @@ impl Failure {
         Self::new(kind, during, error.to_string())
     }
 
-    /// Returns the failure for a step without progress for the time `after`.
+    /// Returns the failure of a step that made no progress during the time `after`.
     pub(crate) fn timed_out(during: &str, after: Duration) -> Self {
         let detail = format!("nothing for {} s", after.as_secs_f64());
         Self::new(FailureKind::TimedOut, during, detail)

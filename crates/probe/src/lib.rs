@@ -5,7 +5,7 @@
 //! from records. The caller sets up the path between the hosts, with or without gateways.
 //!
 //! All work runs on the calling thread and on threads that it starts. Therefore all sockets belong
-//! to that thread's network namespace. The crate does not resolve names.
+//! to the calling thread's network namespace. The crate does not resolve names.
 #![allow(
     clippy::disallowed_methods,
     reason = "measures in real time: sockets, clocks and threads"

@@ -112,8 +112,8 @@ impl PingSummary {
     }
 }
 
-/// Measures the round trips. Calls `on_ping` with each record when it is final. With UDP, this is 1
-/// s after the answer, or when the timeout has passed without an answer.
+/// Measures the round trips. Calls `on_ping` with each record when it is final. With UDP, a record
+/// is final 1 s after the answer, or when the timeout has passed without an answer.
 ///
 /// # Errors
 /// [`ProbeError::Invalid`] if the count is zero or the payload is shorter than a header.

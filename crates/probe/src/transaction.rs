@@ -147,7 +147,7 @@ pub fn run(
 }
 
 /// Runs several probes in turn. The arrivals of the first probe are used for all probes. Each probe
-/// runs the number of transactions in these arrivals.
+/// runs as many transactions as these arrivals contain.
 ///
 /// # Errors
 /// [`ProbeError`] if no transaction could be tried.

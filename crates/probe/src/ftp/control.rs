@@ -135,7 +135,7 @@ pub(super) async fn connect(
     .await
 }
 
-/// Returns the beginning of a server's text, as records store it.
+/// Shortens a server's text to the length that records store.
 pub(super) fn shortened(text: &str) -> String {
     text.chars().take(WORDS_MAX).collect()
 }

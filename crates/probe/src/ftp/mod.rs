@@ -4,8 +4,8 @@
 //! The client waits as curl and the BSD client do. The client waits for the reply to a command
 //! before it sends the next command. The client waits for the data connection before it sends the
 //! transfer command. The client waits for the preliminary reply before it sends the bytes of an
-//! upload. A session that retrieves a file of its own compares the content. The client does not
-//! support TLS.
+//! upload. If a session retrieves a file that it has stored, it compares the content. The client
+//! does not support TLS.
 
 mod control;
 mod files;
@@ -68,11 +68,11 @@ pub enum DataMode {
     /// The mode that each command of the script selects.
     #[default]
     Scripted,
-    /// Active mode, in which the server connects to the client, even if the script has `PASV` or
-    /// `EPSV`.
+    /// Active mode: the server connects to the client. The commands `PASV` and `EPSV` in the script
+    /// do not change the mode.
     Active,
-    /// Passive mode, in which the client connects to the server, even if the script has `PORT` or
-    /// `EPRT`.
+    /// Passive mode: the client connects to the server. The commands `PORT` and `EPRT` in the
+    /// script do not change the mode.
     Passive,
 }
 
@@ -111,8 +111,8 @@ pub fn run(
 }
 
 /// Runs several probes in turn, so that all probes use the network path under the same conditions.
-/// The arrivals of the first probe are used for all probes. Each probe runs the number of sessions
-/// in these arrivals.
+/// The arrivals of the first probe are used for all probes. Each probe runs as many sessions as
+/// these arrivals contain.
 ///
 /// # Errors
 /// [`ProbeError`] if no session could be tried, or if two probes have the same label.

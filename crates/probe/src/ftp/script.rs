@@ -43,7 +43,7 @@ pub(super) struct ScriptCommand {
     pub(super) expected: ExpectedReply,
 }
 
-/// Action of the client that belongs to a command.
+/// The client's action for a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientAction {
     Passive(PassiveForm),

@@ -1,4 +1,4 @@
-//! One transfer: its replies and its bytes, with the time of each.
+//! One transfer. The module records the times of its replies and of its bytes.
 //!
 //! The input is the control connection, a prepared data connection, and the bytes to send. The
 //! output is the last reply, the received bytes, and the times for the record.

@@ -106,8 +106,8 @@ impl Drop for ProbePeer {
 
 /// Binds one port by TCP and, with `bind_udp`, by UDP.
 ///
-/// The system chooses a port in place of port 0 by the free ports of TCP. If another program uses
-/// the UDP port of that number, the function tries further ports.
+/// For port 0, the system chooses a port that is free for TCP. If another program uses the UDP port
+/// of that number, the function tries further ports.
 fn bind(
     address: SocketAddr,
     mut bind_udp: impl FnMut(SocketAddr) -> io::Result<UdpSocket>,
@@ -497,8 +497,8 @@ fn udp_control(
     }
 }
 
-/// Maximum number of ports that a peer tries in place of port 0. On a machine with half of its UDP
-/// ports in use, one start in 65,536 fails.
+/// Maximum number of ports that a peer tries in place of port 0. If half of the machine's UDP ports
+/// are in use, one start in 65,536 fails.
 const PORTS_TRIED_MAX: usize = 16;
 /// Interval between two checks whether a test's client is still connected.
 const LOOK_AROUND: Duration = Duration::from_millis(100);

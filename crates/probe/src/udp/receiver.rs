@@ -11,8 +11,8 @@ pub struct UdpReceiver {
     packets: u64,
     /// Bitmap of the numbers that have arrived.
     seen: Vec<u64>,
-    /// Arrival rank and number of each packet that had the largest number so far. The packets are
-    /// in the order of arrival, without duplicates.
+    /// Arrival rank and number of each leader. A leader is a packet whose number was the largest at
+    /// its arrival. The packets are in the order of arrival, without duplicates.
     leaders: VecDeque<(u64, u64)>,
     leaders_dropped: bool,
     /// Numbers of the packets that arrived last, without duplicates.
