@@ -28,8 +28,8 @@ pub(super) struct ControlConnection {
     needs_flush: bool,
     /// Commands that wait until the server has replied to earlier commands.
     unsent: VecDeque<Vec<u8>>,
-    /// Number of final replies that the server has not sent yet. Until the greeting arrives, it
-    /// counts as one of them.
+    /// Number of final replies that the server has not sent yet. Before its arrival, the greeting
+    /// also counts as a final reply.
     on_wire: usize,
     /// Whether commands are sent before the replies to earlier commands have arrived.
     pipelines: bool,
@@ -251,7 +251,8 @@ impl ControlConnection {
         Ok(Self { io, ..self })
     }
 
-    /// Waits until the connection has ended or the server has announced its end.
+    /// Waits until the connection has ended, or until the server has announced the end of the
+    /// connection.
     pub(super) async fn until_lost(&mut self) {
         while self.receive().await.is_ok() {}
     }

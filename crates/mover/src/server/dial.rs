@@ -176,8 +176,8 @@ impl Dial {
         }
     }
 
-    /// Creates the TLS connector of one session. All connections of the session share one TLS
-    /// session. TLS sessions of other connectors are not resumed.
+    /// Creates the TLS connector of one FTP session. All connections of the FTP session share one
+    /// TLS session. TLS sessions of other connectors are not resumed.
     pub(super) fn connector(&self, mode: TlsStart) -> Result<Connector, ServerError> {
         let tls = ServerTls {
             mode,

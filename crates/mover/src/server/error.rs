@@ -108,7 +108,7 @@ pub enum ServerError {
     /// shortened the listing.
     #[error("the listing was cut: TLS was not ended by the server")]
     Cut,
-    /// A listing does not contain the entry of the directory itself, which it should contain.
+    /// A listing lacks the entry of the directory itself. The server should list this entry.
     #[error("the server lists nothing, not even the directory itself: it may not be readable")]
     Unlisted,
     /// The size that the server reports differs from the number of bytes sent.
@@ -126,7 +126,7 @@ pub enum ServerError {
     /// The gateway did not connect to the port that this machine announced.
     #[error("the gateway did not connect to this machine")]
     Unreached,
-    /// The transfer made no progress for this time.
+    /// The transfer made no progress for the stated duration.
     #[error("no data moved for {} s", .0.as_secs())]
     Stalled(Duration),
     /// Another process has taken over the work.

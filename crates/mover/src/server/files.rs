@@ -286,7 +286,7 @@ fn list_argument(path: &[u8], lists_hidden_by_option: bool) -> Vec<u8> {
     [option, here, path].concat()
 }
 
-/// Suffix of the temporary name of a file that another file is replacing.
+/// Suffix of a temporary name. An old file has this name while a new file replaces the old file.
 const ASIDE: &[u8] = b".old";
 
 /// Returns whether a reply may mean that a file with the new name exists. The codes 550 and 553 may

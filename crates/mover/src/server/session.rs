@@ -48,11 +48,11 @@ pub struct Session {
     pub(super) says_goodbye: bool,
     /// The login directory. `None` if it was not queried yet.
     pub(super) home: Option<Vec<u8>>,
-    /// Whether the server processes commands in order. It processes commands that arrive during a
-    /// transfer after the end of the transfer.
+    /// Whether the server processes commands in order. If commands arrive during a transfer, such a
+    /// server processes them after the transfer has ended.
     pub(super) is_sequential: bool,
-    /// Whether the server reads no commands during a download and reads them afterwards, as vsftpd
-    /// does.
+    /// Whether the server, like vsftpd, reads no commands during a download. Commands sent during
+    /// the download are read after its end.
     pub(super) is_idle_reader: bool,
     /// Whether the server has ever replied to `SIZE` with a size.
     pub(super) tells_size: bool,
@@ -188,8 +188,8 @@ impl Session {
         self.local
     }
 
-    /// Waits until the server closes the connection or announces its end. This method is cancel
-    /// safe.
+    /// Waits until the server closes the connection, or until it announces the end of the
+    /// connection. This method is cancel safe.
     pub async fn until_lost(&mut self) {
         self.control.until_lost().await;
     }

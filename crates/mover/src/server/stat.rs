@@ -88,7 +88,8 @@ impl Session {
     ///
     /// # Errors
     /// [`ServerError`] if a path cannot be sent, if the connection is lost, or if the server
-    /// temporarily refuses a query. Also if the server does not report its current directory.
+    /// temporarily refuses a query. The function also returns this error if the server does not
+    /// report its current directory.
     pub async fn look(
         &mut self,
         paths: &[&[u8]],

@@ -29,7 +29,7 @@ pub struct RunningTransfer<'a> {
     session: &'a mut Session,
     verb: TransferVerb,
     leg: Leg,
-    /// Whether the mover has ended its data.
+    /// Whether the mover has closed its side of the data connection.
     has_ended: bool,
     sent: PendingReply,
     replies: TransferReplies,

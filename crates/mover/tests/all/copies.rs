@@ -165,7 +165,7 @@ fn an_interrupted_copy_goes_on_and_shows_no_half_file() {
     assert_eq!(fs::read(world.here("back")).expect("there"), bytes);
 }
 
-/// Returns the path of the part file that a file has in a folder.
+/// Returns the path of a file's part file in a folder.
 fn part_of(folder: &Path, name: &str) -> PathBuf {
     let entries = fs::read_dir(folder).expect("a folder");
     let names = entries.map(|it| it.expect("an entry").file_name());

@@ -13,7 +13,8 @@ const SIZE: usize = 72 << 20;
 /// file.
 const SLOW_STEP: Duration = Duration::from_millis(60);
 
-/// Time that the slow connection needs for half of the file, which consists of 72 steps.
+/// Time that the slow connection needs for half of the file. The connection sends this half in 72
+/// steps.
 const SLOW_HALF: Duration = Duration::from_secs(16);
 
 fn download(world: &World, server: &FakeServer) -> Job {
@@ -80,8 +81,8 @@ fn a_server_that_refuses_a_second_download_gives_the_file_by_one() {
     }
 }
 
-/// In this test, the lane that began the piece fails in one case, and a helping lane in the other
-/// case.
+/// In one case of this test, the lane that began the piece fails. In the other case, a helping lane
+/// fails.
 #[test]
 fn a_download_that_breaks_off_is_gone_on_with_beside_the_others() {
     for (number, steps) in [(1, 40), (2, 2)] {
@@ -145,7 +146,8 @@ fn a_server_that_refuses_offsets_gives_the_file_by_one() {
     assert_eq!(copied.moved_bytes, SIZE as u64, "the first lane goes on");
 }
 
-/// The bytes downloaded up to that time are useless, because the server has ignored the offset.
+/// In this test, the server ignores the offset of a range, so the bytes downloaded earlier are
+/// useless.
 #[test]
 fn a_server_that_ignores_offsets_gives_the_file_by_one() {
     until_one_joins(|| {

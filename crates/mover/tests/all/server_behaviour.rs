@@ -178,7 +178,7 @@ fn a_part_that_cannot_be_gone_on_with_is_removed() {
     }
 }
 
-/// A full disk at the server must not make the mover start again.
+/// If the server's disk is full, the mover must not upload the file again from its beginning.
 #[test]
 fn a_part_outlives_a_server_that_breaks_off_at_once() {
     for announces_late in [false, true] {

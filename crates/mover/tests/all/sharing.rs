@@ -143,9 +143,8 @@ fn spool(folder: &Path) -> Option<spool::SpoolSettings> {
 
 const SIZE: usize = 12 << 20;
 
-/// Uploads a file to three servers, of which the first has the given behaviour. Returns the
-/// duration of each upload. Also returns the bytes that crossed the link, as a multiple of the file
-/// size.
+/// Uploads a file to three servers. The first server has the given behaviour. Returns the duration
+/// of each upload. Also returns the bytes that crossed the link, as a multiple of the file size.
 async fn to_three(behaviour: Behaviour) -> (Vec<Duration>, f64) {
     let world = World::new();
     let film = content(SIZE);

@@ -82,8 +82,8 @@ impl Session {
 }
 
 impl<'a> Pipeline<'a> {
-    /// Creates the pipeline of a session without any files. At most `ports_max` of the mover's
-    /// listening ports are open at the same time, but at least one.
+    /// Creates the pipeline of a session without any files. The mover opens at most `ports_max`
+    /// listening ports at the same time. If `ports_max` is 0, it opens one.
     pub fn new(session: &'a mut Session, port_owner: PortOwner, ports_max: usize) -> Self {
         Self {
             session,
@@ -180,8 +180,8 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
-    /// Returns the next file that has completed or failed. Returns `None` if another file may be
-    /// started before that. Waits forever if no file is in progress. This method is cancel safe.
+    /// Returns the next file that has completed or failed. Returns `None` earlier if another file
+    /// may be started. Waits forever if no file is in progress. This method is cancel safe.
     ///
     /// # Errors
     /// The number of the first file in progress and a [`ServerError`], if the session is unusable.

@@ -44,10 +44,11 @@ pub(crate) struct WebBehaviour {
     /// Transfer coding that the server announces instead of `chunked`. The body then ends with the
     /// connection.
     pub(crate) coding: Option<&'static str>,
-    /// Offset from which ranges contain bytes of another version, as at an outdated mirror.
+    /// If a requested range begins at this offset or later, the server sends bytes of another
+    /// version, as an outdated mirror does.
     pub(crate) stale_from: Option<usize>,
-    /// Number of concurrent downloads at which the server responds with status 503. Each download
-    /// takes some time.
+    /// Maximum number of concurrent downloads. If the maximum is exceeded, the server responds with
+    /// status 503. Each download takes some time.
     pub(crate) gets_max: Option<usize>,
     /// Time that the server needs for half a megabyte of each file.
     pub(crate) slows_answers: Duration,
