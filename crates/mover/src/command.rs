@@ -54,8 +54,8 @@ impl FileFacts<'_> {
         serde_json::to_vec(&written).expect("plain facts")
     }
 
-    /// Sets the command's environment variables, which describe the file. Also discards the
-    /// command's output and starts the command in a new process group.
+    /// Sets the command's environment variables, which describe the file. Also makes the command
+    /// run in a new process group, and discards its output.
     pub fn tell(&self, command: &mut Command) {
         command
             .env("LONGHAUL_PATH", OsStr::from_bytes(self.path))

@@ -1,5 +1,5 @@
 //! Near gateway that is embedded in the mover. The gateway has a link to far gateways, and one
-//! listener for each of them. Only this process can connect to the listeners.
+//! listener for each far gateway. Only this process can connect to the listeners.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the link's socket and clock, and locks the key file for as long as the link is used"

@@ -76,7 +76,7 @@ pub(super) struct JobCalls {
 
 /// Outcome of a command call.
 enum CallOutcome {
-    /// The command has succeeded, or an earlier agent had already called the command.
+    /// The command has succeeded, or an earlier agent has already called the command.
     Called(String),
     /// The command has failed.
     Failed(String),

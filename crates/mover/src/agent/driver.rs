@@ -62,7 +62,7 @@ pub struct AgentJob {
     pub keep_history: Duration,
 }
 
-/// The job as one run executes it.
+/// Parameters of one run of a job.
 pub struct RunJob {
     /// The locations and the options of the copy.
     pub job: Job,
@@ -571,8 +571,8 @@ async fn keep_calling(calls: Arc<JobCalls>) {
     }
 }
 
-/// Waits until `due`, or for a shorter time. The shorter limit is needed because the clock may be
-/// changed and the machine may sleep.
+/// Waits until `due`, but at most for `CLOCK_INTERVAL`. The limit is needed because the clock may
+/// be changed and the machine may sleep.
 async fn until(due: Option<Zoned>) {
     let Some(due) = due else {
         return pending().await;

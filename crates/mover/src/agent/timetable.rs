@@ -32,7 +32,7 @@ pub struct JobTimes {
 /// Outcome of a run: the kinds of work that the run could not finish.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunOutcome {
-    /// Whether the run left files because programs may still be writing them.
+    /// Whether the run skipped files because programs may still be writing them.
     pub unsettled: bool,
     /// Whether any file, directory or other step of the run failed.
     pub failures: bool,

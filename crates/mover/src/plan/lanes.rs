@@ -32,10 +32,10 @@ pub(super) struct Lanes<T> {
     open_max: usize,
     /// Earliest time at which another lane may be opened.
     not_before: Option<Instant>,
-    /// Number of failures to open a lane since any lane last finished a task.
+    /// Number of failures to open a lane. The count starts again when any lane finishes a task.
     failures: u32,
-    /// Number of failures to open a lane while no lane was connected. Counted since any lane last
-    /// finished a task.
+    /// Number of failures to open a lane while no lane was connected. The count starts again when
+    /// any lane finishes a task.
     failures_alone: u32,
     /// Whether a lane has ever been connected. If so, the credentials are right.
     has_opened: bool,
@@ -201,7 +201,8 @@ impl<T> Lanes<T> {
         self.limited_at = Some(now);
     }
 
-    /// Permits one more lane after a pause, because the server may accept more connections by then.
+    /// Permits one more lane when a pause has ended, because the server may accept more connections
+    /// again.
     fn grow(&mut self, now: Instant) {
         let is_due = self.limited_at.is_some_and(|it| it + GROWS_AFTER <= now);
         if is_due && self.open_max < self.lanes.len() {

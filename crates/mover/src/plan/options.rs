@@ -28,8 +28,8 @@ pub struct PlanOptions {
     pub destination_has_zone: bool,
     /// Handling of symbolic links below a source root.
     pub links: Links,
-    /// Settle time in seconds. If a file has changed within this time before the job's start, a
-    /// program may still be writing it, and the job skips it.
+    /// Settle time in seconds. The job skips a file that has changed within this time before the
+    /// job's start. A program may still be writing such a file.
     pub settle_s: i64,
     /// Whether the job creates directories that contain no files to move. A sync always creates
     /// these directories. A check reports missing directories if this option is set.

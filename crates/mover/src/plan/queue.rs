@@ -165,8 +165,8 @@ impl QueuedTask {
     }
 }
 
-/// Number by which the number of all lanes is divided. The result, but at least 1, is the maximum
-/// number of lanes that list directories while files are waiting.
+/// Divisor for the limit on listings. While files are waiting, the limit is the number of all lanes
+/// divided by this value, and at least 1.
 const LANES_PER_LISTING: usize = 4;
 
 /// Number of waiting files at which the listing of further directories stops.

@@ -91,9 +91,9 @@ impl Shifts {
         std::mem::take(&mut self.held)
     }
 
-    /// Returns the shift of the listing in seconds, if it has one. `known_s` is the shift of
-    /// another listing of the same job. If a file has shifted by `known_s`, that single file is
-    /// sufficient evidence.
+    /// Returns the listing's shift in seconds, or `None` if the listing has no shift. `known_s` is
+    /// the shift of another listing of the same job. If a file has shifted by `known_s`, that
+    /// single file is sufficient evidence.
     pub(super) fn shift_s(&self, known_s: Option<i64>) -> Option<i64> {
         let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
         for held in &self.held {

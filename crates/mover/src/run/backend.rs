@@ -464,7 +464,8 @@ impl FileWriter<'_> {
         }
     }
 
-    /// Returns whether the file that the upload replaces has certainly been removed.
+    /// Returns whether the server has confirmed that the old file is gone. The upload replaces the
+    /// old file.
     pub(super) async fn is_on_clear_ground(&mut self) -> Result<bool, TaskError> {
         match self {
             Self::Local(..) => Ok(false),

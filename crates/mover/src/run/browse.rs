@@ -88,7 +88,7 @@ impl Browser {
         Ok(delete_file(&mut self.backend, path).await?)
     }
 
-    /// Returns the absolute form of a path. A server is asked for the absolute path of the nearest
+    /// Returns the absolute form of a path. A server reports the absolute path of the nearest
     /// existing directory. On this machine, symbolic links are resolved.
     ///
     /// # Errors

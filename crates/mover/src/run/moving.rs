@@ -59,8 +59,8 @@ struct TransferNames {
     source: Vec<u8>,
     /// Key of the part file in the journal.
     key: Vec<u8>,
-    /// Digits in the part file's name, for its journal record. `None` if no later attempt needs a
-    /// record of them.
+    /// Digits in the part file's name, for its journal record. `None` if no later attempt needs the
+    /// record.
     digits: Option<u32>,
     part: Vec<u8>,
     destination: Vec<u8>,
@@ -867,8 +867,8 @@ async fn on_journal<T: Send + 'static>(
         .ok()
 }
 
-/// Number of bytes at the end of a part file that are compared with the source before the part is
-/// resumed.
+/// Number of bytes at the end of a part file. These bytes are compared with the source before the
+/// part is resumed.
 const OVERLAP_BYTES: u64 = 64 * 1024;
 
 /// Number of bytes after which a local part file is synced and its journal record is updated.

@@ -246,8 +246,8 @@ impl RunningTransfer<'_> {
         self.replies.has_begun
     }
 
-    /// Returns whether the file that the upload replaces has certainly been deleted. The server
-    /// replies to the deletion before it confirms the start of the upload.
+    /// Returns whether the server has confirmed that the old file is gone. The upload replaces the
+    /// old file. The server replies to the deletion before it confirms the start of the upload.
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.

@@ -76,7 +76,7 @@ impl<'a> Body<'a> {
         Ok(count)
     }
 
-    /// Ends the download after the last byte. Returns whether the file is certainly complete.
+    /// Ends the download after the last byte. Returns whether the file counts as complete.
     pub(crate) fn finish(self) -> TransferResult {
         TransferResult {
             is_sure: self.has_length,

@@ -83,7 +83,7 @@ impl Session {
 
 impl<'a> Pipeline<'a> {
     /// Creates the pipeline of a session without any files. The mover opens at most `ports_max`
-    /// listening ports at the same time. If `ports_max` is 0, it opens one.
+    /// listening ports at the same time. If `ports_max` is 0, the mover opens one port.
     pub fn new(session: &'a mut Session, port_owner: PortOwner, ports_max: usize) -> Self {
         Self {
             session,

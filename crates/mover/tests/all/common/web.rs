@@ -80,7 +80,7 @@ impl Web {
     }
 
     /// Starts a server at the IP address `ip`. The first TLS configuration is used for the first
-    /// connection. The second one, if given, is used for all later connections.
+    /// connection. The second TLS configuration, if given, is used for all later connections.
     pub(crate) fn start_as(
         ip: &str,
         manners: WebBehaviour,
