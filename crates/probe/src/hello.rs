@@ -1,8 +1,8 @@
 //! First line of each connection to the probe's peer. The line states the purpose of the
 //! connection.
 //!
-//! The line consists of `longhaul-probe/1 `, a JSON object and a newline. Every forward for TCP can
-//! carry it. Each kind of measurement defines the peer's answer.
+//! The line consists of `longhaul-probe/1 `, a JSON object and a newline. Every TCP forward can
+//! transfer this line. Each kind of measurement defines the peer's answer.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Table of the files that a session has stored. The session uses it to check the files that it
-//! retrieves.
+//! Table of the files that a session has stored. The session uses the table to check the files that
+//! it retrieves.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
