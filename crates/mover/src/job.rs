@@ -151,8 +151,9 @@ pub enum CopyVerification {
 impl RootTarget {
     /// Creates a destination path that the user has named.
     ///
-    /// A directory is copied to `path`. A file is also copied to `path`. But if `path` is a
-    /// directory or ends in a slash, the file is copied into that directory under `name_if_file`.
+    /// A directory is copied to `path`. A file is copied into the directory `path` under
+    /// `name_if_file`, if `path` is a directory or ends in a slash. Otherwise the file is copied to
+    /// `path`.
     pub fn new(path: Vec<u8>, name_if_file: Vec<u8>) -> Self {
         let is_directory = path.is_empty() || path.ends_with(b"/");
         Self {

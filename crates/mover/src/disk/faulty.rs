@@ -45,8 +45,8 @@ struct DiskNode {
     kind: FileKind,
     data: Vec<u8>,
     synced_data: Vec<u8>,
-    /// Lengths of the file since its last sync. The last entry is the length of the data, unless
-    /// later writes made the file longer.
+    /// Lengths that `set_len` has set since the last sync of the file. Later writes may have made
+    /// the data longer than the last entry.
     lengths: Vec<usize>,
     names: BTreeMap<Vec<u8>, u64>,
     synced_names: BTreeMap<Vec<u8>, u64>,

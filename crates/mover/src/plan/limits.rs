@@ -1,5 +1,5 @@
 //! Limits on the entries and paths that a plan accepts from a listing. An entry beyond a limit
-//! fails and is reported. Otherwise an endless listing could fill the memory.
+//! fails and is reported. Without the limits, an endless listing could fill the memory.
 
 use units::ByteCount;
 

@@ -127,7 +127,7 @@ impl Backend {
         }
     }
 
-    /// Returns the attributes of a file that the source reports. If the server refuses temporarily,
+    /// Returns a file's attributes as the source reports them. If the server refuses temporarily,
     /// the function returns an error.
     pub(super) async fn recorded_stat(&mut self, path: &[u8]) -> Result<Stat, TaskError> {
         if let Self::Remote(session) = self {
@@ -443,7 +443,7 @@ impl FileWriter<'_> {
         Ok(true)
     }
 
-    /// Waits until all bytes are written. Returns the attributes of the file that a server reports,
+    /// Waits until all bytes are written. Returns the file's attributes as the server reports them,
     /// if they were requested before the upload ended.
     pub(super) async fn finish(self) -> Result<Option<Stat>, TaskError> {
         match self {

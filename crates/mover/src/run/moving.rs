@@ -749,7 +749,7 @@ struct SourceStat {
 }
 
 impl SourceStat {
-    /// Converts the attributes of a file that a server has reported.
+    /// Converts a file's attributes, as a server has reported them.
     fn of(stat: server::Stat) -> Self {
         Self {
             size_bytes: stat.size_bytes,

@@ -242,9 +242,9 @@ impl Ranges {
     /// Returns another range for a lane that has finished its own piece.
     ///
     /// The result is an abandoned range, or the last bytes of the range whose download would take
-    /// longest. A lane without a measured rate takes over half of that range. If a helping lane may
-    /// still abandon its range, the function waits. The function returns `None` once no such range
-    /// remains.
+    /// longest. If the lane has no measured rate, it receives half of that range. If a helping lane
+    /// may still abandon its range, the function waits. The function returns `None` once no such
+    /// range remains.
     pub(super) async fn take(&self, part: &[u8], rate: Option<LaneRate>) -> Option<FetchRange<'_>> {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
@@ -371,8 +371,9 @@ impl RangesState {
         count > 0
     }
 
-    /// Takes over about half of the largest remaining range from its lane. The amount is reduced,
-    /// because the old lane downloads more bytes before the new lane starts.
+    /// Removes about half of the largest remaining range from its lane, and returns the removed
+    /// bytes as a new range. The new range is shorter than half, because the old lane continues
+    /// before the new lane starts.
     fn halve(&mut self, part: &[u8], now: Instant) -> Option<Piece> {
         let round = self.files.get(part).and_then(|it| it.joins.round());
         let running = self.running.iter_mut().filter(|it| it.part == part);
@@ -392,8 +393,8 @@ impl RangesState {
         })
     }
 
-    /// Takes over the last bytes of the range whose download would take longest. The range becomes
-    /// shorter for its lane.
+    /// Selects the range whose download would take longest. Removes the last bytes of this range
+    /// from its lane, and returns these bytes as a new range.
     fn split(&mut self, part: &[u8], rate: Option<LaneRate>, now: Instant) -> Option<Piece> {
         if self.files.get(part).is_some_and(|it| it.waiting > 0) {
             return None;
@@ -455,8 +456,8 @@ impl LaneRate {
         (self.bytes_per_s / both.max(1.0)).clamp(1.0 - SHARE_MAX, SHARE_MAX)
     }
 
-    /// Returns the time in seconds that a lane of this rate loses at the start of another range.
-    /// The time consists of a request and of slow start.
+    /// Returns the time in seconds that a lane of this rate loses at the start of another range. A
+    /// request and slow start cause this loss.
     fn start_s(self, round: Duration) -> f64 {
         let round_s = round.as_secs_f64();
         let doublings = (self.bytes_per_s * round_s / INITIAL_WINDOW_BYTES).log2();

@@ -141,8 +141,8 @@ impl Session {
         algorithm.asked(&self.features).is_some()
     }
 
-    /// Returns the hash of a file that the server has computed, or `None` if the server cannot
-    /// compute it.
+    /// Returns the hash that the server has computed for a file, or `None` if the server cannot
+    /// compute this hash.
     ///
     /// # Errors
     /// [`ServerError`] if the path cannot be sent, or if the connection is lost.

@@ -8,7 +8,7 @@ use ftp::{
 use super::{ServerError, Session, control::PendingReply};
 use crate::names::{join, parent};
 
-/// Attributes of one file that a server has reported.
+/// Attributes of one file, as a server has reported them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
     /// Size in bytes. `None` if the server does not report it.
@@ -185,8 +185,8 @@ impl Session {
     /// the target's kind and attributes.
     ///
     /// The entry stays a link if its target does not exist. The entry also stays a link if the
-    /// target may be a parent directory. Only servers that report the target's path can exclude
-    /// that case.
+    /// target may be a parent directory. This case can be excluded only if the server reports the
+    /// target's path.
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.

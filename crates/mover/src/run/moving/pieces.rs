@@ -485,8 +485,8 @@ impl Mover<'_> {
         Ok(rate)
     }
 
-    /// Returns the error for a server that has sent too many bytes from the offset `begin` on.
-    /// Either the file has grown, or the server has ignored the offset.
+    /// Returns the error for a server that has sent too many bytes after the offset `begin`. Either
+    /// the file has grown, or the server has ignored the offset.
     async fn cause_of_surplus(
         &mut self,
         names: &TransferNames,
