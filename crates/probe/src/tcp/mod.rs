@@ -61,8 +61,8 @@ pub struct TcpStreamRecord {
 
 impl TcpRecord {
     /// Returns the goodput of a direction in bits per second: the received bytes of all streams,
-    /// divided by the time they took. That time begins with the common start of the streams and
-    /// ends with the last byte of the last stream.
+    /// divided by the transfer time. The transfer time begins with the common start of the streams
+    /// and ends with the last byte of the last stream.
     pub fn goodput_bits_per_s(&self, is_up: bool) -> f64 {
         let mine = || self.streams.iter().filter(|stream| stream.is_up == is_up);
         let bytes: u64 = mine().map(|stream| stream.receiver.bytes).sum();

@@ -195,7 +195,7 @@ impl UdpReceiver {
 }
 
 /// Maximum number of leaders (packets with the largest number so far) in memory. At 100,000 packets
-/// per second, they cover more than half a second.
+/// per second, this number of leaders covers more than half a second.
 const LEADERS_MAX: usize = 1 << 16;
 /// Maximum memory of a receiver in bytes, without its bitmap.
 pub(super) const FIXED_BYTES: u64 = (LEADERS_MAX * 16 + INTERVALS_MAX * 8 + 16 * 1024) as u64;
