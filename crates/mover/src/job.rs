@@ -111,8 +111,8 @@ pub struct CopyOptions {
     /// Suffix of the temporary name of an incomplete file. If `None`, the mover writes each file
     /// directly under its final name.
     pub partial_suffix: Option<Vec<u8>>,
-    /// Whether part files on this machine have unpredictable names. If false, they have the same
-    /// form of name as parts at a server.
+    /// Whether part files on this machine have unpredictable names. If false, their names have the
+    /// same form as the names of parts at a server.
     pub has_random_parts: bool,
     /// Whether the job resumes an interrupted run.
     pub resumes: bool,

@@ -68,7 +68,7 @@ pub struct PartRecord {
     pub digits: Option<u32>,
 }
 
-/// Stored form of the record of a file that is moved in pieces.
+/// Stored record of a file that is moved in pieces.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredPieces {
     #[serde(flatten)]

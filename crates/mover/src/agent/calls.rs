@@ -114,8 +114,7 @@ impl JobCalls {
         }
     }
 
-    /// Calls the command for one file. Repeats the call after a failure, and while the command
-    /// cannot be started.
+    /// Calls the command for one file. If the command fails or cannot be started, repeats the call.
     async fn make(self: Arc<Self>, call: PendingCall) -> Result<(), MemoryError> {
         let path = printable(&call.path);
         let mut pause = RETRY_FIRST;
@@ -262,7 +261,7 @@ impl JobCalls {
     }
 }
 
-/// Returns a path below a root, or the root itself if it is a file.
+/// Returns the path of a file below a root. If the root itself is the file, returns the root.
 fn full(root: &[u8], path: &[u8]) -> Vec<u8> {
     match path {
         b"" => root.to_vec(),

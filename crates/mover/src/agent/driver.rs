@@ -106,7 +106,8 @@ struct ResidentJob {
     /// destination).
     parts: PathBuf,
     status: Arc<AgentStatus>,
-    /// Time of the last deletion of old records in the job's memory file, in seconds since 1970.
+    /// Time at which old records were last deleted from the job's memory file, in seconds since
+    /// 1970.
     forgotten_unix_s: AtomicI64,
     is_ending: watch::Receiver<bool>,
 }

@@ -255,7 +255,7 @@ impl JobMemory {
         })
     }
 
-    /// Returns whether the job had been started and had unfinished work when the agent last ended.
+    /// Returns whether the job was started and had unfinished work when the agent last ended.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.

@@ -53,7 +53,7 @@ struct ScheduledJob {
     reckoned: Zoned,
     /// Next start according to the schedule.
     scheduled: Option<Zoned>,
-    /// Next start because the folder has changed or because the last run left work unfinished.
+    /// Next start that was caused by a change of the folder or by unfinished work of the last run.
     wanted: Option<Zoned>,
     is_running: bool,
     /// Number of consecutive runs with failures.

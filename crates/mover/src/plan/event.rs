@@ -21,8 +21,8 @@ pub enum LaneEvent {
     Refused(TaskFailure),
     /// The lane is still waiting for an answer while it connects. The text names that answer.
     Waiting(String),
-    /// Some entries of the source directory that a listing task lists. One listing may cause
-    /// several events.
+    /// Some of the entries that a listing task has found in a source directory. One listing may
+    /// cause several events.
     Found(TaskId, Vec<ListingEntry>),
     /// A task of the lane has been completed.
     Done(TaskId, TaskResult),

@@ -648,8 +648,8 @@ impl Planner {
         }
     }
 
-    /// Processes a directory that the destination does not list, so that the directory's content is
-    /// unknown.
+    /// Processes a directory that the destination does not list. The directory's content at the
+    /// destination is therefore unknown.
     pub(super) fn unknown(&mut self, directory: Directory, message: String) {
         let Directory { root, path } = directory.clone();
         if self.options.is_check() {

@@ -36,7 +36,8 @@ pub(super) struct DoubtfulEntries {
 /// Entries of one directory whose names are doubtful.
 #[derive(Debug, Default)]
 struct DoubtfulDirectory {
-    /// Source entries whose names are similar to other source names, each with those other names.
+    /// Source entries whose names are similar to other source names. Each entry comes with the
+    /// similar names.
     twins: Vec<(ListingEntry, Vec<Vec<u8>>)>,
     /// Extra files at the destination, each with the source names that are similar to its name.
     surplus: Vec<(ListingEntry, Vec<Vec<u8>>)>,
@@ -97,7 +98,7 @@ struct FormNames {
 pub(super) enum NameMatch {
     /// No other name is similar, or the destination lists each of the similar names.
     None,
-    /// The destination has an entry with a similar name, which may be this file.
+    /// The destination has an entry with a similar name. The entry may be this file.
     There(ListingEntry),
     /// Another source entry has a similar name.
     Twin,
@@ -530,5 +531,5 @@ fn folded(name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Maximum number of names of one form. Such names are distinguished one after another.
+/// Maximum number of names of one form. Such names are compared one by one.
 const ALIKE_MAX: u8 = 100;

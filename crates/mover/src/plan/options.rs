@@ -166,7 +166,8 @@ impl Default for PlanOptions {
 }
 
 impl DeletionMax {
-    /// Returns whether deleting `deleted` of the destination's `there` entries is permitted.
+    /// Returns whether the sync may delete `deleted` entries if the destination has `there`
+    /// entries.
     pub(super) fn allows(self, deleted: u64, there: u64) -> bool {
         match self {
             Self::Entries(max) => deleted <= max,

@@ -1,5 +1,5 @@
-//! Directories of a job: their state at the destination, and the files that wait for their
-//! creation.
+//! Directories of a job: their state at the destination, and the files that wait until a directory
+//! exists.
 
 use std::collections::{HashMap, HashSet};
 

@@ -353,7 +353,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether this backend accepts further requests. It does not if a transfer was
+    /// Returns whether this backend accepts further requests. Returns false if a transfer was
     /// aborted.
     pub(super) fn is_usable(&self) -> bool {
         match self {

@@ -125,7 +125,8 @@ impl TaskError {
     }
 }
 
-/// Returns the text of a server's error, with a hint for the user if there is one.
+/// Returns the text of a server's error. The text includes a hint for the user if the error has a
+/// hint.
 pub(super) fn with_hint(error: &ServerError) -> String {
     match error.hint() {
         Some(hint) => format!("{} ({hint})", chain(error)),

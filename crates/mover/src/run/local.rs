@@ -333,8 +333,8 @@ pub(super) fn renaming(part: &[u8], path: &[u8]) -> impl FnOnce(io::Error) -> Ta
     TaskError::disk(format!("renaming {} to {}", shown(&from), shown(&to)))
 }
 
-/// Smallest size of a read in bytes. Reads beyond the known size have this size, because the file
-/// may have grown.
+/// Smallest size of a read in bytes. Reads beyond the known end of the file have this size, because
+/// the file may have grown.
 const READ_LEAST_BYTES: usize = 4_096;
 
 /// Number of bytes between two syncs in the background. Few bytes then remain to sync at the end of

@@ -13,7 +13,7 @@ use units::{BitRate, ByteCount};
 
 use crate::limit::RateLimit;
 
-/// Counter of the bytes that all lanes of a job have moved, and the limit on their rate.
+/// Counter of the bytes that all lanes of a job have moved, and the rate limit of the job.
 #[derive(Debug)]
 pub struct JobProgress {
     moved_bytes: AtomicU64,

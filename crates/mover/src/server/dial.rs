@@ -57,8 +57,8 @@ pub struct GatewayListener {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Whether the gateway encrypts the connection to the server with TLS. If false, the mover uses
-    /// TLS with the listener.
+    /// Whether the gateway uses TLS on its connection to the server. If false, the mover uses TLS
+    /// on its connection to the listener.
     pub has_tls: bool,
     /// Whether the listener belongs to an embedded near gateway in this process.
     pub is_ours: bool,

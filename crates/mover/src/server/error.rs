@@ -56,7 +56,7 @@ pub enum ServerError {
     /// The server accepts no further connection, or has ended the connection (reply 421).
     #[error("the server accepts no connection, or ends it: {0}")]
     Full(Reply),
-    /// The server asks for a password, and no source contains one for the user.
+    /// The server requires a password, and no source contains a password for the user.
     #[error(
         "no password for {user} at {host}: not in ~/.netrc, no --password-file, no LONGHAUL_PASSWORD, and no terminal \
          to ask"
@@ -169,7 +169,7 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// Returns a hint for the user, if there is one for this error.
+    /// Returns a hint for the user, or `None` if this error has no hint.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::Resolve { .. } => {

@@ -33,7 +33,7 @@ impl Algorithm {
     pub const ALL: [Self; 4] = [Self::Sha256, Self::Sha512, Self::Sha1, Self::Md5];
 
     /// Returns the algorithm's name for the command `HASH` (draft-bryan-ftpext-hash). Also returns
-    /// the commands of individual servers that compute this hash.
+    /// other commands by which some servers compute this hash.
     fn names(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Sha512 => ("SHA-512", &["XSHA512"]),
@@ -99,7 +99,7 @@ impl Algorithm {
         commands.iter().find(has).map(|it| HashCommand::Command(it))
     }
 
-    /// Returns the first word of a reply that has the form of this hash.
+    /// Searches a reply for words that have the form of this hash. Returns the first such word.
     fn read(self, reply: &Reply) -> Option<Vec<u8>> {
         let text = std::str::from_utf8(reply.text()).ok()?;
         let digits = 2 * self.bytes();

@@ -28,7 +28,7 @@ struct StatRequest {
 
 impl Session {
     /// Returns the size and the modification time of a file, in one round trip. For a missing file,
-    /// both are `None`.
+    /// both values are `None`.
     ///
     /// # Errors
     /// [`ServerError`] if the path cannot be sent, or if the connection is lost.

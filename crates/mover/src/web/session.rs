@@ -33,7 +33,8 @@ pub(crate) struct WebSession {
     /// servers.
     connector: Connector,
     open: Option<IdleConnection>,
-    /// Whether downloads can start at any offset. `None` until a response has shown it.
+    /// Whether downloads can start at any offset. `None` until a response has shown whether the
+    /// server supports offsets.
     takes_ranges: Option<bool>,
 }
 

@@ -1,5 +1,5 @@
-//! Tests that limit the damage from a misbehaving server. Such a server refuses some connections,
-//! sends endless listings, or hides its directories.
+//! Tests of the limits that protect a job from a misbehaving server. Such a server refuses some
+//! connections, sends endless listings, or hides its directories.
 
 use super::*;
 
