@@ -46,7 +46,7 @@ struct RunningSession<'a> {
     data: Option<PreparedDataConnection>,
     /// Offset of the next transfer in bytes, as set by `REST`.
     restart: u64,
-    /// Path of the last accepted `RNFR`. `None` after the `RNTO` that follows it.
+    /// Path of the last accepted `RNFR`. `None` after the following `RNTO`.
     rename: Option<String>,
     is_binary: bool,
 }

@@ -62,7 +62,8 @@ impl TcpTask {
         }
     }
 
-    /// Checks that all fields are within their limits. The error names the field that is not.
+    /// Checks that all fields are within their limits. The error names the field that exceeds its
+    /// limits.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if !(1..=STREAMS_MAX).contains(&self.streams) {
             return Err("streams: from 1 to 100");

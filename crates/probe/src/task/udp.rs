@@ -44,7 +44,8 @@ impl UdpTask {
         }
     }
 
-    /// Checks that all fields are within their limits. The error names the field that is not.
+    /// Checks that all fields are within their limits. The error names the field that exceeds its
+    /// limits.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let payload = usize::from(self.payload_bytes);
         if !(1..=PACKETS_MAX).contains(&self.packets) {

@@ -255,7 +255,8 @@ fn open(
     Ok(stream)
 }
 
-/// Makes the kernel reset the connection when it is closed, and discard its queued bytes.
+/// Makes the kernel discard the queued bytes and reset the connection when the connection is
+/// closed.
 fn cut_off(stream: &TcpStream) {
     // The connection may be closed already.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));

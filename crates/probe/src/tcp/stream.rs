@@ -1,4 +1,4 @@
-//! Sender or receiver of a stream of a bulk TCP test.
+//! Sender or receiver of one stream in a bulk TCP test.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -47,7 +47,7 @@ pub struct StreamEnd {
     pub send_buffer_bytes: Option<u64>,
     /// The kernel's data about the connection when the stream ended.
     pub info: TcpInfo,
-    /// Reason why the stream ended early. `None` if it did not.
+    /// Reason why the stream ended early. `None` if the stream did not end early.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
@@ -248,5 +248,5 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 /// Maximum number of bytes in one read or write.
 pub(crate) const STEP_BYTES: usize = STEP_MAX_BYTES;
 const LOOK_AROUND: Duration = Duration::from_millis(200);
-/// Maximum number of intervals in a record, which covers two hours.
+/// Maximum number of intervals in a record. These intervals cover two hours.
 const INTERVALS_MAX: usize = 7200;

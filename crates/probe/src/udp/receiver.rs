@@ -35,7 +35,7 @@ pub struct ReceiverRecord {
     pub foreign: u64,
     /// Number of bytes of UDP payload, without duplicates.
     pub bytes: u64,
-    /// Time from the first packet to the last packet, in nanoseconds, without duplicates. The
+    /// Time in nanoseconds from the first packet to the last packet. Duplicates are ignored. The
     /// receiver's kernel measures the times.
     pub span_ns: u64,
     /// Payload rate in bits per second: the payload of all packets except the first, divided by the
