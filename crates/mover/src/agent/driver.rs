@@ -106,8 +106,7 @@ struct ResidentJob {
     /// destination).
     parts: PathBuf,
     status: Arc<AgentStatus>,
-    /// Time at which old records were last deleted from the job's memory file, in seconds since
-    /// 1970.
+    /// Time in seconds since 1970 at which old records of the job were last deleted.
     forgotten_unix_s: AtomicI64,
     is_ending: watch::Receiver<bool>,
 }

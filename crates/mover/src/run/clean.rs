@@ -40,8 +40,7 @@ pub struct CleanResult {
     pub removed: u64,
     /// Number of part files that were kept. They may be in use, or another user owns them.
     pub kept: u64,
-    /// Number of failures. Each failure is a part file that could not be removed, or a directory
-    /// that could not be listed.
+    /// Number of failed removals of part files, plus number of failed listings of directories.
     pub failed: u64,
     /// Descriptions of the first failures, with their paths and causes.
     pub failures: Vec<String>,
