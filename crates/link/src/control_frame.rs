@@ -17,8 +17,8 @@ pub(crate) struct ControlQueue {
     told_rtt: Option<Duration>,
 }
 
-/// Maximum number of frames that wait to be repeated with reports. These frames grant credit, or
-/// state that a stream has been read to its end.
+/// Maximum number of frames that wait to be repeated with reports. Each of these frames grants
+/// credit, or states that a stream has been read to its end.
 const ECHOES_MAX: usize = 64;
 /// Maximum number of control frames that are repeated with one report.
 pub(crate) const ECHOES_PER_REPORT: usize = 8;

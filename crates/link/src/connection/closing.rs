@@ -39,8 +39,8 @@ struct PendingClose {
     next: Time,
 }
 
-/// Code in a CLOSE frame: the receiver's key no longer belongs to a peer of the sender. All other
-/// CLOSE frames have the code 0.
+/// Code of a CLOSE frame whose sender no longer accepts the receiver's key. All other CLOSE frames
+/// have the code 0.
 pub(crate) const CLOSE_DISMISSED: u32 = 1;
 
 /// Number of copies of a CLOSE frame. Several copies are sent because a lost CLOSE frame is never

@@ -115,8 +115,8 @@ impl Connection {
 
     /// Returns the frame that grants credit on a stream.
     ///
-    /// A peer of version 2 stops an upload after the first bytes until a PACED_CREDIT frame
-    /// arrives. Such a peer therefore receives a PACED_CREDIT frame on each bulk stream that it
+    /// A peer of version 2 sends only the first bytes of an upload until it receives a PACED_CREDIT
+    /// frame. Such a peer therefore receives a PACED_CREDIT frame on each bulk stream that it
     /// opens.
     pub(crate) fn credit_frame(&mut self, number: u32) -> Option<Frame<'static>> {
         let is_paced = self.version == FrameVersion::V2 && self.streams.is_by_peer(number);

@@ -31,8 +31,8 @@ impl Connection {
         out.extend_from_slice(&payload);
     }
 
-    /// Returns the number of entries in the log of sent packets that were visited to process
-    /// reports.
+    /// Returns the number of log entries that the sender has visited while it processed reports.
+    /// The log records sent packets.
     pub(crate) fn entries_walked(&self) -> u64 {
         self.sent.entries_walked()
     }

@@ -17,7 +17,8 @@ use crate::{time::Time, wire::frame::Frame};
 pub(super) enum Interest {
     /// The connection has ended, and the endpoint must record the end.
     Ended,
-    /// Too many packets are unreported, because the peer sends no reports.
+    /// The number of sent packets without a report exceeds its limit, because the peer sends no
+    /// reports.
     Unreported,
     KeysWornOut,
     /// The idle timeout has passed without a packet from the peer.
@@ -36,7 +37,7 @@ pub(super) enum Interest {
     Probe,
     /// Reports are overdue, so the peer now counts as silent.
     Silence,
-    /// A report or data from the peer is overdue, so the connection must request one with a ping.
+    /// Send a ping to request a packet, because a report or data from the peer is overdue.
     Doubt,
     MtuProbe,
     /// Send a ping that was requested, or that keeps the path open.
@@ -174,8 +175,8 @@ impl Connection {
 
     /// Whether to serve a permitted interest in this call.
     ///
-    /// Data need not wait for a full burst, since the endpoint is awake anyway. If a search finds
-    /// no data, the application limits the rate.
+    /// Data need not wait for a full burst, since the endpoint is awake anyway. If no data is
+    /// found, the connection records that the application limits the rate.
     fn may_serve(&mut self, interest: Interest, held_until: Time, now: Time) -> bool {
         if interest == Interest::Data {
             return held_until <= now;
@@ -220,8 +221,8 @@ impl Connection {
         }
     }
 
-    /// Returns the time of the next packet with data. A packet train does not wait for the pacer,
-    /// and a delayed copy does not wait for a full burst.
+    /// Returns the time of the next packet with data. A packet train does not wait for the pacer. A
+    /// delayed copy of a slot does not wait for a full burst.
     fn data_due(&mut self, held_until: Time, now: Time) -> Option<Time> {
         let ready = if self.has_data(now) {
             Some(now)

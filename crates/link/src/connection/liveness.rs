@@ -10,22 +10,22 @@ use std::time::Duration;
 
 use crate::time::Time;
 
-/// If a sender receives no report for one and a half round trips and this margin, it requests a
-/// report with a ping.
+/// Constant term of a time limit for senders. If a sender receives no report for one and a half
+/// round trips plus this time, it requests a report with a ping.
 const DOUBT_SLACK: Duration = Duration::from_millis(10);
-/// After an ICMP error, the peer must reply to a ping within one round trip and this margin. On a
-/// slow and short path, reports may be up to 75 ms apart.
+/// Constant term of the time limit after an ICMP error. The peer must reply to a ping within one
+/// round trip plus this time. On a slow and short path, reports may be up to 75 ms apart.
 const DENIED_SLACK: Duration = Duration::from_millis(100);
-/// Least time without packets during a transfer after which a receiver sends a ping. On long paths
-/// the time is one and a half round trips.
+/// Minimum time without packets before a receiver sends a ping during a transfer. If one and a half
+/// round trips are longer, the receiver waits for that time.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
-/// Part of the time limit for a reply after this process was suspended for longer than the idle
-/// timeout. The limit is this time plus four round trips.
+/// Constant term of a time limit. After this process was suspended for longer than the idle
+/// timeout, the peer must reply within this time plus four round trips.
 const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
 /// Minimum and maximum of the pause between two probes. The normal pause is one round trip.
 ///
-/// During the first [`OFTEN_UNTIL`] plus five round trips of a silence, the pause is an eighth of a
-/// round trip, but at least [`PROBE_PAUSE_FIRST`].
+/// A silence begins with a period of [`OFTEN_UNTIL`] plus five round trips. In this period, the
+/// pause is an eighth of a round trip, but at least [`PROBE_PAUSE_FIRST`].
 const PROBE_PAUSE_MIN: Duration = Duration::from_millis(200);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(500);
 const PROBE_PAUSE_FIRST: Duration = Duration::from_millis(25);
@@ -42,8 +42,8 @@ pub(super) struct Liveness {
     last_eliciting: Time,
     /// Time at which a report last showed the arrival or the loss of a packet.
     last_progress: Time,
-    /// Time of the last ping because of an overdue packet. `doubts` is the number of such pings
-    /// since a report last showed the arrival or the loss of a packet.
+    /// Time of the last ping that was sent because a packet was overdue. `doubts` is the number of
+    /// such pings since a report last showed the arrival or the loss of a packet.
     last_doubt: Time,
     doubts: u8,
     /// Time of an ICMP error that caused a ping, if no packet has arrived since. Until a packet
@@ -62,7 +62,8 @@ pub(super) struct Liveness {
     outage_end: Time,
 }
 
-/// State after this process was suspended, without packets for at least the idle timeout.
+/// State after a suspension of this process, if no packet was sent or no packet was received for at
+/// least the idle timeout.
 #[derive(Debug, Clone, Copy)]
 struct SuspensionRecovery {
     /// Time at which the connection ends unless a packet of the peer arrives before.
@@ -117,8 +118,8 @@ impl Liveness {
         self.outage_end
     }
 
-    /// Returns the number of pings because of overdue packets since a report last showed the
-    /// arrival or the loss of a packet.
+    /// Returns the number of pings that were sent because packets were overdue. The count restarts
+    /// at zero when a report shows the arrival or the loss of a packet.
     pub(super) fn doubts(&self) -> u8 {
         self.doubts
     }
@@ -151,7 +152,8 @@ impl Liveness {
         self.doubts = 0;
     }
 
-    /// Records that a full queue was not the cause of the losses of packets sent until now.
+    /// Records the end of an outage. If packets sent until now are lost, the cause is the outage,
+    /// not a full queue.
     pub(super) fn on_outage_end(&mut self, now: Time) {
         self.outage_end = now;
     }
@@ -186,7 +188,7 @@ impl Liveness {
     /// The time of the suspension does not count as a silence of the peer. This side sends a ping
     /// at once, and the peer has the same time to reply as without the suspension. During the
     /// suspension the peer received no packets, so it may have ended the connection. Packets that
-    /// the peer sent before that may still arrive.
+    /// the peer sent earlier may still arrive.
     pub(super) fn on_sleep(&mut self, asleep: Duration, rtt: Duration, now: Time) {
         if now.since(self.last_heard.min(self.last_sent)) >= self.idle_timeout {
             self.suspension_recovery.get_or_insert(SuspensionRecovery {
@@ -226,7 +228,7 @@ impl Liveness {
 
     // Silence.
 
-    /// Returns the time at which a silence begins if no report arrives before.
+    /// Returns the time at which a silence begins, unless a report arrives earlier.
     ///
     /// `oldest` is the time at which the oldest packet in flight was sent. A silence begins long
     /// after the report on that packet was due. After an ICMP error, a silence begins soon after
@@ -261,8 +263,9 @@ impl Liveness {
 
     /// Returns the time between two probes.
     ///
-    /// The time is short at the start of a silence. On a path where losses come in bursts of
-    /// packets, each probe sent shortens the burst.
+    /// The time is short at the start of a silence. On some paths, a burst of losses ends after a
+    /// number of packets, however long that takes. On such a path, each probe brings the end of the
+    /// burst closer.
     fn probe_pause(&self, rtt: Duration, now: Time) -> Duration {
         let pause = rtt.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
         match self.silent_since {

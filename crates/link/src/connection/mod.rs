@@ -2,10 +2,10 @@
 //! control.
 //!
 //! Input: datagrams from the peer, calls of the application, and the time. Output: datagrams to
-//! send, and events for the application. The endpoint passes datagrams to
-//! [`Connection::on_datagram`] and gets datagrams to send from [`Connection::poll_transmit`]. It
-//! calls [`Connection::on_timeout`] at [`Connection::next_timeout`]. It also owns the socket and
-//! the handshakes, and selects among the connections to one peer.
+//! send, and events for the application. The endpoint passes received datagrams to
+//! [`Connection::on_datagram`]. [`Connection::poll_transmit`] returns the datagrams to send. The
+//! endpoint calls [`Connection::on_timeout`] at [`Connection::next_timeout`]. The endpoint also
+//! owns the handshakes, and selects among the connections to one peer.
 
 mod address;
 mod closing;
@@ -92,8 +92,8 @@ pub(crate) struct Connection {
     liveness: Liveness,
     closing: Closing,
     tail_repeater: TailRepeater,
-    /// Packets with a lower number were sent while the application supplied too few bytes to fill
-    /// the window.
+    /// Packet number. When packets with a lower number were sent, the application supplied too few
+    /// bytes to fill the window.
     app_limited_until: u64,
     rate_max: RateMax,
     /// Whether the peer has requested that new streams use another connection.
@@ -438,7 +438,7 @@ impl Connection {
         self.streams.remove_if_done(number);
     }
 
-    /// Reads about `len_max` bytes at most from stream `number`, in order.
+    /// Reads bytes from stream `number`, in order: at most `len_max` bytes, but at least one slot.
     pub(crate) fn read(&mut self, number: u32, len_max: usize, now: Time) -> StreamRead {
         let rtt_s = self.path.rtt.smoothed().as_secs_f64();
         let now_s = now.seconds_since(Time::default());
@@ -500,7 +500,8 @@ impl Connection {
         self.closing.is_begun()
     }
 
-    /// Starts to close the connection. [`end`](Self::end) returns the reason after the last copy.
+    /// Starts to close the connection. After the last copy of the CLOSE frame, [`end`](Self::end)
+    /// returns the reason.
     pub(crate) fn begin_close(&mut self, code: u32) {
         if !self.path.is_remote_proven {
             // No close goes to an address that has not been validated.

@@ -4,8 +4,9 @@
 //! probe, and whether the path MTU has become smaller.
 //!
 //! A connection starts with a size that every path carries. It then sends padded probes (RFC 8899)
-//! of common sizes, largest first. A probe that arrives raises the datagram size. A lost probe has
-//! no other effect, and counts neither for congestion control nor for the measured loss.
+//! of common sizes, largest first. A probe that arrives raises the datagram size. A lost probe does
+//! not change the datagram size. It counts neither for congestion control nor for the measured
+//! loss.
 //!
 //! After a change of route, the path MTU may be smaller. All large packets are then lost while
 //! small packets arrive. Random loss does not cause this pattern.
@@ -54,13 +55,15 @@ const PROBES_APART_MIN: Duration = Duration::from_millis(1);
 const PROBES_LARGEST: u32 = 10;
 /// Number of probes of each smaller size.
 const PROBES_SMALLER: u32 = 4;
-/// Pause between two searches. It doubles each time, up to the limit of RFC 8899 section 5.1.1.
+/// Pause between two searches. It doubles after each search, up to the limit of RFC 8899 section
+/// 5.1.1.
 const PAUSE_MIN: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// Thresholds beyond which the path MTU counts as reduced: large packets lost in a row, seconds
-/// over which these were sent, and small packets received.
+/// Thresholds for three values: large packets lost in a row, seconds over which these packets were
+/// sent, and small packets received meanwhile. If all three values reach their thresholds, the path
+/// MTU counts as reduced.
 ///
-/// An overflowing queue also drops large packets first, although it does so for a shorter time.
+/// An overflowing queue also drops large packets first, but only for a shorter time.
 const LARGE_LOST: u32 = 64;
 const LARGE_LOST_FOR_S: f64 = 1.5;
 const SMALL_ARRIVED: u32 = 6;

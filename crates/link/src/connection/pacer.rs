@@ -93,8 +93,8 @@ impl Pacer {
             .after_seconds((wanted - self.budget_bytes) / self.rate_bytes_per_s)
     }
 
-    /// Returns when a packet that must not be sent before `due` may be sent. If there is no budget
-    /// at `due`, that is the time of the next burst.
+    /// Returns the send time of a packet that must wait until `due`. If the budget is used up at
+    /// `due`, the packet waits for the next burst.
     pub(crate) fn next_send_from(&self, due: Time) -> Time {
         let earned = self.rate_bytes_per_s * due.seconds_since(self.updated);
         if self.budget_bytes + earned > 0.0 {

@@ -1,7 +1,8 @@
 //! Detection of clock jumps, of the peer's clock or of the local clock, from receive times.
 //!
-//! Input: pairs of a one-way time (the difference of both clocks) and a round-trip time. Output:
-//! whether a clock has jumped, and a correction that makes receive times continuous.
+//! Input: pairs of a one-way time and a round-trip time. The one-way time is the receive time on
+//! one clock minus the send time on the other clock. Output: whether a clock has jumped, and a
+//! correction that makes receive times continuous.
 //!
 //! The difference of the two clocks is unknown, so a one-way delay can only be measured up to a
 //! constant. A constant error is harmless. But if a clock jumped by an hour, congestion control

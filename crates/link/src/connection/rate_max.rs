@@ -1,7 +1,7 @@
 //! Caps that operators set on the rate of a connection.
 //!
-//! Each side may limit its own sending rate and the peer's sending rate. The lower of the two caps
-//! applies, and the pacer enforces it.
+//! Each side may cap its own sending rate and the peer's sending rate. A sending rate may thus have
+//! two caps, one from each side. The lower cap applies, and the pacer enforces it.
 
 use units::BitRate;
 

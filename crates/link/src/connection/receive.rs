@@ -39,8 +39,8 @@ pub(crate) enum DatagramFate {
     Undecryptable,
 }
 
-/// Maximum number of copies of a lost slot at the tail of a stream. There the reader waits for
-/// exactly this slot, and capacity is unused.
+/// Maximum number of copies of a lost slot at the tail of a stream. At the tail, the reader waits
+/// for exactly this slot, and capacity is unused.
 const TAIL_COPIES_MAX: u8 = 4;
 /// Divisor of the round-trip time. The quotient is the time between two copies of one slot, and is
 /// longer than short bursts of losses.
@@ -275,7 +275,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles paced credit: credit from a peer of version 2 that follows the drain rate of the
+    /// Handles credit from a peer of version 2. This paced credit follows the drain rate of the
     /// peer's reader.
     fn on_paced_credit(&mut self, number: u32, limit: u64, now: Time) -> Result<(), Malformed> {
         if self.version != FrameVersion::V2 {

@@ -15,8 +15,8 @@ use crate::{
 
 /// Interval at which an initiator repeats its last handshake flight until the peer confirms it.
 pub(super) const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
-/// A connection with fewer buffered slots than this number is at its start. As long as the peer may
-/// lack the keys for these slots, they are repeated as often as the handshake flight.
+/// Number of buffered slots below which a connection counts as just started. The peer may still
+/// lack the keys for these slots. In that case, they are repeated as often as the handshake flight.
 const FIRST_SLOTS: f64 = 8.0;
 /// Loss (fraction of packets) above which unacknowledged slots are repeated while the path is idle.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
@@ -155,8 +155,8 @@ impl Connection {
         }
     }
 
-    /// Returns the number of copies k of each slot with which probably no slot is missing. For n
-    /// slots and loss p, k solves n p^k = 0.2.
+    /// Returns the number k of copies to send of each slot. With k copies, probably every slot
+    /// arrives. For n slots and loss p, k solves n p^k = 0.2.
     pub(super) fn repeat_copies(&self) -> u8 {
         let slots = (self.streams.memory.send_buffered() / SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();

@@ -47,8 +47,8 @@ const BATCH_SLACK: usize = 8;
 pub(super) enum SendWindow {
     Open,
     /// Only control frames and slots of control streams may be sent, because the window does not
-    /// apply to them. A peer that sends no reports can provoke such frames, so they must not permit
-    /// other contents.
+    /// apply to them. Bulk slots must not be added to their packets, because a peer that sends no
+    /// reports can provoke control frames.
     ForControl,
     /// The window is full, and no control contents wait to be sent.
     Shut,
