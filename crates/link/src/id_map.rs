@@ -1,10 +1,10 @@
 //! Hash tables with connection IDs or stream numbers as keys. Several look-ups are needed for each
 //! packet, so the hash function is a single multiplication.
 //!
-//! The standard library's hash function also protects against attackers who select keys with equal
-//! hashes. It costs a tenth of the time to process a packet. This protection is not needed here:
-//! this gateway generates the connection IDs, and an authenticated peer may open only a limited
-//! number of streams. Do not use these tables for keys that a stranger can select.
+//! The standard library's hash function takes a tenth of the processing time of a packet. It also
+//! protects against attackers who select keys with equal hashes. This protection is not needed
+//! here: this gateway generates the connection IDs, and an authenticated peer may open only a
+//! limited number of streams. Do not use these tables for keys that a stranger can select.
 
 use std::{
     collections::HashMap,

@@ -10,8 +10,8 @@
 
 use std::collections::VecDeque;
 
-/// Detector of packets that are faster than the path's usual delay. Only a minority of fast packets
-/// counts as overtaking.
+/// Detector of packets that are faster than the path's usual delay. Fast packets count as
+/// overtaking only while they are a minority.
 #[derive(Debug)]
 pub(crate) struct OvertakingDetector {
     /// Delays of the newest packets, in seconds.
@@ -79,23 +79,25 @@ const COMPARED_MIN: usize = 16;
 /// If one packet in ten overtakes in each direction, one round-trip time in five is shorter. Such a
 /// path must stay below the limit.
 const OVERTAKERS_EACH: usize = 3;
-/// Multiple of the time by which packets are early. If more than a few packets are early for
-/// longer, their delay counts as the delay of the path.
+/// Multiple of the time by which packets are early. The product is a duration. If more than a few
+/// packets are early for at least this duration, their delay counts as the delay of the path.
 ///
-/// After a pause, overtaking packets arrive first, without other packets, for as long as they are
-/// early. The rule therefore also needs [`COMPARED`] packets.
+/// After a pause, only overtaking packets arrive at first. This lasts for the time by which they
+/// are early. The rule therefore also requires at least [`COMPARED`] packets.
 const ALONE_MAX: f64 = 2.0;
-/// Longest part of a gap between packets that counts, as a fraction of the time by which packets
-/// are early.
+/// Limit on the counted part of a gap between two packets, as a fraction of the time by which
+/// packets are early.
 ///
 /// During a gap the overtaken packets may still be in flight. The overtaking packets of the next
-/// burst arrive before its other packets.
+/// burst arrive before the other packets of that burst.
 const PAUSE_PART: f64 = 0.5;
 /// Number of consecutive early packets that is too large for overtaking packets. If one packet in
 /// three overtakes, such a run occurs once in 40 million packets.
 const RUN_MIN: usize = 16;
-/// Multiple of the time by which packets are early. After [`RUN_MIN`] early packets, only early
-/// packets must arrive for this time. Overtaken packets would arrive within it.
+/// Multiple of the time by which packets are early. The product is a duration. A run of [`RUN_MIN`]
+/// early packets may be followed by only early packets for longer than this duration. In that case,
+/// the early packets have not overtaken others. Overtaken packets would have arrived within this
+/// duration.
 const RUN_LASTS: f64 = 1.25;
 
 impl OvertakingDetector {
@@ -112,8 +114,9 @@ impl OvertakingDetector {
     /// others.
     ///
     /// `base_s` is the base delay of the path, if it is known. A packet is early if its delay is
-    /// shorter than the base delay by more than `least_s`. Without a base delay, the median of the
-    /// recent delays replaces it, and the first [`COMPARED_MIN`] - 1 packets count as overtaking.
+    /// shorter than the base delay by more than `least_s`. If `base_s` is `None`, the base delay is
+    /// the median of the recent delays. In that case, the first [`COMPARED_MIN`] - 1 packets count
+    /// as overtaking.
     pub(crate) fn is_overtaking(
         &mut self,
         delay_s: f64,
@@ -189,8 +192,9 @@ impl FirstSamples {
     /// Adds a sample. Returns the base round-trip time from the first samples. Returns `None` once
     /// there are enough samples.
     ///
-    /// The base is the median of the samples. If a queue of this sender's packets of at most
-    /// `queue_max_s` explains the difference, the base is the second shortest sample.
+    /// The base is the median or the second shortest of the samples. The second shortest sample is
+    /// used if the two differ by at most `queue_max_s`. A queue of this sender's own packets
+    /// explains such a difference.
     pub(crate) fn base_with(&mut self, sample_s: f64, queue_max_s: f64) -> Option<f64> {
         if self.is_over() {
             return None;

@@ -4,10 +4,10 @@
 //! that arrived, the contents that were lost, and measurements for congestion control. The
 //! connection retransmits lost contents.
 //!
-//! Only time decides whether a packet is lost (RFC 8985). Each report shows up to which sending
-//! time the path has had time to deliver packets. A packet is lost if it has not arrived, and was
-//! sent before that time by more than the reordering window. Spuriously lost packets extend the
-//! window.
+//! Only time decides whether a packet is lost (RFC 8985). Each report shows a reference time:
+//! packets sent up to this time could have arrived. A packet is lost if it has not arrived, and was
+//! sent before the reference time by more than the reordering window. Spuriously lost packets
+//! extend the window.
 //!
 //! Packets are *resolved* (acknowledged or declared lost) in the order of their numbers. Counts of
 //! arrivals and losses are therefore never biased.
@@ -38,8 +38,8 @@ struct SentPacket {
     bytes_before: u64,
     bytes: u16,
     state: PacketState,
-    /// Whether the packet counts for bytes in flight and for loss. Packets without data or a ping
-    /// do not count, and MTU probes do not count either.
+    /// Whether the packet counts for bytes in flight and for loss. Packets that contain neither
+    /// data nor a ping do not count. MTU probes do not count either.
     eliciting: bool,
     in_train: bool,
     /// Whether the packet was declared lost because no report covered it. Such a packet may have
@@ -76,10 +76,10 @@ pub(crate) struct SentLog {
     /// Lower limit for the number of the oldest packet in flight. No packet with a lower number
     /// counts as in flight.
     oldest_open: u64,
-    /// Number of sent packets that are not eliciting, and neither acknowledged nor lost. Most of
+    /// Number of non-eliciting packets that are neither acknowledged nor declared lost. Most of
     /// them contain only feedback.
     reports_open: u64,
-    /// Latest sending time for which the path has certainly had time to deliver the packet, see
+    /// Sending time up to which every packet could certainly have been delivered, see
     /// [`SentLog::on_report`].
     reference: Time,
     /// Time of the last suspension of this process, or of the last change of the path. Round-trip
@@ -89,8 +89,8 @@ pub(crate) struct SentLog {
     reordering: ReorderingWindow,
     /// Base round-trip time at the newest report.
     base_rtt: Duration,
-    /// Additional wait for late reports. A report extends the wait if it covers a packet that was
-    /// declared lost without a report.
+    /// Additional wait for late reports. If no report covers a packet, the packet is declared lost.
+    /// A later report that covers the packet extends the wait.
     report_reordering: ReorderingWindow,
     reported: ReportedRanges,
     /// Packet number below which all packets have been checked. The reordering window of these
@@ -134,8 +134,8 @@ const REPORTS_OPEN_MAX: u64 = 1 << 16;
 /// Maximum number of frames in the log, without the first frame of each packet. Each frame needs 32
 /// bytes.
 ///
-/// The number is enough for packets of half a second at 10 Gbit/s of which none has been
-/// acknowledged.
+/// The number is enough for the packets of half a second at 10 Gbit/s, even if none of these
+/// packets is acknowledged.
 const EXTRA_ITEMS_MAX: usize = 1 << 19;
 /// Maximum number of packets in the log: twice the number of packets that one report covers.
 const PACKETS_MAX: u64 = 2 * crate::wire::report::WINDOW;
@@ -283,8 +283,8 @@ impl SentLog {
 
     /// Handles a report: records arrivals, detects losses, and resolves packets in order.
     ///
-    /// `base_rtt` determines the least reordering window. Congestion control does not see a lost
-    /// packet that was sent before `outage_end`, because the path delivered nothing then.
+    /// `base_rtt` determines the least reordering window. Congestion control ignores lost packets
+    /// that were sent before `outage_end`, because the path delivered nothing during the outage.
     ///
     /// # Errors
     /// Returns an error if the report is malformed, or reports the arrival of packets that
@@ -421,7 +421,7 @@ impl SentLog {
     }
 
     /// Returns the times measured with the front packet of a report. Returns `None` if an earlier
-    /// report covered that packet, or if its times do not count.
+    /// report covered that packet, or if round-trip times of that packet do not count.
     pub(crate) fn timing(&self, report: &Report<'_>, now: Time) -> Option<FrontTiming> {
         let sent = self.get(report.front.number)?;
         let is_news = sent.state != PacketState::Arrived && sent.eliciting;
@@ -448,8 +448,8 @@ impl SentLog {
         }
     }
 
-    /// Whether more packets, feedback packets or small frames are unresolved than an honest peer
-    /// can cause.
+    /// Whether the number of unresolved packets, feedback packets or small frames is larger than an
+    /// honest peer can cause.
     ///
     /// If so, the peer does not send the reports that it must send.
     pub(crate) fn is_overfull(&self) -> bool {

@@ -2,8 +2,8 @@
 //! datagrams and handles them together in a turn.
 //!
 //! The input is the traffic in both directions, and the round-trip time. The output is the length
-//! of turns. Turns are used only if the traffic is so dense that a wake-up for each packet would
-//! cost more.
+//! of turns. Turns are used only if the traffic is so dense that they cost less than a wake-up for
+//! each packet.
 //!
 //! A wake-up costs as much as the handling of tens of packets. Turns are therefore as long as
 //! possible without a noticeable delay. The driver and the simulator use the same schedule, so that
@@ -37,8 +37,8 @@ const WAKE_BYTES: f64 = 150.0;
 /// Length of the virtual queue above which traffic counts as dense. The traffic of a small file
 /// stays below this limit.
 const SPARSE_MAX_BYTES: f64 = 16.0 * TURN_BYTES;
-/// Maximum length of the virtual queue in bytes. With this limit, traffic no longer counts as dense
-/// four turns after the last packet.
+/// Maximum length of the virtual queue in bytes. With this limit, traffic stops counting as dense
+/// at most four turns after the last packet.
 const LINE_MAX_BYTES: f64 = SPARSE_MAX_BYTES + 4.0 * TURN_BYTES;
 
 /// Divisor of the round-trip time. The quotient is the length of a turn, within [`TURN_MIN`] and

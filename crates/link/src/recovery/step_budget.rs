@@ -20,8 +20,8 @@ pub(super) struct StepBudget {
 
 /// Number of steps that each sent packet adds.
 ///
-/// If packets overtake each other by a round trip, all reports of a round trip cover each packet.
-/// There are at most 64 such reports, and their repetitions.
+/// If packets overtake each other by a round trip, each packet is covered by all reports of a round
+/// trip. There are at most 64 such reports, and their repetitions.
 const PER_PACKET: u64 = 256;
 /// Number of steps added per second. These steps need about a tenth of one processor's time.
 const PER_S: f64 = 20e6;
