@@ -72,8 +72,8 @@ impl ClockReading {
     }
 }
 
-/// Maximum time on a busy machine between the kernel's stamp on a datagram and its arrival in the
-/// socket.
+/// Maximum time between the kernel's time stamp on a datagram and the arrival of the datagram in
+/// the socket. The machine may be busy.
 const STAMP_AGE: Duration = Duration::from_millis(10);
 
 fn since_boot() -> Duration {

@@ -19,8 +19,8 @@ pub(super) struct DeferredWakes {
 }
 
 /// Minimum number of turns between two wake-ups of a bulk stream's reader while traffic is dense. A
-/// turn is one run of the driver. The minimum does not apply if many bytes or the end of the stream
-/// wait. Waking another thread costs more than a turn.
+/// turn is one run of the driver. The minimum does not apply if many bytes wait for the reader, or
+/// if the stream has ended. Waking another thread costs more than a turn.
 const READER_TURNS: u32 = 4;
 
 /// Returns the minimum time between two wake-ups of a reader of this class. `turn` is the time for

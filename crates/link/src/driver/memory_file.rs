@@ -1,5 +1,5 @@
-//! File that stores the state of an endpoint across restarts: the newest handshakes, for the
-//! detection of replays, and measurements of paths.
+//! File that stores the state of an endpoint across restarts. The state contains the newest
+//! handshakes and the measurements of paths. The newest handshakes serve to detect replays.
 //!
 //! ```text
 //! clock 1795264200000000000
@@ -12,9 +12,9 @@
 //! packets. The file is replaced after each new connection, after changes of the measured paths,
 //! and when the program ends. A separate thread writes the file, since disks are slow.
 //!
-//! Without the file, the endpoint would reply once to a hello that was recorded before a restart.
-//! The first transfer would also start slowly. An unreadable or unwritable file therefore only
-//! causes a warning.
+//! Without the file, an attacker could record a hello and replay it after a restart. The endpoint
+//! would reply to it once. The first transfer would also start slowly. An unreadable or unwritable
+//! file therefore only causes a warning.
 
 use std::{
     fs,

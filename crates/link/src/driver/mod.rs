@@ -183,7 +183,7 @@ impl Link {
         self.open_at(peer, None, class).await
     }
 
-    /// Opens a stream to the same process of the peer as the stream `beside`.
+    /// Opens a stream to a process of the peer. The existing stream `beside` selects the process.
     ///
     /// During an upgrade of the peer, several of its processes have connections.
     ///

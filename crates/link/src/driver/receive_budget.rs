@@ -13,8 +13,8 @@ pub(super) struct ReceiveBudget {
 }
 
 /// Divisor of the buffer size. The quotient is the maximum number of bytes that may wait at the
-/// recent arrival rate. The rate may double while datagrams wait, and the kernel may count twice
-/// the bytes of a datagram.
+/// recent arrival rate. The rate may double while datagrams wait, and the kernel may charge twice
+/// the size of each datagram to the buffer.
 const BUFFER_SHARE: f64 = 4.0;
 
 impl ReceiveBudget {

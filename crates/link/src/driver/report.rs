@@ -34,7 +34,7 @@ struct PeerRates {
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 const SNAPSHOT_INTERVAL_SPARSE: Duration = Duration::from_millis(5);
 /// Time until the next snapshot while the rate of a peer is at least [`NOTABLE`]. Rates are
-/// measured over one second, so this time is longer.
+/// measured over one second, so this time is longer than one second.
 const RATES_INTERVAL: Duration = Duration::from_millis(1100);
 /// Minimum rate that requires further snapshots. Lower rates are caused by keep-alive packets.
 const NOTABLE: BitRate = BitRate::bits_per_s(20_000);

@@ -122,7 +122,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of batches that the driver receives before it sends again.
 pub(super) const RECEIVE_BATCHES_MAX: usize = 8;
 /// Maximum number of batches that the driver sends before it receives again. No path carries more
-/// between two runs of the driver.
+/// batches than this between two runs of the driver.
 const TRANSMITS_MAX: usize = 256;
 /// Maximum number of ICMP errors that the driver handles before it handles packets again.
 const TRANSPORT_ERRORS_MAX: usize = 16;

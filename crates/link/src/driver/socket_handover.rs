@@ -56,7 +56,7 @@ pub enum HandoverError {
 }
 
 /// Maximum number of earlier processes that share the socket with the newest process. A peer keeps
-/// enough retired connections for this number.
+/// enough retired connections for this number of processes.
 pub(super) const OLDER_MAX: usize = 31;
 
 /// Earlier processes that still have connections.

@@ -74,16 +74,15 @@ impl From<LostReason> for StreamError {
 }
 
 /// Maximum number of queued bytes of one stream. At this number, a further write by the application
-/// waits. The queue uses at most about twice this memory, however small the writes are.
+/// waits. Even with very small writes, the queue uses at most about twice as much memory.
 const SEND_QUEUE_MAX: usize = 512 * 1024;
 /// Maximum number of unread bytes of one stream. At this number, the driver reads no more bytes of
-/// the stream. The queue uses at most about twice this memory, however small the arriving slots
-/// are.
+/// the stream. Even with very small slots, the queue uses at most about twice as much memory.
 const RECV_QUEUE_MAX: usize = 1024 * 1024;
 
 /// Maximum number of bytes that one read merges from several pieces. A reader that was woken
-/// recently is woken again only for this number of bytes. Large reads are useful because the reader
-/// writes to a socket after each read.
+/// recently is woken again at once only if this number of bytes is available. Large reads are
+/// useful because the reader writes to a socket after each read.
 const READ_BYTES: usize = 64 * 1024;
 
 /// Maximum number of bytes in the queue of one stream. The queues of all streams together may use a
@@ -195,8 +194,9 @@ impl SendStream {
         self.shared.ring();
     }
 
-    /// Waits until the peer's application has read all bytes and the end. Before
-    /// [`finish`](Self::finish), the method returns only if the stream fails. It is cancel safe.
+    /// Waits until the peer's application has read the stream to its end. Unless
+    /// [`finish`](Self::finish) was called, the method returns only if the stream fails. It is
+    /// cancel safe.
     ///
     /// # Errors
     /// Returns an error if the stream ends in another way, such as [`StreamError::Stopped`].
@@ -232,8 +232,8 @@ impl RecvStream {
         Self { shared }
     }
 
-    /// Returns the next bytes in order, or `None` at the end of the stream. Byte count and hash
-    /// have been verified at the end. The method is cancel safe.
+    /// Returns the next bytes in order, or `None` at the end of the stream. `None` also means that
+    /// the byte count and the hash of the stream were verified. The method is cancel safe.
     ///
     /// # Errors
     /// Returns an error if the stream ends in another way. The bytes read so far are then

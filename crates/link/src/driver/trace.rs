@@ -1,8 +1,9 @@
 //! Trace of the connections to one peer: samples, and state changes.
 //!
 //! Input: [`ConnectionView`]s of the endpoint, and the time. Output: events in a queue of limited
-//! size. If a reader is too slow, samples are dropped and the reader receives their number. The
-//! counts of dropped samples are included in the next sample. The driver never waits for a reader.
+//! size. If a reader is too slow, samples are dropped, and the reader receives the number of
+//! dropped samples. The next sample covers the time since the last sample that was not dropped. The
+//! driver never waits for a reader.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -97,7 +98,7 @@ pub struct Sample {
     pub streams: usize,
     /// Number of packets declared lost since the last sample.
     pub packets_lost: u64,
-    /// Number of packets that arrived since the last sample after they had been declared lost.
+    /// Number of packets that were declared lost and have arrived since the last sample.
     pub packets_late: u64,
     /// Counters of the connection since the last sample.
     pub counts: ConnectionCounters,

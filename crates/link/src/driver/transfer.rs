@@ -112,8 +112,8 @@ impl Driver {
         }
     }
 
-    /// Moves bytes of blocked streams for which the endpoint has free space again. The method does
-    /// not lock the state of other streams, because their writers need the same locks.
+    /// Moves bytes of each blocked stream if the endpoint has free space for that stream again. The
+    /// method does not lock the state of other streams, because their writers need the same locks.
     pub(super) fn write_blocked(&mut self) {
         let blocked = self.blocked.iter().copied();
         let roomy: Vec<_> = blocked
