@@ -109,9 +109,9 @@ impl Attempt {
         })
     }
 
-    /// Handles a new datagram of the peer's first flight. Its size increases the number of bytes
-    /// that may be sent in reply. If the datagram comes from a new address, earlier datagrams no
-    /// longer count.
+    /// Handles a new datagram of the peer's first flight. The size of the datagram increases the
+    /// number of bytes that may be sent in reply. If the datagram comes from a new address, the
+    /// sizes of earlier datagrams no longer count.
     pub(crate) fn on_hello(&mut self, len: usize, from: SocketAddr) {
         if self.next_number == 0 {
             self.turn_to(from, len);
@@ -131,7 +131,7 @@ impl Attempt {
     }
 
     /// Changes the address of the peer and increases the allowance. An initiator has the
-    /// responder's address from the start, so the method has no effect there.
+    /// responder's address from the start, so the method has no effect for an initiator.
     fn turn_to(&mut self, from: SocketAddr, len: usize) {
         if self.we_initiate {
             return;

@@ -10,10 +10,10 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Pause before the next handshake with a peer that closed the connection because it no longer
-/// accepts this gateway's key. Only an operator can change that.
+/// Pause before the next handshake with a peer that has rejected this gateway's key and closed the
+/// connection. Only an operator can make the peer accept the key again.
 const DISMISSED_PAUSE: Duration = Duration::from_secs(5);
-/// Minimum age of a second connection to a peer before it can be closed or become the current
+/// Minimum age at which a second connection to a peer can be closed, or can replace the current
 /// connection.
 const STANDBY_GRACE: Duration = Duration::from_secs(3);
 /// Duration of a silence after which a standby connection ends, if the current connection is
@@ -96,7 +96,8 @@ impl Endpoint {
 
     /// Decides whether new streams to the peer use the new connection `fresh` from now on.
     pub(super) fn choose_current(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
-        /// Maximum time between two connections that both sides began simultaneously.
+        /// If the old connection is younger than this, both sides may have begun their connections
+        /// at the same time.
         const GLARE: Duration = Duration::from_secs(2);
         let old = self.peers[peer]
             .current

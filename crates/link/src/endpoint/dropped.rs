@@ -9,8 +9,8 @@ pub struct DropCounters {
     pub bad_mac: u64,
     /// Hellos that had arrived before.
     pub replayed: u64,
-    /// Hellos that began no handshake because other handshakes were in progress. They were dropped,
-    /// or the reply requested a cookie.
+    /// Hellos that began no handshake because other handshakes were in progress. The endpoint
+    /// dropped them, or replied with a request for a cookie.
     pub crowded: u64,
     /// Packets that had arrived before, or that are older than the range in which duplicates are
     /// detected. Some paths also duplicate packets.

@@ -8,15 +8,15 @@ use crate::{handshake::CRYPTO_PART_MAX, identity::PublicKey, wire::packet::Conne
 /// recorded before the restart and replays after it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayMemory {
-    /// Lower limit of this endpoint's own timestamps, in nanoseconds since the Unix epoch. Without
-    /// this limit, hellos from a machine whose clock is behind after a restart would count as
-    /// replays.
+    /// Lower limit of this endpoint's own timestamps, in nanoseconds since the Unix epoch. If the
+    /// clock of this machine is behind after a restart, its hellos would count as replays without
+    /// this limit.
     pub clock_unix_ns: u64,
     /// Newest handshake that led to a connection, for each initiator's key.
     pub newest: Vec<(PublicKey, NewestHandshake)>,
 }
 
-/// Newest handshake from one key that led to a connection.
+/// Newest of the handshakes that one key began and that led to a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NewestHandshake {
     /// Start of the handshake by the initiator's clock, in nanoseconds since the Unix epoch. TLS
@@ -66,8 +66,8 @@ pub(crate) enum FlightVerdict {
 const ACCEPTED_MAX: usize = 256;
 
 impl FirstFlights {
-    /// Creates the state. `newest` is the newest handshake of an earlier run that led to a
-    /// connection.
+    /// Creates the state. `newest` comes from an earlier run. It is the newest handshake that led
+    /// to a connection.
     pub(crate) fn new(newest: NewestHandshake) -> Self {
         Self {
             newest,

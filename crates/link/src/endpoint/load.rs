@@ -31,8 +31,8 @@ const ATTEMPTS_WITHOUT_COOKIE: usize = 64;
 const ATTEMPTS_PER_PEER: usize = 4;
 /// Number of handshakes in progress with one peer at which a further handshake needs a cookie.
 const ATTEMPTS_PER_PEER_WITHOUT_COOKIE: usize = 2;
-/// Age below which a handshake whose address returned a cookie is not replaced by another
-/// handshake.
+/// Minimum age at which a handshake may be replaced by another handshake. It applies to handshakes
+/// from an address that returned a cookie.
 const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
 /// Maximum number of stored failed handshakes. A host with a cookie can fail one handshake every
 /// three seconds.
@@ -46,8 +46,8 @@ impl Endpoint {
     /// Returns whether a first flight with a peer's key may begin a handshake. `is_proven` states
     /// whether the first flight contains a valid cookie.
     ///
-    /// If the maximum is reached, the method may remove another handshake. If a cookie is needed,
-    /// it queues a request for a cookie.
+    /// If the maximum number of handshakes is reached, the method may remove another handshake. If
+    /// a cookie is needed, the method queues a request for a cookie.
     pub(super) fn admit(
         &mut self,
         hello: &Hello<'_>,

@@ -1,8 +1,8 @@
 //! Endpoint: all peers and connections of one UDP socket, without the socket itself.
 //!
-//! The user passes received datagrams with their source address, and gets datagrams to send with
-//! their destination address. A datagram that no configured peer can have sent is counted, and gets
-//! no reply.
+//! The user passes each received datagram and its source address to the endpoint. The endpoint
+//! returns the datagrams to send, each with its destination address. A datagram that no configured
+//! peer can have sent is counted, and gets no reply.
 
 mod attempt;
 mod config;
@@ -101,8 +101,9 @@ pub struct Endpoint {
 /// Minimum time between two writes of the path measurements. They are also written when the
 /// endpoint ends.
 const PATHS_KEPT_EACH: Duration = Duration::from_secs(60);
-/// If a run is later than requested by this time, a suspension has occurred. The machine was
-/// suspended, the process was stopped, or the clock has jumped.
+/// Minimum delay of a run that indicates a suspension. The delay is the time from the requested
+/// start of the run to its real start. The machine was suspended, the process was stopped, or the
+/// clock has jumped.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
@@ -266,8 +267,8 @@ impl Endpoint {
     /// longer belongs to its peer.
     ///
     /// # Errors
-    /// Returns an error if the TLS library rejects a key. In that case, only the peers before that
-    /// key have changed.
+    /// Returns an error if the TLS library rejects a key. In that case, only the peers before the
+    /// peer with the rejected key have changed.
     pub fn set_peers(
         &mut self,
         peers: Vec<EndpointPeer>,
@@ -309,9 +310,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Changes the interval of keep-alive packets to each peer. If a peer disappears, the endpoint
-    /// detects it within this interval, plus three and a half round trips and a quarter of a
-    /// second.
+    /// Changes the interval of keep-alive packets to each peer. The endpoint detects the loss of a
+    /// peer within a time that is the sum of three terms. The terms are this interval, three and a
+    /// half round trips, and a quarter of a second.
     pub fn set_keep_alive(&mut self, every: Duration) {
         self.keep_alive = every;
         for connection in self.connections.values_mut() {
@@ -502,8 +503,8 @@ impl Endpoint {
         measured.or(self.peers[peer].memory)
     }
 
-    /// Requests that the user stores the path measurements if they have changed. There is at most
-    /// one request in [`PATHS_KEPT_EACH`].
+    /// If the path measurements have changed, requests that the user stores them. There is at most
+    /// one such request in each period of [`PATHS_KEPT_EACH`].
     fn remember_paths_if_due(&mut self, now: Time) {
         if now < self.remember_paths_at {
             return;

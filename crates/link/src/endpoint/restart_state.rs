@@ -6,11 +6,11 @@ use crate::{congestion::PathMemory, identity::PublicKey};
 /// State that an endpoint keeps for its next start.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RestartState {
-    /// Newest handshakes. They show that a first flight that was recorded before the restart is a
-    /// replay.
+    /// Newest handshakes. With them, the endpoint detects the replay of a first flight that was
+    /// recorded before the restart.
     pub replay: ReplayMemory,
-    /// Last measurements of the path to each peer, with the peer's first key. A new connection uses
-    /// these measurements as long as its first packets agree with them.
+    /// Last measurements of the path to each peer. The first key of the peer identifies the peer. A
+    /// new connection uses these measurements as long as its first packets agree with them.
     pub paths: Vec<(PublicKey, PathMemory)>,
 }
 
@@ -30,8 +30,9 @@ pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
     })
 }
 
-/// Factor by which the capacity must differ from the stored capacity. The first packet train of a
-/// connection measures the capacity with an error of about this factor.
+/// If the capacity is higher or lower than the stored capacity by more than this factor, the path
+/// is stored again. The first packet train of a connection measures the capacity with an error of
+/// about this factor.
 const CAPACITY_NEWS: f64 = 1.25;
 /// Difference from the stored loss floor above which the path is stored again, as a fraction.
 const LOSS_NEWS: f64 = 0.02;

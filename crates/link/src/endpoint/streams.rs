@@ -231,7 +231,7 @@ impl Endpoint {
         }
     }
 
-    /// Reads about `len_max` bytes at most from a stream, in order.
+    /// Reads bytes from a stream, in order: at most `len_max` bytes, but at least one slot.
     pub fn read(&mut self, key: StreamKey, len_max: usize, now: Instant) -> StreamRead {
         let now = self.time(now);
         self.connection(key).map_or(StreamRead::Gone, |connection| {
@@ -320,7 +320,8 @@ impl Endpoint {
         of_peer.map(|it| it.streams.memory.used_bytes()).sum()
     }
 
-    /// Returns the number of log entries that were visited to process reports, for all connections.
+    /// Returns the number of log entries that were visited while reports were processed. The sum
+    /// covers all connections.
     #[cfg(feature = "sim")]
     pub fn entries_walked(&self) -> u64 {
         self.connections

@@ -68,8 +68,8 @@ fn config(us: u8, other: u8, unix_ns: u64, instance: u64) -> EndpointConfig {
     }
 }
 
-/// Two endpoints A and B that are peers of each other, and all datagrams that B has sent with their
-/// destinations.
+/// Two endpoints A and B that are peers of each other. All datagrams sent by B are recorded, each
+/// with its destination.
 struct SitePair {
     a: Endpoint,
     b: Endpoint,

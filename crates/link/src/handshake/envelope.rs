@@ -187,7 +187,7 @@ impl CookieReply {
     }
 }
 
-/// Appends the MAC of the bytes of `out` from offset `start` on.
+/// Appends a MAC to `out`. The MAC covers the bytes of `out` from offset `start` on.
 fn put_mac(out: &mut Vec<u8>, start: usize, key: &EnvelopeKey) {
     let mac = key.mac(&out[start..]);
     out.extend_from_slice(&mac.as_ref()[..MAC_SIZE]);

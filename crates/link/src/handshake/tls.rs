@@ -35,7 +35,7 @@ pub(crate) struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// Creates configurations for the identity `us`, which accept only the key `peer`.
+    /// Creates configurations that use the identity `us` and accept only the key `peer`.
     pub(crate) fn new(us: &Identity, peer: &PublicKey) -> Result<Self, Error> {
         let provider = Arc::new(provider());
         let key = aws_lc_rs::sign::any_eddsa_type(&us.pkcs8())?;
@@ -81,8 +81,8 @@ pub(crate) struct TransportParameters {
     /// Random number of this run of the program. A peer that has restarted sends another number, so
     /// a restart can be distinguished from a silence.
     pub(crate) instance: u64,
-    /// Initial window in slots of the first bulk stream that the receiver of the parameters opens.
-    /// The windows of later streams are computed from it.
+    /// Initial window in slots. It applies to the first bulk stream that the receiver of the
+    /// parameters opens. The windows of later streams are computed from this window.
     pub(crate) initial_window: u64,
     /// Number of streams that the receiver of the parameters may open.
     pub(crate) stream_limit: u32,

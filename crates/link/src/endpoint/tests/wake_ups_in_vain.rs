@@ -88,8 +88,7 @@ const ROUND: Duration = Duration::from_micros(100);
 /// repeat may end, and the next pass may find no slot. More such wake-ups would show a deadline
 /// that moves by tiny steps.
 const QUIET_MAX: u32 = 2;
-/// Seed of the only world with one more consecutive wake-up without a result. The reason is
-/// unknown.
+/// Seed of the only world that exceeds [`QUIET_MAX`], by one wake-up. The reason is unknown.
 const QUIET_WORLD: u64 = 48;
 /// Time by which a running site may do its work early: the duration of the longest burst. Data need
 /// not wait for a full burst if the site runs for another reason.
