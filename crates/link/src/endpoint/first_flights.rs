@@ -16,7 +16,7 @@ pub struct ReplayMemory {
     pub newest: Vec<(PublicKey, NewestHandshake)>,
 }
 
-/// Newest of the handshakes that one key began and that led to a connection.
+/// Newest handshake of one initiator's key. Only handshakes that led to a connection count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NewestHandshake {
     /// Start of the handshake by the initiator's clock, in nanoseconds since the Unix epoch. TLS
