@@ -5,8 +5,8 @@
 //! pass, and the number of bytes written before the pass. Output: whether the pause is long enough
 //! to repeat slots of this stream.
 
-/// Number of passes over the slots to repeat after which a stream's first pause counts as long.
-/// These passes together take a fraction of a round trip.
+/// Number of passes after which a stream's first pause counts as long. Each pass visits all slots
+/// that may be repeated. These passes together take a fraction of a round trip.
 const PASSES: u32 = 4;
 
 /// Detector of a write pause: the time since the application last wrote bytes.

@@ -6,7 +6,8 @@
 //! quarter of it is reserved for each direction. This module computes the windows, and the
 //! receiving half of a stream enforces them.
 //!
-//! The memory for receiving has three parts. The credit of the peer never exceeds their sum:
+//! The credit of the peer never exceeds the memory for receiving. That memory is the sum of three
+//! parts:
 //!
 //! - A pool for the streams that the peer opens. It is reserved permanently, since the peer takes
 //!   its shares without a request.
@@ -68,7 +69,8 @@ const SWALLOWED_SLOTS: u64 = 362;
 /// Memory for the least window of a bulk stream, in slots. The slab pool grants only whole slabs,
 /// and the stream may use only a part of its first slab and of its last slab.
 const STREAM_SLOTS: u64 = WINDOW_FLOOR + 2 * SLAB_SLOTS;
-/// Bytes of the memory limit for each stream that the peer may have open.
+/// Divisor of the memory limit in bytes. The quotient is the maximum number of streams that the
+/// peer may have open.
 const BYTES_PER_STREAM: u64 = 4 * 64 * SLOT_SIZE as u64;
 /// Window of a control stream, in slots.
 pub(crate) const CONTROL_WINDOW: u64 = 64;
@@ -237,8 +239,8 @@ impl StreamMemory {
         }
     }
 
-    /// Returns the initial credit in slots of a new bulk stream that this side opens, and removes
-    /// it from the peer's pool. `count` is the number of the stream.
+    /// Returns the initial credit, in slots, of a new bulk stream that this side opens. Removes
+    /// this credit from the peer's pool. `count` is the number of the stream.
     pub(crate) fn take_peer_credit(&mut self, count: u32) -> u64 {
         self.peer_pool.take(count)
     }
@@ -267,14 +269,14 @@ impl StreamMemory {
         self.announced
     }
 
-    /// Returns the sum of slots by which the windows of all streams may still grow.
+    /// Returns by how many slots the windows of all streams together may still grow.
     pub(super) fn room(&self) -> u64 {
         let room = (self.rest() + self.own.free() / 2).saturating_sub(self.taken_of_rest());
         room.min(slots(self.max - self.sending()).saturating_sub(self.promised()))
     }
 
-    /// Returns the slots that least windows and growth use. The least windows of streams that may
-    /// still begin are included.
+    /// Returns the number of slots that are used by the least windows and by the growth of windows.
+    /// The least windows of streams that may still begin are included.
     fn taken_of_rest(&self) -> u64 {
         let streams = self.peer_streams_allowed + self.own_streams.max(self.own_burst());
         self.grown + streams * STREAM_SLOTS
@@ -376,8 +378,8 @@ impl StreamMemory {
         self.pool.set_max(self.max - self.sending());
     }
 
-    /// Returns the bytes that buffered data to send uses, or the bytes reserved for sending if that
-    /// is more.
+    /// Returns the larger of two numbers: the bytes of buffered data to send, and the bytes
+    /// reserved for sending.
     fn sending(&self) -> u64 {
         let floor = self.max / FLOOR_SHARE;
         self.send_buffered.clamp(floor, self.max)
@@ -403,7 +405,7 @@ pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
 /// Returns how many streams a peer may open at once without waiting for a higher limit.
 ///
 /// `peers` is the number of links that share `memory_max`. A gateway raises a peer's stream limit
-/// only in steps, so the result leaves out a quarter of the limit.
+/// only in steps, so the result is three quarters of the maximum number of streams.
 pub fn streams_at_once(memory_max: ByteCount, peers: usize) -> usize {
     let of_peer = streams_max(memory_max.bytes() / peers.max(1) as u64);
     (of_peer - of_peer / 4) as usize

@@ -100,9 +100,9 @@ struct EndRecord {
 impl RecvHalf {
     /// Creates a receiving half that grants `window` slots beyond the last slot read.
     ///
-    /// At the start the peer assumes a credit between `floor` and `limit` slots, since frames that
-    /// announced more credit may be lost. A longer stream therefore receives its credit when the
-    /// application reads the first bytes.
+    /// At the start, the credit that the peer assumes is between `floor` and `limit` slots, since
+    /// frames that announced more credit may be lost. If the stream needs more credit, the peer
+    /// receives it when the application reads the first bytes.
     pub(crate) fn new(window: u64, floor: u64, limit: u64, now_s: f64) -> Self {
         Self {
             slabs: VecDeque::new(),
@@ -278,8 +278,8 @@ impl RecvHalf {
         self.slot_len(self.next) != 0
     }
 
-    /// Removes and returns the next bytes in order, about `len_max` bytes at most. Returns `None`
-    /// if the next slot is missing.
+    /// Removes and returns the next bytes in order: at most `len_max` bytes, but at least one slot.
+    /// Returns `None` if the next slot is missing.
     pub(crate) fn read(&mut self, len_max: usize, pool: &mut SlabPool) -> Option<Bytes> {
         if !self.is_readable() {
             return None;
@@ -337,7 +337,8 @@ impl RecvHalf {
         self.window = window;
     }
 
-    /// Whether the credit has grown enough since the last credit frame to send a new frame.
+    /// Whether a new credit frame must be sent, because the credit has grown enough since the last
+    /// such frame.
     pub(crate) fn credit_due(&mut self, now_s: f64) -> bool {
         if self.state != RecvState::Open || self.end.is_some() {
             return false;
@@ -350,8 +351,9 @@ impl RecvHalf {
         self.next + window >= self.announced_credit + (window / 8).max(1)
     }
 
-    /// Makes the granted credit follow the reader's drain rate from now on. For a peer of version
-    /// 2, nothing else limits the bytes that wait for a slow server after the client's last byte.
+    /// Makes the granted credit follow the reader's drain rate from now on. If the peer has version
+    /// 2, no other limit applies to the bytes that still wait for a slow server after the client's
+    /// last byte.
     pub(crate) fn pace(&mut self) {
         self.is_paced = true;
     }

@@ -173,8 +173,8 @@ impl SendHalf {
     }
 
     /// Raises the credit: slots below index `credit` may be sent. Returns whether this unblocks any
-    /// bytes. After the first call of [`set_paced_credit`](Self::set_paced_credit), it changes
-    /// nothing.
+    /// bytes. After the first call of [`set_paced_credit`](Self::set_paced_credit), this method has
+    /// no effect.
     pub(crate) fn set_credit(&mut self, credit: u64) -> bool {
         let was_blocked = self.is_blocked();
         if !self.is_paced {

@@ -159,13 +159,13 @@ impl StreamTable {
         }
     }
 
-    /// Whether the stream number is one of a peer-opened stream.
+    /// Whether `number` is the number of a peer-opened stream.
     pub(crate) fn is_by_peer(&self, number: u32) -> bool {
         StreamNumber::decode(number).by_initiator != self.we_initiated
     }
 
-    /// Queues the frame with the peer's credit on a bulk stream that this side has opened. Callers
-    /// do this once the peer has received the stream.
+    /// Queues the frame that grants the peer credit on a bulk stream opened by this side. Callers
+    /// use it when the application first writes to the stream or ends it.
     pub(crate) fn queue_initial_window(&mut self, number: u32) {
         let is_news = self
             .get(number)
@@ -240,8 +240,8 @@ impl StreamTable {
         self.peer_limit = COUNT_MAX;
     }
 
-    /// Returns the stream with the number from a frame of the peer. Opens the stream if it is new.
-    /// Returns `Ok(None)` if the stream is closed.
+    /// Returns the stream `number`. The peer sent this number in a frame. If the stream is new, the
+    /// method opens it. Returns `Ok(None)` if the stream is closed.
     ///
     /// # Errors
     /// Returns an error if no such stream can exist, which is a protocol violation by the peer.
@@ -479,9 +479,9 @@ impl StreamTable {
         self.by_ref(chunk)?.send.missing_len(chunk.index)
     }
 
-    /// Removes the slot that [`next_again`](Self::next_again) returned from the retransmission
-    /// queue. Returns whether the slot was in the queue. A slot from
-    /// [`next_repeat`](Self::next_repeat) is never in the queue.
+    /// Removes a slot from the front of the retransmission queue, after
+    /// [`next_again`](Self::next_again) has returned it. Returns whether the slot was in the queue.
+    /// A slot from [`next_repeat`](Self::next_repeat) is never in the queue.
     pub(crate) fn pop_again_if_front(&mut self, chunk: ChunkRef) -> bool {
         let is_front = self.retransmit.front() == Some(&chunk);
         if is_front {
@@ -493,7 +493,7 @@ impl StreamTable {
         is_front
     }
 
-    /// Whether any slot waits to be sent that is subject to pacing and to the congestion window.
+    /// Whether a slot waits to be sent. Pacing and the congestion window apply to such slots.
     pub(crate) fn has_data(&mut self, now: Time) -> bool {
         self.next_again(now).is_some() || self.next_new().is_some()
     }
@@ -532,7 +532,7 @@ impl StreamTable {
         None
     }
 
-    /// Notifies the application that a stream is readable, once until the application reads.
+    /// Notifies the application that a stream is readable, at most once between two reads.
     pub(crate) fn report_readable(&mut self, number: u32) {
         let Some(stream) = self.get(number) else {
             return;

@@ -1,4 +1,5 @@
-//! Window that a reader needs, from the slots read in a round trip and the slots behind gaps.
+//! Window that a reader needs. It is computed from the slots read in a round trip and the slots
+//! behind gaps.
 //!
 //! Input: the number of slots that have been read or wait behind a gap, and the time. Output: a
 //! window in slots, which is smaller if less memory is free. The stream table decides whether the

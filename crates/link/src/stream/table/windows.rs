@@ -5,7 +5,7 @@ use super::StreamTable;
 use crate::stream::{credit_pool::WINDOW_FLOOR, recv::RecvHalf, recv::WindowShortage};
 
 impl StreamTable {
-    /// Doubles the window of a stream if it is too small, or widens it as far as memory permits.
+    /// If the window of a stream is too small, doubles it, or widens it by less if memory is short.
     /// Returns whether the window has changed.
     pub(crate) fn widen(
         &mut self,

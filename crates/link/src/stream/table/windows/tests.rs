@@ -127,8 +127,8 @@ proptest! {
     }
 }
 
-/// Lets `paused` readers, one after the other, read 200 MB each in steps of one round trip and then
-/// stall. Returns the window of the next stream after it has also read 200 MB.
+/// Runs `paused` readers, one after the other. Each reader reads 200 MB in steps of one round trip,
+/// and then stalls. Returns the window of the next stream after it has also read 200 MB.
 fn window_after_paused(paused: u32, by_peer: bool) -> u64 {
     // 300 Mbit/s over 200 ms.
     const SLOTS_PER_ROUND_TRIP: u64 = 5180;
@@ -171,7 +171,8 @@ fn readers_that_stall_late_leave_windows_that_fill_the_path() {
 }
 
 /// Hundreds of readers fill the path before they stall, and together they hold all the memory that
-/// the path needs. The memory for the next reader decreases with their number, but never runs out.
+/// the path needs. The memory for the next reader decreases with the number of stalled readers, but
+/// never runs out.
 #[test]
 fn hundreds_of_readers_that_stall_late_leave_more_than_the_least_window() {
     for (paused, least) in [(60, 200), (150, 32)] {
