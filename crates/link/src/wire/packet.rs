@@ -15,7 +15,7 @@ use rustls::quic::{HeaderProtectionKey, PacketKey, Tag};
 
 use super::varint::Malformed;
 
-/// Identifier of a connection. The receiver of packets with this ID has selected it.
+/// Identifier of a connection. Each gateway selects the IDs of the packets that it receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct ConnectionId(pub(crate) [u8; 4]);
 
@@ -23,7 +23,7 @@ pub(crate) struct ConnectionId(pub(crate) [u8; 4]);
 pub(crate) const HELLO: u8 = 0xc1;
 /// First byte of a reply to a hello.
 pub(crate) const HELLO_ANSWER: u8 = 0xc2;
-/// First byte of a reply to a hello that requests a cookie.
+/// First byte of a cookie request, which a responder sends in reply to a hello.
 pub(crate) const COOKIE: u8 = 0xc3;
 /// First byte of a hello that contains a cookie.
 pub(crate) const HELLO_WITH_COOKIE: u8 = 0xc4;

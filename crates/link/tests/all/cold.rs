@@ -29,7 +29,7 @@ fn config(seed: u64) -> WorldConfig {
 }
 
 /// Runs a transfer on a connection that has just been established. Returns by how many round trips
-/// it takes longer than the ideal time.
+/// the transfer exceeds its ideal duration.
 fn surplus_rtts(world: &mut SimWorld) -> f64 {
     world.run_for(Duration::from_secs(2));
     let id = world.send(SimSite::A, StreamClass::Bulk, SIZE);

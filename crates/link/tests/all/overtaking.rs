@@ -44,8 +44,9 @@ fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
     assert!(counters.reordered > 1000, "{}", counters.reordered);
 }
 
-/// Regression test: on the idle link, two single packets were much faster than others, 44 ms apart.
-/// Then the overtaking packets of a burst arrived before the other packets of the burst.
+/// Regression test: on the idle link, two single packets were much faster than other packets. These
+/// two packets were 44 ms apart. Later, the overtaking packets of a burst arrived before the other
+/// packets of the burst.
 ///
 /// Together these packets determined the base round-trip time. Five consecutive transfers then
 /// reached only 0.29 to 0.55 of the ideal goodput.

@@ -25,8 +25,8 @@ fn world_at(rate: BitRate, rtt: Duration, seed: u64) -> SimWorld {
 }
 
 /// Returns the used fraction of the line's payload capacity over ten seconds, or over five round
-/// trips if that is longer. After the route change, the measurement starts with a delay of four
-/// round trips and two seconds.
+/// trips if that is longer. The measurement starts four round trips plus two seconds after the
+/// route change.
 fn used_after_change(world: &mut SimWorld, id: SimTransferId, rate: BitRate, rtt: Duration) -> f64 {
     world.run_for(4 * rtt + Duration::from_secs(2));
     let before = world.progress(id).delivered;

@@ -32,8 +32,8 @@ fn sent_again(world: &SimWorld) -> f64 {
     stats.payload_again as f64 / stats.payload_sent as f64
 }
 
-/// Returns the time in round trips from the last write of 30 MB until all bytes have arrived.
-/// Another transfer runs before, so that the link has measured the path.
+/// Returns the time, in round trips, from the last write of a 30 MB transfer until all bytes have
+/// arrived. An earlier transfer runs first, so that the link has measured the path.
 fn tail_round_trips(rtt: Duration, loss: f64, stays_open: bool, seed: u64) -> f64 {
     let mut world = world(rtt, loss, ByteCount::gibibytes(1), seed);
     let first = world.send(SimSite::A, StreamClass::Bulk, ByteCount::megabytes(40));

@@ -62,8 +62,8 @@ fn a_transfer_arrives_over_lossy_paths() {
 }
 
 /// The receiver's last announcement of the initial window may be lost or in flight. A new stream
-/// may then have less credit than the receiver assumes. It must not wait for a credit frame that
-/// the receiver never sends.
+/// may then have less credit than the receiver assumes. The stream must not wait for a credit frame
+/// that the receiver never sends.
 #[test]
 fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
     for seed in 1..=4 {
