@@ -32,7 +32,7 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The file system reported an error, which is in `source`.
+    /// The file system reported the error `source`.
     #[error("key file {path}")]
     Io {
         /// Path of the key file.

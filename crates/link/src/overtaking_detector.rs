@@ -91,8 +91,8 @@ const ALONE_MAX: f64 = 2.0;
 /// During a gap the overtaken packets may still be in flight. The overtaking packets of the next
 /// burst arrive before the other packets of that burst.
 const PAUSE_PART: f64 = 0.5;
-/// Number of consecutive early packets that is too large for overtaking packets. If one packet in
-/// three overtakes, such a run occurs once in 40 million packets.
+/// Length of a run of early packets that is too long for overtaking packets. If one packet in three
+/// overtakes, such a run occurs once in 40 million packets.
 const RUN_MIN: usize = 16;
 /// Multiple of the time by which packets are early. The product is a duration. A run of [`RUN_MIN`]
 /// early packets may be followed by only early packets for longer than this duration. In that case,

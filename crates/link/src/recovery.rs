@@ -99,7 +99,7 @@ pub(crate) struct SentLog {
     /// Reordering window at the newest report. The second field is the maximum wait for a packet.
     window: Duration,
     wait_max: Duration,
-    /// Moving average of the fraction of resolved packets that were lost.
+    /// Moving average of the lost fraction of resolved packets.
     loss: f64,
     loss_samples: u64,
     /// Moving average of the lost fraction over fewer packets than `loss`.
@@ -204,7 +204,7 @@ impl SentLog {
         self.bytes_in_flight
     }
 
-    /// Returns the moving average of the fraction of packets that were lost.
+    /// Returns the moving average of the lost fraction of packets.
     pub(crate) fn loss(&self) -> f64 {
         self.loss
     }

@@ -22,8 +22,8 @@ pub(crate) enum SecretPurpose {
 }
 
 impl Secret {
-    /// Creates the generator from the private key of `identity`. Another `instance` generates other
-    /// numbers.
+    /// Creates the generator from the private key of `identity`. With another `instance`, the
+    /// generator returns other numbers.
     pub(crate) fn new(identity: &Identity, instance: u64) -> Self {
         let private = identity.pkcs8();
         Self {

@@ -55,7 +55,7 @@ pub struct PeerSnapshot {
     pub base_rtt: Option<Duration>,
     /// One-way queueing delay of the path to the peer.
     pub queue_delay: Option<Duration>,
-    /// Fraction of packets to the peer that were lost, as a moving average.
+    /// Lost fraction of the packets to the peer, as a moving average.
     pub loss: f64,
     /// Rate of bytes sent to the peer on the wire, over the last second.
     pub send_rate: BitRate,
@@ -67,7 +67,7 @@ pub struct PeerSnapshot {
     pub sent: TrafficCounters,
     /// Totals of traffic from the peer.
     pub received: TrafficCounters,
-    /// Number of packets to the peer that were lost on the present connection.
+    /// Number of lost packets to the peer, on the present connection.
     pub packets_lost: u64,
     /// Payload bytes that were retransmitted to the peer.
     pub payload_retransmitted: ByteCount,

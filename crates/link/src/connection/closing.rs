@@ -81,7 +81,7 @@ impl Closing {
         Some(code)
     }
 
-    /// Ends the connection and stores the reason. If the connection had ended before, the first
+    /// Ends the connection and stores the reason. If the connection had already ended, the first
     /// reason is kept.
     pub(super) fn set_end(&mut self, end: ConnectionEnd) {
         self.end.get_or_insert(end);

@@ -57,8 +57,8 @@ pub(super) struct Liveness {
     silent_since: Option<Time>,
     next_probe: Time,
     suspension_recovery: Option<SuspensionRecovery>,
-    /// End of the last outage. Packets sent before this time were lost because of the outage, not
-    /// because of a full queue.
+    /// End of the last outage. If packets sent before this time are lost, the cause is the outage,
+    /// not a full queue.
     outage_end: Time,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Liveness {
 /// least the idle timeout.
 #[derive(Debug, Clone, Copy)]
 struct SuspensionRecovery {
-    /// Time at which the connection ends unless a packet of the peer arrives before.
+    /// Time at which the connection ends, unless a packet of the peer arrives earlier.
     end: Time,
     unheard_since: Time,
 }
@@ -172,8 +172,8 @@ impl Liveness {
 
     /// Handles an ICMP error which states that this side's packets are undeliverable.
     ///
-    /// Anyone can forge such an error, so it only causes a ping at once. If the peer does not reply
-    /// to the ping, the silence begins earlier than without the error.
+    /// Anyone can forge such an error, so its only effect is an immediate ping. If the peer does
+    /// not reply to the ping, the silence begins earlier than without the error.
     pub(super) fn on_unreachable(&mut self, rtt: Duration, now: Time) {
         let is_due = self.denied_at.is_none() && now.since(self.last_doubt) > rtt / 2;
         if self.silent_since.is_none() && is_due {
@@ -205,7 +205,7 @@ impl Liveness {
 
     // End.
 
-    /// Returns the time at which the connection ends unless a packet of the peer arrives before.
+    /// Returns the time at which the connection ends, unless a packet of the peer arrives earlier.
     pub(super) fn end(&self) -> Time {
         let idle = self.last_heard + self.idle_timeout;
         self.suspension_recovery

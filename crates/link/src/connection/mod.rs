@@ -120,7 +120,7 @@ impl UnconfirmedHandshake {
     }
 }
 
-/// Last flight of an initiator's handshake, which can be encrypted and sent again.
+/// Last flight of an initiator's handshake. The flight can be encrypted and sent again.
 pub(crate) struct HandshakeFlight(pub(crate) Handshake);
 
 impl std::fmt::Debug for HandshakeFlight {

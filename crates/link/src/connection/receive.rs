@@ -32,7 +32,7 @@ use crate::{
 pub(crate) enum DatagramFate {
     /// The datagram is authentic and new.
     Accepted,
-    /// The datagram was received before, or is older than the range in which duplicates are
+    /// The datagram was already received, or is older than the range in which duplicates are
     /// detected.
     Duplicate,
     /// The datagram was not encrypted with this connection's keys.

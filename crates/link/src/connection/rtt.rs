@@ -93,8 +93,8 @@ impl Rtt {
         self.half_began = now;
     }
 
-    /// Returns whether the last sample is too old and a new sample must be requested. After `true`,
-    /// the method returns `false` for [`SAMPLE_AGE_MAX`].
+    /// Returns whether the last sample is too old and a new sample must be requested. After it has
+    /// returned `true`, the method returns `false` for [`SAMPLE_AGE_MAX`].
     pub(crate) fn take_wish(&mut self, now: Time) -> bool {
         let is_old = now.since(self.looked) >= SAMPLE_AGE_MAX;
         if is_old {

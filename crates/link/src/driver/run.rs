@@ -498,7 +498,7 @@ impl Driver {
         wake
     }
 
-    /// Returns the events of the socket that wake the driver.
+    /// Returns the socket events that wake the driver.
     fn socket_events(&self, turn: Option<Duration>) -> PollFlags {
         let mut events = PollFlags::empty();
         // Dense packets are fetched once a turn, in batches.

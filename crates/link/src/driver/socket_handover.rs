@@ -47,7 +47,7 @@ pub enum HandoverError {
     /// Too many earlier processes still have transfers.
     #[error("{OLDER_MAX} earlier processes still have transfers")]
     TooManyOlder,
-    /// The link was handed over before, or has ended.
+    /// The link was already handed over, or has ended.
     #[error("the link was handed over or closed")]
     Gone,
     /// The socket between the processes could not be created.

@@ -53,7 +53,7 @@ pub struct TraceEvent {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum TraceObservation {
-    /// Number of handshakes with the peer that began since the last such event.
+    /// Number of handshakes begun with the peer since the last event of this kind.
     Attempts(u64),
     /// The state of a connection has changed, or is reported for the first time.
     State {
@@ -131,7 +131,7 @@ struct Tracer {
     seen: Vec<ReaderView>,
 }
 
-/// State of a connection that was last reported to the reader.
+/// Last reported state of a connection, for one reader.
 #[derive(Debug, Default)]
 struct ReaderView {
     id: u32,

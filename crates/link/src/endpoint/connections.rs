@@ -29,7 +29,7 @@ const SILENCE_BESIDE_OTHER: Duration = Duration::from_secs(20);
 /// up memory.
 const CONNECTIONS_PER_PEER: usize = 4;
 /// Maximum number of additional connections to one peer that the peer has retired. Each of them
-/// belongs to a replaced process of the peer that still has transfers.
+/// belongs to a former process of the peer. That process still has transfers.
 const RETIRED_PER_PEER: usize = 32;
 
 impl Endpoint {
@@ -163,8 +163,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the time of the next call of [`judge_standby`](Self::judge_standby), if the state of
-    /// the connections does not change before.
+    /// Returns the time of the next call of [`judge_standby`](Self::judge_standby), unless the
+    /// state of the connections changes earlier.
     pub(super) fn standby_due(&self, standby: &Connection) -> Time {
         let current = self.peers[standby.peer].current;
         if current == Some(standby.our_id) {
@@ -204,8 +204,7 @@ impl Endpoint {
     }
 
     /// Closes all connections whose key no longer belongs to a peer. The streams of these
-    /// connections end. If the key is configured again meanwhile, new streams need a new
-    /// connection.
+    /// connections end. Even if the key is configured again, new streams need a new connection.
     pub(super) fn close_dismissed(&mut self) {
         for (id, connection) in &mut self.connections {
             let keys = &self.config.peers[connection.peer].public_keys;

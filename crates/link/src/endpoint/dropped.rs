@@ -7,12 +7,12 @@ pub struct DropCounters {
     pub unknown_key: u64,
     /// Hellos and replies to hellos with a wrong MAC.
     pub bad_mac: u64,
-    /// Hellos that had arrived before.
+    /// Hellos that had already arrived.
     pub replayed: u64,
     /// Hellos that began no handshake because other handshakes were in progress. The endpoint
     /// dropped them, or replied with a request for a cookie.
     pub crowded: u64,
-    /// Packets that had arrived before, or that are older than the range in which duplicates are
+    /// Packets that had already arrived, or that are older than the range in which duplicates are
     /// detected. Some paths also duplicate packets.
     pub duplicates: u64,
     /// Datagrams with an unknown format.

@@ -57,7 +57,7 @@ pub(crate) enum FlightVerdict {
     /// The datagram is new but must not begin a handshake. Another datagram of the same flight has
     /// arrived, or the handshake has already led to a connection.
     Late,
-    /// The datagram arrived before, or is older than a handshake that led to a connection.
+    /// The datagram has already arrived, or is older than a handshake that led to a connection.
     Replay,
 }
 

@@ -1,11 +1,11 @@
-//! Limits on concurrent handshakes, which decide whether a first flight may begin another
+//! Limits on concurrent handshakes. They determine whether a first flight may begin another
 //! handshake.
 //!
 //! Anyone who has both public keys can create a valid first flight, and TLS is expensive. The real
 //! peer has one handshake in progress, or occasionally two. A further first flight therefore needs
-//! a cookie, which proves that its sender receives packets at its source address. A flood from
-//! forged addresses thus begins no handshake. The real peer returns the cookie and can still
-//! connect.
+//! a cookie. The cookie proves that the sender of the flight receives packets at its source
+//! address. A flood from forged addresses thus begins no handshake. The real peer returns the
+//! cookie and can still connect.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -24,12 +24,14 @@ use crate::{
 
 /// Maximum number of handshakes in progress with all peers.
 const ATTEMPTS_MAX: usize = 256;
-/// Number of peer-initiated handshakes in progress at which a further handshake needs a cookie.
+/// Number of peer-initiated handshakes in progress. At this number, a further handshake needs a
+/// cookie.
 const ATTEMPTS_WITHOUT_COOKIE: usize = 64;
 /// Maximum number of handshakes in progress with one peer. More handshakes would come from
 /// attackers with the peer's public key.
 const ATTEMPTS_PER_PEER: usize = 4;
-/// Number of handshakes in progress with one peer at which a further handshake needs a cookie.
+/// Number of handshakes in progress with one peer. At this number, a further handshake needs a
+/// cookie.
 const ATTEMPTS_PER_PEER_WITHOUT_COOKIE: usize = 2;
 /// Minimum age at which a handshake may be replaced by another handshake. It applies to handshakes
 /// from an address that returned a cookie.

@@ -77,7 +77,7 @@ pub struct Endpoint {
     dropped: DropCounters,
     cookies: CookieJar,
     secret: Secret,
-    /// Datagrams with cookies that wait to be sent.
+    /// Datagrams that contain cookies and wait to be sent.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Pacer for the datagrams to all peers together. `None` without a cap on the total rate.
     total: Option<Pacer>,
@@ -101,9 +101,8 @@ pub struct Endpoint {
 /// Minimum time between two writes of the path measurements. They are also written when the
 /// endpoint ends.
 const PATHS_KEPT_EACH: Duration = Duration::from_secs(60);
-/// Minimum delay of a run that indicates a suspension. The delay is the time from the requested
-/// start of the run to its real start. The machine was suspended, the process was stopped, or the
-/// clock has jumped.
+/// If a run starts at least this long after the requested time, the endpoint detects a suspension.
+/// The machine was suspended, the process was stopped, or the clock has jumped.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
@@ -151,9 +150,8 @@ impl Endpoint {
 
     /// Handles a received datagram. The datagram is decrypted in place.
     ///
-    /// `received` is the arrival time of the datagram, which may be slightly in the past. The time
-    /// of the endpoint never goes back. If an earlier call passed a later time, that later time
-    /// applies.
+    /// The arrival time `received` of the datagram may be slightly in the past. The time of the
+    /// endpoint never goes back. If an earlier call passed a later time, that later time applies.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, received: Instant) {
         let now = self.tell(received);
         self.turns.moved(datagram.len(), now);
@@ -413,9 +411,9 @@ impl Endpoint {
         }
     }
 
-    /// Handles an ICMP error: the host `address` is unreachable, or no program listens there. For a
-    /// handshake, the error only changes the reported status. For a connection, the endpoint checks
-    /// with a ping whether the peer still responds.
+    /// Handles an ICMP error: the host `address` is unreachable, or no program listens at its port.
+    /// For a handshake, the error only changes the reported status. For a connection, the endpoint
+    /// checks with a ping whether the peer still responds.
     pub fn handle_unreachable(&mut self, address: IpAddr, now: Instant) {
         let now = self.time(now);
         let address = address.to_canonical();

@@ -47,7 +47,7 @@ pub(crate) struct Peer {
     pub(crate) is_dismissed: bool,
     /// Measurements of the path from earlier connections.
     pub(crate) memory: Option<PathMemory>,
-    /// Measurements of the path that were last returned to the user for storage.
+    /// Path measurements that were last returned to the user for storage.
     pub(crate) kept: Option<PathMemory>,
     pub(crate) rtt: Option<Duration>,
     /// Sum of the counters of all ended connections.

@@ -50,7 +50,7 @@ pub struct PeerView {
     pub base_rtt: Option<Duration>,
     /// Queueing delay in the direction to the peer.
     pub queue_delay: Duration,
-    /// Moving average of the fraction of this endpoint's packets that were lost.
+    /// Moving average of the lost fraction of this endpoint's packets.
     pub loss: f64,
     /// Rate that the congestion controller permits, in bytes per second.
     pub allowed_bytes_per_s: f64,

@@ -7,8 +7,9 @@
 /// copies in late rounds therefore cost little. The number is chosen so that the copies add about
 /// 1 % of traffic.
 ///
-/// On very lossy paths this rule would give only one copy, so late rounds get more copies there. At
-/// 64 % loss, delivery then takes 8 rounds instead of 25, and the extra traffic is 8 %.
+/// On very lossy paths, this rule would give only one copy. On such paths, late rounds therefore
+/// have more copies. At 64 % loss, delivery then takes 8 rounds instead of 25, and the extra
+/// traffic is 8 %.
 pub(super) fn copies_in_round(round: u8, loss: f64) -> u32 {
     /// Extra traffic that the copies of one round may cause, as a fraction of all traffic.
     const EXTRA_TRAFFIC: f64 = 0.012;

@@ -38,7 +38,7 @@ pub(crate) struct CreditPool {
 pub(crate) struct InitialWindow {
     /// Slots that the stream may use at its start.
     pub(crate) window: u64,
-    /// Slots of the window that came from the pool. They return to the pool when the stream ends or
+    /// Slots that the window took from the pool. They return to the pool when the stream ends or
     /// needs a smaller window.
     pub(crate) taken: u64,
 }

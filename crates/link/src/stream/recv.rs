@@ -22,7 +22,7 @@ use crate::wire::frame::Half;
 pub(crate) enum SlotFate {
     /// The slot was stored.
     New,
-    /// The slot was stored or read before.
+    /// The slot was already stored or read.
     Duplicate,
     /// No memory is free. The caller must treat the packet as lost, so that the peer retransmits
     /// the slot.

@@ -66,13 +66,13 @@ struct Slot {
     /// Number of copies that wait to be sent.
     queued: u8,
     arrived: bool,
-    /// Half of the slot that has arrived, if the slot was sent in halves.
+    /// Arrived half of the slot, if the slot was sent in halves.
     half_arrived: Option<Half>,
     /// Whether the first half of the present copy has been sent while the second half has not.
     is_first_sent: bool,
 }
 
-/// State of the sending half with respect to the end of the stream.
+/// Progress of the sending half towards the end of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendState {
     /// The application may write more bytes.
@@ -160,7 +160,7 @@ impl SendHalf {
         }
     }
 
-    /// Drops everything that has not arrived. Returns `false` if the stream was reset before.
+    /// Drops everything that has not arrived. Returns `false` if the stream was already reset.
     pub(crate) fn reset(&mut self, code: u32) -> bool {
         if matches!(self.state, SendState::Reset { .. }) {
             return false;
@@ -247,7 +247,7 @@ impl SendHalf {
     }
 
     /// Whether another copy of the end record may be sent. At most `copies_max` copies are
-    /// permitted. A result of `true` counts the copy as sent.
+    /// permitted. If the result is `true`, the copy counts as sent.
     pub(crate) fn take_end_copy(&mut self, copies_max: u8) -> bool {
         let is_wanted = matches!(
             self.state,

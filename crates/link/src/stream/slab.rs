@@ -19,7 +19,7 @@ pub(super) struct Slab {
     data: Vec<u8>,
     /// Length of each slot in bytes; zero if the slot is empty.
     lens: [u16; SLAB_SLOTS as usize],
-    /// Length in bytes of each slot of which only one half is stored; zero for all other slots.
+    /// Length in bytes of each half-stored slot; zero for all other slots.
     halved_lens: [u16; SLAB_SLOTS as usize],
     /// Bit mask of the half-stored slots: a set bit means that the second half is stored.
     has_second: u64,

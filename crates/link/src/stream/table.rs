@@ -80,8 +80,8 @@ pub(crate) struct StreamTable {
     peer_limit: u32,
     /// Total number of streams that the peer has opened.
     peer_count: u32,
-    /// Counts of streams that were opened implicitly, because a frame of a later stream arrived
-    /// first.
+    /// Counts (see [`StreamNumber`]) of implicitly opened streams. A frame of a later stream
+    /// arrived first.
     peer_skipped: BTreeSet<u32>,
     peer_open: u32,
     announced_limit: u32,
@@ -355,8 +355,8 @@ impl StreamTable {
         self.places[place? as usize].as_mut()
     }
 
-    /// Returns the table index of the first stream in the queue of `class` that has new bytes.
-    /// Streams before it have no new bytes and are removed from the queue.
+    /// Returns the table index of the first stream with new bytes in the queue of `class`. Streams
+    /// before it have no new bytes and are removed from the queue.
     fn first_ready(&mut self, class: StreamClass) -> Option<u32> {
         let queue = match class {
             StreamClass::Control => &mut self.ready_control,
@@ -520,8 +520,8 @@ impl StreamTable {
         self.first_ready(StreamClass::Control).is_some()
     }
 
-    /// Returns the time at which the next delayed copy is due. Copies of slots that have arrived
-    /// meanwhile are dropped.
+    /// Returns the time at which the next delayed copy is due. If a slot has arrived meanwhile, its
+    /// delayed copies are dropped.
     pub(crate) fn next_delayed(&mut self) -> Option<Time> {
         while let Some(Reverse((due, chunk))) = self.delayed.peek().copied() {
             if self.missing_len(chunk).is_some() {

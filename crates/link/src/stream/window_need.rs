@@ -62,7 +62,7 @@ impl WindowNeed {
         (read as u64).max(self.gap_window(1.0)).max(PACED_MIN)
     }
 
-    /// Returns the window in slots with which new slots can arrive while a gap is being filled.
+    /// Returns the window, in slots, that lets new slots arrive while a gap is being filled.
     fn gap_window(&self, free: f64) -> u64 {
         let behind_gap = self.behind_gap[0].max(self.behind_gap[1]);
         (behind_gap as f64 * gap_share(free)) as u64

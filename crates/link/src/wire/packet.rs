@@ -23,7 +23,7 @@ pub(crate) struct ConnectionId(pub(crate) [u8; 4]);
 pub(crate) const HELLO: u8 = 0xc1;
 /// First byte of a reply to a hello.
 pub(crate) const HELLO_ANSWER: u8 = 0xc2;
-/// First byte of a cookie request, which a responder sends in reply to a hello.
+/// First byte of a reply with a cookie. The initiator must return the cookie.
 pub(crate) const COOKIE: u8 = 0xc3;
 /// First byte of a hello that contains a cookie.
 pub(crate) const HELLO_WITH_COOKIE: u8 = 0xc4;

@@ -1,4 +1,4 @@
-//! Connections to a peer of the previous release, which supports only version 2.
+//! Connections to a peer that runs the previous release. That release supports only version 2.
 
 use super::{
     hostile_peer::{connection_of_a, payload, sealed_by_b},

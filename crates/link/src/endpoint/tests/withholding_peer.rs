@@ -107,8 +107,8 @@ fn a_peer_that_reports_nothing_directs_no_bulk_at_an_address_that_it_has_left() 
     assert!(sent_there < 3 * brought, "{sent_there} bytes for {brought}");
 }
 
-/// Makes A challenge another address of B. Returns B's response to the challenge, which A does not
-/// receive yet.
+/// Makes A challenge another address of B. Returns B's response to the challenge. A has not
+/// received the response yet.
 fn answer_from_victim(sites: &mut SitePair) -> Vec<u8> {
     let mut ping = sealed_by_b(sites, &payload(&Frame::Ping));
     let now = sites.now;
