@@ -252,8 +252,8 @@ fn write_as_a_socket_does(world: &mut SimWorld, size: ByteCount) -> Duration {
 /// Regression test: in 21 of 80 starts, the link treated the random loss of the path as congestion.
 /// These transfers took more than five times the ideal time.
 ///
-/// After such an error, the link needs an experiment at a low rate, which takes seconds. Now 4 of
-/// the 80 starts are slow.
+/// After such an error, the link needs an experiment at a low rate. The experiment takes seconds.
+/// Now 4 of the 80 starts are slow.
 #[test]
 fn most_cold_starts_do_not_take_two_lost_packets_of_three_for_a_full_line() {
     let lossy = PathConfig {

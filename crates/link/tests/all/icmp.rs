@@ -1,5 +1,6 @@
 //! Tests with ICMP errors, in virtual time. Anyone can forge such errors, so they have no effect
-//! while the peer responds. If the peer is gone, they shorten the time until the link detects that.
+//! while the peer responds. If the peer is gone, such an error shortens the time until the link
+//! detects the loss.
 
 use std::time::Duration;
 

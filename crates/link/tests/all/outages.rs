@@ -219,7 +219,8 @@ fn a_peer_that_moves_to_another_host_is_measured_anew() {
         .expect("it ends");
 }
 
-/// Moves a peer to a path whose round-trip time is 600 times that of the former path.
+/// Moves a peer to another path. The round-trip time of the new path is 600 times that of the
+/// former path.
 #[test]
 fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
     for from in [SimSite::A, SimSite::B] {
