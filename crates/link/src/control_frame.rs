@@ -49,8 +49,8 @@ impl ControlQueue {
         self.waiting.is_empty()
     }
 
-    /// Queues a frame with this side's round-trip time `rtt` if it differs by more than a tenth
-    /// from the last sent value. The peer computes its report interval from the value.
+    /// Queues a frame with this side's round-trip time `rtt`, if `rtt` differs from the last sent
+    /// value by more than a tenth. The peer computes its report interval from the value.
     pub(crate) fn hint_path(&mut self, rtt: Duration) {
         let told = self.told_rtt.unwrap_or(Duration::MAX);
         if rtt < told.mul_f64(0.9) || rtt > told.mul_f64(1.1) {

@@ -568,7 +568,7 @@ impl SentLog {
         }
     }
 
-    /// Declares packets lost that were sent before `time` and that a report listed as missing.
+    /// Declares packets lost if they were sent before `time` and a report listed them as missing.
     ///
     /// The report may have arrived before the reordering window of the packets expired.
     fn give_up_reported(&mut self, time: Time, outcome: &mut ReportOutcome) {

@@ -21,7 +21,8 @@ pub struct LinkSnapshot {
     pub dropped: DropCounters,
 }
 
-/// Size of the socket buffers that the gateway requested, and the sizes that the kernel granted.
+/// Sizes of the socket buffers: the size that the gateway requested, and the sizes that the kernel
+/// granted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SocketBuffers {
     /// Requested size in bytes, for each direction.

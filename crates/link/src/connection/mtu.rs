@@ -43,7 +43,7 @@ struct LargePacketLosses {
 
 /// Common path MTUs in bytes: Ethernet, PPPoE, tunnels over IPv4, WireGuard, and nested tunnels.
 const PACKETS: [usize; 7] = [1500, 1492, 1476, 1460, 1420, 1400, 1360];
-/// UDP payload in bytes that every path must carry: the minimum IPv6 MTU of 1280 bytes less the
+/// UDP payload in bytes that every path must carry: the minimum IPv6 MTU of 1280 bytes minus the
 /// IPv6 and UDP headers.
 const PAYLOAD_MIN: usize = 1280 - 40 - 8;
 const HEADERS_V4: usize = 20 + 8;

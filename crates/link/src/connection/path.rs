@@ -44,7 +44,7 @@ impl Path {
     /// Changes the address of the peer to `address`. Returns whether the new address belongs to
     /// another host.
     ///
-    /// A change of only the port keeps the same path (RFC 9000 section 9.4).
+    /// If only the port changes, the path stays the same (RFC 9000 section 9.4).
     pub(super) fn move_to(&mut self, address: SocketAddr) -> bool {
         let is_elsewhere = self.remote.ip().to_canonical() != address.ip().to_canonical();
         self.remote = address;

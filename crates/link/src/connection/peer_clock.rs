@@ -32,7 +32,8 @@ struct ClockSample {
     rtt_s: f64,
 }
 
-/// Seconds by which timers and schedulers may change a one-way time beyond the round-trip time.
+/// Margin in seconds that is added to the round-trip time. Timers and schedulers may change a
+/// one-way time by up to this margin.
 const SLACK_S: f64 = 0.05;
 /// Maximum clock drift that does not count as a jump, in seconds per second. An unsynchronised
 /// clock drifts by about 0.0001, and this value permits ten times as much.

@@ -169,7 +169,8 @@ impl Link {
         self.handle.local_addr
     }
 
-    /// Opens a stream to a peer. Bytes that are written at once are sent together with the opening.
+    /// Opens a stream to a peer. Bytes that are written right after this call are sent together
+    /// with the opening.
     ///
     /// If the peer is still being connected or does not respond, the method waits up to 3 s.
     ///

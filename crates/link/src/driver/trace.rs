@@ -42,7 +42,7 @@ pub enum TraceError {
 pub struct TraceEvent {
     /// Time since the start of the trace. It never decreases from event to event.
     pub at: Duration,
-    /// ID of the connection in packets from the peer. `None` if the event concerns the peer as a
+    /// Connection ID that packets from the peer contain. `None` if the event concerns the peer as a
     /// whole.
     pub connection: Option<u32>,
     /// Content of the event.

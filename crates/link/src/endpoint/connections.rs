@@ -24,12 +24,13 @@ const STANDBY_GRACE: Duration = Duration::from_secs(3);
 /// affect all of them for seconds.
 const SILENCE_BESIDE_OTHER: Duration = Duration::from_secs(20);
 
-/// Maximum number of connections to one peer that the peer has not retired. Normally each side
-/// begins at most one connection and one replacement. A peer with more connections is trying to use
-/// up memory.
+/// Maximum number of connections to one peer, without the connections that the peer has retired.
+/// Normally each side begins at most one connection and one replacement. A peer with more
+/// connections is trying to use up memory.
 const CONNECTIONS_PER_PEER: usize = 4;
-/// Maximum number of additional connections to one peer that the peer has retired. Each of them
-/// belongs to a former process of the peer. That process still has transfers.
+/// Maximum number of retired connections to one peer. They are permitted in addition to
+/// [`CONNECTIONS_PER_PEER`]. Each of them belongs to a former process of the peer. That process
+/// still has transfers.
 const RETIRED_PER_PEER: usize = 32;
 
 impl Endpoint {

@@ -36,8 +36,8 @@ const ATTEMPTS_PER_PEER_WITHOUT_COOKIE: usize = 2;
 /// Minimum age at which a handshake may be replaced by another handshake. It applies to handshakes
 /// from an address that returned a cookie.
 const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
-/// Maximum number of stored failed handshakes. A host with a cookie can fail one handshake every
-/// three seconds.
+/// Maximum number of stored failed handshakes. A host with a cookie can cause one failed handshake
+/// every three seconds.
 const SPENT_MAX: usize = 1024;
 /// Maximum number of cookies that wait to be sent. It is larger than the number of hellos that
 /// arrive between two turns of the driver. During a flood, the cookie for the real peer waits among

@@ -548,8 +548,8 @@ impl Endpoint {
         self.told
     }
 
-    /// Returns the time of this run. Detects a suspension only by the delay of this call. Datagrams
-    /// that arrived meanwhile do not matter.
+    /// Returns the time of this run. Detects a suspension from the delay of this call alone.
+    /// Datagrams that arrived during the delay have no influence.
     fn wake(&mut self, now: Instant) -> Time {
         let now = self.tell(now);
         let asleep = now.since(self.due.max(self.ran));

@@ -169,8 +169,8 @@ impl Handshake {
         !handshaking && self.data_keys.is_some() && self.parameters.is_some()
     }
 
-    /// Returns the keys for data packets and the peer's parameters. Returns `None` until the
-    /// handshake is complete, and after the first call that returned them.
+    /// Returns the keys for data packets and the peer's parameters. Returns `None` before the
+    /// handshake is complete, and after the values have been returned once.
     pub(crate) fn take_result(&mut self) -> Option<(Keys, Secrets, TransportParameters)> {
         if !self.is_complete() {
             return None;

@@ -11,7 +11,7 @@ use crate::time::Time;
 #[derive(Debug)]
 pub(super) struct StepBudget {
     left: u64,
-    /// Time up to which elapsed time has added steps.
+    /// Time until which steps have been added.
     counted: Time,
     /// Total number of steps that reports have used.
     #[cfg(feature = "sim")]

@@ -104,7 +104,7 @@ pub(crate) struct AnnouncedPool {
     returned: u64,
 }
 
-/// Content of an announcement: the number of free slots in the pool when a certain stream opens.
+/// Content of an announcement: the number of free slots in the pool when stream `from` opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
     /// First stream to which the announcement applies. The number counts the streams that the peer
@@ -185,8 +185,8 @@ impl PeerPool {
         }
     }
 
-    /// Returns the initial window of a new bulk stream in slots, and removes its share from the
-    /// pool. `count` is the number of the stream among all streams that this side opened.
+    /// Returns the initial window of a new bulk stream, in slots. Removes the share of the stream
+    /// from the pool. `count` is the number of the stream among all streams that this side opened.
     pub(crate) fn take(&mut self, count: u32) -> u64 {
         self.apply_announcement();
         if self.opened.len() == OPENED_MAX {

@@ -63,8 +63,8 @@ const GROWTH_LEAVES: u64 = 4;
 /// Divisor of all receive memory. While all memory is free, a stream may keep the quotient as its
 /// window even if its reader needs less.
 const KEPT_SHARE: f64 = 32.0;
-/// Slots that buffers may absorb although the reader has stalled, 512 KiB. These buffers are queues
-/// of the gateway and the kernel's socket buffers at both ends.
+/// Number of slots (512 KiB) that buffers may absorb although the reader has stalled. These buffers
+/// are queues of the gateway and the kernel's socket buffers at both ends.
 const SWALLOWED_SLOTS: u64 = 362;
 /// Memory for the least window of a bulk stream, in slots. The slab pool grants only whole slabs,
 /// and the stream may use only a part of its first slab and of its last slab.
@@ -93,7 +93,7 @@ pub(crate) struct StreamMemory {
     /// Number of peer-opened streams for which memory is reserved: open streams, and streams that
     /// the peer may still open.
     peer_streams_allowed: u64,
-    /// Sum over all streams of the slots by which the window exceeds the initial window.
+    /// Number of slots by which windows exceed their initial windows, summed over all streams.
     grown: u64,
     /// Number of bytes that are stored because they are unsent or unacknowledged.
     send_buffered: u64,
@@ -103,8 +103,8 @@ pub(crate) struct StreamMemory {
 }
 
 impl StreamMemory {
-    /// Creates the state for a limit of `max` bytes for both directions. The peer permits this
-    /// side's first bulk stream to use `first_credit` slots at once.
+    /// Creates the state. `max` is the memory limit in bytes for both directions together. The peer
+    /// permits this side's first bulk stream to use `first_credit` slots at once.
     pub(crate) fn new(max: u64, first_credit: u64) -> Self {
         let peer_opened = AnnouncedPool::new(peer_pool_size(max));
         let announced = Announcement {
@@ -303,9 +303,10 @@ impl StreamMemory {
     /// The growth of a window is limited by the cube of the free fraction of the growth memory. The
     /// stream's own growth counts as free.
     ///
-    /// A second limit is proportional to the number of slots that were read or arrived, and to the
-    /// square of the free fraction. Buffers absorb the first slots even if the reader has stalled.
-    /// These slots therefore count only while more than half of the growth memory is free.
+    /// A second limit is proportional to the square of the free fraction. It is also proportional
+    /// to the number of slots that were read or, if a slot is missing, that arrived. Buffers absorb
+    /// the first slots even if the reader has stalled. These slots therefore count only while more
+    /// than half of the growth memory is free.
     pub(crate) fn window_max(
         &self,
         share: InitialWindow,

@@ -153,8 +153,8 @@ impl RecvHalf {
         }
     }
 
-    /// Returns the number of unread slots that the peer may send according to the state of this
-    /// half.
+    /// Returns how many slots the granted or reserved credit permits beyond the slots already read.
+    /// Slots after the end of the stream do not count.
     pub(crate) fn promised(&self) -> u64 {
         let limit = self.announced_credit.max(self.limit_promised);
         let limit = self.end.map_or(limit, |end| end.chunks.min(limit));
@@ -175,8 +175,8 @@ impl RecvHalf {
         self.release(pool);
     }
 
-    /// Stores a slot. Returns whether it was new, a duplicate, refused for lack of memory, or a
-    /// violation.
+    /// Stores a slot. Returns whether the slot was new, a duplicate, refused for lack of memory, or
+    /// a violation.
     pub(crate) fn insert(&mut self, index: u64, data: &[u8], pool: &mut SlabPool) -> SlotFate {
         let slab = match self.place(index, data.len(), pool) {
             Ok(slab) => slab,
@@ -210,7 +210,7 @@ impl RecvHalf {
         }
     }
 
-    /// Returns the slab that stores the missing slot `index` of `len` bytes.
+    /// Returns the slab for the missing slot `index`, which has `len` bytes.
     ///
     /// # Errors
     /// Returns the [`SlotFate`] of a slot that cannot be stored.

@@ -77,8 +77,8 @@ struct Slot {
 pub(crate) enum SendState {
     /// The application may write more bytes.
     Open,
-    /// The application has written its last byte. The end record may still have to be sent, or to
-    /// arrive.
+    /// The application has written its last byte. The end record may not have been sent yet, or may
+    /// not have arrived yet.
     Finished { end_sent: bool, end_arrived: bool },
     /// The stream was reset by the application, or because the peer requested it.
     Reset { code: u32 },

@@ -440,8 +440,8 @@ fn a_transfer_goes_on_when_the_path_comes_to_carry_less() {
 }
 
 /// On a connection that sends little, a burst of losses lasts for seconds. The connection then
-/// seems to have lost its peer while a newer connection works. Its streams must nevertheless
-/// survive.
+/// seems to have lost its peer while a newer connection works. The streams of the older connection
+/// must nevertheless survive.
 #[test]
 fn long_bursts_of_losses_cost_no_stream() {
     for seed in 1..=6 {
