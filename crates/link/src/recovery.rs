@@ -89,8 +89,8 @@ pub(crate) struct SentLog {
     reordering: ReorderingWindow,
     /// Base round-trip time at the newest report.
     base_rtt: Duration,
-    /// Additional wait for late reports. If no report covers a packet, the packet is declared lost.
-    /// A later report that covers the packet extends the wait.
+    /// Additional wait for late reports. After this wait, a packet that no report covers is
+    /// declared lost. If a later report covers that packet, the wait becomes longer.
     report_reordering: ReorderingWindow,
     reported: ReportedRanges,
     /// Packet number below which all packets have been checked. The reordering window of these

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use crate::{handshake::CRYPTO_PART_MAX, identity::PublicKey, wire::packet::ConnectionId};
 
-/// State that an endpoint keeps across a restart. It detects first flights that an attacker
-/// recorded before the restart and replays after it.
+/// State that an endpoint keeps across a restart. With this state, the endpoint detects a first
+/// flight that was recorded before the restart and is replayed later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayMemory {
     /// Lower limit of this endpoint's own timestamps, in nanoseconds since the Unix epoch. If the

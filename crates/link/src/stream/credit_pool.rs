@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 pub(crate) const WINDOW_FLOOR: u64 = 16;
 /// Divisor of the full pool. The quotient is the share of the first stream.
 ///
-/// The divisor must be at least 2. If one pool has more free slots than another, this is then still
-/// true after both pools give a share to the next stream. Hence a sender that missed an
+/// The divisor must be at least 2. If one pool has more free slots than another, it still has more
+/// after both pools have given a share to the next stream. Hence a sender that missed an
 /// announcement never assumes more credit than exists.
 const FIRST_SHARE: u64 = 2;
 /// Maximum size of the pool for peer-opened streams: 2^25 slots, 48 GB. Sender and receiver must

@@ -168,7 +168,7 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     assert!(found.count() >= 14, "{judged:.3?}");
 }
 
-/// A link with the background policy tests its route less often than other links.
+/// A link with the background policy tests its route less often than other links do.
 ///
 /// Regression test: such a link tested the route only once, and then used no capacity. Its base
 /// round-trip time stayed at 40 ms.
