@@ -17,7 +17,7 @@ use crate::{
 pub(super) enum ReadOutcome {
     /// The content, and the version of the file. The version was the same before and after reading.
     Whole(Vec<u8>, Stamp),
-    /// The file changed during the read, or is larger than a small file.
+    /// The file changed during the read, or it exceeds the size limit of small files.
     Changed,
     /// The file is open for writing, and the job would remove it after the copy.
     Busy,

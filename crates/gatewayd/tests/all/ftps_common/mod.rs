@@ -100,7 +100,7 @@ pub fn trusting() -> Connector {
     Connector::new(&server_tls(CertificateCheck::Off)).expect("no roots are needed")
 }
 
-/// Returns a client that uses TLS with the gateway, and the server, which uses no TLS.
+/// Returns a client and a server. The client uses TLS with the gateway, and the server uses no TLS.
 pub fn secured_client<'a>(
     world: &World,
     runtime: &'a Runtime,

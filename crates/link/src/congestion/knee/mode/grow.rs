@@ -159,8 +159,8 @@ const GAIN_GROWTH_ABOVE: f64 = 2.0;
 const FAR_BELOW_KNOWN: f64 = 0.85;
 /// Gain of a round while the window is below [`FAR_BELOW_KNOWN`].
 const GAIN_FAR_BELOW: f64 = 0.25;
-/// Multiple of the bandwidth-delay product of the last drain. If a larger window builds no queue,
-/// the capacity has grown.
+/// Multiple of the bandwidth-delay product of the last drain. If a window above this multiple
+/// builds no queue, the capacity has grown.
 ///
 /// At the old capacity, such a window would have built a queue of a quarter of the bandwidth-delay
 /// product.
