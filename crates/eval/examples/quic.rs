@@ -1,5 +1,5 @@
-//! A QUIC library with its default settings, as a program for evaluations to compare. The program
-//! moves bytes to or from a server on one stream.
+//! A program that moves bytes to or from a server with a QUIC library, on one stream. The library
+//! has its default settings. Evaluations compare this program with others.
 //!
 //! `quic serve ADDRESS:PORT CERTIFICATE` writes its certificate to a file. `quic get|put
 //! ADDRESS:PORT BYTES CERTIFICATE` trusts this certificate, and exits when the receiver has all
@@ -31,8 +31,8 @@ const SECONDS: &str = "seconds: ";
 
 const TELL_EVERY: Duration = Duration::from_millis(20);
 
-/// Window of the connection and of each stream. With a smaller window, the window would limit long
-/// paths instead of the congestion controller.
+/// Window of the connection and of each stream. On a long path, a smaller window would limit the
+/// rate below the rate that the congestion controller permits.
 const WINDOW_BYTES: u32 = 512 << 20;
 
 #[tokio::main]

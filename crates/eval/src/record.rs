@@ -263,7 +263,7 @@ pub fn read(path: &Path) -> Result<Vec<TrialRecord>, RecordsError> {
 }
 
 /// Parses records. If a trial ran several times, only its last record counts. A trial runs again if
-/// it was not tried, or was aborted at a shorter limit.
+/// it was not tried, or if it was aborted at a limit shorter than the present limit.
 fn parse(text: &[u8], path: &Path) -> Result<Vec<TrialRecord>, RecordsError> {
     let lines = text.split(|byte| *byte == b'\n').enumerate();
     let records: Vec<TrialRecord> = lines

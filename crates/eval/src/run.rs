@@ -39,8 +39,8 @@ pub struct RunSettings {
     pub shows_progress: bool,
 }
 
-/// Runs the trials that have no record yet, and returns all records of the plan. Trials that were
-/// not tried, or that a shorter limit aborted, run again.
+/// Runs the trials that have no record yet, and returns all records of the plan. Trials run again
+/// if they were not tried, or if they were aborted at a limit shorter than the present limit.
 ///
 /// The process must have a single thread when this function is called, since the function creates
 /// the namespaces of the sites.
@@ -140,7 +140,7 @@ pub fn in_order(plan: &EvaluationPlan, mut records: Vec<TrialRecord>) -> Vec<Tri
     records
 }
 
-/// The outcome of a trial, with the counters for the time of the trial.
+/// The outcome of a trial, and the values that were measured during the trial.
 struct TrialMeasurement {
     outcome: TrialEnd,
     moved: TrialResult,

@@ -7,8 +7,8 @@
 //! bench have the same figures, table and page.
 //!
 //! All rates count the bytes on the wire that arrive. "Fair" is the rate of the bottleneck divided
-//! by the number of flows. `--help` lists the options. The exit code is 0 for all figures, since
-//! the table is the result.
+//! by the number of flows. `--help` lists the options. The exit code does not depend on the
+//! figures: the table is the result.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"

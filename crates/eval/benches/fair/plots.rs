@@ -6,7 +6,8 @@ use std::{ops::Range, time::Duration};
 use bench_kit::plot::{Axis, Mark, Plot, Series};
 use link::sim::CrowdRecord;
 
-/// Conclusion of the link's congestion controller about the path, as a class that a plot can show.
+/// State of the path according to the link's congestion controller, as one of three classes for
+/// plots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ControllerView {
     Alone,
@@ -61,7 +62,8 @@ fn rates(record: &CrowdRecord, line_bits_per_s: f64, spans: &[Range<Duration>]) 
     }
 }
 
-/// Plots the delay of the queue. A band of points above it shows the first link's view of the path.
+/// Plots the delay of the queue. A band of points above the curve shows the state of the path
+/// according to the first link.
 fn queue(record: &CrowdRecord, spans: &[Range<Duration>]) -> Plot {
     let delay = |span: &Range<Duration>| {
         let delay_ms = record.queue_mean(span).as_secs_f64() * 1e3;
@@ -109,8 +111,8 @@ impl ControllerView {
     }
 }
 
-/// Returns whether a flow belongs to a link. Only the congestion controller of a link reports its
-/// limit.
+/// Returns whether a flow belongs to a link. Only a link reports the rate that its congestion
+/// controller allows.
 fn is_link(record: &CrowdRecord, flow: usize) -> bool {
     let mut samples = record.samples(flow).iter();
     samples.any(|sample| sample.allowed_bytes_per_s > 0.0)

@@ -17,9 +17,9 @@ pub fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the seconds until the first flow holds its fair share for twenty seconds. Each mean over
-/// five seconds must then be 0.5 to 1.5 times the fair share. Returns infinity if that never
-/// happens before `end`.
+/// Returns the seconds until the first flow holds its fair share for twenty seconds. During these
+/// twenty seconds, the mean of each five seconds must be 0.5 to 1.5 times the fair share. Returns
+/// infinity if no such period ends before `end`.
 pub fn seconds_to_fair(record: &CrowdRecord, fair: f64, end: Duration) -> f64 {
     let is_fair = |at: Duration| {
         let share = record.rate(0, &(at..at + 5 * S)) / fair;
@@ -30,8 +30,9 @@ pub fn seconds_to_fair(record: &CrowdRecord, fair: f64, end: Duration) -> f64 {
     })
 }
 
-/// Returns the seconds from `from` until the rates stay even for ten seconds. Jain's index of each
-/// two seconds must then be 0.95 or more. Returns infinity if that never happens before `end`.
+/// Returns the seconds from `from` until the rates stay even for ten seconds. During these ten
+/// seconds, Jain's index of each two seconds must be 0.95 or more. Returns infinity if no such
+/// period ends before `end`.
 pub fn seconds_to_converge(record: &CrowdRecord, from: Duration, end: Duration) -> f64 {
     let is_even = |at: Duration| record.jain(&(at..at + 2 * S)) >= 0.95;
     first(from, end, 10 * S, |at| {

@@ -1,8 +1,8 @@
 //! The bench in virtual time: cores of the link compete with models of TCP, and with other links.
 //!
 //! The path has 100 Mbit/s. A run takes 120 s, and the figures exclude the first 30 s, unless a row
-//! states otherwise. A row passes if every seed is within the limits. The share that CUBIC keeps
-//! passes if the mean of all seeds is within the limit.
+//! states otherwise. A row passes if every seed is within the limits. There is one exception: for
+//! the share that CUBIC keeps, only the mean of all seeds must be within the limit.
 
 use std::{
     ops::Range,
@@ -219,8 +219,8 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
 /// Each row is run twice: with the link, and with a CUBIC flow in the link's place. The share that
 /// Reno or BBR keeps is its mean rate in the first run divided by its mean rate in the second run.
 ///
-/// The requirement that no flow starves applies only to Reno. BBR with a short queue also starves
-/// CUBIC.
+/// The requirement that no flow starves applies only to rows with Reno. On a path with a short
+/// queue, BBR starves even CUBIC flows.
 fn beside_others(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let kinds = [("Reno", FlowKind::reno()), ("BBR", FlowKind::bbr())];
     let mut rows = Vec::new();

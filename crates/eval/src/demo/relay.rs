@@ -1,5 +1,5 @@
-//! A relay on loopback that delays and drops datagrams like a WAN path. It serves systems that
-//! forbid namespaces.
+//! A relay on loopback that delays and drops datagrams like a WAN path. The demonstration uses the
+//! relay on systems that forbid namespaces.
 
 use std::{
     io,

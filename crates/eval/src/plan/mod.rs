@@ -87,8 +87,8 @@ impl EvaluationPlan {
 }
 
 impl CellTask {
-    /// Returns the compared programs in the order of repetition number `repetition`. Each
-    /// repetition starts with the next program.
+    /// Returns the compared programs in their order for repetition number `repetition`. The first
+    /// program of a repetition is the second program of the previous repetition.
     pub fn turn(&self, repetition: u32) -> impl Iterator<Item = Side> + '_ {
         let first = repetition as usize % self.sides.len();
         let (last, rest) = self.sides.split_at(first);

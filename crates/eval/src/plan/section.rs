@@ -293,7 +293,7 @@ impl TrialLimit {
     }
 }
 
-/// Parses each text as one or more values, and replaces each cell by one cell for each value.
+/// Parses each text as one or more values. Replaces each cell by several cells, one for each value.
 fn vary<'a, T: Copy>(
     cells: &mut Vec<Cell>,
     many: impl Into<Option<&'a Spanned<TextList>>>,
@@ -316,7 +316,8 @@ fn vary<'a, T: Copy>(
     Ok(())
 }
 
-/// Replaces each cell by one cell for each value of a field. `place` returns the field in a cell.
+/// Replaces each cell by several cells, one for each value of a field. `place` returns the field in
+/// a cell.
 fn multiply<T: Copy>(cells: &mut Vec<Cell>, values: &[T], place: impl Fn(&mut Cell) -> &mut T) {
     let with = |cell: &Cell, value: &T| {
         let mut cell = cell.clone();
@@ -429,8 +430,8 @@ fn read_sides(sides: &Spanned<Vec<Side>>) -> Result<Vec<Side>, PlanProblem> {
     Ok(sides.get_ref().clone())
 }
 
-/// Shortest time limit that is a multiple of the ideal time. The ideal time of a small file is near
-/// zero, and slow programs should still finish.
+/// Minimum of a time limit that a plan states as a multiple of the ideal time. The ideal time of a
+/// small file is near zero, but slow programs should still finish.
 const LIMIT_MIN: Duration = Duration::from_secs(5);
 /// Maximum number of threads of a mover. aria2 opens at most 16 connections to a server.
 const THREADS_MAX: u32 = 16;

@@ -193,7 +193,7 @@ fn movers_have_threads() {
     }
 }
 
-/// Each plan of the repository is valid, and so is its published subset if it has one.
+/// Each plan of the repository is valid. If a plan has a published subset, the subset is valid too.
 #[test]
 fn our_plans_are_plans() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");

@@ -1,5 +1,5 @@
 //! The plots of a report. If a quantity varies within a plan, the report plots the goodput over
-//! this quantity. It has one such plot for each combination of the other quantities.
+//! this quantity. The report has one such plot for each combination of the other quantities.
 
 use std::collections::BTreeSet;
 

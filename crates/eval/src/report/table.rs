@@ -290,13 +290,13 @@ struct Headline {
     reached: Summary,
     /// Median efficiency of Longhaul in the same cells.
     own: Option<f64>,
-    /// Counts of trials and cells. `None` in the row of the best other program, since that is a
-    /// different program in each cell.
+    /// Counts of trials and cells. `None` in the row of the best other program, since the best
+    /// program differs between cells.
     counts: Option<HeadlineCounts>,
 }
 
 struct HeadlineCounts {
-    /// Number of cells in which the program reached more than every rival.
+    /// Number of cells in which the program was more efficient than every rival.
     cells_ahead: usize,
     trials_complete: usize,
     trials: usize,

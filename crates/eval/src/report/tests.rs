@@ -148,7 +148,7 @@ fn two_runs_are_compared_cell_by_cell() {
     assert!(nothing.contains("no records"), "{nothing}");
 }
 
-/// Record of a trial with ten sessions. `failed` of these sessions failed.
+/// Record of a trial with ten sessions. `failed` is the number of failed sessions.
 fn session(seconds: f64, failed: u64) -> TrialRecord {
     let mut record = record(Side::Longhaul, 0);
     record.cell.work.job = WorkKind::Sessions;

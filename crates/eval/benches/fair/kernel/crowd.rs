@@ -1,5 +1,5 @@
-//! Runs of several flows that share one emulated path: pairs of links, and connections of the
-//! kernel's TCP.
+//! Experiments in which several flows share one emulated path. A flow is a pair of links, or a
+//! connection of the kernel's TCP.
 //!
 //! The rates and queues over time are recorded in the same form as in the simulator.
 
@@ -322,7 +322,8 @@ fn send_by_link([sender, receiver]: &[Link; 2], time: Duration) -> anyhow::Resul
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(32);
 /// Time between two samples.
 const EVERY: Duration = MS.saturating_mul(10);
-/// Number of bytes that no path of this bench can carry within a run.
+/// Number of bytes of an endless transfer. It exceeds the number of bytes that any path of this
+/// bench can carry during a run.
 const ENDLESS: ByteCount = ByteCount::gibibytes(1 << 20);
 const BLOCK_BYTES: usize = 128 << 10;
 /// Bytes on the wire for each byte of TCP payload, for full packets with TCP timestamps.

@@ -1,5 +1,5 @@
-//! The rows of the bench over emulated paths: their flows and paths, and the shares that they
-//! require.
+//! Rows of the bench over emulated paths. Each row defines its flows, its path and the required
+//! shares.
 
 use std::{ops::Range, time::Duration};
 
@@ -31,7 +31,7 @@ pub struct Row {
 /// Function that runs a row once, with a seed.
 pub type RowRunner = dyn Fn(&Times, u64) -> anyhow::Result<RowOutcome> + Send + Sync;
 
-/// Duration of a run, and the time at its beginning that the figures exclude.
+/// Duration of a run, and duration of its initial period. The figures exclude the initial period.
 #[derive(Debug, Clone)]
 pub struct Times {
     pub settle: Duration,
@@ -44,8 +44,8 @@ impl Times {
     }
 }
 
-/// Returns the rows that together take at most twenty minutes. With `is_full`, returns all rows.
-/// With `is_quick`, returns one row of each group.
+/// Returns the default rows, which together take at most twenty minutes. With `is_full`, returns
+/// all rows. With `is_quick`, returns one row of each group.
 pub fn groups(is_full: bool, is_quick: bool) -> Vec<Group> {
     let cubic: &[(u64, f64, u64)] = match (is_full, is_quick) {
         (true, _) => &ALL,
@@ -278,7 +278,7 @@ fn small_user() -> Vec<Row> {
 /// competing flows.
 const SMALL_BUFFER: ByteCount = ByteCount::kibibytes(92);
 
-/// Returns the figures of the path that every row shows.
+/// Returns the figures about the path. Every row shows these figures.
 fn line_figures(
     line: &SymmetricPath,
     record: &CrowdRecord,
