@@ -2,8 +2,8 @@
 //!
 //! Only the bytes themselves determine where a chunk ends. Equal bytes are therefore cut into equal
 //! chunks at any position in a file. FastCDC (Xia et al., USENIX ATC 2016; normalised, in the form
-//! of the year 2020) finds the ends. It uses a table of 256 random numbers, which is a secret of
-//! two gateways.
+//! of the year 2020) finds the ends of chunks. It uses a secret table of 256 random numbers, which
+//! only the two gateways have.
 //!
 //! An attacker without the table cannot prepare bytes that are cut only into the smallest or the
 //! largest chunks. The secret table also prevents the sizes of chunks from revealing their content

@@ -69,7 +69,8 @@ pub struct Encoder {
     /// of an incomplete chunk.
     sent_ahead_bytes: usize,
     list_builder: ListBuilder,
-    /// Chunks of the current list that the receiver may have. These chunks are not sent yet.
+    /// Chunks that the receiver may have and that are in the current list. These chunks are not
+    /// sent yet.
     known: Vec<(ChunkReference, Bytes)>,
     /// Whether the receiver may have the chunk that was cut last.
     is_among_known: bool,
@@ -128,8 +129,8 @@ impl Encoder {
         buffer.len() > self.sent_ahead_bytes || !self.known.is_empty()
     }
 
-    /// Returns whether the receiver probably has the next chunks, because it may have the previous
-    /// chunk. Waiting for the ends of these chunks then saves their bytes.
+    /// Returns whether the receiver may have the previous chunk. The receiver then probably has the
+    /// next chunks, too. Waiting for the ends of the next chunks saves their bytes.
     pub fn is_among_known(&self) -> bool {
         self.is_among_known
     }
@@ -253,8 +254,8 @@ impl Encoder {
         chunks.record_sent(list.name, list.bytes);
     }
 
-    /// Sends one reference for each chunk that the receiver may have. If the chunk cannot be kept
-    /// for requests of the receiver, sends its bytes instead.
+    /// Sends one reference for each chunk that the receiver may have. If a chunk cannot be kept for
+    /// requests of the receiver, sends the bytes of this chunk instead.
     fn put_known(&mut self, chunks: &mut dyn SenderChunks, out: &mut VecDeque<Bytes>) {
         let mut references = Vec::new();
         for (reference, chunk) in std::mem::take(&mut self.known) {

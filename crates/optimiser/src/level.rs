@@ -9,8 +9,8 @@
 //!
 //! If even the lowest level takes most of the time, a trial without compression follows. The
 //! chooser compares the time per byte with and without compression. If the trial is faster,
-//! compression stays off for half a gibibyte. If the trial becomes slower than compression was, it
-//! ends early, since the content or the path may have changed.
+//! compression stays off for half a gibibyte. If the trial becomes slower than compression was, the
+//! trial ends early, since the content or the path may have changed.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ impl Default for LevelChooser {
 /// State of a trial without compression.
 #[derive(Debug)]
 struct UncompressedTrial {
-    /// Time per byte with compression, with which the trial is compared, in seconds.
+    /// Time per byte with compression, in seconds. The trial is compared with this time.
     against_s_per_byte: f64,
     /// Number of consecutive windows in which the trial was slower than compression.
     slower: u32,
@@ -222,17 +222,19 @@ const FIRST_BYTES: usize = 16 * WINDOW_BYTES;
 /// may slow a single window.
 const SLOWER_MOST: u32 = 3;
 
-/// Maximum number of bytes of a trial without compression. A trial that was slower also permits the
-/// next trial only after this number of bytes.
+/// Maximum number of bytes of a trial without compression. After a slower trial, the next trial
+/// starts only after the same number of bytes.
 const COMPARE_BYTES: usize = 512 * 1024 * 1024;
 
 /// Weight of the newest window in the moving average of the time per byte.
 const RECENT: f64 = 0.2;
 
-/// Fraction of the time spent on waiting for the link from which the link counts as the bottleneck.
+/// Threshold for the fraction of time that the stream waits for the link. From this fraction on,
+/// the link counts as the bottleneck.
 const LINK_BUSY: f64 = 0.3;
 
-/// Fraction of the time spent on coding from which coding counts as the bottleneck.
+/// Threshold for the fraction of time that the stream spends on coding. From this fraction on,
+/// coding counts as the bottleneck.
 const CODING_MOST: f64 = 0.7;
 
 /// Time of a level divided by the time of the level below it. On a source archive, zstd 1.5.7

@@ -6,7 +6,7 @@
 //! count and a hash of all bytes before coding. The peer therefore detects any error of the coding.
 //!
 //! The crate uses no socket and no clock, except in the thread of a [`store::Store`]. The driver of
-//! an encoder measures the times for it.
+//! an encoder measures the times that the encoder needs.
 #![deny(clippy::disallowed_methods)]
 
 pub mod check;

@@ -75,14 +75,16 @@ const _: () = assert!(LIST_MIN * REFERENCE_BYTES >= KEPT_LEAST);
 /// Maximum number of chunks of a list.
 pub const LIST_MAX: usize = 256;
 
-/// Total bytes of chunks at which a list with at least [`LIST_MIN`] chunks ends.
+/// Number of bytes that ends a list: a list with at least [`LIST_MIN`] chunks ends when its chunks
+/// have this number of bytes.
 ///
-/// A sender keeps the chunks in memory until it has looked up the list, so this limits the memory.
+/// A sender keeps the chunks in memory until it has looked up the list, so this limit also bounds
+/// the memory.
 const LISTED_BYTES: usize = LIST_MIN * CHUNK_MAX;
 
 /// Maximum total bytes of the chunks of a list.
 pub const LISTED_MAX: usize = LISTED_BYTES + CHUNK_MAX;
 
-/// Bit mask for the name of a chunk. If a list is long enough, a chunk whose masked name is zero
-/// ends it: one chunk in 64.
+/// Bit mask for the name of a chunk. A list that is long enough ends with the next chunk whose
+/// masked name is zero. On average, one chunk in 64 has such a name.
 const END_MASK: u8 = 63;

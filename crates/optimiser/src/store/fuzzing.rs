@@ -17,12 +17,13 @@ use super::{
 
 /// Parses `bytes` in four ways, and returns the total number of records found.
 ///
-/// Two ways leave the bytes unchanged: as a segment, and as the bytes after an intact header. Two
-/// ways correct the checksums: as records, and as the table of a footer.
+/// Two ways leave the bytes unchanged: the parser reads them as a segment, and as the bytes after
+/// an intact header. Two ways correct the checksums first: the parser reads the bytes as records,
+/// and as the table of a footer.
 ///
 /// # Panics
-/// If the parser finds a record at an impossible position, or with content that differs from its
-/// name.
+/// If the parser finds a record at an impossible position, or a record whose content does not have
+/// the hash in its name.
 pub fn segment(bytes: &[u8]) -> usize {
     let header = format::header(ID, NUMBER);
     let behind_header = [&header, bytes].concat();
@@ -75,8 +76,8 @@ fn correct_records(bytes: &mut [u8]) {
     }
 }
 
-/// Interprets the bytes after the header as names of records. Replaces them by records of zeros,
-/// and by a footer with these names.
+/// Interprets the bytes after the header as names and lengths of records. Replaces these bytes by
+/// records of zeros, and by a footer for these records.
 fn correct_footer(bytes: &mut Vec<u8>) {
     let table = bytes.split_off(HEADER_BYTES);
     let mut entries = Vec::new();

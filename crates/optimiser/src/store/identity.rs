@@ -1,8 +1,8 @@
 //! Identity of a store in its own file: its id, and the secret for cutting its chunks.
 //!
 //! The file contains a magic number, a version, the id, the secret and a checksum. It is the only
-//! file that the store syncs, and that it replaces atomically. The store writes it only when it is
-//! created or cleared. Without the identity, all segments are worthless.
+//! file that the store syncs and replaces atomically. The store writes the file only when the store
+//! is created or cleared. Without the identity, all segments are worthless.
 
 use std::{fmt, io, path::Path};
 

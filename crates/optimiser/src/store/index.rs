@@ -164,7 +164,7 @@ impl ChunkIndex {
     }
 }
 
-/// Returns the position in the shard of the first entry with this tag.
+/// Returns the index of the first entry with this tag in the shard.
 fn first(shard: &[u64], tag: u64) -> usize {
     let least = tag << LOCATION_BITS;
     shard.partition_point(|entry| *entry < least)

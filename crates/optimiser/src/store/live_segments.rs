@@ -60,8 +60,8 @@ impl LiveSegments {
         lock(&self.0).size_bytes.keys().copied().collect()
     }
 
-    /// Returns the number of the segment that ends in these bits. At most one segment matches,
-    /// since the numbers of all segments span less than 2¹⁶.
+    /// Returns the segment number that ends in these bits. At most one segment matches, since the
+    /// numbers of all segments span less than 2¹⁶.
     pub(super) fn number(&self, last_bits: u16) -> Option<u64> {
         let state = lock(&self.0);
         let (newest, _) = state.size_bytes.last_key_value()?;
@@ -122,8 +122,8 @@ const OPEN_MAX: usize = 16;
 
 const SUFFIX: &str = ".segment";
 
-/// Upper limit of segment numbers. It leaves enough numbers for one segment per microsecond for
-/// eight years.
+/// Upper limit of segment numbers. It suffices for one new segment per microsecond during eight
+/// years.
 const NUMBER_END: u64 = 1 << 48;
 
 #[cfg(test)]

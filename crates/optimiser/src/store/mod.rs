@@ -73,8 +73,8 @@ pub struct StoreSettings {
     /// Maximum number of bytes of all segments on the disk. A store of a few MiB is of little
     /// benefit. A limit above 3.6 TiB has no effect.
     pub size_max_bytes: u64,
-    /// Maximum number of bytes in the write queue. At 1 Gbit/s, 16 MiB fill in about a tenth of a
-    /// second.
+    /// Maximum number of bytes in the write queue. At 1 Gbit/s, a queue of 16 MiB fills in about a
+    /// tenth of a second.
     pub queue_max_bytes: usize,
     /// Pause after a failed write, such as 30 s. The store drops new chunks during the pause.
     pub pause: Duration,

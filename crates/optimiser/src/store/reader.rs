@@ -24,7 +24,7 @@ pub(super) struct StoreReader {
     pub index: ChunkIndex,
     pub segments: LiveSegments,
     pub counters: EventCounters,
-    /// Reason why the store currently cannot write chunks. `None` while it can.
+    /// Reason why the store currently cannot write chunks. `None` while the store can write chunks.
     pub trouble: Mutex<Option<String>>,
 }
 

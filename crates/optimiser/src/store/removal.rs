@@ -9,7 +9,7 @@ use std::{
 use super::{LOCK_FILE, StoreOpenError, identity, live_segments};
 
 /// Returns whether a process has opened the store in a folder. During this call, another process
-/// that opens the store may get the error that it is in use.
+/// that opens the store may get the error that the store is in use.
 ///
 /// # Errors
 /// The error of reading the folder.

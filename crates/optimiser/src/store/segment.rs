@@ -25,7 +25,7 @@ pub(super) enum SegmentContent {
     /// A segment without an intact footer. The variant contains the valid records from its start up
     /// to the first invalid record.
     Unsealed(Vec<RecordPosition>),
-    /// A file that is not the segment with this number of this store.
+    /// A file that is not this store's segment with this number.
     Foreign,
 }
 

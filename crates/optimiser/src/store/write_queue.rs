@@ -43,7 +43,7 @@ pub(super) enum WriterTask {
     Write(Vec<(ChunkName, Bytes)>),
     /// No chunk is queued. The writer continues with its other work.
     Other,
-    /// All chunks are written, and no more will follow.
+    /// All chunks are written, and no further chunk will follow.
     End,
 }
 

@@ -566,14 +566,14 @@ fn seal(
 const SEGMENT_LEAST_BYTES: u64 = 256 * 1024;
 
 /// Maximum number of segments that the writer removes for one batch on a full disk. If the disk is
-/// still full after them, other files fill it.
+/// still full after these removals, files of other programs fill the disk.
 const EVICTIONS_MAX: usize = 4;
 
 /// Time for which a store stays smaller after its disk was full.
 const SHRUNK_TIME: Duration = Duration::from_secs(600);
 
-/// Number of store bytes for which the index may have one entry. It is a quarter of the usual chunk
-/// size. An entry takes 8 bytes of memory.
+/// Size of the store in bytes, divided by the maximum number of index entries. It is a quarter of
+/// the usual chunk size. An entry takes 8 bytes of memory.
 const CHUNK_LEAST_BYTES: u64 = 4096;
 
 /// Maximum difference between the number of the oldest segment and the next new number. It is below

@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64;
 
-/// Store of a sender that sends a reference to each chunk that it sent before.
+/// Store of a sender. For each chunk that the sender sent before, it sends a reference.
 #[derive(Default)]
 struct Known {
     names: HashMap<ChunkName, Bytes>,

@@ -1,7 +1,7 @@
 //! A file system in memory that simulates faults.
 //!
-//! The faults are power cuts that preserve a random subset of the unsynced changes, errors, short
-//! reads and writes, a full disk, and flipped bits.
+//! The faults are errors, short reads and writes, a full disk, flipped bits, and power cuts. A
+//! power cut preserves a random subset of the unsynced changes.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
