@@ -1,7 +1,7 @@
 //! Connections and listeners of sessions: TCP, or pipes within this process.
 //!
-//! The kind is an enum, so that reads and writes over TCP need no dynamic dispatch.
-//! [`socket`](crate::socket) has the options of TCP sockets, and the functions that close them.
+//! A [`Connection`] is an enum, so that reads and writes over TCP need no dynamic dispatch.
+//! [`socket`](crate::socket) has the options of TCP sockets, and functions that close TCP sockets.
 
 use std::{
     io::{self, IoSlice},

@@ -52,7 +52,7 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Returns whether the allow list refuses the target, so that another attempt is useless.
+    /// Returns whether the allow list refuses the target. Another attempt is then useless.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Denied { .. })
     }
@@ -117,7 +117,7 @@ fn allowed(
 }
 
 /// Sorts addresses so that the address families alternate, starting with the family of the first
-/// address (RFC 8305 section 4). Within a family the resolver's order stays.
+/// address (RFC 8305 section 4). Within a family, the addresses keep the resolver's order.
 fn alternate_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else {
         return addresses;

@@ -2,8 +2,8 @@
 //!
 //! A [`Pipe`] is one end of a connection. Bytes written at one end are read at the opposite end,
 //! complete and in order. Each direction holds at most [`CAPACITY_BYTES`]. Like a TCP connection, a
-//! direction ends in order or with a reset. A [`PipeNetwork`] assigns addresses to pipes. Pipes use
-//! no socket, so no other process can connect to them.
+//! direction ends with a FIN or with a reset. A [`PipeNetwork`] assigns addresses to pipes. Pipes
+//! use no socket, so no other process can connect to them.
 
 mod direction;
 mod network;
@@ -35,8 +35,8 @@ pub use self::{
 
 /// One end of a connection within this process.
 ///
-/// Dropping the pipe ends the connection in order. After [`mark_abort`](Self::mark_abort) it resets
-/// the connection.
+/// Dropping the pipe is an orderly end of the connection. After [`mark_abort`](Self::mark_abort),
+/// dropping the pipe resets the connection.
 #[derive(Debug)]
 pub struct Pipe {
     /// The direction that this end reads.

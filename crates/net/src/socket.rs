@@ -69,8 +69,8 @@ pub fn tune_data(connection: &Connection) -> io::Result<()> {
     socket.set_linger(Some(Duration::ZERO))
 }
 
-/// Sets the options of a forwarded connection: the options for bulk data, and urgent bytes stay in
-/// the stream.
+/// Sets the options of a forwarded connection: the options for bulk data, and the option that keeps
+/// urgent bytes in the stream.
 ///
 /// Without the second option the kernel removes an urgent byte from the stream, and the byte is
 /// lost. Telnet and Oracle's clients send urgent bytes.
@@ -110,7 +110,7 @@ pub fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
 /// Connects a data connection from the address `local`. The peer may require the address of the
 /// control connection.
 ///
-/// A cancelled attempt is reset, since the peer would take an orderly end for an empty file.
+/// A cancelled attempt is reset, since the peer would interpret an orderly end as an empty file.
 ///
 /// # Errors
 /// The error of the system call. [`io::ErrorKind::TimedOut`] after `timeout`.
@@ -181,10 +181,10 @@ pub struct KernelBuffer {
 }
 
 impl KernelBuffer {
-    /// Creates the size of a receive buffer, with the initial value that [`bound_receive_buffer`]
-    /// has set.
+    /// Creates the value for a receive buffer. [`bound_receive_buffer`] has set the buffer's
+    /// initial size.
     ///
-    /// A smaller initial value would make a client on the same machine send short segments. The
+    /// A smaller initial size would make a client on the same machine send short segments. The
     /// client's kernel would then repeatedly wait for 200 ms.
     pub fn unread() -> Self {
         Self {
@@ -192,8 +192,8 @@ impl KernelBuffer {
         }
     }
 
-    /// Creates the size of a buffer for unsent bytes, with the initial value that [`tune_data`] has
-    /// set.
+    /// Creates the value for a buffer of unsent bytes. [`tune_data`] has set the buffer's initial
+    /// size.
     pub fn unsent() -> Self {
         Self {
             bytes: UNSENT_MAX_BYTES as usize,
@@ -240,8 +240,8 @@ fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// Closes the connection with a reset, so that the peer does not take a partial file for a complete
-/// file.
+/// Closes the connection with a reset. After an orderly end, the peer would treat a partial file as
+/// a complete file.
 pub fn abort(connection: impl Into<Connection>) {
     let connection = connection.into();
     mark_abort(&connection);
@@ -255,8 +255,8 @@ pub async fn end_orderly(writer: &mut LegWriter) -> io::Result<()> {
     writer.shutdown().await
 }
 
-/// Sends the FIN without the TLS close_notify, which would mark a complete end. All bytes must have
-/// been flushed before.
+/// Sends the FIN without the TLS close_notify. A close_notify would mark the data as complete. All
+/// bytes must have been flushed before.
 pub fn end_without_notify(writer: &LegWriter) -> io::Result<()> {
     let connection = writer.leg().connection();
     mark_orderly(connection)?;
@@ -300,8 +300,8 @@ pub fn acknowledge_now(connection: &Connection) {
 /// acknowledges bytes by reading them.
 ///
 /// # Errors
-/// The connection's error if it broke with unacknowledged bytes. [`io::ErrorKind::TimedOut`] after
-/// 30 s without progress.
+/// The connection's error if the connection broke before all bytes were acknowledged.
+/// [`io::ErrorKind::TimedOut`] after 30 s without progress.
 pub async fn wait_for_acknowledgement(connection: &Connection) -> io::Result<()> {
     match connection {
         Connection::Tcp(tcp) => wait_for_tcp_acknowledgement(tcp).await,

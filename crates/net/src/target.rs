@@ -419,7 +419,8 @@ fn ends_in_a_port(text: &str) -> bool {
 }
 
 impl AllowList {
-    /// Returns whether an entry may permit `target` once its name is resolved. True for an address.
+    /// Returns whether an entry may permit `target` once its name is resolved. The result is true
+    /// if the target's host is an address.
     pub fn may_resolve(&self, target: &HostPort) -> bool {
         match &target.host {
             Host::Ip(_) => true,
@@ -487,7 +488,7 @@ impl AllowList {
     }
 }
 
-/// Returns the special range that contains `ip`, with its kind. Returns `None` for other addresses.
+/// Returns the special range that contains `ip`, with its kind, or `None` without such a range.
 ///
 /// An entry permits such an address only if the entry is a network within the special range. For
 /// example, `0.0.0.0/0` does not permit loopback addresses.
@@ -557,7 +558,7 @@ macro_rules! deserialize_from_str {
 }
 deserialize_from_str!(HostPort, Network, ServesPattern, AllowEntry);
 
-/// Special networks. An entry permits their addresses only if it lies within such a network.
+/// Special networks. Only an entry within such a network permits addresses of this network.
 const SPECIAL: [(&str, &str); 10] = [
     ("unspecified", "0.0.0.0/8"),
     ("loopback", "127.0.0.0/8"),

@@ -29,7 +29,8 @@ pub fn listen_for_control(address: SocketAddr) -> io::Result<std::net::TcpListen
     Ok(socket.into())
 }
 
-/// Makes a listener that an earlier process created accept connections to all addresses, too.
+/// Makes an inherited listener accept connections to all addresses, too. An earlier process has
+/// created the listener.
 ///
 /// # Errors
 /// The error of the system call.
@@ -107,7 +108,7 @@ async fn connect_in_time(
 /// How a cancelled connection attempt ends for the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CancelledEnd {
-    /// The peer receives a reset, since it would take an orderly end for an empty file.
+    /// The peer receives a reset, since it would interpret an orderly end as an empty file.
     Reset,
     /// The peer receives an orderly end.
     Ended,

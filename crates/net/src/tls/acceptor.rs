@@ -2,7 +2,7 @@
 //! session.
 //!
 //! A client presents the ticket of its control connection on each data connection. Some clients,
-//! such as FileZilla, take a full handshake on a data connection for an attack. The tickets are
+//! such as FileZilla, treat a full handshake on a data connection as an attack. The tickets are
 //! therefore stateless, and a client can use them any number of times.
 //!
 //! Each FTP session has its own ticket key. A data connection that resumes the TLS session
@@ -69,15 +69,18 @@ pub enum AcceptorError {
 struct Configs {
     versions: Alpn,
     /// Configuration with only TLS 1.2, for clients that support TLS 1.2. The configuration exists
-    /// only if data connections must resume. A TLS 1.2 session can be resumed any number of times.
+    /// only if data connections must resume the TLS session. A TLS 1.2 session can be resumed any
+    /// number of times.
     ///
     /// In TLS 1.3, OpenSSL's clients use each ticket only once, and data connections cannot deliver
-    /// new tickets. The number of tickets would limit the number of files that curl can fetch.
+    /// new tickets. With TLS 1.3, the number of tickets would therefore limit the number of files
+    /// that curl can fetch.
     tls12: Option<Alpn>,
 }
 
 /// Configurations with and without ALPN. The configuration with ALPN is for clients that offer
-/// `ftp`. The other configuration prevents a refusal of clients with different offers.
+/// `ftp`. Clients with different offers get the configuration without ALPN, since the TLS library
+/// would otherwise refuse them.
 #[derive(Debug)]
 struct Alpn {
     ftp: Arc<ServerConfig>,

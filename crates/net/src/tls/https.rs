@@ -3,8 +3,8 @@
 //!
 //! A client certificate is optional. The handshake accepts any certificate whose key the client
 //! has, since browsers hardly explain failed handshakes to their users. [`judge`] checks the
-//! certificate at each request, since certificates expire and roots change. For the same reason
-//! sessions are not resumed.
+//! certificate at each request, since certificates expire and roots change. For the same reasons,
+//! TLS sessions are not resumed.
 
 use std::{io, sync::Arc, time::Duration};
 

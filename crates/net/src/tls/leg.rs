@@ -24,8 +24,8 @@ use crate::Connection;
 
 /// A connection with or without TLS.
 ///
-/// Under TLS, only a flush sends written bytes. `shutdown` sends the FIN. Under TLS it sends a
-/// close_notify before the FIN. Dropping a leg closes the socket without a close_notify.
+/// Under TLS, only a flush sends written bytes. `shutdown` sends the FIN. Under TLS, `shutdown`
+/// sends a close_notify before the FIN. Dropping a leg closes the socket without a close_notify.
 #[derive(Debug)]
 pub struct Leg(Arc<LegState>);
 
@@ -107,8 +107,8 @@ impl Leg {
         shown.unwrap_or_default().to_vec()
     }
 
-    /// Returns whether the data ended with a FIN without a close_notify. The last bytes of the peer
-    /// may then be missing.
+    /// Returns whether the data ended with a FIN, but without a close_notify. The last bytes of the
+    /// peer may then be missing.
     ///
     /// Always returns false without TLS.
     pub fn closed_without_notify(&self) -> bool {

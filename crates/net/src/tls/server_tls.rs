@@ -3,7 +3,7 @@
 //! The near gateway reads the settings from its configuration, and the far gateway applies them. In
 //! the encoding, the first byte states when TLS starts, and the second byte states how the server
 //! is verified. The parameters of the verification fill the remaining bytes. A pin is 32 bytes. A
-//! root certificate is its length in two bytes, and its DER form.
+//! root certificate is encoded as its length in two bytes, followed by its DER form.
 
 use rustls::pki_types::CertificateDer;
 

@@ -1,9 +1,9 @@
 //! TLS tickets of one FTP session. Each session has its own ticket key, so only connections of this
-//! session can resume with them.
+//! session can use the tickets.
 //!
-//! The TLS library's own tickets change their key every six hours. This key lasts as long as the
-//! session, since a session that lasts for days must still accept its first ticket. No other
-//! session uses the key.
+//! The TLS library changes the key of its own tickets every six hours. The session's ticket key
+//! lasts as long as the session, since a session of several days must still accept its first
+//! ticket.
 
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},

@@ -5,8 +5,8 @@ use rustls::pki_types::CertificateDer;
 /// The TLS rules of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsRules {
-    /// Whether TLS is required. Clients without TLS can then send no command beyond `AUTH TLS`, and
-    /// all data is encrypted.
+    /// Whether TLS is required. Clients without TLS can then send no command other than `AUTH TLS`,
+    /// and all data is encrypted.
     pub is_required: bool,
     /// Lowest TLS version that clients may use.
     pub version_min: TlsVersion,
