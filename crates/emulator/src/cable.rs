@@ -1,5 +1,5 @@
-//! Two sites that are connected by a veth pair without an emulator. They serve as the baseline for
-//! measuring the emulator's own cost.
+//! Two sites that are connected by a veth pair without an emulator. This set-up is the baseline for
+//! measurements of the emulator's own cost.
 
 use std::{ffi::OsStr, net::Ipv4Addr, os::fd::AsFd, process::Command};
 

@@ -103,9 +103,9 @@ impl Default for CaptureOptions {
     }
 }
 
-/// Ends the tap of a capture, which copies packets in the emulator's thread. Packets that the tap
-/// has already copied are still written. If the emulator's thread has ended, its taps have ended,
-/// too.
+/// Function that ends the tap of a capture. A tap copies packets in the emulator's thread. Packets
+/// that the tap has already copied are still written. If the emulator's thread has ended, its taps
+/// have ended, too.
 pub(super) struct EndTap(pub(super) Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for EndTap {
@@ -299,6 +299,6 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Longest time that a packet waits until its batch is full.
 const BATCH_TIME: Duration = Duration::from_millis(20);
 
-/// Maximum number of batches that wait for the disk, 16 MB in total. With 128 bytes of each packet,
-/// they last for most of a second at 1 Gbit/s.
+/// Maximum number of batches that wait for the disk, 16 MB in total. At 1 Gbit/s, with 128 bytes of
+/// each packet, the batches hold the packets of almost a second.
 const BATCHES_WAITING: usize = 256;

@@ -17,8 +17,8 @@ pub struct PathChange {
     pub rtt: Option<Duration>,
     /// One-way delay.
     pub delay: Option<Duration>,
-    /// Size of the bottleneck's queue. With `None`, a queue that has its default size keeps the
-    /// default size. The default size may change with the rate.
+    /// Size of the bottleneck's queue. `None` keeps the size. If the queue has the default size for
+    /// the old settings, it gets the default size for the new settings.
     pub queue: Option<ByteCount>,
     /// Variation of the one-way delay.
     pub jitter: Option<Jitter>,
@@ -96,7 +96,7 @@ fn default_queue(path: &PathConfig, paths: &[PathConfig; 2]) -> Option<ByteCount
 /// Parses a rate such as `300 Mbit/s`, or `unlimited`.
 ///
 /// # Errors
-/// [`WanError::Invalid`] for other text. Also for zero, since an outage has its own setting.
+/// [`WanError::Invalid`] for other text, and for zero. An outage has its own setting.
 pub fn parse_rate(text: &str) -> Result<Option<BitRate>, WanError> {
     if text == "unlimited" {
         return Ok(None);
@@ -193,7 +193,8 @@ pub fn parse_bursts(text: &str) -> Result<Option<GilbertElliott>, WanError> {
 /// Parses a reordering. `1%` means that 1 % of the packets skip the delay. `1%/50%` adds a
 /// correlation of 50 %.
 ///
-/// `1%/late 5ms` and `1%/50%/late 5ms` mean that the packets have an extra delay of 5 ms instead.
+/// `1%/late 5ms` and `1%/50%/late 5ms` mean that these packets have an extra delay of 5 ms instead
+/// of no delay.
 ///
 /// # Errors
 /// [`WanError::Invalid`] for other text.

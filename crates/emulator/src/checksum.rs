@@ -20,7 +20,7 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
     quads + rest
 }
 
-/// Reduces a sum to 16 bits, and adds the carries to it.
+/// Reduces a sum to 16 bits by adding the carries to the lower 16 bits.
 pub(super) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);

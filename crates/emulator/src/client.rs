@@ -30,7 +30,7 @@ use super::{
     state::EmulatorPaths,
 };
 
-/// Sends commands to the background emulator with one name.
+/// Client that sends commands to one background emulator.
 #[derive(Debug, Clone)]
 pub struct Client {
     place: EmulatorPaths,

@@ -54,8 +54,8 @@ pub(super) enum StartResult {
 /// thread when this function is called, since an ordinary user has to enter a user namespace.
 ///
 /// # Errors
-/// The error that prevented the WAN from starting. The process has also written its text to
-/// standard output.
+/// The error that prevented the WAN from starting. The process has also written the text of this
+/// error to standard output.
 pub fn run() -> anyhow::Result<()> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;

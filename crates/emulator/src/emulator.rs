@@ -2,9 +2,9 @@
 //! the emulated paths, and writes frames.
 //!
 //! The thread waits for frames and for the next arrival with nanosecond timeouts. It has real-time
-//! priority if the system permits it. If a packet is due within
-//! [`WanConfig::coalesce`](super::WanConfig) after the last delivery, it waits until that time has
-//! passed. At high rates, several packets then leave as one frame.
+//! priority if the system permits it. If a packet is due less than
+//! [`WanConfig::coalesce`](super::WanConfig) after the last delivery, the thread delivers the
+//! packet when this time has passed. At high rates, several packets then leave as one frame.
 
 use std::{
     io::{self, IoSlice, Write},
@@ -235,8 +235,8 @@ impl EmulatorLoop {
         }
     }
 
-    /// Returns the time at which the next packet is due, or at which the coalescing time ends, if
-    /// that is later. Returns `None` without packets.
+    /// Returns the later of two times: the time at which the next packet is due, and the end of the
+    /// coalescing time. Returns `None` without packets.
     fn next_flush(&self) -> Option<Instant> {
         let due = self.paths.next_arrival()?;
         Some(
@@ -397,7 +397,7 @@ impl FrameBuffer {
 }
 
 /// Minimum time between two reads of the sockets while frames arrive. The first frame after a pause
-/// is read at once. Every other frame is read at most this much later.
+/// is read at once. Every other frame is read with a delay of at most this time.
 const RECEIVE_GAP: Duration = Duration::from_micros(100);
 
 /// Maximum number of frames read from one site before the thread reads from the opposite site.
@@ -408,5 +408,5 @@ const FRAMES_PER_TURN: usize = 64;
 const LONGEST_FRAME: usize = 66 << 10;
 
 /// Size of the receive buffer in bytes. The end of the buffer stays unused if it is too short for a
-/// frame. In a large buffer this is a small fraction.
+/// frame. The unused end is a small fraction of the buffer.
 const BUFFER_BYTES: usize = 1 << 20;

@@ -82,8 +82,8 @@ impl WanError {
     }
 }
 
-/// Returns the setting that forbids namespaces, with its value. If no known setting does, returns a
-/// text with other possible reasons.
+/// Returns the setting that forbids namespaces, with its value. If no known setting forbids
+/// namespaces, returns a text with other possible reasons.
 fn forbidding_setting() -> String {
     let settings: [(&str, &str, &str); 4] = [
         (

@@ -209,7 +209,7 @@ impl Layout {
 pub(super) struct FrameSegment {
     pub(super) frame: Rc<Frame>,
     pub(super) index: u32,
-    /// Number of the bit in the IP packet that the path has flipped.
+    /// Number of the bit that the path has flipped, counted from the start of the IP packet.
     pub(super) flipped_bit: Option<u32>,
 }
 

@@ -107,7 +107,7 @@ impl Wan {
     /// pcap file with times in nanoseconds.
     ///
     /// The file contains each packet of the wire separately. The order is that in which the
-    /// emulator received and delivered the packets. Times may be late by at most
+    /// emulator received and delivered the packets. Times may be late by at most the sum of
     /// [`WanConfig::coalesce`] and 0.1 ms. A truncated packet keeps the kernel's partial checksum.
     ///
     /// # Errors

@@ -115,8 +115,9 @@ impl Netlink {
     }
 
     /// Sets the congestion control of TCP connections within the network of `address`, through the
-    /// route to this network. The setting applies to outgoing and to accepted connections. Unlike
-    /// the system's default, a route needs no permission outside the namespace.
+    /// route to this network. The setting applies to outgoing and to accepted connections. A change
+    /// of the route needs no permission outside the namespace, unlike a change of the system's
+    /// default.
     pub(super) fn set_route_congestion_control(
         &mut self,
         index: u32,

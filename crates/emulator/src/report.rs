@@ -27,9 +27,9 @@ pub struct DirectionReport {
     pub load: OverloadCounters,
 }
 
-/// Counters of events in one direction that the path's model does not include. `receive_drops`,
-/// `send_failures` and `late_packets` should be zero. They count effects of the machine instead of
-/// the path.
+/// Counters for one direction, of events that the path's model does not include. `receive_drops`,
+/// `send_failures` and `late_packets` should be zero. These three counters count effects of the
+/// machine instead of the path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverloadCounters {
     /// Number of received frames. One frame may contain many packets.
@@ -61,8 +61,8 @@ pub struct ThreadReport {
     pub cpu_time: Duration,
     /// Fraction of the last full second in which the thread was busy.
     pub busy: f64,
-    /// Highest value of `busy` so far. If it is near 1, the emulator limits the traffic instead of
-    /// the path.
+    /// Highest value of `busy` so far. If it is near 1, the traffic is limited by the emulator
+    /// instead of the path.
     pub busy_max: f64,
     /// Whether the thread has real-time priority.
     pub real_time: bool,
@@ -70,8 +70,8 @@ pub struct ThreadReport {
 
 impl WanReport {
     /// Returns whether the machine has distorted the path. Reasons are packets that the machine
-    /// lost instead of the emulated path, more than 1 % late packets, or a thread without idle
-    /// time. Measurements then depend on the machine more than on the path.
+    /// lost (not the emulated path), more than 1 % late packets, or a thread without idle time.
+    /// Measurements then depend on the machine more than on the path.
     pub fn saturated(&self) -> bool {
         let distorted = self
             .directions
@@ -84,8 +84,8 @@ impl WanReport {
     }
 
     /// Returns whether the machine has distorted the path since an earlier report of the same
-    /// emulator. Reasons are packets that the machine lost instead of the emulated path, or more
-    /// than 1 % late packets.
+    /// emulator. Reasons are packets that the machine lost (not the emulated path), or more than 1
+    /// % late packets.
     pub fn distorted_since(&self, earlier: &Self) -> bool {
         let directions = earlier.directions.iter().zip(&self.directions);
         directions.into_iter().any(|(before, after)| {

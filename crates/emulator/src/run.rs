@@ -1,4 +1,5 @@
-//! Runs: consecutive segments of a super-packet that leave at the same time, written as one frame.
+//! Runs of segments. A run is a sequence of consecutive segments of one super-packet. The segments
+//! leave at the same time, and are written as one frame.
 //!
 //! A network card splits super-packets in this way, and a receiver's kernel joins consecutive
 //! packets (LRO). The headers are adapted to the segments of the run. The payload is sent from the

@@ -1,8 +1,8 @@
 //! Changes of a WAN at given times, read from a TOML file.
 //!
 //! The file contains `[[step]]` sections. Each step has a time `at` and a `direction`, which
-//! defaults to both directions. It also has settings, as on the command line of `longhaul wan set`,
-//! without profiles and interfaces.
+//! defaults to both directions. It also has the settings of the command `longhaul wan set`, except
+//! profiles and interfaces.
 
 use std::{
     fmt, fs,

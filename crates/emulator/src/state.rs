@@ -31,7 +31,8 @@ pub(super) struct CleanupRecord {
     pub(super) namespaces: Vec<PathBuf>,
 }
 
-/// Lock that a running emulator holds, or a command that cleans up after a dead emulator.
+/// Lock of an emulator. The holder is the running emulator, or a command that cleans up after a
+/// dead emulator.
 #[derive(Debug)]
 pub(super) struct EmulatorLock {
     _file: Flock<fs::File>,

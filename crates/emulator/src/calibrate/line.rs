@@ -63,8 +63,9 @@ pub(super) fn asymmetric() -> Result<Vec<CalibrationRow>, LoadError> {
     Ok(rows)
 }
 
-/// Calibrates the queue with a burst of packets into an empty queue. The queue's capacity, and the
-/// packets that leave the queue during the burst, must arrive.
+/// Calibrates the queue with a burst of packets into an empty queue. The number of bytes that
+/// arrive must equal the queue's capacity. The tolerance is one packet plus the bytes that leave
+/// the queue during the burst.
 pub(super) fn queue() -> Result<Vec<CalibrationRow>, LoadError> {
     const QUEUE_BYTES: u64 = 100_000;
     let rate = BitRate::mbit(2);
@@ -101,8 +102,8 @@ pub(super) fn queue() -> Result<Vec<CalibrationRow>, LoadError> {
 }
 
 /// Calibrates the radio medium with two stations that send more than the medium carries. One
-/// station sends full frames, the other sends short frames. Each station must deliver one frame per
-/// sum of the two airtimes.
+/// station sends full frames, the other sends short frames. Each station must deliver one frame in
+/// each period that equals the sum of the two airtimes.
 pub(super) fn radio() -> Result<Vec<CalibrationRow>, LoadError> {
     const SHORT_PAYLOAD: usize = 84;
     let profile = Profile::wifi_11b();

@@ -1,7 +1,8 @@
 //! Test traffic that measures a path's properties: paced UDP with numbered packets, and bulk TCP.
 //!
-//! Arrival times come from the kernel (`SO_TIMESTAMPNS`). The kernel records them in the emulator's
-//! thread. A receiver that waits for a processor therefore does not change the measured times.
+//! Arrival times come from the kernel (`SO_TIMESTAMPNS`). The kernel records the time of a packet
+//! while the emulator's thread delivers the packet. A receiver that waits for a processor therefore
+//! does not change the measured times.
 
 mod tcp;
 mod udp;

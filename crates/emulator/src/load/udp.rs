@@ -131,7 +131,7 @@ pub struct UdpFlow {
 
 impl UdpLoad {
     /// Starts the load. After the last packet is sent, the load ends when nothing has arrived for
-    /// the path's delay and another half second.
+    /// the sum of the path's delay and half a second.
     ///
     /// # Errors
     /// [`LoadError`] if the sockets cannot be created.
