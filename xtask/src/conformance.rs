@@ -125,8 +125,8 @@ pub(crate) fn prepare() -> Result<Result<PathBuf, Failure>> {
     Ok(Ok(target_folder().join("release/longhaul")))
 }
 
-/// Returns the program of the previous release, or its error. If all tests run, an error is not
-/// fatal. Tests that need the program are then skipped.
+/// Returns the program of the previous release. If all tests run, an error is not fatal: the
+/// function returns `None`, and tests that need the program are skipped.
 fn previous_or_skip(program: Result<PathBuf>, name: Option<&str>) -> Result<Option<PathBuf>> {
     match program {
         Err(error) if name.is_none() => {

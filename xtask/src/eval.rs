@@ -203,7 +203,8 @@ fn expected_cells(records: &[Value]) -> Result<Vec<String>> {
     Ok(shown.collect())
 }
 
-/// Opens the page in a browser. Checks that the browser shows it, and that it reports no error.
+/// Opens the page in a browser. Checks that the browser shows the page, and that the browser
+/// reports no error.
 fn opens(page: &Path) -> Result<Vec<(String, bool)>> {
     let profile = page.with_extension("profile");
     let mut browser = Command::new("chromium");

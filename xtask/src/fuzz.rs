@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 }
 
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
-/// Processing time from which a single input counts as a fault.
+/// Maximum processing time of a single input. A longer time counts as a fault.
 const INPUT_SECONDS_MAX: u32 = 10;
 const MEMORY_MB_MAX: u32 = 2048;
 

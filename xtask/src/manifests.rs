@@ -103,7 +103,7 @@ fn rust_version(root: &Path) -> Result<String> {
         .to_owned())
 }
 
-/// Files with the version of Rust, and the text that each must contain.
+/// Files that state the version of Rust, and the text that each file must contain.
 fn uses(rust: &str) -> [(&'static str, String); 2] {
     [
         ("rust-toolchain.toml", format!("channel = \"{rust}.")),

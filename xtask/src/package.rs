@@ -23,8 +23,8 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// A Debian package: its name, the features of its program, and the program's name. The program has
-/// no default features.
+/// A Debian package: its name, the features of its program, and the program's name. The program is
+/// built without default features.
 struct Package {
     name: &'static str,
     features: &'static [&'static str],
@@ -107,8 +107,8 @@ fn build(package: &Package, staged: &Path) -> Result<()> {
     )
 }
 
-/// Writes the archive for other distributions. Its program contains all its libraries, including
-/// the C library.
+/// Writes the archive for other distributions. The program in the archive contains all its
+/// libraries, including the C library.
 fn archive(staged: &Path, out: &Path) -> Result<()> {
     let target = target_folder().join("longhaul-static-build");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);

@@ -24,8 +24,8 @@ const PATHS: [(&str, &str, f64); 2] = [
         1.0,
     ),
 ];
-/// First words of the row for a first transfer. The row contains the number of round trips in
-/// addition to the ideal.
+/// First words of the row for a first transfer. The row contains the number of round trips by which
+/// such a transfer exceeds the ideal time.
 const COLD: &str = "never seen before";
 
 /// Range of the time axis in seconds. The axis is logarithmic.

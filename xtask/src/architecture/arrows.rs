@@ -13,9 +13,9 @@ use super::crates;
 
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// Returns complaints about arrows in `text` that begin at no crate, arrows that `text` lacks,
-/// arrows that the tree at `root` lacks, and circles. For circles, the dependencies of tests and
-/// benches count too.
+/// Returns complaints about circles, and about arrows in `text` that begin at no crate. Also
+/// returns a complaint for each arrow that exists only in `text`, or only in the tree at `root`.
+/// For circles, the dependencies of tests and benches count too.
 pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
     let names: BTreeSet<String> = crates(root)?.into_iter().collect();
     let said = said(text, &names);

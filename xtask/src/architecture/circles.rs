@@ -14,7 +14,7 @@ use syn::{ItemMod, UseTree, visit::Visit};
 
 use super::{children, crates};
 
-/// Complaints about circles that may stay until a planned change removes them.
+/// Complaints about known circles. These circles may stay until a planned change removes them.
 const KNOWN: &[&str] = &[];
 
 /// The names of the modules on the path from the crate root to a module.
@@ -134,8 +134,8 @@ impl Named {
     }
 }
 
-/// Returns the module to which `path` refers in the code of the module `from`. It is the longest
-/// prefix of the path that is a module.
+/// Returns the module to which `path` refers in the code of the module `from`. The longest possible
+/// prefix of the path names this module.
 fn resolve(
     path: &[String],
     from: &ModulePath,

@@ -2,7 +2,7 @@
 //! crates, and that no crate has import circles.
 //!
 //! Each check returns its complaints as sentences. `cargo xtask lint` prints the complaints, and a
-//! test asserts that no check has any.
+//! test asserts that there are no complaints.
 
 mod arrows;
 mod circles;

@@ -1,9 +1,9 @@
 //! `cargo xtask book`: builds the documents into a book, and checks them.
 //!
 //! The book contains the README, the other documents of the root, and `docs`. The command writes
-//! HTML pages with a search. It prints complaints with file and line. [`links`] checks links, and
-//! [`page`] checks the list of pages. [`commands`] finds command lines, and [`help`] checks them.
-//! [`site`] calls mdBook.
+//! HTML pages with a search function. It prints complaints with file and line. [`links`] checks
+//! links, and [`page`] checks the list of pages. [`commands`] finds command lines, and [`help`]
+//! checks them. [`site`] calls mdBook.
 
 mod commands;
 mod document;

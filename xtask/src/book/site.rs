@@ -16,8 +16,8 @@ use anyhow::{Context, Result};
 use super::page::{Page, ROOT_PAGES, SUMMARY, files};
 use crate::shell::{Build, read_lines, tool};
 
-/// Builds the book of `pages` into the folder `out`, and returns complaints about it. `linked` are
-/// files outside `docs` that the book must contain.
+/// Builds the book of `pages` into the folder `out`, and returns complaints about the book.
+/// `linked` are files outside `docs` that the book must contain.
 pub(super) fn build(
     root: &Path,
     pages: &[Page],
@@ -79,7 +79,8 @@ fn summary(listed: &str) -> String {
     text
 }
 
-/// Returns a complaint for each relative link of the built pages whose target does not exist.
+/// Returns a complaint for each relative link in the built pages, if the target of the link does
+/// not exist.
 fn wrong_links(out: &Path, pages: &[Page]) -> Result<Vec<String>> {
     let mut complaints = Vec::new();
     for page in pages {

@@ -118,8 +118,7 @@ impl Report {
         counts
     }
 
-    /// Returns the text of the list of violations in the files below `path`, with one violation on
-    /// each line.
+    /// Lists the violations in the files below `path`, as text with one violation on each line.
     fn list(&self, path: &Path) -> String {
         let path = path.strip_prefix("./").unwrap_or(path);
         let mut lines = String::new();
@@ -133,7 +132,7 @@ impl Report {
         lines
     }
 
-    /// Returns the text of the list of exceptions, with one exception on each line.
+    /// Lists the exceptions, as text with one exception on each line.
     fn exceptions(&self) -> String {
         let mut lines = String::new();
         for file in &self.files {

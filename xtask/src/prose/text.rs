@@ -23,7 +23,7 @@ pub(super) struct Sentence {
     pub last_line: usize,
 }
 
-/// Sentences, exceptions, and comment lines that are too wide, of one file.
+/// Sentences and exceptions of one file, and the comment lines of the file that are too wide.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     pub sentences: Vec<Sentence>,

@@ -44,8 +44,8 @@ pub(super) fn commit(tree: &Path, version: Version, is_rehearsal: bool) -> Resul
         .context("the commit failed; `git restore --staged --worktree .` undoes the changes")
 }
 
-/// Copies the newest commit of `tree` into the clone for rehearsals below the target folder
-/// `target`. Returns the folder of the clone.
+/// Copies the newest commit of `tree` into the clone for rehearsals. Returns the folder of the
+/// clone, which is below the target folder `target`.
 ///
 /// The clone keeps its build products, so that the next rehearsal rebuilds only changed code.
 pub(super) fn rehearsal(tree: &Path, target: &Path) -> Result<PathBuf> {
@@ -94,8 +94,8 @@ pub(super) fn command(folder: &Path) -> Command {
     git
 }
 
-/// Returns a git command that uses the repository of its folder. In a hook of git, variables name
-/// the repository of the hook.
+/// Returns a git command that uses the repository of its folder. In a git hook, environment
+/// variables would otherwise make git use the hook's repository.
 fn program() -> Command {
     let mut git = Command::new("git");
     for variable in [

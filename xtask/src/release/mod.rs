@@ -102,7 +102,7 @@ fn cut(tree: &Path, version: Version, is_rehearsal: bool) -> Result<bool> {
 }
 
 /// Builds the packages in a separate process, since that process has the new version. Returns
-/// whether it succeeded.
+/// whether the build succeeded.
 fn package(tree: &Path, out: &Path, is_rehearsal: bool) -> Result<bool> {
     let mut package = cargo(["run", "--quiet", "--locked", "--package", "xtask", "--"]);
     package

@@ -112,7 +112,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// Makes a tree of version 0.1.0 with one fragment. Its `xtask` has this main function.
+    /// Makes a tree of version 0.1.0 with one fragment. The source of the tree's `xtask` is `main`.
     fn new(main: &str) -> Self {
         let repository = repository(&[
             ("Cargo.toml", WORKSPACE),
@@ -159,7 +159,7 @@ impl Tree {
         (released, out)
     }
 
-    /// Returns the commit, the changes without a commit, and each file with its text.
+    /// Returns the newest commit, the uncommitted changes, and each file with its text.
     fn state(&self) -> (String, String, Vec<(String, String)>) {
         let git = |arguments: &[&str]| read(self.path(), arguments).expect("git runs");
         let names = git(&["ls-files"]);
@@ -313,7 +313,7 @@ name = \"xtask\"
 version = \"0.1.0\"
 ";
 
-/// Stands for the command `package`. Its package contains the version of the program.
+/// Stand-in for the command `package`. The resulting package contains the version of the program.
 const MAIN: &str = "\
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();

@@ -101,8 +101,8 @@ fn side_by_side<'a>(filters: &'a [&'a str]) -> Tier<'a> {
     }
 }
 
-/// Runs the tests whose time limits are in seconds. They wait most of the time, so the smallest
-/// plan runs at the same time.
+/// Runs the tests whose time limits are in seconds. These tests wait most of the time, so the
+/// smallest evaluation plan runs at the same time.
 fn patient(programs: &[Program], suites: &mut Suites) -> Result<()> {
     let program = eval::copied_program()?;
     let smoke = thread::spawn(move || timed(|| eval::smoke(&program)));

@@ -165,8 +165,8 @@ impl Suites {
         }
     }
 
-    /// Returns whether a suite, starting with number `first`, has failed or has not reported its
-    /// result.
+    /// Returns whether any suite has failed, or has not reported its result. Ignores the suites
+    /// before number `first`.
     pub(super) fn have_failure(&self, first: usize) -> bool {
         self.suites[first..]
             .iter()
@@ -305,7 +305,7 @@ pub(super) fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     (what(), began.elapsed())
 }
 
-/// Number of tests for which one test may pass only in a later attempt.
+/// Minimum number of tests for each flaky test. A flaky test passes only in a later attempt.
 const TESTS_PER_FLAKY: u64 = 200;
 
 /// Returns the `NAME` in a line `test NAME ... FAILED`.
