@@ -419,8 +419,8 @@ fn ends_in_a_port(text: &str) -> bool {
 }
 
 impl AllowList {
-    /// Returns whether an entry may permit `target` once its name is resolved. The result is true
-    /// if the target's host is an address.
+    /// Returns whether an entry may permit `target` after name resolution. Always true for an
+    /// address.
     pub fn may_resolve(&self, target: &HostPort) -> bool {
         match &target.host {
             Host::Ip(_) => true,
