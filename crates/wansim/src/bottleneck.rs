@@ -95,8 +95,8 @@ impl<P> Bottleneck<P> {
         self.queue.front().map(|waiting| waiting.departure)
     }
 
-    /// Changes the rate. Bytes of the first packet that were already transmitted are not
-    /// transmitted again.
+    /// Changes the rate. The already transmitted bytes of the first packet are not transmitted
+    /// again.
     pub(crate) fn set_rate(&mut self, rate: BitRate, now: Instant) {
         let mut line = Transmitter::new(rate);
         let mut first_left_bytes = self.queue.front().map(|first| {

@@ -120,7 +120,7 @@ pub enum Straggler {
     /// The packet has no delay, and overtakes all packets in flight (netem's `reorder`).
     #[default]
     Early,
-    /// The packet has this much delay in addition, and later packets overtake it.
+    /// The packet has this additional delay, and later packets overtake it.
     Late(Duration),
 }
 

@@ -34,8 +34,8 @@ impl<P> PacketsInFlight<P> {
         }
     }
 
-    /// Adds a packet that should arrive after all packets that were added with this function. If
-    /// the delay has decreased, so that the packet arrives earlier, it goes to the heap.
+    /// Adds a packet that should arrive after all packets that were added with this function. A
+    /// packet that arrives earlier, because the delay has decreased, is stored in the heap.
     pub(crate) fn push_in_order(&mut self, packet: P, at: Instant) {
         if self.latest_in_order().is_some_and(|latest| at < latest) {
             return self.push_apart(packet, at);

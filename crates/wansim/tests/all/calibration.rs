@@ -60,8 +60,8 @@ fn run(config: PathConfig, count: u64, gap: Duration) -> Run {
 }
 
 impl Run {
-    /// Collects arrivals until `end`, or all arrivals. Polls exactly at the times that the path
-    /// returns.
+    /// Collects the arrivals until `end`. Without `end`, collects all arrivals. Polls exactly at
+    /// the times that the path returns.
     fn collect(&mut self, end: Option<Instant>) {
         while let Some(at) = self.path.next_arrival()
             && end.is_none_or(|end| at <= end)

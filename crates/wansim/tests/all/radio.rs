@@ -278,8 +278,8 @@ enum Tcp {
     Ack(Ack),
 }
 
-/// Reproduces the 38.8 s that the study measured with FTP. The window of 64 KB was usual at that
-/// time. The receiver acknowledges every second segment.
+/// Reproduces the 38.8 s that the study measured with FTP. The window of 64 KB was usual at the
+/// time of the study. The receiver acknowledges every second segment.
 #[test]
 fn the_file_of_the_study_takes_as_long_by_tcp_as_it_took_by_ftp() {
     let start = origin();
