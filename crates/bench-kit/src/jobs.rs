@@ -8,7 +8,7 @@ use std::{
 
 use crate::machine;
 
-/// Runs all jobs on all processors. Returns the results in the order of the jobs.
+/// Runs the jobs in parallel, on all processors. Returns the results in the order of the jobs.
 pub fn map<J: Sync, T: Send>(jobs: &[J], work: impl Fn(&J) -> T + Sync) -> Vec<T> {
     map_on(machine::processors(), jobs, work)
 }

@@ -11,8 +11,8 @@ use anyhow::Context;
 /// Creates a new folder in a memory file system. If the system has no such file system, creates it
 /// in the folder for temporary files.
 ///
-/// The caller must remove the folder. This function first removes folders in memory that
-/// interrupted processes left.
+/// The caller must remove the folder. This function first removes the folders that interrupted
+/// processes left in memory.
 pub fn folder_in_memory(purpose: &str) -> anyhow::Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let found = fs::metadata(memory).is_ok_and(|found| found.is_dir());

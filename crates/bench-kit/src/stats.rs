@@ -56,11 +56,11 @@ pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// Returns the cumulative distribution as steps. Each step has a value, and the fraction of values
-/// up to it.
+/// Returns the cumulative distribution as steps. Each step has a value, and the fraction of all
+/// values that are less than or equal to this value.
 ///
-/// If a sample has more values than a page can show, the result has some hundred steps at equal
-/// distances of rank. The lowest and the highest value are always included.
+/// If a sample has more values than a page can show, the result has several hundred steps at equal
+/// distances in rank. The lowest and the highest value are always included.
 pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     let sorted = sorted(values);
     if sorted.len() > CDF_POINTS {

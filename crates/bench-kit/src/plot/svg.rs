@@ -14,8 +14,8 @@ const INK_TEXT: &str = "#010203";
 const PAPER: RGBColor = RGBColor(4, 5, 6);
 const PAPER_TEXT: &str = "#040506";
 
-/// Colours that all readers can distinguish on light and dark backgrounds, including colour-blind
-/// readers (M. Okabe, K. Ito).
+/// Colours that all readers, including colour-blind readers, can distinguish on light and dark
+/// backgrounds (M. Okabe, K. Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
