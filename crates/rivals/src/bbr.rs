@@ -32,8 +32,9 @@ pub struct Bbr {
 enum Phase {
     Startup,
     Drain,
-    /// Cycle of eight phases, each as long as the least round-trip time. One phase sends above the
-    /// measured rate, one phase below it, and six phases at it.
+    /// Cycle of eight phases, each as long as the least round-trip time. One phase has a sending
+    /// rate above the measured rate, and one phase has a lower rate. The other six phases have
+    /// exactly the measured rate.
     ProbeRate {
         index: usize,
         began: Duration,

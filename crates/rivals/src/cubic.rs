@@ -1,5 +1,5 @@
-//! Congestion control of CUBIC (RFC 9438). HyStart++ (RFC 9406) ends its slow start when the delay
-//! rises, but the model lacks the conservative slow start.
+//! Congestion control of CUBIC (RFC 9438). HyStart++ (RFC 9406) ends the slow start when the delay
+//! rises. The model lacks the conservative slow start of HyStart++.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::{
 pub struct Cubic {
     window: f64,
     threshold: f64,
-    /// Window before the last reduction. The value is lowered further if that window was below the
-    /// previous maximum.
+    /// Window before the last reduction. If that window was below the previous maximum, a lower
+    /// value is stored.
     window_max: f64,
     /// State of the cubic curve. `None` while the window does not follow the curve.
     epoch: Option<Epoch>,
-    /// Window before the last reduction, which determines how fast Reno's window would grow.
+    /// Window before the last reduction. This window determines how fast Reno's window would grow.
     window_prior: f64,
     rtt: Duration,
     exit: Exit,

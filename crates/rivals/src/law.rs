@@ -13,7 +13,7 @@ pub trait Law: Send + std::fmt::Debug {
     /// Called when the recovery ends. All segments sent before the loss was detected have then been
     /// delivered.
     fn on_recovered(&mut self) {}
-    /// Called at a retransmission timeout, when no acknowledgement has arrived for that time.
+    /// Called when no acknowledgement has arrived for the duration of the retransmission timeout.
     fn on_timeout(&mut self, in_flight: u64, now: Duration);
     /// Returns the maximum number of segments in flight.
     fn window(&self) -> f64;
@@ -45,6 +45,7 @@ pub struct Delivery {
     pub in_flight: u64,
     /// Whether a loss recovery is in progress.
     pub is_recovering: bool,
-    /// Whether the congestion window limits the sender, instead of the application or the receiver.
+    /// Whether the sender is limited by the congestion window, and not by the application or the
+    /// receiver.
     pub is_window_limited: bool,
 }

@@ -1,5 +1,5 @@
 //! Models of the TCP senders that share bottlenecks with the link: CUBIC, Reno and BBR. The window
-//! of each can be limited.
+//! of each sender can be limited.
 //!
 //! A connection consists of a [`Sender`] that always has data, and a [`Receiver`] that acknowledges
 //! every segment or every second segment. The caller passes received segments and the time. The

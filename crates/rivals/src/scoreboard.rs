@@ -38,7 +38,7 @@ struct Sent {
     transmission: u64,
     at: Duration,
     /// Number of segments delivered before this transmission. `delivered_at` is the time of the
-    /// last delivery.
+    /// last of these deliveries.
     delivered: u64,
     delivered_at: Duration,
     /// Sending time of the segment that was delivered last before this transmission.
@@ -298,6 +298,6 @@ impl Scoreboard {
     }
 }
 
-/// Number of segments that must arrive after a gap before a loss counts as likely (RFC 8985 section
+/// Number of segments above a gap that make a loss likely if they have arrived (RFC 8985 section
 /// 6.2, RFC 5681).
 const DUPLICATES: u64 = 3;

@@ -273,7 +273,7 @@ const TIMEOUT_FIRST: Duration = Duration::from_secs(1);
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 const TIMEOUT_MAX: Duration = Duration::from_secs(120);
 const BACKOFFS_MAX: u32 = 10;
-/// Maximum delay of a timer for which the pacer compensates.
+/// Maximum timer delay that the pacer compensates.
 const PACER_CATCH_UP: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
