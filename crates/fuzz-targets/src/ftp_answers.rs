@@ -61,7 +61,7 @@ struct World {
     far: FarSession,
     to_far: VecDeque<near::NearOutput>,
     to_near: VecDeque<far::FarOutput>,
-    /// Commands that the server has received and not replied to.
+    /// Commands that the server has received, but has not replied to yet.
     server: VecDeque<String>,
     /// Whether the server has started the transfer of the first command in `server`.
     is_transferring: bool,

@@ -91,7 +91,8 @@ fn check<M: WireMessage + PartialEq + std::fmt::Debug>(
     assert_eq!(in_pieces, whole);
 }
 
-/// Lowest value of an input's first byte that selects the oldest supported version.
+/// Threshold for the first byte of an input. From this value on, the byte selects the oldest
+/// supported version.
 const OLDER: u8 = 130;
 
 /// Returns first inputs for the fuzzer: messages of each kind.

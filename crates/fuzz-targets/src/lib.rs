@@ -1,5 +1,5 @@
 //! Fuzz targets for parsers of bytes from outside. `cargo xtask fuzz` runs the targets with the
-//! fuzzing engine, and the tests run them without it.
+//! fuzzing engine, and the tests run the targets without the engine.
 //!
 //! Each module is one target. `run` accepts arbitrary bytes, and panics if it detects a fault.
 //! `seeds` returns first inputs for the fuzzer, made by the code that creates such messages in
@@ -27,8 +27,9 @@ mod tape;
 
 pub use tape::Tape;
 
-/// Defines the main function of a fuzz target. If `$FUZZ_WRITE_SEEDS` names a folder, it writes the
-/// seeds into the folder and exits. Otherwise it runs the inputs of the fuzzing engine.
+/// Defines the main function of a fuzz target. If `$FUZZ_WRITE_SEEDS` names a folder, the function
+/// writes the seeds into the folder and exits. Otherwise the function runs the inputs of the
+/// fuzzing engine.
 #[macro_export]
 macro_rules! target {
     ($module:path) => {

@@ -1,12 +1,12 @@
 //! Fuzz target: two endpoints that have each other's keys, and a hostile network between them.
 //!
 //! The network loses, repeats, reorders, corrupts and truncates datagrams. It also changes the
-//! address of an endpoint, and lets time pass. One endpoint may also encrypt payloads that no
-//! correct peer sends, or restart.
+//! address of an endpoint, and lets time pass. One endpoint may also restart, or encrypt payloads
+//! that no correct peer sends.
 //!
-//! Invariants: the endpoints do not panic. The bytes read from a stream always equal the bytes
-//! written to it, from its beginning. After the network works again, every finished stream arrives
-//! completely, unless an endpoint has abandoned it.
+//! Invariants: the endpoints do not panic. The bytes read from a stream always equal the first
+//! bytes that were written to the stream. When the network works again, every finished stream
+//! arrives completely, unless an endpoint has abandoned the stream.
 
 use std::{
     collections::{HashMap, VecDeque},

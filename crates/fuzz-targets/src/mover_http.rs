@@ -1,4 +1,5 @@
-//! Fuzz target: responses of web servers in pieces of any size, which the mover parses.
+//! Fuzz target: the mover's parser of responses from web servers. A response arrives in pieces of
+//! any size.
 
 use mover::web::fuzzing::read_answer;
 

@@ -1,5 +1,5 @@
-//! Fuzz target: the files of a chunk store. Any bytes can be read as a segment without a fault. The
-//! content of a chunk that is found matches its name.
+//! Fuzz target: the files of a chunk store. Any bytes can be read as a segment without a fault. If
+//! a chunk is found, its content matches its name.
 
 /// Runs one input, which is a file, or the content of a file after its header.
 pub fn run(data: &[u8]) {
