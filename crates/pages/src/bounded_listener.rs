@@ -2,14 +2,14 @@
 //! the admin socket.
 //!
 //! Each connection holds a permit, and ends if it stays idle for too long. Each listener has its
-//! own permits. Without TLS, all clients run on this machine. If no permit is free, a new
-//! connection then replaces the connection that uses its permit least.
+//! own permits. Without TLS, all clients run on this machine. In this case, if no permit is free, a
+//! new connection replaces the connection that uses its permit least.
 //!
 //! The deadline of a connection starts when the connection is accepted. Only bytes that the
 //! listener writes extend the deadline. A client that sends its request byte by byte therefore
-//! gains no time. If a client reads no bytes of a response, its deadline is shorter, since it may
-//! have requested an endless stream. A TLS handshake holds a permit, has its own timeout, and
-//! delays no other client.
+//! gains no time. If a client reads no bytes of a response, its deadline is shorter, since the
+//! client may have requested an endless stream. A TLS handshake holds a permit, has its own
+//! timeout, and delays no other client.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: bounds how long clients may take"
@@ -98,8 +98,8 @@ impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> ByteStream for T {}
 /// A connection with a deadline and a permit.
 #[derive(Debug)]
 pub struct BoundedConnection {
-    /// The stream after decryption. The deadline does not extend for bytes that TLS itself writes,
-    /// since a client can cause such bytes.
+    /// The stream after decryption. Bytes that TLS itself writes do not extend the deadline, since
+    /// a client can cause such bytes.
     stream: Box<dyn ByteStream>,
     client: PageClient,
     deadline: Pin<Box<Sleep>>,
@@ -205,8 +205,8 @@ impl ConnectionSource {
 
     /// Returns the next connection with its permit.
     ///
-    /// With TLS, the connection is accepted when a permit is free. Without TLS, it is accepted at
-    /// once. If no permit is free, it then replaces another connection.
+    /// With TLS, the connection is accepted when a permit is free. Without TLS, the connection is
+    /// accepted at once. If no permit is free, it replaces another connection.
     async fn accept(
         &mut self,
         permits: &ConnectionPermits,

@@ -1,7 +1,7 @@
 //! A check that each request is for a name of the listener.
 //!
-//! A web page can resolve its own name to this address (DNS rebinding). The browser then sends the
-//! name of the page in `Host`.
+//! A web page can resolve its own name to the listener's address (DNS rebinding). The browser then
+//! sends the name of the page in `Host`.
 
 use std::{fmt, io, net::IpAddr, sync::Arc};
 

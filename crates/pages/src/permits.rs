@@ -69,11 +69,11 @@ impl ConnectionPermits {
         free.expect("nobody closes the semaphore")
     }
 
-    /// Waits for a free permit. If no permit is free, ends the connection that uses its permit
-    /// least.
+    /// Returns a free permit. If no permit is free, ends the connection that uses its permit least,
+    /// and waits for this permit.
     ///
     /// If connections without a response hold more than half of the permits, ends the oldest of
-    /// them. Otherwise ends the connection whose last response is the oldest.
+    /// these connections. Otherwise ends the connection whose last response is the oldest.
     pub(super) async fn acquire(&self) -> OwnedSemaphorePermit {
         if let Ok(free) = self.all.clone().try_acquire_owned() {
             return free;
