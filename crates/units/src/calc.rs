@@ -152,8 +152,8 @@ impl Transfer {
     /// Returns the ideal time according to `docs/measuring.md`. A link that has already measured
     /// the path approaches this time.
     ///
-    /// The ideal time is the time that the bottleneck needs for all bytes, and one round trip until
-    /// the end is acknowledged. A path with loss adds another round trip.
+    /// The ideal time is the sum of two times: the time that the bottleneck needs for all bytes,
+    /// and one round trip until the end is acknowledged. A path with loss adds another round trip.
     pub fn ideal_time(&self) -> Duration {
         let trips = if self.loss > 0.0 { 2.0 } else { 1.0 };
         let line_s = self.size.bytes() as f64 * 8.0 / self.line_goodput_bits_per_s();
