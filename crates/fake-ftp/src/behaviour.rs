@@ -10,7 +10,7 @@ pub struct Behaviour {
     /// Greeting of the server. With `None`, the server sends the greeting of vsftpd or of a
     /// gateway.
     pub greeting: Option<&'static str>,
-    /// Whether the greeting is `220 client` and the client's address.
+    /// Whether the greeting consists of `220 client` and the client's address.
     pub greets_with_address: bool,
     /// Fixed replies to commands, by verb. These commands have no effect. If a reply is empty, the
     /// server does not reply.
@@ -58,13 +58,12 @@ pub struct Behaviour {
     /// Number of `SIZE` and `MDTM` commands that the server refuses temporarily after the first
     /// download.
     pub refused_questions: usize,
-    /// Path of a file that the server replaces by another file after the first download of the
+    /// Path of a file. After the first download of this file, the server replaces it by another
     /// file.
     pub replaces_after_download: Option<&'static str>,
     /// Handling of an existing file that has the name of an upload.
     pub overwrites: Overwrites,
-    /// Whether the server ends a data connection if bytes arrive before it has sent the reply
-    /// `150`.
+    /// Whether the server ends a data connection if bytes arrive before the reply `150` is sent.
     pub rejects_early_data: bool,
     /// Whether the server sends the reply `150` late. The server accepts bytes that arrive before
     /// this reply.

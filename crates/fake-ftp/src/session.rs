@@ -30,8 +30,8 @@ pub(crate) struct Session {
     rest: usize,
     /// Path of the file to rename, from `RNFR`.
     from: Option<String>,
-    /// Whether the server records batches, and the client had sent no further command at the last
-    /// final reply.
+    /// Whether the client had sent no further command when the server sent the last final reply.
+    /// Always false if the server does not record batches.
     client_waits: bool,
     /// Argument of the last `USER`.
     user: String,
@@ -131,7 +131,7 @@ impl Session {
         read.is_ok_and(|it| it > 0).then_some(line)
     }
 
-    /// If the client waits for a reply, starts a new batch for the commands that it sends next.
+    /// If the client waits for a reply, starts a new batch for the next commands of the client.
     fn await_batch(&mut self) {
         if self.client_waits {
             // The client may have gone.
@@ -307,5 +307,5 @@ impl Session {
     }
 }
 
-/// Longest time between the arrivals of commands that count as one batch.
+/// Longest time between two consecutive commands of one batch.
 const BATCH_GAP: Duration = Duration::from_millis(10);
