@@ -2,8 +2,8 @@
 //!
 //! The body of a message consists of fields. A field is a big-endian integer, a set of flags, or
 //! bytes after a two-byte length. The fields of a message depend on the protocol [`Version`]. Each
-//! service defines its own messages. FTP sessions define theirs in the crate `ftp`, all other
-//! services in `relay`.
+//! service defines its own messages. The messages of FTP sessions are in the crate `ftp`, and the
+//! messages of all other services are in `relay`.
 
 /// Version of the messages between two gateways.
 ///
