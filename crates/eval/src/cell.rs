@@ -177,8 +177,8 @@ impl CellWork {
 
 impl Cell {
     /// Returns the time for which the competing flow sends before a trial begins. On a path without
-    /// loss its congestion control finds its rate in this time. Returns `None` without a competing
-    /// flow.
+    /// loss, the flow's congestion control finds the flow's rate in this time. Returns `None`
+    /// without a competing flow.
     pub fn neighbour_head_start(&self) -> Option<Duration> {
         let rtt = Duration::from_secs_f64(self.path.rtt_ms / 1e3);
         self.work

@@ -80,7 +80,7 @@ pub struct UserExperience {
 pub enum TrialEnd {
     /// All bytes arrived, and their hash equals the hash of the source.
     Complete,
-    /// The trial reached its time limit. The bytes that arrived until then count.
+    /// The trial reached its time limit. The bytes that arrived before the limit count.
     CutOff,
     /// The trial failed.
     Failed(String),

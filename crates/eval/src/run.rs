@@ -24,7 +24,7 @@ use super::{
 use bench_kit::machine;
 use emulator::WanError;
 
-/// Settings of a run that the plan does not contain.
+/// Settings that a run needs in addition to the plan.
 #[derive(Debug, Clone)]
 pub struct RunSettings {
     /// Path of the `longhaul` program, which runs as both gateways.

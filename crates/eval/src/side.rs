@@ -16,8 +16,8 @@ pub enum Side {
     FtpBbr,
     /// FTP through a pair of gateways.
     Longhaul,
-    /// `lftp pget -n 8` over CUBIC, which moves one file in eight concurrent parts. Supports
-    /// downloads only.
+    /// `lftp pget -n 8` over CUBIC. The program moves one file in eight concurrent parts, and
+    /// supports only downloads.
     LftpPget,
     /// `iperf3` over one CUBIC connection, without files.
     Iperf3,

@@ -39,11 +39,11 @@ pub(crate) struct Stage {
     program: PathBuf,
     /// Address of the FTP server at site B.
     pub(crate) server_address: SocketAddr,
-    /// Address of the near gateway's listener at site A, which forwards to the FTP server.
+    /// Address of the near gateway's listener at site A. The listener forwards to the FTP server.
     pub(crate) front_listener: SocketAddr,
     /// Address of the server for transactions at site B.
     pub(crate) peer_address: SocketAddr,
-    /// Address of the near gateway's listener at site A, which forwards to the server for
+    /// Address of the near gateway's listener at site A. The listener forwards to the server for
     /// transactions.
     pub(crate) peer_listener: SocketAddr,
     /// Address of the near gateway's listener for movers at site A. A mover names the server at

@@ -6,9 +6,9 @@
 //! shipped link with its driver shares emulated paths with the kernel's TCP. Both kinds of the
 //! bench have the same figures, table and page.
 //!
-//! All rates count the bytes on the wire that arrive. "Fair" is the rate of the bottleneck divided
-//! by the number of flows. `--help` lists the options. The exit code does not depend on the
-//! figures: the table is the result.
+//! All rates count the arriving bytes on the wire. "Fair" is the rate of the bottleneck divided by
+//! the number of flows. `--help` lists the options. The exit code does not depend on the figures:
+//! the table is the result.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"

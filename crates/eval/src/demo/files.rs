@@ -56,7 +56,7 @@ impl DemoFiles {
         format!("{direction}-warm-up.bin")
     }
 
-    /// Returns the number of bytes of the measured upload that have reached the server's disk.
+    /// Returns the size of the part of the measured upload that has reached the server's disk.
     pub(super) fn uploaded_bytes(&self) -> io::Result<ByteCount> {
         let path = self.folder.join(self.measured_name(TrialDirection::Up));
         fs::metadata(path).map(|metadata| ByteCount::new(metadata.len()))

@@ -43,8 +43,8 @@ pub struct DemoConfig {
     /// Size of an unmeasured file. The client moves this file first, so that the link has measured
     /// the path.
     pub warm_up: ByteCount,
-    /// Time limit of a plain transfer. The demonstration aborts a transfer that takes longer, and
-    /// rates it at the goodput that it reached.
+    /// Time limit of a plain transfer. The demonstration aborts a transfer that takes longer. The
+    /// result is then the goodput until the abort.
     pub plain_limit: Duration,
     /// Whether to show the progress of each transfer.
     pub shows_progress: bool,

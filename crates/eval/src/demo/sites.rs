@@ -92,7 +92,8 @@ impl DemoSites {
         Ok(CongestionControl::Set)
     }
 
-    /// Starts an FTP server at site B. Returns its address once it accepts connections.
+    /// Starts an FTP server at site B. Returns the server's address when the server accepts
+    /// connections.
     pub(super) fn start_server(&self, files: &DemoFiles) -> anyhow::Result<SocketAddr> {
         let folder = files.folder().to_owned();
         let address = match &self.place {

@@ -12,7 +12,7 @@ use crate::side::Side;
 pub(super) struct FetchOrder<'a> {
     /// Address of the FTP server.
     pub(super) server: SocketAddr,
-    /// Folder of the server that contains the files.
+    /// Server folder that contains the files.
     pub(super) folder: &'a str,
     /// Names of all files in the folder, at least one.
     pub(super) names: &'a [String],

@@ -82,8 +82,8 @@ pub(crate) fn missing(side: Side, stage: &mut Stage, cell: &Cell) -> Option<Stri
     server::missing(&cell.work).or(missing)
 }
 
-/// Runs the part of a trial that does not count: the warm-up of the link, for programs that use
-/// both gateways.
+/// Runs the warm-up of the link, for programs that use both gateways. The warm-up is not part of
+/// the measurement.
 pub(crate) fn prepare(side: Side, stage: &Stage, cell: &Cell) -> Result<(), TrialFailure> {
     match (side, cell.work.job) {
         (side, WorkKind::Files) if side.uses_gateways() => Ok(ftp::warm_up(stage, cell)?),

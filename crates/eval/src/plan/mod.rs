@@ -34,7 +34,7 @@ pub struct CellTask {
     /// Number of trials of each program.
     pub repetitions: u32,
     /// Time limit of a trial. A trial that takes longer is aborted, and its score is the goodput
-    /// until then.
+    /// until the abort.
     pub limit: Duration,
 }
 

@@ -14,7 +14,7 @@ struct Dimension {
     value: fn(&Cell) -> Option<f64>,
     /// Function that removes the quantity from a cell. Cells that are then equal share a plot.
     clear: fn(&mut Cell),
-    /// Text that replaces the quantity in the description of a cell from which it was removed.
+    /// Text that replaces the removed quantity in the description of a cell.
     cleared: &'static str,
 }
 
