@@ -14,7 +14,8 @@ pub struct CodingCounts {
 }
 
 impl CodingCounts {
-    /// Returns the increase of each count since `earlier`, which are counts of the same stream.
+    /// Returns the increase of each count since `earlier`. Both values must belong to the same
+    /// stream.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             bytes: self.bytes - earlier.bytes,

@@ -48,7 +48,7 @@ impl SenderChunks for NoChunks {
     fn record_sent(&mut self, _name: ChunkName, _chunk: Bytes) {}
 }
 
-/// Bytes of the buffer that a call must encode.
+/// Selection of buffered bytes. A call must encode the selected bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncodeScope {
     /// Only complete blocks.
@@ -65,8 +65,8 @@ pub struct Encoder {
     check: StreamCheck,
     chooser: Option<LevelChooser>,
     cutter: Option<Arc<Cutter>>,
-    /// Number of bytes at the start of the buffer that were already sent. These bytes are the start
-    /// of an incomplete chunk.
+    /// Number of already sent bytes at the start of the buffer. These bytes are the start of an
+    /// incomplete chunk.
     sent_ahead_bytes: usize,
     list_builder: ListBuilder,
     /// Chunks that the receiver may have and that are in the current list. These chunks are not

@@ -75,8 +75,8 @@ const _: () = assert!(LIST_MIN * REFERENCE_BYTES >= KEPT_LEAST);
 /// Maximum number of chunks of a list.
 pub const LIST_MAX: usize = 256;
 
-/// Number of bytes that ends a list: a list with at least [`LIST_MIN`] chunks ends when its chunks
-/// have this number of bytes.
+/// Number of bytes at which a list ends. A list with at least [`LIST_MIN`] chunks ends when its
+/// chunks have this number of bytes.
 ///
 /// A sender keeps the chunks in memory until it has looked up the list, so this limit also bounds
 /// the memory.

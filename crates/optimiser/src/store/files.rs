@@ -25,8 +25,8 @@ pub trait StoreFileSystem: Send + Sync {
     /// another process has the lock.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
 
-    /// Creates an empty file for reading and writing, which only its owner can read. Truncates an
-    /// existing file.
+    /// Creates an empty file for reading and writing. Only the owner of the file can read it.
+    /// Truncates an existing file.
     fn create(&self, path: &Path) -> io::Result<Box<dyn StoreFile>>;
 
     /// Opens a file for reading.

@@ -57,7 +57,7 @@ fn read(file: &MemoryFile) -> usize {
     entries.len()
 }
 
-/// Limits the length of each record to its lower two bytes, and corrects its checksum.
+/// In each record, limits the length to its lower two bytes, and corrects the checksum.
 fn correct_records(bytes: &mut [u8]) {
     let mut at = HEADER_BYTES;
     while let Some(header) = bytes.get_mut(at..at + RECORD_HEADER_BYTES) {

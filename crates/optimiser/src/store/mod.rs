@@ -1,10 +1,11 @@
 //! Store of the chunks that two gateways share. Each gateway has a store on its disk for each peer
 //! and tenant, in its own folder.
 //!
-//! If a sender's store has a chunk, the sender may send its name instead of its bytes. The receiver
-//! reads the bytes from its own store, or requests them from the sender. The stores need not agree,
-//! and a store or its disk may lose any content at any time. A lost chunk costs a round trip, but
-//! never corrupts data. The receiver compares each chunk with its name, a BLAKE3 hash.
+//! If a sender's store has a chunk, the sender may send the chunk's name instead of the chunk's
+//! bytes. The receiver reads the bytes from its own store, or requests them from the sender. The
+//! stores need not agree, and a store or its disk may lose any content at any time. A lost chunk
+//! costs a round trip, but never corrupts data. The receiver compares each chunk with its name, a
+//! BLAKE3 hash.
 //!
 //! If the store finds damage, it discards the damaged content: unreadable segments and incomplete
 //! records. If the identity is damaged, the store discards everything. The store also discards new
@@ -15,10 +16,10 @@
 //! cost more than sending these chunks again. When the store or its disk is full, the thread
 //! removes the oldest segment.
 //!
-//! The index is in memory only, with eight bytes for each chunk (`index`). After a start the same
-//! thread rebuilds it from the footers of segments. Without errors, only the last segment lacks a
-//! footer. The thread reads a segment without a footer record by record, and then writes the
-//! footer.
+//! The index is in memory only, with eight bytes for each chunk (`index`). After a start, the
+//! thread that appends chunks rebuilds the index from the footers of segments. Without errors, only
+//! the last segment lacks a footer. The thread reads a segment without a footer record by record,
+//! and then writes the footer.
 //!
 //! The caller provides the folder, the size and all randomness. The caller also chooses the streams
 //! that are cut into chunks, and defines the messages between gateways. The module starts a thread,

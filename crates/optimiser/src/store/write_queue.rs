@@ -154,8 +154,8 @@ impl WriteQueue {
         self.work.notify_one();
     }
 
-    /// Waits until the writer is idle, after it has finished its current batch. The writer then
-    /// stays idle until [`WriteQueue::release`], even if the queue contains chunks.
+    /// Waits until the writer has finished its current batch, and is idle. The writer then stays
+    /// idle until [`WriteQueue::release`], even if the queue contains chunks.
     pub(super) fn hold(&self) {
         let mut state = lock(&self.state);
         state.holds += 1;
