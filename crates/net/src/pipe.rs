@@ -158,7 +158,8 @@ impl Pipe {
         self.outbound.wait_for_acknowledgement().await
     }
 
-    /// Returns the number of bytes written at this end that the opposite end has not read.
+    /// Returns the number of bytes that this end has written, and that the opposite end has not
+    /// read.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.outbound.unread_bytes()
     }

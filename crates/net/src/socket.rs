@@ -163,7 +163,7 @@ pub async fn accept_from(listener: &Listener, peer: IpAddr) -> Connection {
     }
 }
 
-/// Limits the bytes from a client that the kernel holds in its receive buffer.
+/// Limits the kernel's receive buffer for the bytes of a client.
 ///
 /// These bytes count against the drain budget of an upload. [`KernelBuffer`] adjusts the limit when
 /// the drain budget changes.

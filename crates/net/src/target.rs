@@ -335,8 +335,8 @@ impl ServesPattern {
     }
 }
 
-/// Returns the indices of the peers whose patterns match `host` most specifically, in the given
-/// order.
+/// Returns the indices of the peers whose patterns match `host` most specifically, in the order of
+/// `peers`.
 ///
 /// A peer without patterns serves every host, with the lowest rank.
 pub fn choose<'a>(
@@ -419,8 +419,7 @@ fn ends_in_a_port(text: &str) -> bool {
 }
 
 impl AllowList {
-    /// Returns whether an entry may permit `target` after name resolution. Always true for an
-    /// address.
+    /// Returns whether an entry may permit `target` once its name is resolved. True for an address.
     pub fn may_resolve(&self, target: &HostPort) -> bool {
         match &target.host {
             Host::Ip(_) => true,

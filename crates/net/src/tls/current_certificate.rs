@@ -33,7 +33,7 @@ struct State {
     stamps: [FileStamp; 2],
 }
 
-/// Metadata of a file that reveals a change of the file.
+/// File metadata that reveals a change of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,

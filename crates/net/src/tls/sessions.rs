@@ -20,7 +20,7 @@ use rustls::{
     pki_types::ServerName,
 };
 
-/// TLS sessions with one server that can be resumed.
+/// Resumable TLS sessions with one server.
 #[derive(Default)]
 pub(super) struct TlsSessions(Mutex<StoredSessions>);
 

@@ -26,7 +26,7 @@ pub(super) fn check(others: &[CertificateDer<'_>]) -> Result<(), Error> {
     }
 }
 
-/// Verifier of clients' certificates that limits the length of their chains.
+/// Verifier of clients' certificates. It limits the length of certificate chains.
 #[derive(Debug)]
 pub(super) struct ShortChains {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
