@@ -51,7 +51,7 @@ pub struct WanConfig {
     pub interface_mtu: u32,
     /// Whether the sites exchange super-packets of up to 64 KB with the emulator, like a network
     /// card with segmentation offload. The emulated path still treats each packet of a super-packet
-    /// separately. The default is true, which reduces the processor time to a fraction.
+    /// separately. The default is true, since super-packets need much less processor time.
     pub offload: bool,
     /// Longest time that a packet waits after it is due, so that several packets leave in one
     /// frame. A network card with interrupt moderation behaves in the same way. The first packet

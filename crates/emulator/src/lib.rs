@@ -106,8 +106,8 @@ impl Wan {
     /// Captures the packets that a site sends into the WAN and receives from it. Writes them to a
     /// pcap file with times in nanoseconds.
     ///
-    /// The file contains each packet of the wire separately. The order is that in which the
-    /// emulator received and delivered the packets. Times may be late by at most the sum of
+    /// The file contains each packet of the wire separately. The packets have the order in which
+    /// the emulator received or delivered them. Times may be late by at most the sum of
     /// [`WanConfig::coalesce`] and 0.1 ms. A truncated packet keeps the kernel's partial checksum.
     ///
     /// # Errors

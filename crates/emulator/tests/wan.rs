@@ -33,8 +33,7 @@ use wansim::{PathConfig, Reordering, Straggler};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Runs the tests. On systems that forbid namespaces, skips them with the reason, and counts them
-/// as skipped.
+/// Runs the tests. On systems that forbid namespaces, skips all tests and states the reason.
 fn main() -> ExitCode {
     let privilege = privilege::acquire();
     let mut arguments = Arguments::from_args();

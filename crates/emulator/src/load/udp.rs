@@ -40,7 +40,7 @@ pub struct UdpLoad {
 /// The sent and the received packets of a [`UdpLoad`].
 #[derive(Debug, Default)]
 pub struct LoadResult {
-    /// The number of each packet that arrived, in the order of arrival.
+    /// Numbers of the packets that arrived, in the order of arrival.
     pub numbers: Vec<u64>,
     /// Arrival times, recorded by the kernel. All packets of a super-packet have the same time.
     pub at: Vec<SystemTime>,
