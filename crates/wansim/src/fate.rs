@@ -29,7 +29,7 @@ pub(crate) struct RandomDraws {
 pub(crate) enum Transit {
     /// The packet arrives after this delay, in order with the other packets.
     InOrder(Duration),
-    /// The packet arrives after this delay, but not before packets that were sent earlier.
+    /// The packet arrives after this delay, but waits for all packets that were sent earlier.
     Held(Duration),
     /// The packet arrives after this delay, independently of other packets.
     OutOfOrder(Duration),
