@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 
-/// A point in time, with the processor time that all processes have used until then.
+/// A point in time, with the processor time that all processes have used up to this point.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     at: Instant,
@@ -21,11 +21,11 @@ pub struct Moment {
 /// Load of the machine during a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MachineLoad {
-    /// Fraction of the time of all processors that was in use. It includes the time that a
-    /// hypervisor took.
+    /// Used processor time, as a fraction of the time of all processors. It includes the time that
+    /// a hypervisor took.
     pub busy: f64,
-    /// Fraction of the time of all processors that other processes used. This process and its
-    /// children do not count.
+    /// Processor time of other processes, as a fraction of the time of all processors. This process
+    /// and its children do not count.
     pub others: f64,
 }
 

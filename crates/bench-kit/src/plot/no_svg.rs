@@ -1,4 +1,5 @@
-//! Replacement for plots on a page in programs that are built without the feature `plotter`.
+//! Replacement for plots on a page. It is used in programs that are built without the feature
+//! `plotter`.
 
 use super::Plot;
 use crate::html::escape;
