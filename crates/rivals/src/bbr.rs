@@ -18,8 +18,8 @@ pub struct Bbr {
     /// the greatest rate of the last ten rounds.
     rates: VecDeque<(u64, f64)>,
     rtt_min: Option<(Duration, Duration)>,
-    /// Rate at which the last growth during start-up was measured. `full_rounds` counts the rounds
-    /// since then.
+    /// Delivery rate at the last growth during start-up. `full_rounds` counts the rounds since that
+    /// growth.
     full_rate: f64,
     full_rounds: u32,
     is_filled: bool,

@@ -33,7 +33,7 @@ struct Epoch {
     window_reno: f64,
 }
 
-/// Measurement of the delay that ends slow start.
+/// Measurement of the delay. A rise of the delay ends slow start.
 #[derive(Debug, Default)]
 struct Exit {
     round_ends_at: u64,

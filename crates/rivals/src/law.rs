@@ -10,8 +10,8 @@ pub trait Law: Send + std::fmt::Debug {
     fn on_delivery(&mut self, delivery: &Delivery);
     /// Called at the first loss that was detected after the last recovery ended.
     fn on_loss(&mut self, in_flight: u64, now: Duration);
-    /// Called when the recovery ends. All segments sent before the loss was detected have then been
-    /// delivered.
+    /// Called when the recovery ends. At this time, all segments that were sent before the
+    /// detection of the loss have been delivered.
     fn on_recovered(&mut self) {}
     /// Called when no acknowledgement has arrived for the duration of the retransmission timeout.
     fn on_timeout(&mut self, in_flight: u64, now: Duration);

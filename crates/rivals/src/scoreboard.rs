@@ -18,7 +18,7 @@ pub(crate) struct Scoreboard {
     /// value is its end.
     arrived: BTreeMap<u64, u64>,
     arrived_count: u64,
-    /// Transmissions in the order of sending. They include segments that have arrived since then.
+    /// Transmissions in the order of sending. Segments that have already arrived are included.
     order: VecDeque<(u64, u64)>,
     transmissions: u64,
     /// Numbers of lost segments, in the order in which they will be retransmitted.
