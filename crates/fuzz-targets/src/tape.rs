@@ -1,6 +1,6 @@
 //! Arbitrary bytes, read as instructions.
 
-/// Reader that removes numbers and slices from the front of some bytes. After the last byte,
+/// Reader that removes numbers and slices from the front of a byte slice. After the last byte,
 /// numbers are zero and slices are empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Tape<'a>(&'a [u8]);
