@@ -1,5 +1,5 @@
-//! A listener of the admin interface that limits its connections. It listens at a TCP address or at
-//! the admin socket.
+//! A listener of the admin interface, with a limited number of connections. It listens at a TCP
+//! address or at the admin socket.
 //!
 //! Each connection holds a permit, and ends if it stays idle for too long. Each listener has its
 //! own permits. Without TLS, all clients run on this machine. In this case, if no permit is free, a
