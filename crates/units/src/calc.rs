@@ -58,8 +58,8 @@ pub fn mathis_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     segment.bytes() as f64 * 8.0 / rtt.as_secs_f64() * (1.5 / loss).sqrt()
 }
 
-/// Returns an upper limit for CUBIC's rate at the loss rate `loss`. It is the mean window of CUBIC
-/// or of Reno, whichever is larger, divided by the round-trip time (RFC 9438 section 5.1, equation
+/// Returns an upper limit for CUBIC's rate at the loss rate `loss`. It is the larger of two mean
+/// windows, of CUBIC and of Reno, divided by the round-trip time (RFC 9438 section 5.1, equation
 /// 5).
 pub fn cubic_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     let factor = (CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA))).powf(0.25);
@@ -152,8 +152,8 @@ impl Transfer {
     /// Returns the ideal time according to `docs/measuring.md`. A link that has already measured
     /// the path approaches this time.
     ///
-    /// The ideal time is the sum of two times: the time that the bottleneck needs for all bytes,
-    /// and one round trip until the end is acknowledged. A path with loss adds another round trip.
+    /// The ideal time is the time that the bottleneck needs for all bytes, plus one round trip
+    /// until the end is acknowledged. A path with loss adds another round trip.
     pub fn ideal_time(&self) -> Duration {
         let trips = if self.loss > 0.0 { 2.0 } else { 1.0 };
         let line_s = self.size.bytes() as f64 * 8.0 / self.line_goodput_bits_per_s();
