@@ -222,7 +222,7 @@ pub(crate) fn measure(script: Script, arguments: &[String]) -> Result<Result<(),
     Ok(succeeds(&mut command)?.then_some(()).ok_or(Failure::Failed))
 }
 
-/// Returns the command that runs a bench of a package with its default features.
+/// Returns the command that runs a bench. The package of the bench has its default features.
 fn of(package: &str, name: &str, arguments: &[String]) -> Command {
     let mut command = cargo(["bench", "-p", package, "--bench", name, "--"]);
     command.args(arguments);

@@ -1,5 +1,5 @@
-//! Requirements of the dashboard's tests that Debian's packages do not provide: Playwright, axe,
-//! and gateways with simulated transfers.
+//! Requirements of the dashboard's tests: Playwright, axe, and gateways with simulated transfers.
+//! Debian's packages do not provide these requirements.
 
 use std::{fs, process::Command};
 

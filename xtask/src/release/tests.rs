@@ -105,7 +105,7 @@ fn command_lines_of_workflows_and_of_the_page_exist() {
     assert!(checked > 6, "{checked} command lines were found");
 }
 
-/// A tree that can be released, and a target folder beside it.
+/// A tree that can be released, and a separate target folder.
 struct Tree {
     repository: TempDir,
     target: TempDir,

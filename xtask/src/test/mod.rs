@@ -144,8 +144,8 @@ fn workspace(arguments: &[&str], suites: &mut Suites) -> Result<()> {
     read("workspace", "", &command, suites)
 }
 
-/// Runs the examples in the documentation. Cargo also starts all test programs, so that it reuses
-/// their build, but the filter excludes their tests.
+/// Runs the examples in the documentation. Cargo also starts all test programs, since it can then
+/// reuse their build. The filter excludes the tests of these programs.
 fn documentation(suites: &mut Suites) -> Result<()> {
     let command = [
         "test",
@@ -172,8 +172,8 @@ fn production(suites: &mut Suites) -> Result<()> {
 }
 
 /// Runs each failed test again, one after the other. A busy machine can make a test with real
-/// traffic fail. The report names each test that then passes, and fails if there are too many such
-/// tests.
+/// traffic fail. The report names each test that passes in a later attempt, and fails if there are
+/// too many such tests.
 fn retry(programs: &[Program], first: usize, suites: &mut Suites) -> Result<()> {
     for failed in suites.failures(first) {
         let name = &failed.name;

@@ -69,7 +69,7 @@ pub(super) fn build() -> Result<Option<Vec<Program>>> {
     Ok(succeeded.then_some(programs))
 }
 
-/// Parses a line of cargo's output that describes a test program.
+/// Parses a line that describes a test program, from cargo's output.
 fn program(line: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message["profile"]["test"] != true {

@@ -99,7 +99,7 @@ impl Suites {
         });
     }
 
-    /// Adds a suite of checks. Each check consists of its name, and of whether it passed.
+    /// Adds a suite of checks. Each check is a name, with true if the check passed.
     pub(super) fn add(&mut self, name: &str, took: Duration, checks: Result<Vec<(String, bool)>>) {
         self.mark("");
         self.set_origin(None);
