@@ -64,7 +64,7 @@ impl WanError {
     }
 
     /// Returns a function for `map_err` on calls that create namespaces. It adds the setting that
-    /// forbids namespaces.
+    /// forbids namespaces to the error.
     pub(super) fn namespace<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |source| {
             let source = source.into();

@@ -70,7 +70,7 @@ pub struct ThreadReport {
 
 impl WanReport {
     /// Returns whether the machine has distorted the path. Reasons are packets that the machine
-    /// lost (not the emulated path), more than 1 % late packets, or a thread without idle time.
+    /// (not the emulated path) lost, more than 1 % late packets, or a thread without idle time.
     /// Measurements then depend on the machine more than on the path.
     pub fn saturated(&self) -> bool {
         let distorted = self
@@ -84,7 +84,7 @@ impl WanReport {
     }
 
     /// Returns whether the machine has distorted the path since an earlier report of the same
-    /// emulator. Reasons are packets that the machine lost (not the emulated path), or more than 1
+    /// emulator. Reasons are packets that the machine (not the emulated path) lost, or more than 1
     /// % late packets.
     pub fn distorted_since(&self, earlier: &Self) -> bool {
         let directions = earlier.directions.iter().zip(&self.directions);

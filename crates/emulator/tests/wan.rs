@@ -130,8 +130,8 @@ fn load(rate: BitRate, packets: u64) -> UdpLoad {
     }
 }
 
-/// Asserts that no packet took less than `delay`, and that half of the packets took less than 0.5
-/// ms longer.
+/// Asserts that no packet took less than `delay`, and that half of the packets took less than
+/// `delay` plus 0.5 ms.
 ///
 /// An emulator without real-time priority may wait for a processor. In that case only the fastest
 /// tenth of the packets must be on time.

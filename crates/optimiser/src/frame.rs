@@ -9,9 +9,9 @@
 //! | 0, end | count of all bytes (8), XXH3-128 of all bytes (16) | none: the stream ends |
 //! | 1, stored | length (3) | bytes |
 //! | 2, compressed | length (3), coded length (3) | coded bytes, a Zstandard frame |
-//! | 3, cuts | count (2) | for each a length less one (2): ends of chunks in later blocks |
-//! | 4, references | count (2) | for each a length less one (2) and a name (32) |
-//! | 5, lists | count (2) | as for references: the chunks of the lists follow |
+//! | 3, cuts | count (2) | for each chunk in later blocks: length minus one (2) |
+//! | 4, references | count (2) | for each chunk: length minus one (2), name (32) |
+//! | 5, lists | count (2) | for each list of chunks: length minus one (2), name (32) |
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 

@@ -298,6 +298,6 @@ impl Scoreboard {
     }
 }
 
-/// Number of segments above a gap that make a loss likely if they have arrived (RFC 8985 section
-/// 6.2, RFC 5681).
+/// Number of segments above a gap. If this number of segments has arrived, a loss is likely (RFC
+/// 8985 section 6.2, RFC 5681).
 const DUPLICATES: u64 = 3;

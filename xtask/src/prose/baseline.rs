@@ -1,8 +1,9 @@
 //! The baseline: the permitted number of violations for each crate and document, in
 //! `xtask/prose-baseline.toml`.
 //!
-//! A number in the baseline may only decrease. A count above its number is a complaint. A count
-//! below its number is also a complaint, since the lower number must be written to the file.
+//! A number in the baseline may only decrease. A count above its number in the baseline is a
+//! complaint. A count below its number is also a complaint, since the file must then get the lower
+//! number.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};
 

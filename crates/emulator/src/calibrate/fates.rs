@@ -25,7 +25,8 @@ pub(super) fn loss() -> Result<Vec<CalibrationRow>, LoadError> {
     Ok(rows)
 }
 
-/// Calibrates loss in bursts: the fraction of lost packets, and the mean length of the gaps.
+/// Calibrates loss in bursts: the fraction of lost packets, and the mean number of consecutive lost
+/// packets.
 pub(super) fn bursts() -> Result<Vec<CalibrationRow>, LoadError> {
     const N: u64 = 60_000;
     const SHARE: f64 = 0.05;

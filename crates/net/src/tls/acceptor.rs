@@ -1,5 +1,5 @@
-//! TLS with clients: the gateway's certificate, and tickets with which data connections resume the
-//! session.
+//! TLS with clients: the gateway's certificate, and the tickets that data connections use to resume
+//! the session.
 //!
 //! A client presents the ticket of its control connection on each data connection. Some clients,
 //! such as FileZilla, treat a full handshake on a data connection as an attack. The tickets are

@@ -22,8 +22,8 @@ use super::{
 /// and as the table of a footer.
 ///
 /// # Panics
-/// If the parser finds a record at an impossible position, or a record whose content does not have
-/// the hash in its name.
+/// If the parser finds a record at an impossible position, or a record whose content does not match
+/// its name.
 pub fn segment(bytes: &[u8]) -> usize {
     let header = format::header(ID, NUMBER);
     let behind_header = [&header, bytes].concat();

@@ -1,5 +1,5 @@
-//! Identity of a store, in a file of its own. It consists of the store's id, and of the secret for
-//! cutting chunks.
+//! Identity of a store, in a file of its own. The identity consists of the store's id, and of the
+//! secret for cutting chunks.
 //!
 //! The file contains a magic number, a version, the id, the secret and a checksum. It is the only
 //! file that the store syncs and replaces atomically. The store writes the file only when the store

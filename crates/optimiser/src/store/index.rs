@@ -46,7 +46,8 @@ pub struct RecordLocation {
 }
 
 impl ChunkIndex {
-    /// Creates an empty index whose shards have their best size with about `entries` entries.
+    /// Creates an empty index. Its shards have the best size when the index has about `entries`
+    /// entries.
     pub fn new(seed: &[u8; 16], entries: u64) -> Self {
         let shards = (entries / SHARD_ENTRIES).clamp(1, SHARDS_MAX);
         let mut hasher = blake3::Hasher::new_derive_key(SEED_CONTEXT);

@@ -166,8 +166,8 @@ fn settings_of_a_direction_hold_behind_the_medium() {
     assert_eq!(duplex.counters(PathDirection::Forward).outage_drops, 2);
 }
 
-/// Strategy for packets to send: whether the direction is backward, IP bytes, and microseconds
-/// until the next packet.
+/// Strategy for packets to send. Each packet has a flag (true for backward), IP bytes, and the
+/// microseconds until the next packet.
 fn any_traffic() -> impl Strategy<Value = Vec<(bool, usize, u64)>> {
     let packet = (
         any::<bool>(),
