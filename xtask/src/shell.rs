@@ -122,7 +122,8 @@ pub(crate) fn tool(name: &str, version: &str, build: Build) -> Result<PathBuf> {
     Ok(program)
 }
 /// Returns the folder of installed tools. All clones of a user share the folder, because a tool
-/// takes minutes to build. If the user has no cache folder, it is in the target folder.
+/// takes minutes to build. If the user has no cache folder, the folder of tools is in the target
+/// folder.
 fn tools_folder() -> PathBuf {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));

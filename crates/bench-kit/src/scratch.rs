@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::Context;
 
-/// Creates a new folder in a memory file system. If the system has no such file system, creates it
-/// in the folder for temporary files.
+/// Creates a new folder in a memory file system. If the system has no such file system, creates the
+/// new folder in the system's folder for temporary files.
 ///
 /// The caller must remove the folder. This function first removes the folders that interrupted
 /// processes left in memory.

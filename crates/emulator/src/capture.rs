@@ -54,8 +54,8 @@ pub struct Capture {
 
 impl Capture {
     /// Returns whether the capture has ended without a call of [`finish`](Self::finish). Reasons
-    /// are that it has all its packets, that the WAN was removed, or that the file cannot be
-    /// written.
+    /// are that the capture has all its packets, that the WAN was removed, or that the file cannot
+    /// be written.
     pub fn has_ended(&self) -> bool {
         self.writer
             .as_ref()

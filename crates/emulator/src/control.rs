@@ -37,7 +37,8 @@ pub(super) enum ControlRequest {
         up: bool,
     },
     /// Request for a site's namespaces. The reply transfers the descriptor of the network
-    /// namespace. If the emulator has a user namespace, its descriptor comes first.
+    /// namespace. If the emulator has a user namespace, the descriptor of the user namespace comes
+    /// first.
     Namespaces {
         site: Site,
     },

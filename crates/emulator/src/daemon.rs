@@ -1,8 +1,8 @@
 //! The background process, which keeps a [`Wan`] running and executes commands.
 //!
-//! [`Client::up`](super::Client::up) starts the process, and sends its settings to standard input.
-//! The process reports on standard output whether the WAN has started, and then closes both
-//! streams.
+//! [`Client::up`](super::Client::up) starts the process, and sends the settings to the standard
+//! input of the process. The process reports on standard output whether the WAN has started, and
+//! then closes both streams.
 
 use std::{
     fs, io,

@@ -114,10 +114,10 @@ impl Netlink {
         self.request(message)
     }
 
-    /// Sets the congestion control of TCP connections within the network of `address`, through the
-    /// route to this network. The setting applies to outgoing and to accepted connections. A change
-    /// of the route needs no permission outside the namespace, unlike a change of the system's
-    /// default.
+    /// Sets the congestion control of TCP connections within the network of `address`. The setting
+    /// belongs to the route to this network, and applies to outgoing and to accepted connections. A
+    /// change of the route needs no permission outside the namespace, unlike a change of the
+    /// system's default.
     pub(super) fn set_route_congestion_control(
         &mut self,
         index: u32,

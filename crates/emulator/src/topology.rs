@@ -220,7 +220,7 @@ fn hub_index(site: Site) -> u32 {
 const SITE_INDEX: u32 = 100;
 const LOOPBACK_INDEX: u32 = 1;
 
-/// Number of checks for the IPv6 route, which take five seconds in total. A busy machine delays the
-/// kernel's worker threads for a shorter time.
+/// Number of checks for the IPv6 route. The checks take five seconds in total. A busy machine
+/// delays the kernel's worker threads for a shorter time.
 const IPV6_CHECKS: u32 = 5000;
 const IPV6_CHECK_INTERVAL: Duration = Duration::from_millis(1);

@@ -129,7 +129,7 @@ impl Side {
     }
 }
 
-/// Payload of a TFTP block: 1500 bytes less the headers of TFTP (4), UDP (8) and IP (at most 60),
+/// Payload of a TFTP block: 1500 bytes minus the headers of TFTP (4), UDP (8) and IP (at most 60),
 /// as in RFC 2348.
 pub(crate) const TFTP_BLOCK_BYTES: u64 = 1428;
 /// Number of blocks that a TFTP transfer has in flight (RFC 7440).

@@ -89,7 +89,7 @@ pub fn keep_urgent_bytes(stream: &TcpStream) -> io::Result<()> {
 /// Listens for one data connection. With port 0 the kernel chooses the port.
 ///
 /// A port whose earlier connections are in TIME_WAIT (one minute) is available. If another listener
-/// uses the port, the kernel refuses `bind` or the second `listen`.
+/// uses the port, the kernel refuses `bind` or `listen`.
 ///
 /// # Errors
 /// The error of the system call.
@@ -140,8 +140,8 @@ pub async fn connect_from(
 /// free for connections *to the same address*.
 ///
 /// Without this option, `bind` searches for a port without any connection. Each connection occupies
-/// its port for a minute after its end. After tens of thousands of connections the search takes
-/// longer than a small file.
+/// its port for a minute after its end. After tens of thousands of connections, the search takes
+/// longer than the transfer of a small file.
 pub fn choose_port_late(socket: &TcpSocket) {
     // A failure only makes connections slower.
     let _ = setsockopt(socket, sockopt::IpBindAddressNoPort, &true);

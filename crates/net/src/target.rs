@@ -73,7 +73,7 @@ pub enum ServesPattern {
 pub enum MatchRank {
     /// The peer has no patterns, and serves every host.
     Everything,
-    /// The pattern is a network with this prefix length that contains the address.
+    /// The pattern is a network that contains the address, and that has this prefix length.
     Prefix(u8),
     /// The pattern is a wildcard with a suffix of this length.
     Wildcard(usize),
@@ -131,8 +131,8 @@ pub enum DialRefusal {
 impl Host {
     /// Parses a host.
     ///
-    /// Zone identifiers and trailing dots are errors. Names that resolvers interpret as numeric
-    /// addresses are also errors, such as `0x7f.1`, `2130706433`, `127.1` and octal digits.
+    /// Zone identifiers and trailing dots are errors. Names such as `0x7f.1`, `2130706433`, `127.1`
+    /// and octal digits are also errors, since resolvers interpret them as numeric addresses.
     ///
     /// # Errors
     /// [`TargetSyntaxError`] for every text that is neither an address nor a name.

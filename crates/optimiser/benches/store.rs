@@ -3,8 +3,9 @@
 //!
 //! The bench measures the index alone, for a store of 100 GB and for a store of 1 TB with chunks of
 //! 16 KiB. It also measures a real store of `--gigabytes` GB in a temporary folder. Each figure
-//! comes from one run. A random number generator makes the names for the index, and its time is
-//! included. Before a cold read, the kernel drops the files from its page cache.
+//! comes from one run. A random number generator makes the names for the index, and the figures
+//! include the time of the generator. Before a cold read, the kernel drops the files from its page
+//! cache.
 #![allow(clippy::disallowed_methods, reason = "measures real time")]
 
 use std::{

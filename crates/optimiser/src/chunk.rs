@@ -36,7 +36,7 @@ impl std::fmt::Debug for ChunkName {
 pub struct Cutter {
     gear: Box<[u64; 256]>,
     /// The secret table with each number shifted left by one. The search reads two bytes per step,
-    /// and needs this table for one of them.
+    /// and needs this table for one of the two bytes.
     gear_shifted: Box<[u64; 256]>,
 }
 

@@ -1,8 +1,8 @@
 //! Decoder that turns frames into the bytes of one direction of a stream.
 //!
-//! Frames after a reference can be decoded before the referenced chunk is available. The decoder
-//! therefore computes no hash of the bytes. Its driver hashes them in order with a
-//! [`StreamCheck`](crate::check::StreamCheck).
+//! If a referenced chunk is not available yet, the frames after the reference can be decoded
+//! nevertheless. The decoder therefore computes no hash of the bytes. The driver of the decoder
+//! hashes the bytes in order with a [`StreamCheck`](crate::check::StreamCheck).
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! Encoder that turns the bytes of one direction of a stream into frames.
 //!
-//! The encoder takes bytes from a buffer. If it cuts chunks, the start of a chunk stays in the
-//! buffer until the end of the chunk has arrived. If the end does not arrive soon, the encoder
-//! sends the start without it.
+//! The encoder takes bytes from a buffer. If the encoder cuts chunks, the start of a chunk stays in
+//! the buffer until the end of the chunk has arrived. If the end does not arrive soon, the encoder
+//! sends the start alone.
 
 use std::{collections::VecDeque, sync::Arc};
 

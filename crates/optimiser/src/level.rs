@@ -1,7 +1,8 @@
 //! Choice of the compression level of a stream: none, or zstd's level -1, 1 or 3.
 //!
 //! The first criterion is whether the bytes shrink. If a block hardly shrinks, the chooser turns
-//! compression off. From then on it compresses two samples of each block, at changing positions.
+//! compression off. From then on, only two samples of each block are compressed, at changing
+//! positions.
 //!
 //! The second criterion is the speed of the processor. If the stream waits for the link's queue,
 //! the processor has time for a higher level. If compression takes most of the time, a lower level

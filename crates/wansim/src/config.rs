@@ -67,7 +67,7 @@ pub struct Radio {
     /// Number of transmissions of each frame. It is 2 if an access point relays the frames between
     /// both stations.
     pub hops: u32,
-    /// Size of each station's queue. It counts and limits packets like [`PathConfig::queue`].
+    /// Size of each station's queue. Packets count, and are limited, as in [`PathConfig::queue`].
     #[serde(with = "plain::bytes")]
     pub queue: ByteCount,
 }

@@ -153,7 +153,7 @@ impl Profile {
     /// and the acknowledgement at 2 Mbit/s (248 µs) complete the sum of 810 µs.
     ///
     /// A value of 800 µs matches three measurements. FTP took 38.8 s, with segments of 1,448 bytes
-    /// and an acknowledgement for every second segment. UDP took 31.6 s, paced at 375 kB/s, the
+    /// and an acknowledgement for every second segment. UDP took 31.6 s at 375 kB/s, which is the
     /// limit of the medium with 1,400 bytes per packet. A ping took 3.6 ms.
     pub fn wifi_11b() -> Self {
         let radio = Radio {

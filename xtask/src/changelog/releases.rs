@@ -24,7 +24,8 @@ struct Release {
 
 /// Returns `changelog` with the fragments added to the section of `version`, dated `date`.
 ///
-/// The section may already exist if it is the newest. It then keeps its entries.
+/// The section may already exist if it is the newest section. An existing section keeps its
+/// entries.
 ///
 /// # Errors
 /// If the newest section cannot be parsed, or is the section of a newer version.

@@ -1,7 +1,7 @@
 //! Transfer of bytes with a QUIC library, on four streams of one connection.
 //!
-//! The library uses the same cipher, packet size and socket buffers as the link. Its windows exceed
-//! the bandwidth-delay product of the path.
+//! The library uses the same cipher, packet size and socket buffers as the link. The windows of the
+//! library exceed the bandwidth-delay product of the path.
 
 use std::{
     any::Any,

@@ -1,5 +1,5 @@
 //! Transfer of bytes over bare UDP, with the batches and the pacing of the link's driver. The
-//! result is the kernel's share of the cost.
+//! result is the part of the link's cost that the kernel causes.
 
 use std::{
     io::{self, IoSliceMut},

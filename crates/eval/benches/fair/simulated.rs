@@ -332,8 +332,8 @@ fn rates_late(crowd: &Crowd, span_s: Range<u32>) -> Vec<f64> {
 }
 
 /// Returns rows in which the link starts late. A CUBIC flow that starts late beside BBR gets a
-/// small share. With BBR, the shares are therefore compared with a run in which such a CUBIC flow
-/// replaces the link.
+/// small share. In rows with BBR, the shares are therefore compared with a run in which such a
+/// CUBIC flow replaces the link.
 fn late(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     let mut rows = Vec::new();
     let others = [

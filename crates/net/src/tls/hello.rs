@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use crate::Connection;
 
-/// Returns whether a client that has started TLS accepts TLS 1.2. The bytes of the message stay
-/// unread, so that the handshake can read them.
+/// Returns whether a client that has started TLS accepts TLS 1.2. The bytes of the client's first
+/// message stay unread, so that the handshake can read them.
 ///
 /// # Errors
 /// The error of the connection.

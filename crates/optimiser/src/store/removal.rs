@@ -29,7 +29,8 @@ pub fn is_in_use(folder: &Path) -> io::Result<bool> {
 /// Removes the content of the store in a folder, unless a process has the store open. The next
 /// process that opens the store finds it empty.
 ///
-/// This function creates no file. If another user calls it, all files therefore keep their owner.
+/// This function creates no file. All files therefore keep their owner, even if another user calls
+/// the function.
 ///
 /// # Errors
 /// [`StoreOpenError::InUse`] if a process has the store open. [`StoreOpenError::Folder`] if the

@@ -1,6 +1,6 @@
 //! Parser of segments: their tables, and the content of a record.
 //!
-//! The parser uses data of a file only after checking its checksum. The limits of
+//! The parser uses data of a file only after checking the checksum of the data. The limits of
 //! [`format`] bound all memory allocations.
 
 use std::io;
