@@ -56,7 +56,7 @@ impl DemoFiles {
         format!("{direction}-warm-up.bin")
     }
 
-    /// Returns the size of the part of the measured upload that has reached the server's disk.
+    /// Returns how many bytes of the measured upload are on the server's disk.
     pub(super) fn uploaded_bytes(&self) -> io::Result<ByteCount> {
         let path = self.folder.join(self.measured_name(TrialDirection::Up));
         fs::metadata(path).map(|metadata| ByteCount::new(metadata.len()))
