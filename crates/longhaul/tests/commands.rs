@@ -8,11 +8,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::TcpListener,
-    os::unix::{
-        fs::{PermissionsExt as _, chown},
-        net::UnixListener,
-        process::CommandExt as _,
-    },
+    os::unix::{fs::PermissionsExt as _, net::UnixListener, process::CommandExt as _},
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
@@ -438,42 +434,6 @@ fn an_ordinary_user_learns_which_command_needs_root() {
         "{socket} accepts only root and the gateway's user: run it as root: sudo longhaul reload --admin {socket}"
     );
     assert!(said.contains(&words), "{said}");
-}
-
-/// Only root can check access as another user.
-#[test]
-fn a_check_by_root_names_a_file_that_the_gateway_cannot_read() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
-    let folder = Folder::new("unreadable");
-    let (key, file, token) = (
-        folder.path("a.key"),
-        folder.path("a.toml"),
-        folder.path("token"),
-    );
-    let mode = |path: &str, mode| {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is there");
-    };
-    mode(&folder.path(""), 0o755);
-    assert_ends(&["keygen", &key], 0, "");
-    chown(&key, Some(NOBODY), None).expect("root may");
-    fs::write(&token, "0123456789abcdef0123456789abcdef").expect("room");
-    mode(&token, 0o600);
-    let text = "[identity]\nkey_file = \"a.key\"\n[admin]\nlisten = \"127.0.0.1:1\"\ntoken_file = \"token\"\n";
-    fs::write(&file, text).expect("room");
-    let check = ["gateway", "check", "--config", &file];
-    let seen = format!("{token}: the gateway's user nobody cannot read it");
-    let message = format!("{file}: {seen}: chown nobody {token}");
-    assert_ends(&check, 2, &format!("{message}\n"));
-    let checked = object(&[&check[..], &["--json"]].concat(), 2);
-    assert_eq!(checked["error"], message);
-    assert_eq!(checked["summary"], Value::Null);
-    let found = assert_ends(&["doctor", "--config", &file], 1, "");
-    let finding = format!("WRONG  files: {seen}\n       cure: chown nobody {token}\n");
-    assert!(found.contains(&finding), "{found}");
-    chown(&token, Some(NOBODY), None).expect("root may");
-    assert_ends(&check, 0, "");
 }
 
 /// Usual user ID of the user without privileges.
