@@ -113,12 +113,6 @@ pub fn connect(path: &Path, key_file: Option<&Path>) -> io::Result<UnixStream> {
     }
 }
 
-/// Returns the number of the user whose program listens at `path`. Returns `None` if no program
-/// listens.
-pub(crate) fn running_user(path: &Path) -> Option<u32> {
-    Some(peer_process(&connect_to(path).ok()?).ok()?.uid)
-}
-
 fn connect_to(path: &Path) -> io::Result<UnixStream> {
     with_short(path, |short| UnixStream::connect(short))
 }

@@ -58,8 +58,7 @@ enum Action {
     /// Check a configuration file and the key file that it names
     ///
     /// The command prints a summary of the configuration, or the first mistake with its line and
-    /// column. Run by root, it also finds files that the gateway's user cannot read. It opens no
-    /// socket of the gateway.
+    /// column. It opens no socket.
     #[command(override_usage = USAGE_CHECK, after_help = "\
 Example:
   longhaul gateway check --config site-a.toml
@@ -172,32 +171,22 @@ fn check(
     loaded: &Result<Config, ConfigError>,
     format: Format,
 ) -> anyhow::Result<ExitCode> {
-    let summary = match loaded {
-        Ok(config) => match config.find_unreadable(file) {
-            None => Ok(config.to_string()),
-            Some(unreadable) => Err(format!("{}: {unreadable}", file.display())),
-        },
-        Err(error) => Err(places::explain(error)),
+    let text = match loaded {
+        Ok(config) => config.to_string(),
+        Err(error) if format.json => places::explain(error),
+        Err(error) => return Ok(refuse(&places::explain(error))),
     };
-    let (summary, error) = match summary {
-        Ok(summary) => (Some(summary), None),
-        Err(error) if format.json => (None, Some(error)),
-        Err(error) => return Ok(refuse(&error)),
-    };
-    let is_right = error.is_none();
     let checked = CheckResult {
         file,
-        summary: summary
-            .as_ref()
-            .map(|text| text.lines().map(str::to_owned).collect()),
-        error,
+        summary: loaded
+            .is_ok()
+            .then(|| text.lines().map(str::to_owned).collect()),
+        error: loaded.is_err().then(|| text.clone()),
     };
-    let text = summary.unwrap_or_default();
     format.print(&checked, |_| format!("{}: ok\n{text}\n", file.display()))?;
-    Ok(if is_right {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(2)
+    Ok(match loaded {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(2),
     })
 }
 

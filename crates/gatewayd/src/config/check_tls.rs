@@ -10,7 +10,6 @@ use super::{
     ListenerTls,
     file::{FtpSection, ServerTlsSection, TlsSection},
     problem::{Problem, problem},
-    unreadable::UnreadableFile,
 };
 use net::tls::{
     self, CertError, CertSource, CertificateCheck, ENCODED_MAX, Fingerprint, ServerTls, TlsRules,
@@ -145,11 +144,7 @@ impl Certificate<'_> {
                         // One file may contain both.
                         other => other.path() != source.cert_file,
                     };
-                    let named = if of_key { key } else { cert };
-                    match UnreadableFile::from_error(&error, &source) {
-                        Some(unreadable) => problem(named, unreadable.to_string()),
-                        None => file_problem(named, &error),
-                    }
+                    file_problem(if of_key { key } else { cert }, &error)
                 })?;
                 Ok(source)
             }

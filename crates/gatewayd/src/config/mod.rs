@@ -20,7 +20,6 @@ mod listener_keys;
 mod peer_name;
 mod problem;
 mod registered;
-mod unreadable;
 
 use std::{
     fmt,
@@ -31,7 +30,7 @@ use std::{
 
 use rustls::pki_types::CertificateDer;
 
-pub use self::{admin_token::AdminToken, peer_name::may_be_name, unreadable::UnreadableFile};
+pub use self::{admin_token::AdminToken, peer_name::may_be_name};
 pub(crate) use self::{check::RATE_MAX_MIN, intercepted::Intercepted};
 
 use crate::register::Register;

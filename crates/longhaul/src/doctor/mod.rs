@@ -42,9 +42,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match Config::load(&file) {
         Ok(config) => {
             findings.good("configuration", format!("{} is right", file.display()));
-            if let Some(unreadable) = config.find_unreadable(&file) {
-                findings.wrong("files", unreadable.observation(), unreadable.cure());
-            }
             examine(&config, &mut findings);
         }
         Err(error) => findings.wrong(
