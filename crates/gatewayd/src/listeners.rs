@@ -16,7 +16,7 @@ use tracing::info;
 
 use crate::{
     bound_sockets::{BindError, BoundSockets, bind_tcp},
-    config::{Config, FtpListener, ListenerTls},
+    config::{Config, FtpListener, ListenerTls, name_gateway_user},
     listener_id::{ListenerId, ListenerIds, data_listener_ids},
     running::RunningGateway,
     upgrade::PassThroughClients,
@@ -55,7 +55,7 @@ pub enum ListenerError {
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The certificate of a listener is unusable.
-    #[error("the listener on {listen} has no TLS: {source}")]
+    #[error("the listener on {listen} has no TLS: {}", name_gateway_user(source.to_string()))]
     Certificate {
         /// Address of the listener.
         listen: SocketAddr,

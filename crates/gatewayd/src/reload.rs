@@ -247,7 +247,7 @@ impl Reloader {
         cause: ReloadCause,
     ) -> Result<(Vec<String>, Vec<String>), ReloadError> {
         let before = self.current.borrow().clone();
-        let fresh = (self.reloads.load)()?;
+        let fresh = (self.reloads.load)().map_err(ConfigError::with_gateway_user)?;
         let ReloadPlan {
             config,
             known,

@@ -147,6 +147,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = match loaded {
         Ok(config) => config,
         Err(error) => {
+            let error = error.with_gateway_user();
             if let Some(predecessor) = predecessor {
                 predecessor.refuse(&error);
             }

@@ -8,7 +8,11 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::TcpListener,
-    os::unix::{fs::PermissionsExt as _, net::UnixListener, process::CommandExt as _},
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        net::UnixListener,
+        process::CommandExt as _,
+    },
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
@@ -434,6 +438,64 @@ fn an_ordinary_user_learns_which_command_needs_root() {
         "{socket} accepts only root and the gateway's user: run it as root: sudo longhaul reload --admin {socket}"
     );
     assert!(said.contains(&words), "{said}");
+}
+
+/// Only root can run a gateway as another user.
+#[test]
+fn a_gateway_names_its_user_for_a_file_that_it_cannot_read() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let folder = Folder::new("unreadable");
+    let (key, file, token) = (
+        folder.path("a.key"),
+        folder.path("a.toml"),
+        folder.path("token"),
+    );
+    let (program, socket) = (folder.path("longhaul"), folder.path("a.sock"));
+    let mode = |path: &str, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is there");
+    };
+    mode(&folder.path(""), 0o755);
+    chown(folder.path(""), Some(NOBODY), None).expect("root may");
+    // Ordinary users may not enter the folder of the program's build.
+    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).expect("room");
+    assert_ends(&["keygen", &key], 0, "");
+    chown(&key, Some(NOBODY), None).expect("root may");
+    fs::write(&token, "0123456789abcdef0123456789abcdef").expect("room");
+    mode(&token, 0o600);
+    let text = "[identity]\nkey_file = \"a.key\"\n[link]\nlisten = \"127.0.0.1:0\"\n\
+                [admin]\nlisten = \"127.0.0.1:0\"\nsocket = \"a.sock\"\n";
+    let with_token = format!("{text}token_file = \"token\"\n");
+    let names_user = format!(
+        "{token}: cannot be read: Permission denied (os error 13): the gateway runs as user \
+         nobody, who must be able to read it"
+    );
+    let gateway = || {
+        let mut command = Command::new(&program);
+        command.args(["gateway", "--config", &file]);
+        command.env_remove("RUST_LOG").uid(NOBODY).gid(NOBODY);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    fs::write(&file, &with_token).expect("room");
+    let output = gateway().output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(&names_user), "{said}");
+    // Root reads every file, so a check by root finds no fault.
+    assert_ends(&["gateway", "check", "--config", &file], 0, "");
+    fs::write(&file, text).expect("room");
+    let mut running = Running(gateway().spawn().expect("the program"));
+    let stderr = running.0.stderr.take().expect("piped");
+    let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("gateway up")));
+    fs::write(&file, &with_token).expect("room");
+    assert_ends(&["reload", "--admin", &socket], 2, &names_user);
+    let outcome = object(&["upgrade", "--admin", &socket, "--json"], 1);
+    let error = outcome["error"].as_str().unwrap_or_default();
+    assert!(error.ends_with(&names_user), "{error}");
+    running.0.kill().expect("it runs until now");
+    running.0.wait().expect("it has ended");
 }
 
 /// Usual user ID of the user without privileges.

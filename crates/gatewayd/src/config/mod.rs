@@ -22,12 +22,16 @@ mod problem;
 mod registered;
 
 use std::{
-    fmt,
+    fmt, io,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use nix::{
+    errno::Errno,
+    unistd::{User, geteuid},
+};
 use rustls::pki_types::CertificateDer;
 
 pub use self::{admin_token::AdminToken, peer_name::may_be_name};
@@ -211,6 +215,30 @@ impl Config {
         let clients = listener.clients.as_deref().unwrap_or_default();
         Intercepted::new(&self.relay.peers, listener.via, listener.listen, clients)
     }
+}
+
+impl ConfigError {
+    /// Adds the gateway's user to the text, if the gateway has no permission to read a file. Only
+    /// the gateway's process may call this function, because another process can have another user.
+    #[must_use]
+    pub fn with_gateway_user(self) -> Self {
+        Self {
+            message: name_gateway_user(self.message),
+            ..self
+        }
+    }
+}
+
+/// Adds the user of this process to the text of an error, if the error is a missing permission to
+/// read a file.
+pub(crate) fn name_gateway_user(error: String) -> String {
+    if !error.ends_with(&io::Error::from(Errno::EACCES).to_string()) {
+        return error;
+    }
+    let uid = geteuid();
+    let user = User::from_uid(uid).ok().flatten();
+    let user = user.map_or_else(|| uid.to_string(), |it| it.name);
+    format!("{error}: the gateway runs as user {user}, who must be able to read it")
 }
 
 impl fmt::Display for ConfigError {
