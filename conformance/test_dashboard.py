@@ -357,9 +357,9 @@ def test_overview_compares_the_total_rate_with_the_line(chromium, quiet):
 
 
 def test_the_total_rate_never_exceeds_the_line(chromium, quiet):
-    fast = {"send_bits_per_s": 699e6, "receive_bits_per_s": 8e6, "line_bits_per_s": None}
-    slow = {"name": "site-c", "send_bits_per_s": 1e6, "receive_bits_per_s": 0, "line_bits_per_s": 1e6}
-    idle = {"name": "site-d", "send_bits_per_s": 0, "receive_bits_per_s": 0, "line_bits_per_s": None}
+    fast = {"send_bits_per_s": 699e6, "receive_bits_per_s": 8e6, "line_bits_per_s": None, "limit": "WAN"}
+    slow = {"name": "site-c", "send_bits_per_s": 1e6, "receive_bits_per_s": 0, "line_bits_per_s": 1e6, "limit": "WAN"}
+    idle = {"name": "site-d", "send_bits_per_s": 0, "receive_bits_per_s": 0, "line_bits_per_s": None, "limit": ""}
     with played(chromium, quiet) as (page, player):
         rate, share = page.locator("#now-rate"), page.locator("#now-share")
         # The line of a busy peer is unknown.
@@ -368,6 +368,10 @@ def test_the_total_rate_never_exceeds_the_line(chromium, quiet):
         sync_api.expect(share).to_be_hidden()
         # An idle peer needs no line.
         player.play(peers=[slow, idle])
+        sync_api.expect(rate).to_have_text("1.00 Mbit/s of 1.00 Mbit/s")
+        sync_api.expect(share).to_be_visible()
+        # Keep-alives of an idle peer have a rate, too.
+        player.play(peers=[slow, {**idle, "send_bits_per_s": 3117, "receive_bits_per_s": 3082}])
         sync_api.expect(rate).to_have_text("1.00 Mbit/s of 1.00 Mbit/s")
         sync_api.expect(share).to_be_visible()
         # The present rate exceeds the line.

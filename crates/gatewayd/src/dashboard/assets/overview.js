@@ -20,9 +20,10 @@ function showTransfers(gateway, transfers, rate) {
   format.put(byId("now-sessions"), `${format.counted(gateway.sessions_open, "session")}; ${format.rate(rate)} of content`);
 }
 
-// The lines of all peers together. Zero if the line of a busy peer is unknown. A line has at least the present rate.
+// The lines of all peers together. Zero if the line of a busy peer is unknown. A peer without a limit is idle: its rate is
+// that of keep-alives. A line has at least the present rate.
 function totalLine(peers) {
-  const isUnknown = (peer) => peer.line_bits_per_s == null && busier(peer) > 0;
+  const isUnknown = (peer) => peer.line_bits_per_s == null && peer.limit !== "";
   return peers.some(isUnknown) ? 0 : sum(peers, (it) => Math.max(it.line_bits_per_s ?? 0, busier(it)));
 }
 
