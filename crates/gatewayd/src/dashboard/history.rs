@@ -18,7 +18,7 @@ use super::{
     Dashboard,
     error::DashboardError,
     json, lock,
-    view::{DashboardGateway, DashboardPeer, PEERS_MAX},
+    view::{DashboardGateway, DashboardPeer, PEERS_MAX, PeerLimit},
 };
 use relay::status::KnownPath;
 
@@ -156,11 +156,12 @@ impl PeerHistory {
 
     /// Returns the highest rate at which the link has sent or received in the last minutes. The
     /// function ignores the allowed rate, because it can exceed the path's capacity. It also
-    /// ignores samples in which no transfer moves bytes. Such a sample names no bottleneck.
-    /// Keep-alives alone have a rate of a few kbit/s.
+    /// ignores samples in which neither the path nor a rate limit is the bottleneck. Examples are
+    /// keep-alives, and transfers with a slow client or server.
     fn best_rate(&self) -> BitRate {
-        let busy = self.minutes.iter().filter(|it| !it.8.is_empty());
-        let rates = busy.flat_map(|it| [it.1, it.2]);
+        let measures = [PeerLimit::Wan, PeerLimit::RateMax].map(PeerLimit::name);
+        let measured = self.minutes.iter().filter(|it| measures.contains(&it.8));
+        let rates = measured.flat_map(|it| [it.1, it.2]);
         BitRate::bits_per_s(rates.fold(0.0, f32::max) as u64)
     }
 }
@@ -249,6 +250,21 @@ mod tests {
         let mut series = PeerHistory::default();
         series.add(Sample(1, 6.0, 8.0, 90.0, None, None, None, 0.0, "WAN"));
         assert_eq!(series.best_rate().as_bits_per_s(), 8);
+    }
+
+    #[test]
+    fn only_the_path_and_a_rate_limit_measure_the_best_rate() {
+        for (limit, rate) in [
+            ("client", 0),
+            ("server", 0),
+            ("", 0),
+            ("WAN", 40_000_000),
+            ("rate limit", 40_000_000),
+        ] {
+            let mut series = PeerHistory::default();
+            series.add(Sample(1, 4e7, 0.0, 1e9, None, None, None, 0.0, limit));
+            assert_eq!(series.best_rate().as_bits_per_s(), rate, "{limit}");
+        }
     }
 
     #[test]

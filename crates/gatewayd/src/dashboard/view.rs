@@ -52,8 +52,8 @@ pub(super) struct DashboardPeer {
     transfers_open: usize,
     /// Estimated rate of one plain TCP connection on the same path. `None` if the path is unknown.
     plain_tcp_bits_per_s: Option<u64>,
-    /// Highest rate at which the link has sent or received in the last minutes. `None` if the path
-    /// is unknown, or if no transfer has moved bytes.
+    /// Highest rate at which the path or a rate limit limited transfers in the last minutes. `None`
+    /// if the path is unknown, or if clients and servers limited all transfers.
     line_bits_per_s: Option<u64>,
 }
 
