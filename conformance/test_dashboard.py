@@ -393,6 +393,15 @@ def test_an_unknown_limit_of_a_moving_transfer_is_not_measured_yet(chromium, qui
         sync_api.expect(cause).to_have_text("No transfer moves bytes.")
 
 
+def test_plain_tcp_of_a_busy_path_is_not_measured_yet(chromium, quiet):
+    with played(chromium, quiet) as (page, player):
+        path = page.locator("#now-path")
+        for limit, text in [("client", "The rate of the path is not measured yet."),
+                            ("", "No transfer used a path in ten minutes.")]:
+            player.play(peers=[{"send_bits_per_s": 3117, "line_bits_per_s": None, "plain_tcp_bits_per_s": None, "limit": limit}])
+            sync_api.expect(path).to_have_text(text)
+
+
 def test_plain_tcp_omits_unknown_values_of_the_path(chromium, quiet):
     with played(chromium, quiet) as (page, player):
         for rtt_ms, loss, values in [(80.0, 0.0005, ", 80.0 ms and 0.05 % loss"), (None, 0.0, ", 0.00 % loss"),
@@ -433,6 +442,29 @@ def test_an_unanswered_search_is_repeated(chromium, quiet):
         sync_api.expect(rows).to_have_count(0)
         page.evaluate("() => { isDown = false; }")
         sync_api.expect(rows).to_have_count(1)
+        sync_api.expect(problem).to_have_text("")
+
+
+def test_a_failed_refresh_keeps_the_rows(chromium, quiet):
+    quiet.fill(finished=3)
+    with opened(chromium, quiet) as page:
+        live(page)
+        rows, problem = page.locator("#recent tbody tr"), page.locator("#recent-error")
+        sync_api.expect(rows).to_have_count(3)
+        page.evaluate("""() => {
+            const ask = fetch;
+            globalThis.isDown = true;
+            globalThis.fetch = (...request) => isDown ? Promise.reject(new TypeError("down")) : ask(...request);
+        }""")
+        quiet.fill(finished=1)
+        sync_api.expect(problem).to_have_text("the gateway does not answer")
+        sync_api.expect(rows).to_have_count(3)
+        sync_api.expect(page.locator("#recent-count")).to_have_text("3")
+        page.get_by_label("failed only").check()
+        sync_api.expect(rows).to_have_count(0)
+        page.get_by_label("failed only").uncheck()
+        page.evaluate("() => { isDown = false; }")
+        sync_api.expect(rows).to_have_count(4)
         sync_api.expect(problem).to_have_text("")
 
 

@@ -61,7 +61,8 @@ function describe({ name, base_rtt_ms: rttMs, loss }) {
 function showPlainTcp(peers) {
   const peer = busiest(peers.filter((it) => it.plain_tcp_bits_per_s != null));
   format.put(byId("now-plain"), peer ? format.rate(peer.plain_tcp_bits_per_s) : "–");
-  format.put(byId("now-path"), peer ? `one connection to ${describe(peer)}; calculated` : "No transfer used a path in ten minutes.");
+  const none = peers.some((it) => it.limit) ? "The rate of the path is not measured yet." : "No transfer used a path in ten minutes.";
+  format.put(byId("now-path"), peer ? `one connection to ${describe(peer)}; calculated` : none);
 }
 
 export function show({ gateway, transfers }) {

@@ -14,7 +14,7 @@ const older = document.getElementById("recent-older");
 const newest = document.getElementById("recent-newest");
 // As many as the gateway sends at a time.
 const PAGE = 20;
-let total = null, before = null, asked = 0, timer = 0, isBusy = false, isLost = false;
+let total = null, before = null, shown = null, asked = 0, timer = 0, isBusy = false, isLost = false;
 
 function plain(it) {
   if (it.plain_tcp_s == null) return "–";
@@ -50,6 +50,7 @@ async function load() {
   const fields = { words: words.value.slice(0, 60) };
   if (failed.checked) fields.failed = "true";
   if (before != null) fields.before = before;
+  const search = JSON.stringify(fields);
   isBusy = true;
   let found = null, error = null;
   try {
@@ -61,11 +62,12 @@ async function load() {
   isBusy = false;
   isLost = Boolean(error && !error.status);
   format.put(problem, error?.message ?? "");
-  if (error) showNothing();
-  else showFound(found);
+  // The rows of another search would be mistaken for those of the search that failed.
+  if (!error) showFound(found);
+  else if (search !== shown) showNothing();
+  shown = !error || search === shown ? search : null;
 }
 
-// The rows of an earlier search would be mistaken for those of the search that failed.
 function showNothing() {
   body.replaceChildren();
   older.disabled = true;
