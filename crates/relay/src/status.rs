@@ -27,14 +27,15 @@ pub struct GatewaySnapshot {
     /// Version of the gateway.
     pub version: String,
     /// Version with the commit of the build, as `longhaul --version` prints it. Empty if the
-    /// gateway runs inside another program, or is older than the field.
+    /// gateway runs inside another program, or is older than the field. Also empty if the request
+    /// contained no token.
     #[serde(default)]
     pub build: String,
     /// The gateway's public key, as `longhaul pubkey` prints it.
     #[serde(default)]
     pub public_key: String,
-    /// Whether the names of users, files and clients are removed, because the request contained no
-    /// token.
+    /// Whether the commit of the build and the names of users, files and clients are removed,
+    /// because the request contained no token.
     #[serde(default)]
     pub hides_names: bool,
     /// Unix time of the gateway's start, in seconds.
@@ -107,8 +108,10 @@ pub struct GatewaySnapshot {
 }
 
 impl GatewaySnapshot {
-    /// Removes the names of users, files and clients.
+    /// Removes the names of users, files and clients, and the commit of the build. An attacker
+    /// could look up the faults of a commit.
     pub fn hide_names(&mut self) {
+        self.build.clear();
         for transfer in &mut self.transfers {
             transfer.path.clear();
             transfer.client.clear();

@@ -269,6 +269,8 @@ fn odd_questions_are_answered_and_break_nothing() {
 
 #[test]
 fn names_take_the_token_and_changes_too() {
+    let build = "1.2.3 (0123456789ab)";
+    gatewayd::set_build(build);
     for is_guarded in [false, true] {
         let world = match is_guarded {
             true => guarded_world(""),
@@ -280,6 +282,7 @@ fn names_take_the_token_and_changes_too() {
         assert_eq!(shown.transfers[0].path, "a", "by the socket");
         let client = shown.transfers[0].client.clone();
         assert!(!client.is_empty() && !shown.hides_names);
+        assert_eq!(shown.build, build);
         let hidden = get(admin, "/status.json");
         let transfer = &hidden.json()["transfers"][0];
         assert_eq!(
@@ -287,6 +290,8 @@ fn names_take_the_token_and_changes_too() {
             (&json!(""), &json!(""))
         );
         assert!(!hidden.body.contains(&client), "{}", hidden.body);
+        assert_eq!(hidden.json()["build"], "");
+        assert!(!hidden.body.contains("0123456789ab"), "{}", hidden.body);
         assert_eq!(hidden.json()["hides_names"], true);
         assert_eq!(get(admin, "/metrics").code, 200);
         assert_eq!(get(admin, "/dashboard/recent").code, 200);
