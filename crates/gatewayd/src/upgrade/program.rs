@@ -4,12 +4,17 @@ use std::{
     env,
     ffi::OsString,
     fs, io,
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{MetadataExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use nix::unistd::{AccessFlags, access};
+
+use super::UpgradeError;
 
 /// The path of a program file, and the arguments of the program.
 #[derive(Debug, Clone)]
@@ -39,16 +44,25 @@ impl Program {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Whether the program file has been replaced since the start of this process.
     pub(crate) fn is_replaced(&self) -> bool {
         let file = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino()));
         match (file(&self.path), file(Path::new("/proc/self/exe"))) {
             (Ok(now), Ok(ours)) => now != ours,
             _ => false,
+        }
+    }
+
+    /// Returns the reason why the program cannot be started. The reason contains the next step only
+    /// if no user may execute the file. Otherwise, a folder of the path or a mount option may be
+    /// the cause.
+    pub(super) fn start_error(&self, source: io::Error) -> UpgradeError {
+        let program = self.path.display().to_string();
+        let is_plain = fs::metadata(&self.path)
+            .is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 == 0);
+        match source.kind() {
+            io::ErrorKind::PermissionDenied if is_plain => UpgradeError::NotExecutable { program },
+            _ => UpgradeError::Start { program, source },
         }
     }
 
@@ -81,5 +95,41 @@ impl Program {
             .name("longhaul-reaper".into())
             .spawn(move || child.wait())?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_regular_file_without_permission_to_execute_needs_chmod() {
+        let name = format!("longhaul-program-{}", std::process::id());
+        let path = env::temp_dir().join(name);
+        fs::write(&path, "").expect("room");
+        let message = |path: &Path| {
+            let program = Program {
+                path: path.to_owned(),
+                arguments: Vec::new(),
+            };
+            let denied = io::Error::from(nix::errno::Errno::EACCES);
+            program.start_error(denied).to_string()
+        };
+        let with_mode = |mode| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("its owner may");
+            message(&path)
+        };
+        let shown = path.display();
+        assert_eq!(
+            with_mode(0o644),
+            format!("{shown} is not executable: chmod 755 {shown}")
+        );
+        let denied = format!("{shown} cannot be started: Permission denied (os error 13)");
+        assert_eq!(with_mode(0o700), denied, "another cause");
+        fs::remove_file(&path).expect("it is there");
+        assert_eq!(message(&path), denied, "the file is missing");
+        fs::create_dir(&path).expect("room");
+        assert_eq!(with_mode(0o600), denied, "it is a folder");
+        fs::remove_dir(&path).expect("it is there");
     }
 }

@@ -99,13 +99,7 @@ pub(crate) async fn hand_over(
 
 impl Successor {
     fn start(program: &Program) -> Result<Self, UpgradeError> {
-        let of_start = |source: io::Error| {
-            let program = program.path().display().to_string();
-            match source.kind() {
-                io::ErrorKind::PermissionDenied => UpgradeError::NotExecutable { program },
-                _ => UpgradeError::Start { program, source },
-            }
-        };
+        let of_start = |source| program.start_error(source);
         let (channel, theirs) = HandoverChannel::pair().map_err(of_start)?;
         program.start(theirs).map_err(of_start)?;
         Ok(Self {
