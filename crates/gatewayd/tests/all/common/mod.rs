@@ -25,7 +25,7 @@ use std::{
 
 use gatewayd::{
     config::Config,
-    daemon::{self, AbortedConnections, BoundSockets, ReloadChannels, ServiceManager},
+    daemon::{self, AbortedConnections, BoundSockets, ReloadChannels, RunError, ServiceManager},
     reload::ReloadOutcome,
 };
 use link::Identity;
@@ -44,7 +44,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Gateway {
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
-    task: Option<JoinHandle<AbortedConnections>>,
+    task: Option<JoinHandle<Result<AbortedConnections, RunError>>>,
     orders: mpsc::Sender<()>,
     /// Configuration with which the gateway started.
     pub text: String,
@@ -108,9 +108,7 @@ impl Gateway {
         };
         let task = runtime.spawn(async move {
             let shutdown = async { drop(stopped.await) };
-            daemon::run(config, bound, reloads, ServiceManager::none(), shutdown)
-                .await
-                .expect("the gateway runs")
+            daemon::run(config, bound, reloads, ServiceManager::none(), shutdown).await
         });
         Self {
             runtime: Some(runtime),
@@ -152,15 +150,33 @@ impl Gateway {
         drop(self.stop.take());
         let task = self.task.take().expect("shut down once");
         let runtime = self.runtime.take().expect("shut down once");
-        runtime.block_on(task).expect("the gateway does not panic")
+        let ended = runtime.block_on(task).expect("the gateway does not panic");
+        ended.expect("the gateway runs")
     }
 
     /// Ends all tasks immediately, as if the kernel had killed the process.
     pub fn kill(&mut self) {
-        self.runtime
-            .take()
-            .expect("killed once")
-            .shutdown_background();
+        assert!(self.runtime.is_some(), "killed once");
+        self.end();
+    }
+
+    /// Ends all tasks. Panics if the gateway has ended before, because it has failed.
+    ///
+    /// The runtime ends the tasks in any order, on several threads. The gateway may thus notice the
+    /// end of its link, and return an error. This error does not count.
+    fn end(&mut self) {
+        let Some(runtime) = self.runtime.take() else {
+            return;
+        };
+        let ended = self.task.take().filter(JoinHandle::is_finished);
+        let ended = ended.map(|task| runtime.block_on(task));
+        runtime.shutdown_background();
+        match ended {
+            None | Some(Ok(Ok(_))) => {}
+            // A second panic would abort all tests.
+            Some(failed) if std::thread::panicking() => eprintln!("the gateway ended: {failed:?}"),
+            Some(failed) => panic!("the gateway ended: {failed:?}"),
+        }
     }
 
     pub fn snapshot(&self) -> GatewaySnapshot {
@@ -206,9 +222,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        self.end();
     }
 }
 
