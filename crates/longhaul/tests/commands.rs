@@ -452,7 +452,7 @@ fn a_gateway_names_its_user_for_a_file_that_it_cannot_read() {
         folder.path("a.toml"),
         folder.path("token"),
     );
-    let (program, socket) = (folder.path("longhaul"), folder.path("a.sock"));
+    let program = folder.path("longhaul");
     let mode = |path: &str, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is there");
     };
@@ -490,8 +490,8 @@ fn a_gateway_names_its_user_for_a_file_that_it_cannot_read() {
     let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("gateway up")));
     fs::write(&file, &with_token).expect("room");
-    assert_ends(&["reload", "--admin", &socket], 2, &names_user);
-    let outcome = object(&["upgrade", "--admin", &socket, "--json"], 1);
+    assert_ends(&["reload", "--config", &file], 2, &names_user);
+    let outcome = object(&["upgrade", "--config", &file, "--json"], 1);
     let error = outcome["error"].as_str().unwrap_or_default();
     assert!(error.ends_with(&names_user), "{error}");
     running.0.kill().expect("it runs until now");

@@ -22,7 +22,8 @@ use std::{
 use relay::{status::GatewaySnapshot, transfer_log::TransferRecord};
 
 use crate::common::{
-    Control, Gateway, Prepared, TIMEOUT, World, expect_reset, noise, passive, read_all, reset, text,
+    Control, Gateway, Prepared, TIMEOUT, World, expect_reset, folder, noise, passive, read_all,
+    reset, text,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,6 +191,31 @@ fn expect_calm(world: &World) {
         gateway.wait_for("the end of all transfers", |s| s.transfers.is_empty());
     }
     assert_eq!(PANICS.load(Ordering::Relaxed), 0, "a gateway panicked");
+}
+
+#[test]
+fn gateways_of_a_dropped_world_do_not_panic() {
+    for _ in 0..30 {
+        let world = with_stores();
+        // Transfers are open, so many tasks end.
+        let _open = [world.uploading(), world.uploading()];
+        drop(world);
+    }
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0, "a gateway panicked");
+}
+
+#[test]
+#[should_panic(expected = "the gateway ended: Ok(Err(TransferLog")]
+fn a_gateway_that_fails_fails_its_own_test() {
+    let (folder, ..) = folder();
+    let log = "[log]\ntransfer_log = \"missing/transfers.log\"\n";
+    let gateway = Gateway::start(&folder, "a.key", log);
+    let deadline = Instant::now() + TIMEOUT;
+    while !gateway.has_ended() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    drop(gateway);
 }
 
 #[test]

@@ -179,6 +179,11 @@ impl Gateway {
         }
     }
 
+    /// Whether the gateway has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.task.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     pub fn snapshot(&self) -> GatewaySnapshot {
         let body = self.http("/status.json");
         serde_json::from_str(&body).expect("a snapshot")
