@@ -193,6 +193,32 @@ fn expect_calm(world: &World) {
     assert_eq!(PANICS.load(Ordering::Relaxed), 0, "a gateway panicked");
 }
 
+/// A gateway that is dropped during its start can notice the end of its link.
+#[test]
+fn a_gateway_that_is_dropped_during_its_start_does_not_panic() {
+    count_panics();
+    let (folder, ..) = folder();
+    for turn in 0..200 {
+        let gateway = Gateway::start(&folder, "a.key", "");
+        thread::sleep(Duration::from_micros(turn * 10));
+        drop(gateway);
+    }
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0, "a gateway panicked");
+}
+
+#[test]
+#[should_panic(expected = "the gateway ended: Ok(Err(TransferLog")]
+fn a_gateway_that_fails_fails_its_own_test() {
+    let (folder, ..) = folder();
+    let log = "[log]\ntransfer_log = \"missing/transfers.log\"\n";
+    let gateway = Gateway::start(&folder, "a.key", log);
+    let deadline = Instant::now() + TIMEOUT;
+    while !gateway.has_ended() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    drop(gateway);
+}
+
 #[test]
 fn gateways_of_a_dropped_world_do_not_panic() {
     for _ in 0..30 {

@@ -162,8 +162,8 @@ impl Gateway {
 
     /// Ends all tasks. Panics if the gateway has ended before, because it has failed.
     ///
-    /// The runtime ends the tasks in any order, on several threads. The gateway may thus notice the
-    /// end of its link, and return an error. This error does not count.
+    /// A runtime that ends accepts no new task. A gateway that still starts on another thread then
+    /// notices the end of its accepting task, and returns an error. This error does not count.
     fn end(&mut self) {
         let Some(runtime) = self.runtime.take() else {
             return;
