@@ -223,7 +223,7 @@ fn a_gateway_that_fails_fails_its_own_test() {
 fn gateways_of_a_dropped_world_do_not_panic() {
     for _ in 0..30 {
         let world = with_stores();
-        // Transfers are open, so many tasks end.
+        // Transfers are open, so that the number of ending tasks is large.
         let _open = [world.uploading(), world.uploading()];
         drop(world);
     }
