@@ -19,8 +19,8 @@ Examples:
   longhaul check takes/ ftp://me@ftp.example.com/takes
   longhaul check --checksum ftp://ftp.example.com//pub/data ./data
 
-Passwords come from --password-file, from the environment variable LONGHAUL_PASSWORD, or from
-~/.netrc. On a terminal, longhaul asks for a missing password.
+Passwords come from ~/.netrc, from --password-file, or from the environment variable
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
 
 Exit codes: 0 SRC and DST are the same; 1 SRC and DST differ, or a comparison failed; 2 wrong use;
 3 interrupted.")]

@@ -257,11 +257,6 @@ impl Access {
         self.listener = Some(listener);
     }
 
-    /// Gives passwords of the netrc file priority over `--password-file` and `LONGHAUL_PASSWORD`.
-    pub(crate) fn prefer_netrc(&mut self) {
-        self.credentials.prefers_netrc = true;
-    }
-
     /// Returns the user name for a server.
     pub(crate) fn user(&self, server: &Server) -> String {
         self.credentials.account(server).user

@@ -40,8 +40,8 @@ Examples:
   pg_dump films | longhaul copy - ftp://me@ftp.example.com/backup/films.sql
   longhaul copy card/ --to ftp://a.example/day1 --to ftp://b.example/day1 --to /mnt/backup/day1
 
-Passwords come from --password-file, from the environment variable LONGHAUL_PASSWORD, or from
-~/.netrc. On a terminal, longhaul asks for a missing password.
+Passwords come from ~/.netrc, from --password-file, or from the environment variable
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
 
 Exit codes: 0 all files are at DST; 1 a failure, which the output names; 2 wrong use;
 3 interrupted.")]

@@ -40,8 +40,8 @@ Examples:
   longhaul ls ftp://ftp.example.com//pub
   longhaul ls -R --include '*.mxf' ftpes://me@10.20.0.5/takes --gateway 10.0.0.7:2121
 
-Passwords come from --password-file, from the environment variable LONGHAUL_PASSWORD, or from
-~/.netrc. On a terminal, longhaul asks for a missing password.
+Passwords come from ~/.netrc, from --password-file, or from the environment variable
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
 
 Exit codes: 0 everything is listed; 1 a failure, which the output names; 2 wrong use;
 3 interrupted.")]

@@ -25,8 +25,8 @@ Examples:
   longhaul sync -n --delete ftp://ftp.example.com//pub/data ./data
   longhaul sync --delete --max-delete 50 --exclude 'cache/' site/ ftpes://me@10.20.0.5/site
 
-Passwords come from --password-file, from the environment variable LONGHAUL_PASSWORD, or from
-~/.netrc. On a terminal, longhaul asks for a missing password.
+Passwords come from ~/.netrc, from --password-file, or from the environment variable
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
 
 Exit codes: 0 done; 1 a failure, which the output names; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {

@@ -36,11 +36,8 @@ pub enum CredentialsError {
 /// Passwords from all sources: the netrc file, the environment, a password file and the user.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
-    /// Password from the password file or the environment, for all servers.
+    /// Password for each server that has no password in the netrc file.
     pub password: Option<Password>,
-    /// Whether passwords of the netrc file have priority over `password`. Commands with several
-    /// servers set this field, because `password` belongs to only one server.
-    pub prefers_netrc: bool,
     /// Entries of the netrc file, in the order of the file.
     pub netrc: Vec<NetrcEntry>,
     /// Passwords that the user has typed, with their servers and user names.
@@ -95,10 +92,9 @@ impl Credentials {
     /// Returns the account for a server. The user name comes from the URL, or else from the netrc
     /// file. If neither contains a user name, the user is `anonymous`.
     ///
-    /// A named user has the password for all servers, or else the password of the netrc file's
-    /// entry for this user. `prefers_netrc` reverses this order. An anonymous user has the entry's
-    /// password, or else the guest password. If a named user still has no password, the password
-    /// that was typed for this server and user is returned.
+    /// The password comes from the netrc file's entry for this user. Otherwise a named user has the
+    /// password for all servers, and an anonymous user has the guest password. If a named user
+    /// still has no password, the password that was typed for this server and user is returned.
     pub fn account(&self, server: &Server) -> Account {
         let fits = |entry: &&NetrcEntry| {
             // A web server requires no account, so a `default` entry must not give it one.
@@ -114,6 +110,7 @@ impl Credentials {
         };
         let entry = self.netrc.iter().find(fits);
         let login = entry.and_then(|it| it.login.clone());
+        let is_anonymous = server.user.is_none() && login.is_none();
         let user = server
             .user
             .clone()
@@ -121,17 +118,12 @@ impl Credentials {
             .unwrap_or_else(|| ANONYMOUS.to_owned());
         // The password for all servers applies to named accounts. A server that accepts guests must
         // not receive it.
-        let is_guest = server.user.is_none() && user == ANONYMOUS;
-        let for_all = self.password.clone().filter(|_| !is_guest);
-        let of_netrc = entry.and_then(|it| it.password.clone());
-        let password = match self.prefers_netrc {
-            true => of_netrc.or(for_all),
-            false => for_all.or(of_netrc),
-        };
+        let for_all = self.password.clone().filter(|_| !is_anonymous);
+        let password = entry.and_then(|it| it.password.clone()).or(for_all);
         let password = match password {
             // Guests by custom give an address as password (RFC 1635). No real address is
             // disclosed.
-            None if user == ANONYMOUS => Some(Password::guest()),
+            None if is_anonymous || user == ANONYMOUS => Some(Password::guest()),
             password => password,
         };
         let asked = || {
@@ -295,6 +287,7 @@ default login guest password any
     #[test]
     fn an_account_comes_from_url_and_netrc() {
         let credentials = Credentials {
+            password: Some(Password(b"for all".to_vec())),
             netrc: parse_netrc(NETRC.as_bytes()),
             ..Credentials::default()
         };
@@ -309,7 +302,7 @@ default login guest password any
         );
         assert_eq!(
             account(&credentials, Some("x"), "two.example"),
-            pair("x", "")
+            pair("x", "for all")
         );
         assert_eq!(account(&credentials, None, "three"), pair("guest", "any"));
         let none = Credentials::default();
@@ -318,37 +311,6 @@ default login guest password any
             pair("anonymous", "longhaul@")
         );
         assert_eq!(none.account(&server(Some("me"), "three")).password, None);
-    }
-
-    #[test]
-    fn a_given_password_wins_over_netrc_unless_a_command_has_several_servers() {
-        let netrc = format!("{NETRC}\nmachine guests.example login anonymous password g");
-        let mut credentials = Credentials {
-            password: Some(Password(b"for all".to_vec())),
-            netrc: parse_netrc(netrc.replace("default login guest", "ignored").as_bytes()),
-            ..Credentials::default()
-        };
-        let pair = |user: &str, password: &str| (user.to_owned(), password.to_owned());
-        for (prefers_netrc, of_netrc) in [(false, "for all"), (true, "se#cret")] {
-            credentials.prefers_netrc = prefers_netrc;
-            assert_eq!(
-                account(&credentials, None, "one.example"),
-                pair("me", of_netrc)
-            );
-            // A user without an entry has the password, and a guest never has it.
-            assert_eq!(
-                account(&credentials, Some("x"), "one.example"),
-                pair("x", "for all")
-            );
-            assert_eq!(
-                account(&credentials, None, "guests.example"),
-                pair("anonymous", "g")
-            );
-            assert_eq!(
-                account(&credentials, None, "three.example"),
-                pair("anonymous", "longhaul@")
-            );
-        }
     }
 
     #[test]

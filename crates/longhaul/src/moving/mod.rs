@@ -18,7 +18,7 @@ use mover::{
     journal::{Journal, JournalError},
     limit::RateLimit,
     location::Location,
-    plan::{self, FileEvent, JobPurpose},
+    plan::{FileEvent, JobPurpose},
     run::{JobProgress, JobSummary},
 };
 use units::parse_duration;
@@ -148,16 +148,6 @@ enum Links {
     Follow,
     /// Create links at DST; SRC and DST must both be on this machine
     Copy,
-}
-
-impl From<Links> for plan::Links {
-    fn from(links: Links) -> Self {
-        match links {
-            Links::Skip => Self::Skip,
-            Links::Follow => Self::Follow,
-            Links::Copy => Self::Copy,
-        }
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

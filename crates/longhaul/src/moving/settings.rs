@@ -75,10 +75,6 @@ impl Settings {
             let twice = format!("{} is a destination twice: name it once", one.ends().1);
             exit::ensure(places.insert(one.place()), &twice)?;
         }
-        // A password file contains the password of one account. Other servers must not receive it.
-        if has_several_servers(&all) {
-            all.iter_mut().for_each(|it| it.access.prefer_netrc());
-        }
         share_connections(&mut all, orders)?;
         Ok(all)
     }
@@ -265,7 +261,7 @@ impl Settings {
                 compares_content: order.writing.is_some_and(|it| it.checksum),
                 links: order
                     .writing
-                    .map_or(plan::Links::Skip, |it| it.links.into()),
+                    .map_or(plan::Links::Skip, |it| links(it.links)),
                 settle_s: order.writing.map_or(0, settle_s),
                 follows_growth: order
                     .writing
@@ -286,12 +282,6 @@ impl Settings {
             session_pool: None,
         }
     }
-}
-
-fn has_several_servers(jobs: &[Settings]) -> bool {
-    let mut servers = jobs.iter().flat_map(Settings::servers);
-    let first = servers.next();
-    servers.any(|it| Some(it) != first)
 }
 
 /// Asks the user for missing passwords, once for each account.
@@ -351,6 +341,14 @@ fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Res
         job.lanes_max = job.lanes_max.min(most);
     }
     Ok(())
+}
+
+fn links(links: super::Links) -> plan::Links {
+    match links {
+        super::Links::Skip => plan::Links::Skip,
+        super::Links::Follow => plan::Links::Follow,
+        super::Links::Copy => plan::Links::Copy,
+    }
 }
 
 fn settle_s(writing: &WriteArgs) -> i64 {
@@ -535,13 +533,6 @@ mod tests {
         ] {
             assert_ne!(name(line), one, "{line}");
         }
-    }
-
-    #[test]
-    fn netrc_has_priority_only_in_commands_with_several_servers() {
-        let is_first = |line| format!("{:?}", settings(line).access).contains("netrc: true");
-        assert!(!is_first("/a ftp://h/b") && !is_first("https://h/a /b"));
-        assert!(is_first("ftp://h/a ftp://g/b") && is_first("ftp://h/a ftp://me@h/b"));
     }
 
     #[test]
