@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    os::unix::ffi::OsStringExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -61,6 +62,8 @@ pub(crate) struct ConnectionArgs {
 #[derive(Debug)]
 pub(crate) struct Access {
     credentials: Credentials,
+    /// Netrc file for messages: the file of `--netrc`, or `~/.netrc`.
+    netrc: PathBuf,
     verify_tls: CertificateCheck,
     /// Gateway listener that leads to the servers. `None` means direct connections.
     listener: Option<GatewayListener>,
@@ -109,6 +112,7 @@ impl ConnectionArgs {
             .or_else(|| peer.as_ref().map(key_and_place));
         Ok(Access {
             credentials: self.credentials(has_server)?,
+            netrc: self.netrc.clone().unwrap_or_else(|| "~/.netrc".into()),
             verify_tls: self.verify_tls()?,
             listener: gateway.map(listener).transpose()?,
             peer,
@@ -130,8 +134,8 @@ impl ConnectionArgs {
         }
         if let Some(file) = &self.password_file {
             credentials.read_password(file).map_err(exit::wrong_use)?;
-        } else if let Ok(password) = env::var("LONGHAUL_PASSWORD") {
-            credentials.password = Some(Password(password.into_bytes()));
+        } else if let Some(password) = env::var_os("LONGHAUL_PASSWORD") {
+            credentials.password = Some(Password(password.into_vec()));
         }
         Ok(credentials)
     }
@@ -294,10 +298,10 @@ impl Access {
         let account = self.credentials.account(server);
         if !server.scheme.is_ftp() {
             let is_known = server.user.is_some() || account.user != ANONYMOUS;
-            let password = account.password.unwrap_or(Password(Vec::new()));
             return JobSite::Web(Box::new(WebDial {
                 server: server.clone(),
-                account: is_known.then_some((account.user, password)),
+                account: is_known.then_some((account.user, account.password)),
+                netrc: self.netrc.clone(),
                 verify: self.verify_tls.clone(),
                 reply_timeout: self.reply_timeout,
                 stall_max: self.reply_timeout,
@@ -308,6 +312,7 @@ impl Access {
             route: self.listener.clone().map_or(Route::Direct, Route::Gateway),
             user: account.user,
             password: account.password,
+            netrc: self.netrc.clone(),
             verify: self.verify_tls.clone(),
             is_active: self.is_active,
             reply_timeout: self.reply_timeout,

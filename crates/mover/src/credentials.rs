@@ -93,8 +93,9 @@ impl Credentials {
     /// file. If neither contains a user name, the user is `anonymous`.
     ///
     /// The password comes from the netrc file's entry for this user. Otherwise a named user has the
-    /// password for all servers, and an anonymous user has the guest password. If a named user
-    /// still has no password, the password that was typed for this server and user is returned.
+    /// password for all servers, and a guest (`anonymous` or `ftp`) has the guest password. If a
+    /// named user still has no password, the password that was typed for this server and user is
+    /// returned.
     pub fn account(&self, server: &Server) -> Account {
         let fits = |entry: &&NetrcEntry| {
             // A web server requires no account, so a `default` entry must not give it one.
@@ -110,20 +111,21 @@ impl Credentials {
         };
         let entry = self.netrc.iter().find(fits);
         let login = entry.and_then(|it| it.login.clone());
-        let is_anonymous = server.user.is_none() && login.is_none();
         let user = server
             .user
             .clone()
             .or(login)
             .unwrap_or_else(|| ANONYMOUS.to_owned());
+        let is_guest = user == ANONYMOUS || user == FTP_GUEST && server.scheme.is_ftp();
         // The password for all servers applies to named accounts. A server that accepts guests must
-        // not receive it.
-        let for_all = self.password.clone().filter(|_| !is_anonymous);
+        // not receive it, unless the URL names the guest's account.
+        let for_all = self.password.clone();
+        let for_all = for_all.filter(|_| !is_guest || server.user.is_some());
         let password = entry.and_then(|it| it.password.clone()).or(for_all);
         let password = match password {
             // Guests by custom give an address as password (RFC 1635). No real address is
             // disclosed.
-            None if is_anonymous || user == ANONYMOUS => Some(Password::guest()),
+            None if is_guest => Some(Password::guest()),
             password => password,
         };
         let asked = || {
@@ -251,6 +253,9 @@ fn quoted_word(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 /// User name for logging in without an account (RFC 1635).
 pub const ANONYMOUS: &str = "anonymous";
 
+/// User name that many FTP servers accept for guests, too.
+const FTP_GUEST: &str = "ftp";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,6 +316,48 @@ default login guest password any
             pair("anonymous", "longhaul@")
         );
         assert_eq!(none.account(&server(Some("me"), "three")).password, None);
+    }
+
+    #[test]
+    fn guests_have_the_guest_password_in_place_of_the_password_for_all() {
+        let netrc = b"machine one.example login ftp\nmachine two.example login anonymous";
+        let mut credentials = Credentials {
+            netrc: parse_netrc(netrc),
+            ..Credentials::default()
+        };
+        let pair = |user: &str, password: &str| (user.to_owned(), password.to_owned());
+        for user in ["ftp", "anonymous"] {
+            assert_eq!(
+                account(&credentials, Some(user), "h"),
+                pair(user, "longhaul@")
+            );
+        }
+        credentials.password = Some(Password(b"for all".to_vec()));
+        for (host, user) in [
+            ("one.example", "ftp"),
+            ("two.example", "anonymous"),
+            ("three.example", "anonymous"),
+        ] {
+            assert_eq!(account(&credentials, None, host), pair(user, "longhaul@"));
+        }
+        // The URL names the account, so the given password is for it.
+        assert_eq!(
+            account(&credentials, Some("ftp"), "one.example"),
+            pair("ftp", "for all")
+        );
+    }
+
+    #[test]
+    fn an_empty_first_line_of_a_password_file_is_an_empty_password() {
+        let folder = tempfile::tempdir().expect("room");
+        let file = folder.path().join("password");
+        let mut credentials = Credentials::default();
+        for text in ["", "\n", "\r\nsecond\n"] {
+            fs::write(&file, text).expect("room");
+            credentials.read_password(&file).expect("it is readable");
+            let account = credentials.account(&server(Some("me"), "h"));
+            assert_eq!(account.password, Some(Password(Vec::new())), "{text:?}");
+        }
     }
 
     #[test]

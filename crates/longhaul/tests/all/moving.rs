@@ -807,6 +807,45 @@ fn a_listing_that_is_refused_names_what_to_try() {
 }
 
 #[test]
+fn a_missing_password_names_the_searched_netrc_file_and_an_empty_one_is_sent() {
+    let folder = Folder::new("passwords");
+    let (netrc, empty) = (folder.path("my netrc"), folder.path("empty"));
+    for file in [&netrc, &empty] {
+        fs::write(file, "\n").expect("room");
+    }
+    let server = FakeServer::start(Behaviour::default());
+    let at = server.address();
+    let ls = |user: &str, options: &[&str], password: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command.arg("ls").arg(format!("ftp://{user}@{at}/"));
+        command.args(options).stdin(Stdio::null());
+        command
+            .env("HOME", folder.path(""))
+            .env_remove("LONGHAUL_PASSWORD");
+        if let Some(password) = password {
+            command.env("LONGHAUL_PASSWORD", password);
+        }
+        let output = command.output().expect("the program");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    for (options, searched) in [(&[][..], "~/.netrc"), (&["--netrc", &netrc], &netrc)] {
+        let (code, said) = ls("me", options, None);
+        let words =
+            format!("no password for me at 127.0.0.1: not in {searched}, no --password-file");
+        assert!(code == Some(1) && said.contains(&words), "{said}");
+    }
+    for (user, options, password) in [
+        ("me", &[][..], Some("")),
+        ("me", &["--password-file", &empty], None),
+        ("ftp", &[], None),
+    ] {
+        let (code, said) = ls(user, options, password);
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+#[test]
 fn a_copy_says_within_seconds_what_is_wrong_and_what_to_try() {
     let folder = Folder::new("refusals");
     let from = folder.path("from");

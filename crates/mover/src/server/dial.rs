@@ -3,6 +3,7 @@
 use std::{
     fmt, io,
     net::{IpAddr, SocketAddr},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -31,6 +32,8 @@ pub struct Dial {
     pub user: String,
     /// Password of the user. `None` is sufficient for a server that asks for no password.
     pub password: Option<Password>,
+    /// Netrc file that was searched for the password. Only an error message contains the path.
+    pub netrc: PathBuf,
     /// Check of the server's certificate, if the URL requests TLS.
     pub verify: CertificateCheck,
     /// Whether data connections use active mode, in which the server connects to the mover.
@@ -105,6 +108,7 @@ impl Dial {
             route: Route::Direct,
             user: "joe".to_owned(),
             password: Some(Password(b"secret".to_vec())),
+            netrc: "~/.netrc".into(),
             verify: CertificateCheck::Off,
             is_active: false,
             reply_timeout: Duration::from_secs(10),
@@ -134,6 +138,7 @@ impl Dial {
             None => Err(ServerError::NoPassword {
                 user: self.user.clone(),
                 host: self.server.host.clone(),
+                netrc: self.netrc.clone(),
             }),
         }
     }

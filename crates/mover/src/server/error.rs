@@ -1,6 +1,6 @@
 //! Errors of servers, and the actions that may remedy them.
 
-use std::{io, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
 use ftp::{
     client::{Reply, ReplyError, UnsendableError},
@@ -58,14 +58,17 @@ pub enum ServerError {
     Full(Reply),
     /// The server requires a password, and no source contains a password for the user.
     #[error(
-        "no password for {user} at {host}: not in ~/.netrc, no --password-file, no LONGHAUL_PASSWORD, and no terminal \
-         to ask"
+        "no password for {user} at {host}: not in {}, no --password-file, no LONGHAUL_PASSWORD, and no terminal to \
+         ask; to send an empty password, set LONGHAUL_PASSWORD to an empty text",
+        netrc.display()
     )]
     NoPassword {
         /// The user name.
         user: String,
         /// Host name of the server.
         host: String,
+        /// Netrc file without a password for the user.
+        netrc: PathBuf,
     },
     /// The server refused the log-in.
     #[error("the server refused the log-in: {0}")]

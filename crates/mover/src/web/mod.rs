@@ -10,7 +10,7 @@ mod body;
 pub mod fuzzing;
 mod session;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use net::tls::CertificateCheck;
 
@@ -22,8 +22,11 @@ use crate::{location::Server, server::Password};
 pub struct WebDial {
     /// The server.
     pub server: Server,
-    /// User name and password, if known.
-    pub account: Option<(String, Password)>,
+    /// User name and password, if known. A user without a password suffices for a server that
+    /// requests no account.
+    pub account: Option<(String, Option<Password>)>,
+    /// Netrc file that was searched for the password. Only an error message contains the path.
+    pub netrc: PathBuf,
     /// Check of the server's certificate.
     pub verify: CertificateCheck,
     /// Longest time to wait for a connection or for a response.

@@ -232,7 +232,8 @@ impl WebSession {
             request = request.header(RANGE, format!("bytes={first}-{last}"));
         }
         let is_theirs = open.place == self.home;
-        if let Some((user, password)) = self.dial.account.as_ref().filter(|_| is_theirs) {
+        let account = self.dial.account.as_ref().filter(|_| is_theirs);
+        if let Some((user, Some(password))) = account {
             let account = [user.as_bytes(), b":", &password.0].concat();
             let value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(account)));
             if let Ok(mut value) = value {
@@ -251,10 +252,20 @@ impl WebSession {
             open.sender.ready().await?;
             open.sender.send_request(request).await
         };
-        timeout(self.dial.reply_timeout, exchange)
+        let response = timeout(self.dial.reply_timeout, exchange)
             .await
             .map_err(silent)?
-            .map_err(|error| failed(io::Error::other(error)))
+            .map_err(|error| failed(io::Error::other(error)))?;
+        match account {
+            Some((user, None)) if response.status() == StatusCode::UNAUTHORIZED => {
+                Err(ServerError::NoPassword {
+                    user: user.clone(),
+                    host: self.dial.server.host.clone(),
+                    netrc: self.dial.netrc.clone(),
+                })
+            }
+            _ => Ok(response),
+        }
     }
 
     async fn connect(&self, place: ServerAddress) -> Result<IdleConnection, ServerError> {

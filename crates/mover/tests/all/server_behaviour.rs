@@ -559,13 +559,32 @@ fn a_missing_password_is_reported_in_place_of_an_empty_log_in() {
         });
         let mut dial = server.dial();
         dial.password = None;
+        dial.netrc = "/my/netrc".into();
         let copied = world.run(world.upload_by(dial, &world.here("a"), "a"));
         let said = copied.failures().join("\n");
-        let words = "no password for me at 127.0.0.1: not in ~/.netrc, no --password-file, no LONGHAUL_PASSWORD, and \
-                     no terminal to ask";
+        let words = "no password for me at 127.0.0.1: not in /my/netrc, no --password-file, no LONGHAUL_PASSWORD, \
+                     and no terminal to ask; to send an empty password, set LONGHAUL_PASSWORD to an empty text";
         assert!(said.contains(words), "{said}");
         let verbs = server.state().verbs.clone();
         assert!(!verbs.iter().any(|it| it == "PASS"), "{verbs:?}");
+    }
+}
+
+#[test]
+fn an_empty_password_is_sent() {
+    let world = World::new();
+    write(&world.here("a"), b"x");
+    for is_gateway in [false, true] {
+        let server = FakeServer::start(Behaviour {
+            is_gateway,
+            ..Behaviour::default()
+        });
+        let mut dial = server.dial();
+        dial.password = Some(mover::server::Password(Vec::new()));
+        let copied = world.run(world.upload_by(dial, &world.here("a"), "a"));
+        assert_eq!(copied.failures(), [""; 0]);
+        let verbs = server.state().verbs.clone();
+        assert!(verbs.iter().any(|it| it == "PASS"), "{verbs:?}");
     }
 }
 

@@ -206,6 +206,33 @@ fn an_account_is_asked_for_and_given() {
 }
 
 #[test]
+fn a_missing_password_of_a_web_server_is_reported_if_the_server_requests_it() {
+    let film = content(1000);
+    let nameless = |web: &Web| WebDial {
+        account: Some(("me".to_owned(), None)),
+        netrc: "/my/netrc".into(),
+        ..web.dial()
+    };
+    let manners = WebBehaviour {
+        account: Some("bWU6c2VjcmV0"),
+        ..WebBehaviour::default()
+    };
+    let (world, web) = start(manners, &film);
+    let said = world
+        .run(job(&world, nameless(&web), PATH))
+        .failures()
+        .join(" ");
+    assert!(
+        said.contains("no password for me at 127.0.0.1: not in /my/netrc, no --password-file"),
+        "{said}"
+    );
+    let (world, web) = start(WebBehaviour::default(), &film);
+    let copied = world.run(job(&world, nameless(&web), PATH));
+    assert_eq!(copied.failures(), [""; 0]);
+    assert!(fetched(&world) == film);
+}
+
+#[test]
 fn missing_and_refused_files_are_reported() {
     let (world, web) = start(WebBehaviour::default(), b"");
     let copied = world.run(job(&world, web.dial(), "nothing"));

@@ -39,6 +39,7 @@ impl FakeServerExt for FakeServer {
             route,
             user: "me".to_owned(),
             password: Some(Password(b"x".to_vec())),
+            netrc: "~/.netrc".into(),
             verify: CertificateCheck::Roots(None),
             is_active: false,
             reply_timeout: Duration::from_secs(5),

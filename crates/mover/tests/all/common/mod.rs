@@ -112,6 +112,7 @@ impl World {
             route: Route::Direct,
             user: "anonymous".to_owned(),
             password: Some(Password(b"x".to_vec())),
+            netrc: "~/.netrc".into(),
             verify: CertificateCheck::Roots(None),
             is_active: false,
             reply_timeout: Duration::from_secs(5),

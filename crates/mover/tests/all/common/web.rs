@@ -128,6 +128,7 @@ impl Web {
                 port: self.address.port(),
             },
             account: None,
+            netrc: "~/.netrc".into(),
             verify: CertificateCheck::Off,
             reply_timeout: Duration::from_secs(5),
             stall_max: Duration::from_secs(5),
@@ -137,7 +138,7 @@ impl Web {
     pub(crate) fn dial_as(&self, user: &str, password: &str) -> WebDial {
         let password = Password(password.as_bytes().to_vec());
         WebDial {
-            account: Some((user.to_owned(), password)),
+            account: Some((user.to_owned(), Some(password))),
             ..self.dial()
         }
     }
