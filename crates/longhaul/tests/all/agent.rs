@@ -355,6 +355,8 @@ fn a_running_agent_tells_what_it_does() {
             "job=\"pull\"",
             "copied=1",
             "failed=0",
+            "removed=0",
+            "failed_calls=0",
             "bytes=5",
             "seconds=",
         ];
@@ -362,6 +364,19 @@ fn a_running_agent_tells_what_it_does() {
         log.lines()
             .any(|line| facts.iter().all(|it| line.contains(it)))
     });
+    // The next runs have no work.
+    let runs = || {
+        let answer = ask("/status.json", "localhost").unwrap_or_default();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+        status["jobs"][0]["runs_total"].as_u64()
+    };
+    let before = runs();
+    wait("the next runs have ended", || {
+        runs() >= before.map(|it| it + 2)
+    });
+    let log = world.log();
+    assert_eq!(log.matches("the run has ended").count(), 1, "{log}");
     let answer = ask("/status.json", "localhost").expect("an answer");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
     let status: serde_json::Value = serde_json::from_str(body).expect("JSON");

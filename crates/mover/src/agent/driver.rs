@@ -453,7 +453,6 @@ impl ResidentJob {
         self.status.advances(self.number, &tally);
         self.status.ends(self.number, elapsed_s, outcome.failures);
         let failed_calls = self.failed_calls.swap(0, Ordering::Relaxed);
-        let done = tally.moved + tally.failed + tally.removed + failed_calls;
         let line = HistoryLine::Run {
             moved: tally.moved,
             same: tally.same,
@@ -467,7 +466,7 @@ impl ResidentJob {
             reason: reason.as_deref(),
         };
         line.log_run(&self.job.name);
-        if done > 0 || reason.is_some() {
+        if line.has_work() || reason.is_some() {
             self.write(&line);
         }
         (outcome, is_broken)

@@ -74,13 +74,15 @@ pub enum HistoryLine<'a> {
 }
 
 impl HistoryLine<'_> {
-    /// Logs the result of a run, if the line is about a run. A run that ended early has an error
-    /// message of its own.
+    /// Logs the result of a run, if the line is about a run. A run without work is logged at level
+    /// DEBUG. A run that ended early has an error message of its own.
     pub fn log_run(&self, job: &str) {
         if let Self::Run {
             moved: copied,
             same,
             failed,
+            removed,
+            failed_calls,
             bytes,
             elapsed_s,
             interrupted,
@@ -89,14 +91,32 @@ impl HistoryLine<'_> {
         } = self
         {
             let seconds = format!("{elapsed_s:.1}");
-            match interrupted {
-                false => {
-                    tracing::info!(job, copied, same, failed, bytes, %seconds, "the run has ended")
-                }
+            let result = match interrupted {
+                false => "the run has ended",
+                true => "the run was interrupted",
+            };
+            match self.has_work() {
                 true => {
-                    tracing::info!(job, copied, same, failed, bytes, %seconds, "the run was interrupted")
+                    tracing::info!(job, copied, same, failed, removed, failed_calls, bytes, %seconds, "{result}")
+                }
+                false => {
+                    tracing::debug!(job, copied, same, failed, removed, failed_calls, bytes, %seconds, "{result}")
                 }
             }
+        }
+    }
+
+    /// Returns whether the line is about work: a moved, failed or removed file, or a call.
+    pub fn has_work(&self) -> bool {
+        match self {
+            Self::Run {
+                moved,
+                failed,
+                removed,
+                failed_calls,
+                ..
+            } => moved + failed + removed + failed_calls > 0,
+            Self::Copied { .. } | Self::Failed { .. } | Self::Called { .. } => true,
         }
     }
 }
