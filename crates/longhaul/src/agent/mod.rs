@@ -305,13 +305,9 @@ impl JobConfig {
     fn describe(&self, now: &Zoned) -> String {
         let Self { name, times, .. } = self;
         let schedule = &times.schedule;
-        let mut text = match (times.is_watched, schedule) {
-            (true, Schedule::Every(_)) => {
-                format!("{name}: watches its folder, and runs {schedule}")
-            }
-            (false, Schedule::Every(_)) => format!("{name}: runs {schedule}"),
-            (true, Schedule::Cron(_)) => format!("{name}: watches its folder; {schedule}"),
-            (false, Schedule::Cron(_)) => format!("{name}: {schedule}"),
+        let mut text = match times.is_watched {
+            true => format!("{name}: watches its folder, and runs {schedule}"),
+            false => format!("{name}: runs {schedule}"),
         };
         if matches!(schedule, Schedule::Cron(_)) {
             text += &match schedule.after(now) {
@@ -319,7 +315,7 @@ impl JobConfig {
                     format!(", next run {}", next.strftime("%Y-%m-%d %H:%M %:z"))
                 }
                 Some(next) => format!(", next run {}", next.strftime("%Y-%m-%d %H:%M:%S %:z")),
-                None => ", no run: the calendar has no such day".to_owned(),
+                None => ", no next run: the calendar has no such day".to_owned(),
             };
         }
         if let Some(command) = &self.on_file {
@@ -356,19 +352,19 @@ mod tests {
         for (keys, expected) in [
             (
                 "cron = \"0 2 * * *\"",
-                "nightly: cron 0 2 * * *, next run 2026-11-30 02:00 +01:00",
+                "nightly: runs cron 0 2 * * *, next run 2026-11-30 02:00 +01:00",
             ),
             (
                 "cron = \"0 2 * 6 *\"\non_file = [\"/bin/true\"]",
-                "nightly: cron 0 2 * 6 *, next run 2027-06-01 02:00 +02:00; calls /bin/true for each file",
+                "nightly: runs cron 0 2 * 6 *, next run 2027-06-01 02:00 +02:00; calls /bin/true for each file",
             ),
             (
                 "cron = \"30 0 2 * * *\"\nwatch = true",
-                "nightly: watches its folder; cron 30 0 2 * * *, next run 2026-11-30 02:00:30 +01:00",
+                "nightly: watches its folder, and runs cron 30 0 2 * * *, next run 2026-11-30 02:00:30 +01:00",
             ),
             (
                 "cron = \"0 0 30 2 *\"",
-                "nightly: cron 0 0 30 2 *, no run: the calendar has no such day",
+                "nightly: runs cron 0 0 30 2 *, no next run: the calendar has no such day",
             ),
             ("every = \"10 min\"", "nightly: runs every 600 s"),
         ] {
