@@ -14,7 +14,7 @@ use hyper::{
     http::request,
 };
 use hyper_util::rt::TokioIo;
-use nix::libc::EACCES;
+use nix::{libc::EACCES, unistd::geteuid};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
@@ -100,7 +100,9 @@ fn with_place(at: &AdminPlace, answered: anyhow::Result<Answer>) -> anyhow::Resu
         let cause = error.downcast_ref::<io::Error>();
         // The system's own error: the program that listens may be right, but this user may not
         // connect.
-        let is_denied = cause.is_some_and(|it| it.raw_os_error() == Some(EACCES));
+        let is_denied = matches!(at, AdminPlace::Socket { .. })
+            && !geteuid().is_root()
+            && cause.is_some_and(|it| it.raw_os_error() == Some(EACCES));
         error.context(match is_denied {
             true => format!(
                 "{at} accepts only root and the gateway's user: {}",

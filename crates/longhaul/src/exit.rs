@@ -1,7 +1,11 @@
 //! Exit codes of the program: 0 success, 1 failure, 2 wrong use or configuration, 3 interrupted
 //! copy.
 
-use std::{env, process::ExitCode};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    process::ExitCode,
+};
 
 /// An error with exit code 2. The command line is invalid, or it names an invalid file.
 #[derive(Debug, thiserror::Error)]
@@ -27,13 +31,27 @@ pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the next step for a user who lacks a permission: the present command, to be run as root.
+/// Returns the next step for a user who lacks a permission: the present command for root. The
+/// command is quoted for a shell.
 pub(crate) fn as_root() -> String {
-    let arguments: Vec<_> = env::args_os()
-        .skip(1)
-        .map(|it| it.to_string_lossy().into_owned())
-        .collect();
-    format!("run it as root: sudo longhaul {}", arguments.join(" "))
+    as_root_with(env::args_os().skip(1))
+}
+
+fn as_root_with(arguments: impl Iterator<Item = OsString>) -> String {
+    let quoted: Option<Vec<_>> = arguments.map(|it| quote(&it)).collect();
+    match quoted {
+        Some(arguments) => format!("run it as root: sudo longhaul {}", arguments.join(" ")),
+        None => "run it as root".to_owned(),
+    }
+}
+
+/// Quotes an argument for a shell. Returns `None` if a message cannot contain the argument, because
+/// the argument is not UTF-8 or contains control characters.
+pub(crate) fn quote(argument: &OsStr) -> Option<String> {
+    let text = argument.to_str()?;
+    let is_plain = !text.contains(char::is_control);
+    let quoted = shlex::try_quote(text).ok().filter(|_| is_plain)?;
+    Some(quoted.into_owned())
 }
 
 /// Exit code of a command that a signal interrupted while it moved files.
@@ -71,9 +89,29 @@ fn code(error: &anyhow::Error) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use anyhow::Context as _;
 
     use super::*;
+
+    #[test]
+    fn the_command_for_root_is_quoted_for_a_shell() {
+        let command = |words: &[&str]| as_root_with(words.iter().map(OsString::from));
+        assert_eq!(
+            command(&["peer", "ls", "--config", "/my files/a;$(b).toml"]),
+            "run it as root: sudo longhaul peer ls --config '/my files/a;$(b).toml'"
+        );
+        assert_eq!(
+            command(&["reload", "it's"]),
+            "run it as root: sudo longhaul reload \"it's\""
+        );
+        for word in ["a\nb", "\u{1b}[2J"] {
+            assert_eq!(command(&["reload", word]), "run it as root");
+        }
+        let bytes = OsStr::from_bytes(b"caf\xe9").to_owned();
+        assert_eq!(as_root_with([bytes].into_iter()), "run it as root");
+    }
 
     #[test]
     fn a_cause_that_was_named_is_not_repeated() {

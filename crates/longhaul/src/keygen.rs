@@ -8,7 +8,7 @@ use std::{
 use link::{Identity, IdentityError};
 use serde::Serialize;
 
-use crate::output::Format;
+use crate::{exit, output::Format};
 
 /// Write a new private key to a file, and print the public key
 ///
@@ -55,9 +55,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn explain(error: IdentityError) -> anyhow::Error {
     match error {
         IdentityError::Io { path, source } if source.kind() == io::ErrorKind::AlreadyExists => {
-            let path = path.display();
+            let shown = path.display();
+            let quoted = exit::quote(path.as_os_str()).unwrap_or_else(|| "FILE".to_owned());
             anyhow::anyhow!(
-                "the key file {path} exists, and is not replaced: longhaul pubkey {path} prints its public key"
+                "the key file {shown} exists, and is not replaced: longhaul pubkey {quoted} prints its public key"
             )
         }
         error => error.into(),

@@ -195,6 +195,12 @@ fn a_gateway_is_checked_by_a_subcommand_and_by_its_old_spelling() {
             "longhaul: the key file {key} exists, and is not replaced: longhaul pubkey {key} prints its public key"
         ),
     );
+    let spaced = folder.path("my key");
+    assert_ends(&["keygen", &spaced], 0, "");
+    let said = format!(
+        "the key file {spaced} exists, and is not replaced: longhaul pubkey '{spaced}' prints"
+    );
+    assert_ends(&["keygen", &spaced], 1, &said);
     let absent = folder.path("b.key");
     let said = format!("longhaul: key file {absent}: No such file");
     assert_ends(&["pubkey", &absent], 1, &said);
