@@ -196,13 +196,12 @@ impl ServerError {
             Self::Tls { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
                 "--tls-pin accepts one certificate, --tls-insecure any"
             }
-            // Code 553 concerns the name, not the permission of the account.
             Self::Refused {
-                command: "RNFR" | "RNTO",
+                command: "RNFR",
                 reply,
-            } if !reply.is_temporary() && reply.code() != NAME_NOT_ALLOWED => {
-                "the account may not rename: permit RNFR and RNTO at the server, or use --inplace. The part file stays, \
-                 and copy --clean removes it"
+            } if may_forbid_renames(reply) => {
+                "perhaps the account may not rename: permit RNFR and RNTO at the server, or use --inplace. The part \
+                 file stays, and copy --clean removes it"
             }
             Self::Full(reply) if reply.to_string().contains("does not answer") => {
                 "is the far gateway up, are its key and address right, and does it have ours among its peers?"
@@ -281,6 +280,16 @@ impl ServerError {
     }
 }
 
+/// Returns whether a refusal of `RNFR` may be a missing permission. A file that is absent is another
+/// cause.
+fn may_forbid_renames(reply: &Reply) -> bool {
+    let text = reply.to_string().to_ascii_lowercase();
+    let is_absent = ["no such file", "not found"]
+        .iter()
+        .any(|it| text.contains(it));
+    COMMAND_REFUSED.contains(&reply.code()) && !is_absent
+}
+
 /// Returns whether a server refuses a log-in because the connection has no TLS. The function
 /// searches for texts of Longhaul's gateway, vsftpd and `ProFTPD`.
 pub(super) fn requires_tls(reply: &Reply) -> bool {
@@ -291,4 +300,5 @@ pub(super) fn requires_tls(reply: &Reply) -> bool {
 
 const NOT_LOGGED_IN: ReplyCode = ReplyCode(530);
 
-const NAME_NOT_ALLOWED: ReplyCode = ReplyCode(553);
+/// Codes of the refusal of a command: not permitted, unknown, and not implemented.
+const COMMAND_REFUSED: [ReplyCode; 3] = [ReplyCode(550), ReplyCode(500), ReplyCode(502)];

@@ -434,12 +434,35 @@ fn a_rename_that_is_refused_costs_neither_file() {
 fn a_rename_that_the_account_may_not_make_is_reported_with_the_next_step() {
     let world = World::new();
     write(&world.here("file"), b"x");
-    let server = FakeServer::start(refusing("RNFR", "550 Permission denied."));
-    let up = world.run(world.upload_by(server.dial(), &world.here("file"), "file"));
-    let said = up.failures().join("\n");
-    let words = "the server refused RNFR: 550 Permission denied. (the account may not rename: permit RNFR and RNTO at \
-                 the server, or use --inplace. The part file stays, and copy --clean removes it)";
-    assert!(said.contains(words), "{said}");
+    let refusal = |verb, reply| {
+        let server = FakeServer::start(refusing(verb, reply));
+        let up = world.run(world.upload_by(server.dial(), &world.here("file"), "file"));
+        up.failures().join("\n")
+    };
+    for reply in [
+        "550 Permission denied.",
+        "500 Unknown command.",
+        "502 RNFR not implemented.",
+    ] {
+        let said = refusal("RNFR", reply);
+        let words = format!(
+            "the server refused RNFR: {reply} (perhaps the account may not rename: permit RNFR and RNTO at the server, \
+             or use --inplace. The part file stays, and copy --clean removes it)"
+        );
+        assert!(said.contains(&words), "{said}");
+    }
+    for (verb, reply) in [
+        ("RNFR", "550 No such file or directory."),
+        ("RNFR", "550 File NOT found."),
+        ("RNFR", "553 File name not allowed."),
+        ("RNTO", "550 Rename failed."),
+    ] {
+        let said = refusal(verb, reply);
+        assert!(
+            said.contains(reply) && !said.contains("may not rename"),
+            "{said}"
+        );
+    }
 }
 
 #[test]
