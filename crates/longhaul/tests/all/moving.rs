@@ -789,7 +789,7 @@ fn a_copy_compares_content_and_leaves_out_what_may_still_be_written() {
 fn a_listing_that_is_refused_names_what_to_try() {
     for (reply, words) in [
         (
-            "530 gateway: TLS is required here, AUTH TLS comes first",
+            "530 gateway: TLS is required here: choose explicit TLS (ftpes:// or --ssl-reqd), AUTH TLS comes first",
             "comes first (write ftpes:// in place of ftp:// in the URL)",
         ),
         (

@@ -198,21 +198,6 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_requires_tls_is_reported_with_the_scheme_of_the_url() {
-        for line in [
-            "530 gateway: TLS is required here, AUTH TLS comes first",
-            "530 Non-anonymous sessions must use encryption.",
-            "550 SSL/TLS required on the control channel",
-        ] {
-            let message = with_hint(&ServerError::LogIn(reply(line)));
-            let hint = "(write ftpes:// in place of ftp:// in the URL)";
-            assert!(message.ends_with(hint), "{message}");
-        }
-        let message = with_hint(&ServerError::LogIn(reply("530 Login incorrect.")));
-        assert!(!message.contains("ftpes"), "{message}");
-    }
-
-    #[test]
     fn a_refused_reconnection_does_not_question_the_credentials() {
         let refused = || ServerError::LogIn(reply("530 too many clients"));
         assert!(with_hint(&refused()).contains("password"));

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use ftp::client::Reply;
 use net::{
     Connection,
     pipe::PipeNetwork,
@@ -18,7 +19,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::{ServerError, error::requires_tls};
+use super::{
+    ServerError,
+    error::{is_gateways_tls_refusal, requires_tls},
+};
 use crate::location::{Scheme, Server};
 
 /// Parameters for connecting and logging in to a server.
@@ -143,10 +147,16 @@ impl Dial {
         }
     }
 
-    /// Improves the error of a refused log-in at a gateway's listener. If the greeting came from a
-    /// server, the listener leads to one fixed server. The new error then names the listener as the
-    /// cause.
-    pub(super) fn explain(&self, error: ServerError, greeting: &ftp::client::Reply) -> ServerError {
+    /// Improves the error of a refused log-in. The new error names TLS if the log-in requires TLS. If
+    /// the greeting came from a server, a gateway's listener leads to one fixed server. The new
+    /// error then names the listener as the cause.
+    pub(super) fn explain(&self, error: ServerError, greeting: &Reply) -> ServerError {
+        let error = match error {
+            ServerError::LogIn(reply) if self.lacks_tls(&reply) => {
+                return ServerError::TlsRequired(reply);
+            }
+            error => error,
+        };
         let Route::Gateway(listener) = &self.route else {
             return error;
         };
@@ -165,6 +175,14 @@ impl Dial {
             }
             error => error,
         }
+    }
+
+    /// Returns whether a log-in was refused because the URL requests no TLS. Behind a gateway, only
+    /// the gateway's own refusal counts. The gateway's configuration may determine the TLS to the
+    /// server.
+    fn lacks_tls(&self, reply: &Reply) -> bool {
+        let is_of_first_hop = self.route == Route::Direct || is_gateways_tls_refusal(reply);
+        self.server.scheme == Scheme::Ftp && is_of_first_hop && requires_tls(reply)
     }
 
     /// Returns the TLS mode of the connection that the mover opens. Returns `None` if that
@@ -339,3 +357,56 @@ async fn connect_to(address: SocketAddr, reply_timeout: Duration) -> io::Result<
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use ftp::client::FtpClient;
+
+    use super::*;
+
+    fn reply(line: &str) -> Reply {
+        let mut client = FtpClient::default();
+        client.receive(format!("{line}\r\n").as_bytes());
+        let answer = client.next_reply().expect("a reply");
+        answer.expect("it is whole").reply
+    }
+
+    #[test]
+    fn a_refusal_without_tls_names_the_scheme_that_reaches_the_refusing_hop() {
+        let gateway = "530 gateway: TLS is required here: choose explicit TLS (ftpes:// or --ssl-reqd), AUTH TLS comes \
+                       first";
+        let servers = [
+            "530 Non-anonymous sessions must use encryption.",
+            "550 SSL/TLS required on the control channel",
+        ];
+        let hint = |scheme, route: Route, line: &str| {
+            let mut dial = Dial::for_tests(([127, 0, 0, 1], 21).into());
+            dial.server.scheme = scheme;
+            dial.route = route;
+            let refused = ServerError::LogIn(reply(line));
+            let explained = dial.explain(refused, &reply("220 Longhaul gateway"));
+            assert!(explained.to_string().ends_with(line), "{explained}");
+            explained.hint()
+        };
+        let behind = || {
+            Route::Gateway(GatewayListener {
+                host: "gateway".to_owned(),
+                port: 21,
+                has_tls: false,
+                is_ours: false,
+                network: None,
+            })
+        };
+        let ftpes = Some("write ftpes:// in place of ftp:// in the URL");
+        for line in servers {
+            assert_eq!(hint(Scheme::Ftp, Route::Direct, line), ftpes, "{line}");
+            assert_eq!(hint(Scheme::Ftp, behind(), line), None, "{line}");
+            assert_eq!(hint(Scheme::Explicit, Route::Direct, line), None, "{line}");
+        }
+        assert_eq!(hint(Scheme::Ftp, Route::Direct, gateway), ftpes);
+        assert_eq!(hint(Scheme::Ftp, behind(), gateway), ftpes);
+        assert_eq!(hint(Scheme::Explicit, behind(), gateway), None);
+        let wrong = hint(Scheme::Ftp, Route::Direct, "530 Login incorrect.");
+        assert!(wrong.is_some_and(|it| it.contains("password")), "{wrong:?}");
+    }
+}

@@ -73,6 +73,9 @@ pub enum ServerError {
     /// The server refused the log-in.
     #[error("the server refused the log-in: {0}")]
     LogIn(Reply),
+    /// The server or the gateway requires TLS for the log-in, and the URL requests none.
+    #[error("the server refused the log-in: {0}")]
+    TlsRequired(Reply),
     /// A gateway's listener leads to one fixed server, and the log-in named another server.
     #[error("the listener {listener} has a fixed server, which refused the log-in: {reply}")]
     FixedServer {
@@ -179,10 +182,8 @@ impl ServerError {
                 "is the name right? Those of FTP servers behind --gateway and --peer are looked up by the far gateway"
             }
             Self::Connect { .. } => "is it up, and the port right?",
-            Self::LogIn(reply) if requires_tls(reply) => {
-                "write ftpes:// in place of ftp:// in the URL"
-            }
-            Self::LogIn(reply) if !reply.is_temporary() => {
+            Self::TlsRequired(_) => "write ftpes:// in place of ftp:// in the URL",
+            Self::LogIn(reply) if !reply.is_temporary() && !requires_tls(reply) => {
                 "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"
             }
             Self::FixedServer { .. } => {
@@ -212,7 +213,10 @@ impl ServerError {
 
     /// Returns whether the server has refused the log-in.
     pub(crate) fn is_of_log_in(&self) -> bool {
-        matches!(self, Self::LogIn(_) | Self::FixedServer { .. })
+        matches!(
+            self,
+            Self::LogIn(_) | Self::TlsRequired(_) | Self::FixedServer { .. }
+        )
     }
 
     /// Returns whether a server refuses to start in the middle of a file.
@@ -229,7 +233,7 @@ impl ServerError {
         match self {
             Self::Full(_) => RetryAction::FewerConnections,
             Self::LogIn(reply) if reply.is_temporary() => RetryAction::Reconnect,
-            Self::LogIn(reply) | Self::FixedServer { reply, .. }
+            Self::LogIn(reply) | Self::TlsRequired(reply) | Self::FixedServer { reply, .. }
                 if reply.code() == NOT_LOGGED_IN =>
             {
                 RetryAction::LogInAgain
@@ -245,6 +249,7 @@ impl ServerError {
                 RetryAction::Reconnect
             }
             Self::LogIn(_)
+            | Self::TlsRequired(_)
             | Self::NoPassword { .. }
             | Self::FixedServer { .. }
             | Self::NoTls(_)
@@ -296,6 +301,13 @@ pub(super) fn requires_tls(reply: &Reply) -> bool {
     let text = reply.to_string().to_ascii_lowercase();
     let words = ["tls is required", "must use encryption", "tls required"];
     !reply.is_temporary() && words.iter().any(|it| text.contains(it))
+}
+
+/// Returns whether a gateway, and not a server behind it, requires TLS for the log-in.
+pub(super) fn is_gateways_tls_refusal(reply: &Reply) -> bool {
+    reply
+        .to_string()
+        .starts_with("530 gateway: TLS is required here")
 }
 
 const NOT_LOGGED_IN: ReplyCode = ReplyCode(530);
