@@ -97,7 +97,8 @@ impl CertificateRejection {
                 if inner.to_string() == "CaUsedAsEndEntity" =>
             {
                 "it is a certificate of an authority (CA:TRUE), and not of a server: make one with \
-                 basicConstraints=critical,CA:FALSE, or pin this one"
+                 basicConstraints=critical,CA:FALSE and trust it by the roots, or pin this one after you compared the \
+                 fingerprint at the server"
                     .to_owned()
             }
             other => other.to_string(),
@@ -161,7 +162,8 @@ mod tests {
         let fingerprint = Fingerprint::of(certificate);
         let expected = format!(
             "the server's certificate is not trusted: it is a certificate of an authority (CA:TRUE), and not of a \
-             server: make one with basicConstraints=critical,CA:FALSE, or pin this one; its fingerprint is {fingerprint}"
+             server: make one with basicConstraints=critical,CA:FALSE and trust it by the roots, or pin this one after \
+             you compared the fingerprint at the server; its fingerprint is {fingerprint}"
         );
         assert_eq!(rejection.to_string(), expected);
     }
