@@ -147,8 +147,8 @@ impl Dial {
         }
     }
 
-    /// Improves the error of a refused log-in. The new error names TLS if the log-in requires TLS. If
-    /// the greeting came from a server, a gateway's listener leads to one fixed server. The new
+    /// Improves the error of a refused log-in. The new error names TLS if the log-in requires TLS.
+    /// If the greeting came from a server, a gateway's listener leads to one fixed server. The new
     /// error then names the listener as the cause.
     pub(super) fn explain(&self, error: ServerError, greeting: &Reply) -> ServerError {
         let error = match error {

@@ -285,8 +285,8 @@ impl ServerError {
     }
 }
 
-/// Returns whether a refusal of `RNFR` may be a missing permission. A file that is absent is another
-/// cause.
+/// Returns whether a refusal of `RNFR` may be a missing permission. A file that is absent is
+/// another cause.
 fn may_forbid_renames(reply: &Reply) -> bool {
     let text = reply.to_string().to_ascii_lowercase();
     let is_absent = ["no such file", "not found"]
