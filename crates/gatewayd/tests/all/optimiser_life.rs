@@ -220,31 +220,6 @@ fn a_gateway_that_fails_fails_its_own_test() {
 }
 
 #[test]
-fn gateways_of_a_dropped_world_do_not_panic() {
-    for _ in 0..30 {
-        let world = with_stores();
-        // Transfers are open, so that the number of ending tasks is large.
-        let _open = [world.uploading(), world.uploading()];
-        drop(world);
-    }
-    thread::sleep(Duration::from_millis(200));
-    assert_eq!(PANICS.load(Ordering::Relaxed), 0, "a gateway panicked");
-}
-
-#[test]
-#[should_panic(expected = "the gateway ended: Ok(Err(TransferLog")]
-fn a_gateway_that_fails_fails_its_own_test() {
-    let (folder, ..) = folder();
-    let log = "[log]\ntransfer_log = \"missing/transfers.log\"\n";
-    let gateway = Gateway::start(&folder, "a.key", log);
-    let deadline = Instant::now() + TIMEOUT;
-    while !gateway.has_ended() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(5));
-    }
-    drop(gateway);
-}
-
-#[test]
 fn a_reload_that_turns_coding_off_leaves_running_transfers_coded_and_whole() {
     let world = with_stores();
     let bytes = text(4_000_000);
