@@ -147,7 +147,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = match loaded {
         Ok(config) => config,
         Err(error) => {
-            let error = error.with_gateway_user();
+            // The text about the gateway's user is true only in a gateway.
+            let error = match action {
+                Action::RemoveInterception { .. } => error,
+                _ => error.with_gateway_user(),
+            };
             if let Some(predecessor) = predecessor {
                 predecessor.refuse(&error);
             }

@@ -36,7 +36,7 @@ pub enum CredentialsError {
 /// Passwords from all sources: the netrc file, the environment, a password file and the user.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
-    /// Password for each server that has no password in the netrc file.
+    /// Password for each named account that has no password in the netrc file.
     pub password: Option<Password>,
     /// Entries of the netrc file, in the order of the file.
     pub netrc: Vec<NetrcEntry>,
@@ -93,9 +93,9 @@ impl Credentials {
     /// file. If neither contains a user name, the user is `anonymous`.
     ///
     /// The password comes from the netrc file's entry for this user. Otherwise a named user has the
-    /// password for all servers, and a guest (`anonymous` or `ftp`) has the guest password. If a
-    /// named user still has no password, the password that was typed for this server and user is
-    /// returned.
+    /// password for all servers, and a guest (`anonymous` or `ftp`) has the guest password. A guest
+    /// in the URL counts as a named user. If a named user still has no password, the password that
+    /// was typed for this server and user is returned.
     pub fn account(&self, server: &Server) -> Account {
         let fits = |entry: &&NetrcEntry| {
             // A web server requires no account, so a `default` entry must not give it one.

@@ -20,8 +20,8 @@ pub(super) const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
 const FIRST_SLOTS: f64 = 8.0;
 /// Loss (fraction of packets) above which unacknowledged slots are repeated while the path is idle.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
-/// Assumed loss until the outcome of [`LOSS_SAMPLES_MIN`] packets is known. The high value makes
-/// short exchanges repeat their slots from the start.
+/// Assumed loss until the outcome of [`LOSS_SAMPLES_MIN`] packets is known. With this high value,
+/// short exchanges repeat their slots before any loss is known.
 const LOSS_GUESS: f64 = 0.3;
 const LOSS_SAMPLES_MIN: u64 = 16;
 /// Expected number of missing slots at which the repetition of a transfer's tail stops.

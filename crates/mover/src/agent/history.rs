@@ -106,7 +106,7 @@ impl HistoryLine<'_> {
         }
     }
 
-    /// Returns whether the line is about work: a moved, failed or removed file, or a call.
+    /// Returns whether the line is about work: a moved, failed or removed file, or a failed call.
     pub fn has_work(&self) -> bool {
         match self {
             Self::Run {
