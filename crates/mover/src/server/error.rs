@@ -58,8 +58,8 @@ pub enum ServerError {
     Full(Reply),
     /// The server requires a password, and no source contains a password for the user.
     #[error(
-        "no password for {user} at {host}: not in {}, no --password-file, no LONGHAUL_PASSWORD, and no terminal to \
-         ask; to send an empty password, set LONGHAUL_PASSWORD to an empty text",
+        "no password for {user} at {host}: not in {}, no --password-file, no LONGHAUL_PASSWORD, and none typed \
+         on a terminal; to send an empty password, set LONGHAUL_PASSWORD to an empty text",
         netrc.display()
     )]
     NoPassword {

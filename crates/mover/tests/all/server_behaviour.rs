@@ -586,7 +586,7 @@ fn a_missing_password_is_reported_in_place_of_an_empty_log_in() {
         let copied = world.run(world.upload_by(dial, &world.here("a"), "a"));
         let said = copied.failures().join("\n");
         let words = "no password for me at 127.0.0.1: not in /my/netrc, no --password-file, no LONGHAUL_PASSWORD, \
-                     and no terminal to ask; to send an empty password, set LONGHAUL_PASSWORD to an empty text";
+                     and none typed on a terminal; to send an empty password, set LONGHAUL_PASSWORD to an empty text";
         assert!(said.contains(words), "{said}");
         let verbs = server.state().verbs.clone();
         assert!(!verbs.iter().any(|it| it == "PASS"), "{verbs:?}");
