@@ -85,7 +85,7 @@ pub(crate) enum UpgradeError {
         "this gateway is process 1, whose end ends the container: restart the container with the new program"
     )]
     FirstProcess,
-    #[error("{program} is not executable: chmod 755 {program}")]
+    #[error("{program} is not executable: set its permissions to 755")]
     NotExecutable { program: String },
     #[error("{program} cannot be started: {source}")]
     Start {

@@ -122,7 +122,7 @@ mod tests {
         let shown = path.display();
         assert_eq!(
             with_mode(0o644),
-            format!("{shown} is not executable: chmod 755 {shown}")
+            format!("{shown} is not executable: set its permissions to 755")
         );
         let denied = format!("{shown} cannot be started: Permission denied (os error 13)");
         assert_eq!(with_mode(0o700), denied, "another cause");

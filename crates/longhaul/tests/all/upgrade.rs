@@ -244,7 +244,7 @@ fn a_program_that_cannot_be_started_is_named_with_the_next_step() {
         fs::set_permissions(&new, fs::Permissions::from_mode(mode)).expect("it is there");
         fs::rename(&new, &program).expect("it is there");
     };
-    let not_executable = format!("{program} is not executable: chmod 755 {program}");
+    let not_executable = format!("{program} is not executable: set its permissions to 755");
     let log = "its messages are in the gateway's log (journalctl -u longhaul)";
     for (text, mode, words) in [
         ("#!/bin/sh\nexit 0\n", 0o644, not_executable.as_str()),
