@@ -426,17 +426,22 @@ def test_a_refused_search_shows_the_reason(chromium, guarded):
         sync_api.expect(problem).to_have_text("")
 
 
+def cut_off(page):
+    """Lets all requests of the page fail until its variable `isDown` is false."""
+    page.evaluate("""() => {
+        const ask = fetch;
+        globalThis.isDown = true;
+        globalThis.fetch = (...request) => isDown ? Promise.reject(new TypeError("down")) : ask(...request);
+    }""")
+
+
 def test_an_unanswered_search_is_repeated(chromium, quiet):
     quiet.fill(finished=3)
     with opened(chromium, quiet) as page:
         live(page)
         rows, problem = page.locator("#recent tbody tr"), page.locator("#recent-error")
         sync_api.expect(rows).to_have_count(3)
-        page.evaluate("""() => {
-            const ask = fetch;
-            globalThis.isDown = true;
-            globalThis.fetch = (...request) => isDown ? Promise.reject(new TypeError("down")) : ask(...request);
-        }""")
+        cut_off(page)
         page.locator("#recent-words").fill("part-00001")
         sync_api.expect(problem).to_have_text("the gateway does not answer")
         sync_api.expect(rows).to_have_count(0)
@@ -451,11 +456,7 @@ def test_a_failed_refresh_keeps_the_rows(chromium, quiet):
         live(page)
         rows, problem = page.locator("#recent tbody tr"), page.locator("#recent-error")
         sync_api.expect(rows).to_have_count(3)
-        page.evaluate("""() => {
-            const ask = fetch;
-            globalThis.isDown = true;
-            globalThis.fetch = (...request) => isDown ? Promise.reject(new TypeError("down")) : ask(...request);
-        }""")
+        cut_off(page)
         quiet.fill(finished=1)
         sync_api.expect(problem).to_have_text("the gateway does not answer")
         sync_api.expect(rows).to_have_count(3)

@@ -187,20 +187,13 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path, process::Command};
+    use std::{fs, process::Command};
 
     use tempfile::TempDir;
     use toml::{Table, Value};
 
     use super::{ARCHIVED, PACKAGES, pack};
-    use crate::shell::root;
-
-    /// Writes a file below a folder.
-    fn write(folder: &Path, name: &str, text: &str) {
-        let path = folder.join(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        fs::write(path, text).expect("room");
-    }
+    use crate::shell::{root, tests::write};
 
     #[test]
     fn archive_has_the_program_its_pages_and_the_documents() {

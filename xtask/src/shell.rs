@@ -132,3 +132,15 @@ fn tools_folder() -> PathBuf {
         .filter(|folder| fs::create_dir_all(folder).is_ok())
         .unwrap_or_else(|| target_folder().join("tools"))
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::{Path, fs};
+
+    /// Writes a file below a folder, and creates the folders between them.
+    pub(crate) fn write(folder: &Path, name: &str, text: &str) {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("room");
+    }
+}

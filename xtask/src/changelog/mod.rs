@@ -86,19 +86,12 @@ fn read(path: &Path) -> Result<Fragment> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::fs;
 
     use tempfile::TempDir;
 
     use super::{FOLDER, Fragment};
-    use crate::shell::root;
-
-    /// Writes a file below a folder.
-    fn write(folder: &Path, name: &str, text: &str) {
-        let path = folder.join(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        fs::write(path, text).expect("room");
-    }
+    use crate::shell::{root, tests::write};
 
     #[test]
     fn changelog_and_fragments_of_the_tree_have_no_fault() {

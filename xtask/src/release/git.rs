@@ -131,14 +131,8 @@ pub(super) mod tests {
 
     use tempfile::TempDir;
 
-    use super::{Path, Version, commit, init, objection, run};
-
-    /// Writes a file below a folder.
-    pub(in crate::release) fn write(folder: &Path, name: &str, text: &str) {
-        let path = folder.join(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        fs::write(path, text).expect("room");
-    }
+    use super::{Path, Version, command, commit, init, objection, run};
+    use crate::shell::tests::write;
 
     /// Creates a repository with one commit that contains these files.
     pub(in crate::release) fn repository(files: &[(&str, &str)]) -> TempDir {
@@ -179,5 +173,17 @@ pub(super) mod tests {
         let reason = objection("0.1.0").expect("it has a tag");
         assert!(reason.contains("v0.1.0"), "{reason}");
         assert_eq!(objection("0.1.1"), None);
+    }
+
+    #[test]
+    fn variables_of_a_hook_do_not_choose_the_repository() {
+        let git = command(Path::new("."));
+        let removed: Vec<_> = git
+            .get_envs()
+            .filter(|(_, value)| value.is_none())
+            .collect();
+        for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+            assert!(removed.iter().any(|(it, _)| *it == name), "{name}");
+        }
     }
 }

@@ -13,11 +13,15 @@ use super::{
     CHECKSUMS, changelog, cut, files,
     git::{
         self, read, run,
-        tests::{repository, version, write},
+        tests::{repository, version},
     },
     objection, release, write_checksums,
 };
-use crate::{Arguments, Failure, manifests, shell::root, version::Version};
+use crate::{
+    Arguments, Failure, manifests,
+    shell::{root, tests::write},
+    version::Version,
+};
 
 #[test]
 fn checksums_name_all_files_and_can_be_verified() {

@@ -160,16 +160,8 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ftp::client::{FtpClient, Reply};
-
     use super::*;
-
-    fn reply(line: &str) -> Reply {
-        let mut client = FtpClient::default();
-        client.receive(format!("{line}\r\n").as_bytes());
-        let answer = client.next_reply().expect("a reply");
-        answer.expect("it is whole").reply
-    }
+    use crate::server::tests::reply;
 
     fn certificate_fault() -> ServerError {
         ServerError::Tls {

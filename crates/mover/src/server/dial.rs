@@ -360,16 +360,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
-    use ftp::client::FtpClient;
-
     use super::*;
-
-    fn reply(line: &str) -> Reply {
-        let mut client = FtpClient::default();
-        client.receive(format!("{line}\r\n").as_bytes());
-        let answer = client.next_reply().expect("a reply");
-        answer.expect("it is whole").reply
-    }
+    use crate::server::tests::reply;
 
     #[test]
     fn a_refusal_without_tls_names_the_scheme_that_reaches_the_refusing_hop() {

@@ -33,3 +33,16 @@ pub use self::{
     stat::Stat,
     transfer::{RunningTransfer, TransferResult, TransferVerb},
 };
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use ftp::client::{FtpClient, Reply};
+
+    /// Parses one line as a reply of a server.
+    pub(crate) fn reply(line: &str) -> Reply {
+        let mut client = FtpClient::default();
+        client.receive(format!("{line}\r\n").as_bytes());
+        let answer = client.next_reply().expect("a reply");
+        answer.expect("it is whole").reply
+    }
+}
