@@ -411,7 +411,7 @@ fn an_ordinary_user_learns_which_command_needs_root() {
     mode(&folder.path(""), 0o755);
     // Ordinary users may not enter the folder of the program's build.
     let program = folder.path("longhaul");
-    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).expect("room");
+    common::install_longhaul(&program);
     let (key, file, socket) = (
         folder.path("a.key"),
         folder.path("a.toml"),
@@ -465,7 +465,7 @@ fn a_gateway_names_its_user_for_a_file_that_it_cannot_read() {
     mode(&folder.path(""), 0o755);
     chown(folder.path(""), Some(NOBODY), None).expect("root may");
     // Ordinary users may not enter the folder of the program's build.
-    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).expect("room");
+    common::install_longhaul(&program);
     assert_ends(&["keygen", &key], 0, "");
     chown(&key, Some(NOBODY), None).expect("root may");
     fs::write(&token, "0123456789abcdef0123456789abcdef").expect("room");

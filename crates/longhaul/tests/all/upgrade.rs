@@ -236,12 +236,11 @@ fn a_program_that_cannot_be_started_is_named_with_the_next_step() {
     let lone = Side::new("upgrade-program");
     printed(&lone.far(&["--allow", "127.0.0.1:1"]));
     let program = lone.folder.path("longhaul");
-    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).expect("room");
+    common::install_longhaul(&program);
     let lone = Gateway::start_program(lone, program.clone());
     let replace = |text: &str, mode| {
         let new = format!("{program}.new");
-        fs::write(&new, text).expect("room");
-        fs::set_permissions(&new, fs::Permissions::from_mode(mode)).expect("it is there");
+        common::install_script(&new, text, mode);
         fs::rename(&new, &program).expect("it is there");
     };
     let not_executable = format!("{program} is not executable: set its permissions to 755");
@@ -270,14 +269,14 @@ fn a_process_that_comes_too_late_does_not_serve() {
     let pair = Pair::new("upgrade-late");
     let folder = &pair.far.side.folder;
     let program = folder.path("longhaul");
-    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).expect("room");
+    common::install_longhaul(&program);
     let lone = Side::new("upgrade-late-lone");
     printed(&lone.far(&["--allow", "127.0.0.1:1"]));
     let lone = Gateway::start_program(lone, program.clone());
     let slow = format!("{program}.new");
     let real = env!("CARGO_BIN_EXE_longhaul");
-    fs::write(&slow, format!("#!/bin/sh\nsleep 7\nexec {real} \"$@\"\n")).expect("room");
-    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).expect("it is there");
+    let text = format!("#!/bin/sh\nsleep 7\nexec {real} \"$@\"\n");
+    common::install_script(&slow, &text, 0o755);
     fs::rename(&slow, &program).expect("it is there");
     let (code, told, said) = lone.upgrade();
     assert_eq!(code, 1, "{told} {said}");

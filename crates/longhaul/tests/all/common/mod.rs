@@ -36,6 +36,27 @@ pub(crate) fn assert_ends(arguments: &[&str], code: i32, words: &str) -> String 
     printed
 }
 
+/// Copies an executable file, and sets its permissions. Another process writes the copy. If this
+/// process wrote it, a child of another test could hold the file open, and the kernel would refuse
+/// to run it.
+pub(crate) fn install(from: &str, to: &str, mode: u32) {
+    let mode = format!("--mode={mode:o}");
+    let status = Command::new("install").args([&mode, from, to]).status();
+    assert!(status.expect("coreutils").success(), "{from} to {to}");
+}
+
+/// Copies the program to `to`.
+pub(crate) fn install_longhaul(to: &str) {
+    install(env!("CARGO_BIN_EXE_longhaul"), to, 0o755);
+}
+
+/// Writes an executable script. See [`install`].
+pub(crate) fn install_script(to: &str, text: &str, mode: u32) {
+    let source = format!("{to}.source");
+    fs::write(&source, text).expect("room");
+    install(&source, to, mode);
+}
+
 /// A temporary folder that is deleted when the test ends.
 pub(crate) struct Folder(PathBuf);
 
