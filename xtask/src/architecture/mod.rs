@@ -1,5 +1,6 @@
-//! Comparison of the tree with `ARCHITECTURE.md`. It checks the code map, the arrows between
-//! crates, and that no crate has import circles.
+//! Comparison of the tree with `ARCHITECTURE.md`. It checks the code map and the arrows between
+//! crates. It also checks that no crate has import circles, and that no two public types share a
+//! name.
 //!
 //! Each check returns its complaints as sentences. `cargo xtask lint` prints the complaints, and a
 //! test asserts that there are no complaints.
@@ -7,6 +8,7 @@
 mod arrows;
 mod circles;
 mod map;
+mod type_names;
 
 use std::{fs, path::Path};
 
@@ -19,6 +21,7 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
     let mut complaints = map::complaints(root, &text)?;
     complaints.extend(arrows::complaints(root, &text)?);
     complaints.extend(circles::complaints(root)?);
+    complaints.extend(type_names::complaints(root)?);
     Ok(complaints)
 }
 
