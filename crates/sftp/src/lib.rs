@@ -15,6 +15,7 @@ pub mod far;
 pub mod message;
 pub mod near;
 pub mod packet;
+mod queue;
 mod rope;
 
 pub use far::{FarOutput, FarSession, FarSettings};

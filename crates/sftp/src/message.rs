@@ -161,6 +161,18 @@ impl EncodedMessage {
 }
 
 impl ToFar {
+    /// Returns the bytes of memory that the message takes in a queue.
+    pub(crate) fn cost(&self) -> usize {
+        let data = match self {
+            Self::Init { packet, .. }
+            | Self::Request { packet, .. }
+            | Self::Open { packet, .. } => packet.len(),
+            Self::Write { data, .. } => data.len(),
+            _ => 0,
+        };
+        MESSAGE_COST + data
+    }
+
     /// Encodes the message.
     pub fn encode(self) -> EncodedMessage {
         match self {
@@ -270,6 +282,19 @@ impl ToFar {
 }
 
 impl ToNear {
+    /// Returns the bytes of memory that the message takes in a queue.
+    pub(crate) fn cost(&self) -> usize {
+        let data = match self {
+            Self::Version { packet }
+            | Self::Limits { packet }
+            | Self::Reply { packet, .. }
+            | Self::ReadAheadEnd { packet, .. } => packet.len(),
+            Self::ReadAhead { data, .. } => data.len(),
+            Self::Written { .. } => 0,
+        };
+        MESSAGE_COST + data
+    }
+
     /// Encodes the message.
     pub fn encode(self) -> EncodedMessage {
         match self {
@@ -358,6 +383,9 @@ fn split(kind: u8, mut body: Rope) -> Result<(Bytes, Rope), BodyError> {
 /// Maximum length of a body in bytes: a packet and the longest fields.
 pub const BODY_MAX: usize = PACKET_MAX + 32;
 
+/// Memory in bytes of a message without its data.
+const MESSAGE_COST: usize = 64;
+
 const INIT: u8 = 64;
 const REQUEST: u8 = 65;
 const OPEN: u8 = 66;
@@ -372,3 +400,82 @@ const REPLY: u8 = 82;
 const WRITTEN: u8 = 83;
 const DATA: u8 = 84;
 const END: u8 = 85;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rope() -> impl Strategy<Value = Rope> {
+        let piece = prop::collection::vec(any::<u8>(), 0..40);
+        let pieces = prop::collection::vec(piece, 0..4);
+        pieces.prop_map(|pieces| pieces.into_iter().map(Bytes::from).collect())
+    }
+
+    prop_compose! {
+        fn to_far()(which in 0..8, number: u64, handle: u64, run: u32, other: u64, data in rope())
+            -> ToFar
+        {
+            let (request, credit_bytes, packet) = (number, other, data.clone());
+            match which {
+                0 => ToFar::Init { is_early: run % 2 == 0, packet },
+                1 => ToFar::Request { request, packet },
+                2 => ToFar::Open { request, credit_bytes, packet },
+                3 => ToFar::Write { request, handle, offset: other, data },
+                4 => ToFar::Close { request, handle },
+                5 => ToFar::ReadAhead { handle, run, offset: number, credit_bytes },
+                6 => ToFar::Credit { handle, run, credit_bytes },
+                _ => ToFar::StopReadAhead { handle, run },
+            }
+        }
+    }
+
+    prop_compose! {
+        fn to_near()(which in 0..6, request: u64, handle: u64, run: u32, data in rope()) -> ToNear {
+            let packet = data.clone();
+            match which {
+                0 => ToNear::Version { packet },
+                1 => ToNear::Limits { packet },
+                2 => ToNear::Reply { request, packet },
+                3 => ToNear::Written { request },
+                4 => ToNear::ReadAhead { handle, run, data },
+                _ => ToNear::ReadAheadEnd { handle, run, packet },
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn messages_to_far_read_back(message in to_far()) {
+            let encoded = message.clone().encode();
+            prop_assert!((64..96).contains(&encoded.kind));
+            prop_assert_eq!(encoded.body_len(), encoded.clone().into_body().len());
+            let decoded = ToFar::decode(encoded.kind, encoded.into_body());
+            prop_assert_eq!(decoded, Ok(message));
+        }
+
+        #[test]
+        fn messages_to_near_read_back(message in to_near()) {
+            let encoded = message.clone().encode();
+            let decoded = ToNear::decode(encoded.kind, encoded.into_body());
+            prop_assert_eq!(decoded, Ok(message));
+        }
+
+        #[test]
+        fn arbitrary_bodies_are_decoded_or_refused(kind: u8, body in rope()) {
+            if let Ok(message) = ToFar::decode(kind, body.clone()) {
+                prop_assert_eq!(message.encode().into_body(), body.clone());
+            }
+            if let Ok(message) = ToNear::decode(kind, body.clone()) {
+                prop_assert_eq!(message.encode().into_body(), body);
+            }
+        }
+    }
+
+    #[test]
+    fn body_beyond_the_limit_is_refused() {
+        let body = Rope::from(vec![0; BODY_MAX + 1]);
+        let refused = ToNear::decode(REPLY, body);
+        assert_eq!(refused, Err(BodyError::Malformed(REPLY)));
+    }
+}

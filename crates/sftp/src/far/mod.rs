@@ -6,10 +6,27 @@
 //!
 //! The caller must pass messages only while [`FarSession::wants_near_messages`] is true, and bytes
 //! of the server only while [`FarSession::wants_server_bytes`] is true.
+//!
+//! The near half may have answered WRITEs that the server has not confirmed yet. For the client,
+//! these WRITEs are complete. Any other request therefore waits until the server has confirmed all
+//! earlier WRITEs.
+
+mod ahead;
+mod reading;
+
+use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 
-use crate::{SftpError, ToFar, ToNear};
+use self::ahead::{FileReadAhead, ReadAhead, ReadOrder};
+use crate::{
+    Rope, SftpError, ToFar, ToNear,
+    packet::{
+        FieldReader, Greeting, GreetingSource, Limits, PacketSplitter, StatusCode, extension, kind,
+        split_id,
+    },
+    queue::PacketQueue,
+};
 
 /// Settings of a far half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,16 +51,100 @@ pub enum FarOutput {
     ToNear(ToNear),
 }
 
+/// Progress of the greeting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The near half has sent no INIT yet.
+    BeforeInit,
+    /// The server has sent no VERSION yet.
+    BeforeVersion,
+    Ready,
+}
+
+/// Request that the server has not answered yet.
+#[derive(Debug)]
+enum SentRequest {
+    Limits,
+    Relayed {
+        request: u64,
+    },
+    Open {
+        request: u64,
+        credit_bytes: u64,
+        is_folder: bool,
+    },
+    Write {
+        request: u64,
+    },
+    ReadAhead {
+        handle: u64,
+        run: u32,
+        order: ReadOrder,
+    },
+    FolderReadAhead {
+        handle: u64,
+        run: u32,
+    },
+}
+
+/// Open file or folder at the server.
+#[derive(Debug)]
+struct OpenHandle {
+    /// Handle of the server.
+    handle: Bytes,
+    read_ahead: Option<ReadAhead>,
+    /// Number of the last read-ahead that the near half has stopped.
+    stopped_run: Option<u32>,
+}
+
 /// The far half of an SFTP session.
 #[derive(Debug)]
 pub struct FarSession {
     settings: FarSettings,
+    phase: Phase,
+    splitter: PacketSplitter,
+    /// Whether requests wait for earlier WRITEs.
+    is_early: bool,
+    to_server: PacketQueue,
+    to_near: VecDeque<ToNear>,
+    to_near_bytes: usize,
+    sent: HashMap<u32, SentRequest>,
+    next_id: u32,
+    handles: HashMap<u64, OpenHandle>,
+    /// Handles with a read-ahead, in turns.
+    turns: VecDeque<u64>,
+    /// WRITEs that the server has not confirmed yet.
+    unconfirmed_writes: usize,
+    /// Messages that wait for the confirmation of earlier WRITEs, and all later ones.
+    delayed: VecDeque<ToFar>,
+    delayed_bytes: usize,
+    /// Bytes in outstanding READs of read-ahead.
+    read_bytes: u64,
+    /// Maximum length of a READ in bytes.
+    read_max: u32,
 }
 
 impl FarSession {
     /// Creates the half for a server whose subsystem has just started.
     pub fn new(settings: FarSettings) -> Self {
-        Self { settings }
+        Self {
+            settings,
+            phase: Phase::BeforeInit,
+            splitter: PacketSplitter::default(),
+            is_early: false,
+            to_server: PacketQueue::default(),
+            to_near: VecDeque::new(),
+            to_near_bytes: 0,
+            sent: HashMap::new(),
+            next_id: 0,
+            handles: HashMap::new(),
+            turns: VecDeque::new(),
+            unconfirmed_writes: 0,
+            delayed: VecDeque::new(),
+            delayed_bytes: 0,
+            read_bytes: 0,
+            read_max: READ_DEFAULT,
+        }
     }
 
     /// Accepts a message of the near half.
@@ -51,8 +152,30 @@ impl FarSession {
     /// # Errors
     /// [`SftpError`] if the near half violates the protocol. The session must end then.
     pub fn receive_from_near(&mut self, message: ToFar) -> Result<(), SftpError> {
-        let _ = message;
-        Ok(())
+        let is_init = matches!(message, ToFar::Init { .. });
+        if is_init != (self.phase == Phase::BeforeInit) {
+            return Err(SftpError::UnexpectedMessage("INIT must be first"));
+        }
+        match message {
+            ToFar::Init { is_early, packet } => {
+                self.is_early = is_early;
+                self.phase = Phase::BeforeVersion;
+                self.to_server.put(&(packet.len() as u32).to_be_bytes());
+                self.to_server.put_rope(packet);
+            }
+            ToFar::Credit {
+                handle,
+                run,
+                credit_bytes,
+            } => self.add_credit(handle, run, credit_bytes),
+            ToFar::StopReadAhead { handle, run } => self.stop(handle, run),
+            message if self.delayed.is_empty() && !self.waits(&message) => self.execute(message)?,
+            message => {
+                self.delayed_bytes += message.cost();
+                self.delayed.push_back(message);
+            }
+        }
+        self.read_more()
     }
 
     /// Accepts bytes of the server. The cuts between calls do not matter.
@@ -60,34 +183,285 @@ impl FarSession {
     /// # Errors
     /// [`SftpError`] if the server violates the protocol. The session must end then.
     pub fn receive_from_server(&mut self, bytes: Bytes) -> Result<(), SftpError> {
-        let _ = (bytes, self.settings.reads_max);
-        Ok(())
+        self.splitter.push(bytes);
+        while let Some(packet) = self.splitter.next_packet()? {
+            match self.phase {
+                Phase::BeforeInit => return Err(SftpError::NoVersion),
+                Phase::BeforeVersion => self.greet(packet)?,
+                Phase::Ready => self.receive_answer(packet)?,
+            }
+        }
+        self.read_more()
     }
 
     /// Returns the next output of any kind.
     pub fn next_output(&mut self) -> Option<FarOutput> {
-        None
+        if let Some(message) = self.next_near_message() {
+            return Some(FarOutput::ToNear(message));
+        }
+        self.next_server_bytes().map(FarOutput::ToServer)
     }
 
     /// Returns the next bytes for the server.
     pub fn next_server_bytes(&mut self) -> Option<Bytes> {
-        None
+        self.to_server.pop()
     }
 
     /// Returns the next message for the near half.
     pub fn next_near_message(&mut self) -> Option<ToNear> {
-        None
+        let message = self.to_near.pop_front()?;
+        self.to_near_bytes -= message.cost();
+        // The ids of READs cannot run out here, because `read_more` keeps a reserve.
+        let _ = self.read_more();
+        Some(message)
     }
 
     /// Returns whether the caller may pass messages of the near half. The result is false while the
     /// server does not take its bytes, or while requests wait for the server.
     pub fn wants_near_messages(&self) -> bool {
-        true
+        self.to_server.len() < SERVER_QUEUE_MAX && self.delayed_bytes < DELAYED_MAX
     }
 
     /// Returns whether the caller may pass bytes of the server. The result is false while the near
     /// half does not take its messages.
     pub fn wants_server_bytes(&self) -> bool {
-        true
+        (self.to_near_bytes as u64) < self.settings.reads_max.saturating_mul(2)
+    }
+
+    /// Returns the number of bytes in all queues.
+    pub fn queued_bytes(&self) -> usize {
+        let buffered = self.splitter.buffered_bytes();
+        self.to_server.len() + self.to_near_bytes + self.delayed_bytes + buffered
+    }
+
+    fn send(&mut self, message: ToNear) {
+        self.to_near_bytes += message.cost();
+        self.to_near.push_back(message);
+    }
+
+    /// Returns a free request id, and stores the request.
+    fn register(&mut self, request: SentRequest) -> Result<u32, SftpError> {
+        if self.sent.len() >= SENT_MAX {
+            return Err(SftpError::LimitExceeded("outstanding requests"));
+        }
+        while self.sent.contains_key(&self.next_id) {
+            self.next_id = self.next_id.wrapping_add(1);
+        }
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        self.sent.insert(id, request);
+        Ok(id)
+    }
+
+    /// Returns whether a message must wait until the server has confirmed all WRITEs.
+    fn waits(&self, message: &ToFar) -> bool {
+        let is_write = matches!(message, ToFar::Write { .. });
+        self.is_early && self.unconfirmed_writes > 0 && !is_write
+    }
+
+    /// Executes messages whose earlier WRITEs the server has confirmed.
+    fn execute_delayed(&mut self) -> Result<(), SftpError> {
+        while let Some(message) = self.delayed.front() {
+            if self.waits(message) {
+                break;
+            }
+            self.delayed_bytes -= message.cost();
+            let message = self.delayed.pop_front().expect("the queue has a message");
+            self.execute(message)?;
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, message: ToFar) -> Result<(), SftpError> {
+        match message {
+            ToFar::Request { request, packet } => {
+                self.relay(packet, SentRequest::Relayed { request })
+            }
+            ToFar::Open {
+                request,
+                credit_bytes,
+                packet,
+            } => {
+                let mut first = [0];
+                packet.peek(&mut first);
+                let is_folder = first == [kind::OPENDIR];
+                let open = SentRequest::Open {
+                    request,
+                    credit_bytes,
+                    is_folder,
+                };
+                self.relay(packet, open)
+            }
+            ToFar::Write {
+                request,
+                handle,
+                offset,
+                data,
+            } => {
+                let name = self.handle(handle)?.handle.clone();
+                let id = self.register(SentRequest::Write { request })?;
+                self.unconfirmed_writes += 1;
+                let length = 4 + name.len() + 8 + 4 + data.len();
+                self.to_server.put_head(kind::WRITE, id, length);
+                self.to_server.put_string(&name);
+                self.to_server.put(&offset.to_be_bytes());
+                self.to_server.put(&(data.len() as u32).to_be_bytes());
+                self.to_server.put_rope(data);
+                Ok(())
+            }
+            ToFar::Close { request, handle } => {
+                let name = self.handle(handle)?.handle.clone();
+                self.drop_read_ahead(handle);
+                self.handles.remove(&handle);
+                let id = self.register(SentRequest::Relayed { request })?;
+                self.to_server.put_head(kind::CLOSE, id, 4 + name.len());
+                self.to_server.put_string(&name);
+                Ok(())
+            }
+            ToFar::ReadAhead {
+                handle,
+                run,
+                offset,
+                credit_bytes,
+            } => {
+                if self.handle(handle)?.stopped_run < Some(run) {
+                    self.drop_read_ahead(handle);
+                    let read_ahead = FileReadAhead::new(run, offset, credit_bytes);
+                    self.start(handle, ReadAhead::File(read_ahead));
+                }
+                Ok(())
+            }
+            ToFar::Init { .. } | ToFar::Credit { .. } | ToFar::StopReadAhead { .. } => {
+                unreachable!("these messages never wait")
+            }
+        }
+    }
+
+    fn handle(&mut self, number: u64) -> Result<&mut OpenHandle, SftpError> {
+        let unknown = SftpError::UnexpectedMessage("unknown handle");
+        self.handles.get_mut(&number).ok_or(unknown)
+    }
+
+    fn relay(&mut self, mut packet: Rope, request: SentRequest) -> Result<(), SftpError> {
+        let mut kind = [0];
+        if !packet.peek(&mut kind) {
+            return Err(SftpError::UnexpectedMessage("empty packet"));
+        }
+        packet.advance(1);
+        let id = self.register(request)?;
+        self.to_server.put_head(kind[0], id, packet.len());
+        self.to_server.put_rope(packet);
+        Ok(())
+    }
+
+    fn greet(&mut self, packet: Rope) -> Result<(), SftpError> {
+        let greeting = Greeting::decode(GreetingSource::Server, packet.clone());
+        let greeting = greeting.map_err(|_| SftpError::NoVersion)?;
+        if greeting.version != 3 {
+            return Err(SftpError::NoVersion);
+        }
+        self.phase = Phase::Ready;
+        self.send(ToNear::Version { packet });
+        if greeting.has_extension(extension::LIMITS) {
+            let id = self.register(SentRequest::Limits)?;
+            let length = 4 + extension::LIMITS.len();
+            self.to_server.put_head(kind::EXTENDED, id, length);
+            self.to_server.put_string(extension::LIMITS);
+        }
+        Ok(())
+    }
+
+    fn receive_answer(&mut self, packet: Rope) -> Result<(), SftpError> {
+        let (kind, id, body) = split_id(packet)?;
+        let request = self.sent.remove(&id);
+        match request.ok_or(SftpError::UnknownRequest(id))? {
+            SentRequest::Limits => {
+                if let (kind::EXTENDED_REPLY, Ok(limits)) = (kind, Limits::decode(body.clone()))
+                    && limits.read_max_bytes > 0
+                {
+                    let read_max = limits.read_max_bytes.min(READ_MAX.into()) as u32;
+                    self.read_max = read_max.max(READ_MIN);
+                }
+                self.send(ToNear::Limits {
+                    packet: joined(kind, body),
+                });
+            }
+            SentRequest::Relayed { request } => self.send(ToNear::Reply {
+                request,
+                packet: joined(kind, body),
+            }),
+            SentRequest::Write { request } => {
+                self.unconfirmed_writes -= 1;
+                let code = FieldReader::new(kind, body.clone()).u32();
+                self.send(match (kind, code) {
+                    (kind::STATUS, Ok(code)) if code == StatusCode::OK.0 => {
+                        ToNear::Written { request }
+                    }
+                    (kind::STATUS, Ok(_)) => ToNear::Reply {
+                        request,
+                        packet: joined(kind, body),
+                    },
+                    _ => return Err(SftpError::AnswerType(kind)),
+                });
+                self.execute_delayed()?;
+            }
+            SentRequest::Open {
+                request,
+                credit_bytes,
+                is_folder,
+            } => {
+                let handle = (kind == kind::HANDLE).then(|| body.clone());
+                self.send(ToNear::Reply {
+                    request,
+                    packet: joined(kind, body),
+                });
+                if let Some(body) = handle {
+                    self.opened(request, body, credit_bytes, is_folder)?;
+                }
+            }
+            SentRequest::ReadAhead { handle, run, order } => {
+                self.read_bytes -= u64::from(order.length);
+                self.read_answered(handle, run, order.number, kind, body)?;
+            }
+            SentRequest::FolderReadAhead { handle, run } => {
+                self.folder_answered(handle, run, kind, body)?;
+            }
+        }
+        Ok(())
     }
 }
+
+/// Returns a packet of type `kind` without a request id.
+fn joined(kind: u8, body: Rope) -> Rope {
+    if body.len() <= JOINED_MAX {
+        let mut packet = vec![kind];
+        body.pieces()
+            .for_each(|piece| packet.extend_from_slice(piece));
+        return packet.into();
+    }
+    let mut packet = Rope::from(Bytes::copy_from_slice(&[kind]));
+    packet.append(body);
+    packet
+}
+
+/// Length of a READ in bytes at a server that states no limit. Each server permits it (section 3 of
+/// the draft: 34,000 bytes a packet).
+const READ_DEFAULT: u32 = 32 * 1024;
+
+/// Maximum length of a READ in bytes: OpenSSH's limit.
+const READ_MAX: u32 = 255 * 1024;
+
+/// Minimum length of a READ in bytes, against servers with absurd limits.
+const READ_MIN: u32 = 1024;
+
+/// Length in bytes up to which a packet is copied into one piece.
+const JOINED_MAX: usize = 1024;
+
+/// Number of bytes for the server above which the half takes no messages.
+const SERVER_QUEUE_MAX: usize = 4 << 20;
+
+/// Number of bytes in delayed messages above which the half takes no messages.
+const DELAYED_MAX: usize = 4 << 20;
+
+/// Maximum number of outstanding requests. The near half has fewer.
+const SENT_MAX: usize = 1 << 17;

@@ -7,9 +7,27 @@
 //! The caller must pass client bytes only while [`NearSession::wants_client_bytes`] is true, and
 //! messages only while [`NearSession::wants_far_messages`] is true.
 
+mod answers;
+mod file_ahead;
+mod folder_ahead;
+mod handle;
+mod outbox;
+mod requests;
+mod writes;
+
+use std::collections::HashMap;
+
 use bytes::Bytes;
 
-use crate::{EarlyReplies, SftpError, ToFar, ToNear, TransferEvent};
+use self::{
+    file_ahead::WINDOW_MIN,
+    handle::{Access, OpenHandle},
+    outbox::Outbox,
+};
+use crate::{
+    EarlyReplies, Rope, SftpError, ToFar, ToNear, TransferEvent,
+    packet::{PacketSplitter, kind},
+};
 
 /// Settings of a near half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,16 +65,61 @@ pub enum NearOutput {
     Transfer(TransferEvent),
 }
 
+/// Progress of the greeting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The client has sent no INIT yet.
+    BeforeInit,
+    /// The server's VERSION has not arrived yet.
+    BeforeVersion,
+    Ready,
+}
+
 /// The near half of an SFTP session.
 #[derive(Debug)]
 pub struct NearSession {
     settings: NearSettings,
+    phase: Phase,
+    splitter: PacketSplitter,
+    outbox: Outbox,
+    /// Open files and folders, by their numbers.
+    handles: HashMap<u64, OpenHandle>,
+    /// Numbers of the handles that the client may use, by the server's handle.
+    names: HashMap<Bytes, u64>,
+    /// Requests that open a file or folder, and that the server has not answered yet.
+    opens: usize,
+    /// Bytes of read-ahead for these requests.
+    opening_bytes: u64,
+    /// Bytes in WRITEs that the server has not confirmed yet.
+    unconfirmed_bytes: u64,
+    limits: ServerLimits,
+}
+
+/// State of the server's answer to `limits@openssh.com`, which the far half requests by itself.
+#[derive(Debug)]
+enum ServerLimits {
+    /// The server does not offer the extension, as far as the near half knows.
+    NotOffered,
+    /// The answer is in flight. These requests of the client wait for it.
+    Awaited(Vec<u32>),
+    Known(Rope),
 }
 
 impl NearSession {
     /// Creates the half for a client that has just started the subsystem.
     pub fn new(settings: NearSettings) -> Self {
-        Self { settings }
+        Self {
+            settings,
+            phase: Phase::BeforeInit,
+            splitter: PacketSplitter::default(),
+            outbox: Outbox::default(),
+            handles: HashMap::new(),
+            names: HashMap::new(),
+            opens: 0,
+            opening_bytes: 0,
+            unconfirmed_bytes: 0,
+            limits: ServerLimits::NotOffered,
+        }
     }
 
     /// Accepts bytes of the client. The cuts between calls do not matter.
@@ -64,7 +127,13 @@ impl NearSession {
     /// # Errors
     /// [`SftpError`] if the client violates the protocol. The session must end then.
     pub fn receive_from_client(&mut self, bytes: Bytes) -> Result<(), SftpError> {
-        let _ = bytes;
+        self.splitter.push(bytes);
+        while let Some(packet) = self.splitter.next_packet()? {
+            match self.phase {
+                Phase::BeforeInit => self.receive_init(packet)?,
+                _ => self.receive_request(packet)?,
+            }
+        }
         Ok(())
     }
 
@@ -74,39 +143,80 @@ impl NearSession {
     /// [`SftpError`] if the far half or the server violates the protocol. The session must end
     /// then.
     pub fn receive_from_far(&mut self, message: ToNear) -> Result<(), SftpError> {
-        let _ = message;
-        Ok(())
+        let is_version = matches!(message, ToNear::Version { .. });
+        if is_version != (self.phase == Phase::BeforeVersion) {
+            return Err(SftpError::UnexpectedMessage("VERSION must be first"));
+        }
+        match message {
+            ToNear::Version { packet } => self.receive_version(packet),
+            ToNear::Limits { packet } => {
+                self.receive_limits(packet);
+                Ok(())
+            }
+            ToNear::Reply { request, packet } => self.receive_answer(request, packet),
+            ToNear::Written { request } => self.receive_written(request),
+            ToNear::ReadAhead { handle, run, data } => {
+                let Self {
+                    handles, outbox, ..
+                } = self;
+                match handles.get_mut(&handle).map(|open| &mut open.access) {
+                    Some(Access::File(file)) => file.arrived(run, data, outbox),
+                    Some(Access::Folder(folder)) => folder.arrived(data, outbox),
+                    // The client has closed the handle in the meantime.
+                    _ => Ok(()),
+                }
+            }
+            ToNear::ReadAheadEnd {
+                handle,
+                run,
+                packet,
+            } => {
+                self.receive_end(handle, run, packet);
+                Ok(())
+            }
+        }
     }
 
     /// Returns the next output of any kind.
     pub fn next_output(&mut self) -> Option<NearOutput> {
-        None
+        if let Some(bytes) = self.next_client_bytes() {
+            return Some(NearOutput::ToClient(bytes));
+        }
+        if let Some(message) = self.next_far_message() {
+            return Some(NearOutput::ToFar(message));
+        }
+        self.next_event().map(NearOutput::Transfer)
     }
 
     /// Returns the next bytes for the client.
     pub fn next_client_bytes(&mut self) -> Option<Bytes> {
-        None
+        self.outbox.to_client.pop()
     }
 
     /// Returns the next message for the far half.
     pub fn next_far_message(&mut self) -> Option<ToFar> {
-        None
+        self.outbox.next_far_message()
     }
 
     /// Returns the next event of a transfer.
     pub fn next_event(&mut self) -> Option<TransferEvent> {
-        None
+        self.outbox.next_event()
     }
 
     /// Returns whether the caller may pass client bytes. The result is false while a queue is full.
     pub fn wants_client_bytes(&self) -> bool {
-        true
+        self.unconfirmed_bytes < self.settings.write_ahead_max.max(1)
+            && self.outbox.pending() < PENDING_MAX
+            && self.outbox.to_far_bytes() < FAR_QUEUE_MAX
+            && self.outbox.to_client.len() < CLIENT_QUEUE_MAX
+            && self.outbox.event_count() < EVENTS_MAX
+            && self.waiting() < PENDING_MAX
     }
 
     /// Returns whether the caller may pass messages of the far half. The result is false while the
     /// client does not take its bytes.
     pub fn wants_far_messages(&self) -> bool {
-        true
+        self.outbox.to_client.len() < CLIENT_QUEUE_MAX && self.outbox.event_count() < EVENTS_MAX
     }
 
     /// Changes the maximum number of bytes in WRITEs that the server has not confirmed yet. The
@@ -117,6 +227,74 @@ impl NearSession {
 
     /// Ends the session, and reports the end of all open transfers.
     pub fn end(&mut self, reason: &str) {
-        let _ = reason;
+        self.names.clear();
+        let mut numbers: Vec<u64> = self
+            .handles
+            .drain()
+            .filter_map(|(number, open)| open.is_transfer().then_some(number))
+            .collect();
+        numbers.sort_unstable();
+        for handle in numbers {
+            let outcome = Err(reason.to_owned());
+            self.outbox
+                .report(TransferEvent::Finished { handle, outcome });
+        }
+    }
+
+    /// Returns the number of bytes in all queues, with the bytes of read-ahead.
+    pub fn queued_bytes(&self) -> u64 {
+        let queued = self.outbox.to_client.len() + self.outbox.to_far_bytes();
+        let buffered = self.splitter.buffered_bytes();
+        let held = self.handles.values().map(OpenHandle::held_bytes);
+        (queued + buffered) as u64 + held.sum::<u64>()
+    }
+
+    /// Returns the number of requests that wait for bytes of the read-ahead.
+    fn waiting(&self) -> usize {
+        self.handles.values().map(OpenHandle::waiting).sum()
+    }
+
+    /// Returns the window of a new read-ahead in bytes, or 0 if there is no memory for one. Each
+    /// read-ahead gets up to half of the memory that is left.
+    fn window_bytes(&self) -> u64 {
+        let reserved = self.handles.values().map(OpenHandle::reserved_bytes);
+        let used_bytes = reserved.sum::<u64>() + self.opening_bytes;
+        let free_bytes = self.settings.read_ahead_max.saturating_sub(used_bytes);
+        let window_bytes = self
+            .settings
+            .read_ahead_handle_max
+            .min((free_bytes / 2).max(WINDOW_MIN));
+        if window_bytes < WINDOW_MIN || window_bytes > free_bytes {
+            return 0;
+        }
+        window_bytes
     }
 }
+
+/// Returns the packet type of a packet, or 0 if it is empty.
+fn kind_of(packet: &Rope) -> u8 {
+    let mut kind = [0];
+    packet.peek(&mut kind);
+    kind[0]
+}
+
+/// Returns whether a packet is a STATUS.
+fn is_status(packet: &Rope) -> bool {
+    kind_of(packet) == kind::STATUS
+}
+
+/// Maximum number of requests that await an answer. Clients may send all READs of a file at once;
+/// their channel then holds the others.
+const PENDING_MAX: usize = 16 * 1024;
+
+/// Memory in bytes of messages for the far half above which the half takes no client bytes.
+const FAR_QUEUE_MAX: usize = 4 << 20;
+
+/// Number of bytes for the client above which the half takes no input.
+const CLIENT_QUEUE_MAX: usize = 4 << 20;
+
+/// Number of events above which the half takes no input.
+const EVENTS_MAX: usize = 16 * 1024;
+
+/// Maximum number of open files and folders. OpenSSH's server has fewer.
+const HANDLES_MAX: usize = 4096;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::PacketError;
-use crate::Rope;
+use crate::{Rope, SftpError};
 
 /// Reader of the fields in one packet.
 #[derive(Debug)]
@@ -88,6 +88,19 @@ impl FieldReader {
             Err(self.malformed())
         }
     }
+}
+
+/// Splits a packet into its type, its request id and its body.
+pub(crate) fn split_id(mut packet: Rope) -> Result<(u8, u32, Rope), SftpError> {
+    let mut head = [0; 5];
+    if !packet.peek(&mut head) {
+        let mut kind = [0];
+        packet.peek(&mut kind);
+        return Err(SftpError::MalformedPacket(kind[0]));
+    }
+    packet.advance(head.len());
+    let [kind, id @ ..] = head;
+    Ok((kind, u32::from_be_bytes(id), packet))
 }
 
 /// Appends the length of a string and the string.

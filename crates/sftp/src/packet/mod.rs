@@ -11,6 +11,8 @@ mod request;
 mod response;
 mod splitter;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use attrs::{Attrs, Times};
 pub use extension::{ExtendedRequest, Limits};
@@ -20,7 +22,7 @@ pub use response::{Name, Response};
 pub use splitter::PacketSplitter;
 pub use status::{Status, StatusCode};
 
-pub(crate) use fields::{FieldReader, finish, put_string};
+pub(crate) use fields::{FieldReader, finish, put_string, split_id};
 
 /// Maximum length of a packet in bytes, without the four bytes of its length. OpenSSH permits 256
 /// KiB; the remainder is for servers that permit 256 KiB of data in a packet.

@@ -1,0 +1,197 @@
+//! Answers of the server, as the far half passes them on.
+
+use bytes::Bytes;
+
+use super::{
+    NearSession, Phase, ServerLimits,
+    file_ahead::FileReadAhead,
+    folder_ahead::FolderReadAhead,
+    handle::{Access, OpenHandle},
+    is_status, kind_of,
+    outbox::{Opening, PendingRequest},
+    writes::Writes,
+};
+use crate::{
+    Rope, SftpError, TransferEvent,
+    packet::{FieldReader, Greeting, GreetingSource, Status, StatusCode, extension, kind},
+};
+
+impl NearSession {
+    pub(super) fn receive_version(&mut self, packet: Rope) -> Result<(), SftpError> {
+        let greeting = Greeting::decode(GreetingSource::Server, packet.clone());
+        let greeting = greeting.map_err(|_| SftpError::NoVersion)?;
+        if greeting.has_extension(extension::LIMITS) {
+            self.limits = ServerLimits::Awaited(Vec::new());
+        }
+        self.phase = Phase::Ready;
+        let to_client = &mut self.outbox.to_client;
+        to_client.put(&(packet.len() as u32).to_be_bytes());
+        to_client.put_rope(packet);
+        Ok(())
+    }
+
+    pub(super) fn receive_limits(&mut self, packet: Rope) {
+        let known = ServerLimits::Known(packet.clone());
+        if let ServerLimits::Awaited(ids) = std::mem::replace(&mut self.limits, known) {
+            for id in ids {
+                self.outbox.reply(id, packet.clone());
+            }
+        }
+    }
+
+    pub(super) fn receive_end(&mut self, handle: u64, run: u32, packet: Rope) {
+        let Self {
+            handles, outbox, ..
+        } = self;
+        match handles.get_mut(&handle).map(|open| &mut open.access) {
+            Some(Access::File(file)) => {
+                let is_end_of_file = code(&packet) == Some(StatusCode::EOF);
+                file.ended(run, is_end_of_file, outbox);
+            }
+            Some(Access::Folder(folder)) => folder.ended(packet, outbox),
+            // The client has closed the handle in the meantime.
+            _ => {}
+        }
+    }
+
+    pub(super) fn receive_written(&mut self, request: u64) -> Result<(), SftpError> {
+        let Some(PendingRequest::Write { id, handle, bytes }) = self.outbox.answered(request)
+        else {
+            return Err(SftpError::UnexpectedMessage("no WRITE is outstanding"));
+        };
+        self.unconfirmed_bytes -= bytes;
+        self.outbox.moved(handle, bytes);
+        let answer = self.writes(handle).and_then(|writes| writes.confirmed(id));
+        if let Some(answer) = answer {
+            self.outbox.reply_write(answer);
+        }
+        Ok(())
+    }
+
+    pub(super) fn receive_answer(&mut self, request: u64, packet: Rope) -> Result<(), SftpError> {
+        let pending = self.outbox.answered(request);
+        match pending.ok_or(SftpError::UnexpectedMessage("no request is outstanding"))? {
+            PendingRequest::Relayed { id } => self.outbox.reply(id, packet),
+            PendingRequest::Open { id, opening } => self.opened(request, id, opening, packet)?,
+            PendingRequest::Read { id, handle } => {
+                if kind_of(&packet) == kind::DATA {
+                    self.outbox
+                        .moved(handle, packet.len().saturating_sub(5) as u64);
+                }
+                self.outbox.reply(id, packet);
+            }
+            PendingRequest::Write { id, handle, bytes } => {
+                if !is_status(&packet) {
+                    return Err(SftpError::AnswerType(kind_of(&packet)));
+                }
+                self.unconfirmed_bytes -= bytes;
+                let answer = self
+                    .writes(handle)
+                    .and_then(|writes| writes.failed(id, packet));
+                if let Some(answer) = answer {
+                    self.outbox.reply_write(answer);
+                }
+            }
+            PendingRequest::Fsync { id, handle } => {
+                let failure = self.write_failure(handle);
+                self.outbox.reply(id, failure.unwrap_or(packet));
+            }
+            PendingRequest::Close { id, handle } => self.closed(id, handle, packet),
+        }
+        Ok(())
+    }
+
+    fn opened(
+        &mut self,
+        number: u64,
+        id: u32,
+        opening: Opening,
+        packet: Rope,
+    ) -> Result<(), SftpError> {
+        let (Opening::File { window_bytes, .. } | Opening::Folder { window_bytes }) = opening;
+        self.opens -= 1;
+        self.opening_bytes -= window_bytes;
+        match kind_of(&packet) {
+            kind::STATUS => {
+                self.outbox.reply(id, packet);
+                return Ok(());
+            }
+            kind::HANDLE => {}
+            kind => return Err(SftpError::AnswerType(kind)),
+        }
+        let mut body = packet.clone();
+        body.advance(1);
+        let name = FieldReader::new(kind::HANDLE, body).handle();
+        let name = name.map_err(|_| SftpError::MalformedPacket(kind::HANDLE))?;
+        // The bytes of the packet must not stay in memory for a handle.
+        let name = Bytes::copy_from_slice(&name);
+        if self.names.insert(name.clone(), number).is_some() {
+            return Err(SftpError::DuplicateHandle);
+        }
+        let access = match opening {
+            Opening::File {
+                path,
+                direction,
+                is_read_only,
+                window_bytes,
+            } => {
+                self.outbox.report(TransferEvent::Started {
+                    handle: number,
+                    path: path.into(),
+                    direction,
+                });
+                if is_read_only {
+                    Access::File(FileReadAhead::new(number, name.clone(), window_bytes))
+                } else {
+                    Access::Writable(Writes::new(self.settings.early))
+                }
+            }
+            Opening::Folder { window_bytes: 0 } => Access::Relayed,
+            Opening::Folder { window_bytes } => {
+                Access::Folder(FolderReadAhead::new(number, window_bytes))
+            }
+        };
+        self.handles.insert(number, OpenHandle { access });
+        self.outbox.reply(id, packet);
+        Ok(())
+    }
+
+    fn closed(&mut self, id: Option<u32>, handle: u64, packet: Rope) {
+        let failure = self.write_failure(handle);
+        let packet = failure.unwrap_or(packet);
+        let open = self.handles.remove(&handle);
+        if open.is_some_and(|open| open.is_transfer()) {
+            let mut body = packet.clone();
+            body.advance(1.min(body.len()));
+            let outcome = match Status::read(FieldReader::new(kind::STATUS, body)) {
+                Ok(status) if status.is_ok() => Ok(()),
+                Ok(status) => Err(status.text()),
+                Err(error) => Err(error.to_string()),
+            };
+            self.outbox
+                .report(TransferEvent::Finished { handle, outcome });
+        }
+        if let Some(id) = id {
+            self.outbox.reply(id, packet);
+        }
+    }
+
+    fn writes(&mut self, handle: u64) -> Option<&mut Writes> {
+        match self.handles.get_mut(&handle).map(|open| &mut open.access) {
+            Some(Access::Writable(writes)) => Some(writes),
+            _ => None,
+        }
+    }
+
+    /// Returns the STATUS packet of a failed WRITE that later requests report.
+    pub(super) fn write_failure(&mut self, handle: u64) -> Option<Rope> {
+        self.writes(handle)?.failure().cloned()
+    }
+}
+
+/// Returns the code of a STATUS packet.
+fn code(packet: &Rope) -> Option<StatusCode> {
+    let mut head = [0; 5];
+    let [kind, code @ ..] = packet.peek(&mut head).then_some(head)?;
+    (kind == kind::STATUS).then(|| StatusCode(u32::from_be_bytes(code)))
+}

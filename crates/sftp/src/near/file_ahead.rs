@@ -1,0 +1,374 @@
+//! READs of one file at the near half, and the bytes that the far half has read ahead.
+//!
+//! Read-ahead is in order. The client's READs may overtake each other a little. Each byte is given
+//! once. A client that reads elsewhere reads by the server itself, until it reads in sequence again.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bytes::Bytes;
+
+use super::outbox::{Outbox, PendingRequest};
+use crate::{
+    Rope, SftpError, ToFar,
+    packet::{Status, kind, put_string},
+};
+
+/// READs of one file, and the bytes that the far half has read ahead.
+#[derive(Debug)]
+pub(super) struct FileReadAhead {
+    /// Number of the handle.
+    handle: u64,
+    /// Handle of the server.
+    name: Bytes,
+    state: ReadAheadState,
+    /// Number of the newest read-ahead.
+    run: u32,
+    /// Whether the client has sent a READ.
+    has_read: bool,
+    /// Bytes that no READ has taken yet, by their offset.
+    pieces: BTreeMap<u64, Bytes>,
+    /// Offset of the next byte from the far half.
+    arrived_end: u64,
+    /// Offset at which the credit of the far half ends.
+    granted_end: u64,
+    /// Bytes that READs have taken, but whose credit the far half does not have yet.
+    ungranted_bytes: u64,
+    /// READs that wait for bytes, by the offset of their end and by their order.
+    waiting: BTreeMap<(u64, u64), WaitingRead>,
+    next_order: u64,
+    /// Highest offset at which a READ of the client has ended.
+    requested_end: u64,
+    /// Offsets at which a READ has been answered by the end of the file. If the client repeats such
+    /// a READ, it waits for the file to grow.
+    ends_given: HashSet<u64>,
+    /// READs in sequence since the read-ahead stopped.
+    sequential: u32,
+    /// Number of stops. Each one doubles the READs in sequence before the next start.
+    stops: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadAheadState {
+    /// No read-ahead: READs are passed on.
+    Stopped,
+    /// The far half reads ahead, with a window of this many bytes.
+    Running { window_bytes: u64 },
+    /// All bytes up to the end of the file have arrived.
+    AtEnd,
+    /// All bytes up to a failure have arrived.
+    AtFailure,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct WaitingRead {
+    id: u32,
+    offset: u64,
+    /// Length as the client sent it. The answer may be shorter.
+    length: u32,
+}
+
+impl FileReadAhead {
+    /// Creates the state of a file that the server has just opened. The far half reads ahead if
+    /// `window_bytes` is not zero.
+    pub(super) fn new(handle: u64, name: Bytes, window_bytes: u64) -> Self {
+        Self {
+            handle,
+            name,
+            state: match window_bytes {
+                0 => ReadAheadState::Stopped,
+                window_bytes => ReadAheadState::Running { window_bytes },
+            },
+            run: 0,
+            has_read: false,
+            pieces: BTreeMap::new(),
+            arrived_end: 0,
+            granted_end: window_bytes,
+            ungranted_bytes: 0,
+            waiting: BTreeMap::new(),
+            next_order: 0,
+            requested_end: 0,
+            ends_given: HashSet::new(),
+            sequential: 0,
+            stops: 0,
+        }
+    }
+
+    /// Returns the number of READs that wait for bytes.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Answers a READ of the client, or lets it wait, or passes it on. A new
+    /// read-ahead has a window of `free_window_bytes`; zero permits none.
+    pub(super) fn read(
+        &mut self,
+        id: u32,
+        offset: u64,
+        length: u32,
+        free_window_bytes: u64,
+        outbox: &mut Outbox,
+    ) {
+        let read = WaitingRead { id, offset, length };
+        let end = offset.saturating_add(length.min(READ_MAX).into());
+        let is_first = !std::mem::replace(&mut self.has_read, true);
+        if length == 0 || end == u64::MAX {
+            return self.pass_on(read, outbox);
+        }
+        if self.state == ReadAheadState::Stopped {
+            let is_next = offset == self.requested_end && !is_first;
+            self.sequential = if is_next { self.sequential + 1 } else { 0 };
+            self.requested_end = end;
+            let needed = SEQUENTIAL_MIN << self.stops.min(10);
+            if self.sequential < needed || free_window_bytes == 0 {
+                return self.pass_on(read, outbox);
+            }
+            self.start(offset, free_window_bytes, outbox);
+        } else if let (true, ReadAheadState::Running { window_bytes }) = (is_first, self.state)
+            && offset > 0
+        {
+            // The client resumes a download.
+            self.start(offset, window_bytes, outbox);
+        }
+        let is_beyond_end = self.state == ReadAheadState::AtEnd && offset >= self.arrived_end;
+        let is_repeated = is_beyond_end
+            && (self.ends_given.contains(&offset) || self.ends_given.len() >= ENDS_GIVEN_MAX);
+        let is_gone = offset < self.arrived_end && !self.has_byte(offset);
+        let is_far = !is_beyond_end && offset > self.requested_end.saturating_add(REORDERED_MAX);
+        if is_repeated || is_gone || is_far {
+            self.stop(outbox);
+            self.requested_end = end;
+            return self.pass_on(read, outbox);
+        }
+        if !is_beyond_end {
+            self.requested_end = self.requested_end.max(end);
+        }
+        self.waiting.insert((end, self.next_order), read);
+        self.next_order += 1;
+        self.serve(outbox);
+    }
+
+    /// Accepts bytes from the far half.
+    pub(super) fn arrived(
+        &mut self,
+        run: u32,
+        data: Rope,
+        outbox: &mut Outbox,
+    ) -> Result<(), SftpError> {
+        if !self.is_running(run) {
+            return Ok(());
+        }
+        if data.len() as u64 > self.granted_end - self.arrived_end {
+            return Err(SftpError::LimitExceeded("read-ahead"));
+        }
+        for piece in data {
+            let length = piece.len() as u64;
+            self.pieces.insert(self.arrived_end, piece);
+            self.arrived_end += length;
+        }
+        self.serve(outbox);
+        Ok(())
+    }
+
+    /// Accepts the end of the read-ahead.
+    pub(super) fn ended(&mut self, run: u32, is_end_of_file: bool, outbox: &mut Outbox) {
+        if self.is_running(run) {
+            self.state = if is_end_of_file {
+                ReadAheadState::AtEnd
+            } else {
+                ReadAheadState::AtFailure
+            };
+            self.serve(outbox);
+        }
+    }
+
+    /// Returns the bytes of memory that the read-ahead may take.
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        match self.state {
+            ReadAheadState::Stopped => 0,
+            ReadAheadState::Running { window_bytes } => window_bytes,
+            // The window may have ended before the file. The remainder is free.
+            ReadAheadState::AtEnd | ReadAheadState::AtFailure => {
+                let first = self.pieces.first_key_value();
+                first.map_or(0, |(offset, _)| self.arrived_end - offset)
+            }
+        }
+    }
+
+    /// Returns the bytes of read-ahead that no READ has taken.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.pieces.values().map(|piece| piece.len() as u64).sum()
+    }
+
+    /// Returns whether READs are passed on.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state == ReadAheadState::Stopped
+    }
+
+    /// Stops the read-ahead, and passes on all READs that wait.
+    pub(super) fn stop(&mut self, outbox: &mut Outbox) {
+        if let ReadAheadState::Running { .. } = self.state {
+            outbox.send(ToFar::StopReadAhead {
+                handle: self.handle,
+                run: self.run,
+            });
+        }
+        self.state = ReadAheadState::Stopped;
+        self.stops += 1;
+        self.sequential = 0;
+        self.pieces.clear();
+        self.ends_given.clear();
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut in_order: Vec<_> = waiting.into_iter().collect();
+        in_order.sort_by_key(|((_, order), _)| *order);
+        for (_, read) in in_order {
+            self.pass_on(read, outbox);
+        }
+    }
+
+    fn is_running(&self, run: u32) -> bool {
+        run == self.run && matches!(self.state, ReadAheadState::Running { .. })
+    }
+
+    fn start(&mut self, offset: u64, window_bytes: u64, outbox: &mut Outbox) {
+        self.state = ReadAheadState::Running { window_bytes };
+        self.run += 1;
+        self.pieces.clear();
+        self.ends_given.clear();
+        self.arrived_end = offset;
+        self.requested_end = offset;
+        self.granted_end = offset.saturating_add(window_bytes);
+        self.ungranted_bytes = 0;
+        outbox.send(ToFar::ReadAhead {
+            handle: self.handle,
+            run: self.run,
+            offset,
+            credit_bytes: self.granted_end - offset,
+        });
+    }
+
+    /// Passes on a READ to the server.
+    fn pass_on(&self, read: WaitingRead, outbox: &mut Outbox) {
+        let mut packet = Vec::with_capacity(self.name.len() + 17);
+        packet.push(kind::READ);
+        put_string(&mut packet, &self.name);
+        packet.extend_from_slice(&read.offset.to_be_bytes());
+        packet.extend_from_slice(&read.length.to_be_bytes());
+        let pending = PendingRequest::Read {
+            id: read.id,
+            handle: self.handle,
+        };
+        outbox.request(pending, packet.into());
+    }
+
+    /// Returns whether the byte at `offset` has arrived, and no READ has taken it.
+    fn has_byte(&self, offset: u64) -> bool {
+        let before = self.pieces.range(..=offset).next_back();
+        before.is_some_and(|(start, piece)| offset - start < piece.len() as u64)
+    }
+
+    /// Answers all READs whose bytes have arrived.
+    fn serve(&mut self, outbox: &mut Outbox) {
+        loop {
+            let is_over = matches!(
+                self.state,
+                ReadAheadState::AtEnd | ReadAheadState::AtFailure
+            );
+            let Some((&(end, order), &read)) = self.waiting.first_key_value() else {
+                break;
+            };
+            if end > self.arrived_end && !is_over {
+                break;
+            }
+            if read.offset >= self.arrived_end {
+                if self.state == ReadAheadState::AtFailure {
+                    // The server itself states its failure.
+                    return self.stop(outbox);
+                }
+                self.waiting.remove(&(end, order));
+                self.ends_given.insert(read.offset);
+                outbox.reply_status(read.id, &Status::eof());
+                continue;
+            }
+            let Some(data) = self.take(read.offset, end.min(self.arrived_end)) else {
+                // Another READ has taken some of these bytes.
+                return self.stop(outbox);
+            };
+            self.waiting.remove(&(end, order));
+            self.ungranted_bytes += data.len() as u64;
+            outbox.reply_data(read.id, self.handle, data);
+        }
+        self.grant(outbox);
+    }
+
+    /// Gives credit for the bytes that READs have taken.
+    fn grant(&mut self, outbox: &mut Outbox) {
+        let ReadAheadState::Running { window_bytes } = self.state else {
+            return;
+        };
+        let is_exhausted = self.arrived_end == self.granted_end && !self.waiting.is_empty();
+        if is_exhausted && self.ungranted_bytes == 0 {
+            // The window is full of bytes that the client does not read.
+            return self.stop(outbox);
+        }
+        if is_exhausted || self.ungranted_bytes >= window_bytes / GRANTS_PER_WINDOW {
+            let credit_bytes = std::mem::take(&mut self.ungranted_bytes);
+            self.granted_end = self.granted_end.saturating_add(credit_bytes);
+            outbox.send(ToFar::Credit {
+                handle: self.handle,
+                run: self.run,
+                credit_bytes,
+            });
+        }
+    }
+
+    /// Removes and returns the bytes from `start` to `end`, if all of them are there.
+    fn take(&mut self, start: u64, end: u64) -> Option<Rope> {
+        let first = *self.pieces.range(..=start).next_back()?.0;
+        let mut covered_end = start;
+        for (&offset, piece) in self.pieces.range(first..end) {
+            if offset > covered_end {
+                return None;
+            }
+            covered_end = offset + piece.len() as u64;
+        }
+        if covered_end < end {
+            return None;
+        }
+        let mut taken = Rope::new();
+        let mut next = first;
+        while next < end {
+            let offset = next;
+            let mut piece = self.pieces.remove(&offset).expect("the bytes are there");
+            next = offset + piece.len() as u64;
+            if next > end {
+                let rest = piece.split_off((end - offset) as usize);
+                self.pieces.insert(end, rest);
+            }
+            if offset < start {
+                let before = piece.split_to((start - offset) as usize);
+                self.pieces.insert(offset, before);
+            }
+            taken.push(piece);
+        }
+        Some(taken)
+    }
+}
+
+/// Maximum number of bytes in an answer: OpenSSH's limit. A client may request more.
+const READ_MAX: u32 = 255 * 1024;
+
+/// Minimum window of a read-ahead in bytes. It has room for the longest answer, so the first READ
+/// that waits can always be answered.
+pub(super) const WINDOW_MIN: u64 = 1 << 20;
+
+/// Number of bytes by which a READ may be ahead of the earlier READs: 16 READs of 255 KiB.
+const REORDERED_MAX: u64 = 16 * READ_MAX as u64;
+
+/// Number of READs in sequence before a stopped read-ahead starts again.
+const SEQUENTIAL_MIN: u32 = 4;
+
+/// Messages with credit for each window. The far half waits for the last part of a window.
+const GRANTS_PER_WINDOW: u64 = 16;
+
+/// Maximum number of READs that are answered by the end of the file without the server.
+const ENDS_GIVEN_MAX: usize = 1024;

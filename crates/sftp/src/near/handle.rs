@@ -1,0 +1,55 @@
+//! Open files and folders at the near half.
+
+use super::{file_ahead::FileReadAhead, folder_ahead::FolderReadAhead, writes::Writes};
+
+/// Open file or folder.
+#[derive(Debug)]
+pub(super) struct OpenHandle {
+    pub(super) access: Access,
+}
+
+/// Access of the client to a handle.
+#[derive(Debug)]
+pub(super) enum Access {
+    /// The client only reads the file.
+    File(FileReadAhead),
+    /// The client reads the folder.
+    Folder(FolderReadAhead),
+    /// The client writes to the file, and may read it.
+    Writable(Writes),
+    /// Folder without read-ahead.
+    Relayed,
+}
+
+impl OpenHandle {
+    /// Returns whether the handle is a file, so that status pages show it.
+    pub(super) fn is_transfer(&self) -> bool {
+        matches!(self.access, Access::File(_) | Access::Writable(_))
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        match &self.access {
+            Access::File(file) => file.waiting(),
+            Access::Folder(folder) => folder.waiting(),
+            Access::Writable(_) | Access::Relayed => 0,
+        }
+    }
+
+    /// Returns the bytes of memory that the read-ahead may take.
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        match &self.access {
+            Access::File(file) => file.reserved_bytes(),
+            Access::Folder(folder) => folder.reserved_bytes(),
+            Access::Writable(_) | Access::Relayed => 0,
+        }
+    }
+
+    /// Returns the bytes of read-ahead that the client has not taken.
+    pub(super) fn held_bytes(&self) -> u64 {
+        match &self.access {
+            Access::File(file) => file.held_bytes(),
+            Access::Folder(folder) => folder.held_bytes(),
+            Access::Writable(_) | Access::Relayed => 0,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Outputs of the near half, and the requests that await an answer.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::writes::WriteAnswer;
+use crate::{
+    Rope, ToFar, TransferDirection, TransferEvent,
+    packet::{Status, kind},
+    queue::PacketQueue,
+};
+
+/// Outputs of the near half, and the requests that the far half has not answered yet.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    pub(super) to_client: PacketQueue,
+    to_far: VecDeque<ToFar>,
+    to_far_bytes: usize,
+    events: VecDeque<TransferEvent>,
+    requests: HashMap<u64, PendingRequest>,
+    next_request: u64,
+}
+
+/// Request that the far half has not answered yet. `id` is the request id of the client.
+#[derive(Debug)]
+pub(super) enum PendingRequest {
+    Relayed {
+        id: u32,
+    },
+    Open {
+        id: u32,
+        opening: Opening,
+    },
+    Read {
+        id: u32,
+        handle: u64,
+    },
+    Write {
+        /// `None` if the answer to the client does not depend on this request alone.
+        id: Option<u32>,
+        handle: u64,
+        bytes: u64,
+    },
+    Fsync {
+        id: u32,
+        handle: u64,
+    },
+    Close {
+        /// `None` if the client has an answer.
+        id: Option<u32>,
+        handle: u64,
+    },
+}
+
+/// OPEN or OPENDIR.
+#[derive(Debug)]
+pub(super) enum Opening {
+    File {
+        path: Bytes,
+        direction: TransferDirection,
+        /// Whether the client may only read.
+        is_read_only: bool,
+        /// Number of bytes that are read ahead. Zero means none.
+        window_bytes: u64,
+    },
+    Folder {
+        window_bytes: u64,
+    },
+}
+
+impl Outbox {
+    /// Returns the number of requests that the far half has not answered yet.
+    pub(super) fn pending(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Returns the memory in bytes of the messages for the far half.
+    pub(super) fn to_far_bytes(&self) -> usize {
+        self.to_far_bytes
+    }
+
+    /// Sends a message to the far half.
+    pub(super) fn send(&mut self, message: ToFar) {
+        self.to_far_bytes += message.cost();
+        self.to_far.push_back(message);
+    }
+
+    pub(super) fn next_far_message(&mut self) -> Option<ToFar> {
+        let message = self.to_far.pop_front()?;
+        self.to_far_bytes -= message.cost();
+        Some(message)
+    }
+
+    /// Stores a request, and returns its number.
+    pub(super) fn register(&mut self, request: PendingRequest) -> u64 {
+        let number = self.next_request;
+        self.next_request += 1;
+        self.requests.insert(number, request);
+        number
+    }
+
+    /// Removes and returns a request whose answer has arrived.
+    pub(super) fn answered(&mut self, number: u64) -> Option<PendingRequest> {
+        self.requests.remove(&number)
+    }
+
+    /// Passes on a request whose answer is passed back.
+    pub(super) fn relay(&mut self, id: u32, packet: Rope) {
+        self.request(PendingRequest::Relayed { id }, packet);
+    }
+
+    /// Sends a request to the far half.
+    pub(super) fn request(&mut self, pending: PendingRequest, packet: Rope) {
+        let request = self.register(pending);
+        self.send(ToFar::Request { request, packet });
+    }
+
+    /// Answers a request by a packet, which has no request id.
+    pub(super) fn reply(&mut self, id: u32, mut packet: Rope) {
+        let mut kind = [0];
+        packet.peek(&mut kind);
+        packet.advance(1.min(packet.len()));
+        self.to_client.put_head(kind[0], id, packet.len());
+        self.to_client.put_rope(packet);
+    }
+
+    /// Answers a request by a status.
+    pub(super) fn reply_status(&mut self, id: u32, status: &Status) {
+        let mut body = Vec::with_capacity(64);
+        status.put(&mut body);
+        self.to_client.put_head(kind::STATUS, id, body.len());
+        self.to_client.put(&body);
+    }
+
+    /// Answers a WRITE.
+    pub(super) fn reply_write(&mut self, answer: WriteAnswer) {
+        match answer.failure {
+            Some(packet) => self.reply(answer.id, packet),
+            None => self.reply_status(answer.id, &Status::ok()),
+        }
+    }
+
+    /// Answers a READ by data.
+    pub(super) fn reply_data(&mut self, id: u32, handle: u64, data: Rope) {
+        self.moved(handle, data.len() as u64);
+        self.to_client.put_head(kind::DATA, id, 4 + data.len());
+        self.to_client.put(&(data.len() as u32).to_be_bytes());
+        self.to_client.put_rope(data);
+    }
+
+    /// Reports an event of a transfer.
+    pub(super) fn report(&mut self, event: TransferEvent) {
+        self.events.push_back(event);
+    }
+
+    /// Reports bytes of a transfer. Bytes in a row become one event.
+    pub(super) fn moved(&mut self, handle: u64, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        if let Some(TransferEvent::Bytes {
+            handle: last,
+            count,
+        }) = self.events.back_mut()
+            && *last == handle
+        {
+            *count += bytes;
+            return;
+        }
+        self.report(TransferEvent::Bytes {
+            handle,
+            count: bytes,
+        });
+    }
+
+    pub(super) fn next_event(&mut self) -> Option<TransferEvent> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn event_count(&self) -> usize {
+        self.events.len()
+    }
+}

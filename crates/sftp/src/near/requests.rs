@@ -1,0 +1,335 @@
+//! Requests of the client.
+
+use bytes::Bytes;
+
+use super::{
+    HANDLES_MAX, NearSession, Phase, ServerLimits,
+    handle::Access,
+    kind_of,
+    outbox::{Opening, PendingRequest},
+};
+use crate::{
+    EarlyReplies, Rope, SftpError, ToFar, TransferDirection, TransferEvent,
+    packet::{FieldReader, OpenFlags, PacketError, Status, StatusCode, extension, kind, split_id},
+};
+
+impl NearSession {
+    pub(super) fn receive_init(&mut self, mut packet: Rope) -> Result<(), SftpError> {
+        let mut head = [0; 5];
+        if !packet.peek(&mut head) || head[0] != kind::INIT {
+            return Err(SftpError::NoInit(kind_of(&packet)));
+        }
+        let [_, version @ ..] = head;
+        if u32::from_be_bytes(version) < VERSION {
+            return Err(SftpError::NoInit(kind::INIT));
+        }
+        // A client of a later version accepts version 3, which the server then selects.
+        packet.advance(head.len());
+        let mut init = vec![kind::INIT];
+        init.extend_from_slice(&VERSION.to_be_bytes());
+        let mut init = Rope::from(init);
+        init.append(packet);
+        self.phase = Phase::BeforeVersion;
+        self.outbox.send(ToFar::Init {
+            is_early: self.settings.early != EarlyReplies::Off,
+            packet: init,
+        });
+        Ok(())
+    }
+
+    pub(super) fn receive_request(&mut self, packet: Rope) -> Result<(), SftpError> {
+        let whole = packet.clone();
+        let (kind, id, body) = split_id(packet)?;
+        let fields = FieldReader::new(kind, body);
+        let handled = match kind {
+            kind::OPEN => self.open(id, fields),
+            kind::OPENDIR => self.open_folder(id, fields),
+            kind::CLOSE => self.close(id, fields),
+            kind::READ => self.read(id, fields),
+            kind::WRITE => self.write(id, fields),
+            kind::READDIR => self.read_folder(id, fields),
+            kind::EXTENDED => self.extended(id, fields),
+            kind::LSTAT..=kind::SYMLINK => Ok(Handling::Relay),
+            kind::INIT => return Err(SftpError::NoInit(kind)),
+            _ => {
+                let text = "the gateway does not know this request";
+                let status = Status::new(StatusCode::OP_UNSUPPORTED, text);
+                self.outbox.reply_status(id, &status);
+                Ok(Handling::Done)
+            }
+        };
+        match handled {
+            Ok(Handling::Done) => {}
+            Ok(Handling::Relay) => self.outbox.relay(id, without_id(whole)),
+            Ok(Handling::Open(opening, credit_bytes)) => {
+                self.opens += 1;
+                self.opening_bytes += credit_bytes;
+                let pending = PendingRequest::Open { id, opening };
+                let request = self.outbox.register(pending);
+                self.outbox.send(ToFar::Open {
+                    request,
+                    credit_bytes,
+                    packet: without_id(whole),
+                });
+            }
+            Ok(Handling::Fsync(handle)) => {
+                let pending = PendingRequest::Fsync { id, handle };
+                self.outbox.request(pending, without_id(whole));
+            }
+            Err(_) => {
+                let status = Status::new(StatusCode::BAD_MESSAGE, "malformed request");
+                self.outbox.reply_status(id, &status);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a further handle if there are too many.
+    fn admits_handle(&mut self, id: u32) -> bool {
+        let is_admitted = self.handles.len() + self.opens < HANDLES_MAX;
+        if !is_admitted {
+            let status = Status::new(StatusCode::FAILURE, "too many open files");
+            self.outbox.reply_status(id, &status);
+        }
+        is_admitted
+    }
+
+    fn open(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
+        let path = fields.string()?;
+        let flags = OpenFlags(fields.u32()?);
+        if !self.admits_handle(id) {
+            return Ok(Handling::Done);
+        }
+        let changing = [
+            OpenFlags::WRITE,
+            OpenFlags::APPEND,
+            OpenFlags::CREATE,
+            OpenFlags::TRUNCATE,
+        ];
+        let is_read_only = flags.contains(OpenFlags::READ)
+            && !changing.into_iter().any(|flag| flags.contains(flag));
+        let window_bytes = if is_read_only { self.window_bytes() } else { 0 };
+        let opening = Opening::File {
+            // The bytes of the packet must not stay in memory for a path.
+            path: Bytes::copy_from_slice(&path),
+            direction: if flags.contains(OpenFlags::WRITE) {
+                TransferDirection::Upload
+            } else {
+                TransferDirection::Download
+            },
+            is_read_only,
+            window_bytes,
+        };
+        Ok(Handling::Open(opening, window_bytes))
+    }
+
+    fn open_folder(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
+        fields.string()?;
+        if !self.admits_handle(id) {
+            return Ok(Handling::Done);
+        }
+        let window_bytes = self.window_bytes().min(FOLDER_WINDOW_MAX);
+        Ok(Handling::Open(
+            Opening::Folder { window_bytes },
+            window_bytes,
+        ))
+    }
+
+    fn close(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
+        let name = fields.handle()?;
+        let Some(handle) = self.names.remove(&name) else {
+            return Ok(Handling::Relay);
+        };
+        let Self {
+            handles, outbox, ..
+        } = self;
+        let open = handles.get_mut(&handle).expect("each name has a handle");
+        let is_read_only = match &mut open.access {
+            Access::File(file) => {
+                if file.waiting() > 0 {
+                    // The server answers them before CLOSE.
+                    file.stop(outbox);
+                }
+                true
+            }
+            Access::Folder(folder) => {
+                for id in folder.take_waiting() {
+                    outbox.relay(id, read_folder_packet(&name));
+                }
+                true
+            }
+            Access::Relayed => true,
+            Access::Writable(_) => false,
+        };
+        let is_early = is_read_only && self.settings.early != EarlyReplies::Off;
+        let pending = PendingRequest::Close {
+            id: (!is_early).then_some(id),
+            handle,
+        };
+        let request = outbox.register(pending);
+        outbox.send(ToFar::Close { request, handle });
+        if is_early {
+            outbox.reply_status(id, &Status::ok());
+            let open = handles.remove(&handle).expect("the handle is open");
+            if open.is_transfer() {
+                let outcome = Ok(());
+                outbox.report(TransferEvent::Finished { handle, outcome });
+            }
+        }
+        Ok(Handling::Done)
+    }
+
+    fn read(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
+        let name = fields.handle()?;
+        let offset = fields.u64()?;
+        let length = fields.u32()?;
+        fields.end(())?;
+        let Some(&handle) = self.names.get(&name) else {
+            return Ok(Handling::Relay);
+        };
+        let open = self.handles.get(&handle).expect("each name has a handle");
+        let is_stopped = matches!(&open.access, Access::File(file) if file.is_stopped());
+        let window_bytes = if is_stopped { self.window_bytes() } else { 0 };
+        let Self {
+            handles, outbox, ..
+        } = self;
+        let open = handles.get_mut(&handle).expect("each name has a handle");
+        match &mut open.access {
+            Access::File(file) => file.read(id, offset, length, window_bytes, outbox),
+            _ => return Ok(Handling::Relay),
+        }
+        Ok(Handling::Done)
+    }
+
+    fn read_folder(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
+        let name = fields.handle()?;
+        fields.end(())?;
+        let Self {
+            handles,
+            outbox,
+            names,
+            ..
+        } = self;
+        let handle = names.get(&name);
+        match handle.and_then(|handle| handles.get_mut(handle)) {
+            Some(open) => match &mut open.access {
+                Access::Folder(folder) => folder.read(id, outbox),
+                _ => return Ok(Handling::Relay),
+            },
+            None => return Ok(Handling::Relay),
+        }
+        Ok(Handling::Done)
+    }
+
+    fn write(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
+        let name = fields.handle()?;
+        let offset = fields.u64()?;
+        let data = fields.data()?;
+        fields.end(())?;
+        let Self {
+            handles,
+            outbox,
+            names,
+            ..
+        } = self;
+        let handle = names.get(&name).copied().unwrap_or(u64::MAX);
+        let open = handles.get_mut(&handle);
+        let Some(Access::Writable(writes)) = open.map(|open| &mut open.access) else {
+            return Ok(Handling::Relay);
+        };
+        if let Some(failure) = writes.failure() {
+            outbox.reply(id, failure.clone());
+            return Ok(Handling::Done);
+        }
+        let (answer, id) = writes.sent(id);
+        let bytes = data.len() as u64;
+        self.unconfirmed_bytes += bytes;
+        let pending = PendingRequest::Write { id, handle, bytes };
+        let request = outbox.register(pending);
+        outbox.send(ToFar::Write {
+            request,
+            handle,
+            offset,
+            data,
+        });
+        if let Some(answer) = answer {
+            outbox.reply_write(answer);
+        }
+        Ok(Handling::Done)
+    }
+
+    fn extended(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
+        let extension = fields.string()?;
+        match &extension[..] {
+            extension::LIMITS => match &mut self.limits {
+                ServerLimits::Known(packet) => {
+                    self.outbox.reply(id, packet.clone());
+                    Ok(Handling::Done)
+                }
+                ServerLimits::Awaited(ids) if ids.len() < LIMITS_WAITING_MAX => {
+                    ids.push(id);
+                    Ok(Handling::Done)
+                }
+                _ => Ok(Handling::Relay),
+            },
+            extension::FSYNC => {
+                let name = fields.handle()?;
+                let Some(&handle) = self.names.get(&name) else {
+                    return Ok(Handling::Relay);
+                };
+                if let Some(failure) = self.write_failure(handle) {
+                    self.outbox.reply(id, failure);
+                    return Ok(Handling::Done);
+                }
+                Ok(Handling::Fsync(handle))
+            }
+            _ => Ok(Handling::Relay),
+        }
+    }
+}
+
+/// Next step for a request.
+#[derive(Debug)]
+enum Handling {
+    /// The request has an answer, or waits for one.
+    Done,
+    /// The far half passes on the request, and passes back the answer.
+    Relay,
+    /// The far half opens a file or folder, with this many bytes of read-ahead.
+    Open(Opening, u64),
+    /// The far half passes on the `fsync@openssh.com` of this handle.
+    Fsync(u64),
+}
+
+/// Returns a packet without its request id.
+fn without_id(mut packet: Rope) -> Rope {
+    let kind = packet.split_to_bytes(1);
+    packet.advance(4);
+    if packet.len() <= JOINED_MAX {
+        let mut joined = vec![kind[0]];
+        packet
+            .pieces()
+            .for_each(|piece| joined.extend_from_slice(piece));
+        return joined.into();
+    }
+    packet.push_front(kind);
+    packet
+}
+
+fn read_folder_packet(name: &[u8]) -> Rope {
+    let mut packet = vec![kind::READDIR];
+    crate::packet::put_string(&mut packet, name);
+    packet.into()
+}
+
+/// Version of SFTP.
+const VERSION: u32 = 3;
+
+/// Maximum window of a folder's read-ahead in bytes: about 30,000 entries.
+const FOLDER_WINDOW_MAX: u64 = 4 << 20;
+
+/// Maximum number of `limits@openssh.com` that wait for the same answer.
+const LIMITS_WAITING_MAX: usize = 16;
+
+/// Length in bytes up to which a packet is copied into one piece.
+const JOINED_MAX: usize = 1024;

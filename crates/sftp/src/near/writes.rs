@@ -1,0 +1,74 @@
+//! WRITEs of one handle, and the time of their answers.
+
+use crate::{EarlyReplies, Rope};
+
+/// WRITEs of one handle that await the server's confirmation.
+#[derive(Debug)]
+pub(super) struct Writes {
+    early: EarlyReplies,
+    unconfirmed: usize,
+    /// Request id of the newest WRITE, if its answer is held.
+    held: Option<u32>,
+    /// STATUS packet of the first failure. All later WRITEs and CLOSE fail by it.
+    failure: Option<Rope>,
+}
+
+/// Answer to a WRITE of the client.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WriteAnswer {
+    /// Request id of the client.
+    pub(super) id: u32,
+    /// STATUS packet of a failure. `None` means success.
+    pub(super) failure: Option<Rope>,
+}
+
+impl WriteAnswer {
+    fn success(id: u32) -> Self {
+        Self { id, failure: None }
+    }
+}
+
+impl Writes {
+    pub(super) fn new(early: EarlyReplies) -> Self {
+        Self {
+            early,
+            unconfirmed: 0,
+            held: None,
+            failure: None,
+        }
+    }
+
+    /// Returns the failure that later requests report.
+    pub(super) fn failure(&self) -> Option<&Rope> {
+        self.failure.as_ref()
+    }
+
+    /// Accepts a new WRITE. Returns an answer that is due now, and the request id that the answer
+    /// of the server needs.
+    pub(super) fn sent(&mut self, id: u32) -> (Option<WriteAnswer>, Option<u32>) {
+        self.unconfirmed += 1;
+        match self.early {
+            EarlyReplies::Off => (None, Some(id)),
+            EarlyReplies::Held => (self.held.replace(id).map(WriteAnswer::success), None),
+            EarlyReplies::All => (Some(WriteAnswer::success(id)), None),
+        }
+    }
+
+    /// Accepts the server's confirmation of a WRITE. Returns the answer that is due now.
+    pub(super) fn confirmed(&mut self, id: Option<u32>) -> Option<WriteAnswer> {
+        self.unconfirmed -= 1;
+        let held = (self.unconfirmed == 0).then(|| self.held.take()).flatten();
+        id.or(held).map(WriteAnswer::success)
+    }
+
+    /// Accepts the failure of a WRITE. Returns the answer that is due now.
+    pub(super) fn failed(&mut self, id: Option<u32>, packet: Rope) -> Option<WriteAnswer> {
+        self.unconfirmed -= 1;
+        if self.early != EarlyReplies::Off {
+            self.failure.get_or_insert_with(|| packet.clone());
+        }
+        let id = id.or(self.held.take())?;
+        let failure = Some(packet);
+        Some(WriteAnswer { id, failure })
+    }
+}
