@@ -103,7 +103,7 @@ pub struct FarSession {
     settings: FarSettings,
     phase: Phase,
     splitter: PacketSplitter,
-    /// Whether requests wait for earlier WRITEs.
+    /// Whether requests other than CLOSE wait for earlier WRITEs, too.
     is_early: bool,
     to_server: PacketQueue,
     to_near: VecDeque<ToNear>,
@@ -225,7 +225,8 @@ impl FarSession {
     /// Returns whether the caller may pass bytes of the server. The result is false while the near
     /// half does not take its messages.
     pub fn wants_server_bytes(&self) -> bool {
-        (self.to_near_bytes as u64) < self.settings.reads_max.saturating_mul(2)
+        let queue_max = self.settings.reads_max.saturating_mul(2);
+        (self.to_near_bytes as u64) < queue_max.max(NEAR_QUEUE_MIN)
     }
 
     /// Returns the number of bytes in all queues.
@@ -255,8 +256,12 @@ impl FarSession {
 
     /// Returns whether a message must wait until the server has confirmed all WRITEs.
     fn waits(&self, message: &ToFar) -> bool {
-        let is_write = matches!(message, ToFar::Write { .. });
-        self.is_early && self.unconfirmed_writes > 0 && !is_write
+        let is_ordered = match message {
+            ToFar::Write { .. } => false,
+            ToFar::Close { .. } => true,
+            _ => self.is_early,
+        };
+        is_ordered && self.unconfirmed_writes > 0
     }
 
     /// Executes messages whose earlier WRITEs the server has confirmed.
@@ -459,6 +464,9 @@ const JOINED_MAX: usize = 1024;
 
 /// Number of bytes for the server above which the half takes no messages.
 const SERVER_QUEUE_MAX: usize = 4 << 20;
+
+/// Number of bytes for the near half up to which the half takes bytes of the server in any case.
+const NEAR_QUEUE_MIN: u64 = 1 << 20;
 
 /// Number of bytes in delayed messages above which the half takes no messages.
 const DELAYED_MAX: usize = 4 << 20;

@@ -9,7 +9,7 @@ use super::{
     handle::{Access, OpenHandle},
     is_status, kind_of,
     outbox::{Opening, PendingRequest},
-    writes::Writes,
+    writes::{WriteAnswer, Writes},
 };
 use crate::{
     Rope, SftpError, TransferEvent,
@@ -61,7 +61,11 @@ impl NearSession {
         };
         self.unconfirmed_bytes -= bytes;
         self.outbox.moved(handle, bytes);
-        let answer = self.writes(handle).and_then(|writes| writes.confirmed(id));
+        let answer = match self.writes(handle) {
+            Some(writes) => writes.confirmed(id),
+            // The server has closed the file before it confirmed the WRITE.
+            None => id.map(WriteAnswer::success),
+        };
         if let Some(answer) = answer {
             self.outbox.reply_write(answer);
         }
@@ -85,9 +89,10 @@ impl NearSession {
                     return Err(SftpError::AnswerType(kind_of(&packet)));
                 }
                 self.unconfirmed_bytes -= bytes;
-                let answer = self
-                    .writes(handle)
-                    .and_then(|writes| writes.failed(id, packet));
+                let answer = match self.writes(handle) {
+                    Some(writes) => writes.failed(id, packet),
+                    None => id.map(|id| WriteAnswer::failure(id, packet)),
+                };
                 if let Some(answer) = answer {
                     self.outbox.reply_write(answer);
                 }

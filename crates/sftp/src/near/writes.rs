@@ -23,8 +23,13 @@ pub(super) struct WriteAnswer {
 }
 
 impl WriteAnswer {
-    fn success(id: u32) -> Self {
+    pub(super) fn success(id: u32) -> Self {
         Self { id, failure: None }
+    }
+
+    pub(super) fn failure(id: u32, packet: Rope) -> Self {
+        let failure = Some(packet);
+        Self { id, failure }
     }
 }
 
@@ -68,7 +73,6 @@ impl Writes {
             self.failure.get_or_insert_with(|| packet.clone());
         }
         let id = id.or(self.held.take())?;
-        let failure = Some(packet);
-        Some(WriteAnswer { id, failure })
+        Some(WriteAnswer::failure(id, packet))
     }
 }
