@@ -352,7 +352,9 @@ pub const MEMORY_PER_PEER_MIB: u64 = 16;
 /// streams to the peer. The restart of a router takes less time.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-fn admits(clients: Option<&[Network]>, ip: IpAddr) -> bool {
+/// Whether a listener with the permitted networks `clients` serves clients with the address `ip`.
+/// `None` stands for loopback, private and link-local addresses.
+pub fn admits(clients: Option<&[Network]>, ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     match clients {
         Some(networks) => networks.iter().any(|n| n.contains(ip)),

@@ -1,0 +1,18 @@
+//! SSH sessions over a link between two gateways.
+//!
+//! The near gateway is an SSH server for its clients. The far gateway is an SSH client of the real
+//! server. The far gateway checks the host key of the server before it sends any credential. The
+//! crate implements the service traits of `relay`, so that only programs with SSH contain an SSH
+//! library.
+
+mod algorithms;
+mod far;
+mod host_key;
+mod near;
+mod settings;
+
+pub use far::far_services;
+pub use host_key::{HostKey, HostKeyError};
+pub use near::SshNear;
+pub use settings::{ChannelKind, FarSsh, PublicKeyWay, SshListener};
+pub use sftp::EarlyReplies;

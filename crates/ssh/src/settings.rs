@@ -1,0 +1,81 @@
+//! Settings of SSH listeners, and of the far gateway for SSH servers. All values are already
+//! checked.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use net::target::{HostPort, Network};
+use relay::settings::admits;
+use sftp::EarlyReplies;
+
+/// Settings of one SSH listener.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SshListener {
+    /// Address on which the gateway listens for clients.
+    pub listen: SocketAddr,
+    /// Server of all clients. `None` if each client names its server in the user name:
+    /// `user%host[:port]` or `user+host[:port]`.
+    pub target: Option<HostPort>,
+    /// Networks of the permitted clients. `None` stands for loopback, private and link-local
+    /// addresses.
+    pub clients: Option<Vec<Network>>,
+    /// Index of the peer in the settings of the relay. If the value is `None`, the `serves`
+    /// settings of the peers select the peer.
+    pub via: Option<usize>,
+    /// File with the host key that the gateway presents to clients.
+    pub host_key_file: PathBuf,
+    /// Replies to uploads by SFTP that the gateway sends early.
+    pub early: EarlyReplies,
+    /// Ways in which the gateway logs in at the server for a client with a public key, in the order
+    /// of preference.
+    pub public_key: Vec<PublicKeyWay>,
+    /// Kinds of channels that clients may open.
+    pub channels: Vec<ChannelKind>,
+}
+
+/// Way in which the gateway logs in at a server for a client that has proved its public key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PublicKeyWay {
+    /// The agent that the client forwards signs the log-in at the server.
+    Agent,
+    /// The far gateway has a private key for each user.
+    Key,
+    /// The far gateway issues a certificate that is valid for two minutes.
+    Certificate,
+}
+
+/// Kind of a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChannelKind {
+    /// The subsystem `sftp`.
+    Sftp,
+    /// A command.
+    Exec,
+    /// A shell.
+    Shell,
+}
+
+/// Settings of the far gateway for SSH servers.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FarSsh {
+    /// File with the host keys of servers, in the format of OpenSSH.
+    pub known_hosts: Option<PathBuf>,
+    /// SHA-256 fingerprint of the only permitted host key: `SHA256:...`.
+    pub host_key: Option<String>,
+    /// Folder with a private key for each user. The name of a file is the name of the user.
+    pub user_keys: Option<PathBuf>,
+    /// File with the private key of the certificate authority for users.
+    pub user_ca: Option<PathBuf>,
+    /// Whether the gateway trusts the first host key of a server that `known_hosts` does not
+    /// contain. The gateway then appends this host key to `known_hosts`.
+    pub trust_on_first_use: bool,
+}
+
+impl SshListener {
+    /// Whether clients with the address `ip` may use this listener.
+    pub fn admits(&self, ip: IpAddr) -> bool {
+        admits(self.clients.as_deref(), ip)
+    }
+}
