@@ -278,7 +278,11 @@ impl GatewayContext {
         }
     }
 
-    fn down(&self, peer: PeerId, last_answer: Option<std::time::SystemTime>) -> ReachError {
+    pub(crate) fn down(
+        &self,
+        peer: PeerId,
+        last_answer: Option<std::time::SystemTime>,
+    ) -> ReachError {
         let configured = self.settings.endpoint_of(peer).map(str::to_owned);
         let snapshot = self.link.snapshot();
         let seen = snapshot.peers.get(peer.0);

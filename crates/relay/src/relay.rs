@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use link::{Link, PeerId, RecvStream, SendStream, StreamClass};
+use link::{Link, PeerId, RecvStream, SendStream, StreamClass, StreamKey};
 use net::{
     dial::DialError,
     target::{Host, HostPort},
@@ -23,14 +23,15 @@ use tokio::{
 use tracing::warn;
 
 use crate::{
+    failed_logins::log_failed_login,
     gateway_context::{GatewayContext, ReachError},
-    limits::Usage,
+    limits::{ReachedLimit, RelayLimits, Usage},
     optimise::{self, Stores},
     settings::RelaySettings,
     spool::{self, Spools},
     status::Registry,
     transfer_log::TransferLog,
-    wire::Service,
+    wire::{Service, StreamHello, encode},
 };
 
 /// Handle of a running relay, with the settings of one moment. A clone is another handle of the
@@ -151,6 +152,54 @@ impl Relay {
         let service = |_| (Service::Named(name.to_owned()), ());
         let (peer, (), send, recv) = self.0.reach(host, via, class, service).await?;
         Ok((peer, send, recv))
+    }
+
+    /// Opens a stream to the service `name` at `peer`. The stream reaches the same process of the
+    /// peer as the existing stream `beside`.
+    ///
+    /// # Errors
+    /// [`ReachError`] if the peer does not answer.
+    pub async fn open_beside(
+        &self,
+        name: &'static str,
+        peer: PeerId,
+        beside: StreamKey,
+        class: StreamClass,
+    ) -> Result<(SendStream, RecvStream), ReachError> {
+        let (mut send, recv) = self.0.open_beside(peer, beside, class).await?;
+        let service = Service::Named(name.to_owned());
+        let sent = send.write(encode(&StreamHello { service })).await;
+        match sent {
+            Ok(()) => Ok((send, recv)),
+            Err(_) => Err(self.0.down(peer, None)),
+        }
+    }
+
+    /// Returns the name of a peer.
+    pub fn peer_name(&self, peer: PeerId) -> &str {
+        self.0.peer_name(peer)
+    }
+
+    /// Returns the limits on the resources of clients.
+    pub fn limits(&self) -> RelayLimits {
+        self.0.settings.limits
+    }
+
+    /// Counts and logs a log-in that a server has refused. Returns an error when the client has
+    /// reached the limit of failed log-ins. `user` is the user name, with escapes for control
+    /// characters.
+    ///
+    /// # Errors
+    /// The limit that the client has reached.
+    pub fn record_failed_login(
+        &self,
+        client: SocketAddr,
+        server: &str,
+        user: &str,
+    ) -> Result<(), ReachedLimit> {
+        self.0.registry.count_failed_login();
+        log_failed_login(client, server, user);
+        self.0.usage.record_failed_login(client.ip())
     }
 
     /// Connects to a server that `peer` has requested. The peer's allow list applies.

@@ -62,6 +62,12 @@ pub trait FarService: fmt::Debug + Send + Sync + 'static {
     /// Returns the name by which near halves request this service.
     fn name(&self) -> &'static str;
 
+    /// Whether the streams of this service belong to open sessions of another service. A process
+    /// that another process has replaced still serves such streams.
+    fn continues_sessions(&self) -> bool {
+        false
+    }
+
     /// Serves a stream until it ends. The service calls [`Relay::dial`] in order to connect to
     /// servers.
     fn serve(self: Arc<Self>, stream: ServiceStream, relay: Relay) -> BoxFuture<'static, ()>;

@@ -12,8 +12,7 @@ mod store;
 pub use finished::TransferConclusion;
 pub use histogram::Histogram;
 pub use recent::{KnownPath, TransferSearch};
-pub use registry::Registry;
-pub(crate) use registry::{DirectionMeter, OpenTransfer};
+pub use registry::{DirectionMeter, OpenTransfer, Registry, SessionGuard};
 pub use render::final_path;
 pub use store::StoreStatus;
 

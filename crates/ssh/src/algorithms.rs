@@ -1,4 +1,4 @@
-//! Algorithms that the gateway offers to clients and servers.
+//! Algorithms and parameters of SSH connections, to clients and to servers.
 
 use std::borrow::Cow;
 
@@ -14,6 +14,18 @@ pub(crate) fn preferred() -> Preferred {
         ..Preferred::DEFAULT
     }
 }
+
+/// Identification of the gateway in the protocol version exchange (RFC 4253 section 4.2).
+pub(crate) const IDENTIFICATION: &str = concat!("SSH-2.0-Longhaul_", env!("CARGO_PKG_VERSION"));
+
+/// Window of a channel in bytes. The window fills a network of 10 Gbit/s and 10 ms. The
+/// backpressure of the connection limits the memory.
+pub(crate) const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+
+/// Number of messages in the queue of a channel. The task of a connection would wait for a channel
+/// whose queue is full, and all other channels would wait, too. The backpressure of the connection
+/// limits the queues.
+pub(crate) const CHANNEL_BUFFER: usize = usize::MAX >> 4;
 
 /// AES-GCM takes half the processor time of ChaCha20 on processors with AES instructions. AES-CTR
 /// is for old clients and servers.

@@ -6,10 +6,15 @@
 //! library.
 
 mod algorithms;
+mod backpressure;
 mod far;
 mod host_key;
+mod known_hosts;
 mod near;
 mod settings;
+mod signals;
+mod target;
+mod wire;
 
 pub use far::far_services;
 pub use host_key::{HostKey, HostKeyError};

@@ -135,10 +135,14 @@ async fn serve_stream(incoming: IncomingStream, shared: &Arc<GatewayContext>, en
         warn!("a gateway with an invite opened a stream other than enrolment");
         return send.reset(reset::NOT_ALLOWED);
     }
-    let is_of_session = matches!(
-        hello.service,
-        Service::FtpData { .. } | Service::Truncated { .. } | Service::Chunks { .. }
-    );
+    let is_of_session = match &hello.service {
+        Service::FtpData { .. } | Service::Truncated { .. } | Service::Chunks { .. } => true,
+        Service::Named(name) => {
+            let service = ends.services.get(name.as_str());
+            service.is_some_and(|it| it.continues_sessions())
+        }
+        _ => false,
+    };
     if shared.is_retired.load(Relaxed) && !is_of_session {
         // This process has outdated settings for peers and their allow lists.
         warn!("stream refused: another process has replaced this one");

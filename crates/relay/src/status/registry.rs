@@ -56,12 +56,13 @@ impl DirectionMeter {
         }
     }
 
+    /// Counts bytes that this direction has moved.
     pub fn add_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     /// Records that this direction now waits for the TCP connection.
-    pub(crate) fn start_tcp_wait(&self) {
+    pub fn start_tcp_wait(&self) {
         self.switch_wait(false);
     }
 
@@ -79,7 +80,8 @@ impl DirectionMeter {
         };
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Returns the number of bytes that this direction has moved.
+    pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
@@ -178,7 +180,7 @@ pub struct Registry {
 
 /// Guard of an open session. The registry counts the session as open until the guard is dropped.
 #[derive(Debug)]
-pub(crate) struct SessionGuard(Arc<Registry>);
+pub struct SessionGuard(Arc<Registry>);
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
@@ -205,7 +207,7 @@ impl OpenTransfer {
     }
 
     /// Marks the transfer as completed without an error.
-    pub(crate) fn mark_completed(&self) {
+    pub fn mark_completed(&self) {
         self.entry.outcome.store(COMPLETED, Relaxed);
     }
 
@@ -390,7 +392,8 @@ impl Registry {
         self.sessions_open.load(Relaxed)
     }
 
-    pub(crate) fn session(self: &Arc<Self>) -> SessionGuard {
+    /// Counts a session as open until the returned guard is dropped.
+    pub fn session(self: &Arc<Self>) -> SessionGuard {
         self.sessions_open.fetch_add(1, Relaxed);
         self.sessions_total.fetch_add(1, Relaxed);
         SessionGuard(self.clone())

@@ -1,34 +1,107 @@
 //! Far gateway: the SSH client of servers.
 
-use std::sync::Arc;
+mod channel;
+mod connection;
+mod login;
+mod session;
+mod user_keys;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
 
 use futures_util::future::BoxFuture;
+use link::PeerId;
 use relay::{
     Relay,
     service::{FarService, ServiceStream},
 };
+use tracing::{Instrument as _, info_span};
 
-use crate::settings::FarSsh;
+use crate::{
+    settings::FarSsh,
+    wire::{self, Token},
+};
 
 /// Returns the far halves of SSH sessions and of their channels. They share their sessions.
 pub fn far_services(settings: FarSsh) -> Vec<Arc<dyn FarService>> {
+    let sessions = Arc::new(Sessions::default());
     let settings = Arc::new(settings);
-    vec![Arc::new(SshFar(settings))]
+    vec![
+        Arc::new(SessionService {
+            settings,
+            sessions: sessions.clone(),
+        }),
+        Arc::new(ChannelService { sessions }),
+    ]
+}
+
+/// Open sessions. The streams of channels find their sessions here.
+#[derive(Debug, Default)]
+struct Sessions {
+    open: Mutex<HashMap<(PeerId, Token), Weak<session::ServerSession>>>,
+}
+
+impl Sessions {
+    fn find(&self, peer: PeerId, token: Token) -> Option<Arc<session::ServerSession>> {
+        self.lock().get(&(peer, token))?.upgrade()
+    }
+
+    /// Adds a session. Returns false if the peer has used the token before.
+    fn insert(&self, peer: PeerId, token: Token, session: &Arc<session::ServerSession>) -> bool {
+        let mut open = self.lock();
+        let is_new = !open.contains_key(&(peer, token));
+        if is_new {
+            open.insert((peer, token), Arc::downgrade(session));
+        }
+        is_new
+    }
+
+    fn remove(&self, peer: PeerId, token: Token) {
+        self.lock().remove(&(peer, token));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(PeerId, Token), Weak<session::ServerSession>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Far half of SSH sessions.
 #[derive(Debug)]
-struct SshFar(Arc<FarSsh>);
+struct SessionService {
+    settings: Arc<FarSsh>,
+    sessions: Arc<Sessions>,
+}
 
-impl FarService for SshFar {
+impl FarService for SessionService {
     fn name(&self) -> &'static str {
-        "ssh"
+        wire::SESSION
+    }
+
+    fn serve(self: Arc<Self>, stream: ServiceStream, relay: Relay) -> BoxFuture<'static, ()> {
+        let served = session::serve(self.settings.clone(), self.sessions.clone(), stream, relay);
+        Box::pin(served.instrument(info_span!("ssh")))
+    }
+}
+
+/// Far half of the channels of SSH sessions.
+#[derive(Debug)]
+struct ChannelService {
+    sessions: Arc<Sessions>,
+}
+
+impl FarService for ChannelService {
+    fn name(&self) -> &'static str {
+        wire::CHANNEL
+    }
+
+    fn continues_sessions(&self) -> bool {
+        true
     }
 
     fn serve(self: Arc<Self>, stream: ServiceStream, _: Relay) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            let _ = &self.0;
-            drop(stream);
-        })
+        let sessions = self.sessions.clone();
+        Box::pin(async move { channel::serve(&sessions, stream).await })
     }
 }

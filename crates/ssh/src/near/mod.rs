@@ -1,32 +1,65 @@
 //! Near gateway: the SSH server for clients.
 
+mod agent;
+mod channel;
+mod client;
+mod far_half;
+mod handler;
+mod login;
+mod refusal;
+
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
 use futures_util::future::BoxFuture;
-use net::{Connection, socket};
+use net::Connection;
 use relay::{
     Relay,
     limits::{PermitPurpose, ReachedLimit},
     service::{NearService, ServiceClient},
 };
+use russh::{SshId, server};
 use tracing::{Span, info_span};
 
-use crate::{host_key::HostKey, settings::SshListener};
+use crate::{algorithms, host_key::HostKey, settings::SshListener};
 
 /// Service for the SSH clients of one listener.
 #[derive(Debug)]
 pub struct SshNear {
     listener: Arc<SshListener>,
     host_key: HostKey,
+    config: Arc<server::Config>,
 }
 
 impl SshNear {
     /// Creates the service for a listener. The gateway presents `host_key` to the clients.
     pub fn new(listener: Arc<SshListener>, host_key: HostKey) -> Self {
-        Self { listener, host_key }
+        let config = server::Config {
+            server_id: SshId::Standard(algorithms::IDENTIFICATION.into()),
+            keys: vec![host_key.key().clone()],
+            preferred: algorithms::preferred(),
+            window_size: algorithms::WINDOW_BYTES,
+            channel_buffer_size: algorithms::CHANNEL_BUFFER,
+            event_buffer_size: EVENT_BUFFER,
+            // The server itself delays the answer to a wrong password.
+            auth_rejection_time: std::time::Duration::ZERO,
+            max_auth_attempts: AUTH_ATTEMPTS_MAX,
+            // The session has its own timeouts.
+            inactivity_timeout: None,
+            ..server::Config::default()
+        };
+        Self {
+            listener,
+            host_key,
+            config: Arc::new(config),
+        }
+    }
+
+    /// Returns the SHA-256 fingerprint of the host key that the gateway presents.
+    pub fn fingerprint(&self) -> String {
+        self.host_key.fingerprint()
     }
 }
 
@@ -43,14 +76,20 @@ impl NearService for SshNear {
         self.listener.admits(client)
     }
 
-    fn turn_away(&self, connection: Connection, _: ReachedLimit) {
-        socket::abort(connection);
+    fn turn_away(&self, connection: Connection, reached: ReachedLimit) {
+        let text = reached.to_string();
+        tokio::spawn(async move { refusal::send(connection, &text).await });
     }
 
-    fn serve(self: Arc<Self>, client: ServiceClient, _: Relay) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            let _ = (&self.host_key.key(), crate::algorithms::preferred());
-            socket::abort(client.connection);
-        })
+    fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()> {
+        let (config, listener) = (self.config.clone(), self.listener.clone());
+        Box::pin(client::serve(config, listener, client, relay))
     }
 }
+
+/// Maximum number of messages that wait for the task of one connection.
+const EVENT_BUFFER: usize = 32;
+
+/// Maximum number of rejected log-ins on one connection. Servers have lower limits, and offers of
+/// unknown keys count.
+const AUTH_ATTEMPTS_MAX: usize = 20;

@@ -1,0 +1,250 @@
+//! Limit on the bytes that a gateway has received on one SSH connection and not passed on yet.
+//!
+//! The SSH library reopens the window of a channel when data arrives, so windows do not limit the
+//! sender. The gateway therefore stops reading from the connection. A sender that does not read
+//! either could then wait for the gateway forever. To prevent this, the gateway reads further, up
+//! to a higher limit, while one of its channels waits for the window of the other side.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use futures_util::task::AtomicWaker;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// State of one SSH connection that decides whether the gateway reads from it.
+#[derive(Debug, Default)]
+pub(crate) struct Backpressure {
+    /// Number of bytes received and not passed on yet, in all channels.
+    held_bytes: AtomicI64,
+    /// Number of channels that wait for the window of the other side.
+    window_waits: AtomicUsize,
+    is_aborted: AtomicBool,
+    reader: AtomicWaker,
+}
+
+/// Bytes that one channel has received and not passed on yet.
+#[derive(Debug)]
+pub(crate) struct HeldBytes {
+    connection: Arc<Backpressure>,
+    /// Number of bytes. `None` once the channel discards what it receives.
+    bytes: Mutex<Option<i64>>,
+}
+
+/// Guard of a channel that waits for the window of the other side.
+#[derive(Debug)]
+pub(crate) struct WindowWait<'a>(&'a Backpressure);
+
+/// Guard that aborts the connection when it is dropped.
+#[derive(Debug)]
+pub(crate) struct AbortOnDrop(pub(crate) Arc<Backpressure>);
+
+/// A connection from which the gateway reads only while the limits permit it.
+#[derive(Debug)]
+pub(crate) struct PausableStream<S> {
+    stream: S,
+    backpressure: Arc<Backpressure>,
+}
+
+impl Backpressure {
+    /// Counts a channel as waiting for the window of the other side until the guard is dropped.
+    pub(crate) fn wait_for_window(&self) -> WindowWait<'_> {
+        if self.window_waits.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.reader.wake();
+        }
+        WindowWait(self)
+    }
+
+    /// Makes all further reads and writes fail. The tasks of the connection then end.
+    pub(crate) fn abort(&self) {
+        self.is_aborted.store(true, Ordering::Release);
+        self.reader.wake();
+    }
+
+    fn change(&self, bytes: i64) {
+        self.held_bytes.fetch_add(bytes, Ordering::AcqRel);
+        if bytes < 0 {
+            self.reader.wake();
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        let held = self.held_bytes.load(Ordering::Acquire);
+        let waits = self.window_waits.load(Ordering::Acquire) > 0;
+        held > if waits { HARD_LIMIT } else { SOFT_LIMIT }
+    }
+}
+
+impl HeldBytes {
+    pub(crate) fn new(connection: Arc<Backpressure>) -> Arc<Self> {
+        Arc::new(Self {
+            connection,
+            bytes: Mutex::new(Some(0)),
+        })
+    }
+
+    /// Counts received bytes.
+    pub(crate) fn add(&self, bytes: usize) {
+        self.change(bytes as i64);
+    }
+
+    /// Counts bytes that the gateway has passed on.
+    pub(crate) fn remove(&self, bytes: usize) {
+        self.change(-(bytes as i64));
+    }
+
+    /// Discards the bytes of the channel, now and in the future.
+    pub(crate) fn discard(&self) {
+        if let Some(bytes) = self.lock().take() {
+            self.connection.change(-bytes);
+        }
+    }
+
+    fn change(&self, bytes: i64) {
+        if let Some(held) = &mut *self.lock() {
+            *held += bytes;
+            self.connection.change(bytes);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<i64>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for WindowWait<'_> {
+    fn drop(&mut self) {
+        self.0.window_waits.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<S> PausableStream<S> {
+    pub(crate) fn new(stream: S, backpressure: Arc<Backpressure>) -> Self {
+        Self {
+            stream,
+            backpressure,
+        }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.backpressure.is_aborted.load(Ordering::Acquire) {
+            true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for PausableStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // The waker is registered before the state is read, so that no change is missed.
+        self.backpressure.reader.register(context.waker());
+        self.check()?;
+        if self.backpressure.is_paused() {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for PausableStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Bytes beyond which the gateway reads no more, unless a channel waits for the window of the other
+/// side. The link has further buffers, so these bytes only bridge the times between its wake-ups.
+const SOFT_LIMIT: i64 = 4 * 1024 * 1024;
+
+/// Bytes beyond which the gateway reads no more in any case. A window update stands behind at most
+/// the socket buffers of both sides, which are a few MiB.
+const HARD_LIMIT: i64 = 64 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// Returns whether the stream has a byte to read at present.
+    async fn reads(stream: &mut PausableStream<tokio::io::Repeat>) -> bool {
+        let read = stream.read_u8();
+        tokio::select! {
+            biased;
+            read = read => read.is_ok(),
+            () = std::future::ready(()) => false,
+        }
+    }
+
+    fn stream() -> (PausableStream<tokio::io::Repeat>, Arc<Backpressure>) {
+        let state = Arc::new(Backpressure::default());
+        let stream = PausableStream::new(tokio::io::repeat(0), state.clone());
+        (stream, state)
+    }
+
+    #[tokio::test]
+    async fn reading_pauses_above_the_soft_limit_unless_a_window_is_awaited() {
+        let (mut stream, state) = stream();
+        let held = HeldBytes::new(state.clone());
+        held.add(SOFT_LIMIT as usize);
+        assert!(reads(&mut stream).await);
+        held.add(1);
+        assert!(!reads(&mut stream).await);
+        let wait = state.wait_for_window();
+        assert!(reads(&mut stream).await);
+        held.add(HARD_LIMIT as usize);
+        assert!(!reads(&mut stream).await);
+        drop(wait);
+        held.remove(HARD_LIMIT as usize + 1);
+        assert!(reads(&mut stream).await);
+    }
+
+    #[tokio::test]
+    async fn a_channel_that_ends_returns_its_bytes() {
+        let (mut stream, state) = stream();
+        let held = HeldBytes::new(state);
+        held.add(HARD_LIMIT as usize);
+        held.discard();
+        held.add(HARD_LIMIT as usize);
+        assert!(reads(&mut stream).await);
+    }
+
+    #[tokio::test]
+    async fn an_aborted_connection_fails_even_while_it_is_paused() {
+        let (mut stream, state) = stream();
+        let held = HeldBytes::new(state.clone());
+        held.add(HARD_LIMIT as usize + 1);
+        state.abort();
+        let error = stream.read_u8().await.expect_err("aborted");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+    }
+}

@@ -1,0 +1,260 @@
+//! Channel of a session: a program at the server, its input and its output.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use link::{SendStream, StreamError};
+use relay::service::ServiceStream;
+use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Error, Pty, Sig, client::Msg};
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::{
+    Sessions,
+    connection::{MESSAGE_BYTES, ServerState},
+    session::ServerSession,
+};
+use crate::{
+    backpressure::HeldBytes,
+    signals::signal_name,
+    wire::{
+        FrameReader, WireError,
+        channel::{Channel, ChannelMessage, DATA, EXTENDED, Program},
+        data_header,
+    },
+};
+
+/// Channel at the server.
+struct ServerChannel {
+    read: ChannelReadHalf,
+    write: ChannelWriteHalf<Msg>,
+    held: Arc<HeldBytes>,
+    state: Arc<ServerState>,
+}
+
+impl Drop for ServerChannel {
+    fn drop(&mut self) {
+        self.state.release_channel(self.write.id());
+    }
+}
+
+/// Serves the stream of a channel until the near half or the server closes the channel.
+pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream) {
+    let mut send = stream.send;
+    let mut frames = FrameReader::new(stream.recv, stream.first);
+    let first = match timeout(OPEN_TIMEOUT, frames.next_whole()).await {
+        Ok(Ok(Some((kind, body)))) => Channel::decode(kind, body),
+        other => return warn!(?other, "malformed start of a channel"),
+    };
+    let first = match first {
+        Ok(first) => first,
+        Err(error) => {
+            warn!(%error, "malformed start of a channel");
+            return fail(send, error.to_string()).await;
+        }
+    };
+    let Some(session) = sessions.find(stream.peer, first.token) else {
+        return fail(send, "the session has ended".to_owned()).await;
+    };
+    let mut channel = match open(&session, &first).await {
+        Ok(channel) => channel,
+        Err(text) => return fail(send, text).await,
+    };
+    let ServerChannel {
+        read, write, held, ..
+    } = &mut channel;
+    let is_closed_by_server = tokio::select! {
+        result = download(read, &mut send, held) => {
+            if let Err(error) = result {
+                return debug!(%error, "the stream of a channel broke");
+            }
+            true
+        }
+        result = upload(&mut frames, write, &session.state) => {
+            if let Err(error) = result {
+                debug!(%error, "the stream of a channel broke");
+            }
+            false
+        }
+    };
+    if is_closed_by_server {
+        send.finish();
+        let _ = timeout(CLOSE_TIMEOUT, send.closed()).await;
+    }
+    // The connection may be gone.
+    let _ = timeout(CLOSE_TIMEOUT, write.close()).await;
+}
+
+/// Opens a channel at the server, and requests its program. The server's reply follows as a message
+/// of the channel.
+///
+/// # Errors
+/// The reason, as a sentence for the user.
+async fn open(session: &ServerSession, first: &Channel) -> Result<ServerChannel, String> {
+    let mut handle = session.handle.subscribe();
+    let handle = tokio::select! {
+        found = timeout(LOGIN_TIMEOUT, handle.wait_for(Option::is_some)) => match found {
+            Ok(Ok(found)) => found.clone(),
+            _ => None,
+        },
+        text = session.state.wait_for_end() => return Err(text),
+    };
+    let handle = handle.ok_or("the log-in at the server is not complete")?;
+    let opened = tokio::select! {
+        opened = timeout(OPEN_TIMEOUT, handle.0.channel_open_session()) => opened,
+        text = session.state.wait_for_end() => return Err(text),
+    };
+    let target = &session.target;
+    let opened = opened.map_err(|_| format!("{target} does not open a channel in time"))?;
+    let opened = opened.map_err(|error| format!("{target} refuses a channel: {error}"))?;
+    let (read, write) = opened.split();
+    let channel = ServerChannel {
+        held: session.state.hold_channel(write.id()),
+        state: session.state.clone(),
+        read,
+        write,
+    };
+    let started = start(&channel.write, first).await;
+    started.map_err(|error| format!("{target}: {error}"))?;
+    Ok(channel)
+}
+
+async fn start(write: &ChannelWriteHalf<Msg>, first: &Channel) -> Result<(), Error> {
+    for (name, value) in &first.environment {
+        write.set_env(false, name.as_str(), value.as_str()).await?;
+    }
+    if let Some(terminal) = &first.terminal {
+        let size = terminal.size;
+        let modes = terminal.modes.iter();
+        let modes: Vec<_> = modes
+            .filter_map(|(code, value)| Some((Pty::from_u8(*code)?, *value)))
+            .collect();
+        write
+            .request_pty(
+                false,
+                &terminal.kind,
+                size.columns,
+                size.rows,
+                size.width,
+                size.height,
+                &modes,
+            )
+            .await?;
+    }
+    match &first.program {
+        Program::Shell => write.request_shell(true).await,
+        Program::Exec(command) => write.exec(true, command.to_vec()).await,
+        Program::Subsystem(name) => write.request_subsystem(true, name.as_str()).await,
+        Program::Sftp => write.request_subsystem(true, "sftp").await,
+    }
+}
+
+/// Passes on the messages of the server, until the server closes the channel.
+async fn download(
+    read: &mut ChannelReadHalf,
+    send: &mut SendStream,
+    held: &HeldBytes,
+) -> Result<(), StreamError> {
+    let mut is_started = false;
+    while let Some(message) = read.wait().await {
+        let message = match message {
+            ChannelMsg::Data { data } => {
+                let count = data.len();
+                let sent = send_data(send, DATA, data).await;
+                held.remove(count);
+                sent?;
+                continue;
+            }
+            ChannelMsg::ExtendedData { data, .. } => {
+                let count = data.len();
+                let sent = send_data(send, EXTENDED, data).await;
+                held.remove(count);
+                sent?;
+                continue;
+            }
+            ChannelMsg::WindowAdjusted { .. } => {
+                held.remove(MESSAGE_BYTES);
+                continue;
+            }
+            ChannelMsg::Success if !is_started => {
+                is_started = true;
+                ChannelMessage::Started
+            }
+            ChannelMsg::Failure if !is_started => {
+                send.write(ChannelMessage::Refused.encode()).await?;
+                break;
+            }
+            ChannelMsg::Eof => ChannelMessage::Eof,
+            ChannelMsg::ExitStatus { exit_status } => ChannelMessage::ExitStatus(exit_status),
+            ChannelMsg::ExitSignal {
+                signal_name: signal,
+                core_dumped,
+                error_message,
+                ..
+            } => ChannelMessage::ExitSignal {
+                name: signal_name(&signal).to_owned(),
+                has_dumped_core: core_dumped,
+                message: error_message,
+            },
+            ChannelMsg::Close => break,
+            _ => continue,
+        };
+        send.write(message.encode()).await?;
+    }
+    send.write(ChannelMessage::Close.encode()).await
+}
+
+async fn send_data(send: &mut SendStream, kind: u8, data: Bytes) -> Result<(), StreamError> {
+    send.write(data_header(kind, data.len())).await?;
+    send.write(data).await
+}
+
+/// Passes on the messages of the near half, until the near half closes the channel.
+async fn upload(
+    frames: &mut FrameReader,
+    write: &ChannelWriteHalf<Msg>,
+    state: &ServerState,
+) -> Result<(), WireError> {
+    while let Some(frame) = frames.next().await? {
+        let written = match ChannelMessage::decode(frame)? {
+            ChannelMessage::Data(data) => {
+                let _wait = state.backpressure.wait_for_window();
+                tokio::select! {
+                    written = write.data_bytes(data) => written,
+                    // The client has closed the channel while the server does not read.
+                    error = frames.failed() => return Err(error),
+                }
+            }
+            ChannelMessage::Eof => write.eof().await,
+            ChannelMessage::Signal(name) => write.signal(Sig::Custom(name)).await,
+            ChannelMessage::Resize(size) => {
+                write
+                    .window_change(size.columns, size.rows, size.width, size.height)
+                    .await
+            }
+            ChannelMessage::Close => return Ok(()),
+            _ => return Err(WireError::UnknownType(0)),
+        };
+        if written.is_err() {
+            // The end of the connection ends the other direction.
+            std::future::pending::<()>().await;
+        }
+    }
+    Ok(())
+}
+
+/// Reports that the channel cannot be opened.
+async fn fail(mut send: SendStream, text: String) {
+    debug!(text, "no channel");
+    send.finish_with(ChannelMessage::Failed(text).encode());
+    let _ = timeout(CLOSE_TIMEOUT, send.closed()).await;
+}
+
+/// Time limit for the first message, and for the server to open a channel.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time limit for a log-in that is in progress.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Time limit for the other side to read the rest.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,0 +1,345 @@
+//! Log-in at a server, by the credentials of the client.
+
+use std::{future::pending, sync::Arc};
+
+use bytes::Bytes;
+use russh::{
+    Signer,
+    client::{AuthResult, Handle, KeyboardInteractiveAuthResponse},
+    keys::{
+        Algorithm, HashAlg, PrivateKeyWithHashAlg, PublicKey, agent::AgentIdentity,
+        key::parse_public_key,
+    },
+};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{info, warn};
+
+use super::{
+    connection::{ServerHandler, ServerState},
+    session::NearHalf,
+    user_keys,
+};
+use crate::{
+    settings::{FarSsh, PublicKeyWay},
+    wire::session::{Method, ToFar, ToNear},
+};
+
+/// Log-in at a server that has not succeeded yet.
+pub(super) struct Login {
+    pub(super) handle: Handle<ServerHandler>,
+    pub(super) banners: mpsc::Receiver<String>,
+    pub(super) state: Arc<ServerState>,
+    pub(super) settings: Arc<FarSsh>,
+    /// Address of the client, for the identifier of certificates.
+    pub(super) client: String,
+}
+
+/// Result of one request of the near half.
+enum Step {
+    /// Reply for the near half.
+    Reply(ToNear),
+    /// The near half has sent another message in place of the expected one.
+    Next(Option<ToFar>),
+}
+
+impl Login {
+    /// Relays requests until the server accepts a log-in. Returns the handle of the connection, or
+    /// `None` if the client has left.
+    ///
+    /// # Errors
+    /// The reason why the session has ended, as a sentence for the user.
+    pub(super) async fn run(
+        mut self,
+        near: &mut NearHalf,
+    ) -> Result<Option<Handle<ServerHandler>>, String> {
+        let state = self.state.clone();
+        let mut next = None;
+        // Number of answers that the server awaits.
+        let mut awaited_answers = None;
+        loop {
+            let request = match next.take() {
+                Some(request) => request,
+                None => tokio::select! {
+                    request = near.next() => match request {
+                        Ok(Some(request)) => request,
+                        Ok(None) => return Ok(None),
+                        Err(error) => return Err(error.to_string()),
+                    },
+                    text = state.wait_for_end() => return Err(text),
+                },
+            };
+            if let Some(count) = awaited_answers.take()
+                && !matches!(request, ToFar::Answers { .. })
+            {
+                // The library accepts no other request before the answers.
+                let _ = self.answer(vec![String::new(); count]).await?;
+            }
+            let step = match request {
+                ToFar::Open { .. } => return Err("unexpected message".to_owned()),
+                ToFar::Methods { user } => {
+                    let result = self.handle.authenticate_none(user).await;
+                    Step::Reply(reply(&result.map_err(|error| error.to_string())?))
+                }
+                ToFar::Password { user, password } => {
+                    let result = self.handle.authenticate_password(user, password).await;
+                    Step::Reply(reply(&result.map_err(|error| error.to_string())?))
+                }
+                ToFar::Interactive { user, submethods } => {
+                    let handle = &mut self.handle;
+                    let started =
+                        handle.authenticate_keyboard_interactive_start(user, Some(submethods));
+                    let started = tokio::select! {
+                        started = started => started.map_err(|error| error.to_string())?,
+                        text = state.wait_for_end() => return Err(text),
+                    };
+                    Step::Reply(interactive_reply(started))
+                }
+                ToFar::Answers { answers } => Step::Reply(self.answer(answers).await?),
+                ToFar::Offered {
+                    user,
+                    key,
+                    algorithm,
+                } => self.offer(near, &user, &key, &algorithm).await?,
+                // These follow an offer.
+                ToFar::Proved { .. } | ToFar::Signature { .. } => Step::Reply(rejected()),
+            };
+            let reply = match step {
+                Step::Reply(reply) => reply,
+                Step::Next(Some(request)) => {
+                    next = Some(request);
+                    continue;
+                }
+                Step::Next(None) => return Ok(None),
+            };
+            if let ToNear::Prompts { prompts, .. } = &reply {
+                awaited_answers = Some(prompts.len());
+            }
+            while let Ok(text) = self.banners.try_recv() {
+                let sent = near.send(&ToNear::Banner { text }).await;
+                sent.map_err(|error| error.to_string())?;
+            }
+            near.send(&reply).await.map_err(|error| error.to_string())?;
+            if reply == ToNear::Authenticated {
+                info!("logged in");
+                return Ok(Some(self.handle));
+            }
+        }
+    }
+
+    async fn answer(&mut self, answers: Vec<String>) -> Result<ToNear, String> {
+        let responded = self
+            .handle
+            .authenticate_keyboard_interactive_respond(answers);
+        tokio::select! {
+            responded = responded => {
+                Ok(interactive_reply(responded.map_err(|error| error.to_string())?))
+            }
+            text = self.state.wait_for_end() => Err(text),
+        }
+    }
+
+    /// Asks the server whether it accepts a key. If so, waits for the proof or the signature of the
+    /// client.
+    async fn offer(
+        &mut self,
+        near: &mut NearHalf,
+        user: &str,
+        key: &[u8],
+        algorithm: &str,
+    ) -> Result<Step, String> {
+        let Ok(key) = parse_public_key(key) else {
+            return Ok(Step::Reply(rejected()));
+        };
+        let hash = match algorithm {
+            "rsa-sha2-256" => Some(HashAlg::Sha256),
+            "rsa-sha2-512" => Some(HashAlg::Sha512),
+            _ => None,
+        };
+        if matches!(key.algorithm(), Algorithm::Rsa { .. }) && hash.is_none() {
+            // SHA-1 is not safe.
+            return Ok(Step::Reply(rejected()));
+        }
+        let (known, mut is_known) = oneshot::channel();
+        let (signature, signed) = oneshot::channel();
+        let mut signer = AwaitedSignature {
+            known: Some(known),
+            signature: Some(signed),
+        };
+        let state = self.state.clone();
+        let next = {
+            let handle = &mut self.handle;
+            let offered = handle.authenticate_publickey_with(user, key.clone(), hash, &mut signer);
+            tokio::pin!(offered);
+            let to_sign = tokio::select! {
+                result = &mut offered => return Ok(Step::Reply(match result {
+                    Ok(result) => reply(&result),
+                    Err(NoSignature) => rejected(),
+                })),
+                Ok(to_sign) = &mut is_known => Bytes::from(to_sign),
+                text = state.wait_for_end() => return Err(text),
+            };
+            let sent = near.send(&ToNear::KeyKnown { to_sign }).await;
+            sent.map_err(|error| error.to_string())?;
+            let next = tokio::select! {
+                next = near.next() => next.map_err(|error| error.to_string())?,
+                text = state.wait_for_end() => return Err(text),
+                // The signer waits for the signature.
+                _ = &mut offered => return Err("the server has ended the log-in".to_owned()),
+            };
+            if let Some(ToFar::Signature { signature: bytes }) = next {
+                let _ = signature.send(bytes);
+                let result = tokio::select! {
+                    result = &mut offered => result,
+                    text = state.wait_for_end() => return Err(text),
+                };
+                return Ok(Step::Reply(match result {
+                    Ok(result) => reply(&result),
+                    Err(NoSignature) => rejected(),
+                }));
+            }
+            // Without a signature, the attempt ends.
+            drop(signature);
+            let _ = offered.await;
+            next
+        };
+        match next {
+            Some(ToFar::Proved { ways }) => {
+                Ok(Step::Reply(self.log_in_by(&ways, user, &key).await?))
+            }
+            next => Ok(Step::Next(next)),
+        }
+    }
+
+    /// Logs in for a user who has proved the possession of `key`, by the first way that the server
+    /// accepts.
+    async fn log_in_by(
+        &mut self,
+        ways: &[PublicKeyWay],
+        user: &str,
+        key: &PublicKey,
+    ) -> Result<ToNear, String> {
+        let mut last = rejected();
+        for way in ways {
+            let credential = match way {
+                PublicKeyWay::Agent => continue,
+                PublicKeyWay::Key => user_keys::key_of(&self.settings, user).await,
+                PublicKeyWay::Certificate => {
+                    user_keys::certificate_for(&self.settings, user, key, &self.client).await
+                }
+            };
+            let credential = match credential {
+                Ok(credential) => credential,
+                Err(error) => {
+                    warn!(?way, user = %user.escape_debug(), %error, "no key for the log-in");
+                    continue;
+                }
+            };
+            let handle = &mut self.handle;
+            let result = match credential.certificate {
+                None => {
+                    let key = PrivateKeyWithHashAlg::new(credential.key, None);
+                    handle.authenticate_publickey(user, key).await
+                }
+                Some(certificate) => {
+                    handle
+                        .authenticate_openssh_cert(user, credential.key, certificate)
+                        .await
+                }
+            };
+            last = reply(&result.map_err(|error| error.to_string())?);
+            if !matches!(
+                last,
+                ToNear::Rejected {
+                    is_partial: false,
+                    ..
+                }
+            ) {
+                return Ok(last);
+            }
+            warn!(?way, user = %user.escape_debug(), "the server rejected the gateway's key");
+        }
+        Ok(last)
+    }
+}
+
+/// Signer that waits for the signature of the client's agent.
+struct AwaitedSignature {
+    /// Receives the data to sign when the server accepts the key.
+    known: Option<oneshot::Sender<Vec<u8>>>,
+    signature: Option<oneshot::Receiver<Bytes>>,
+}
+
+/// The client has not signed.
+#[derive(Debug)]
+struct NoSignature;
+
+impl From<russh::SendError> for NoSignature {
+    fn from(_: russh::SendError) -> Self {
+        Self
+    }
+}
+
+impl Signer for AwaitedSignature {
+    type Error = NoSignature;
+
+    async fn auth_sign(
+        &mut self,
+        _: &AgentIdentity,
+        _: Option<HashAlg>,
+        mut to_sign: Vec<u8>,
+    ) -> Result<Vec<u8>, NoSignature> {
+        let known = self.known.take().ok_or(NoSignature)?;
+        known.send(to_sign.clone()).map_err(|_| NoSignature)?;
+        let signature = match self.signature.take() {
+            Some(signature) => signature.await.map_err(|_| NoSignature)?,
+            None => pending().await,
+        };
+        let length = u32::try_from(signature.len()).map_err(|_| NoSignature)?;
+        to_sign.extend_from_slice(&length.to_be_bytes());
+        to_sign.extend_from_slice(&signature);
+        Ok(to_sign)
+    }
+}
+
+fn reply(result: &AuthResult) -> ToNear {
+    match result {
+        AuthResult::Success => ToNear::Authenticated,
+        AuthResult::Failure {
+            remaining_methods,
+            partial_success,
+        } => ToNear::Rejected {
+            methods: Method::of_set(remaining_methods),
+            is_partial: *partial_success,
+        },
+    }
+}
+
+fn interactive_reply(response: KeyboardInteractiveAuthResponse) -> ToNear {
+    match response {
+        KeyboardInteractiveAuthResponse::Success => ToNear::Authenticated,
+        KeyboardInteractiveAuthResponse::Failure {
+            remaining_methods,
+            partial_success,
+        } => ToNear::Rejected {
+            methods: Method::of_set(&remaining_methods),
+            is_partial: partial_success,
+        },
+        KeyboardInteractiveAuthResponse::InfoRequest {
+            name,
+            instructions,
+            prompts,
+        } => ToNear::Prompts {
+            name,
+            instructions,
+            prompts: prompts.into_iter().map(|it| (it.prompt, it.echo)).collect(),
+        },
+    }
+}
+
+/// Rejection that leaves the client all methods.
+fn rejected() -> ToNear {
+    ToNear::Rejected {
+        methods: vec![Method::PublicKey, Method::Interactive, Method::Password],
+        is_partial: false,
+    }
+}

@@ -1,0 +1,174 @@
+//! Session with one server: the connection, the log-in, and the end.
+
+use std::{sync::Arc, time::Duration};
+
+use link::SendStream;
+use net::target::HostPort;
+use relay::{Relay, service::ServiceStream};
+use russh::{Disconnect, client::Handle};
+use tokio::{sync::watch, time::timeout};
+use tracing::{debug, info, warn};
+
+use super::{
+    Sessions,
+    connection::{self, ConnectFailure, ServerHandler, ServerState},
+    login::Login,
+};
+use crate::{
+    backpressure::AbortOnDrop,
+    settings::FarSsh,
+    wire::{
+        FrameReader, Token, WireError,
+        session::{EndReason, ToFar, ToNear},
+    },
+};
+
+/// Session with a server, as the streams of its channels find it.
+#[derive(Debug)]
+pub(super) struct ServerSession {
+    pub(super) target: HostPort,
+    pub(super) state: Arc<ServerState>,
+    /// Handle of the connection. `None` until the server has accepted the log-in.
+    pub(super) handle: watch::Sender<Option<SessionHandle>>,
+}
+
+/// Handle of a connection whose server has accepted the log-in.
+#[derive(Clone)]
+pub(super) struct SessionHandle(pub(super) Arc<Handle<ServerHandler>>);
+
+impl std::fmt::Debug for SessionHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SessionHandle")
+    }
+}
+
+/// Messages between both halves of a session.
+pub(super) struct NearHalf {
+    pub(super) send: SendStream,
+    pub(super) frames: FrameReader,
+}
+
+impl NearHalf {
+    /// Returns the next message of the near half, or `None` at the end of the session.
+    pub(super) async fn next(&mut self) -> Result<Option<ToFar>, WireError> {
+        match self.frames.next_whole().await? {
+            Some((kind, body)) => Ok(Some(ToFar::decode(kind, body)?)),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) async fn send(&mut self, message: &ToNear) -> Result<(), WireError> {
+        let sent = self.send.write(message.encode()).await;
+        sent.map_err(|error| WireError::Lost(error.to_string()))
+    }
+
+    /// Reports the end of the session, and waits until the report has arrived.
+    async fn end(mut self, reason: EndReason, text: String) {
+        let ended = ToNear::Ended { reason, text };
+        self.send.finish_with(ended.encode());
+        let _ = timeout(END_TIMEOUT, self.send.closed()).await;
+    }
+}
+
+/// Serves the stream of a session until the near half or the server ends it.
+pub(super) async fn serve(
+    settings: Arc<FarSsh>,
+    sessions: Arc<Sessions>,
+    stream: ServiceStream,
+    relay: Relay,
+) {
+    let peer = stream.peer;
+    let mut near = NearHalf {
+        send: stream.send,
+        frames: FrameReader::new(stream.recv, stream.first),
+    };
+    let (token, target, client) = match timeout(OPEN_TIMEOUT, near.next()).await {
+        Ok(Ok(Some(ToFar::Open {
+            token,
+            target,
+            client,
+        }))) => (token, target, client),
+        Ok(Err(error @ WireError::Version(_))) => {
+            return near.end(EndReason::Unavailable, error.to_string()).await;
+        }
+        other => return warn!(?other, "malformed start of a session"),
+    };
+    let _counted = relay.registry().session();
+    let connected = tokio::select! {
+        connected = connection::connect(&relay, peer, &target, &settings) => connected,
+        // A near half that sends more, or ends, before the first reply has lost its client.
+        _ = near.frames.next() => return debug!("the client left before the connection"),
+    };
+    let connection = match connected {
+        Ok(connection) => connection,
+        Err(ConnectFailure { reason, text }) => {
+            relay.registry().count_refusal();
+            warn!(text, "no session");
+            return near.end(reason, text).await;
+        }
+    };
+    let state = connection.state.clone();
+    let _abort = AbortOnDrop(state.backpressure.clone());
+    let session = Arc::new(ServerSession {
+        target: target.clone(),
+        state: state.clone(),
+        handle: watch::Sender::new(None),
+    });
+    if !sessions.insert(peer, token, &session) {
+        return warn!("a session with the number of another session");
+    }
+    let _registered = Registered {
+        sessions,
+        key: (peer, token),
+    };
+    let fingerprint = connection.fingerprint.clone();
+    info!(%target, client = %client.escape_debug(), fingerprint, "connected");
+    if near.send(&ToNear::Server { fingerprint }).await.is_err() {
+        return;
+    }
+    let login = Login {
+        handle: connection.handle,
+        banners: connection.banners,
+        state: state.clone(),
+        settings,
+        client,
+    };
+    let handle = match login.run(&mut near).await {
+        Ok(Some(handle)) => Arc::new(handle),
+        Ok(None) => return,
+        Err(text) => return near.end(EndReason::Closed, text).await,
+    };
+    session
+        .handle
+        .send_replace(Some(SessionHandle(handle.clone())));
+    tokio::select! {
+        text = state.wait_for_end() => near.end(EndReason::Closed, text).await,
+        message = near.next() => {
+            debug!(?message, "the client left");
+            let disconnect = handle.disconnect(Disconnect::ByApplication, "", "");
+            let _ = timeout(DISCONNECT_TIMEOUT, disconnect).await;
+            let _ = timeout(DISCONNECT_TIMEOUT, state.wait_for_end()).await;
+        }
+    }
+}
+
+/// Entry in the table of open sessions. Dropping the value removes the entry.
+struct Registered {
+    sessions: Arc<Sessions>,
+    key: (link::PeerId, Token),
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.sessions.remove(self.key.0, self.key.1);
+    }
+}
+
+/// Time limit for the first message.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time limit for the near half to read the last message.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time limit for the server to close its side.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,0 +1,76 @@
+//! Server that a client names in its user name: `user%host[:port]` or `user+host[:port]`.
+
+use net::target::{Host, HostPort};
+
+/// User name of a client, split into the name at the server and the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedTarget<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) server: HostPort,
+}
+
+impl<'a> NamedTarget<'a> {
+    /// Splits a user name at its last separator. Returns `None` if the name contains no server.
+    pub(crate) fn parse(name: &'a str) -> Option<Self> {
+        let at = name.rfind(['%', '+'])?;
+        let (user, server) = (&name[..at], &name[at + 1..]);
+        if user.is_empty() {
+            return None;
+        }
+        let (host, port) = units::split_port(server)?;
+        Some(Self {
+            user,
+            server: HostPort {
+                host: Host::parse(host).ok()?,
+                port: port.unwrap_or(SSH_PORT),
+            },
+        })
+    }
+}
+
+/// Returns the user name at the fixed server `target`. A client may name that server, although the
+/// listener does not need the name.
+pub(crate) fn user_at<'a>(name: &'a str, target: &HostPort) -> &'a str {
+    match NamedTarget::parse(name) {
+        Some(named) if named.server == *target => named.user,
+        _ => name,
+    }
+}
+
+/// Port of SSH servers (RFC 4253 section 4.1).
+const SSH_PORT: u16 = 22;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_separator_splits_user_and_server() {
+        for (name, user, server) in [
+            ("me%files.example", "me", "files.example:22"),
+            ("me+files.example:2222", "me", "files.example:2222"),
+            ("me@home%10.0.0.5", "me@home", "10.0.0.5:22"),
+            ("me+tag+Host.example", "me+tag", "host.example:22"),
+            ("me%[2001:db8::1]:2222", "me", "[2001:db8::1]:2222"),
+            ("me%2001:db8::1", "me", "[2001:db8::1]:22"),
+        ] {
+            let named = NamedTarget::parse(name).expect(name);
+            assert_eq!((named.user, &*named.server.to_string()), (user, server));
+        }
+        for name in ["me", "%host", "me%", "me%-", "me%host:0", "me%127.1"] {
+            assert_eq!(NamedTarget::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_fixed_server_is_left_out_and_no_part_of_an_account_is() {
+        let target = HostPort {
+            host: Host::parse("files.example").expect("a name"),
+            port: 22,
+        };
+        assert_eq!(user_at("me%files.example", &target), "me");
+        assert_eq!(user_at("me%files.example:22", &target), "me");
+        assert_eq!(user_at("me+other.example", &target), "me+other.example");
+        assert_eq!(user_at("me", &target), "me");
+    }
+}

@@ -1,0 +1,302 @@
+//! Frames of a stream, and the fields in their bodies.
+
+use bytes::{Bytes, BytesMut};
+use link::RecvStream;
+use sftp::Rope;
+
+use super::WireError;
+
+/// Frame of a stream, or a part of a frame with data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// Complete frame.
+    Whole {
+        /// Type of the frame.
+        kind: u8,
+        /// Body of the frame.
+        body: Rope,
+    },
+    /// Bytes of a frame with data. One frame consists of one or more pieces.
+    Piece {
+        /// Type of the frame.
+        kind: u8,
+        /// Next bytes of the body.
+        data: Bytes,
+    },
+}
+
+/// Reader of the frames of a stream.
+#[derive(Debug)]
+pub(crate) struct FrameReader {
+    stream: RecvStream,
+    splitter: FrameSplitter,
+}
+
+/// Splitter of bytes into frames.
+#[derive(Debug, Default)]
+struct FrameSplitter {
+    /// Bytes that do not belong to a returned frame yet.
+    bytes: Rope,
+    /// Type and length of the body that follows next. `None` if a header follows next.
+    next: Option<(u8, usize)>,
+}
+
+impl FrameReader {
+    /// Creates a reader. The bytes in `first` precede the bytes of the stream.
+    pub(crate) fn new(stream: RecvStream, first: Bytes) -> Self {
+        let mut splitter = FrameSplitter::default();
+        splitter.bytes.push(first);
+        Self { stream, splitter }
+    }
+
+    /// Returns the next frame, or `None` at the end of the stream. The method is cancel safe.
+    ///
+    /// # Errors
+    /// [`WireError`] if the stream broke or contains an invalid frame.
+    pub(crate) async fn next(&mut self) -> Result<Option<Frame>, WireError> {
+        loop {
+            if let Some(frame) = self.splitter.next_frame()? {
+                return Ok(Some(frame));
+            }
+            match self.stream.read().await {
+                Ok(Some(bytes)) => self.splitter.bytes.push(bytes),
+                Ok(None) if self.splitter.is_at_boundary() => return Ok(None),
+                Ok(None) => return Err(WireError::Truncated),
+                Err(error) => return Err(WireError::Lost(error.to_string())),
+            }
+        }
+    }
+
+    /// Waits until the stream has failed. Returns the error.
+    pub(crate) async fn failed(&mut self) -> WireError {
+        WireError::Lost(self.stream.failed().await.to_string())
+    }
+
+    /// Returns the next frame, which has no data pieces. Returns `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// [`WireError`] if the stream broke, or contains an invalid frame or data.
+    pub(crate) async fn next_whole(&mut self) -> Result<Option<(u8, Bytes)>, WireError> {
+        match self.next().await? {
+            Some(Frame::Whole { kind, body }) => Ok(Some((kind, body.into_bytes()))),
+            Some(Frame::Piece { kind, .. }) => Err(WireError::UnknownType(kind)),
+            None => Ok(None),
+        }
+    }
+}
+
+impl FrameSplitter {
+    fn is_at_boundary(&self) -> bool {
+        self.bytes.is_empty() && self.next.is_none()
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Frame>, WireError> {
+        loop {
+            let Some((kind, left)) = self.next else {
+                if self.bytes.len() < HEADER_BYTES {
+                    return Ok(None);
+                }
+                let header = self.bytes.split_to_bytes(HEADER_BYTES);
+                let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
+                let kind = header[4];
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                if length > BODY_MAX {
+                    return Err(WireError::TooLong(kind));
+                }
+                self.next = Some((kind, length));
+                continue;
+            };
+            if !has_pieces(kind) {
+                if self.bytes.len() < left {
+                    return Ok(None);
+                }
+                self.next = None;
+                let body = self.bytes.split_to(left);
+                return Ok(Some(Frame::Whole { kind, body }));
+            }
+            if left == 0 {
+                self.next = None;
+                continue;
+            }
+            let Some(first) = self.bytes.pieces().next() else {
+                return Ok(None);
+            };
+            let count = first.len().min(left);
+            let data = self.bytes.split_to_bytes(count);
+            self.next = Some((kind, left - data.len()));
+            return Ok(Some(Frame::Piece { kind, data }));
+        }
+    }
+}
+
+/// Whether the body of a frame of this type arrives in pieces.
+fn has_pieces(kind: u8) -> bool {
+    matches!(kind, DATA | EXTENDED)
+}
+
+/// Returns the header of a frame with data. The data follow the header.
+pub(crate) fn data_header(kind: u8, length: usize) -> Bytes {
+    let mut header = BytesMut::with_capacity(HEADER_BYTES);
+    let length = u32::try_from(length).expect("a body is shorter than 4 GiB");
+    header.extend_from_slice(&length.to_be_bytes());
+    header.extend_from_slice(&[kind]);
+    header.freeze()
+}
+
+/// Returns a complete frame.
+pub(super) fn encode(kind: u8, body: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(HEADER_BYTES + body.len());
+    frame.extend_from_slice(&data_header(kind, body.len()));
+    frame.extend_from_slice(body);
+    frame.freeze()
+}
+
+/// Fields of one body, for reading.
+#[derive(Debug)]
+pub(super) struct Fields {
+    kind: u8,
+    rest: Bytes,
+}
+
+impl Fields {
+    pub(super) fn new(kind: u8, body: Bytes) -> Self {
+        Self { kind, rest: body }
+    }
+
+    pub(super) fn malformed(&self) -> WireError {
+        WireError::Malformed(self.kind)
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Result<Bytes, WireError> {
+        match self.rest.len() >= count {
+            true => Ok(self.rest.split_to(count)),
+            false => Err(self.malformed()),
+        }
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, WireError> {
+        Ok(self.take(1)?[0])
+    }
+
+    pub(super) fn flag(&mut self) -> Result<bool, WireError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+        let bytes = self.take(4)?;
+        Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<Bytes, WireError> {
+        let length = usize::try_from(self.u32()?).map_err(|_| self.malformed())?;
+        self.take(length)
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, WireError> {
+        let bytes = self.bytes()?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| self.malformed())
+    }
+
+    /// Reads a list. `item` reads one item.
+    pub(super) fn list<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let count = self.u32()?;
+        if count > LIST_MAX {
+            return Err(self.malformed());
+        }
+        (0..count).map(|_| item(self)).collect()
+    }
+
+    pub(super) fn end<T>(self, value: T) -> Result<T, WireError> {
+        match self.rest.is_empty() {
+            true => Ok(value),
+            false => Err(self.malformed()),
+        }
+    }
+}
+
+/// Appends the length of a field and the field.
+pub(super) fn put_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).expect("a field is shorter than 4 GiB");
+    body.extend_from_slice(&length.to_be_bytes());
+    body.extend_from_slice(bytes);
+}
+
+/// Appends a list. `item` appends one item.
+pub(super) fn put_list<T>(body: &mut Vec<u8>, items: &[T], item: impl Fn(&mut Vec<u8>, &T)) {
+    let count = u32::try_from(items.len()).expect("a list is shorter than 4 GiB");
+    body.extend_from_slice(&count.to_be_bytes());
+    items.iter().for_each(|it| item(body, it));
+}
+
+/// Type of frames with data.
+pub(super) const DATA: u8 = 2;
+
+/// Type of frames with data for standard error.
+pub(super) const EXTENDED: u8 = 3;
+
+const HEADER_BYTES: usize = 5;
+
+/// Maximum length of a body in bytes: the longest packet of SFTP or command, and its fields.
+const BODY_MAX: usize = 512 * 1024;
+
+/// Maximum number of items in a list.
+const LIST_MAX: u32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_back_from_any_cut() {
+        let frames = [
+            encode(1, b"first"),
+            data_header(DATA, 6),
+            Bytes::from_static(b"pieces"),
+            data_header(EXTENDED, 0),
+            encode(9, b""),
+        ]
+        .concat();
+        for cut in 1..frames.len() {
+            let mut splitter = FrameSplitter::default();
+            let (mut whole, mut data) = (Vec::new(), Vec::new());
+            for chunk in frames.chunks(cut) {
+                splitter.bytes.push(Bytes::copy_from_slice(chunk));
+                while let Some(frame) = splitter.next_frame().expect("valid") {
+                    match frame {
+                        Frame::Whole { kind, body } => whole.push((kind, body.into_bytes())),
+                        Frame::Piece {
+                            kind: DATA,
+                            data: piece,
+                        } => data.extend_from_slice(&piece),
+                        Frame::Piece { .. } => panic!("an empty frame has no pieces"),
+                    }
+                }
+            }
+            assert!(splitter.is_at_boundary());
+            assert_eq!(data, b"pieces");
+            let expected = [(1, Bytes::from_static(b"first")), (9, Bytes::new())];
+            assert_eq!(whole, expected, "cut every {cut} bytes");
+        }
+    }
+
+    #[test]
+    fn a_length_above_the_limit_is_refused_before_the_body_arrives() {
+        let mut splitter = FrameSplitter::default();
+        splitter.bytes.push(data_header(1, BODY_MAX + 1));
+        assert_eq!(splitter.next_frame(), Err(WireError::TooLong(1)));
+    }
+
+    #[test]
+    fn a_list_with_a_huge_count_is_malformed() {
+        let mut fields = Fields::new(4, Bytes::from_static(&[255; 8]));
+        let list = fields.list(|it| it.u8());
+        assert_eq!(list, Err(WireError::Malformed(4)));
+    }
+}

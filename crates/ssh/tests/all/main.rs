@@ -1,0 +1,9 @@
+//! Tests with real clients and servers: OpenSSH at both ends of two gateways in this process.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "plays the clients and servers around two gateways"
+)]
+
+mod common;
+mod exec;
+mod login;
