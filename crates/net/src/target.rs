@@ -171,23 +171,41 @@ impl FromStr for HostPort {
 
     /// Parses `host`, `host:port` and `[v6]:port`. Without a port, the port is 21.
     fn from_str(text: &str) -> Result<Self, TargetSyntaxError> {
+        let expected = "a host with an optional port, such as \"10.20.0.5:21\"";
+        Self::parse(text, PORT_DEFAULT, expected)
+    }
+}
+
+impl HostPort {
+    /// Parses the address of an SSH server, in the forms of [`FromStr`]. Without a port, the port
+    /// is 22.
+    ///
+    /// # Errors
+    /// [`TargetSyntaxError`] for a text that is no host, or whose port is invalid.
+    pub fn parse_ssh(text: &str) -> Result<Self, TargetSyntaxError> {
+        let expected = "a host with an optional port, such as \"10.20.0.5:22\"";
+        Self::parse(text, SSH_PORT, expected)
+    }
+
+    fn parse(
+        text: &str,
+        port_default: u16,
+        expected: &'static str,
+    ) -> Result<Self, TargetSyntaxError> {
         let error = || TargetSyntaxError {
             text: text.to_owned(),
-            expected: "a host with an optional port, such as \"10.20.0.5:21\"",
+            expected,
         };
         let (host, port) = units::split_port(text).ok_or_else(error)?;
-        let port = port.unwrap_or(PORT_DEFAULT);
         if text.contains(' ') {
             return Err(error());
         }
         Ok(Self {
             host: Host::parse(host).map_err(|_| error())?,
-            port,
+            port: port.unwrap_or(port_default),
         })
     }
-}
 
-impl HostPort {
     /// Parses a host with a port. Returns `None` if the port is missing, or the text is invalid.
     pub fn with_port(text: &str) -> Option<Self> {
         let (_, port) = text.rsplit_once(':')?;
@@ -595,6 +613,9 @@ const NAME_MAX: usize = 253;
 
 /// Port of a target that states no port: the port of FTP.
 const PORT_DEFAULT: u16 = 21;
+
+/// Port of SSH servers (RFC 4253).
+pub const SSH_PORT: u16 = 22;
 
 #[cfg(test)]
 #[path = "target_tests.rs"]

@@ -64,6 +64,20 @@ fn odd_spellings_of_addresses_are_no_hosts() {
 }
 
 #[test]
+fn an_ssh_server_without_a_port_has_the_port_of_ssh() {
+    for (text, expected) in [
+        ("10.20.0.5", "10.20.0.5:22"),
+        ("10.20.0.5:2022", "10.20.0.5:2022"),
+        ("[2001:db8::5]", "[2001:db8::5]:22"),
+    ] {
+        let parsed = HostPort::parse_ssh(text).expect(text);
+        assert_eq!(parsed.to_string(), expected);
+    }
+    let error = HostPort::parse_ssh("a b").expect_err("a space");
+    assert!(error.to_string().contains("10.20.0.5:22"), "{error}");
+}
+
+#[test]
 fn an_entry_permits_its_port_only() {
     let list = allow(&[
         "10.20.0.0/16:21",

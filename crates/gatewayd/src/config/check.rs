@@ -16,11 +16,11 @@ use units::{BitRate, ByteCount};
 use super::{
     Config, Forward, FtpListener, ListenerTls, PeerOrigin, PeerSettings, RelaySettings,
     check_admin, check_limits, check_log, check_optimise, check_pass_through, check_spool,
-    check_tls, check_transparent,
+    check_ssh, check_tls, check_transparent,
     file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
-    listener_keys::{passive_ports, served, via},
+    listener_keys::{listen_once, passive_ports, served, via},
     peer_name::{PEER_NAME_MAX, may_be_name},
-    problem::{Problem, problem},
+    problem::{Problem, in_full, problem},
     registered,
 };
 use crate::{admin_socket, register::Register};
@@ -87,6 +87,7 @@ pub(super) fn check(
     let memory_file = key_file.with_added_extension("replay");
     let memory_max = memory_max(file.link.memory_max.as_ref(), counted)?;
     let limits = check_limits::limits(file.limits, memory_max, counted, !file.forwards.is_empty())?;
+    let far_ssh = check_ssh::far(file.far.ssh.as_ref(), folder, &key_file)?;
     let mut config = Config {
         key_file,
         link_listen: file.link.listen.unwrap_or(LINK_LISTEN),
@@ -105,6 +106,8 @@ pub(super) fn check(
         },
         ftp: Vec::new(),
         pass_through: Vec::new(),
+        ssh: Vec::new(),
+        far_ssh,
         forwards: Vec::new(),
         admin_hosts: check_admin::hosts(file.admin.as_ref())?,
         admin_token: check_admin::token(file.admin.as_ref(), folder)?,
@@ -134,6 +137,10 @@ pub(super) fn check(
             config.ftp.push(listener);
         }
     }
+    for section in file.ssh {
+        let listener = check_ssh::listener(section, folder, &config, &mut listens)?;
+        config.ssh.push(listener);
+    }
     for section in file.forwards {
         let forward = forward(section, &config, &mut listens)?;
         config.forwards.push(forward);
@@ -162,17 +169,6 @@ fn registered(
     };
     let peers = registered::peers(register, &file.far.allow, names, keys);
     peers.map_err(|message| wrong(format!("{}: {message}", path.display())))
-}
-
-/// Returns the text of an error and of all its causes.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }
 
 fn policy(section: &LinkSection) -> Result<Policy, Problem> {
@@ -403,22 +399,6 @@ fn server_data(name: Option<&Spanned<String>>) -> Result<DataOpener, Problem> {
             format!("unknown server_data {other:?}, expected \"passive\" or \"active\""),
         )),
     }
-}
-
-fn listen_once(
-    listen: &Spanned<SocketAddr>,
-    config: &Config,
-    listens: &mut HashSet<SocketAddr>,
-) -> Result<(), Problem> {
-    let address = *listen.get_ref();
-    let admin = config.admin_explicit && config.admin_listen == address;
-    if address.port() != 0 && (admin || !listens.insert(address)) {
-        return Err(problem(
-            listen,
-            "another section listens on this address: expected another address or port",
-        ));
-    }
-    Ok(())
 }
 
 /// Default address of the link's UDP socket.

@@ -33,6 +33,9 @@ pub(super) struct File {
     /// Listeners for FTP clients.
     #[serde(default, rename = "ftp")]
     pub(super) ftp: Vec<FtpSection>,
+    /// Listeners for SSH clients: SFTP, scp, rsync and shells.
+    #[serde(default)]
+    pub(super) ssh: Vec<SshSection>,
     /// Listeners for any other TCP service.
     #[serde(default, rename = "forward")]
     pub(super) forwards: Vec<ForwardSection>,
@@ -272,6 +275,46 @@ pub(super) struct ServerTlsSection {
     pub(super) pin: Option<Spanned<String>>,
 }
 
+/// Keys of an `[[ssh]]` listener.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SshSection {
+    /// Address and port for clients.
+    pub(super) listen: Spanned<SocketAddr>,
+    /// SSH server behind the peer.
+    ///
+    /// Default: the client names the server.
+    #[serde(default, deserialize_with = "ssh_target")]
+    pub(super) target: Option<Spanned<HostPort>>,
+    /// File of the host key that clients see; the gateway makes a missing file.
+    ///
+    /// Default: `ssh_host_ed25519` beside `key_file`.
+    pub(super) host_key: Option<Spanned<PathBuf>>,
+    /// Networks whose clients are served.
+    ///
+    /// Default: private ranges; required without `target`.
+    pub(super) clients: Option<Vec<Network>>,
+    /// Name of the peer that reaches the server.
+    ///
+    /// Default: chosen by `serves`.
+    pub(super) via: Option<Spanned<String>>,
+    /// Answers to the writes of an SFTP upload before the server's answers.
+    ///
+    /// Values: `"off"`, `"held"`, `"all"`.
+    /// Default: `"held"`.
+    pub(super) early: Option<Spanned<String>>,
+    /// Ways of a log-in by public key; an empty list permits none.
+    ///
+    /// Values: list of `"agent"`, `"key"`, `"certificate"`.
+    /// Default: `["agent"]`.
+    pub(super) public_key: Option<Spanned<Vec<Spanned<String>>>>,
+    /// Kinds of channels that clients may open.
+    ///
+    /// Values: list of `"sftp"`, `"exec"`, `"shell"`.
+    /// Default: `["sftp", "exec", "shell"]`.
+    pub(super) channels: Option<Spanned<Vec<Spanned<String>>>>,
+}
+
 /// Keys of a `[[forward]]` listener.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -304,6 +347,28 @@ pub(super) struct FarSection {
     /// Default: none: no server.
     #[serde(default)]
     pub(super) allow: Vec<AllowEntry>,
+    /// Log-ins of this gateway at SSH servers.
+    pub(super) ssh: Option<FarSshSection>,
+}
+
+/// Keys of `[far.ssh]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FarSshSection {
+    /// File with the host keys of servers, in the format of OpenSSH.
+    ///
+    /// Default: `ssh_known_hosts` beside `key_file`.
+    pub(super) known_hosts: Option<Spanned<PathBuf>>,
+    /// Fingerprint of the only permitted host key, in place of `known_hosts`.
+    pub(super) host_key: Option<Spanned<String>>,
+    /// Folder with a private key for each user, for `public_key = ["key"]`.
+    pub(super) user_keys: Option<Spanned<PathBuf>>,
+    /// Private key of the CA for certificates of users, for `public_key = ["certificate"]`.
+    pub(super) user_ca: Option<Spanned<PathBuf>>,
+    /// Addition of the first host key of a server to `known_hosts`.
+    ///
+    /// Default: `false`.
+    pub(super) trust_on_first_use: Option<Spanned<bool>>,
 }
 
 /// Keys of `[limits]`.
@@ -437,6 +502,18 @@ pub(super) struct HttpsSection {
     ///
     /// Default: none: clients need no certificate.
     pub(super) client_ca: Option<Spanned<PathBuf>>,
+}
+
+/// Reads the target of an SSH listener, with its position in the file.
+fn ssh_target<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Spanned<HostPort>>, D::Error> {
+    let spanned = Spanned::<String>::deserialize(deserializer)?;
+    let (span, text) = (spanned.span(), spanned.into_inner());
+    match HostPort::parse_ssh(&text) {
+        Ok(target) => Ok(Some(Spanned::new(span, target))),
+        Err(error) => Err(Error::custom(error)),
+    }
 }
 
 /// Reads a duration above zero, with its position in the file.

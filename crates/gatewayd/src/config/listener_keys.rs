@@ -1,6 +1,6 @@
 //! Checks of keys that several kinds of listeners have.
 
-use std::ops::RangeInclusive;
+use std::{collections::HashSet, net::SocketAddr, ops::RangeInclusive};
 
 use toml::Spanned;
 
@@ -9,6 +9,23 @@ use super::{
     problem::{Problem, problem},
 };
 use net::target::HostPort;
+
+/// Refuses an address on which another section listens.
+pub(super) fn listen_once(
+    listen: &Spanned<SocketAddr>,
+    config: &Config,
+    listens: &mut HashSet<SocketAddr>,
+) -> Result<(), Problem> {
+    let address = *listen.get_ref();
+    let admin = config.admin_explicit && config.admin_listen == address;
+    if address.port() != 0 && (admin || !listens.insert(address)) {
+        return Err(problem(
+            listen,
+            "another section listens on this address: expected another address or port",
+        ));
+    }
+    Ok(())
+}
 
 /// Returns the index of the peer that the key `via` names. Returns `None` if the key is not set.
 pub(super) fn via(

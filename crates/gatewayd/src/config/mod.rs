@@ -12,6 +12,7 @@ mod check_log;
 mod check_optimise;
 mod check_pass_through;
 mod check_spool;
+mod check_ssh;
 mod check_tls;
 mod check_transparent;
 mod file;
@@ -44,6 +45,7 @@ pub use relay::settings::{
     Forward, FtpListener, ListenerTls, PassThrough, PeerOrigin, PeerSettings, RelaySettings,
 };
 use relay::{optimise, spool, transfer_log};
+pub use ssh::{FarSsh, SshListener};
 
 /// A checked configuration of a gateway.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +65,10 @@ pub struct Config {
     pub ftp: Vec<FtpListener>,
     /// FTP listeners that forward the TLS connection between client and server without decryption.
     pub pass_through: Vec<PassThrough>,
+    /// SSH listeners.
+    pub ssh: Vec<SshListener>,
+    /// Settings of this gateway's log-ins at SSH servers.
+    pub far_ssh: FarSsh,
     /// Listeners for any other TCP service.
     pub forwards: Vec<Forward>,
     /// Folder for uploads that the gateway copies to several servers, if configured.
@@ -217,6 +223,27 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Describes the source of the host keys of SSH servers. Returns `None` if all settings of
+    /// `[far.ssh]` are defaults.
+    fn ssh_servers(&self) -> Option<String> {
+        let far = &self.far_ssh;
+        let default = check_ssh::far(None, Path::new(""), &self.key_file);
+        if default.is_ok_and(|default| default == *far) {
+            return None;
+        }
+        let known_hosts = far.known_hosts.iter().map(|path| {
+            let trust = match far.trust_on_first_use {
+                true => ", with trust on first use",
+                false => "",
+            };
+            format!("the host keys in {}{trust}", path.display())
+        });
+        let pin = far.host_key.iter().map(|pin| format!("the host key {pin}"));
+        known_hosts.chain(pin).next()
+    }
+}
+
 impl ConfigError {
     /// Adds the gateway's user to the text, if the gateway has no permission to read a file. Only
     /// the gateway's process may call this function, because another process can have another user.
@@ -302,6 +329,17 @@ impl fmt::Display for Config {
                 f,
                 "ftp on {listen} to {target}, TLS passed through, data on {low}-{high}"
             )?;
+        }
+        for listener in &self.ssh {
+            let SshListener { listen, target, .. } = listener;
+            match target {
+                Some(target) => write!(f, "ssh on {listen} to {target}")?,
+                None => write!(f, "ssh on {listen} to user%server")?,
+            }
+            writeln!(f, ", host key {}", listener.host_key_file.display())?;
+        }
+        if let Some(servers) = self.ssh_servers() {
+            writeln!(f, "ssh servers by {servers}")?;
         }
         for forward in &self.forwards {
             writeln!(f, "forward on {} to {}", forward.listen, forward.target)?;

@@ -16,3 +16,14 @@ pub(super) fn problem<T>(at: &Spanned<T>, message: impl Into<String>) -> Problem
         message: message.into(),
     }
 }
+
+/// Returns the text of an error and of all its causes.
+pub(super) fn in_full(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}

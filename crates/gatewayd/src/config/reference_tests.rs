@@ -69,7 +69,11 @@ fn stated_values_are_the_permitted_ones() {
     let mut count = 0;
     for (key, place) in placed_keys() {
         let Some(values) = &key.values else { continue };
-        let error = trial.config(&[(&place, "'?'")]).expect_err(&place);
+        let unknown = match values.starts_with("list of") {
+            true => "['?']",
+            false => "'?'",
+        };
+        let error = trial.config(&[(&place, unknown)]).expect_err(&place);
         let (_, expected) = error.split_once("expected ").expect("a list of values");
         let permitted: Vec<_> = expected.split('"').skip(1).step_by(2).collect();
         let stated: Vec<_> = values.split('"').skip(1).step_by(2).collect();

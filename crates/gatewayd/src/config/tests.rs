@@ -164,8 +164,10 @@ fn every_key_is_documented() {
         "[link]",
         "[[peer]]",
         "[[ftp]]",
+        "[[ssh]]",
         "[[forward]]",
         "[far]",
+        "[far.ssh]",
         "[limits]",
         "[log]",
     ];

@@ -4,7 +4,7 @@
 use link::{PeerConfig, PeerId, PublicKey};
 use units::ByteCount;
 
-use crate::config::{Config, Forward, FtpListener, PassThrough};
+use crate::config::{Config, Forward, FtpListener, PassThrough, SshListener};
 use relay::settings::memory_least;
 
 /// A configuration to apply, with the changes that it makes.
@@ -120,6 +120,8 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
             new.clone_from(old);
         }
     }
+    keep("[far.ssh]", running.far_ssh == fresh.far_ssh);
+    fresh.far_ssh.clone_from(&running.far_ssh);
     keep("[spool]", running.spool == fresh.spool);
     keep("[store]", running.store == fresh.store);
     keep("[log] format", running.log_format == fresh.log_format);
@@ -268,6 +270,18 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
         listeners.collect()
     };
     names.extend(differences("[[ftp]]", &passed(running), &passed(fresh)));
+    let ssh = |config: &Config| -> Vec<_> {
+        let listeners = config.ssh.iter().map(|listener| {
+            let via = via_name(config, listener.via).map(str::to_owned);
+            let listener = SshListener {
+                via: None,
+                ..listener.clone()
+            };
+            (listener.listen.to_string(), (listener, via))
+        });
+        listeners.collect()
+    };
+    names.extend(differences("[[ssh]]", &ssh(running), &ssh(fresh)));
     let forwards = |config: &Config| -> Vec<_> {
         let forwards = config.forwards.iter().map(|forward| {
             let via = via_name(config, forward.via).map(str::to_owned);

@@ -41,6 +41,7 @@ impl Trial {
             fs::write(&path, text).expect("a file");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("chmod");
         }
+        fs::create_dir(folder.join("keys")).expect("a folder");
         let peer = Identity::from_seed([3; 32]).public_key();
         let text = FILE.replace("PUBLIC_KEY", &peer.to_string());
         let table = text.parse().expect("TOML");
@@ -127,13 +128,14 @@ pub(super) fn entry<'a>(table: &'a mut Table, place: &str) -> &'a mut Table {
 
 /// Keys whose path in [`FILE`] differs from the key's name. Each entry has the start of the name
 /// and the start of the path. The function [`place`] uses the first entry that matches.
-const PLACES: [(&str, &str); 8] = [
+const PLACES: [(&str, &str); 9] = [
     ("ftp.tls.", "ftp.2.tls."),
     ("ftp.server_tls.", "ftp.2.server_tls."),
     ("ftp.optimise_tls", "ftp.2.optimise_tls"),
     ("ftp.allow", "ftp.1.allow"),
     ("ftp.transparent", "ftp.1.transparent"),
     ("ftp", "ftp.0"),
+    ("ssh", "ssh.0"),
     ("forward", "forward.0"),
     ("peer", "peer.0"),
 ];
@@ -157,9 +159,13 @@ listen = "127.0.0.1:2123"
 target = "10.20.0.5:21"
 tls = { mode = "explicit" }
 server_tls = { mode = "explicit" }
+[[ssh]]
+listen = "127.0.0.1:2222"
+target = "10.20.0.5:22"
 [[forward]]
 listen = "127.0.0.1:6201"
 target = "10.20.0.5:873"
+[far.ssh]
 [spool]
 folder = "spool"
 [store]
@@ -223,12 +229,29 @@ const OTHER_VALUES: &[(&str, &str)] = &[
         "ftp.server_tls.pin",
         "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'",
     ),
+    ("ssh.listen", "'127.0.0.1:2223'"),
+    ("ssh.target", "'10.20.0.6:22'"),
+    ("ssh.host_key", "'other_host_key'"),
+    ("ssh.clients", "['10.0.0.0/8']"),
+    ("ssh.via", "'site-b'"),
+    ("ssh.early", "'all'"),
+    ("ssh.public_key", "['agent', 'certificate']"),
+    ("ssh.channels", "['sftp']"),
     ("forward.listen", "'127.0.0.1:6202'"),
     ("forward.target", "'10.20.0.5:874'"),
     ("forward.clients", "['10.0.0.0/8']"),
     ("forward.via", "'site-b'"),
     ("forward.compress", "'auto'"),
     ("far.allow", "['10.20.0.5:21']"),
+    ("far.ssh", "{ trust_on_first_use = true }"),
+    ("far.ssh.known_hosts", "'other'"),
+    (
+        "far.ssh.host_key",
+        "'SHA256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'",
+    ),
+    ("far.ssh.user_keys", "'keys'"),
+    ("far.ssh.user_ca", "'a.pem.key'"),
+    ("far.ssh.trust_on_first_use", "true"),
     ("limits.sessions_max", "9"),
     ("limits.sessions_per_client_max", "9"),
     ("limits.transfers_max", "9"),
